@@ -1,0 +1,1 @@
+//! Bytes: control channels, movers, data channels, storage.

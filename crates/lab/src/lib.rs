@@ -1,0 +1,1 @@
+//! Peers, emulated networks, scenarios and the demo: godwit-lab.

@@ -1,0 +1,78 @@
+//! Names of checksum algorithms as CKSM and SCKS spell them.
+
+use std::{fmt, str::FromStr};
+
+/// A checksum algorithm that CKSM or SCKS can name, upper case on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ChecksumAlgorithm {
+    /// Adler-32 (RFC 1950), eight hex digits.
+    Adler32,
+    /// CRC-32C (RFC 3720 appendix B.4), eight hex digits.
+    Crc32c,
+    /// MD5 (RFC 1321).
+    Md5,
+    /// SHA-1 (RFC 3174).
+    Sha1,
+    /// SHA-256 (RFC 6234).
+    Sha256,
+    /// SHA-512 (RFC 6234).
+    Sha512,
+}
+
+impl ChecksumAlgorithm {
+    /// All algorithms, cheapest per byte first on a machine with CRC32 instructions.
+    pub const ALL: [Self; 6] = [
+        Self::Crc32c,
+        Self::Adler32,
+        Self::Sha1,
+        Self::Md5,
+        Self::Sha256,
+        Self::Sha512,
+    ];
+
+    /// Name on the wire, e.g. `SHA256`.
+    pub const fn wire_name(self) -> &'static str {
+        match self {
+            Self::Adler32 => "ADLER32",
+            Self::Crc32c => "CRC32C",
+            Self::Md5 => "MD5",
+            Self::Sha1 => "SHA1",
+            Self::Sha256 => "SHA256",
+            Self::Sha512 => "SHA512",
+        }
+    }
+
+    /// Length of the lower-case hexadecimal value, in digits.
+    pub const fn hex_digits(self) -> usize {
+        match self {
+            Self::Adler32 | Self::Crc32c => 8,
+            Self::Md5 => 32,
+            Self::Sha1 => 40,
+            Self::Sha256 => 64,
+            Self::Sha512 => 128,
+        }
+    }
+}
+
+impl fmt::Display for ChecksumAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.wire_name())
+    }
+}
+
+/// The name given is no algorithm of ours.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown checksum algorithm {0:?}")]
+pub struct UnknownAlgorithm(pub String);
+
+impl FromStr for ChecksumAlgorithm {
+    type Err = UnknownAlgorithm;
+    /// Case-insensitive; hyphens are ignored (`sha-256`).
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let folded = s.replace('-', "").to_ascii_uppercase();
+        Self::ALL
+            .into_iter()
+            .find(|a| a.wire_name() == folded)
+            .ok_or_else(|| UnknownAlgorithm(s.to_owned()))
+    }
+}

@@ -1,0 +1,135 @@
+//! The 17-octet block header: descriptor u8, count u64, offset u64, big-endian.
+
+use std::{fmt, ops::BitOr};
+
+/// Octets of a header.
+pub const HEADER_OCTETS: usize = 17;
+
+/// Descriptor bits.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Descriptor(u8);
+
+impl Descriptor {
+    /// No bit: data.
+    pub const DATA: Self = Self(0);
+    /// Legacy end of record; ignored.
+    pub const EOR: Self = Self(0x80);
+    /// The offset field is the number of EODs to expect; no payload follows.
+    pub const EOF: Self = Self(0x40);
+    /// Suspected errors; ignored.
+    pub const ERRORS: Self = Self(0x20);
+    /// Payload is a marker; refused, since GCT would take it for data.
+    pub const RESTART: Self = Self(0x10);
+    /// Last block of this connection for this transfer.
+    pub const EOD: Self = Self(0x08);
+    /// The sender will close this connection.
+    pub const CLOSE: Self = Self(0x04);
+
+    /// The raw bits.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+    /// True where every bit of `other` is set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Descriptor {
+    type Output = Self;
+    fn bitor(self, rhs: Self) -> Self {
+        Self(self.0 | rhs.0)
+    }
+}
+
+impl fmt::Debug for Descriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#04x}", self.0)
+    }
+}
+
+/// One header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockHeader {
+    /// Bits.
+    pub descriptor: Descriptor,
+    /// Octets of payload that follow (unused in an EOF header).
+    pub count: u64,
+    /// Where they belong; in an EOF header the number of EODs.
+    pub offset: u64,
+}
+
+/// A header that breaks the mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadHeader {
+    /// 0x01, 0x02 or RESTART.
+    #[error("descriptor {0:#04x} has bits that are not defined here")]
+    Descriptor(u8),
+    /// `offset + count` passes 2^64.
+    #[error("block of {count} octets at {offset} overflows")]
+    Overflow {
+        /// Octets.
+        count: u64,
+        /// Offset.
+        offset: u64,
+    },
+}
+
+impl BlockHeader {
+    /// A data block.
+    pub const fn data(offset: u64, count: u64) -> Self {
+        Self {
+            descriptor: Descriptor::DATA,
+            count,
+            offset,
+        }
+    }
+
+    /// As it travels.
+    pub fn encode(&self) -> [u8; HEADER_OCTETS] {
+        let mut out = [0; HEADER_OCTETS];
+        out[0] = self.descriptor.0;
+        out[1..9].copy_from_slice(&self.count.to_be_bytes());
+        out[9..17].copy_from_slice(&self.offset.to_be_bytes());
+        out
+    }
+
+    /// Reads a header and refuses what would be misread: unknown bits, RESTART, overflow.
+    pub fn decode(octets: &[u8; HEADER_OCTETS]) -> Result<Self, BadHeader> {
+        let descriptor = Descriptor(octets[0]);
+        let be = |o: usize| {
+            u64::from_be_bytes([
+                octets[o],
+                octets[o + 1],
+                octets[o + 2],
+                octets[o + 3],
+                octets[o + 4],
+                octets[o + 5],
+                octets[o + 6],
+                octets[o + 7],
+            ])
+        };
+        let (count, offset) = (be(1), be(9));
+        if descriptor.0 & (0x03 | Descriptor::RESTART.0) != 0 {
+            return Err(BadHeader::Descriptor(descriptor.0));
+        }
+        let header = Self {
+            descriptor,
+            count,
+            offset,
+        };
+        if !descriptor.contains(Descriptor::EOF) && offset.checked_add(count).is_none() {
+            return Err(BadHeader::Overflow { count, offset });
+        }
+        Ok(header)
+    }
+
+    /// Octets of payload behind this header: `count`, or none behind EOF.
+    pub const fn payload_octets(&self) -> u64 {
+        if self.descriptor.contains(Descriptor::EOF) {
+            0
+        } else {
+            self.count
+        }
+    }
+}

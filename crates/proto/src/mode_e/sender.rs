@@ -1,0 +1,90 @@
+//! The sending end (GFD.020 MODE E): who says EOD, who says EOF, and with which count.
+//!
+//! An opened connection must never be left out of the count: it would reach the receiver between
+//! transfers, where GCT's server takes and forgets it and then waits for ever. So EOF comes last, from the
+//! last channel to end, and counts every connection that was opened or reused for this transfer.
+
+use super::header::{BlockHeader, Descriptor};
+
+/// Channel accounting of one transfer towards one receiving address.
+#[derive(Clone, Debug, Default)]
+pub struct Sender {
+    /// Connected, or still connecting, and not yet ended.
+    live: u64,
+    /// EODs sent.
+    ended: u64,
+    eof_sent: bool,
+}
+
+/// What happens to the connection after its EOD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterEod {
+    /// Kept for the next transfer.
+    Keep,
+    /// Closed: the header carries CLOSE.
+    Close,
+}
+
+impl Sender {
+    /// No channel yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A connection is about to be opened, or a cached one takes part. False once EOF has been sent: the
+    /// connection must not be opened.
+    #[must_use]
+    pub fn channel_joins(&mut self) -> bool {
+        if self.eof_sent {
+            return false;
+        }
+        self.live += 1;
+        true
+    }
+
+    /// A connection that was counted never came up: the receiver has not seen it. False where nothing is left
+    /// to carry the EOF, and the transfer has failed.
+    #[must_use]
+    pub fn channel_failed_to_open(&mut self) -> bool {
+        self.live -= 1;
+        self.live > 0
+    }
+
+    /// A channel has nothing more to send: the header it must write last. The last live channel writes EOF|EOD
+    /// with the total; the others EOD. Call only for a live channel, once.
+    pub fn channel_ends(&mut self, after: AfterEod) -> BlockHeader {
+        debug_assert!(self.live > 0 && !self.eof_sent, "a channel ended twice");
+        self.live -= 1;
+        self.ended += 1;
+        let mut descriptor = Descriptor::EOD;
+        if after == AfterEod::Close {
+            descriptor = descriptor | Descriptor::CLOSE;
+        }
+        let mut offset = 0;
+        if self.live == 0 {
+            descriptor = descriptor | Descriptor::EOF;
+            offset = self.ended;
+            self.eof_sent = true;
+        }
+        BlockHeader {
+            descriptor,
+            count: 0,
+            offset,
+        }
+    }
+
+    /// True where `retire` of one channel leaves another to carry on.
+    pub fn may_retire(&self) -> bool {
+        self.live > 1
+    }
+
+    /// Channels that have not ended.
+    pub fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// EOF was written: nothing can join.
+    pub fn is_complete(&self) -> bool {
+        self.eof_sent
+    }
+}

@@ -1,0 +1,179 @@
+//! Names on the wire.
+
+use std::fmt;
+
+/// A path as octets: not empty, and without NUL, CR and LF, which no control channel can carry.
+///
+/// Octets and not text, since file systems hold names that are not UTF-8 and nothing may be lost
+/// (RFC 2640 §3 asks for UTF-8 where it is possible).
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FtpPath(Vec<u8>);
+
+/// Why octets are no [`FtpPath`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadPath {
+    /// No octet at all.
+    #[error("empty path")]
+    Empty,
+    /// NUL, CR or LF inside.
+    #[error("path holds octet {0:#04x}, which a control channel cannot carry")]
+    Octet(u8),
+}
+
+impl FtpPath {
+    /// Checks `octets`.
+    pub fn new(octets: impl Into<Vec<u8>>) -> Result<Self, BadPath> {
+        let octets = octets.into();
+        if octets.is_empty() {
+            return Err(BadPath::Empty);
+        }
+        match octets.iter().find(|b| matches!(b, 0 | b'\r' | b'\n')) {
+            Some(b) => Err(BadPath::Octet(*b)),
+            None => Ok(Self(octets)),
+        }
+    }
+
+    /// The root, `/`.
+    pub fn root() -> Self {
+        Self(b"/".to_vec())
+    }
+
+    /// The octets as they travel.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// True for a path that begins with `/`.
+    pub fn is_absolute(&self) -> bool {
+        self.0.first() == Some(&b'/')
+    }
+
+    /// `self` seen from the working directory `cwd` (absolute) with home directory `home` (absolute):
+    /// `~` and `~/x` mean home; `//`, `/./` and `/..` are folded textually; a trailing `/` goes;
+    /// `..` above the root stays at the root. The result is absolute.
+    pub fn resolve(&self, cwd: &Self, home: &Self) -> Self {
+        let rest = self.0.as_slice();
+        let mut parts: Vec<&[u8]> = Vec::new();
+        let tail = match rest {
+            [b'/', ..] => rest,
+            [b'~'] => {
+                push_parts(&mut parts, &home.0);
+                &rest[1..]
+            }
+            [b'~', b'/', ..] => {
+                push_parts(&mut parts, &home.0);
+                &rest[1..]
+            }
+            _ => {
+                push_parts(&mut parts, &cwd.0);
+                rest
+            }
+        };
+        push_parts(&mut parts, tail);
+        let mut out = Vec::with_capacity(self.0.len() + cwd.0.len() + 1);
+        for p in &parts {
+            out.push(b'/');
+            out.extend_from_slice(p);
+        }
+        if out.is_empty() {
+            Self::root()
+        } else {
+            Self(out)
+        }
+    }
+
+    /// Last component; `None` for the root, `.` and `..`.
+    pub fn file_name(&self) -> Option<&[u8]> {
+        self.0
+            .rsplit(|b| *b == b'/')
+            .find(|p| !p.is_empty())
+            .filter(|p| *p != b"." && *p != b"..")
+    }
+
+    /// All but the last component, or `None` for a bare name and the root.
+    pub fn parent(&self) -> Option<Self> {
+        let end = self.0.iter().rposition(|b| *b != b'/')? + 1;
+        let cut = self.0[..end].iter().rposition(|b| *b == b'/')?;
+        let head = &self.0[..cut];
+        let head_end = head.iter().rposition(|b| *b != b'/').map_or(0, |i| i + 1);
+        Some(if head_end == 0 {
+            Self::root()
+        } else {
+            Self(head[..head_end].to_vec())
+        })
+    }
+
+    /// `self/name`. `name` must be one component.
+    pub fn join(&self, name: &[u8]) -> Result<Self, BadPath> {
+        let mut v = self.0.clone();
+        if v.last() != Some(&b'/') {
+            v.push(b'/');
+        }
+        if name.is_empty() {
+            return Err(BadPath::Empty);
+        }
+        v.extend_from_slice(name);
+        Self::new(v)
+    }
+}
+
+fn push_parts<'a>(parts: &mut Vec<&'a [u8]>, path: &'a [u8]) {
+    for p in path.split(|b| *b == b'/') {
+        match p {
+            b"" | b"." => {}
+            b".." => {
+                parts.pop();
+            }
+            _ => parts.push(p),
+        }
+    }
+}
+
+impl fmt::Display for FtpPath {
+    /// Lossy where the octets are not UTF-8: for people, never for the wire.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl fmt::Debug for FtpPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn p(s: &str) -> FtpPath {
+        FtpPath::new(s).unwrap()
+    }
+
+    #[test]
+    fn resolve_folds_and_never_leaves_the_root() {
+        let (cwd, home) = (p("/a/b"), p("/home/u"));
+        for (arg, want) in [
+            ("x y", "/a/b/x y"),
+            ("/x//y/./z/", "/x/y/z"),
+            ("../../../../etc", "/etc"),
+            ("~", "/home/u"),
+            ("~/f", "/home/u/f"),
+            ("~user", "/a/b/~user"),
+            ("/", "/"),
+            ("..", "/a"),
+        ] {
+            assert_eq!(p(arg).resolve(&cwd, &home), p(want), "{arg}");
+        }
+    }
+
+    #[test]
+    fn names_and_parents() {
+        assert_eq!(p("/a/b/").file_name(), Some(&b"b"[..]));
+        assert_eq!(p("/").file_name(), None);
+        assert_eq!(p("/a/b//").parent(), Some(p("/a")));
+        assert_eq!(p("/a").parent(), Some(p("/")));
+        assert_eq!(p("a").parent(), None);
+        assert_eq!(FtpPath::new("a\nb"), Err(BadPath::Octet(b'\n')));
+    }
+}

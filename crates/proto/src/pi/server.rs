@@ -1,0 +1,325 @@
+//! The server's protocol interpreter: octets in, replies and requests out.
+//!
+//! The shell owns sockets, files and movers. It feeds [`Input`]s with the present time and carries out
+//! [`Output`]s in order. At most one [`Request`] or transfer is outstanding; commands that arrive meanwhile
+//! are queued (up to [`QUEUE_MAX`]) and answered in order; ABOR alone is seen out of order.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    checksum::ChecksumAlgorithm,
+    command::{MarkerEvent, Mode, NetworkProtocol, Password, Region, TypeCode},
+    error::{StorageFailure, TransferFailure},
+    facts::{FactSelection, Facts},
+    mode_e::layout::StripeLayout,
+    path::FtpPath,
+    range_set::RangeSet,
+    restart::RestartPoint,
+    timestamp::Timestamp,
+};
+
+/// Commands read ahead before the session is closed with `500 Pipeline queue full.`
+pub const QUEUE_MAX: usize = 1000;
+
+/// What a server is and allows, fixed for a session.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Greeting text without the code; several lines make a multi-line greeting.
+    pub greeting: String,
+    /// `SITE VERSION`.
+    pub version: String,
+    /// Host of the control connection's peer: EPSV `|||`, and the policy of PORT.
+    pub peer: SocketAddr,
+    /// Local address of the control connection: decides the family of EPSV and SPAS without argument.
+    pub local: SocketAddr,
+    /// Time without a command before `421`.
+    pub idle_limit: Duration,
+    /// Time for the dialogue before login is complete.
+    pub login_limit: Duration,
+    /// Failed logins before the session is closed.
+    pub login_attempts_max: u32,
+    /// Whether PORT, EPRT and SPOR may name hosts other than the peer (needed for third-party transfers).
+    pub foreign_data_hosts: bool,
+    /// Most data channels of a transfer; OPTS RETR above it is cut to it.
+    pub channels_max: u32,
+    /// False: STOR and everything else that changes storage gets 550.
+    pub writable: bool,
+    /// Initial and home directory.
+    pub home: FtpPath,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// Octets of the control connection.
+    Octets(&'a [u8]),
+    /// The control connection ended.
+    Closed,
+    /// `poll_timeout` has passed.
+    Timeout,
+    /// The server is going down: no new commands; 421 when idle.
+    Shutdown,
+    /// The outstanding [`Request`] has its result.
+    Done(Result<Outcome, StorageFailure>),
+    /// A checksum runs: octets so far (asked for by OPTS CKSM Markers).
+    ChecksumProgress(u64),
+    /// First data connections are up (and authenticated): 150, or 125 where `reused`.
+    TransferReady {
+        /// Cached connections carry it.
+        reused: bool,
+    },
+    /// Answer to [`Output::ReportProgress`].
+    TransferProgress {
+        /// Octets moved for this transfer so far; for receipts, as written.
+        bytes: u64,
+        /// Octets that became safe since the last report, relative to the region. Empty when sending.
+        fresh: RangeSet,
+    },
+    /// The transfer is over; for a receipt the file is closed, and `fresh` holds the last ranges.
+    TransferDone {
+        /// Octets moved.
+        bytes: u64,
+        /// Last news for 111.
+        fresh: RangeSet,
+        /// How it went.
+        result: Result<(), TransferFailure>,
+        /// The data connections survive for the next transfer (MODE E, no CLOSE, no error).
+        cached: bool,
+    },
+}
+
+/// What the shell must do.
+#[derive(Debug, PartialEq)]
+pub enum Output {
+    /// Write to the control connection.
+    Send(Vec<u8>),
+    /// Carry out and answer with [`Input::Done`].
+    Request(Request),
+    /// Start; answer with `TransferReady` (once) and `TransferDone`.
+    StartTransfer(TransferRequest),
+    /// Stop the running transfer; `TransferDone` follows. Data connections are destroyed.
+    AbortTransfer,
+    /// Answer with `TransferProgress`.
+    ReportProgress,
+    /// Forget the data channel object: close listener and connections.
+    DropDataChannels,
+    /// Write what was sent, then close the control connection.
+    Close,
+    /// A word for the log (SITE CLIENTINFO, TASKID).
+    Note(String),
+}
+
+/// Work for the shell that is no transfer.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Request {
+    /// Answer `Outcome::Done`, or a failure with errno EACCES.
+    Login {
+        user: String,
+        password: Password,
+    },
+    /// `Outcome::Facts`. Symbolic links are followed, `unix_slink` is filled.
+    Stat(FtpPath),
+    /// Is it a directory we may enter? `Outcome::Done`.
+    ChangeDirectory(FtpPath),
+    /// `Outcome::Listing` pages then `Outcome::Done`: see [`Outcome::Listing`].
+    ListControl {
+        path: FtpPath,
+    },
+    MakeDirectory(FtpPath),
+    RemoveDirectory(FtpPath),
+    RemoveFile(FtpPath),
+    RemoveTree(FtpPath),
+    /// The shell checks only that `from` is there (RNFR).
+    CheckExists(FtpPath),
+    Rename {
+        from: FtpPath,
+        to: FtpPath,
+    },
+    SetModified {
+        path: FtpPath,
+        modify: Timestamp,
+    },
+    SetMode {
+        path: FtpPath,
+        mode: u32,
+    },
+    SetGroup {
+        path: FtpPath,
+        group: String,
+    },
+    Truncate {
+        path: FtpPath,
+        length: u64,
+    },
+    Symlink {
+        target: FtpPath,
+        link: FtpPath,
+    },
+    /// `Outcome::Checksum`. `length` `None`: to the end.
+    Checksum {
+        algorithm: ChecksumAlgorithm,
+        offset: u64,
+        length: Option<u64>,
+        path: FtpPath,
+    },
+    /// Is there room for this many octets where `path` is? `Outcome::Done` or ENOSPC.
+    Reserve {
+        bytes: u64,
+        path: FtpPath,
+    },
+    /// Listen for data connections: `Outcome::Listening`.
+    Listen(DataChannelSpec, NetworkProtocol),
+    /// Remember peers to connect to at the next transfer: `Outcome::Done`.
+    ConnectTo(DataChannelSpec, Vec<SocketAddr>),
+    /// Local account name, for SITE WHOAMI: `Outcome::Text`.
+    WhoAmI,
+}
+
+/// Result of a [`Request`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// Facts of the file.
+    Facts(Box<Facts>),
+    /// A page of a directory. `last` false: a further `Done(Ok(Listing))` follows without a new request.
+    Listing {
+        /// Entries.
+        entries: Vec<(Facts, Vec<u8>)>,
+        /// No page follows.
+        last: bool,
+    },
+    /// Lower-case hex.
+    Checksum(String),
+    /// Announced addresses, one per stripe.
+    Listening(Vec<SocketAddr>),
+    /// A word.
+    Text(String),
+}
+
+/// Everything that is copied into the data channel object when it is made (PASV, PORT and their kin) and
+/// never read again for it: the only way both ends can agree on what cached channels are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataChannelSpec {
+    /// Channels the sender opens per address; 1 in MODE S.
+    pub parallelism: u32,
+    /// Layout over stripes.
+    pub layout: Option<StripeLayout>,
+    /// TCP buffers, octets; `None` leaves them to the kernel.
+    pub socket_buffer_bytes: Option<u64>,
+}
+
+/// A transfer to start on the present data channel object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TransferRequest {
+    /// What moves.
+    pub kind: TransferKind,
+    /// MODE.
+    pub mode: Mode,
+    /// TYPE: ASCII converts line ends (never for listings: they are made with CRLF).
+    pub type_code: TypeCode,
+    /// Cached connections are there and must be used; none is opened before they are ready.
+    pub reuse: bool,
+}
+
+/// What moves, and which way.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TransferKind {
+    /// RETR, ERET P. Ranges and block offsets are relative to the region.
+    Send {
+        /// File.
+        path: FtpPath,
+        /// ERET P.
+        region: Option<Region>,
+        /// REST.
+        restart: Option<RestartPoint>,
+    },
+    /// STOR, APPE, ESTO A.
+    Receive {
+        /// File.
+        path: FtpPath,
+        /// How the file is opened and where offset 0 lies.
+        placement: Placement,
+        /// REST.
+        restart: Option<RestartPoint>,
+        /// ALLO.
+        expected_bytes: Option<u64>,
+        /// SCKS, STORATTR: verify before success.
+        checksums: Vec<(ChecksumAlgorithm, String)>,
+        /// STORATTR modify.
+        modify: Option<Timestamp>,
+    },
+    /// LIST, NLST, MLSD, MLSR.
+    List {
+        /// Directory or file; a glob for LIST and NLST.
+        path: FtpPath,
+        /// Shape of the lines.
+        form: ListForm,
+    },
+}
+
+/// Where a receipt goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// STOR: truncated, unless a restart leaves octets that are already there.
+    Replace,
+    /// APPE: offset 0 is the present end.
+    Append,
+    /// ESTO A: offset 0 is this octet; never truncated.
+    At(u64),
+}
+
+/// Shape of a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListForm {
+    /// `ls -l` lines.
+    Long,
+    /// Names.
+    Names,
+    /// MLSD with these facts, `.` and `..` included.
+    Facts(FactSelection),
+    /// MLSR: the tree below, relative names.
+    FactsRecursive {
+        /// Facts.
+        selection: FactSelection,
+        /// Report unreadable directories and go on.
+        continue_on_error: bool,
+        /// Follow symbolic links (loops are cut).
+        follow_links: bool,
+    },
+}
+
+/// The interpreter of one session.
+#[derive(Debug)]
+pub struct ServerPi {
+    _config: ServerConfig,
+}
+
+impl ServerPi {
+    /// A session that begins now; the greeting is the first output.
+    pub fn new(config: ServerConfig, now: Instant) -> Self {
+        let _ = now;
+        Self { _config: config }
+    }
+
+    /// Takes what happened. Never panics, whatever the peer sends; a shell's input that answers nothing outstanding is
+    /// ignored.
+    pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
+        let _ = (now, input, MarkerEvent::Restart);
+        todo!()
+    }
+
+    /// The next thing to do, in order.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        todo!()
+    }
+
+    /// When [`Input::Timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        todo!()
+    }
+}

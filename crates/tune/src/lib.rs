@@ -1,0 +1,1 @@
+//! Tuners as pure values: observation in, decision out.

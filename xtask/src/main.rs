@@ -1,0 +1,2 @@
+//! The one check, and its siblings.
+fn main() {}
