@@ -1,0 +1,241 @@
+//! The data plane: movers, channel sets, transfers.
+//!
+//! ```text
+//!   session ── ChannelSet ──► listener or peers, cached connections       (the FTP "data channel object")
+//!                  │ start(Job)
+//!                  ▼
+//!              Transfer ───► work queue of byte ranges / sink, accounting, progress
+//!                  ▲ shared by
+//!       Mover 0 ── channels        Mover 1 ── channels      one OS thread and event loop each
+//! ```
+//! Movers pull blocks from the transfer's one queue, so a slow channel holds at most one block; payload goes from
+//! file to socket and back without passing `godwit-proto`.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+
+use godwit_proto::{
+    ByteRange, RangeSet, command::Mode, error::TransferFailure, mode_e::layout::StripeLayout,
+};
+
+use crate::storage::FileRef;
+
+/// The engine's share of a setting.
+#[derive(Clone, Debug)]
+pub struct ChannelParams {
+    /// Data channels opened per peer address at the start of a transfer that we send; at least 1.
+    pub parallelism: u32,
+    /// Most channels at a time; further connections are refused. Worst-case memory of a sender whose storage
+    /// needs copies is `channels_max` x 256 KiB.
+    pub channels_max: u32,
+    /// MODE E block, octets.
+    pub block_bytes: u64,
+    /// SO_SNDBUF and SO_RCVBUF; `None` leaves them to the kernel's autotuning.
+    pub socket_buffer_bytes: Option<u64>,
+    /// TCP congestion control of sending sockets; `None`: the system's.
+    pub congestion: Option<String>,
+    /// Time for a connection to come up (either way) before the transfer fails.
+    pub connect_limit: Duration,
+    /// Time without an octet on any channel before the transfer fails.
+    pub stall_limit: Duration,
+}
+
+impl Default for ChannelParams {
+    fn default() -> Self {
+        Self {
+            parallelism: 1,
+            channels_max: 2048,
+            block_bytes: 1 << 20,
+            socket_buffer_bytes: None,
+            congestion: None,
+            connect_limit: Duration::from_secs(60),
+            stall_limit: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Handle of one mover thread; clones share it. The thread ends when the last handle and the last set on it are gone.
+#[derive(Clone)]
+pub struct Mover {
+    _todo: Arc<()>,
+}
+
+impl Mover {
+    /// Starts a thread. Fails where the system gives no thread or epoll descriptor.
+    pub fn spawn(name: &str) -> io::Result<Self> {
+        let _ = name;
+        todo!()
+    }
+}
+
+/// The data channel object of a session: a listener or peers to connect to, and the connections that live on between
+/// transfers. Dropping it closes them all and fails a running transfer with `Aborted`.
+pub struct ChannelSet {
+    _todo: (),
+}
+
+impl ChannelSet {
+    /// Connections come to `listener`, which stays open between transfers. New connections go to `movers` in turn.
+    pub fn passive(
+        movers: &[Mover],
+        listener: TcpListener,
+        params: ChannelParams,
+    ) -> io::Result<Self> {
+        let _ = (movers, listener, params);
+        todo!()
+    }
+
+    /// We connect to `peers` (one per stripe; at least one) when a transfer starts.
+    pub fn active(
+        movers: &[Mover],
+        peers: Vec<SocketAddr>,
+        layout: Option<StripeLayout>,
+        params: ChannelParams,
+    ) -> Self {
+        let _ = (movers, peers, layout, params);
+        todo!()
+    }
+
+    /// Starts a transfer; one at a time (a second is answered by a transfer that has failed).
+    /// In MODE E cached connections are used where there are any, else connections are made or awaited.
+    pub fn start(&self, job: Job, mode: Mode) -> Transfer {
+        let _ = (job, mode);
+        todo!()
+    }
+
+    /// Connections kept for the next transfer.
+    pub fn cached(&self) -> usize {
+        todo!()
+    }
+}
+
+/// What a transfer does.
+pub enum Job {
+    /// To the peer.
+    Send(Source),
+    /// From the peer.
+    Receive(Sink),
+}
+
+/// Where sent octets come from.
+pub enum Source {
+    /// `ranges` (relative to `base`, in order, disjoint) of a file; wire offsets are relative to `base` too.
+    File {
+        /// The file.
+        file: FileRef,
+        /// Octet of the file that has wire offset 0.
+        base: u64,
+        /// What to send.
+        ranges: Vec<ByteRange>,
+    },
+    /// Octets in order until the reader ends. The reader runs on a mover thread and may block it.
+    Stream(Box<dyn io::Read + Send>),
+}
+
+/// Where received octets go.
+pub enum Sink {
+    /// A file.
+    File {
+        /// The file.
+        file: FileRef,
+        /// Octet of the file that has wire offset 0.
+        base: u64,
+        /// MODE S: wire offset of the first octet received (REST).
+        stream_start: u64,
+        /// Octets at or past this wire offset are an error (`None`: no bound). Protects a region from a
+        /// peer that sends too much.
+        limit: Option<u64>,
+    },
+    /// In order; a block that is out of order fails the transfer. The writer runs on a mover thread and may block it.
+    Stream(Box<dyn io::Write + Send>),
+}
+
+/// What a transfer says of itself, in this order.
+#[derive(Debug)]
+pub enum TransferEvent {
+    /// First data connections are up (all of the sender's first ones; the receiver's first), or cached ones are in use.
+    Ready {
+        /// Cached.
+        reused: bool,
+    },
+    /// Over. No mover touches source or sink any more.
+    Done(TransferReport),
+}
+
+/// How a transfer went.
+#[derive(Debug, Clone)]
+pub struct TransferReport {
+    /// Payload octets moved; for receipts, written.
+    pub bytes: u64,
+    /// Receipts: what is on storage, relative to `base`. Empty when sending.
+    pub safe: RangeSet,
+    /// How it ended.
+    pub result: Result<(), TransferFailure>,
+    /// Connections that were kept; 0 after a failure and in MODE S.
+    pub cached: usize,
+    /// Most channels at a time.
+    pub channels_peak: u32,
+    /// Time from start to done.
+    pub elapsed: Duration,
+}
+
+/// A running transfer. Dropping the handle aborts it.
+pub struct Transfer {
+    _todo: (),
+}
+
+/// Numbers of a running transfer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Payload octets moved so far.
+    pub bytes: u64,
+    /// Channels that carry it now.
+    pub channels: u32,
+}
+
+impl Transfer {
+    /// The next event; after `Done` never returns again. Cancel-safe.
+    pub async fn next_event(&mut self) -> TransferEvent {
+        todo!()
+    }
+    /// Ranges that became safe since the last call (receipts).
+    pub fn take_fresh(&self) -> RangeSet {
+        todo!()
+    }
+    /// A clonable view for progress displays and controllers.
+    pub fn monitor(&self) -> Monitor {
+        todo!()
+    }
+    /// Ends it with `Aborted`; `Done` follows.
+    pub fn abort(&self) {
+        todo!()
+    }
+}
+
+/// A view of a transfer; does not keep it running.
+#[derive(Clone)]
+pub struct Monitor {
+    _todo: (),
+}
+
+impl Monitor {
+    /// Numbers of now; the last ones after the end.
+    pub fn progress(&self) -> Progress {
+        todo!()
+    }
+    /// Opens `count` further channels while data flows (MODE E, sending, after the peer's 1xx). Those that would pass
+    /// `channels_max` or come after the EOF are not opened; returns how many are.
+    pub fn add_channels(&self, count: u32) -> u32 {
+        let _ = count;
+        todo!()
+    }
+    /// Lets up to `count` channels end after their present block, but never the last. Returns how many will.
+    pub fn retire_channels(&self, count: u32) -> u32 {
+        let _ = count;
+        todo!()
+    }
+}

@@ -1,0 +1,150 @@
+//! What bytes live on.
+//!
+//! # Promises of a [`Storage`]
+//! - Every method may be called from many threads at once.
+//! - Paths are absolute and folded ([`FtpPath::resolve`]); a rooted storage never reaches outside its root,
+//!   also while links are being changed under it.
+//! - A failed call has no effect, but for [`Storage::remove_tree`] and writes, which may have happened in part.
+
+use std::{
+    os::fd::BorrowedFd,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use godwit_proto::{FtpPath, error::StorageFailure, facts::Facts};
+
+/// Result of a storage operation. Failures are plain data: errno, what was tried, the system's text.
+pub type Result<T> = std::result::Result<T, StorageFailure>;
+
+/// An open file, shared by all channels of a transfer.
+pub type FileRef = Arc<dyn File>;
+
+/// Entries of a directory, without `.` and `..`, in no order.
+pub type Entries = Box<dyn Iterator<Item = Result<(Vec<u8>, Metadata)>> + Send>;
+
+/// A tree of files.
+pub trait Storage: Send + Sync + 'static {
+    /// Opens for reading. Directories are refused with EISDIR.
+    fn open_read(&self, path: &FtpPath) -> Result<FileRef>;
+    /// Opens for writing. A directory is refused with EISDIR.
+    fn open_write(&self, path: &FtpPath, how: WriteMode) -> Result<FileRef>;
+    /// Follows links; `link_target` tells where the name points. A dangling link is ENOENT.
+    fn stat(&self, path: &FtpPath) -> Result<Metadata>;
+    /// Entries with their metadata; entries that vanish while listing and dangling links are left out.
+    fn list(&self, path: &FtpPath) -> Result<Entries>;
+    /// mkdir, mode 0777 less umask.
+    fn create_dir(&self, path: &FtpPath) -> Result<()>;
+    /// rmdir.
+    fn remove_dir(&self, path: &FtpPath) -> Result<()>;
+    /// unlink; directories are refused.
+    fn remove_file(&self, path: &FtpPath) -> Result<()>;
+    /// A directory and all below it; links are removed, never followed.
+    fn remove_tree(&self, path: &FtpPath) -> Result<()>;
+    /// rename(2): atomic, replaces a file.
+    fn rename(&self, from: &FtpPath, to: &FtpPath) -> Result<()>;
+    /// Sets the time of last modification.
+    fn set_modified(&self, path: &FtpPath, modified: SystemTime) -> Result<()>;
+    /// chmod: `mode & 0o7777`.
+    fn set_mode(&self, path: &FtpPath, mode: u32) -> Result<()>;
+    /// chgrp by name or number.
+    fn set_group(&self, path: &FtpPath, group: &str) -> Result<()>;
+    /// truncate(2).
+    fn set_len(&self, path: &FtpPath, length: u64) -> Result<()>;
+    /// A symbolic link at `link` that holds `target` literally.
+    fn symlink(&self, target: &FtpPath, link: &FtpPath) -> Result<()>;
+    /// Octets that an ordinary user may still write where `path` (or its nearest existing parent) lies.
+    fn free_bytes(&self, path: &FtpPath) -> Result<u64>;
+}
+
+/// How a file is opened for writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// Create or truncate.
+    Replace,
+    /// Create or keep what is there.
+    Keep,
+    /// Must not exist (O_EXCL): a partial file of ours.
+    New,
+}
+
+/// An open file, read and written at offsets, from any thread.
+pub trait File: Send + Sync + 'static {
+    /// Reads up to `buffer.len()` octets at `offset`; 0 at the end of the file only.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+    /// Writes all of `octets` at `offset`.
+    fn write_all_at(&self, offset: u64, octets: &[u8]) -> Result<()>;
+    /// As of now.
+    fn metadata(&self) -> Result<Metadata>;
+    /// Makes what was written durable (fsync).
+    fn sync(&self) -> Result<()>;
+    /// A way around user space, where there is one.
+    fn fast_path(&self) -> FastPath<'_> {
+        FastPath::Copy
+    }
+}
+
+/// How octets of a file may move without `read_at` and `write_all_at`.
+#[derive(Debug, Clone, Copy)]
+pub enum FastPath<'a> {
+    /// No short cut.
+    Copy,
+    /// A descriptor that `sendfile` reads from and `pwrite`/`splice` write to.
+    Descriptor(BorrowedFd<'a>),
+    /// Endless zeros to read; writes vanish (`/dev/zero`).
+    Zeros,
+    /// Writes vanish; reads are at the end at once (`/dev/null`).
+    Discard,
+}
+
+/// Kind of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// Regular.
+    File,
+    /// Directory.
+    Directory,
+    /// Character device, FIFO, socket, block device: no size, no rename over it.
+    Special,
+}
+
+/// What stat tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Kind.
+    pub kind: FileKind,
+    /// Octets; 0 for special files.
+    pub size: u64,
+    /// Last modification.
+    pub modified: SystemTime,
+    /// Permission bits `0..=0o7777`.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Hard links.
+    pub links: u64,
+    /// Device and inode: the same pair is the same file.
+    pub unique: (u64, u64),
+    /// Where the name points, when it is a symbolic link.
+    pub link_target: Option<Vec<u8>>,
+}
+
+impl Metadata {
+    /// As MLSx facts; names of owner and group are looked up and cached.
+    pub fn facts(&self) -> Facts {
+        todo!()
+    }
+
+    /// Whole seconds since 1970, rounded down, negative before.
+    pub fn modified_seconds(&self) -> i64 {
+        match self.modified.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(d) => i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
+            Err(e) => {
+                let back = e.duration() + Duration::from_nanos(999_999_999);
+                i64::try_from(back.as_secs()).map_or(i64::MIN, |s| -s)
+            }
+        }
+    }
+}
