@@ -1,1 +1,83 @@
-//! Tuners as pure values: observation in, decision out.
+//! Tuners as pure values: an observation goes in, a decision comes out.
+//!
+//! # Map
+//! - [`Setting`]: what is tuned, and its [`Bounds`]
+//! - [`Observation`]: what one control epoch measured
+//! - [`Decision`]: the next setting and why, in words
+//! - [`Tuner`]: the trait; [`fixed`]: `static` and `globus`, which never move
+//!
+//! # Contract
+//! A tuner has no clock, does no I/O and takes its randomness from a seed, so that the same value runs in a live
+//! transfer, in an emulator and in a replay of yesterday's log. It is asked for [`Tuner::first`] once and
+//! then told one [`Observation`] per control epoch. Whatever it is told (zero, NaN, nothing), it must
+//! not panic and must stay inside its bounds.
+
+mod fixed;
+mod setting;
+
+use std::time::Duration;
+
+pub use fixed::Fixed;
+pub use setting::{Bounds, Setting};
+
+/// What one control epoch measured under one setting. Everything but `setting`, `bytes` and `seconds` may be unknown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observation {
+    /// The setting that was in force.
+    pub setting: Setting,
+    /// Payload octets that became safe (or were acknowledged) in the epoch.
+    pub bytes: u64,
+    /// Length of the epoch after the settling time was left out, seconds; may be 0 or NaN when a clock misbehaves.
+    pub seconds: f64,
+    /// Segments sent again over segments sent, `0..=1`.
+    pub loss_ratio: Option<f64>,
+    /// Smoothed round-trip time over the channels.
+    pub rtt: Option<Duration>,
+    /// Smallest round-trip time seen.
+    pub rtt_min: Option<Duration>,
+}
+
+impl Observation {
+    /// An observation that knows goodput only.
+    pub const fn new(setting: Setting, bytes: u64, seconds: f64) -> Self {
+        Self {
+            setting,
+            bytes,
+            seconds,
+            loss_ratio: None,
+            rtt: None,
+            rtt_min: None,
+        }
+    }
+
+    /// Payload bits per second, finite; 0 where `seconds` is no number of at least a nanosecond.
+    #[allow(clippy::cast_precision_loss)] // 53 bits of octets are enough for a rate
+    pub fn goodput_bps(&self) -> f64 {
+        if self.seconds.is_finite() && self.seconds >= 1e-9 {
+            self.bytes as f64 * 8.0 / self.seconds
+        } else {
+            0.0
+        }
+    }
+}
+
+/// The next setting, and a sentence that says why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What to run the next epoch with.
+    pub setting: Setting,
+    /// Why, in lower case and without a full stop: `4 -> 8: goodput rose by 60 %`.
+    pub rationale: String,
+}
+
+/// A method that picks settings.
+///
+/// Calls come from one thread, in the order of time. The same calls to a tuner made with the same seed give the same decisions.
+pub trait Tuner: Send {
+    /// As `--tuner` spells it.
+    fn name(&self) -> &'static str;
+    /// The setting to begin with.
+    fn first(&mut self) -> Decision;
+    /// An epoch is over.
+    fn decide(&mut self, observation: &Observation) -> Decision;
+}
