@@ -3,6 +3,16 @@
 //! Replies come strictly in command order (RFC 959 §5.4), so any number of commands may be sent ahead. The
 //! interpreter matches each reply to its command, tells preliminary from final, tolerates what known servers get
 //! wrong (stray lines, ARC's second final reply after a broken transfer), and watches the clock.
+//!
+//! # Replies out of turn
+//! - *Stray abort.* ARC answers a broken transfer by a 426 and then by `226 Abort finished`, which nobody asked
+//!   for. After a transfer ended in 426 or 451, one reply 226 whose text begins with `Abort` is dropped unless
+//!   the command it would answer is ABOR. No other command is answered so; a later transfer says 1xx first, which
+//!   ends the rule.
+//! - *421 out of turn.* ARC answers a second transfer command by 421 while the first still runs. A 421 that comes
+//!   while the oldest command is a transfer past its 1xx belongs to the next transfer in flight, if there is one. If
+//!   the server means the whole session the connection ends next, and everything in flight fails anyway.
+//! - *421 with nothing in flight* is the server's farewell: the session is over.
 
 use std::{
     collections::VecDeque,
@@ -11,7 +21,7 @@ use std::{
 
 use crate::{
     command::Command,
-    reply::{BadReply, Reply},
+    reply::{BadReply, Reply, ReplyReader},
 };
 
 /// Names a submitted command; rises by one for each.
@@ -90,42 +100,218 @@ pub enum ClientPiError {
 /// The interpreter of one control connection.
 #[derive(Debug)]
 pub struct ClientPi {
-    _outputs: VecDeque<Output>,
+    config: ClientConfig,
+    replies: ReplyReader,
+    in_flight: VecDeque<InFlight>,
+    greeted: bool,
+    next_id: u64,
+    outputs: VecDeque<Output>,
+    /// Octets came, or the first command was sent after a pause: silence is counted from here.
+    active_at: Instant,
+    /// A transfer has failed so that a stray `226 Abort ...` may follow.
+    stray_abort: bool,
+    /// The server's farewell, if it said one.
+    last_words: Option<Reply>,
+    over: bool,
+}
+
+/// A command that was sent and is not finally answered.
+#[derive(Debug)]
+struct InFlight {
+    id: CommandId,
+    verb: String,
+    is_transfer: bool,
+    /// A 1xx came.
+    running: bool,
 }
 
 impl ClientPi {
     /// A connection just made: the greeting is due.
     pub fn new(config: ClientConfig, now: Instant) -> Self {
-        let _ = (config, now);
         Self {
-            _outputs: VecDeque::new(),
+            config,
+            replies: ReplyReader::default(),
+            in_flight: VecDeque::new(),
+            greeted: false,
+            next_id: 0,
+            outputs: VecDeque::new(),
+            active_at: now,
+            stray_abort: false,
+            last_words: None,
+            over: false,
         }
     }
 
-    /// Sends `command`; may be called before earlier commands are answered.
+    /// Sends `command`; may be called before earlier commands are answered. After `Failed` nothing is sent.
     pub fn submit(&mut self, now: Instant, command: &Command) -> CommandId {
-        let _ = (now, command);
-        todo!()
+        let id = CommandId(self.next_id);
+        self.next_id += 1;
+        if self.over {
+            return id;
+        }
+        if self.greeted && self.in_flight.is_empty() {
+            self.active_at = now;
+        }
+        self.in_flight.push_back(InFlight {
+            id,
+            verb: command.verb().to_owned(),
+            is_transfer: command.is_transfer(),
+            running: false,
+        });
+        // Commands in a row leave in one write.
+        if let Some(Output::Send(octets)) = self.outputs.back_mut() {
+            command.write_to(octets);
+        } else {
+            let mut octets = Vec::new();
+            command.write_to(&mut octets);
+            self.outputs.push_back(Output::Send(octets));
+        }
+        id
     }
 
     /// Takes what happened.
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
-        let _ = (now, input);
-        todo!()
+        if self.over {
+            return;
+        }
+        match input {
+            Input::Octets(octets) => {
+                self.active_at = now;
+                self.replies.push(octets);
+                while !self.over {
+                    match self.replies.next_reply() {
+                        Ok(Some(reply)) => self.on_reply(reply),
+                        Ok(None) => break,
+                        Err(error) => self.fail(error.into()),
+                    }
+                }
+            }
+            Input::Closed => {
+                let last = self.last_words.take();
+                self.fail(ClientPiError::Closed { last });
+            }
+            Input::Timeout => {
+                if let Some((limit, due)) = self.limit()
+                    && due <= now
+                {
+                    let command = match self.in_flight.front() {
+                        Some(command) if self.greeted => command.verb.clone(),
+                        _ => "connection".to_owned(),
+                    };
+                    self.fail(ClientPiError::NoReply { command, limit });
+                }
+            }
+        }
     }
 
     /// The next thing to do, in order.
     pub fn poll_output(&mut self) -> Option<Output> {
-        todo!()
+        self.outputs.pop_front()
     }
 
     /// When [`Input::Timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        todo!()
+        self.limit().map(|(_, due)| due)
     }
 
     /// Commands sent and not finally answered.
     pub fn in_flight(&self) -> usize {
-        todo!()
+        self.in_flight.len()
+    }
+
+    fn on_reply(&mut self, reply: Reply) {
+        let code = reply.code;
+        if matches!(code.get(), 221 | 421) {
+            self.last_words = Some(reply.clone());
+        }
+        if !self.greeted {
+            // 120 says that the server needs some minutes (RFC 959 §4.2).
+            if !code.is_preliminary() {
+                self.greeted = true;
+                self.outputs.push_back(Output::Greeting(reply));
+            }
+            return;
+        }
+        if self.is_stray_abort(&reply) {
+            self.stray_abort = false;
+            return;
+        }
+        let at = if code.get() == 421 {
+            self.refused_by_421()
+        } else {
+            0
+        };
+        if code.is_preliminary() {
+            if let Some(command) = self.in_flight.front_mut() {
+                command.running = true;
+                if command.is_transfer {
+                    self.stray_abort = false;
+                }
+                self.outputs
+                    .push_back(Output::Preliminary(command.id, reply));
+                return;
+            }
+        } else if let Some(command) = self.in_flight.remove(at) {
+            if command.is_transfer && matches!(code.get(), 426 | 451) {
+                self.stray_abort = true;
+            }
+            self.outputs.push_back(Output::Final(command.id, reply));
+            return;
+        }
+        let error = if code.get() == 421 {
+            ClientPiError::Closed { last: Some(reply) }
+        } else {
+            ClientPiError::Unexpected(reply)
+        };
+        self.fail(error);
+    }
+
+    fn is_stray_abort(&self, reply: &Reply) -> bool {
+        self.stray_abort
+            && reply.code.get() == 226
+            && reply
+                .lines
+                .first()
+                .and_then(|line| line.get(..5))
+                .is_some_and(|word| word.eq_ignore_ascii_case(b"abort"))
+            && self
+                .in_flight
+                .front()
+                .is_none_or(|command| command.verb != "ABOR")
+    }
+
+    /// Which command a 421 answers.
+    fn refused_by_421(&self) -> usize {
+        match self.in_flight.front() {
+            Some(command) if command.is_transfer && command.running => self
+                .in_flight
+                .iter()
+                .skip(1)
+                .position(|command| command.is_transfer)
+                .map_or(0, |i| i + 1),
+            _ => 0,
+        }
+    }
+
+    /// How long the server may be silent now, and until when; `None` while it owes nothing.
+    fn limit(&self) -> Option<(Duration, Instant)> {
+        if self.over {
+            return None;
+        }
+        let limit = match self.in_flight.front() {
+            _ if !self.greeted => self.config.reply_limit,
+            None => return None,
+            Some(command) if command.is_transfer || matches!(command.verb.as_str(), "CKSM") => {
+                self.config.work_limit
+            }
+            Some(_) => self.config.reply_limit,
+        };
+        Some((limit, self.active_at.checked_add(limit)?))
+    }
+
+    fn fail(&mut self, error: ClientPiError) {
+        self.over = true;
+        self.in_flight.clear();
+        self.outputs.push_back(Output::Failed(error));
     }
 }

@@ -1,9 +1,16 @@
 //! The opening dialogue of a client: USER, PASS, FEAT, SITE CLIENTINFO, TYPE I.
+//!
+//! ```text
+//!   greeting ─► USER ─► PASS ─► FEAT ─► SITE CLIENTINFO ─► TYPE I ─► Done
+//!       │        │       │    (5xx: no features) (5xx: fine)  │
+//!       └────────┴───────┴───────────── Refused ──────────────┘
+//! ```
 
 use crate::{
-    command::{Command, Password},
+    command::{Command, Password, TypeCode},
     feature::Features,
     reply::Reply,
+    site::Site,
 };
 
 /// Who logs in.
@@ -18,7 +25,20 @@ pub struct Credentials {
 /// The dialogue: hand each final reply in, send the command that comes out.
 #[derive(Debug)]
 pub struct Login {
-    _todo: (),
+    credentials: Credentials,
+    client_info: String,
+    expect: Expect,
+}
+
+/// Which reply comes next.
+#[derive(Debug)]
+enum Expect {
+    Greeting,
+    User,
+    Pass { logged_in: bool },
+    Feat,
+    ClientInfo(Box<Features>),
+    Type(Box<Features>),
 }
 
 /// What to do next.
@@ -40,13 +60,69 @@ pub enum Step {
 impl Login {
     /// `client_info` is the argument of SITE CLIENTINFO.
     pub fn new(credentials: Credentials, client_info: String) -> Self {
-        let _ = (credentials, client_info);
-        Self { _todo: () }
+        Self {
+            credentials,
+            client_info,
+            expect: Expect::Greeting,
+        }
     }
+
     /// Takes the greeting, then each final reply. PASS is sent even where USER got 230 (servers expect it);
-    /// failures of FEAT and CLIENTINFO are tolerated.
+    /// failures of FEAT and CLIENTINFO are tolerated. After `Done` or `Refused` nothing more is due.
     pub fn handle_reply(&mut self, reply: &Reply) -> Step {
-        let _ = reply;
-        todo!()
+        let code = reply.code;
+        // Whatever it answers, the server is going away.
+        if code.get() == 421 {
+            return self.refused(reply);
+        }
+        match &mut self.expect {
+            Expect::Greeting if code.is_success() => {
+                self.expect = Expect::User;
+                Step::Send(Command::User(self.credentials.user.clone()))
+            }
+            Expect::User if code.is_success() || code.get() == 331 => {
+                self.expect = Expect::Pass {
+                    logged_in: code.is_success(),
+                };
+                Step::Send(Command::Pass(self.credentials.password.clone()))
+            }
+            // A server that let us in at USER may think little of the PASS, but 530 is a no.
+            Expect::Pass { logged_in }
+                if code.is_success() || (*logged_in && code.get() != 530) =>
+            {
+                self.expect = Expect::Feat;
+                Step::Send(Command::Feat)
+            }
+            Expect::Feat => {
+                let features = if code.is_success() {
+                    Features::from_reply(reply)
+                } else {
+                    Features::default()
+                };
+                self.expect = Expect::ClientInfo(Box::new(features));
+                Step::Send(Command::Site(Site::ClientInfo(self.client_info.clone())))
+            }
+            Expect::ClientInfo(features) => {
+                self.expect = Expect::Type(std::mem::take(features));
+                Step::Send(Command::Type(TypeCode::Image))
+            }
+            Expect::Type(features) if code.is_success() => Step::Done(std::mem::take(features)),
+            _ => self.refused(reply),
+        }
+    }
+
+    fn refused(&self, reply: &Reply) -> Step {
+        let command = match self.expect {
+            Expect::Greeting => "greeting",
+            Expect::User => "USER",
+            Expect::Pass { .. } => "PASS",
+            Expect::Feat => "FEAT",
+            Expect::ClientInfo(_) => "SITE",
+            Expect::Type(_) => "TYPE",
+        };
+        Step::Refused {
+            command,
+            reply: reply.clone(),
+        }
     }
 }

@@ -7,6 +7,8 @@
 use crate::{
     command::{Command, Mode, TypeCode},
     feature::Features,
+    opts::{Opts, Parallelism, RetrOptions},
+    site::Site,
 };
 
 /// Direction of the data, seen from the client.
@@ -42,6 +44,8 @@ pub struct ServerState {
     pub socket_buffer_bytes: Option<u64>,
     /// Cached data channels: direction they carry data in. `None`: a new address command is needed.
     pub cached: Option<Direction>,
+    /// `mode` is what the server has, not merely what it had before something failed.
+    mode_known: bool,
 }
 
 impl ServerState {
@@ -54,12 +58,15 @@ impl ServerState {
             parallelism: None,
             socket_buffer_bytes: None,
             cached: None,
+            mode_known: true,
         }
     }
 
-    /// Commands that set TYPE, MODE, SBUF (or its SITE kin) and, for a get in MODE E, OPTS RETR Parallelism, as far as they differ from what is in force.
+    /// Commands that set TYPE, MODE, SBUF (or its SITE kin) and, for a get in MODE E, OPTS RETR Parallelism, as far as they
+    /// differ from what is in force. `socket_buffer_bytes` `None` leaves the buffers as they are.
     /// A change of any of MODE, buffers or parallelism drops `cached`.
-    /// The state is updated as if they all succeed; on a failure call [`ServerState::forget`].
+    /// The state is updated as if they all succeed; on a failure call [`ServerState::forget`]. The SITE kin
+    /// may be refused without harm: then the server's kernel chooses.
     pub fn prepare(
         &mut self,
         mode: Mode,
@@ -67,8 +74,52 @@ impl ServerState {
         parallelism: u32,
         socket_buffer_bytes: Option<u64>,
     ) -> Vec<Command> {
-        let _ = (mode, direction, parallelism, socket_buffer_bytes);
-        todo!()
+        let mut commands = Vec::new();
+        if self.type_code != Some(TypeCode::Image) {
+            commands.push(Command::Type(TypeCode::Image));
+            self.type_code = Some(TypeCode::Image);
+        }
+        if !self.mode_known || self.mode != mode {
+            commands.push(Command::Mode(mode));
+            self.mode = mode;
+            self.mode_known = true;
+            self.cached = None;
+        }
+        if let Some(bytes) = socket_buffer_bytes
+            && self.socket_buffer_bytes != Some(bytes)
+        {
+            if self.features.sbuf {
+                commands.push(Command::Sbuf(bytes));
+            } else {
+                // GCT's words are for its receiving and its sending sockets, in this order; one transfer needs one of
+                // them, but the next may go the other way.
+                commands.extend(["RETRBUFSIZE", "STORBUFSIZE"].map(|word| {
+                    Command::Site(Site::Buffer {
+                        word: word.to_owned(),
+                        bytes,
+                    })
+                }));
+            }
+            self.socket_buffer_bytes = Some(bytes);
+            self.cached = None;
+        }
+        // For a put the sender, we, decide. Three equal numbers: GCT reads the first only, ARC wants three.
+        if mode == Mode::ExtendedBlock
+            && direction == Direction::Get
+            && self.parallelism != Some(parallelism)
+        {
+            commands.push(Command::Opts(Opts::Retr(RetrOptions {
+                parallelism: Some(Parallelism {
+                    start: parallelism,
+                    min: parallelism,
+                    max: parallelism,
+                }),
+                ..RetrOptions::default()
+            })));
+            self.parallelism = Some(parallelism);
+            self.cached = None;
+        }
+        commands
     }
 
     /// Data channels kept from the last transfer can carry the next one in `direction`.
@@ -76,14 +127,17 @@ impl ServerState {
         self.mode == Mode::ExtendedBlock && self.cached == Some(direction)
     }
 
-    /// A transfer ended. `cached` says whether our side still has its connections.
+    /// A transfer ended well. `cached` says whether our side still has its connections.
     pub fn transfer_done(&mut self, direction: Direction, cached: bool) {
-        let _ = (direction, cached);
-        todo!()
+        self.cached = (cached && self.mode == Mode::ExtendedBlock).then_some(direction);
     }
 
     /// Something failed: believe nothing but the features.
     pub fn forget(&mut self) {
-        todo!()
+        self.type_code = None;
+        self.mode_known = false;
+        self.parallelism = None;
+        self.socket_buffer_bytes = None;
+        self.cached = None;
     }
 }

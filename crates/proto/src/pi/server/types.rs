@@ -1,17 +1,10 @@
-//! The server's protocol interpreter: octets in, replies and requests out.
-//!
-//! The shell owns sockets, files and movers. It feeds [`Input`]s with the present time and carries out
-//! [`Output`]s in order. At most one [`Request`] or transfer is outstanding; commands that arrive meanwhile
-//! are queued (up to [`QUEUE_MAX`]) and answered in order; ABOR alone is seen out of order.
+//! What passes between the interpreter and its shell.
 
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, time::Duration};
 
 use crate::{
     checksum::ChecksumAlgorithm,
-    command::{MarkerEvent, Mode, NetworkProtocol, Password, Region, TypeCode},
+    command::{Mode, NetworkProtocol, Password, Region, TypeCode},
     error::{StorageFailure, TransferFailure},
     facts::{FactSelection, Facts},
     mode_e::layout::StripeLayout,
@@ -20,9 +13,6 @@ use crate::{
     restart::RestartPoint,
     timestamp::Timestamp,
 };
-
-/// Commands read ahead before the session is closed with `500 Pipeline queue full.`
-pub const QUEUE_MAX: usize = 1000;
 
 /// What a server is and allows, fixed for a session.
 #[derive(Clone, Debug)]
@@ -49,6 +39,8 @@ pub struct ServerConfig {
     pub writable: bool,
     /// Initial and home directory.
     pub home: FtpPath,
+    /// UNIX time at the `now` of [`ServerPi::new`](super::ServerPi::new): dates in 112 markers and STAT lines count from here.
+    pub unix_time: Duration,
 }
 
 /// What happened.
@@ -116,7 +108,8 @@ pub enum Output {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Request {
-    /// Answer `Outcome::Done`, or a failure with errno EACCES.
+    /// Answer `Outcome::Account`, or `Outcome::Done` where the values of [`ServerConfig`] hold for everybody;
+    /// else a failure with errno EACCES.
     Login {
         user: String,
         password: Password,
@@ -199,6 +192,19 @@ pub enum Outcome {
     Listening(Vec<SocketAddr>),
     /// A word.
     Text(String),
+    /// Who logged in may do this; replaces the values of [`ServerConfig`].
+    Account(Account),
+}
+
+/// What depends on who logged in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Initial and home directory.
+    pub home: FtpPath,
+    /// See [`ServerConfig::writable`].
+    pub writable: bool,
+    /// See [`ServerConfig::foreign_data_hosts`].
+    pub foreign_data_hosts: bool,
 }
 
 /// Everything that is copied into the data channel object when it is made (PASV, PORT and their kin) and
@@ -291,35 +297,4 @@ pub enum ListForm {
         /// Follow symbolic links (loops are cut).
         follow_links: bool,
     },
-}
-
-/// The interpreter of one session.
-#[derive(Debug)]
-pub struct ServerPi {
-    _config: ServerConfig,
-}
-
-impl ServerPi {
-    /// A session that begins now; the greeting is the first output.
-    pub fn new(config: ServerConfig, now: Instant) -> Self {
-        let _ = now;
-        Self { _config: config }
-    }
-
-    /// Takes what happened. Never panics, whatever the peer sends; a shell's input that answers nothing outstanding is
-    /// ignored.
-    pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
-        let _ = (now, input, MarkerEvent::Restart);
-        todo!()
-    }
-
-    /// The next thing to do, in order.
-    pub fn poll_output(&mut self) -> Option<Output> {
-        todo!()
-    }
-
-    /// When [`Input::Timeout`] is due.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        todo!()
-    }
 }

@@ -1,0 +1,224 @@
+//! From a command to the family that runs it, and from a finished request to the reply it owes.
+
+use std::time::Instant;
+
+use crate::{
+    command::{Command, CommandError},
+    error::{StorageFailure, storage_reply},
+    path::FtpPath,
+    site::Site,
+    timestamp::Timestamp,
+};
+
+use super::{
+    Outcome, Pending, Request, ServerPi, data_channel::PassiveForm, listing::ControlListing,
+};
+
+/// Why a request is outstanding: decides how its result becomes a reply.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    Login {
+        user: String,
+    },
+    ChangeDirectory(FtpPath),
+    MakeDirectory(FtpPath),
+    RenameFrom(FtpPath),
+    Size,
+    ModifyTime,
+    /// MLST: the name as it was asked for.
+    Facts(FtpPath),
+    /// STAT of a path.
+    Status(FtpPath),
+    /// MFMT.
+    SetModified {
+        modify: Timestamp,
+        path: FtpPath,
+    },
+    /// Whatever says `250 OK.`
+    Change,
+    Checksum(ChecksumRun),
+    WhoAmI,
+    /// MLSC.
+    ListControl(ControlListing),
+    Passive(PassiveForm),
+    Active,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ChecksumRun {
+    /// When the last 113 was sent.
+    pub(super) reported_at: Option<Instant>,
+}
+
+impl ServerPi {
+    pub(super) fn run_line(&mut self, now: Instant, line: &[u8]) {
+        match Command::parse(line) {
+            Ok(command) if self.session.is_logged_in() || is_open_to_all(&command) => {
+                self.run_command(now, command);
+            }
+            Err(error) if self.session.is_logged_in() || is_worth_an_answer(&error) => {
+                self.refuse_line(&error);
+            }
+            _ => self.answer(530, "Please login with USER and PASS."),
+        }
+    }
+
+    fn refuse_line(&mut self, error: &CommandError) {
+        // A transfer that was sent ahead behind a bad address must not run on the former one.
+        if let CommandError::Syntax { verb, .. }
+        | CommandError::Parameter { verb, .. }
+        | CommandError::NetworkProtocol { verb } = error
+            && matches!(
+                verb.as_str(),
+                "PASV" | "EPSV" | "SPAS" | "PORT" | "EPRT" | "SPOR"
+            )
+        {
+            self.drop_data_channel();
+        }
+        self.reply(&error.reply());
+    }
+
+    fn run_command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::User(user) => self.run_user(user),
+            Command::Pass(password) => self.run_pass(password),
+            Command::Acct => self.answer(500, "Command not supported."),
+            Command::Quit => self.run_quit(),
+            Command::Noop => self.answer(200, "NOOP command successful."),
+            Command::Abor => self.run_abort(),
+            Command::Help(topic) => self.run_help(topic.as_deref()),
+            Command::Feat => self.run_feat(),
+            Command::Syst => self.answer(215, "UNIX Type: L8"),
+            Command::Lang(language) => self.run_lang(&language),
+            Command::Security { verb, argument } => self.run_security(&verb, &argument),
+
+            Command::Opts(opts) => self.run_opts(opts),
+            Command::Type(code) => self.run_type(code),
+            Command::Mode(mode) => self.run_mode(mode),
+            Command::StruFile => self.answer(200, "STRU F ok."),
+            Command::Trev { event, seconds } => self.run_trev(event, seconds),
+            Command::Sbuf(bytes) => {
+                self.set_socket_buffer(bytes);
+                self.answer(200, "SBUF Command Successful.");
+            }
+
+            Command::Pwd => self.run_pwd(),
+            Command::Cwd(path) => self.run_cwd(&path),
+            Command::Cdup => self.run_cdup(),
+            Command::Mkd(path) => self.run_mkd(&path),
+            Command::Rmd(path) => self.run_change(&path, Request::RemoveDirectory),
+            Command::Dele(path) => self.run_change(&path, Request::RemoveFile),
+            Command::Rnfr(path) => self.run_rnfr(&path),
+            Command::Rnto(path) => self.run_rnto(&path),
+            Command::Size(path) => self.run_size(&path),
+            Command::Mdtm(path) => self.run_mdtm(&path),
+            Command::Mfmt { modify, path } => self.run_mfmt(modify, &path),
+            Command::Cksm {
+                algorithm,
+                offset,
+                length,
+                path,
+            } => self.run_cksm(algorithm, offset, length, &path),
+
+            Command::Stat(path) => self.run_stat(path.as_ref()),
+            Command::Mlst(path) => self.run_mlst(path.as_ref()),
+            Command::Mlsc(path) => self.run_mlsc(path.as_ref()),
+            Command::Mlsd(path) => self.run_mlsd(now, path.as_ref()),
+            Command::Mlsr(path) => self.run_mlsr(now, path.as_ref()),
+            Command::List(path) => self.run_list(now, path.as_ref()),
+            Command::Nlst(path) => self.run_nlst(now, path.as_ref()),
+
+            Command::Pasv => self.run_passive(PassiveForm::Pasv),
+            Command::Epsv(argument) => self.run_epsv(argument),
+            Command::Spas(protocol) => self.run_passive(PassiveForm::Spas(protocol)),
+            Command::Port(address) | Command::Eprt(address) => self.run_active(vec![address]),
+            Command::Spor(addresses) => self.run_active(addresses),
+
+            Command::Rest(point) => self.run_rest(point),
+            Command::Allo(bytes) => self.run_allo(bytes),
+            Command::Scks { algorithm, value } => self.run_scks(algorithm, value),
+            Command::Retr(path) => self.run_retr(now, &path, None),
+            Command::Eret { region, path } => self.run_retr(now, &path, Some(region)),
+            Command::Stor(path) => self.run_stor(now, &path),
+            Command::Appe(path) => self.run_appe(now, &path),
+            Command::Esto { offset, path } => self.run_esto(now, offset, &path),
+
+            Command::Site(site) => self.run_site(site),
+        }
+    }
+
+    pub(super) fn on_done(&mut self, now: Instant, result: Result<Outcome, StorageFailure>) {
+        self.active_at = now;
+        match std::mem::replace(&mut self.pending, Pending::Nothing) {
+            Pending::Nothing => {}
+            Pending::Request(purpose) => self.on_request_done(now, purpose, result),
+            Pending::Transfer(transfer) => self.on_transfer_step(now, transfer, result),
+        }
+    }
+
+    fn on_request_done(
+        &mut self,
+        now: Instant,
+        purpose: Purpose,
+        result: Result<Outcome, StorageFailure>,
+    ) {
+        let outcome = match (purpose, result) {
+            (Purpose::Login { user }, result) => return self.on_login_done(user, result),
+            (Purpose::Passive(form), result) => return self.on_listening(form, result),
+            (Purpose::Active, result) => return self.on_connect_noted(result),
+            (_, Err(failure)) => return self.reply(&storage_reply(&failure)),
+            (purpose, Ok(outcome)) => (purpose, outcome),
+        };
+        match outcome {
+            (Purpose::ChangeDirectory(path), Outcome::Done) => self.on_directory_changed(path),
+            (Purpose::MakeDirectory(path), Outcome::Done) => self.on_directory_made(&path),
+            (Purpose::RenameFrom(path), Outcome::Done) => self.on_rename_source(path),
+            (Purpose::Size, Outcome::Facts(facts)) => self.on_size(&facts),
+            (Purpose::ModifyTime, Outcome::Facts(facts)) => self.on_modify_time(&facts),
+            (Purpose::Facts(path), Outcome::Facts(facts)) => self.on_facts(&path, &facts),
+            (Purpose::Status(path), Outcome::Facts(facts)) => self.on_status(now, &path, &facts),
+            (Purpose::SetModified { modify, path }, Outcome::Done) => {
+                self.on_modified_set(modify, &path);
+            }
+            (Purpose::Change, Outcome::Done) => self.answer(250, "OK."),
+            (Purpose::Checksum(_), Outcome::Checksum(hex)) => self.answer(213, hex),
+            (Purpose::WhoAmI, Outcome::Text(name)) => self.answer(200, name),
+            (Purpose::ListControl(listing), Outcome::Listing { entries, last }) => {
+                self.on_listing_page(listing, entries, last);
+            }
+            (Purpose::ListControl(listing), Outcome::Done) => {
+                self.on_listing_page(listing, Vec::new(), true);
+            }
+            // The shell broke its contract. The client is owed one reply all the same.
+            _ => self.answer(451, "Local error in processing."),
+        }
+    }
+}
+
+/// Commands that run before login (seen on GCT 13.24). The security words are among them where a client uses
+/// them to find out what is offered.
+fn is_open_to_all(command: &Command) -> bool {
+    match command {
+        Command::User(_)
+        | Command::Pass(_)
+        | Command::Feat
+        | Command::Help(_)
+        | Command::Noop
+        | Command::Quit
+        | Command::Site(Site::Help) => true,
+        Command::Security { verb, .. } => matches!(verb.as_str(), "AUTH" | "ADAT"),
+        _ => false,
+    }
+}
+
+fn is_worth_an_answer(error: &CommandError) -> bool {
+    match error {
+        CommandError::UnknownVerb(_) => true,
+        CommandError::Syntax { verb, .. }
+        | CommandError::Parameter { verb, .. }
+        | CommandError::NetworkProtocol { verb } => matches!(
+            verb.as_str(),
+            "USER" | "PASS" | "AUTH" | "ADAT" | "FEAT" | "HELP" | "NOOP" | "QUIT"
+        ),
+    }
+}

@@ -1,0 +1,218 @@
+//! Commands on files and directories that need no data channel (RFC 959 §4.1.3, RFC 3659, MFMT, CKSM).
+
+use std::time::Instant;
+
+use crate::{
+    checksum::ChecksumAlgorithm,
+    error::{StorageFailure, storage_reply},
+    facts::Facts,
+    path::FtpPath,
+    reply::{BodyStyle, Reply, ReplyCode},
+    timestamp::Timestamp,
+};
+
+use super::{
+    Pending, Request, ServerPi,
+    dispatch::{ChecksumRun, Purpose},
+};
+
+const EACCES: i32 = 13;
+
+impl ServerPi {
+    pub(super) fn run_pwd(&mut self) {
+        let mut text = quoted(&self.session.cwd);
+        text.extend_from_slice(b" is current directory.");
+        self.answer(257, text);
+    }
+
+    pub(super) fn run_cwd(&mut self, path: &FtpPath) {
+        let path = self.session.resolve(path);
+        self.request(
+            Request::ChangeDirectory(path.clone()),
+            Purpose::ChangeDirectory(path),
+        );
+    }
+
+    pub(super) fn run_cdup(&mut self) {
+        let path = self.session.cwd.parent().unwrap_or_else(FtpPath::root);
+        self.request(
+            Request::ChangeDirectory(path.clone()),
+            Purpose::ChangeDirectory(path),
+        );
+    }
+
+    pub(super) fn on_directory_changed(&mut self, path: FtpPath) {
+        self.session.cwd = path;
+        self.answer(250, "CWD command successful.");
+    }
+
+    pub(super) fn run_mkd(&mut self, path: &FtpPath) {
+        let path = self.session.resolve(path);
+        if self.may_write(&path) {
+            self.request(
+                Request::MakeDirectory(path.clone()),
+                Purpose::MakeDirectory(path),
+            );
+        }
+    }
+
+    pub(super) fn on_directory_made(&mut self, path: &FtpPath) {
+        let mut text = b"Directory ".to_vec();
+        text.extend_from_slice(&quoted(path));
+        text.extend_from_slice(b" created successfully.");
+        self.answer(257, text);
+    }
+
+    /// A change of one path that ends in `250 OK.`
+    pub(super) fn run_change(&mut self, path: &FtpPath, request: impl FnOnce(FtpPath) -> Request) {
+        let path = self.session.resolve(path);
+        if self.may_write(&path) {
+            self.request(request(path), Purpose::Change);
+        }
+    }
+
+    /// RNFR changes nothing, so that a read-only server runs it: jglobus asks in this way whether a
+    /// file is there.
+    pub(super) fn run_rnfr(&mut self, path: &FtpPath) {
+        self.session.rename_from = None;
+        let path = self.session.resolve(path);
+        self.request(
+            Request::CheckExists(path.clone()),
+            Purpose::RenameFrom(path),
+        );
+    }
+
+    pub(super) fn on_rename_source(&mut self, path: FtpPath) {
+        self.session.rename_from = Some(path);
+        self.answer(350, "OK. Send RNTO with destination name.");
+    }
+
+    pub(super) fn run_rnto(&mut self, to: &FtpPath) {
+        let Some(from) = self.session.rename_from.take() else {
+            return self.answer(501, "Invalid command arguments.");
+        };
+        self.run_change(to, |to| Request::Rename { from, to });
+    }
+
+    pub(super) fn run_size(&mut self, path: &FtpPath) {
+        let path = self.session.resolve(path);
+        self.request(Request::Stat(path), Purpose::Size);
+    }
+
+    pub(super) fn on_size(&mut self, facts: &Facts) {
+        match facts.size {
+            Some(size) => self.answer(213, size.to_string()),
+            None => self.answer(550, "The size is not known."),
+        }
+    }
+
+    pub(super) fn run_mdtm(&mut self, path: &FtpPath) {
+        let path = self.session.resolve(path);
+        self.request(Request::Stat(path), Purpose::ModifyTime);
+    }
+
+    pub(super) fn on_modify_time(&mut self, facts: &Facts) {
+        match facts.modify {
+            Some(modify) => self.answer(213, modify.to_string()),
+            None => self.answer(550, "The modification time is not known."),
+        }
+    }
+
+    pub(super) fn run_mfmt(&mut self, modify: Timestamp, path: &FtpPath) {
+        let resolved = self.session.resolve(path);
+        if self.may_write(&resolved) {
+            self.request(
+                Request::SetModified {
+                    path: resolved,
+                    modify,
+                },
+                Purpose::SetModified {
+                    modify,
+                    path: path.clone(),
+                },
+            );
+        }
+    }
+
+    pub(super) fn on_modified_set(&mut self, modify: Timestamp, path: &FtpPath) {
+        let mut text = format!("Modify={modify}; ").into_bytes();
+        text.extend_from_slice(path.as_bytes());
+        self.answer(213, text);
+    }
+
+    pub(super) fn run_cksm(
+        &mut self,
+        algorithm: ChecksumAlgorithm,
+        offset: u64,
+        length: Option<u64>,
+        path: &FtpPath,
+    ) {
+        let path = self.session.resolve(path);
+        self.request(
+            Request::Checksum {
+                algorithm,
+                offset,
+                length,
+                path,
+            },
+            Purpose::Checksum(ChecksumRun::default()),
+        );
+    }
+
+    /// The shell reports as often as it likes; the client hears it as often as it asked.
+    pub(super) fn on_checksum_progress(&mut self, now: Instant, octets: u64) {
+        let (Pending::Request(Purpose::Checksum(run)), Some(every)) =
+            (&mut self.pending, self.session.markers.checksum)
+        else {
+            return;
+        };
+        if run
+            .reported_at
+            .is_some_and(|at| now.saturating_duration_since(at) < every)
+        {
+            return;
+        }
+        run.reported_at = Some(now);
+        let time = self.unix_time(now).as_secs_f64();
+        self.reply(&Reply::with_body(
+            ReplyCode::of(113),
+            BodyStyle::Blank,
+            "Status Marker",
+            [
+                format!("Timestamp: {time:.1}").into_bytes(),
+                format!("Bytes Processed: {octets}").into_bytes(),
+            ],
+            "End.",
+        ));
+    }
+
+    /// False, and refused, on a server that only reads.
+    pub(super) fn may_write(&mut self, path: &FtpPath) -> bool {
+        if !self.session.account.writable {
+            self.reply(&storage_reply(&read_only(path)));
+        }
+        self.session.account.writable
+    }
+}
+
+/// What a storage that may not be written says of `path`.
+pub(super) fn read_only(path: &FtpPath) -> StorageFailure {
+    StorageFailure {
+        errno: EACCES,
+        doing: format!("change {path} on a read-only server"),
+        text: "Permission denied".to_owned(),
+    }
+}
+
+/// In quotes, quotes inside doubled (RFC 959 appendix II).
+fn quoted(path: &FtpPath) -> Vec<u8> {
+    let mut out = vec![b'"'];
+    for octet in path.as_bytes() {
+        if *octet == b'"' {
+            out.push(b'"');
+        }
+        out.push(*octet);
+    }
+    out.push(b'"');
+    out
+}

@@ -1,0 +1,84 @@
+//! Greeting, USER, PASS, QUIT.
+
+use std::mem;
+
+use crate::{
+    command::Password,
+    error::StorageFailure,
+    reply::{BodyStyle, Reply, ReplyCode},
+};
+
+use super::{Outcome, Request, ServerPi, dispatch::Purpose, session::LoginState};
+
+/// `EACCES`: the plain "no" to a login. Its text would tell nothing.
+const EACCES: i32 = 13;
+
+impl ServerPi {
+    pub(super) fn greet(&mut self) {
+        let code = ReplyCode::of(220);
+        let mut lines = self.config.greeting.lines().map(|l| l.as_bytes().to_vec());
+        let first = lines.next().unwrap_or_default();
+        let rest: Vec<_> = lines.collect();
+        let reply = if rest.is_empty() {
+            Reply::new(code, first)
+        } else {
+            Reply::with_body(code, BodyStyle::Code, first, rest, "End.")
+        };
+        self.reply(&reply);
+    }
+
+    pub(super) fn run_user(&mut self, user: String) {
+        if self.session.is_logged_in() {
+            return self.answer(503, "You are already logged in.");
+        }
+        self.answer(331, format!("Password required for {user}."));
+        self.session.login = LoginState::Named(user);
+    }
+
+    pub(super) fn run_pass(&mut self, password: Password) {
+        match mem::replace(&mut self.session.login, LoginState::Nobody) {
+            LoginState::Nobody => self.answer(503, "Login with USER first."),
+            LoginState::Named(user) => self.request(
+                Request::Login {
+                    user: user.clone(),
+                    password,
+                },
+                Purpose::Login { user },
+            ),
+            state @ LoginState::LoggedIn { .. } => {
+                self.session.login = state;
+                self.answer(503, "You are already logged in.");
+            }
+        }
+    }
+
+    pub(super) fn on_login_done(&mut self, user: String, result: Result<Outcome, StorageFailure>) {
+        match result {
+            Ok(outcome) => {
+                if let Outcome::Account(account) = outcome {
+                    self.session.account = account;
+                }
+                self.session.cwd = self.session.account.home.clone();
+                self.answer(230, format!("User {user} logged in."));
+                self.session.login = LoginState::LoggedIn { user };
+            }
+            Err(failure) => {
+                self.session.failed_logins += 1;
+                if failure.errno == EACCES {
+                    self.answer(530, "Login incorrect.");
+                } else {
+                    self.answer(530, format!("Login incorrect. : {}", failure.text));
+                }
+                if self.session.failed_logins >= self.config.login_attempts_max {
+                    self.answer(421, "Too many failed logins, closing control connection.");
+                    self.end_session();
+                }
+            }
+        }
+    }
+
+    pub(super) fn run_quit(&mut self) {
+        self.answer(221, "Goodbye.");
+        self.end_session();
+    }
+}

@@ -1,0 +1,161 @@
+//! When a running transfer says 112 and 111, and what of the news each 111 carries.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    marker::{PerfMarker, parse_range_marker, range_marker},
+    range_set::RangeSet,
+    reply::Reply,
+};
+
+/// Ranges in one 111: keeps its line below the line length that readers bound.
+const RANGES_MAX: usize = 1000;
+
+#[derive(Debug, Default)]
+pub(super) struct Markers {
+    /// 112: `None` where this transfer sends none.
+    performance: Option<Cadence>,
+    /// 111: `None` where this transfer sends none.
+    restart: Option<Cadence>,
+    /// `ReportProgress` is unanswered.
+    asked: bool,
+    /// Safe, and not yet said in a 111.
+    news: RangeSet,
+}
+
+#[derive(Debug)]
+struct Cadence {
+    every: Option<Duration>,
+    due: Option<Instant>,
+}
+
+impl Cadence {
+    fn new(every: Option<Duration>) -> Self {
+        Self { every, due: None }
+    }
+
+    fn rearm(&mut self, now: Instant) {
+        self.due = self.every.and_then(|every| now.checked_add(every));
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+}
+
+impl Markers {
+    /// Receipts in MODE E: both kinds, also the first and the last where the interval is "never".
+    pub(super) fn of_receipt(performance: Option<Duration>, restart: Option<Duration>) -> Self {
+        Self {
+            performance: Some(Cadence::new(performance)),
+            restart: Some(Cadence::new(restart)),
+            ..Self::default()
+        }
+    }
+
+    /// Anything else: 112 if OPTS RETR Markers asked.
+    pub(super) fn if_asked(every: Option<Duration>) -> Self {
+        Self {
+            performance: every.map(|every| Cadence::new(Some(every))),
+            ..Self::default()
+        }
+    }
+
+    /// When to ask the shell for progress; never while it owes us an answer.
+    pub(super) fn due(&self) -> Option<Instant> {
+        if self.asked {
+            return None;
+        }
+        [&self.performance, &self.restart]
+            .into_iter()
+            .flatten()
+            .filter_map(|cadence| cadence.due)
+            .min()
+    }
+
+    /// True where the shell must be asked now.
+    pub(super) fn ask(&mut self, now: Instant) -> bool {
+        let ask = self.due().is_some_and(|due| due <= now);
+        self.asked |= ask;
+        ask
+    }
+
+    /// Data connections are up: the first 112, with 0 octets, tells clients when the clock began.
+    pub(super) fn begin(&mut self, now: Instant, unix_time: Duration) -> Option<Reply> {
+        if let Some(restart) = &mut self.restart {
+            restart.rearm(now);
+        }
+        let performance = self.performance.as_mut()?;
+        performance.rearm(now);
+        Some(performance_marker(unix_time, 0))
+    }
+
+    pub(super) fn progress(
+        &mut self,
+        now: Instant,
+        unix_time: Duration,
+        bytes: u64,
+        fresh: &RangeSet,
+    ) -> Vec<Reply> {
+        self.asked = false;
+        self.news.union_with(fresh);
+        let mut replies = Vec::new();
+        if let Some(performance) = &mut self.performance
+            && performance.is_due(now)
+        {
+            performance.rearm(now);
+            replies.push(performance_marker(unix_time, bytes));
+        }
+        if let Some(restart) = &mut self.restart
+            && restart.is_due(now)
+        {
+            restart.rearm(now);
+            replies.extend(self.tell_news(None));
+        }
+        replies
+    }
+
+    /// The last of each kind. Ranges are said after a failure too: they are true, and the client resumes from them.
+    pub(super) fn end(
+        &mut self,
+        unix_time: Duration,
+        bytes: u64,
+        fresh: &RangeSet,
+        whole: bool,
+    ) -> Vec<Reply> {
+        self.news.union_with(fresh);
+        let mut replies = Vec::new();
+        if self.performance.is_some() {
+            replies.push(performance_marker(unix_time, bytes));
+        }
+        if self.restart.is_some() {
+            let end_of_file = self.news.iter().last().filter(|_| whole).map(|r| r.end);
+            while let Some(reply) = self.tell_news(end_of_file) {
+                replies.push(reply);
+            }
+        }
+        replies
+    }
+
+    /// A 111, if there is something to say. What rounding holds back stays news: said with the
+    /// octets that join it later.
+    fn tell_news(&mut self, end_of_file: Option<u64>) -> Option<Reply> {
+        let some: RangeSet = self.news.iter().take(RANGES_MAX).collect();
+        let reply = range_marker(&some, end_of_file)?;
+        let said = parse_range_marker(&reply)?;
+        for range in said.iter() {
+            self.news.remove(range);
+        }
+        (!said.is_empty()).then_some(reply)
+    }
+}
+
+fn performance_marker(unix_time: Duration, bytes: u64) -> Reply {
+    PerfMarker {
+        timestamp: unix_time.as_secs_f64(),
+        stripe_index: 0,
+        stripe_bytes: bytes,
+        stripe_count: 1,
+    }
+    .to_reply()
+}

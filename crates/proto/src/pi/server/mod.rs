@@ -1,0 +1,311 @@
+//! The server's protocol interpreter: octets in, replies and requests out.
+//!
+//! The shell owns sockets, files and movers. It feeds [`Input`]s with the present time and carries out
+//! [`Output`]s in order. At most one [`Request`] or transfer is outstanding; commands that arrive meanwhile
+//! are queued (up to [`QUEUE_MAX`]) and answered in order; ABOR alone is seen out of order.
+//!
+//! ```text
+//!              line ──► queue ──► dispatch ──► reply                         (Pending::Nothing)
+//!                         ▲          ├──────► Request ── Done ──► reply      (Pending::Request)
+//!                         │          └──────► transfer (transfer.rs)         (Pending::Transfer)
+//!                         │                     Reserving ─► Listening ─► Starting ─► Moving
+//!                  ABOR marks what waits           └─────────────┴── 4xx ─────┴── 226/4xx
+//! ```
+//!
+//! # What the shell may rely on
+//! - `DropDataChannels` comes whenever the data channel object is gone, also after each transfer in MODE S
+//!   and after a failed one; a shell that forgets by itself as well does no harm.
+//! - `Close` is the last output. It ends data channels, too. Inputs after it are ignored.
+//! - After `AbortTransfer` one `TransferDone` is still due; before it no other transfer or request starts.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    line::{BadLine, LineEvent, LineReader},
+    reply::{Reply, ReplyCode},
+};
+
+mod abort;
+mod data_channel;
+mod dispatch;
+mod files;
+mod help;
+mod listing;
+mod login;
+mod markers;
+mod options;
+mod security;
+mod session;
+mod site;
+mod transfer;
+mod types;
+
+pub use types::*;
+
+use dispatch::Purpose;
+use session::Session;
+use transfer::Transfer;
+
+/// Commands read ahead before the session is closed with `500 Pipeline queue full.`
+pub const QUEUE_MAX: usize = 1000;
+
+/// Octets of commands read ahead, with the same end: a thousand long lines would be 64 MB a session.
+pub const QUEUE_OCTETS_MAX: usize = 4 * 1024 * 1024;
+
+/// The interpreter of one session.
+#[derive(Debug)]
+pub struct ServerPi {
+    config: ServerConfig,
+    started: Instant,
+    session: Session,
+    lines: LineReader,
+    queue: VecDeque<Queued>,
+    queue_octets: usize,
+    pending: Pending,
+    outputs: VecDeque<Output>,
+    /// Last time a command began or ended.
+    active_at: Instant,
+    /// The server is going down.
+    draining: bool,
+    /// `Close` has been put out.
+    closed: bool,
+}
+
+/// What the shell owes us.
+#[derive(Debug)]
+enum Pending {
+    Nothing,
+    Request(Purpose),
+    Transfer(Box<Transfer>),
+}
+
+/// What waits for its turn, in the order of its reply.
+#[derive(Debug)]
+enum Queued {
+    Line(Vec<u8>),
+    Bad(BadLine),
+    /// A command that ABOR overtook.
+    Aborted,
+    /// The ABOR itself.
+    Abort,
+}
+
+impl ServerPi {
+    /// A session that begins now; the greeting is the first output.
+    pub fn new(config: ServerConfig, now: Instant) -> Self {
+        let mut pi = Self {
+            session: Session::new(&config),
+            started: now,
+            lines: LineReader::default(),
+            queue: VecDeque::new(),
+            queue_octets: 0,
+            pending: Pending::Nothing,
+            outputs: VecDeque::new(),
+            active_at: now,
+            draining: false,
+            closed: false,
+            config,
+        };
+        pi.greet();
+        pi
+    }
+
+    /// Takes what happened. Never panics, whatever the peer sends; a shell's input that answers nothing outstanding is
+    /// ignored.
+    pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
+        if self.closed {
+            return;
+        }
+        match input {
+            Input::Octets(octets) => return self.on_octets(now, octets),
+            Input::Closed => return self.end_session(),
+            Input::Timeout => self.on_timeout(now),
+            Input::Shutdown => self.draining = true,
+            Input::Done(result) => self.on_done(now, result),
+            Input::ChecksumProgress(octets) => self.on_checksum_progress(now, octets),
+            Input::TransferReady { reused } => self.on_transfer_ready(now, reused),
+            Input::TransferProgress { bytes, fresh } => {
+                self.on_transfer_progress(now, bytes, &fresh);
+            }
+            Input::TransferDone {
+                bytes,
+                fresh,
+                result,
+                cached,
+            } => self.on_transfer_done(now, bytes, &fresh, result, cached),
+        }
+        self.run_queue(now);
+    }
+
+    /// The next thing to do, in order.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Input::Timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.closed {
+            return None;
+        }
+        let markers = match &self.pending {
+            Pending::Transfer(transfer) => transfer.markers.due(),
+            _ => None,
+        };
+        [markers, self.idle_deadline(), self.login_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn on_octets(&mut self, now: Instant, octets: &[u8]) {
+        for event in self.lines.push(octets) {
+            match event {
+                LineEvent::Answer(answer) => self.send(&answer),
+                LineEvent::Line(line) => {
+                    if !self.is_idle() && is_abort(&line) {
+                        self.on_abort_while_busy();
+                    } else {
+                        self.enqueue(Queued::Line(line));
+                    }
+                }
+                LineEvent::Bad(why) => self.enqueue(Queued::Bad(why)),
+            }
+            self.run_queue(now);
+            if self.closed {
+                return;
+            }
+        }
+    }
+
+    fn enqueue(&mut self, item: Queued) {
+        self.queue_octets += item.octets();
+        self.queue.push_back(item);
+        // The queue is emptied whenever nothing is outstanding, so only a busy session can fill it.
+        if self.queue.len() > QUEUE_MAX || self.queue_octets > QUEUE_OCTETS_MAX {
+            self.answer(500, "Pipeline queue full.");
+            self.end_session();
+        }
+    }
+
+    /// Runs what waits until the shell owes us something.
+    fn run_queue(&mut self, now: Instant) {
+        while !self.closed && self.is_idle() {
+            if self.draining {
+                self.answer(421, "Service not available, closing control connection.");
+                return self.end_session();
+            }
+            let Some(item) = self.queue.pop_front() else {
+                return;
+            };
+            self.queue_octets -= item.octets();
+            self.active_at = now;
+            match item {
+                Queued::Line(line) => self.run_line(now, &line),
+                Queued::Bad(why @ BadLine::TooLong) => self.answer(500, why.to_string()),
+                Queued::Bad(why @ BadLine::Nul) => self.answer(501, why.to_string()),
+                Queued::Aborted => self.answer(426, "Command Aborted."),
+                Queued::Abort => self.run_abort(),
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        matches!(self.pending, Pending::Nothing)
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        if self.login_deadline().is_some_and(|due| due <= now) {
+            self.answer(421, "Login Timeout: closing control connection.");
+            self.end_session();
+        } else if self.idle_deadline().is_some_and(|due| due <= now) {
+            self.answer(421, "Idle Timeout: closing control connection.");
+            self.end_session();
+        } else if let Pending::Transfer(transfer) = &mut self.pending
+            && transfer.markers.ask(now)
+        {
+            self.outputs.push_back(Output::ReportProgress);
+        }
+    }
+
+    fn idle_deadline(&self) -> Option<Instant> {
+        if self.is_idle() {
+            self.active_at.checked_add(self.config.idle_limit)
+        } else {
+            None
+        }
+    }
+
+    fn login_deadline(&self) -> Option<Instant> {
+        if self.session.is_logged_in() {
+            None
+        } else {
+            self.started.checked_add(self.config.login_limit)
+        }
+    }
+
+    /// UNIX time at `now`.
+    fn unix_time(&self, now: Instant) -> Duration {
+        self.config
+            .unix_time
+            .saturating_add(now.saturating_duration_since(self.started))
+    }
+
+    /// Nothing more is said or done; whatever runs is stopped.
+    fn end_session(&mut self) {
+        if let Pending::Transfer(transfer) = &self.pending
+            && transfer.is_with_shell()
+            && !transfer.aborted
+        {
+            self.outputs.push_back(Output::AbortTransfer);
+        }
+        self.drop_data_channel();
+        self.pending = Pending::Nothing;
+        self.queue.clear();
+        self.queue_octets = 0;
+        self.closed = true;
+        self.outputs.push_back(Output::Close);
+    }
+
+    /// A reply of one line with a code known when the program is built.
+    fn answer(&mut self, code: u16, text: impl Into<Vec<u8>>) {
+        self.reply(&Reply::new(ReplyCode::of(code), text));
+    }
+
+    fn reply(&mut self, reply: &Reply) {
+        let mut octets = Vec::new();
+        reply.write_to(&mut octets);
+        self.send(&octets);
+    }
+
+    /// Replies in a row leave in one write: pipelined commands then cost one packet, not one each.
+    fn send(&mut self, octets: &[u8]) {
+        if let Some(Output::Send(last)) = self.outputs.back_mut() {
+            last.extend_from_slice(octets);
+        } else {
+            self.outputs.push_back(Output::Send(octets.to_vec()));
+        }
+    }
+
+    fn request(&mut self, request: Request, purpose: Purpose) {
+        self.outputs.push_back(Output::Request(request));
+        self.pending = Pending::Request(purpose);
+    }
+}
+
+impl Queued {
+    fn octets(&self) -> usize {
+        match self {
+            Self::Line(line) => line.len(),
+            Self::Bad(_) | Self::Aborted | Self::Abort => 0,
+        }
+    }
+}
+
+fn is_abort(line: &[u8]) -> bool {
+    line.split(|octet| *octet == b' ')
+        .find(|word| !word.is_empty())
+        .is_some_and(|word| word.eq_ignore_ascii_case(b"ABOR"))
+}

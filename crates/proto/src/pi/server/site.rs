@@ -1,0 +1,98 @@
+//! SITE.
+
+use crate::{
+    path::FtpPath,
+    reply::{BodyStyle, Reply, ReplyCode},
+    site::Site,
+};
+
+use super::{Output, Request, ServerPi, dispatch::Purpose};
+
+/// Octets of a client's word about itself that go to the log.
+const NOTE_OCTETS_MAX: usize = 1024;
+
+impl ServerPi {
+    pub(super) fn run_site(&mut self, site: Site) {
+        match site {
+            Site::Help => self.run_help(None),
+            Site::ClientInfo(text) => self.note("client", &text),
+            Site::TaskId(text) => self.note("task", &text),
+            Site::Whoami => self.request(Request::WhoAmI, Purpose::WhoAmI),
+            Site::Version => {
+                let version = self.config.version.clone();
+                self.answer(200, version);
+            }
+            Site::Chmod { mode, path } => {
+                self.run_change(&path, |path| Request::SetMode { path, mode });
+            }
+            Site::Chgrp { group, path } => {
+                self.run_change(&path, |path| Request::SetGroup { path, group });
+            }
+            Site::Utime { modify, path } => {
+                self.run_change(&path, |path| Request::SetModified { path, modify });
+            }
+            Site::Truncate { length, path } => {
+                self.run_change(&path, |path| Request::Truncate { path, length });
+            }
+            Site::RemoveTree(path) => self.run_change(&path, Request::RemoveTree),
+            Site::SymlinkFrom(target) => {
+                self.session.symlink_from = Some(target);
+                self.answer(350, "OK. Send SITE SYMLINKTO with symlink name.");
+            }
+            Site::SymlinkTo(link) => match self.session.symlink_from.take() {
+                Some(target) => self.symlink(target, &link),
+                None => self.answer(501, "Invalid command arguments."),
+            },
+            Site::Symlink { target, link } => self.symlink(target, &link),
+            Site::Buffer { bytes, .. } => {
+                self.set_socket_buffer(bytes);
+                self.answer(200, "Site Command Successful.");
+            }
+            Site::StorAttr { modify, checksums } => {
+                self.session.receipt.modify = modify;
+                for (algorithm, value) in checksums {
+                    self.session.receipt.expect_checksum(algorithm, value);
+                }
+                self.answer(250, "OK.");
+            }
+            Site::Refused { word, argument } => self.refuse_site(&word, &argument),
+        }
+    }
+
+    /// The target goes into the link as it was given: relative targets stay relative.
+    fn symlink(&mut self, target: FtpPath, link: &FtpPath) {
+        self.run_change(link, |link| Request::Symlink { target, link });
+    }
+
+    fn note(&mut self, kind: &str, text: &str) {
+        let text: String = text
+            .chars()
+            .take(NOTE_OCTETS_MAX)
+            .map(|c| if c.is_control() { '?' } else { c })
+            .collect();
+        self.outputs
+            .push_back(Output::Note(format!("{kind}: {text}")));
+        self.answer(250, "OK.");
+    }
+
+    fn refuse_site(&mut self, word: &str, argument: &str) {
+        match word {
+            "DSI" => self.answer(500, "no such DSI"),
+            // gfal2 looks for these words and goes back to TCP.
+            "SETNETSTACK" | "SETDISKSTACK" => {
+                let driver = argument.split([',', ':']).next().unwrap_or_default();
+                self.reply(&Reply::with_body(
+                    ReplyCode::of(500),
+                    BodyStyle::Code,
+                    "Setting data channel driver stack failed.",
+                    [
+                        format!("globus_xio: Bad parameter, {driver} driver not whitelisted")
+                            .into_bytes(),
+                    ],
+                    "End.",
+                ));
+            }
+            _ => self.answer(500, "Invalid command."),
+        }
+    }
+}
