@@ -34,6 +34,7 @@ pub mod range_set;
 pub mod reply;
 pub mod restart;
 pub mod site;
+mod text;
 pub mod timestamp;
 pub mod url;
 

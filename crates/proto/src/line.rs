@@ -5,11 +5,33 @@ pub const LINE_OCTETS_MAX: usize = 64 * 1024;
 
 /// Splits a stream at CRLF, strips Telnet (RFC 854) sequences and answers the negotiations.
 ///
-/// A bare LF or CR does not end a line and is dropped. NUL is an error of the line.
+/// A bare LF or CR does not end a line and is dropped. NUL is an error of the line. `IAC IAC` is the
+/// octet 255 itself; every other pair that begins with IAC is dropped.
 #[derive(Debug, Default)]
 pub struct LineReader {
-    _todo: (),
+    line: Vec<u8>,
+    bad: Option<BadLine>,
+    /// The last octet of the line was CR.
+    after_cr: bool,
+    telnet: Telnet,
 }
+
+/// Where in a Telnet sequence the reader is.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Telnet {
+    #[default]
+    Text,
+    /// IAC was seen.
+    Command,
+    /// IAC WILL/WONT or IAC DO/DONT was seen: the option follows, answered with this.
+    Option(u8),
+}
+
+const IAC: u8 = 255;
+const DONT: u8 = 254;
+const DO: u8 = 253;
+const WONT: u8 = 252;
+const WILL: u8 = 251;
 
 /// What the reader found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +58,103 @@ pub enum BadLine {
 impl LineReader {
     /// Takes the next octets; events in order. Memory is bounded by [`LINE_OCTETS_MAX`].
     pub fn push(&mut self, octets: &[u8]) -> Vec<LineEvent> {
-        let _ = octets;
-        todo!()
+        let mut events = Vec::new();
+        for &octet in octets {
+            match self.telnet {
+                Telnet::Text if octet == IAC => self.telnet = Telnet::Command,
+                Telnet::Text => events.extend(self.text(octet)),
+                Telnet::Command => {
+                    self.telnet = match octet {
+                        WILL | WONT => Telnet::Option(DONT),
+                        DO | DONT => Telnet::Option(WONT),
+                        _ => Telnet::Text,
+                    };
+                    if octet == IAC {
+                        events.extend(self.text(octet));
+                    }
+                }
+                Telnet::Option(answer) => {
+                    self.telnet = Telnet::Text;
+                    events.push(LineEvent::Answer([IAC, answer, octet]));
+                }
+            }
+        }
+        events
+    }
+
+    fn text(&mut self, octet: u8) -> Option<LineEvent> {
+        let after_cr = std::mem::replace(&mut self.after_cr, octet == b'\r');
+        match octet {
+            b'\n' if after_cr => {
+                let line = std::mem::take(&mut self.line);
+                return Some(match self.bad.take() {
+                    Some(bad) => LineEvent::Bad(bad),
+                    None => LineEvent::Line(line),
+                });
+            }
+            b'\r' | b'\n' => {}
+            _ if self.bad.is_some() => {}
+            0 => self.refuse(BadLine::Nul),
+            _ if self.line.len() == LINE_OCTETS_MAX => self.refuse(BadLine::TooLong),
+            _ => self.line.push(octet),
+        }
+        None
+    }
+
+    /// Skips the rest of the line and gives its memory back.
+    fn refuse(&mut self, bad: BadLine) {
+        self.bad = Some(bad);
+        self.line = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(octets: &[u8]) -> Vec<LineEvent> {
+        LineReader::default().push(octets)
+    }
+
+    fn line(text: &[u8]) -> LineEvent {
+        LineEvent::Line(text.to_vec())
+    }
+
+    #[test]
+    fn only_crlf_ends_a_line() {
+        assert_eq!(read(b"NOOP\r\nPWD"), [line(b"NOOP")]);
+        assert_eq!(read(b"A\nB\rC\r\r\n\r\n"), [line(b"ABC"), line(b"")]);
+    }
+
+    #[test]
+    fn telnet_is_answered_and_stripped() {
+        // GCT: WILL/WONT -> DONT, DO/DONT -> WONT; ABOR preceded by IAC IP IAC DM (RFC 959 §4.1.3).
+        assert_eq!(
+            read(b"\xff\xf4\xff\xf2AB\xff\xfb\x01OR\xff\xfd\x03\r\xff\xfe\x07\n"),
+            [
+                LineEvent::Answer([IAC, DONT, 1]),
+                LineEvent::Answer([IAC, WONT, 3]),
+                LineEvent::Answer([IAC, WONT, 7]),
+                line(b"ABOR"),
+            ]
+        );
+        assert_eq!(read(b"DELE y\xff\xff\r\n"), [line(b"DELE y\xff")]);
+    }
+
+    #[test]
+    fn bad_lines_are_skipped_whole() {
+        let mut long = vec![b'x'; LINE_OCTETS_MAX];
+        long.extend_from_slice(b"\r\n");
+        assert_eq!(read(&long), [line(&long[..LINE_OCTETS_MAX])]);
+        long.insert(0, b'x');
+        long.extend_from_slice(b"A\0B\r\nNOOP\r\n");
+        assert_eq!(
+            read(&long),
+            [
+                LineEvent::Bad(BadLine::TooLong),
+                LineEvent::Bad(BadLine::Nul),
+                line(b"NOOP")
+            ]
+        );
     }
 }
