@@ -52,6 +52,14 @@ impl ChecksumAlgorithm {
             Self::Sha512 => 128,
         }
     }
+
+    /// A hexadecimal value as this algorithm writes it: lower case, with the leading zeros that some
+    /// tools drop. `None` for anything else.
+    pub fn normalize_value(self, value: &str) -> Option<String> {
+        let digits = self.hex_digits();
+        let hex = !value.is_empty() && value.bytes().all(|b| b.is_ascii_hexdigit());
+        (hex && value.len() <= digits).then(|| format!("{:0>digits$}", value.to_ascii_lowercase()))
+    }
 }
 
 impl fmt::Display for ChecksumAlgorithm {
@@ -74,5 +82,28 @@ impl FromStr for ChecksumAlgorithm {
             .into_iter()
             .find(|a| a.wire_name() == folded)
             .ok_or_else(|| UnknownAlgorithm(s.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_without_case_and_hyphens() {
+        for a in ChecksumAlgorithm::ALL {
+            assert_eq!(a.wire_name().to_lowercase().parse(), Ok(a));
+        }
+        assert_eq!("sha-256".parse(), Ok(ChecksumAlgorithm::Sha256));
+        assert!("crc".parse::<ChecksumAlgorithm>().is_err());
+    }
+
+    #[test]
+    fn values_get_their_zeros_back() {
+        let adler = ChecksumAlgorithm::Adler32;
+        assert_eq!(adler.normalize_value("2C0011").as_deref(), Some("002c0011"));
+        for bad in ["", "123456789", "xyz", "0x12", "+1"] {
+            assert_eq!(adler.normalize_value(bad), None, "{bad:?}");
+        }
     }
 }

@@ -31,7 +31,8 @@ pub enum Site {
     RemoveTree(FtpPath),
     SymlinkFrom(FtpPath),
     SymlinkTo(FtpPath),
-    /// `SITE SYMLINK target link`: split at the one blank; ambiguous with blanks inside names.
+    /// `SITE SYMLINK target link`: split at the one blank; refused where a name holds a blank, since
+    /// nobody can tell where it is to be split.
     Symlink {
         target: FtpPath,
         link: FtpPath,
@@ -52,3 +53,56 @@ pub enum Site {
         argument: String,
     },
 }
+
+/// Words that name TCP buffers; each sets both directions.
+pub const BUFFER_WORDS: &[&str] = &[
+    "SBUF",
+    "RETRBUFSIZE",
+    "RBUFSZ",
+    "RBUFSIZ",
+    "STORBUFSIZE",
+    "SBUFSZ",
+    "SBUFSIZ",
+    "BUFSIZE",
+];
+
+/// Words of SITE that do something, as SITE HELP lists them. GCT's client looks for some of them before it uses them.
+pub const WORDS: &[&str] = &[
+    "BUFSIZE",
+    "CHGRP",
+    "CHMOD",
+    "CLIENTINFO",
+    "HELP",
+    "RBUFSIZ",
+    "RBUFSZ",
+    "RDEL",
+    "RETRBUFSIZE",
+    "SBUF",
+    "SBUFSIZ",
+    "SBUFSZ",
+    "STORATTR",
+    "STORBUFSIZE",
+    "SYMLINK",
+    "SYMLINKFROM",
+    "SYMLINKTO",
+    "TASKID",
+    "TRNC",
+    "UTIME",
+    "VERSION",
+    "WHOAMI",
+];
+
+/// Words of GCT's server that are known here and always refused.
+pub(crate) const REFUSED_WORDS: &[&str] = &[
+    "AUTHZ_ASSERT",
+    "CHROOT",
+    "DSI",
+    "FAULT",
+    "HTTP",
+    "RESTRICT",
+    "SETDISKSTACK",
+    "SETNETSTACK",
+    "SHARING",
+    "UPAS",
+    "UPRT",
+];

@@ -1,9 +1,20 @@
 //! Commands of the control channel (RFC 959, 2389, 2428, 3659, GFD.020, GCT's own).
 
+mod parse;
+#[cfg(test)]
+mod tests;
+mod write;
+
 use std::{fmt, net::SocketAddr};
 
 use crate::{
-    checksum::ChecksumAlgorithm, opts::Opts, path::FtpPath, restart::RestartPoint, site::Site,
+    checksum::ChecksumAlgorithm,
+    opts::Opts,
+    path::FtpPath,
+    reply::{Reply, ReplyCode},
+    restart::RestartPoint,
+    site::Site,
+    text::printable,
     timestamp::Timestamp,
 };
 
@@ -105,6 +116,7 @@ pub enum Command {
     Feat,
     Opts(Opts),
     Syst,
+    /// `LANG` without argument is `LANG EN`.
     Lang(String),
     Stat(Option<FtpPath>),
     Pwd,
@@ -140,6 +152,7 @@ pub enum Command {
         length: Option<u64>,
         path: FtpPath,
     },
+    /// `value` in lower case, padded with zeros on the left to the algorithm's digits.
     Scks {
         algorithm: ChecksumAlgorithm,
         value: String,
@@ -182,15 +195,15 @@ pub enum CommandError {
     /// 500.
     #[error("command {0:?} is not known")]
     UnknownVerb(String),
-    /// 501.
+    /// 501 in most cases.
     #[error("{verb}: {reason}")]
     Syntax {
         /// Verb, upper case.
         verb: String,
-        /// What is wrong, e.g. `too few arguments`.
+        /// What is wrong: `too few arguments`, or the text of the reply.
         reason: String,
     },
-    /// 504: the verb is known, this parameter is not offered.
+    /// 504 in most cases: the verb is known, this parameter is not offered.
     #[error("{verb}: parameter {parameter:?} is not offered")]
     Parameter {
         /// Verb.
@@ -207,40 +220,117 @@ pub enum CommandError {
 }
 
 impl Command {
-    /// Parses a line without its CRLF.
+    /// Parses a line without its CRLF. The last argument is the rest of the line, so paths keep inner and
+    /// trailing blanks; leading blanks of an argument are skipped. Arguments that a command does not take are ignored.
     pub fn parse(line: &[u8]) -> Result<Self, CommandError> {
-        let _ = line;
-        todo!()
+        parse::command(line)
     }
 
-    /// Appends the line with CRLF.
+    /// Appends the line with CRLF. What no control channel can carry (CR, LF, NUL in a text) becomes a blank; octet 255 is
+    /// doubled, as Telnet wants it and [`crate::line::LineReader`] undoes it. A path that would be read as
+    /// something else (a leading blank, or `-` in LIST) is written with `./` before it.
     pub fn write_to(&self, out: &mut Vec<u8>) {
-        let _ = out;
-        todo!()
+        write::command(self, out);
     }
 
     /// The verb, upper case (`SITE` for all of them).
     pub fn verb(&self) -> &str {
-        todo!()
+        write::verb(self)
     }
 
     /// The line as a log may show it: secrets (PASS, security arguments) as stars, lossy text, no CRLF.
     pub fn masked(&self) -> String {
-        todo!()
+        match self {
+            Self::Pass(_) => "PASS ***".to_owned(),
+            Self::Security { verb, argument } if !argument.is_empty() => {
+                if SHOWN_SECURITY_VERBS.contains(&verb.as_str()) {
+                    format!(
+                        "{verb} {}",
+                        printable(argument.as_bytes(), MASKED_CHARS_MAX)
+                    )
+                } else {
+                    format!("{verb} ***")
+                }
+            }
+            Self::Site(Site::Refused { word, argument }) if !argument.is_empty() => {
+                format!("SITE {word} ***")
+            }
+            _ => {
+                let mut line = Vec::new();
+                self.write_to(&mut line);
+                line.truncate(line.len().saturating_sub(2));
+                printable(&line, MASKED_CHARS_MAX)
+            }
+        }
     }
 
     /// True for commands that move data over the data channel: replies may begin with 1xx.
     pub fn is_transfer(&self) -> bool {
-        todo!()
+        matches!(
+            self,
+            Self::Retr(_)
+                | Self::Stor(_)
+                | Self::Appe(_)
+                | Self::Eret { .. }
+                | Self::Esto { .. }
+                | Self::List(_)
+                | Self::Nlst(_)
+                | Self::Mlsd(_)
+                | Self::Mlsr(_)
+        )
     }
 }
 
-/// Every verb, as HELP lists them.
-pub const VERBS: &[&str] = &[];
+/// Characters of a line that a log gets to see.
+const MASKED_CHARS_MAX: usize = 1000;
+
+/// Security commands whose arguments are no secrets: a mechanism, a size, a level, a name.
+const SHOWN_SECURITY_VERBS: &[&str] = &["AUTH", "PBSZ", "PROT", "DCAU", "CCC"];
+
+/// Every verb, as HELP lists them. Not here: ACCT (always refused) and the security commands, as long as they are not
+/// offered. [`crate::site::WORDS`] lists the words of SITE.
+pub const VERBS: &[&str] = &[
+    "ABOR", "ALLO", "APPE", "CDUP", "CKSM", "CWD", "DELE", "EPRT", "EPSV", "ERET", "ESTO", "FEAT",
+    "HELP", "LANG", "LIST", "MDTM", "MFMT", "MKD", "MLSC", "MLSD", "MLSR", "MLST", "MODE", "NLST",
+    "NOOP", "OPTS", "PASS", "PASV", "PORT", "PWD", "QUIT", "REST", "RETR", "RMD", "RNFR", "RNTO",
+    "SBUF", "SCKS", "SITE", "SIZE", "SPAS", "SPOR", "STAT", "STOR", "STRU", "SYST", "TREV", "TYPE",
+    "USER",
+];
+
+/// Reason of a [`CommandError::Syntax`] for a missing argument.
+pub(crate) const TOO_FEW: &str = "too few arguments";
 
 impl CommandError {
-    /// The reply it earns.
-    pub fn reply(&self) -> crate::reply::Reply {
-        todo!()
+    /// The reply it earns: GCT's words, which some clients compare.
+    pub fn reply(&self) -> Reply {
+        let reply = |code, text: &str| Reply::new(code, text);
+        match self {
+            Self::UnknownVerb(verb) if verb.starts_with("SITE ") => reply(C500, "Invalid command."),
+            Self::UnknownVerb(_) => reply(C500, "Command not supported."),
+            Self::Syntax { reason, .. } if reason == TOO_FEW => {
+                reply(C501, "Syntax error in parameters or arguments.")
+            }
+            Self::Syntax { verb, reason } => match verb.as_str() {
+                "OPTS" => reply(C500, "OPTS failed."),
+                "CKSM" => reply(C500, reason),
+                "SBUF" => reply(C502, reason),
+                _ => reply(C501, reason),
+            },
+            Self::Parameter { verb, .. } => match verb.as_str() {
+                "OPTS" => reply(C500, "OPTS failed."),
+                "CKSM" | "SCKS" => reply(C500, "Unknown checksum algorithm requested."),
+                "TREV" => reply(C502, "Unsupported event."),
+                _ => reply(C504, "Command not implemented for that parameter."),
+            },
+            Self::NetworkProtocol { .. } => {
+                reply(C522, "Network protocol not supported, use (1,2).")
+            }
+        }
     }
 }
+
+const C500: ReplyCode = ReplyCode::of(500);
+const C501: ReplyCode = ReplyCode::of(501);
+const C502: ReplyCode = ReplyCode::of(502);
+const C504: ReplyCode = ReplyCode::of(504);
+const C522: ReplyCode = ReplyCode::of(522);

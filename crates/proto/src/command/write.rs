@@ -1,0 +1,281 @@
+//! A [`Command`] to its line.
+
+use std::{fmt::Write, net::SocketAddr};
+
+use super::{Command, EpsvArgument, MarkerEvent, Mode, NetworkProtocol, TypeCode};
+use crate::{hostport, path::FtpPath, site::Site};
+
+pub(super) fn verb(command: &Command) -> &str {
+    match command {
+        Command::User(_) => "USER",
+        Command::Pass(_) => "PASS",
+        Command::Acct => "ACCT",
+        Command::Quit => "QUIT",
+        Command::Noop => "NOOP",
+        Command::Help(_) => "HELP",
+        Command::Feat => "FEAT",
+        Command::Opts(_) => "OPTS",
+        Command::Syst => "SYST",
+        Command::Lang(_) => "LANG",
+        Command::Stat(_) => "STAT",
+        Command::Pwd => "PWD",
+        Command::Cwd(_) => "CWD",
+        Command::Cdup => "CDUP",
+        Command::Mkd(_) => "MKD",
+        Command::Rmd(_) => "RMD",
+        Command::Dele(_) => "DELE",
+        Command::Rnfr(_) => "RNFR",
+        Command::Rnto(_) => "RNTO",
+        Command::Size(_) => "SIZE",
+        Command::Mdtm(_) => "MDTM",
+        Command::Mfmt { .. } => "MFMT",
+        Command::Mlst(_) => "MLST",
+        Command::Mlsd(_) => "MLSD",
+        Command::Mlsr(_) => "MLSR",
+        Command::Mlsc(_) => "MLSC",
+        Command::List(_) => "LIST",
+        Command::Nlst(_) => "NLST",
+        Command::Type(_) => "TYPE",
+        Command::Mode(_) => "MODE",
+        Command::StruFile => "STRU",
+        Command::Rest(_) => "REST",
+        Command::Allo(_) => "ALLO",
+        Command::Cksm { .. } => "CKSM",
+        Command::Scks { .. } => "SCKS",
+        Command::Pasv => "PASV",
+        Command::Epsv(_) => "EPSV",
+        Command::Spas(_) => "SPAS",
+        // PORT cannot say an IPv6 address (RFC 2428 §1).
+        Command::Port(SocketAddr::V4(_)) => "PORT",
+        Command::Port(SocketAddr::V6(_)) | Command::Eprt(_) => "EPRT",
+        Command::Spor(_) => "SPOR",
+        Command::Retr(_) => "RETR",
+        Command::Stor(_) => "STOR",
+        Command::Appe(_) => "APPE",
+        Command::Eret { .. } => "ERET",
+        Command::Esto { .. } => "ESTO",
+        Command::Trev { .. } => "TREV",
+        Command::Sbuf(_) => "SBUF",
+        Command::Abor => "ABOR",
+        Command::Site(_) => "SITE",
+        Command::Security { verb, .. } => verb,
+    }
+}
+
+pub(super) fn command(command: &Command, out: &mut Vec<u8>) {
+    let mut line = Line(verb(command).as_bytes().to_vec());
+    arguments(command, &mut line);
+    for octet in line.0 {
+        match octet {
+            b'\r' | b'\n' | 0 => out.push(b' '),
+            255 => out.extend_from_slice(&[255, 255]),
+            _ => out.push(octet),
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn arguments(command: &Command, line: &mut Line) {
+    match command {
+        Command::User(text) | Command::Lang(text) => line.text(text),
+        Command::Pass(password) => line.text(password.reveal()),
+        Command::Help(topic) => line.texts(topic),
+        Command::Opts(opts) => line.text(opts),
+        Command::Cwd(path)
+        | Command::Mkd(path)
+        | Command::Rmd(path)
+        | Command::Dele(path)
+        | Command::Rnfr(path)
+        | Command::Rnto(path)
+        | Command::Size(path)
+        | Command::Mdtm(path)
+        | Command::Retr(path)
+        | Command::Stor(path)
+        | Command::Appe(path) => line.path(path),
+        Command::Stat(path)
+        | Command::Mlst(path)
+        | Command::Mlsd(path)
+        | Command::Mlsr(path)
+        | Command::Mlsc(path) => line.paths(path),
+        Command::List(path) | Command::Nlst(path) => {
+            if let Some(path) = path {
+                line.path_behind(path, path.as_bytes().starts_with(b"-"));
+            }
+        }
+        Command::Mfmt { modify, path } => {
+            line.text(modify);
+            line.path(path);
+        }
+        Command::Type(TypeCode::Ascii) => line.text("A"),
+        Command::Type(TypeCode::Image) => line.text("I"),
+        Command::Mode(Mode::Stream) => line.text("S"),
+        Command::Mode(Mode::ExtendedBlock) => line.text("E"),
+        Command::StruFile => line.text("F"),
+        Command::Rest(point) => line.text(point),
+        Command::Allo(bytes) | Command::Sbuf(bytes) => line.text(bytes),
+        Command::Cksm {
+            algorithm,
+            offset,
+            length,
+            path,
+        } => {
+            line.text(format_args!("{algorithm} {offset}"));
+            match length {
+                Some(length) => line.text(length),
+                None => line.text("-1"),
+            }
+            line.path(path);
+        }
+        Command::Scks { algorithm, value } => line.text(format_args!("{algorithm} {value}")),
+        Command::Epsv(EpsvArgument::Any) => {}
+        Command::Epsv(EpsvArgument::Protocol(protocol)) => line.protocol(*protocol),
+        Command::Epsv(EpsvArgument::All) => line.text("ALL"),
+        Command::Spas(protocol) => protocol.iter().for_each(|p| line.protocol(*p)),
+        Command::Port(addr @ SocketAddr::V4(_)) => line.comma_address(*addr),
+        Command::Port(addr @ SocketAddr::V6(_)) | Command::Eprt(addr) => {
+            line.text(hostport::format_extended(*addr));
+        }
+        Command::Spor(addresses) => addresses.iter().for_each(|addr| line.comma_address(*addr)),
+        Command::Eret { region, path } => {
+            line.text(format_args!("P {} {}", region.offset, region.length));
+            line.path(path);
+        }
+        Command::Esto { offset, path } => {
+            line.text(format_args!("A {offset}"));
+            line.path(path);
+        }
+        Command::Trev { event, seconds } => {
+            let event = match event {
+                MarkerEvent::Restart => "RESTART",
+                MarkerEvent::Performance => "PERF",
+            };
+            line.text(format_args!("{event} {seconds}"));
+        }
+        Command::Site(site) => site_arguments(site, line),
+        Command::Security { argument, .. } if !argument.is_empty() => line.text(argument),
+        Command::Security { .. }
+        | Command::Acct
+        | Command::Quit
+        | Command::Noop
+        | Command::Feat
+        | Command::Syst
+        | Command::Pwd
+        | Command::Cdup
+        | Command::Pasv
+        | Command::Abor => {}
+    }
+}
+
+fn site_arguments(site: &Site, line: &mut Line) {
+    match site {
+        Site::Help => line.text("HELP"),
+        Site::ClientInfo(info) => line.text(format_args!("CLIENTINFO {info}")),
+        Site::TaskId(id) => line.text(format_args!("TASKID {id}")),
+        Site::Whoami => line.text("WHOAMI"),
+        Site::Version => line.text("VERSION"),
+        Site::Chmod { mode, path } => {
+            line.text(format_args!("CHMOD {mode:04o}"));
+            line.path(path);
+        }
+        Site::Chgrp { group, path } => {
+            line.text(format_args!("CHGRP {group}"));
+            line.path(path);
+        }
+        Site::Utime { modify, path } => {
+            line.text(format_args!("UTIME {modify}"));
+            line.path(path);
+        }
+        Site::Truncate { length, path } => {
+            line.text(format_args!("TRNC {length}"));
+            line.path(path);
+        }
+        Site::RemoveTree(path) => {
+            line.text("RDEL");
+            line.path(path);
+        }
+        Site::SymlinkFrom(path) => {
+            line.text("SYMLINKFROM");
+            line.path(path);
+        }
+        Site::SymlinkTo(path) => {
+            line.text("SYMLINKTO");
+            line.path(path);
+        }
+        Site::Symlink { target, link } => {
+            line.text("SYMLINK");
+            line.path(target);
+            line.path(link);
+        }
+        Site::Buffer { word, bytes } => line.text(format_args!("{word} {bytes}")),
+        Site::StorAttr { modify, checksums } => {
+            line.text("STORATTR ");
+            if let Some(modify) = modify {
+                line.append(format_args!("modify={modify};"));
+            }
+            for (algorithm, value) in checksums {
+                let name = algorithm.wire_name().to_ascii_lowercase();
+                line.append(format_args!("x.checksum.{name}={value};"));
+            }
+            if modify.is_none() && checksums.is_empty() {
+                line.append(";");
+            }
+        }
+        Site::Refused { word, argument } => {
+            line.text(word);
+            if !argument.is_empty() {
+                line.text(argument);
+            }
+        }
+    }
+}
+
+/// A line that grows argument by argument.
+struct Line(Vec<u8>);
+
+impl Line {
+    /// A blank and the argument.
+    fn text(&mut self, argument: impl std::fmt::Display) {
+        self.0.push(b' ');
+        self.append(argument);
+    }
+
+    fn append(&mut self, argument: impl std::fmt::Display) {
+        let mut text = String::new();
+        // Writing to a `String` cannot fail.
+        let _ = write!(text, "{argument}");
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn texts(&mut self, argument: &Option<String>) {
+        argument.iter().for_each(|a| self.text(a));
+    }
+
+    fn path(&mut self, path: &FtpPath) {
+        self.path_behind(path, false);
+    }
+
+    fn paths(&mut self, path: &Option<FtpPath>) {
+        path.iter().for_each(|p| self.path(p));
+    }
+
+    /// A path, with `./` before it where it would be misread.
+    fn path_behind(&mut self, path: &FtpPath, misread: bool) {
+        self.0.push(b' ');
+        if misread || path.as_bytes().starts_with(b" ") {
+            self.0.extend_from_slice(b"./");
+        }
+        self.0.extend_from_slice(path.as_bytes());
+    }
+
+    fn protocol(&mut self, protocol: NetworkProtocol) {
+        self.text(match protocol {
+            NetworkProtocol::Ipv4 => "1",
+            NetworkProtocol::Ipv6 => "2",
+        });
+    }
+
+    /// The old form where it can say the address.
+    fn comma_address(&mut self, addr: SocketAddr) {
+        self.text(hostport::format_comma(addr).unwrap_or_else(|| hostport::format_extended(addr)));
+    }
+}
