@@ -1,1 +1,3 @@
 //! Peers, emulated networks, scenarios and the demo: godwit-lab.
+
+pub mod peers;
