@@ -32,6 +32,11 @@
 //! }
 //! ```
 
+pub mod gct;
+pub mod gfal;
+pub mod godwit;
+pub mod iperf3;
+pub mod plain_ftp;
 pub mod process;
 pub mod tool;
 pub mod usage;
