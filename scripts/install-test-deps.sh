@@ -1,0 +1,111 @@
+#!/bin/sh
+# Installs the programs that the tests run against ours. Tests whose program is missing print a skip.
+#
+#   scripts/install-test-deps.sh          install what is missing
+#   scripts/install-test-deps.sh --list   print the list only
+#
+# Idempotent, and quick when nothing is missing. Needs root on Debian, Ubuntu or a relative; on any
+# other machine it says so, changes nothing and succeeds.
+set -eu
+
+packages() {
+    cat <<'LIST'
+globus-gridftp-server-progs  the reference server, globus-gridftp-server
+globus-gass-copy-progs       the reference client, globus-url-copy
+gfal2-util-scripts           the gfal-* commands, clients of the grid's transfer services
+gfal2-plugin-gridftp         lets gfal2 speak GridFTP and FTP
+gfal2-plugin-file            lets gfal2 copy from and to local files
+curl                         an ordinary FTP client
+lftp                         an ordinary FTP client that lists, mirrors and fetches in parts
+iperf3                       what the path gives without any file transfer
+iproute2                     network namespaces for the emulated paths
+openssl                      makes the certificates for tests of identity
+LIST
+}
+
+say() {
+    echo "test dependencies: $*"
+}
+
+installed() {
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+if [ "${1:-}" = --list ]; then
+    packages
+    exit 0
+fi
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    say "this is not a Debian-like system, nothing installed; tests without their program are skipped. Wanted:"
+    packages
+    exit 0
+fi
+
+missing=$(packages | while read -r package reason; do
+    installed "$package" || echo "$package"
+done)
+if [ -z "$missing" ]; then
+    say "all installed"
+    exit 0
+fi
+
+say "missing:"
+packages | while read -r package reason; do
+    installed "$package" || printf '  %-28s %s\n' "$package" "$reason"
+done
+if [ "$(id -u)" -ne 0 ]; then
+    say "not root, nothing installed; tests without their program are skipped"
+    exit 0
+fi
+
+# Packages start the daemons they bring. Tests start their own, and a machine should not begin to
+# serve files because somebody ran them, so the starting is forbidden meanwhile, unless the
+# administrator has a policy already, and switched off for later.
+policy=/usr/sbin/policy-rc.d
+own_policy=
+clean_up() {
+    if [ -n "$own_policy" ]; then
+        rm -f "$policy"
+    fi
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+if [ ! -e "$policy" ]; then
+    own_policy=yes
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+# Other package runs hold the lock for a while; without a network, what is in the cache may do.
+apt_get() {
+    apt-get -q -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 "$@"
+}
+apt_get update >/dev/null || say "the package lists could not be renewed"
+
+# In one go when possible, else one by one: a distribution that lacks one still has the others.
+# shellcheck disable=SC2086 # one word a package is meant
+if ! apt_get install -y --no-install-recommends $missing >/dev/null; then
+    for package in $missing; do
+        apt_get install -y --no-install-recommends "$package" >/dev/null ||
+            say "$package could not be installed; tests that need it are skipped"
+    done
+fi
+
+case $missing in
+*globus-gridftp-server-progs*)
+    for service in globus-gridftp-server globus-gridftp-sshftp; do
+        if command -v update-rc.d >/dev/null && [ -e "/etc/init.d/$service" ]; then
+            update-rc.d "$service" disable >/dev/null 2>&1 || true
+        fi
+    done
+    ;;
+esac
+
+for package in $missing; do
+    if installed "$package"; then
+        say "installed $package"
+    fi
+done
