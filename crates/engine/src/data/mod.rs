@@ -11,17 +11,28 @@
 //! Movers pull blocks from the transfer's one queue, so a slow channel holds at most one block; payload goes from
 //! file to socket and back without passing `godwit-proto`.
 
+mod channel;
+mod mover;
+mod receive;
+mod send;
+mod set;
+mod transfer;
+mod work;
+
 use std::{
     io,
-    net::{SocketAddr, TcpListener},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use godwit_proto::{
-    ByteRange, RangeSet, command::Mode, error::TransferFailure, mode_e::layout::StripeLayout,
+    ByteRange, RangeSet,
+    error::{StorageFailure, TransferFailure},
 };
+use tokio::sync::mpsc;
 
+pub use self::{mover::Mover, set::ChannelSet};
+use self::{set::SetShared, transfer::TransferShared};
 use crate::storage::FileRef;
 
 /// The engine's share of a setting.
@@ -55,61 +66,6 @@ impl Default for ChannelParams {
             connect_limit: Duration::from_secs(60),
             stall_limit: Duration::from_secs(60),
         }
-    }
-}
-
-/// Handle of one mover thread; clones share it. The thread ends when the last handle and the last set on it are gone.
-#[derive(Clone)]
-pub struct Mover {
-    _todo: Arc<()>,
-}
-
-impl Mover {
-    /// Starts a thread. Fails where the system gives no thread or epoll descriptor.
-    pub fn spawn(name: &str) -> io::Result<Self> {
-        let _ = name;
-        todo!()
-    }
-}
-
-/// The data channel object of a session: a listener or peers to connect to, and the connections that live on between
-/// transfers. Dropping it closes them all and fails a running transfer with `Aborted`.
-pub struct ChannelSet {
-    _todo: (),
-}
-
-impl ChannelSet {
-    /// Connections come to `listener`, which stays open between transfers. New connections go to `movers` in turn.
-    pub fn passive(
-        movers: &[Mover],
-        listener: TcpListener,
-        params: ChannelParams,
-    ) -> io::Result<Self> {
-        let _ = (movers, listener, params);
-        todo!()
-    }
-
-    /// We connect to `peers` (one per stripe; at least one) when a transfer starts.
-    pub fn active(
-        movers: &[Mover],
-        peers: Vec<SocketAddr>,
-        layout: Option<StripeLayout>,
-        params: ChannelParams,
-    ) -> Self {
-        let _ = (movers, peers, layout, params);
-        todo!()
-    }
-
-    /// Starts a transfer; one at a time (a second is answered by a transfer that has failed).
-    /// In MODE E cached connections are used where there are any, else connections are made or awaited.
-    pub fn start(&self, job: Job, mode: Mode) -> Transfer {
-        let _ = (job, mode);
-        todo!()
-    }
-
-    /// Connections kept for the next transfer.
-    pub fn cached(&self) -> usize {
-        todo!()
     }
 }
 
@@ -183,11 +139,6 @@ pub struct TransferReport {
     pub elapsed: Duration,
 }
 
-/// A running transfer. Dropping the handle aborts it.
-pub struct Transfer {
-    _todo: (),
-}
-
 /// Numbers of a running transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -197,45 +148,102 @@ pub struct Progress {
     pub channels: u32,
 }
 
+/// A running transfer. Dropping the handle aborts it.
+pub struct Transfer {
+    monitor: Monitor,
+    events: mpsc::UnboundedReceiver<TransferEvent>,
+    done: bool,
+}
+
 impl Transfer {
+    fn new(
+        transfer: Arc<TransferShared>,
+        set: Arc<SetShared>,
+        events: mpsc::UnboundedReceiver<TransferEvent>,
+    ) -> Self {
+        Self {
+            monitor: Monitor { transfer, set },
+            events,
+            done: false,
+        }
+    }
+
     /// The next event; after `Done` never returns again. Cancel-safe.
     pub async fn next_event(&mut self) -> TransferEvent {
-        todo!()
+        if !self.done
+            && let Some(event) = self.events.recv().await
+        {
+            self.done = matches!(event, TransferEvent::Done(_));
+            return event;
+        }
+        std::future::pending().await
     }
+
     /// Ranges that became safe since the last call (receipts).
     pub fn take_fresh(&self) -> RangeSet {
-        todo!()
+        self.monitor.transfer.take_fresh()
     }
+
     /// A clonable view for progress displays and controllers.
     pub fn monitor(&self) -> Monitor {
-        todo!()
+        self.monitor.clone()
     }
+
+    /// Numbers of now.
+    pub fn progress(&self) -> Progress {
+        self.monitor.progress()
+    }
+
     /// Ends it with `Aborted`; `Done` follows.
     pub fn abort(&self) {
-        todo!()
+        self.monitor.transfer.fail(TransferFailure::Aborted);
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        if !self.done {
+            self.abort();
+        }
     }
 }
 
 /// A view of a transfer; does not keep it running.
 #[derive(Clone)]
 pub struct Monitor {
-    _todo: (),
+    transfer: Arc<TransferShared>,
+    set: Arc<SetShared>,
 }
 
 impl Monitor {
     /// Numbers of now; the last ones after the end.
     pub fn progress(&self) -> Progress {
-        todo!()
+        self.transfer.progress()
     }
+
     /// Opens `count` further channels while data flows (MODE E, sending, after the peer's 1xx). Those that would pass
     /// `channels_max` or come after the EOF are not opened; returns how many are.
     pub fn add_channels(&self, count: u32) -> u32 {
-        let _ = count;
-        todo!()
+        self.set.add_channels(&self.transfer, count)
     }
+
     /// Lets up to `count` channels end after their present block, but never the last. Returns how many will.
     pub fn retire_channels(&self, count: u32) -> u32 {
-        let _ = count;
-        todo!()
+        self.transfer.want_retired(count)
+    }
+}
+
+/// A mutex of ours is poisoned only by a panic of ours; the data behind it is still consistent, since every
+/// critical section leaves it so.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A failure of a stream that is no file of a storage.
+fn stream_failure(doing: &str, error: &io::Error) -> StorageFailure {
+    StorageFailure {
+        errno: error.raw_os_error().unwrap_or(0),
+        doing: doing.to_owned(),
+        text: error.to_string(),
     }
 }

@@ -1,0 +1,259 @@
+//! One data connection of a mover, and its part in the present transfer.
+//!
+//! ```text
+//!   Connecting ──up──► Sending / Receiving ──EOD──► Idle ──assign──► Sending / Receiving
+//!        │                     │ EOD|CLOSE, MODE S end, failure          │ peer closes
+//!        └──────────────► (closed) ◄────────────────────────────────────┘
+//! ```
+
+use std::{io, net::SocketAddr, sync::Arc, time::Instant};
+
+use godwit_proto::error::TransferFailure;
+
+use super::{receive::Receiving, send::Sending, set::SetShared, transfer::Attachment};
+
+/// Octets a channel may move before others get their turn.
+pub(super) const TURN_OCTETS: u64 = 4 << 20;
+
+pub(super) struct Channel {
+    pub(super) serial: u64,
+    pub(super) set: Arc<SetShared>,
+    /// Index of our mover in `set.movers`.
+    pub(super) mover: usize,
+    pub(super) stripe: usize,
+    /// In the mover's run queue.
+    pub(super) queued: bool,
+    socket: Wire,
+    activity: Activity,
+}
+
+/// A connection and what is known of its readiness (edge-triggered: true until the kernel says "would block").
+pub(super) struct Wire {
+    pub(super) stream: mio::net::TcpStream,
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    /// The peer has closed its direction: a short read may hide the end, read on.
+    pub(super) read_closed: bool,
+}
+
+enum Activity {
+    Connecting {
+        attachment: Attachment,
+        peer: SocketAddr,
+        deadline: Instant,
+    },
+    Idle,
+    Sending(Box<Sending>),
+    Receiving(Box<Receiving>),
+}
+
+/// What a turn came to.
+pub(super) enum Flow {
+    /// Until the kernel says more.
+    Wait,
+    /// Budget used up, more can be done at once.
+    Again,
+    /// Part in the transfer done, keep the connection. The attachment is still held: call `let_go` after parking.
+    Park,
+    /// Close the connection; all is well.
+    Close,
+    /// The transfer has failed.
+    Failed(TransferFailure),
+    /// The connection never came up.
+    NotConnected(SocketAddr, io::Error),
+}
+
+impl Channel {
+    /// A connection that is up and carries nothing.
+    pub(super) fn new(
+        serial: u64,
+        stream: mio::net::TcpStream,
+        set: Arc<SetShared>,
+        mover: usize,
+        stripe: usize,
+    ) -> Self {
+        // Ready until proven otherwise: edges from before the registration are never seen.
+        let socket = Wire {
+            stream,
+            readable: true,
+            writable: true,
+            read_closed: false,
+        };
+        Self {
+            serial,
+            set,
+            mover,
+            stripe,
+            queued: false,
+            socket,
+            activity: Activity::Idle,
+        }
+    }
+
+    /// A connection that is being made; call `await_connection` next.
+    pub(super) fn connecting(
+        serial: u64,
+        stream: mio::net::TcpStream,
+        set: Arc<SetShared>,
+        mover: usize,
+        stripe: usize,
+    ) -> Self {
+        let mut channel = Self::new(serial, stream, set, mover, stripe);
+        channel.socket.readable = false;
+        channel.socket.writable = false;
+        channel
+    }
+
+    pub(super) fn await_connection(
+        &mut self,
+        attachment: Attachment,
+        peer: SocketAddr,
+        deadline: Instant,
+    ) {
+        self.activity = Activity::Connecting {
+            attachment,
+            peer,
+            deadline,
+        };
+    }
+
+    pub(super) fn stream_mut(&mut self) -> &mut mio::net::TcpStream {
+        &mut self.socket.stream
+    }
+
+    pub(super) fn note(&mut self, event: &mio::event::Event) {
+        self.socket.readable |= event.is_readable() || event.is_error();
+        self.socket.writable |= event.is_writable() || event.is_error();
+        self.socket.read_closed |= event.is_read_closed() || event.is_error();
+    }
+
+    pub(super) fn wants_turn(&self) -> bool {
+        match &self.activity {
+            Activity::Connecting { .. } | Activity::Sending(_) => {
+                self.socket.writable || self.socket.read_closed
+            }
+            // Octets of the next transfer stay in the kernel; only an end of the connection matters.
+            Activity::Idle => self.socket.read_closed,
+            Activity::Receiving(_) => self.socket.readable,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.activity, Activity::Idle)
+    }
+
+    pub(super) fn connect_deadline(&self) -> Option<Instant> {
+        match &self.activity {
+            Activity::Connecting { deadline, .. } => Some(*deadline),
+            _ => None,
+        }
+    }
+
+    pub(super) fn awaited_peer(&self) -> Option<SocketAddr> {
+        match &self.activity {
+            Activity::Connecting { peer, .. } => Some(*peer),
+            _ => None,
+        }
+    }
+
+    /// Begins to carry a transfer on a connection that is up.
+    pub(super) fn begin(&mut self, attachment: Attachment, reused: bool) {
+        attachment.channel_up(reused);
+        self.activity = if attachment.is_send() {
+            Activity::Sending(Box::new(Sending::new(attachment, self.stripe)))
+        } else {
+            Activity::Receiving(Box::new(Receiving::new(attachment, reused)))
+        };
+    }
+
+    /// The transfer is over without us. `None`: we had no part in it; `Some(true)`: nothing of it was read or written here, keep the connection.
+    pub(super) fn release(&self) -> Option<bool> {
+        match &self.activity {
+            Activity::Idle => None,
+            Activity::Connecting { attachment, .. } => attachment.is_finished().then_some(false),
+            Activity::Sending(s) => s.attachment.is_finished().then_some(false),
+            Activity::Receiving(r) => r.attachment.is_finished().then(|| r.is_untouched()),
+        }
+    }
+
+    /// Drops the share in the transfer; the connection is idle.
+    pub(super) fn let_go(&mut self) {
+        drop(self.take_attachment());
+    }
+
+    pub(super) fn take_attachment(&mut self) -> Option<Attachment> {
+        match std::mem::replace(&mut self.activity, Activity::Idle) {
+            Activity::Idle => None,
+            Activity::Connecting { attachment, .. } => Some(attachment),
+            Activity::Sending(s) => {
+                s.attachment.channel_down();
+                Some(s.attachment)
+            }
+            Activity::Receiving(r) => {
+                r.attachment.channel_down();
+                Some(r.attachment)
+            }
+        }
+    }
+
+    pub(super) fn turn(&mut self, scratch: &mut [u8]) -> Flow {
+        if let Activity::Connecting { peer, .. } = &self.activity {
+            let peer = *peer;
+            if let Some(flow) = self.connected(peer) {
+                return flow;
+            }
+        }
+        match &mut self.activity {
+            Activity::Connecting { .. } => Flow::Wait,
+            Activity::Idle => self.look_at_idle(),
+            Activity::Sending(sending) => sending.turn(&mut self.socket),
+            Activity::Receiving(receiving) => receiving.turn(&mut self.socket, scratch),
+        }
+    }
+
+    /// `None`: up, go on with the transfer.
+    fn connected(&mut self, peer: SocketAddr) -> Option<Flow> {
+        match self.socket.stream.take_error() {
+            Ok(None) => {}
+            Ok(Some(e)) | Err(e) => return Some(Flow::NotConnected(peer, e)),
+        }
+        match self.socket.stream.peer_addr() {
+            Ok(_) => {
+                self.socket.readable = true;
+                let attachment = match std::mem::replace(&mut self.activity, Activity::Idle) {
+                    Activity::Connecting { attachment, .. } => attachment,
+                    other => {
+                        self.activity = other;
+                        return Some(Flow::Wait);
+                    }
+                };
+                self.begin(attachment, false);
+                None
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotConnected => {
+                self.socket.writable = false;
+                Some(Flow::Wait)
+            }
+            Err(e) => Some(Flow::NotConnected(peer, e)),
+        }
+    }
+
+    /// An idle connection whose peer closed: what it sent before is kept for the next transfer.
+    fn look_at_idle(&mut self) -> Flow {
+        match self.socket.stream.peek(&mut [0]) {
+            Ok(0) => Flow::Close,
+            Ok(_) => Flow::Wait,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Flow::Wait,
+            Err(_) => Flow::Close,
+        }
+    }
+}
+
+/// Text for a connection that broke.
+pub(super) fn lost(wire: &Wire, error: &io::Error) -> TransferFailure {
+    let peer = wire
+        .stream
+        .peer_addr()
+        .map_or_else(|_| "peer".to_owned(), |p| p.to_string());
+    TransferFailure::ConnectionLost(format!("{peer}: {error}"))
+}

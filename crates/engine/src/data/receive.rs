@@ -1,0 +1,303 @@
+//! The receiving half of a channel: headers to the accounting, payload to its place.
+//!
+//! Never reads past a header: behind an EOD the next octet belongs to the next transfer. Payload and the header that
+//! follows it are read in one system call, since the sizes of both are known.
+
+use std::io::{self, IoSliceMut, Read, Write};
+
+use godwit_proto::{
+    ByteRange,
+    command::Mode,
+    error::TransferFailure,
+    mode_e::{
+        BlockHeader, HEADER_OCTETS,
+        receiver::{ChannelEnd, ChannelPosition},
+    },
+};
+use rustix::net::RecvFlags;
+
+use super::{
+    channel::{Flow, TURN_OCTETS, Wire, lost},
+    lock,
+    transfer::{Attachment, Body},
+};
+use crate::storage::FastPath;
+
+/// Octets after which a long block's safe range is told, so that markers never lag far behind.
+const TELL_OCTETS: u64 = 8 << 20;
+
+pub(super) struct Receiving {
+    pub(super) attachment: Attachment,
+    position: ChannelPosition,
+    header: [u8; HEADER_OCTETS],
+    header_have: usize,
+    /// Wire offset of the next payload octet.
+    offset: u64,
+    /// Payload octets left of the block; `u64::MAX` in MODE S.
+    left: u64,
+    end: Option<ChannelEnd>,
+    /// Written and not yet told.
+    untold: ByteRange,
+}
+
+impl Receiving {
+    pub(super) fn new(attachment: Attachment, reused: bool) -> Self {
+        let (offset, left) = match (attachment.mode, &attachment.body) {
+            (Mode::ExtendedBlock, _) => (0, 0),
+            (Mode::Stream, Body::ReceiveFile { stream_start, .. }) => (*stream_start, u64::MAX),
+            (Mode::Stream, _) => (0, u64::MAX),
+        };
+        Self {
+            attachment,
+            position: if reused {
+                ChannelPosition::Reused
+            } else {
+                ChannelPosition::Fresh
+            },
+            header: [0; HEADER_OCTETS],
+            header_have: 0,
+            offset,
+            left,
+            end: None,
+            untold: ByteRange {
+                start: offset,
+                end: offset,
+            },
+        }
+    }
+
+    /// Nothing of the present transfer was read here.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.attachment.mode == Mode::ExtendedBlock
+            && self.header_have == 0
+            && matches!(
+                self.position,
+                ChannelPosition::Fresh | ChannelPosition::Reused
+            )
+    }
+
+    /// Reads until the socket is empty, the budget is used up, or this channel's part is done.
+    pub(super) fn turn(&mut self, wire: &mut Wire, scratch: &mut [u8]) -> Flow {
+        let mut budget = TURN_OCTETS;
+        loop {
+            if self.attachment.is_finished_hint() {
+                // Aborted, failed or complete elsewhere: the order that says what becomes of us is on its way.
+                return Flow::Wait;
+            }
+            let step = if self.left > 0 {
+                self.read_payload(wire, scratch)
+            } else {
+                self.read_header(wire)
+            };
+            let n = match step {
+                Ok(Some(n)) => n,
+                Ok(None) => {
+                    wire.readable = false;
+                    return Flow::Wait;
+                }
+                Err(flow) => return flow,
+            };
+            if self.header_have == HEADER_OCTETS
+                && self.left == 0
+                && let Err(flow) = self.handle_header()
+            {
+                return flow;
+            }
+            if self.left == 0
+                && let Some(end) = self.end
+            {
+                return self.ended(end);
+            }
+            budget = budget.saturating_sub(n);
+            if budget == 0 {
+                return Flow::Again;
+            }
+        }
+    }
+
+    /// Octets read, `None` when the socket is empty.
+    fn read_header(&mut self, wire: &mut Wire) -> Result<Option<u64>, Flow> {
+        match wire.stream.read(&mut self.header[self.header_have..]) {
+            Ok(0) => Err(self.closed_between_blocks()),
+            Ok(n) => {
+                self.header_have += n;
+                Ok(Some(n as u64))
+            }
+            Err(e) => none_if_empty(wire, &e),
+        }
+    }
+
+    fn closed_between_blocks(&self) -> Flow {
+        let inside = self.header_have > 0;
+        match self.attachment.receive_close(self.position) {
+            Ok(()) if !inside => Flow::Close,
+            Ok(()) => Flow::Failed(TransferFailure::ConnectionLost(
+                "closed inside a block header".into(),
+            )),
+            Err(e) => Flow::Failed(TransferFailure::ConnectionLost(e.to_string())),
+        }
+    }
+
+    fn handle_header(&mut self) -> Result<(), Flow> {
+        let protocol = |e: String| Flow::Failed(TransferFailure::Protocol(e));
+        let header = BlockHeader::decode(&self.header).map_err(|e| protocol(e.to_string()))?;
+        self.header_have = 0;
+        self.attachment.touch();
+        let step = self
+            .attachment
+            .receive_header(&mut self.position, &header)
+            .map_err(|e| protocol(e.to_string()))?;
+        if step.payload_octets > 0 {
+            self.check_region(step.offset, step.payload_octets)?;
+            self.tell();
+            self.offset = step.offset;
+            self.left = step.payload_octets;
+            self.untold = ByteRange {
+                start: step.offset,
+                end: step.offset,
+            };
+        }
+        self.end = step.end;
+        Ok(())
+    }
+
+    /// Refuses what would pass the end of the region or of any file.
+    fn check_region(&self, offset: u64, octets: u64) -> Result<(), Flow> {
+        let Body::ReceiveFile { base, limit, .. } = &self.attachment.body else {
+            return Ok(());
+        };
+        let end = offset.checked_add(octets);
+        let fits = end.is_some_and(|e| {
+            limit.is_none_or(|l| e <= l)
+                && e.checked_add(*base)
+                    .is_some_and(|e| i64::try_from(e).is_ok())
+        });
+        if fits {
+            return Ok(());
+        }
+        Err(Flow::Failed(TransferFailure::Protocol(format!(
+            "block of {octets} octets at {offset} passes the end of what was asked for"
+        ))))
+    }
+
+    fn ended(&mut self, end: ChannelEnd) -> Flow {
+        self.tell();
+        self.attachment.receiver_channel_ended(end);
+        match end {
+            ChannelEnd::Keep => Flow::Park,
+            ChannelEnd::Close | ChannelEnd::Retired => Flow::Close,
+        }
+    }
+
+    fn read_payload(&mut self, wire: &mut Wire, scratch: &mut [u8]) -> Result<Option<u64>, Flow> {
+        let stream_mode = self.attachment.mode == Mode::Stream;
+        let want = usize::try_from(self.left)
+            .unwrap_or(usize::MAX)
+            .min(scratch.len());
+        let discard = match &self.attachment.body {
+            Body::ReceiveFile { file, .. } => {
+                matches!(file.fast_path(), FastPath::Discard | FastPath::Zeros)
+            }
+            _ => false,
+        };
+        // The header behind this payload, where all the rest of the payload fits.
+        let with_header = !stream_mode && self.end.is_none() && want as u64 == self.left;
+        let outcome = if discard {
+            // MSG_TRUNC: the kernel drops the octets without copying them.
+            rustix::net::recv(&wire.stream, &mut scratch[..want], RecvFlags::TRUNC)
+                .map(|(_, n)| n)
+                .map_err(io::Error::from)
+        } else if with_header {
+            wire.stream.read_vectored(&mut [
+                IoSliceMut::new(&mut scratch[..want]),
+                IoSliceMut::new(&mut self.header),
+            ])
+        } else {
+            wire.stream.read(&mut scratch[..want])
+        };
+        let n = match outcome {
+            Ok(0) if stream_mode => return Err(self.stream_ended()),
+            Ok(0) => {
+                return Err(Flow::Failed(TransferFailure::ConnectionLost(format!(
+                    "closed inside a block, {} octets short",
+                    self.left
+                ))));
+            }
+            Ok(n) => n,
+            Err(e) => return none_if_empty(wire, &e),
+        };
+        let payload = n.min(want);
+        if stream_mode {
+            self.check_region(self.offset, payload as u64)?;
+        }
+        if !discard {
+            self.write(&scratch[..payload])?;
+        }
+        self.header_have = n - payload;
+        self.offset += payload as u64;
+        if !stream_mode {
+            self.left -= payload as u64;
+        }
+        self.untold.end = self.offset;
+        if self.untold.len() >= TELL_OCTETS {
+            self.tell();
+        }
+        self.attachment.moved(payload as u64);
+        // A short read has emptied the socket, unless the peer's close hides behind it.
+        let asked = if with_header && !discard {
+            want + HEADER_OCTETS
+        } else {
+            want
+        };
+        if n < asked && !wire.read_closed && self.header_have == 0 && self.left > 0 {
+            wire.readable = false;
+            return Ok(None);
+        }
+        Ok(Some(n as u64))
+    }
+
+    fn stream_ended(&mut self) -> Flow {
+        self.tell();
+        self.attachment.succeed();
+        Flow::Close
+    }
+
+    fn write(&self, octets: &[u8]) -> Result<(), Flow> {
+        match &self.attachment.body {
+            Body::ReceiveFile { file, base, .. } => file
+                .write_all_at(base + self.offset, octets)
+                .map_err(|e| Flow::Failed(e.into())),
+            Body::ReceiveStream(sink) => {
+                let mut sink = lock(sink);
+                if sink.next != self.offset {
+                    return Err(Flow::Failed(TransferFailure::Protocol(format!(
+                        "block at {} where {} must come next: a stream cannot go back",
+                        self.offset, sink.next
+                    ))));
+                }
+                sink.writer.write_all(octets).map_err(|e| {
+                    Flow::Failed(super::stream_failure("write the output stream", &e).into())
+                })?;
+                sink.next += octets.len() as u64;
+                Ok(())
+            }
+            Body::SendFile { .. } | Body::SendStream(_) => Ok(()),
+        }
+    }
+
+    /// Tells the transfer what is on storage.
+    fn tell(&mut self) {
+        if !self.untold.is_empty() {
+            self.attachment.written(self.untold);
+            self.untold.start = self.untold.end;
+        }
+    }
+}
+
+fn none_if_empty(wire: &Wire, error: &io::Error) -> Result<Option<u64>, Flow> {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Ok(None),
+        io::ErrorKind::Interrupted => Ok(Some(0)),
+        _ => Err(Flow::Failed(lost(wire, error))),
+    }
+}

@@ -1,0 +1,306 @@
+//! The sending half of a channel: block by block from the work queue to the socket.
+
+use std::{
+    io::{self, IoSlice, Write},
+    net::Shutdown,
+    os::fd::AsFd,
+};
+
+use godwit_proto::{
+    command::Mode,
+    mode_e::{BlockHeader, HEADER_OCTETS, sender::AfterEod},
+};
+use rustix::net::SendFlags;
+
+use super::{
+    channel::{Flow, TURN_OCTETS, Wire, lost},
+    transfer::{Attachment, Body},
+};
+use crate::storage::FastPath;
+
+/// Octets read from storage at a time where they must pass through user space. One such buffer a channel.
+const COPY_OCTETS: usize = 256 * 1024;
+
+/// What a source of zeros sends: written over and over, so it stays in the cache.
+static ZEROS: [u8; COPY_OCTETS] = [0; COPY_OCTETS];
+
+pub(super) struct Sending {
+    pub(super) attachment: Attachment,
+    stripe: usize,
+    header: [u8; HEADER_OCTETS],
+    /// Octets of `header` already written; `HEADER_OCTETS` when none is due.
+    header_sent: usize,
+    /// Position in the file and octets left of the present block.
+    at: u64,
+    left: u64,
+    /// Octets that passed through user space and wait for the socket.
+    buffer: Vec<u8>,
+    buffer_sent: usize,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Blocks,
+    /// The header in `header` is the last.
+    LastHeader(AfterEod),
+}
+
+impl Sending {
+    pub(super) fn new(attachment: Attachment, stripe: usize) -> Self {
+        Self {
+            attachment,
+            stripe,
+            header: [0; HEADER_OCTETS],
+            header_sent: HEADER_OCTETS,
+            at: 0,
+            left: 0,
+            buffer: Vec::new(),
+            buffer_sent: 0,
+            phase: Phase::Blocks,
+        }
+    }
+
+    /// Writes until the socket is full, the budget is used up, or there is no more.
+    pub(super) fn turn(&mut self, wire: &mut Wire) -> Flow {
+        let mut budget = TURN_OCTETS;
+        loop {
+            if self.attachment.is_finished_hint() {
+                // Aborted or failed elsewhere: the order to close is on its way.
+                return Flow::Wait;
+            }
+            if self.header_sent == HEADER_OCTETS && self.left == 0 && self.buffer_is_empty() {
+                if let Phase::LastHeader(after) = self.phase {
+                    return self.ended(after);
+                }
+                match self.next_block() {
+                    Ok(true) => {}
+                    Ok(false) => match self.no_more(wire) {
+                        None => continue,
+                        Some(flow) => return flow,
+                    },
+                    Err(flow) => return flow,
+                }
+            }
+            match self.write_some(wire) {
+                Ok(0) => return Flow::Wait,
+                Ok(n) => {
+                    budget = budget.saturating_sub(n);
+                    if budget == 0 {
+                        return Flow::Again;
+                    }
+                }
+                Err(flow) => return flow,
+            }
+        }
+    }
+
+    fn buffer_is_empty(&self) -> bool {
+        self.buffer_sent == self.buffer.len()
+    }
+
+    /// Takes the next block from the transfer; false when there is none left or this channel may retire.
+    fn next_block(&mut self) -> Result<bool, Flow> {
+        if self.attachment.mode == Mode::ExtendedBlock
+            && let Some(last) = self.attachment.retire(self.stripe)
+        {
+            self.last_header(last, AfterEod::Close);
+            return Ok(true);
+        }
+        match &self.attachment.body {
+            Body::SendFile { base, queues, .. } => {
+                let queue = &queues[self.stripe.min(queues.len() - 1)];
+                let Some(block) = queue.next_block() else {
+                    return Ok(false);
+                };
+                let Some(at) = base.checked_add(block.start) else {
+                    return Ok(false);
+                };
+                self.at = at;
+                self.left = block.len();
+                self.open_block(block.start, block.len());
+            }
+            Body::SendStream(stream) => {
+                let offset = stream
+                    .next_block(&mut self.buffer, COPY_OCTETS)
+                    .map_err(|e| Flow::Failed(e.into()))?;
+                self.buffer_sent = 0;
+                let Some(offset) = offset else {
+                    return Ok(false);
+                };
+                self.open_block(offset, self.buffer.len() as u64);
+            }
+            Body::ReceiveFile { .. } | Body::ReceiveStream(_) => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn open_block(&mut self, offset: u64, octets: u64) {
+        if self.attachment.mode == Mode::ExtendedBlock {
+            self.header = BlockHeader::data(offset, octets).encode();
+            self.header_sent = 0;
+        }
+    }
+
+    fn last_header(&mut self, header: BlockHeader, after: AfterEod) {
+        self.header = header.encode();
+        self.header_sent = 0;
+        self.phase = Phase::LastHeader(after);
+    }
+
+    /// Nothing is left to send. `None`: a last header is due.
+    fn no_more(&mut self, wire: &Wire) -> Option<Flow> {
+        match self.attachment.mode {
+            Mode::ExtendedBlock => {
+                let last = self.attachment.sender_ends(self.stripe, AfterEod::Keep);
+                self.last_header(last, AfterEod::Keep);
+                None
+            }
+            Mode::Stream => {
+                // Close is the end of the file; what the kernel still holds is sent after it.
+                if let Err(e) = wire.stream.shutdown(Shutdown::Write) {
+                    return Some(Flow::Failed(lost(wire, &e)));
+                }
+                self.attachment.succeed();
+                Some(Flow::Close)
+            }
+        }
+    }
+
+    fn ended(&self, after: AfterEod) -> Flow {
+        if self.attachment.sender_ended() {
+            self.attachment.succeed();
+        }
+        match after {
+            AfterEod::Keep => Flow::Park,
+            AfterEod::Close => Flow::Close,
+        }
+    }
+
+    /// One write; octets written, headers included, 0 when the socket is full.
+    fn write_some(&mut self, wire: &mut Wire) -> Result<u64, Flow> {
+        let header = &self.header[self.header_sent..];
+        let file = match &self.attachment.body {
+            Body::SendFile { file, .. } => Some(file),
+            _ => None,
+        };
+        let path = file.map_or(FastPath::Copy, |f| f.fast_path());
+        let outcome = match path {
+            _ if self.left == 0 && self.buffer_sent == self.buffer.len() => {
+                wire.stream.write(header).map(|n| (n, 0))
+            }
+            FastPath::Descriptor(_) if !header.is_empty() => {
+                // MSG_MORE: the header travels in one segment with what sendfile puts behind it.
+                let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+                rustix::net::send(&wire.stream, header, flags)
+                    .map(|n| (n, 0))
+                    .map_err(Into::into)
+            }
+            FastPath::Descriptor(fd) => {
+                let mut at = self.at;
+                let count = usize::try_from(self.left.min(TURN_OCTETS)).unwrap_or(usize::MAX);
+                match rustix::fs::sendfile(wire.stream.as_fd(), fd, Some(&mut at), count) {
+                    Ok(0) => return Err(self.file_is_shorter()),
+                    Ok(n) => Ok((0, n)),
+                    Err(rustix::io::Errno::IO) => {
+                        return Err(Flow::Failed(
+                            super::stream_failure("read the file", &rustix::io::Errno::IO.into())
+                                .into(),
+                        ));
+                    }
+                    Err(e) => Err(e.into()),
+                }
+            }
+            FastPath::Zeros => {
+                let n = usize::try_from(self.left)
+                    .unwrap_or(usize::MAX)
+                    .min(ZEROS.len());
+                write_both(wire, header, &ZEROS[..n])
+            }
+            FastPath::Copy | FastPath::Discard => {
+                if self.buffer_is_empty() {
+                    self.fill_buffer()?;
+                }
+                write_both(
+                    wire,
+                    &self.header[self.header_sent..],
+                    &self.buffer[self.buffer_sent..],
+                )
+            }
+        };
+        match outcome {
+            Ok((of_header, of_payload)) => {
+                self.header_sent += of_header;
+                self.payload_sent(of_payload);
+                Ok((of_header + of_payload) as u64)
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                wire.writable = false;
+                Ok(0)
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(1),
+            Err(e) => Err(Flow::Failed(lost(wire, &e))),
+        }
+    }
+
+    fn payload_sent(&mut self, octets: usize) {
+        if octets == 0 {
+            return;
+        }
+        if self.buffer_is_empty() {
+            self.at += octets as u64;
+            self.left -= octets as u64;
+        } else {
+            self.buffer_sent += octets;
+        }
+        self.attachment.moved(octets as u64);
+    }
+
+    /// Reads the next part of the block through user space.
+    fn fill_buffer(&mut self) -> Result<(), Flow> {
+        let Body::SendFile { file, .. } = &self.attachment.body else {
+            return Ok(());
+        };
+        let want = usize::try_from(self.left)
+            .unwrap_or(usize::MAX)
+            .min(COPY_OCTETS);
+        self.buffer.resize(want, 0);
+        let got = file
+            .read_at(self.at, &mut self.buffer)
+            .map_err(|e| Flow::Failed(e.into()))?;
+        if got == 0 {
+            return Err(self.file_is_shorter());
+        }
+        self.buffer.truncate(got);
+        self.buffer_sent = 0;
+        self.at += got as u64;
+        self.left -= got as u64;
+        Ok(())
+    }
+
+    fn file_is_shorter(&self) -> Flow {
+        let why = format!(
+            "the file ends at {} while {} more octets were announced",
+            self.at, self.left
+        );
+        Flow::Failed(
+            super::stream_failure(
+                "read the file",
+                &io::Error::new(io::ErrorKind::UnexpectedEof, why),
+            )
+            .into(),
+        )
+    }
+}
+
+/// Header and payload in one system call; octets written of each.
+fn write_both(wire: &mut Wire, header: &[u8], payload: &[u8]) -> io::Result<(usize, usize)> {
+    let n = if header.is_empty() {
+        wire.stream.write(payload)?
+    } else {
+        wire.stream
+            .write_vectored(&[IoSlice::new(header), IoSlice::new(payload)])?
+    };
+    let of_header = n.min(header.len());
+    Ok((of_header, n - of_header))
+}

@@ -1,0 +1,369 @@
+//! Channel sets: the listener or the peers, and the connections that live on between transfers.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use godwit_proto::{command::Mode, error::TransferFailure, mode_e::layout::StripeLayout};
+use tokio::sync::mpsc;
+
+use super::{
+    ChannelParams, Job, Transfer, lock,
+    mover::{Mover, MoverShared, Order},
+    transfer::{Attachment, TransferShared},
+};
+
+/// The data channel object of a session: a listener or peers to connect to, and the connections that live on between
+/// transfers. Dropping it closes them all and fails a running transfer with `Aborted`.
+pub struct ChannelSet {
+    shared: Arc<SetShared>,
+    /// Keeps the threads alive as long as the set.
+    _movers: Vec<Mover>,
+}
+
+pub(super) struct SetShared {
+    pub(super) id: u64,
+    pub(super) movers: Vec<Arc<MoverShared>>,
+    pub(super) params: Arc<ChannelParams>,
+    /// Empty for a passive set.
+    peers: Vec<SocketAddr>,
+    layout: Option<StripeLayout>,
+    /// Where peers are awaited, for messages.
+    listening_at: Option<SocketAddr>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Dropped, or a transfer failed: nothing can start any more.
+    broken: bool,
+    current: Option<Arc<TransferShared>>,
+    idle: Vec<IdleChannel>,
+    /// Connections of the set, connecting ones included.
+    open: u32,
+    turn: usize,
+}
+
+/// A connection without a transfer.
+pub(super) struct IdleChannel {
+    /// Index into `movers`.
+    pub(super) mover: usize,
+    pub(super) token: usize,
+    /// Tells the connection from a later one with the same token.
+    pub(super) serial: u64,
+    pub(super) stripe: usize,
+    /// It carried an earlier transfer (the others arrived early).
+    pub(super) used: bool,
+}
+
+impl ChannelSet {
+    /// Connections come to `listener`, which stays open between transfers. New connections go to `movers` in turn.
+    /// At least one mover; panics on none, which is a bug of the caller.
+    pub fn passive(
+        movers: &[Mover],
+        listener: TcpListener,
+        params: ChannelParams,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let at = listener.local_addr()?;
+        let set = Self::new(movers, Vec::new(), None, Some(at), params);
+        set.shared.movers[0].give(Order::Listen {
+            set: Arc::clone(&set.shared),
+            listener: mio::net::TcpListener::from_std(listener),
+        });
+        Ok(set)
+    }
+
+    /// We connect to `peers` (one per stripe; at least one) when a transfer starts. At least one mover; panics on
+    /// none, which is a bug of the caller.
+    pub fn active(
+        movers: &[Mover],
+        peers: Vec<SocketAddr>,
+        layout: Option<StripeLayout>,
+        params: ChannelParams,
+    ) -> Self {
+        let set = Self::new(movers, peers, layout, None, params);
+        set.shared.movers[0].give(Order::Watch(Arc::downgrade(&set.shared)));
+        set
+    }
+
+    fn new(
+        movers: &[Mover],
+        peers: Vec<SocketAddr>,
+        layout: Option<StripeLayout>,
+        listening_at: Option<SocketAddr>,
+        params: ChannelParams,
+    ) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        assert!(!movers.is_empty(), "a channel set needs a mover");
+        let shared = SetShared {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            movers: movers.iter().map(Mover::shared).collect(),
+            params: Arc::new(params),
+            peers,
+            layout,
+            listening_at,
+            inner: Mutex::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            _movers: movers.to_vec(),
+        }
+    }
+
+    /// Starts a transfer; one at a time (a second is answered by a transfer that has failed).
+    /// In MODE E cached connections are used where there are any, else connections are made or awaited.
+    pub fn start(&self, job: Job, mode: Mode) -> Transfer {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let transfer = Arc::new(TransferShared::new(
+            job,
+            mode,
+            self.shared.peers.len(),
+            self.shared.layout,
+            Arc::clone(&self.shared.params),
+            Arc::downgrade(&self.shared),
+            events,
+        ));
+        // Held until every order is out, so that the transfer cannot be over before it has begun.
+        let starter = Attachment::new(&transfer);
+        if let Err(why) = self.shared.begin(&transfer) {
+            transfer.fail(why);
+        }
+        drop(starter);
+        Transfer::new(transfer, Arc::clone(&self.shared), receiver)
+    }
+
+    /// Connections kept for the next transfer.
+    pub fn cached(&self) -> usize {
+        lock(&self.shared.inner)
+            .idle
+            .iter()
+            .filter(|c| c.used)
+            .count()
+    }
+}
+
+impl Drop for ChannelSet {
+    fn drop(&mut self) {
+        let current = lock(&self.shared.inner).current.clone();
+        if let Some(transfer) = current {
+            transfer.fail(TransferFailure::Aborted);
+        }
+        self.shared.break_up();
+        self.shared.movers[0].give(Order::StopListening(self.shared.id));
+    }
+}
+
+impl SetShared {
+    fn begin(self: &Arc<Self>, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
+        let mut inner = lock(&self.inner);
+        if inner.broken {
+            return Err(TransferFailure::NoConnection(
+                "data channels were lost with an earlier transfer: a new address command is needed"
+                    .into(),
+            ));
+        }
+        if inner.current.is_some() {
+            return Err(TransferFailure::NoConnection(
+                "data channels are busy with another transfer".into(),
+            ));
+        }
+        let block_mode = transfer.mode == Mode::ExtendedBlock;
+        if block_mode && transfer.is_send() == self.peers.is_empty() {
+            return Err(TransferFailure::NoConnection(
+                "in extended block mode the sender connects and the receiver listens".into(),
+            ));
+        }
+        inner.current = Some(Arc::clone(transfer));
+        let mut idle = std::mem::take(&mut inner.idle);
+        if !block_mode {
+            // MODE S has one connection; a second that arrived early has no meaning.
+            inner.idle = idle.split_off(idle.len().min(1));
+        }
+        if !idle.is_empty() {
+            // Joined before any is told, so that none can end the transfer before the others count.
+            idle.retain(|c| !transfer.is_send() || transfer.sender_joins(c.stripe));
+            for channel in idle {
+                self.movers[channel.mover].give(Order::Assign {
+                    channel,
+                    attachment: Attachment::new(transfer),
+                });
+            }
+            return Ok(());
+        }
+        if self.peers.is_empty() {
+            // Somebody has to watch the clock while nobody connects.
+            self.movers[0].give(Order::Watch(Arc::downgrade(self)));
+            return Ok(());
+        }
+        let each = if block_mode {
+            transfer.params.parallelism.max(1)
+        } else {
+            1
+        };
+        let stripes = if block_mode { self.peers.len() } else { 1 };
+        let mut orders = Vec::new();
+        for _ in 0..each {
+            for stripe in 0..stripes {
+                if inner.open >= transfer.params.channels_max
+                    || (transfer.is_send() && !transfer.sender_joins(stripe))
+                {
+                    break;
+                }
+                orders.push(self.connect_order(&mut inner, stripe, transfer));
+            }
+        }
+        transfer.expect_first(u32::try_from(orders.len()).unwrap_or(u32::MAX));
+        for (mover, order) in orders {
+            self.movers[mover].give(order);
+        }
+        self.movers[0].give(Order::Watch(Arc::downgrade(self)));
+        Ok(())
+    }
+
+    fn connect_order(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        stripe: usize,
+        transfer: &Arc<TransferShared>,
+    ) -> (usize, Order) {
+        inner.open += 1;
+        let mover = inner.turn % self.movers.len();
+        inner.turn += 1;
+        let order = Order::Connect {
+            set: Arc::clone(self),
+            mover,
+            stripe,
+            peer: self.peers[stripe],
+            attachment: Attachment::new(transfer),
+        };
+        (mover, order)
+    }
+
+    /// Opens further channels in the running transfer.
+    pub(super) fn add_channels(
+        self: &Arc<Self>,
+        transfer: &Arc<TransferShared>,
+        count: u32,
+    ) -> u32 {
+        if transfer.mode != Mode::ExtendedBlock || !transfer.is_send() {
+            return 0;
+        }
+        let mut inner = lock(&self.inner);
+        let mut opened = 0;
+        while opened < count && inner.open < transfer.params.channels_max {
+            let stripe = opened as usize % self.peers.len();
+            if !transfer.sender_joins(stripe) {
+                break;
+            }
+            let (mover, order) = self.connect_order(&mut inner, stripe, transfer);
+            self.movers[mover].give(order);
+            opened += 1;
+        }
+        opened
+    }
+
+    /// A connection arrived at the listener: which mover takes it. `None`: the limit is reached.
+    pub(super) fn admit(&self) -> Option<usize> {
+        let refused = {
+            let mut inner = lock(&self.inner);
+            if inner.open < self.params.channels_max && !inner.broken {
+                inner.open += 1;
+                let mover = inner.turn % self.movers.len();
+                inner.turn += 1;
+                return Some(mover);
+            }
+            inner.current.clone()
+        };
+        if let Some(transfer) = refused {
+            // The peer counts this connection, so the transfer could never be whole.
+            transfer.fail(TransferFailure::Limit(format!(
+                "more than {} data channels in one transfer",
+                self.params.channels_max
+            )));
+        }
+        None
+    }
+
+    /// The running transfer for a connection that has just arrived, or the idle list.
+    pub(super) fn attach_or_park(&self, channel: IdleChannel) -> Option<Attachment> {
+        let mut inner = lock(&self.inner);
+        match &inner.current {
+            Some(t)
+                if !t.is_finished()
+                    && (t.mode == Mode::ExtendedBlock || t.progress().channels == 0)
+                    && (!t.is_send() || t.sender_joins(0)) =>
+            {
+                Some(Attachment::new(t))
+            }
+            _ => {
+                inner.idle.push(channel);
+                None
+            }
+        }
+    }
+
+    pub(super) fn park(&self, channel: IdleChannel) {
+        lock(&self.inner).idle.push(channel);
+    }
+
+    /// A connection is gone.
+    pub(super) fn closed(&self, mover: usize, serial: u64) {
+        let mut inner = lock(&self.inner);
+        inner.open = inner.open.saturating_sub(1);
+        inner
+            .idle
+            .retain(|c| c.mover != mover || c.serial != serial);
+    }
+
+    /// The running transfer succeeded. `others`: channels are still attached to it and must be released.
+    pub(super) fn transfer_over(&self, others: bool) {
+        lock(&self.inner).current = None;
+        if others {
+            for mover in &self.movers {
+                mover.give(Order::Release(self.id));
+            }
+        }
+    }
+
+    /// Closes every connection; nothing can start any more.
+    pub(super) fn break_up(&self) {
+        {
+            let mut inner = lock(&self.inner);
+            inner.broken = true;
+            inner.current = None;
+            inner.idle.clear();
+        }
+        for mover in &self.movers {
+            mover.give(Order::CloseChannels(self.id));
+        }
+    }
+
+    pub(super) fn idle_count(&self) -> usize {
+        lock(&self.inner).idle.len()
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        lock(&self.inner).current.is_some()
+    }
+
+    /// Fails the running transfer where a limit has passed.
+    pub(super) fn check_limits(&self) {
+        let Some(transfer) = lock(&self.inner).current.clone() else {
+            return;
+        };
+        let place = match (self.listening_at, self.peers.first()) {
+            (Some(at), _) => format!("at {at}: the peer must connect there"),
+            (None, Some(peer)) => format!("to {peer}: it does not answer"),
+            (None, None) => String::new(),
+        };
+        if let Some(why) = transfer.overdue(&place) {
+            transfer.fail(why);
+        }
+    }
+}

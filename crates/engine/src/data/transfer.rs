@@ -1,0 +1,450 @@
+//! What the channels of one transfer share: source or sink, accounting, progress, and the news of its end.
+//!
+//! `Done` is sent when the result is known **and** the last [`Attachment`] is gone, so that whoever hears it
+//! can close, rename or delete the file: no mover touches it any more.
+
+use std::{
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use godwit_proto::{
+    ByteRange, RangeSet,
+    command::Mode,
+    error::TransferFailure,
+    mode_e::{
+        BlockHeader,
+        layout::StripeLayout,
+        receiver::{ChannelEnd, ChannelPosition, ReceiveError, Receiver, Step},
+        sender::{AfterEod, Sender},
+    },
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{
+    ChannelParams, Job, Progress, Sink, Source, TransferEvent, TransferReport, lock,
+    set::SetShared,
+    work::{StreamSource, WorkQueue},
+};
+use crate::storage::FileRef;
+
+pub(super) struct TransferShared {
+    pub(super) mode: Mode,
+    pub(super) params: Arc<ChannelParams>,
+    pub(super) body: Body,
+    set: Weak<SetShared>,
+    started: Instant,
+    bytes: AtomicU64,
+    /// Milliseconds after `started` at which an octet last moved.
+    moved_at_ms: AtomicU64,
+    attached: AtomicU32,
+    /// Channels that carry data: attached and connected.
+    channels: AtomicU32,
+    channels_peak: AtomicU32,
+    retire_wanted: AtomicU32,
+    settled: AtomicBool,
+    control: Mutex<Control>,
+    safe: Mutex<Safe>,
+    events: UnboundedSender<TransferEvent>,
+}
+
+/// Source or sink.
+pub(super) enum Body {
+    SendFile {
+        file: FileRef,
+        base: u64,
+        queues: Vec<WorkQueue>,
+    },
+    SendStream(StreamSource),
+    ReceiveFile {
+        file: FileRef,
+        base: u64,
+        stream_start: u64,
+        limit: Option<u64>,
+    },
+    ReceiveStream(Mutex<StreamSink>),
+}
+
+/// A sink without offsets.
+pub(super) struct StreamSink {
+    pub(super) writer: Box<dyn std::io::Write + Send>,
+    /// Wire offset that must come next.
+    pub(super) next: u64,
+}
+
+struct Control {
+    /// First connections that have neither come up nor failed (sending).
+    first_missing: u32,
+    ready_sent: bool,
+    result: Option<Result<(), TransferFailure>>,
+    done_sent: bool,
+    /// Sending: one per receiving address.
+    senders: Vec<Sender>,
+    receiver: Receiver,
+    /// EODs whose payload has been written.
+    ended: u64,
+}
+
+#[derive(Default)]
+struct Safe {
+    all: RangeSet,
+    fresh: RangeSet,
+}
+
+impl TransferShared {
+    pub(super) fn new(
+        job: Job,
+        mode: Mode,
+        stripes: usize,
+        layout: Option<StripeLayout>,
+        params: Arc<ChannelParams>,
+        set: Weak<SetShared>,
+        events: UnboundedSender<TransferEvent>,
+    ) -> Self {
+        let body = match job {
+            Job::Send(Source::File { file, base, ranges }) => {
+                let block = params.block_bytes;
+                let queues = match layout {
+                    Some(layout) if stripes > 1 => {
+                        let total = ranges.last().map_or(0, |r| r.end);
+                        (0..stripes)
+                            .map(|i| {
+                                let own = ranges
+                                    .iter()
+                                    .flat_map(|r| layout.pieces(*r, total, i, stripes));
+                                WorkQueue::new(own, block)
+                            })
+                            .collect()
+                    }
+                    _ => vec![WorkQueue::new(ranges, block)],
+                };
+                Body::SendFile { file, base, queues }
+            }
+            Job::Send(Source::Stream(reader)) => Body::SendStream(StreamSource::new(reader)),
+            Job::Receive(Sink::File {
+                file,
+                base,
+                stream_start,
+                limit,
+            }) => Body::ReceiveFile {
+                file,
+                base,
+                stream_start,
+                limit,
+            },
+            Job::Receive(Sink::Stream(writer)) => {
+                Body::ReceiveStream(Mutex::new(StreamSink { writer, next: 0 }))
+            }
+        };
+        let control = Control {
+            first_missing: 0,
+            ready_sent: false,
+            result: None,
+            done_sent: false,
+            senders: vec![Sender::new(); stripes.max(1)],
+            receiver: Receiver::new(u64::from(params.channels_max)),
+            ended: 0,
+        };
+        Self {
+            mode,
+            params,
+            body,
+            set,
+            started: Instant::now(),
+            bytes: AtomicU64::new(0),
+            moved_at_ms: AtomicU64::new(0),
+            attached: AtomicU32::new(0),
+            channels: AtomicU32::new(0),
+            channels_peak: AtomicU32::new(0),
+            retire_wanted: AtomicU32::new(0),
+            settled: AtomicBool::new(false),
+            control: Mutex::new(control),
+            safe: Mutex::new(Safe::default()),
+            events,
+        }
+    }
+
+    pub(super) fn is_send(&self) -> bool {
+        matches!(self.body, Body::SendFile { .. } | Body::SendStream(_))
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        lock(&self.control).result.is_some()
+    }
+
+    /// [`Self::is_finished`] without a lock, for hot loops; may lag by a moment.
+    pub(super) fn is_finished_hint(&self) -> bool {
+        self.settled.load(Ordering::Relaxed)
+    }
+
+    // ---- progress -------------------------------------------------------------------------------
+
+    pub(super) fn moved(&self, octets: u64) {
+        self.bytes.fetch_add(octets, Ordering::Relaxed);
+        self.touch();
+    }
+
+    /// Something happened on a connection: the stall clock starts anew.
+    pub(super) fn touch(&self) {
+        let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.moved_at_ms.store(ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn written(&self, range: ByteRange) {
+        let mut safe = lock(&self.safe);
+        safe.all.insert(range);
+        safe.fresh.insert(range);
+    }
+
+    pub(super) fn take_fresh(&self) -> RangeSet {
+        std::mem::take(&mut lock(&self.safe).fresh)
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        Progress {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            channels: self.channels.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A limit that has passed, if one has.
+    pub(super) fn overdue(&self, waiting_at: &str) -> Option<TransferFailure> {
+        let now = self.started.elapsed();
+        let (limit, ready) = {
+            let control = lock(&self.control);
+            if control.result.is_some() {
+                return None;
+            }
+            (self.params.connect_limit, control.ready_sent)
+        };
+        if !ready {
+            return (now > limit).then(|| {
+                TransferFailure::NoConnection(format!(
+                    "none came up within {} s {waiting_at}",
+                    limit.as_secs_f64()
+                ))
+            });
+        }
+        let idle = now.saturating_sub(Duration::from_millis(
+            self.moved_at_ms.load(Ordering::Relaxed),
+        ));
+        (idle > self.params.stall_limit).then(|| {
+            TransferFailure::ConnectionLost(format!(
+                "no octet moved for {} s after {} octets",
+                self.params.stall_limit.as_secs_f64(),
+                self.bytes.load(Ordering::Relaxed)
+            ))
+        })
+    }
+
+    // ---- beginning ------------------------------------------------------------------------------
+
+    /// Counts `count` first connections of a sender; `Ready` waits for them.
+    pub(super) fn expect_first(&self, count: u32) {
+        lock(&self.control).first_missing += count;
+    }
+
+    /// A channel carries the transfer now. Sends `Ready` when it was the last that was missing.
+    pub(super) fn channel_up(&self, reused: bool) {
+        let now = self.channels.fetch_add(1, Ordering::Relaxed) + 1;
+        self.channels_peak.fetch_max(now, Ordering::Relaxed);
+        self.touch();
+        let mut control = lock(&self.control);
+        if !reused {
+            control.first_missing = control.first_missing.saturating_sub(1);
+        }
+        self.ready_if_all_up(&mut control, reused);
+    }
+
+    fn ready_if_all_up(&self, control: &mut Control, reused: bool) {
+        if control.first_missing == 0 && !control.ready_sent && control.result.is_none() {
+            control.ready_sent = true;
+            // The listener may be gone: then nobody wants to know.
+            let _ = self.events.send(TransferEvent::Ready { reused });
+        }
+    }
+
+    pub(super) fn channel_down(&self) {
+        self.channels.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    // ---- MODE E accounting ----------------------------------------------------------------------
+
+    /// A connection towards `stripe` is about to be opened or reused; false: too late, EOF is out.
+    pub(super) fn sender_joins(&self, stripe: usize) -> bool {
+        let mut control = lock(&self.control);
+        control.result.is_none()
+            && control
+                .senders
+                .get_mut(stripe)
+                .is_some_and(Sender::channel_joins)
+    }
+
+    /// A counted connection never came up.
+    pub(super) fn sender_failed_to_open(&self, stripe: usize, why: TransferFailure) {
+        let carried_on = {
+            let mut control = lock(&self.control);
+            control.first_missing = control.first_missing.saturating_sub(1);
+            let ok = self.mode == Mode::ExtendedBlock
+                && control
+                    .senders
+                    .get_mut(stripe)
+                    .is_some_and(Sender::channel_failed_to_open);
+            if ok {
+                self.ready_if_all_up(&mut control, false);
+            }
+            ok
+        };
+        if !carried_on {
+            self.fail(why);
+        }
+    }
+
+    /// The last header of a channel that has nothing more to send.
+    pub(super) fn sender_ends(&self, stripe: usize, after: AfterEod) -> BlockHeader {
+        lock(&self.control).senders[stripe].channel_ends(after)
+    }
+
+    /// The last header of a channel was written; true when that was the last channel of all.
+    pub(super) fn sender_ended(&self) -> bool {
+        lock(&self.control).senders.iter().all(|s| s.is_complete())
+    }
+
+    /// The last header of a channel that may retire: somebody wished for it and another is left to carry on.
+    pub(super) fn retire(&self, stripe: usize) -> Option<BlockHeader> {
+        if self.retire_wanted.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        // Asked and answered under one lock: two channels must not both believe that the other stays.
+        let mut control = lock(&self.control);
+        if !control.senders[stripe].may_retire() {
+            return None;
+        }
+        self.retire_wanted
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
+            .ok()?;
+        Some(control.senders[stripe].channel_ends(AfterEod::Close))
+    }
+
+    pub(super) fn want_retired(&self, count: u32) -> u32 {
+        let control = lock(&self.control);
+        let live: u64 = control.senders.iter().map(Sender::live).sum();
+        let spare =
+            u32::try_from(live.saturating_sub(control.senders.len() as u64)).unwrap_or(u32::MAX);
+        let pending = self.retire_wanted.load(Ordering::Relaxed);
+        let granted = count.min(spare.saturating_sub(pending));
+        self.retire_wanted.fetch_add(granted, Ordering::Relaxed);
+        granted
+    }
+
+    pub(super) fn receive_header(
+        &self,
+        position: &mut ChannelPosition,
+        header: &BlockHeader,
+    ) -> Result<Step, ReceiveError> {
+        lock(&self.control).receiver.handle_header(position, header)
+    }
+
+    pub(super) fn receive_close(&self, position: ChannelPosition) -> Result<(), ReceiveError> {
+        lock(&self.control).receiver.handle_close(position)
+    }
+
+    /// The payload up to a channel's end was written; finishes the transfer when nothing is missing.
+    pub(super) fn receiver_channel_ended(&self, end: ChannelEnd) {
+        let complete = {
+            let mut control = lock(&self.control);
+            if end != ChannelEnd::Retired {
+                control.ended += 1;
+            }
+            control.receiver.is_complete() && control.ended == control.receiver.eod_seen()
+        };
+        if complete {
+            self.succeed();
+        }
+    }
+
+    // ---- end ------------------------------------------------------------------------------------
+
+    /// All is moved. Call with an attachment in hand.
+    pub(super) fn succeed(&self) {
+        if self.settle(Ok(()))
+            && let Some(set) = self.set.upgrade()
+        {
+            set.transfer_over(self.attached.load(Ordering::SeqCst) > 1);
+        }
+    }
+
+    /// Ends the transfer; the first reason stays. All connections of the set are closed.
+    pub(super) fn fail(&self, why: TransferFailure) {
+        if !self.settle(Err(why)) {
+            return;
+        }
+        if let Some(set) = self.set.upgrade() {
+            set.break_up();
+        }
+        self.announce_if_over();
+    }
+
+    fn settle(&self, result: Result<(), TransferFailure>) -> bool {
+        let mut control = lock(&self.control);
+        let first = control.result.is_none();
+        if first {
+            control.result = Some(result);
+            self.settled.store(true, Ordering::Relaxed);
+        }
+        first
+    }
+
+    fn announce_if_over(&self) {
+        let result = {
+            let mut control = lock(&self.control);
+            if control.done_sent || self.attached.load(Ordering::SeqCst) != 0 {
+                return;
+            }
+            let Some(result) = control.result.clone() else {
+                return;
+            };
+            control.done_sent = true;
+            result
+        };
+        let cached = self.set.upgrade().map_or(0, |s| s.idle_count());
+        let report = TransferReport {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            safe: lock(&self.safe).all.clone(),
+            cached: if result.is_ok() { cached } else { 0 },
+            result,
+            channels_peak: self.channels_peak.load(Ordering::Relaxed),
+            elapsed: self.started.elapsed(),
+        };
+        // The listener may be gone: then nobody wants to know.
+        let _ = self.events.send(TransferEvent::Done(report));
+    }
+}
+
+/// A channel's share in a transfer; the last one to go announces the end.
+pub(super) struct Attachment(Arc<TransferShared>);
+
+impl Attachment {
+    pub(super) fn new(transfer: &Arc<TransferShared>) -> Self {
+        transfer.attached.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(transfer))
+    }
+}
+
+impl std::ops::Deref for Attachment {
+    type Target = TransferShared;
+    fn deref(&self) -> &TransferShared {
+        &self.0
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        if self.0.attached.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.announce_if_over();
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The one queue of byte ranges that all channels of a transfer pull from.
+
+use std::{collections::VecDeque, io::Read, sync::Mutex};
+
+use godwit_proto::{ByteRange, error::StorageFailure};
+
+use super::lock;
+
+/// Ranges still to be sent, in order.
+#[derive(Debug)]
+pub(super) struct WorkQueue {
+    ranges: Mutex<VecDeque<ByteRange>>,
+    block_bytes: u64,
+}
+
+impl WorkQueue {
+    pub(super) fn new(ranges: impl IntoIterator<Item = ByteRange>, block_bytes: u64) -> Self {
+        let ranges = ranges.into_iter().filter(|r| !r.is_empty()).collect();
+        Self {
+            ranges: Mutex::new(ranges),
+            block_bytes: block_bytes.max(1),
+        }
+    }
+
+    /// The next block: at most `block_bytes`, contiguous. `None` when all has been given out.
+    pub(super) fn next_block(&self) -> Option<ByteRange> {
+        let mut ranges = lock(&self.ranges);
+        let front = ranges.front_mut()?;
+        let block = ByteRange {
+            start: front.start,
+            end: front.end.min(front.start + self.block_bytes),
+        };
+        front.start = block.end;
+        if front.is_empty() {
+            ranges.pop_front();
+        }
+        Some(block)
+    }
+}
+
+/// A source without offsets: a listing, standard input. Read by one channel at a time.
+pub(super) struct StreamSource(Mutex<StreamState>);
+
+struct StreamState {
+    reader: Box<dyn Read + Send>,
+    offset: u64,
+    ended: bool,
+}
+
+impl StreamSource {
+    pub(super) fn new(reader: Box<dyn Read + Send>) -> Self {
+        Self(Mutex::new(StreamState {
+            reader,
+            offset: 0,
+            ended: false,
+        }))
+    }
+
+    /// Fills `buffer` from the stream as far as it goes; the wire offset of the first octet, or `None` at the end.
+    pub(super) fn next_block(
+        &self,
+        buffer: &mut Vec<u8>,
+        block_bytes: usize,
+    ) -> Result<Option<u64>, StorageFailure> {
+        let mut state = lock(&self.0);
+        buffer.clear();
+        if state.ended {
+            return Ok(None);
+        }
+        buffer.resize(block_bytes, 0);
+        let mut filled = 0;
+        while filled < block_bytes {
+            match state.reader.read(&mut buffer[filled..]) {
+                Ok(0) => {
+                    state.ended = true;
+                    break;
+                }
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    state.ended = true;
+                    return Err(super::stream_failure("read the source stream", &e));
+                }
+            }
+        }
+        buffer.truncate(filled);
+        let offset = state.offset;
+        state.offset += filled as u64;
+        Ok((filled > 0).then_some(offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_each_octet_once_in_order() {
+        let q = WorkQueue::new(
+            [
+                ByteRange { start: 0, end: 25 },
+                ByteRange { start: 30, end: 30 },
+                ByteRange { start: 40, end: 45 },
+            ],
+            10,
+        );
+        let got: Vec<_> = std::iter::from_fn(|| q.next_block())
+            .map(|r| (r.start, r.end))
+            .collect();
+        assert_eq!(got, [(0, 10), (10, 20), (20, 25), (40, 45)]);
+    }
+
+    #[test]
+    fn a_stream_ends_once_and_stays_ended() {
+        let s = StreamSource::new(Box::new(&b"abcdefg"[..]));
+        let mut b = Vec::new();
+        assert_eq!(s.next_block(&mut b, 4).unwrap(), Some(0));
+        assert_eq!(b, b"abcd");
+        assert_eq!(s.next_block(&mut b, 4).unwrap(), Some(4));
+        assert_eq!(b, b"efg");
+        assert_eq!(s.next_block(&mut b, 4).unwrap(), None);
+        assert_eq!(s.next_block(&mut b, 4).unwrap(), None);
+    }
+}
