@@ -6,13 +6,26 @@
 //!   also while links are being changed under it.
 //! - A failed call has no effect, but for [`Storage::remove_tree`] and writes, which may have happened in part.
 
+mod failure;
+mod owner;
+mod posix;
+
 use std::{
     os::fd::BorrowedFd,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use godwit_proto::{FtpPath, error::StorageFailure, facts::Facts};
+use godwit_proto::{
+    FtpPath,
+    error::StorageFailure,
+    facts::{FactType, Facts},
+    timestamp::Timestamp,
+};
+
+#[allow(unused_imports)]
+pub(crate) use self::failure::{errno_failure, into_io};
+pub use self::{failure::failure, owner::Identity, posix::PosixStorage};
 
 /// Result of a storage operation. Failures are plain data: errno, what was tried, the system's text.
 pub type Result<T> = std::result::Result<T, StorageFailure>;
@@ -132,9 +145,51 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// As MLSx facts; names of owner and group are looked up and cached.
+    /// As MLSx facts; names of owner and group are looked up and cached. `Perm` is for our effective user.
     pub fn facts(&self) -> Facts {
-        todo!()
+        self.facts_for(&Identity::effective())
+    }
+
+    /// Like [`Self::facts`], with `Perm` for `who`: what listings use, to ask the kernel only once.
+    pub fn facts_for(&self, who: &Identity) -> Facts {
+        let directory = self.kind == FileKind::Directory;
+        let (device, inode) = self.unique;
+        Facts {
+            // Devices are files to RETR and STOR, and clients know no other word.
+            kind: Some(if directory {
+                FactType::Dir
+            } else {
+                FactType::File
+            }),
+            size: Some(self.size),
+            modify: Some(Timestamp(self.modified_seconds())),
+            perm: Some(self.perm(who)),
+            unix_mode: Some(self.mode),
+            unix_owner: Some(owner::user_name(self.uid)),
+            unix_uid: Some(self.uid),
+            unix_group: Some(owner::group_name(self.gid)),
+            unix_gid: Some(self.gid),
+            unique: Some(format!("{device:x}-{inode:x}")),
+            unix_slink: self.link_target.clone(),
+            count: None,
+            error: None,
+        }
+    }
+
+    /// Letters of RFC 3659 §7.5.5, in the order of GCT. Deletion and renaming of the entry itself (`d`, `f` of a file)
+    /// depend on its directory and are left out, as GCT does.
+    fn perm(&self, who: &Identity) -> String {
+        let access = who.access(self.mode, self.uid, self.gid);
+        let may = |bits| access & bits == bits;
+        let letters: &[(u32, &str)] = match self.kind {
+            FileKind::Directory => &[(0o3, "cfmp"), (0o1, "e"), (0o5, "l")],
+            FileKind::File | FileKind::Special => &[(0o2, "aw"), (0o4, "r")],
+        };
+        letters
+            .iter()
+            .filter(|(bits, _)| may(*bits))
+            .map(|(_, word)| *word)
+            .collect()
     }
 
     /// Whole seconds since 1970, rounded down, negative before.
