@@ -1,9 +1,20 @@
-//! Names to addresses, listeners in a port range, socket options.
+//! Names to addresses, listeners in a port range, limits of the process.
 
-use std::{io, net::IpAddr, ops::RangeInclusive};
+use std::{
+    hash::{BuildHasher, RandomState},
+    io,
+    net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs},
+    ops::RangeInclusive,
+};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, Protocol, Socket, Type};
 
 /// Ports that passive data channels may use.
 pub type PortRange = RangeInclusive<u16>;
+
+/// Connections that wait to be accepted. A sender may open as many channels at once as it has parallelism.
+const BACKLOG: i32 = 1024;
 
 /// A listener on `address` with a free port, of `range` where there is one (tried from a random start). Backlog 1024, close-on-exec,
 /// non-blocking. AddrInUse where the range is used up, and the message says which range.
@@ -11,13 +22,166 @@ pub fn listen(
     address: IpAddr,
     range: Option<&PortRange>,
     socket_buffer_bytes: Option<u64>,
-) -> io::Result<std::net::TcpListener> {
-    let _ = (address, range, socket_buffer_bytes);
-    todo!()
+) -> io::Result<TcpListener> {
+    let Some(range) = range else {
+        return listen_on(SocketAddr::new(address, 0), socket_buffer_bytes);
+    };
+    let (first, last) = (u32::from(*range.start()), u32::from(*range.end()));
+    let count = (last + 1).saturating_sub(first);
+    let start = random_below(count);
+    for i in 0..count {
+        // At most `last`, which was a u16.
+        let port = u16::try_from(first + (start + i) % count).unwrap_or(u16::MAX);
+        match listen_on(SocketAddr::new(address, port), socket_buffer_bytes) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+            other => return other,
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::AddrInUse,
+        format!("all ports {first}-{last} of {address} are in use"),
+    ))
 }
 
-/// `A-B` or `A,B` (as `GLOBUS_TCP_PORT_RANGE` spells it).
+fn listen_on(address: SocketAddr, socket_buffer_bytes: Option<u64>) -> io::Result<TcpListener> {
+    // Close-on-exec from the start.
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking(),
+        Some(Protocol::TCP),
+    )?;
+    // A port whose last connections linger in TIME_WAIT is free; one that somebody listens on stays refused.
+    socket.set_reuse_address(true)?;
+    if let Some(bytes) = socket_buffer_bytes {
+        // Before listen(2): connections inherit them, and the window scale is agreed on in the handshake.
+        let bytes = usize::try_from(bytes.min(i32::MAX as u64)).unwrap_or(usize::MAX);
+        socket.set_recv_buffer_size(bytes)?;
+        socket.set_send_buffer_size(bytes)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Spreads listeners over a range, nothing more.
+fn random_below(bound: u32) -> u32 {
+    let random = RandomState::new().hash_one(0_u8) % u64::from(bound.max(1));
+    u32::try_from(random).unwrap_or(0)
+}
+
+/// `A-B` or `A,B` (as `GLOBUS_TCP_PORT_RANGE` spells it), `1 <= A <= B`.
 pub fn parse_port_range(text: &str) -> Option<PortRange> {
-    let _ = text;
-    todo!()
+    let (first, last) = text.trim().split_once(['-', ','])?;
+    let port = |text: &str| -> Option<u16> {
+        let text = text.trim();
+        // u16::from_str takes a sign.
+        text.bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| text.parse().ok())
+            .flatten()
+    };
+    let (first, last) = (port(first)?, port(last)?);
+    (1 <= first && first <= last).then_some(first..=last)
+}
+
+/// Lets this process open as many descriptors as it may: the soft limit becomes the hard one. Returns the limit that holds
+/// then, `u64::MAX` for none.
+pub fn raise_fd_limit() -> u64 {
+    let now = getrlimit(Resource::Nofile);
+    let wanted = Rlimit {
+        current: now.maximum,
+        maximum: now.maximum,
+    };
+    let reached = match setrlimit(Resource::Nofile, wanted) {
+        Ok(()) => now.maximum,
+        Err(_) => now.current,
+    };
+    reached.unwrap_or(u64::MAX)
+}
+
+/// Addresses of a host by getaddrinfo(3), in the system's order of preference. Blocks; at least one address.
+pub fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    // URLs put IPv6 addresses in brackets.
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|h| h.strip_suffix(']'))
+        .unwrap_or(host);
+    let mut found = Vec::new();
+    for address in (bare, port).to_socket_addrs()? {
+        if !found.contains(&address) {
+            found.push(address);
+        }
+    }
+    if found.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            format!("host {host} has no address"),
+        ));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn port_ranges() {
+        assert_eq!(parse_port_range("50000-51000"), Some(50_000..=51_000));
+        assert_eq!(parse_port_range(" 50000,51000 "), Some(50_000..=51_000));
+        assert_eq!(parse_port_range("7 , 7"), Some(7..=7));
+        for wrong in [
+            "", "1", "0-5", "9-8", "1-65536", "+1-2", "a-b", "1--2", "-5",
+        ] {
+            assert_eq!(parse_port_range(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_used_up_range_is_named() {
+        let held = listen(HERE, None, Some(1 << 16)).unwrap();
+        let port = held.local_addr().unwrap().port();
+        let error = listen(HERE, Some(&(port..=port)), None).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("{port}-{port} of 127.0.0.1")),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_free_port_of_the_range_is_found() {
+        // Ports that were free a moment ago; others may take one of them, but hardly all.
+        let ends: Vec<u16> = (0..2)
+            .map(|_| {
+                listen(HERE, None, None)
+                    .unwrap()
+                    .local_addr()
+                    .unwrap()
+                    .port()
+            })
+            .collect();
+        let range = *ends.iter().min().unwrap()..=*ends.iter().max().unwrap();
+        let listener = listen(HERE, Some(&range), None).unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(range.contains(&address.port()));
+        assert_eq!(
+            listener.accept().unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
+        TcpStream::connect(address).unwrap();
+    }
+
+    #[test]
+    fn limits_and_names() {
+        assert!(raise_fd_limit() >= 256);
+        assert_eq!(resolve("127.0.0.1", 5).unwrap(), [SocketAddr::new(HERE, 5)]);
+        assert_eq!(resolve("[::1]", 5).unwrap(), ["[::1]:5".parse().unwrap()]);
+    }
 }
