@@ -1,6 +1,10 @@
 //! FEAT: what a server announces and what a client makes of it.
 
-use crate::{checksum::ChecksumAlgorithm, reply::Reply};
+use crate::{
+    checksum::ChecksumAlgorithm,
+    reply::{BodyStyle, Reply, ReplyCode},
+    text::decimal,
+};
 
 /// What a server said it can do; everything defaults to "no". Fields are public: a test or a shell may
 /// switch one off.
@@ -51,13 +55,123 @@ pub struct Features {
 impl Features {
     /// Reads a 211 reply leniently: leading blanks optional, case-insensitive, unknown lines kept in `lines`.
     pub fn from_reply(reply: &Reply) -> Self {
-        let _ = reply;
-        todo!()
+        let mut found = Self::default();
+        for line in reply.body() {
+            let line = String::from_utf8_lossy(line).trim().to_owned();
+            found.take_line(&line.to_ascii_uppercase());
+            found.lines.push(line);
+        }
+        found
     }
+
+    /// One line, upper case.
+    fn take_line(&mut self, line: &str) {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let rest = rest.trim();
+        match word {
+            "REST" => self.rest_stream |= rest.starts_with("STREAM"),
+            "PARALLEL" => self.parallel = true,
+            "ERET" => self.eret = true,
+            "ESTO" => self.esto = true,
+            "SIZE" => self.size = true,
+            "MDTM" => self.mdtm = true,
+            "MFMT" => self.mfmt = true,
+            "MLST" => self.mlst = true,
+            "MLSC" => self.mlsc = true,
+            "MLSR" => self.mlsr = true,
+            "SPAS" => self.spas = true,
+            "SPOR" => self.spor = true,
+            "EPSV" => self.epsv = true,
+            "EPRT" => self.eprt = true,
+            "SBUF" => self.sbuf = true,
+            "DCAU" => self.dcau = true,
+            "UTF8" => self.utf8 = true,
+            "PASV" => self.pasv_delayed |= rest.starts_with("ALLOWDELAYED"),
+            "CKSM" => self.checksums = checksums(rest),
+            _ => {}
+        }
+    }
+}
+
+/// `MD5:10;ADLER32:10;`, the preferred (lowest number) first; unknown algorithms left out.
+fn checksums(list: &str) -> Vec<ChecksumAlgorithm> {
+    let mut ranked: Vec<(u32, ChecksumAlgorithm)> = Vec::new();
+    for item in list.split(';') {
+        let (name, rank) = item.split_once(':').unwrap_or((item, ""));
+        if let Ok(algorithm) = name.trim().parse::<ChecksumAlgorithm>()
+            && !ranked.iter().any(|(_, a)| *a == algorithm)
+        {
+            ranked.push((decimal(rank.trim()).unwrap_or(u32::MAX), algorithm));
+        }
+    }
+    // Stable: equal ranks keep the server's order.
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.into_iter().map(|(_, a)| a).collect()
 }
 
 /// The 211 reply with these feature lines, in GCT's frame.
 pub fn feat_reply(lines: &[&str]) -> Reply {
-    let _ = lines;
-    todo!()
+    Reply::with_body(
+        ReplyCode::of(211),
+        BodyStyle::Blank,
+        "Extensions supported",
+        lines.iter().map(|l| l.as_bytes().to_vec()),
+        "End.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gct_after_login() {
+        let features = Features::from_reply(&feat_reply(&[
+            "CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:9;SHA512:12;FOO:1;",
+            "DSI file-13.24",
+            "UTF8",
+            "LANG EN",
+            "DCAU",
+            "PARALLEL",
+            "SIZE",
+            "MLST Type*;Size*;",
+            "ERET",
+            "ESTO",
+            "SPAS",
+            "SPOR",
+            "REST STREAM",
+            "MDTM",
+            "PASV AllowDelayed;",
+        ]));
+        use ChecksumAlgorithm::*;
+        assert_eq!(features.checksums, [Sha256, Md5, Adler32, Sha1, Sha512]);
+        assert_eq!(features.lines.len(), 15);
+        assert!(features.rest_stream && features.pasv_delayed && features.dcau && features.utf8);
+        assert!(features.parallel && features.eret && features.esto && features.mlst);
+        assert!(!features.sbuf && !features.epsv && !features.mfmt && !features.mlsc);
+    }
+
+    #[test]
+    fn lenient_about_case_and_blanks() {
+        // ARC's lines come without a blank, vsftpd's with one, some servers' with tabs.
+        let features = Features::from_reply(&feat_reply(&[
+            "EPRT",
+            "  epsv  ",
+            "\tRest Stream",
+            "SIZEX",
+            "",
+        ]));
+        assert!(features.eprt && features.epsv && features.rest_stream && !features.size);
+        assert_eq!(
+            Features::from_reply(&Reply::new(ReplyCode::of(211), "none")),
+            Features::default()
+        );
+    }
+
+    #[test]
+    fn frame() {
+        let mut out = Vec::new();
+        feat_reply(&["SIZE"]).write_to(&mut out);
+        assert_eq!(out, b"211-Extensions supported\r\n SIZE\r\n211 End.\r\n");
+    }
 }

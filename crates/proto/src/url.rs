@@ -1,7 +1,14 @@
 //! URLs of endpoints: `gsiftp://[user@]host[:2811]/path`, `ftp://`, `sshftp://`, `file:///path`, a bare local path, `-`.
 
-use crate::path::FtpPath;
-use std::fmt;
+use std::{fmt, net::Ipv6Addr};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+
+use crate::{
+    command::Password,
+    path::{BadPath, FtpPath},
+    text::{decimal, printable},
+};
 
 /// Where data is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,12 +40,12 @@ pub struct RemoteUrl {
     /// `user@`, decoded.
     pub user: Option<String>,
     /// `user:password@`, decoded; never shown.
-    pub password: Option<crate::command::Password>,
+    pub password: Option<Password>,
     /// Host name or address; IPv6 without its brackets.
     pub host: String,
     /// Port, the scheme's default filled in.
     pub port: u16,
-    /// Decoded path, always absolute (`/~/x` is home). `%00`, `%0D`, `%0A` are refused.
+    /// Decoded path, always absolute (`/~/x` is home), without `//`; a trailing `/` is kept. `%00`, `%0D`, `%0A` are refused.
     pub path: FtpPath,
 }
 
@@ -62,32 +69,407 @@ pub enum UrlError {
     FileHost(String),
     /// A bad path.
     #[error("{0}")]
-    Path(#[from] crate::path::BadPath),
+    Path(#[from] BadPath),
 }
 
 impl Location {
     /// Reads a command-line argument. Anything without `://` is a local path; `-` alone is standard input or output.
     pub fn parse(text: &[u8]) -> Result<Self, UrlError> {
-        let _ = text;
-        todo!()
+        if text == b"-" {
+            return Ok(Self::Standard);
+        }
+        if text.is_empty() {
+            return Err(BadPath::Empty.into());
+        }
+        let Some((scheme, rest)) = split_scheme(text) else {
+            return Ok(Self::Local(text.to_vec()));
+        };
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "ftp" => Scheme::Ftp,
+            "gsiftp" => Scheme::Gsiftp,
+            "sshftp" => Scheme::Sshftp,
+            "file" => return local(rest),
+            _ => {
+                return Err(UrlError::Scheme(printable(
+                    scheme.as_bytes(),
+                    QUOTED_CHARS_MAX,
+                )));
+            }
+        };
+        RemoteUrl::parse(scheme, rest).map(Self::Remote)
     }
 }
 
+impl Scheme {
+    /// As it stands before `://`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ftp => "ftp",
+            Self::Gsiftp => "gsiftp",
+            Self::Sshftp => "sshftp",
+        }
+    }
+
+    /// Port where a URL names none.
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Ftp => 21,
+            Self::Gsiftp => 2811,
+            Self::Sshftp => 22,
+        }
+    }
+}
+
+impl RemoteUrl {
+    /// Behind `://`. `?` and `#` have no meaning here and belong to the path, as in GCT's clients.
+    fn parse(scheme: Scheme, rest: &[u8]) -> Result<Self, UrlError> {
+        let slash = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(slash);
+        let at = authority.iter().rposition(|b| *b == b'@');
+        let (user, password) = match at {
+            Some(at) => user_info(&authority[..at])?,
+            None => (None, None),
+        };
+        let (host, port) = host_and_port(&authority[at.map_or(0, |at| at + 1)..])?;
+        Ok(Self {
+            scheme,
+            user,
+            password,
+            host,
+            port: port.unwrap_or(scheme.default_port()),
+            path: remote_path(path)?,
+        })
+    }
+
+    /// The path ends in `/`: the user means a directory.
+    pub fn names_directory(&self) -> bool {
+        self.path.as_bytes().ends_with(b"/")
+    }
+}
+
+/// Characters of foreign text that an error keeps.
+const QUOTED_CHARS_MAX: usize = 80;
+
+/// Scheme and what follows `://`; `None` for what is no URL, e.g. `./a://b`.
+fn split_scheme(text: &[u8]) -> Option<(&str, &[u8])> {
+    let at = text.windows(3).position(|w| w == b"://")?;
+    let scheme = std::str::from_utf8(&text[..at]).ok()?;
+    let mut chars = scheme.chars();
+    let sound = chars.next()?.is_ascii_alphabetic()
+        && chars.all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+    sound.then_some((scheme, &text[at + 3..]))
+}
+
+/// `[localhost]/path` of a file URL.
+fn local(rest: &[u8]) -> Result<Location, UrlError> {
+    let slash = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
+    let (host, path) = rest.split_at(slash);
+    if !host.is_empty() && !host.eq_ignore_ascii_case(b"localhost") {
+        return Err(UrlError::FileHost(printable(host, QUOTED_CHARS_MAX)));
+    }
+    if path.is_empty() {
+        return Err(BadPath::Empty.into());
+    }
+    let path = decode(path)?;
+    if path.contains(&0) {
+        return Err(BadPath::Octet(0).into());
+    }
+    Ok(Location::Local(path))
+}
+
+/// Percent-decoding that refuses a `%` without two hexadecimal digits (RFC 3986 §2.1).
+fn decode(text: &[u8]) -> Result<Vec<u8>, UrlError> {
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|b| *b == b'%') {
+        match rest.get(at + 1..at + 3) {
+            Some(digits) if digits.iter().all(u8::is_ascii_hexdigit) => rest = &rest[at + 3..],
+            _ => return Err(bad_escape(text)),
+        }
+    }
+    Ok(percent_decode(text).collect())
+}
+
+fn bad_escape(text: &[u8]) -> UrlError {
+    UrlError::Escape(printable(text, QUOTED_CHARS_MAX))
+}
+
+/// `user[:password]`. Text that cannot be sent is refused without being shown.
+fn user_info(text: &[u8]) -> Result<(Option<String>, Option<Password>), UrlError> {
+    let word = |part: &[u8], what: &str| {
+        let octets = decode(part).map_err(|_| UrlError::Escape(what.to_owned()))?;
+        String::from_utf8(octets)
+            .ok()
+            .filter(|t| !t.chars().any(char::is_control))
+            .ok_or_else(|| UrlError::Escape(what.to_owned()))
+    };
+    let mut parts = text.splitn(2, |b| *b == b':');
+    let user = word(parts.next().unwrap_or_default(), "user name")?;
+    let password = parts.next().map(|p| word(p, "password")).transpose()?;
+    Ok((
+        Some(user).filter(|u| !u.is_empty()),
+        password.map(Password::new),
+    ))
+}
+
+/// `host`, `host:port`, `[v6]`, `[v6]:port`; an empty port is none (RFC 3986 §3.2.3).
+fn host_and_port(text: &[u8]) -> Result<(String, Option<u16>), UrlError> {
+    let bad_host = || UrlError::Host(printable(text, QUOTED_CHARS_MAX));
+    let text = std::str::from_utf8(text).map_err(|_| bad_host())?;
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, behind) = rest.split_once(']').ok_or_else(bad_host)?;
+        host.parse::<Ipv6Addr>().map_err(|_| bad_host())?;
+        match behind.strip_prefix(':') {
+            Some(port) => (host, port),
+            None if behind.is_empty() => (host, ""),
+            None => return Err(bad_host()),
+        }
+    } else {
+        let (host, port) = text.split_once(':').unwrap_or((text, ""));
+        if !is_host_name(host) {
+            return Err(bad_host());
+        }
+        (host, port)
+    };
+    if port.is_empty() {
+        return Ok((host.to_owned(), None));
+    }
+    match decimal(port) {
+        Some(number) if number > 0 => Ok((host.to_owned(), Some(number))),
+        _ => Err(UrlError::Port(printable(port.as_bytes(), QUOTED_CHARS_MAX))),
+    }
+}
+
+/// Longest name that DNS can hold (RFC 1035 §2.3.4).
+const HOST_OCTETS_MAX: usize = 255;
+
+/// A name or an IPv4 address. Names beyond ASCII must come in their DNS form (`xn--`).
+fn is_host_name(host: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+    (1..=HOST_OCTETS_MAX).contains(&host.len()) && host.bytes().all(allowed)
+}
+
+/// Decoded, absolute, without `//`; a trailing `/` stays, since it says "directory".
+fn remote_path(text: &[u8]) -> Result<FtpPath, UrlError> {
+    let decoded = decode(text)?;
+    let mut path = vec![b'/'];
+    for octet in decoded {
+        if octet != b'/' || path.last() != Some(&b'/') {
+            path.push(octet);
+        }
+    }
+    Ok(FtpPath::new(path)?)
+}
+
+/// What a path keeps as it is: unreserved and what RFC 3986 §3.3 allows in segments.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b':')
+    .remove(b'@');
+
+/// What a user name keeps as it is.
+const USER: &AsciiSet = &PATH.add(b'/').add(b':').add(b'@');
+
 impl fmt::Display for Location {
-    fn fmt(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        todo!()
+    /// What [`Location::parse`] reads back, apart from passwords. A local path that is no text, or that would be read as
+    /// something else, becomes a file URL where it is absolute.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Remote(url) => url.fmt(f),
+            Self::Standard => f.write_str("-"),
+            Self::Local(path) => {
+                let plain = std::str::from_utf8(path).ok();
+                let plain = plain.filter(|_| path != b"-" && split_scheme(path).is_none());
+                match plain {
+                    Some(text) => f.write_str(text),
+                    None if path.starts_with(b"/") => {
+                        write!(f, "file://{}", percent_encode(path, PATH))
+                    }
+                    None => write!(f, "./{}", String::from_utf8_lossy(path)),
+                }
+            }
+        }
     }
 }
 
 impl fmt::Display for RemoteUrl {
     /// Percent-encoded, default port and password left out.
-    fn fmt(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        todo!()
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://", self.scheme.as_str())?;
+        if let Some(user) = &self.user {
+            write!(f, "{}@", percent_encode(user.as_bytes(), USER))?;
+        }
+        if self.host.contains(':') {
+            write!(f, "[{}]", self.host)?;
+        } else {
+            f.write_str(&self.host)?;
+        }
+        if self.port != self.scheme.default_port() {
+            write!(f, ":{}", self.port)?;
+        }
+        write!(f, "{}", percent_encode(self.path.as_bytes(), PATH))
     }
 }
 
 impl fmt::Debug for RemoteUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remote(text: &str) -> RemoteUrl {
+        match Location::parse(text.as_bytes()) {
+            Ok(Location::Remote(url)) => url,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn remote_forms() {
+        for (text, scheme, user, host, port, path) in [
+            ("gsiftp://h/p", Scheme::Gsiftp, None, "h", 2811, "/p"),
+            ("ftp://h", Scheme::Ftp, None, "h", 21, "/"),
+            (
+                "sshftp://u@h:/d/",
+                Scheme::Sshftp,
+                Some("u"),
+                "h",
+                22,
+                "/d/",
+            ),
+            (
+                "GSIFTP://h:5000//a///b",
+                Scheme::Gsiftp,
+                None,
+                "h",
+                5000,
+                "/a/b",
+            ),
+            (
+                "ftp://u%40x:p%3Aw@h/~/x",
+                Scheme::Ftp,
+                Some("u@x"),
+                "h",
+                21,
+                "/~/x",
+            ),
+            (
+                "gsiftp://[2001:db8::1]:9/a%20b",
+                Scheme::Gsiftp,
+                None,
+                "2001:db8::1",
+                9,
+                "/a b",
+            ),
+            (
+                "gsiftp://[::1]/%2Fp?q#f",
+                Scheme::Gsiftp,
+                None,
+                "::1",
+                2811,
+                "/p?q#f",
+            ),
+        ] {
+            let url = remote(text);
+            assert_eq!(url.scheme, scheme, "{text}");
+            assert_eq!(url.user.as_deref(), user, "{text}");
+            assert_eq!((url.host.as_str(), url.port), (host, port), "{text}");
+            assert_eq!(url.path.as_bytes(), path.as_bytes(), "{text}");
+        }
+        assert!(remote("ftp://h/d/").names_directory());
+        assert!(!remote("ftp://h/d").names_directory());
+    }
+
+    #[test]
+    fn written_as_rfc_3986_wants_it() {
+        for (text, want) in [
+            (
+                "gsiftp://u%40x:secret@h:2811/a%20b/%25%C3%A9%FF",
+                "gsiftp://u%40x@h/a%20b/%25%C3%A9%FF",
+            ),
+            ("ftp://[::1]:2121/x;type=i", "ftp://[::1]:2121/x;type=i"),
+            ("ftp://h/a?b#c", "ftp://h/a%3Fb%23c"),
+            ("ftp://h", "ftp://h/"),
+        ] {
+            assert_eq!(remote(text).to_string(), want);
+        }
+        let url = remote("ftp://u:secret@h/");
+        assert!(!format!("{url:?}").contains("secret"));
+        assert_eq!(url.password, Some(Password::new("secret")));
+    }
+
+    #[test]
+    fn local_forms() {
+        for (text, want) in [
+            ("file:///a%20b", "/a b"),
+            ("file://LOCALHOST/x", "/x"),
+            ("a%20b", "a%20b"),
+            ("./x://y", "./x://y"),
+            ("/p", "/p"),
+            ("C:x", "C:x"),
+        ] {
+            assert_eq!(
+                Location::parse(text.as_bytes()),
+                Ok(Location::Local(want.into())),
+                "{text}"
+            );
+        }
+        assert_eq!(Location::parse(b"-"), Ok(Location::Standard));
+        assert_eq!(
+            Location::Local(b"/a\xff".to_vec()).to_string(),
+            "file:///a%FF"
+        );
+        assert_eq!(Location::Local(b"-".to_vec()).to_string(), "./-");
+        assert_eq!(
+            Location::Local(b"ftp://x".to_vec()).to_string(),
+            "./ftp://x"
+        );
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for (text, want) in [
+            ("http://h/", UrlError::Scheme("http".into())),
+            ("ftp:///p", UrlError::Host(String::new())),
+            ("ftp://u@/p", UrlError::Host(String::new())),
+            ("ftp://a b/p", UrlError::Host("a b".into())),
+            ("ftp://a\r\nb/p", UrlError::Host("a\\r\\nb".into())),
+            ("ftp://[1.2.3.4]/", UrlError::Host("[1.2.3.4]".into())),
+            ("ftp://[::1]x/", UrlError::Host("[::1]x".into())),
+            ("ftp://[::1/", UrlError::Host("[::1".into())),
+            ("ftp://h:0/", UrlError::Port("0".into())),
+            ("ftp://h:65536/", UrlError::Port("65536".into())),
+            ("ftp://h:+1/", UrlError::Port("+1".into())),
+            ("ftp://::1/", UrlError::Host("::1".into())),
+            ("ftp://h/%4", UrlError::Escape("/%4".into())),
+            ("ftp://h/%zz", UrlError::Escape("/%zz".into())),
+            ("ftp://u%0a@h/", UrlError::Escape("user name".into())),
+            ("ftp://u:%00@h/", UrlError::Escape("password".into())),
+            ("ftp://h/%00", UrlError::Path(BadPath::Octet(0))),
+            ("ftp://h/%0Ax", UrlError::Path(BadPath::Octet(b'\n'))),
+            ("file://h/p", UrlError::FileHost("h".into())),
+            ("file://", UrlError::Path(BadPath::Empty)),
+            ("", UrlError::Path(BadPath::Empty)),
+        ] {
+            assert_eq!(Location::parse(text.as_bytes()), Err(want), "{text}");
+        }
     }
 }

@@ -1,0 +1,129 @@
+//! What a client makes of a failed reply.
+
+use crate::{
+    error::{FailureKind, errno},
+    reply::Reply,
+    text::{decimal, find_ignoring_case},
+};
+
+pub(super) fn failure_kind(reply: &Reply) -> Option<FailureKind> {
+    if !reply.code.is_failure() {
+        return None;
+    }
+    let text = reply.text();
+    Some(
+        by_errno(&text)
+            .or_else(|| by_word(&text))
+            .or_else(|| by_certain_code(reply.code.get()))
+            .or_else(|| by_phrase(&text))
+            .unwrap_or_else(|| by_code(reply.code.get(), &text)),
+    )
+}
+
+/// What follows `key` in `text`, up to a blank or line end.
+fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let at = find_ignoring_case(text, key)? + key.len();
+    text[at..].split_whitespace().next()
+}
+
+/// `GridFTP-Errno: 2`.
+fn by_errno(text: &str) -> Option<FailureKind> {
+    use errno::*;
+    let number = decimal(value_of(text, "GridFTP-Errno:")?)?;
+    Some(match number {
+        ENOENT => FailureKind::NotFound,
+        EACCES | EPERM | EROFS => FailureKind::PermissionDenied,
+        EEXIST => FailureKind::Exists,
+        ENOTDIR => FailureKind::NotADirectory,
+        EISDIR => FailureKind::IsADirectory,
+        ENOSPC | EDQUOT => FailureKind::NoSpace,
+        ENOSYS | EOPNOTSUPP => FailureKind::NotSupported,
+        EAGAIN | EBUSY | ECONNREFUSED | ECONNRESET | ECONNABORTED | ETIMEDOUT => {
+            FailureKind::Transient
+        }
+        _ => return None,
+    })
+}
+
+/// `GlobusError: v=1 c=PATH_NOT_FOUND`.
+fn by_word(text: &str) -> Option<FailureKind> {
+    find_ignoring_case(text, "GlobusError")?;
+    Some(match value_of(text, " c=")? {
+        "PATH_NOT_FOUND" => FailureKind::NotFound,
+        "PERMISSION_DENIED" | "LOGIN_DENIED" => FailureKind::PermissionDenied,
+        "DATA_CHANNEL_AUTHENTICATION_FAILURE" => FailureKind::PermissionDenied,
+        "PATH_EXISTS" => FailureKind::Exists,
+        "NOT_A_DIRECTORY" => FailureKind::NotADirectory,
+        "IS_A_DIRECTORY" => FailureKind::IsADirectory,
+        "NO_SPACE_LEFT" | "QUOTA_EXCEEDED" => FailureKind::NoSpace,
+        "NOT_IMPLEMETED" | "NOT_IMPLEMENTED" => FailureKind::NotSupported,
+        "DATA_CHANNEL_COMMUNICATION_FAILURE" | "TOO_BUSY" => FailureKind::Transient,
+        "INCORRECT_CHECKSUM" | "INVALID_PATH_NAME" => FailureKind::Other,
+        _ => return None,
+    })
+}
+
+/// Codes that say more than any text behind them.
+fn by_certain_code(code: u16) -> Option<FailureKind> {
+    match code {
+        421 => Some(FailureKind::Transient),
+        452 | 552 => Some(FailureKind::NoSpace),
+        530 | 532 | 534 => Some(FailureKind::PermissionDenied),
+        _ => None,
+    }
+}
+
+/// Texts of the C library (GCT's chains, proftpd and others carry them), then those of vsftpd, then loose words. The
+/// order matters: what a path may hold by chance comes last.
+const PHRASES: &[(&str, FailureKind)] = &[
+    ("no such file or directory", FailureKind::NotFound),
+    ("permission denied", FailureKind::PermissionDenied),
+    ("operation not permitted", FailureKind::PermissionDenied),
+    ("read-only file system", FailureKind::PermissionDenied),
+    ("file exists", FailureKind::Exists),
+    ("not a directory", FailureKind::NotADirectory),
+    ("is a directory", FailureKind::IsADirectory),
+    ("not a regular file", FailureKind::IsADirectory),
+    ("not a plain file", FailureKind::IsADirectory),
+    ("no space left", FailureKind::NoSpace),
+    ("quota exceeded", FailureKind::NoSpace),
+    ("operation not supported", FailureKind::NotSupported),
+    ("login incorrect", FailureKind::PermissionDenied),
+    ("connection refused", FailureKind::Transient),
+    ("connection reset", FailureKind::Transient),
+    ("connection timed out", FailureKind::Transient),
+    ("broken pipe", FailureKind::Transient),
+    ("end-of-file was reached", FailureKind::Transient),
+    ("an end of file occurred", FailureKind::Transient),
+    // vsftpd says no more than this.
+    ("failed to open file", FailureKind::NotFound),
+    ("failed to change directory", FailureKind::NotFound),
+    ("could not get file size", FailureKind::NotFound),
+    (
+        "could not get file modification time",
+        FailureKind::NotFound,
+    ),
+    ("could not create file", FailureKind::PermissionDenied),
+    ("no such file", FailureKind::NotFound),
+    ("no such directory", FailureKind::NotFound),
+    ("not found", FailureKind::NotFound),
+    ("does not exist", FailureKind::NotFound),
+    ("already exists", FailureKind::Exists),
+    ("access denied", FailureKind::PermissionDenied),
+];
+
+fn by_phrase(text: &str) -> Option<FailureKind> {
+    let lower = text.to_ascii_lowercase();
+    let mut found = PHRASES.iter().filter(|(phrase, _)| lower.contains(phrase));
+    found.next().map(|(_, kind)| *kind)
+}
+
+fn by_code(code: u16, text: &str) -> FailureKind {
+    match code {
+        // GCT answers nearly every transfer failure so.
+        500 if find_ignoring_case(text, "Command failed").is_some() => FailureKind::Other,
+        500 | 502 | 504 => FailureKind::NotSupported,
+        400..=499 => FailureKind::Transient,
+        _ => FailureKind::Other,
+    }
+}
