@@ -168,9 +168,7 @@ impl Sending {
     }
 
     fn ended(&self, after: AfterEod) -> Flow {
-        if self.attachment.sender_ended() {
-            self.attachment.succeed();
-        }
+        self.attachment.sender_ended();
         match after {
             AfterEod::Keep => Flow::Park,
             AfterEod::Close => Flow::Close,

@@ -84,7 +84,7 @@ struct Control {
     /// Sending: one per receiving address.
     senders: Vec<Sender>,
     receiver: Receiver,
-    /// EODs whose payload has been written.
+    /// Channels whose part is done: EOD written (sending), payload up to the EOD written (receiving).
     ended: u64,
 }
 
@@ -308,9 +308,17 @@ impl TransferShared {
         lock(&self.control).senders[stripe].channel_ends(after)
     }
 
-    /// The last header of a channel was written; true when that was the last channel of all.
-    pub(super) fn sender_ended(&self) -> bool {
-        lock(&self.control).senders.iter().all(|s| s.is_complete())
+    /// The last header of a channel has left; finishes the transfer when it was the last of all.
+    pub(super) fn sender_ended(&self) {
+        let complete = {
+            let mut control = lock(&self.control);
+            control.ended += 1;
+            let said: u64 = control.senders.iter().map(Sender::ended).sum();
+            control.senders.iter().all(Sender::is_complete) && control.ended == said
+        };
+        if complete {
+            self.succeed();
+        }
     }
 
     /// The last header of a channel that may retire: somebody wished for it and another is left to carry on.

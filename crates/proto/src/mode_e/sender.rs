@@ -83,7 +83,12 @@ impl Sender {
         self.live
     }
 
-    /// EOF was written: nothing can join.
+    /// Channels that have ended: EODs given out.
+    pub fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    /// EOF was given out: nothing can join.
     pub fn is_complete(&self) -> bool {
         self.eof_sent
     }

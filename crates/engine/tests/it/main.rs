@@ -1,0 +1,5 @@
+//! The engine from outside.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod data;
+mod data_peer;
