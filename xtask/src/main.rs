@@ -1,2 +1,106 @@
-//! The one check, and its siblings.
-fn main() {}
+//! The one check, and its siblings. `cargo xtask` lists them.
+
+mod check;
+mod tidy;
+
+use std::process::{Command, ExitCode};
+
+const HELP: &str = "\
+usage: cargo xtask <command>
+
+  check           what every commit must pass: format, lints, documents, tidy, tests
+  tidy            only the rules of the tree: dead files, dependency arrows, unsafe code
+  golden          write the golden transcripts anew; review the difference
+  fuzz TARGET [SECONDS]
+                  run one fuzz target (needs cargo-fuzz and a nightly tool chain; default 60 s)
+  bench [ARGS]    build in release mode and compare with the peers; ARGS go to `godwit-lab bench`
+";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let command = arguments.next();
+    let rest: Vec<String> = arguments.collect();
+    let outcome = match command.as_deref() {
+        Some("check") => check::run(),
+        Some("tidy") => tidy::run(),
+        Some("golden") => golden(),
+        Some("fuzz") => fuzz(&rest),
+        Some("bench") => bench(&rest),
+        _ => Err(HELP.to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            say(&why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the one place where this program speaks"
+)]
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+fn golden() -> Result<(), String> {
+    let mut command = cargo(&[
+        "test",
+        "--quiet",
+        "--package",
+        "godwit-proto",
+        "--test",
+        "it",
+        "golden",
+    ]);
+    command.env("GODWIT_GOLDEN", "write");
+    run(&mut command)
+}
+
+fn fuzz(rest: &[String]) -> Result<(), String> {
+    let target = rest.first().ok_or(HELP)?;
+    let seconds = rest.get(1).map_or("60", String::as_str);
+    let mut command = Command::new("cargo");
+    command.args(["+nightly", "fuzz", "run", target, "--", "-max_len=4096"]);
+    command.arg(format!("-max_total_time={seconds}"));
+    run(&mut command)
+}
+
+fn bench(rest: &[String]) -> Result<(), String> {
+    run(&mut cargo(&[
+        "build",
+        "--quiet",
+        "--release",
+        "--workspace",
+        "--bins",
+    ]))?;
+    let mut command = cargo(&[
+        "run",
+        "--quiet",
+        "--release",
+        "--package",
+        "godwit-lab",
+        "--",
+        "bench",
+    ]);
+    command.args(rest);
+    run(&mut command)
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments);
+    command
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let line = format!("{command:?}").replace('"', "");
+    say(&format!("$ {line}"));
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("failed ({status}): {line}")),
+        Err(e) => Err(format!("cannot run {line}: {e}")),
+    }
+}

@@ -1,0 +1,25 @@
+# The two commands of the README, and what they stand on.
+
+CARGO ?= cargo
+
+.PHONY: help demo test check bench
+
+help:
+	@echo 'make demo    build and watch data move between a server and a client'
+	@echo 'make test    install what the tests need, build, run all tests'
+	@echo 'make check   what every commit must pass (no installation)'
+	@echo 'make bench   compare with the peers on this machine'
+
+demo:
+	$(CARGO) build --release --workspace --bins
+	target/release/godwit-lab demo
+
+test:
+	scripts/install-test-deps.sh
+	$(CARGO) xtask check
+
+check:
+	$(CARGO) xtask check
+
+bench:
+	$(CARGO) xtask bench

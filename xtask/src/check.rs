@@ -1,0 +1,25 @@
+//! What every commit must pass.
+
+use crate::{cargo, run as command, tidy};
+
+pub(crate) fn run() -> Result<(), String> {
+    command(&mut cargo(&["fmt", "--all", "--check"]))?;
+    tidy::run()?;
+    command(
+        cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--"])
+            .args(["--deny", "warnings"]),
+    )?;
+    command(
+        cargo(&[
+            "doc",
+            "--quiet",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ])
+        .env("RUSTDOCFLAGS", "--deny warnings"),
+    )?;
+    // The programs first: tests of whole transfers start them.
+    command(&mut cargo(&["build", "--workspace", "--bins"]))?;
+    command(&mut cargo(&["test", "--workspace"]))
+}

@@ -1,0 +1,177 @@
+//! Rules of the tree that no compiler checks.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Which crate of ours may depend on which (tests included): proto and tune on nothing, engine on proto alone.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("proto", &[]),
+    ("tune", &[]),
+    ("engine", &["proto"]),
+    ("client", &["engine", "proto", "tune", "server"]),
+    ("server", &["engine", "proto"]),
+    ("lab", &["client", "server", "engine", "tune", "proto"]),
+];
+
+/// Dependencies allowed for tests only.
+const TEST_ARROWS: &[(&str, &str)] = &[("client", "server")];
+
+/// The one crate that may hold unsafe code.
+const UNSAFE_CRATE: &str = "engine";
+
+/// A file that a reader can still hold.
+const LINES_MAX: usize = 700;
+
+pub(crate) fn run() -> Result<(), String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .ok_or("xtask has no parent folder")?;
+    let mut faults = Vec::new();
+    for (name, allowed) in ARROWS {
+        let folder = root.join("crates").join(name);
+        check_arrows(&folder, name, allowed, &mut faults)?;
+        check_sources(&folder, name, &mut faults)?;
+    }
+    check_crates_listed(&root.join("crates"), &mut faults)?;
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(faults.join("\n"))
+    }
+}
+
+fn check_crates_listed(crates: &Path, faults: &mut Vec<String>) -> Result<(), String> {
+    for entry in read_dir(crates)? {
+        let name = entry
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if !ARROWS.iter().any(|(known, _)| *known == name) {
+            faults.push(format!(
+                "crates/{name}: add it to the arrows in xtask/src/tidy.rs"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_arrows(
+    folder: &Path,
+    name: &str,
+    allowed: &[&str],
+    faults: &mut Vec<String>,
+) -> Result<(), String> {
+    let manifest = read(&folder.join("Cargo.toml"))?;
+    let mut section = "";
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line.trim();
+        }
+        let Some(other) = line
+            .strip_prefix("godwit-")
+            .and_then(|l| l.split(['.', ' ', '=']).next())
+        else {
+            continue;
+        };
+        let test_only = TEST_ARROWS.contains(&(name, other));
+        if !allowed.contains(&other) || (test_only && section != "[dev-dependencies]") {
+            faults.push(format!(
+                "crates/{name} must not depend on {other} ({section})"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_sources(folder: &Path, name: &str, faults: &mut Vec<String>) -> Result<(), String> {
+    let mut files = Vec::new();
+    for part in ["src", "tests", "benches", "examples"] {
+        let part = folder.join(part);
+        if part.is_dir() {
+            collect(&part, &mut files)?;
+        }
+    }
+    let mut texts = BTreeMap::new();
+    for file in files {
+        let text = read(&file)?;
+        let shown = file
+            .strip_prefix(folder)
+            .unwrap_or(&file)
+            .display()
+            .to_string();
+        if name != UNSAFE_CRATE && text.contains(concat!("unsafe", " {")) {
+            faults.push(format!(
+                "crates/{name}/{shown}: unsafe code belongs to {UNSAFE_CRATE}"
+            ));
+        }
+        let lines = text.lines().count();
+        if lines > LINES_MAX {
+            faults.push(format!(
+                "crates/{name}/{shown}: {lines} lines, split it (limit {LINES_MAX})"
+            ));
+        }
+        texts.insert(file, text);
+    }
+    // Every file is named by a `mod`, or is a root that cargo finds by itself.
+    let named: BTreeSet<String> = texts
+        .values()
+        .flat_map(|t| t.lines())
+        .filter_map(|l| {
+            let l = l.trim().trim_end_matches(';');
+            let word = l.rsplit(' ').next()?;
+            (l.starts_with("mod ") || l.contains(" mod ")).then(|| word.to_owned())
+        })
+        .collect();
+    for file in texts.keys() {
+        let stem = file
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let module = if stem == "mod" {
+            let parent = file.parent().and_then(Path::file_name).unwrap_or_default();
+            parent.to_string_lossy().into_owned()
+        } else {
+            stem
+        };
+        let is_root = matches!(module.as_str(), "main" | "lib")
+            || file.parent().is_some_and(|p| {
+                p.ends_with("tests") || p.ends_with("benches") || p.ends_with("examples")
+            });
+        let text = &texts[file];
+        let included = texts
+            .values()
+            .any(|t| t.contains(&format!("{module}.rs\"")));
+        if !is_root && !named.contains(&module) && !included && !text.is_empty() {
+            let shown = file.strip_prefix(folder).unwrap_or(file).display();
+            faults.push(format!("crates/{name}/{shown}: no module names this file"));
+        }
+    }
+    Ok(())
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+    for path in read_dir(folder)? {
+        if path.is_dir() {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn read_dir(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))
+}
