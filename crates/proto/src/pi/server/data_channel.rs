@@ -31,8 +31,8 @@ pub(super) enum DataChannel {
     /// The shell listens, or remembers where to connect.
     Made {
         end: End,
-        /// Which way the cached connections carried data; `None` before the first transfer.
-        cached: Option<Way>,
+        /// Connections have survived a transfer. In MODE E their direction follows from `end`.
+        cached: bool,
     },
 }
 
@@ -40,12 +40,6 @@ pub(super) enum DataChannel {
 pub(super) enum End {
     Passive,
     Active,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    Send,
-    Receive,
 }
 
 /// Which command asked to listen: decides the shape of the reply.
@@ -58,13 +52,7 @@ pub(super) enum PassiveForm {
 
 impl DataChannel {
     pub(super) fn is_cached(&self) -> bool {
-        matches!(
-            self,
-            Self::Made {
-                cached: Some(_),
-                ..
-            }
-        )
+        matches!(self, Self::Made { cached: true, .. })
     }
 }
 
@@ -140,7 +128,7 @@ impl ServerPi {
             Some(reply) => {
                 self.session.data_channel = DataChannel::Made {
                     end: End::Passive,
-                    cached: None,
+                    cached: false,
                 };
                 Ok(reply)
             }
@@ -235,13 +223,14 @@ impl ServerPi {
 
     pub(super) fn on_connect_noted(&mut self, result: Result<Outcome, StorageFailure>) {
         match result {
-            Ok(_) => {
+            Ok(Outcome::Done) => {
                 self.session.data_channel = DataChannel::Made {
                     end: End::Active,
-                    cached: None,
+                    cached: false,
                 };
                 self.answer(200, "PORT Command successful.");
             }
+            Ok(_) => self.answer(451, "Local error in processing."),
             Err(failure) => {
                 self.answer(425, format!("Can't open data connection: {}", failure.text));
             }

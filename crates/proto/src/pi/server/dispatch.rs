@@ -51,10 +51,10 @@ pub(super) struct ChecksumRun {
 }
 
 impl ServerPi {
-    pub(super) fn run_line(&mut self, now: Instant, line: &[u8]) {
+    pub(super) fn run_line(&mut self, line: &[u8]) {
         match Command::parse(line) {
             Ok(command) if self.session.is_logged_in() || is_open_to_all(&command) => {
-                self.run_command(now, command);
+                self.run_command(command);
             }
             Err(error) if self.session.is_logged_in() || is_worth_an_answer(&error) => {
                 self.refuse_line(&error);
@@ -78,7 +78,7 @@ impl ServerPi {
         self.reply(&error.reply());
     }
 
-    fn run_command(&mut self, now: Instant, command: Command) {
+    fn run_command(&mut self, command: Command) {
         match command {
             Command::User(user) => self.run_user(user),
             Command::Pass(password) => self.run_pass(password),
@@ -123,10 +123,10 @@ impl ServerPi {
             Command::Stat(path) => self.run_stat(path.as_ref()),
             Command::Mlst(path) => self.run_mlst(path.as_ref()),
             Command::Mlsc(path) => self.run_mlsc(path.as_ref()),
-            Command::Mlsd(path) => self.run_mlsd(now, path.as_ref()),
-            Command::Mlsr(path) => self.run_mlsr(now, path.as_ref()),
-            Command::List(path) => self.run_list(now, path.as_ref()),
-            Command::Nlst(path) => self.run_nlst(now, path.as_ref()),
+            Command::Mlsd(path) => self.run_mlsd(path.as_ref()),
+            Command::Mlsr(path) => self.run_mlsr(path.as_ref()),
+            Command::List(path) => self.run_list(path.as_ref()),
+            Command::Nlst(path) => self.run_nlst(path.as_ref()),
 
             Command::Pasv => self.run_passive(PassiveForm::Pasv),
             Command::Epsv(argument) => self.run_epsv(argument),
@@ -137,11 +137,11 @@ impl ServerPi {
             Command::Rest(point) => self.run_rest(point),
             Command::Allo(bytes) => self.run_allo(bytes),
             Command::Scks { algorithm, value } => self.run_scks(algorithm, value),
-            Command::Retr(path) => self.run_retr(now, &path, None),
-            Command::Eret { region, path } => self.run_retr(now, &path, Some(region)),
-            Command::Stor(path) => self.run_stor(now, &path),
-            Command::Appe(path) => self.run_appe(now, &path),
-            Command::Esto { offset, path } => self.run_esto(now, offset, &path),
+            Command::Retr(path) => self.run_retr(&path, None),
+            Command::Eret { region, path } => self.run_retr(&path, Some(region)),
+            Command::Stor(path) => self.run_stor(&path),
+            Command::Appe(path) => self.run_appe(&path),
+            Command::Esto { offset, path } => self.run_esto(offset, &path),
 
             Command::Site(site) => self.run_site(site),
         }
@@ -152,7 +152,7 @@ impl ServerPi {
         match std::mem::replace(&mut self.pending, Pending::Nothing) {
             Pending::Nothing => {}
             Pending::Request(purpose) => self.on_request_done(now, purpose, result),
-            Pending::Transfer(transfer) => self.on_transfer_step(now, transfer, result),
+            Pending::Transfer(transfer) => self.on_transfer_step(transfer, result),
         }
     }
 

@@ -114,7 +114,6 @@ const USAGE: &[(&str, &str)] = &[
         "<algorithm> <offset> <length, -1 to the end> <path>",
     ),
     ("CWD", "<path>"),
-    ("DCAU", "N"),
     ("DELE", "<path>"),
     ("EPRT", "|<1 or 2>|<address>|<port>|"),
     ("EPSV", "[1 | 2 | ALL]"),
@@ -140,9 +139,7 @@ const USAGE: &[(&str, &str)] = &[
     ),
     ("PASS", "<password>"),
     ("PASV", ""),
-    ("PBSZ", "<octets>"),
     ("PORT", "<h1,h2,h3,h4,p1,p2>"),
-    ("PROT", "C"),
     ("PWD", ""),
     ("QUIT", ""),
     (
@@ -175,10 +172,12 @@ const SITE_USAGE: &[(&str, &str)] = &[
     ("CHGRP", "<group> <path>"),
     ("CHMOD", "<octal mode> <path>"),
     ("CLIENTINFO", "<key>=<value>;..."),
+    ("HELP", ""),
     ("RBUFSIZ", "<octets>"),
     ("RBUFSZ", "<octets>"),
     ("RDEL", "<path>"),
     ("RETRBUFSIZE", "<octets>"),
+    ("SBUF", "<octets>"),
     ("SBUFSIZ", "<octets>"),
     ("SBUFSZ", "<octets>"),
     (
@@ -195,3 +194,16 @@ const SITE_USAGE: &[(&str, &str)] = &[
     ("VERSION", ""),
     ("WHOAMI", ""),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_lists_what_the_parser_knows() {
+        let verbs: Vec<_> = USAGE.iter().map(|(verb, _)| *verb).collect();
+        assert_eq!(verbs, crate::command::VERBS);
+        let words: Vec<_> = SITE_USAGE.iter().map(|(word, _)| *word).collect();
+        assert_eq!(words, crate::site::WORDS);
+    }
+}

@@ -74,30 +74,30 @@ impl ServerPi {
         }
     }
 
-    pub(super) fn run_mlsd(&mut self, now: Instant, path: Option<&FtpPath>) {
-        self.list(now, path, ListForm::Facts(self.session.facts));
+    pub(super) fn run_mlsd(&mut self, path: Option<&FtpPath>) {
+        self.list(path, ListForm::Facts(self.session.facts));
     }
 
-    pub(super) fn run_mlsr(&mut self, now: Instant, path: Option<&FtpPath>) {
+    pub(super) fn run_mlsr(&mut self, path: Option<&FtpPath>) {
         let form = ListForm::FactsRecursive {
             selection: self.session.facts,
             continue_on_error: self.session.recursive.continue_on_error,
             follow_links: self.session.recursive.follow_links,
         };
-        self.list(now, path, form);
+        self.list(path, form);
     }
 
-    pub(super) fn run_list(&mut self, now: Instant, path: Option<&FtpPath>) {
-        self.list(now, path, ListForm::Long);
+    pub(super) fn run_list(&mut self, path: Option<&FtpPath>) {
+        self.list(path, ListForm::Long);
     }
 
-    pub(super) fn run_nlst(&mut self, now: Instant, path: Option<&FtpPath>) {
-        self.list(now, path, ListForm::Names);
+    pub(super) fn run_nlst(&mut self, path: Option<&FtpPath>) {
+        self.list(path, ListForm::Names);
     }
 
-    fn list(&mut self, now: Instant, path: Option<&FtpPath>, form: ListForm) {
+    fn list(&mut self, path: Option<&FtpPath>, form: ListForm) {
         let path = self.session.resolve_or_cwd(path);
-        self.begin_transfer(now, TransferKind::List { path, form });
+        self.begin_transfer(TransferKind::List { path, form });
     }
 }
 

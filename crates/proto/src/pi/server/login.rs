@@ -54,7 +54,7 @@ impl ServerPi {
 
     pub(super) fn on_login_done(&mut self, user: String, result: Result<Outcome, StorageFailure>) {
         match result {
-            Ok(outcome) => {
+            Ok(outcome @ (Outcome::Account(_) | Outcome::Done)) => {
                 if let Outcome::Account(account) = outcome {
                     self.session.account = account;
                 }
@@ -62,6 +62,8 @@ impl ServerPi {
                 self.answer(230, format!("User {user} logged in."));
                 self.session.login = LoginState::LoggedIn { user };
             }
+            // Nobody is let in by a mistake.
+            Ok(_) => self.answer(451, "Local error in processing."),
             Err(failure) => {
                 self.session.failed_logins += 1;
                 if failure.errno == EACCES {

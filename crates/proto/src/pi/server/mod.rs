@@ -41,6 +41,7 @@ mod security;
 mod session;
 mod site;
 mod transfer;
+mod transfer_checks;
 mod types;
 
 pub use types::*;
@@ -151,7 +152,7 @@ impl ServerPi {
             return None;
         }
         let markers = match &self.pending {
-            Pending::Transfer(transfer) => transfer.markers.due(),
+            Pending::Transfer(transfer) => transfer.report_due(),
             _ => None,
         };
         [markers, self.idle_deadline(), self.login_deadline()]
@@ -203,7 +204,7 @@ impl ServerPi {
             self.queue_octets -= item.octets();
             self.active_at = now;
             match item {
-                Queued::Line(line) => self.run_line(now, &line),
+                Queued::Line(line) => self.run_line(&line),
                 Queued::Bad(why @ BadLine::TooLong) => self.answer(500, why.to_string()),
                 Queued::Bad(why @ BadLine::Nul) => self.answer(501, why.to_string()),
                 Queued::Aborted => self.answer(426, "Command Aborted."),
@@ -224,6 +225,7 @@ impl ServerPi {
             self.answer(421, "Idle Timeout: closing control connection.");
             self.end_session();
         } else if let Pending::Transfer(transfer) = &mut self.pending
+            && transfer.report_due().is_some()
             && transfer.markers.ask(now)
         {
             self.outputs.push_back(Output::ReportProgress);

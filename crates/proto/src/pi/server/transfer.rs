@@ -14,18 +14,17 @@ use std::{mem, time::Instant};
 use crate::{
     checksum::ChecksumAlgorithm,
     command::{Mode, Region},
-    error::{StorageFailure, TransferFailure, storage_reply, transfer_reply},
+    error::{StorageFailure, TransferFailure, transfer_reply},
     path::FtpPath,
-    range_set::{ByteRange, RangeSet},
-    reply::{Reply, ReplyCode},
+    range_set::RangeSet,
     restart::RestartPoint,
 };
 
 use super::{
     Outcome, Output, Pending, Placement, Request, ServerPi, TransferKind, TransferRequest,
-    data_channel::{DataChannel, End, PassiveForm, Way},
-    files::read_only,
+    data_channel::{DataChannel, PassiveForm},
     markers::Markers,
+    transfer_checks::Way,
 };
 
 /// The transfer that runs, or is about to.
@@ -56,8 +55,17 @@ impl Transfer {
         matches!(self.phase, Phase::Starting | Phase::Moving)
     }
 
+    /// When the shell must be asked for progress.
+    pub(super) fn report_due(&self) -> Option<Instant> {
+        if self.aborted {
+            None
+        } else {
+            self.markers.due()
+        }
+    }
+
     fn way(&self) -> Way {
-        way(&self.request.kind)
+        Way::of(&self.request.kind)
     }
 }
 
@@ -77,81 +85,62 @@ impl ServerPi {
     }
 
     pub(super) fn run_scks(&mut self, algorithm: ChecksumAlgorithm, value: String) {
-        let is_hex = value.bytes().all(|b| b.is_ascii_hexdigit());
-        if !is_hex || value.len() != algorithm.hex_digits() {
-            return self.answer(501, format!("bad parameter, {algorithm} expected."));
-        }
         self.session.receipt.expect_checksum(algorithm, value);
         self.answer(200, "OK.");
     }
 
-    pub(super) fn run_retr(&mut self, now: Instant, path: &FtpPath, region: Option<Region>) {
+    pub(super) fn run_retr(&mut self, path: &FtpPath, region: Option<Region>) {
         let restart = self.session.restart.take();
         let path = self.session.resolve(path);
-        self.begin_transfer(
-            now,
-            TransferKind::Send {
-                path,
-                region,
-                restart,
-            },
-        );
+        self.begin_transfer(TransferKind::Send {
+            path,
+            region,
+            restart,
+        });
     }
 
-    pub(super) fn run_stor(&mut self, now: Instant, path: &FtpPath) {
-        self.receive(now, path, Placement::Replace);
+    pub(super) fn run_stor(&mut self, path: &FtpPath) {
+        self.receive(path, Placement::Replace);
     }
 
-    pub(super) fn run_appe(&mut self, now: Instant, path: &FtpPath) {
-        self.receive(now, path, Placement::Append);
+    pub(super) fn run_appe(&mut self, path: &FtpPath) {
+        self.receive(path, Placement::Append);
     }
 
-    pub(super) fn run_esto(&mut self, now: Instant, offset: u64, path: &FtpPath) {
-        self.receive(now, path, Placement::At(offset));
+    pub(super) fn run_esto(&mut self, offset: u64, path: &FtpPath) {
+        self.receive(path, Placement::At(offset));
     }
 
-    fn receive(&mut self, now: Instant, path: &FtpPath, placement: Placement) {
+    fn receive(&mut self, path: &FtpPath, placement: Placement) {
         let restart = self.session.restart.take();
         let attributes = mem::take(&mut self.session.receipt);
         let path = self.session.resolve(path);
-        self.begin_transfer(
-            now,
-            TransferKind::Receive {
-                path,
-                placement,
-                restart,
-                expected_bytes: attributes.expected_bytes,
-                checksums: attributes.checksums,
-                modify: attributes.modify,
-            },
-        );
+        self.begin_transfer(TransferKind::Receive {
+            path,
+            placement,
+            restart,
+            expected_bytes: attributes.expected_bytes,
+            checksums: attributes.checksums,
+            modify: attributes.modify,
+        });
     }
 
-    pub(super) fn begin_transfer(&mut self, now: Instant, mut kind: TransferKind) {
+    pub(super) fn begin_transfer(&mut self, mut kind: TransferKind) {
         if let Err(refusal) = self.check_transfer(&mut kind) {
             self.reply(&refusal);
-            return self.after_failure(way(&kind), true);
+            return self.after_failure(Way::of(&kind), true);
         }
         let session = &self.session;
         let reuse = session.data_channel.is_cached();
         let intervals = &session.markers;
-        let markers = match (way(&kind), session.mode) {
-            (Way::Receive, Mode::ExtendedBlock) => {
+        let markers = match (&kind, session.mode) {
+            (TransferKind::Receive { .. }, Mode::ExtendedBlock) => {
                 Markers::of_receipt(intervals.performance, intervals.restart)
             }
+            (TransferKind::List { .. }, _) => Markers::default(),
             _ => Markers::if_asked(intervals.asked),
         };
-        let reserve = match &kind {
-            TransferKind::Receive {
-                path,
-                expected_bytes: Some(bytes @ 1..),
-                ..
-            } => Some(Request::Reserve {
-                bytes: *bytes,
-                path: path.clone(),
-            }),
-            _ => None,
-        };
+        let reserve = reservation(&kind);
         let transfer = Box::new(Transfer {
             request: TransferRequest {
                 kind,
@@ -167,68 +156,13 @@ impl ServerPi {
             self.outputs.push_back(Output::Request(request));
             self.pending = Pending::Transfer(transfer);
         } else {
-            self.listen_or_start(now, transfer);
-        }
-    }
-
-    /// Everything that can be refused without asking the shell.
-    fn check_transfer(&self, kind: &mut TransferKind) -> Result<(), Reply> {
-        let refuse = |code: u16, why: &str| {
-            Err(Reply::new(
-                ReplyCode::of(code),
-                format!("Command failed. : {why}"),
-            ))
-        };
-        let way = way(kind);
-        if let TransferKind::Receive { path, .. } = kind
-            && !self.session.account.writable
-        {
-            return Err(storage_reply(&read_only(path)));
-        }
-        let mode = self.session.mode;
-        if !fit_restart(kind, mode) {
-            return refuse(501, "This REST cannot be applied to this transfer.");
-        }
-        let (end, cached) = match &self.session.data_channel {
-            DataChannel::None => {
-                return refuse(425, "There is no data channel, send PASV or PORT first.");
-            }
-            DataChannel::Delayed { .. } => (End::Passive, None),
-            DataChannel::Made { end, cached } => (*end, *cached),
-        };
-        if mode == Mode::Stream {
-            return Ok(());
-        }
-        match (way, end) {
-            (Way::Send, End::Passive) => {
-                return refuse(
-                    500,
-                    "Handle not in the proper state. In MODE E the sender connects, send PORT.",
-                );
-            }
-            (Way::Receive, End::Active) => {
-                return refuse(
-                    500,
-                    "Handle not in the proper state. In MODE E the receiver listens, send PASV.",
-                );
-            }
-            _ => {}
-        }
-        match cached {
-            Some(Way::Send) if way == Way::Receive => {
-                refuse(500, "Cannot reuse a write connection for reading.")
-            }
-            Some(Way::Receive) if way == Way::Send => {
-                refuse(500, "Cannot reuse a read connection for writing.")
-            }
-            _ => Ok(()),
+            self.listen_or_start(transfer);
         }
     }
 
     /// A request made for a transfer is done.
     pub(super) fn on_transfer_step(
         &mut self,
-        now: Instant,
         transfer: Box<Transfer>,
         result: Result<Outcome, StorageFailure>,
     ) {
@@ -240,7 +174,8 @@ impl ServerPi {
             Phase::Reserving => match result {
                 _ if transfer.aborted => self.fail(transfer.way(), &TransferFailure::Aborted),
                 Err(failure) => self.fail(transfer.way(), &TransferFailure::Storage(failure)),
-                Ok(_) => self.listen_or_start(now, transfer),
+                // It was a question: whoever cannot answer it lets the transfer try.
+                Ok(_) => self.listen_or_start(transfer),
             },
             Phase::Listening(form) => match self.accept_listening(form, result, true) {
                 Ok(_) if transfer.aborted => self.fail(transfer.way(), &TransferFailure::Aborted),
@@ -256,7 +191,7 @@ impl ServerPi {
         }
     }
 
-    fn listen_or_start(&mut self, _now: Instant, mut transfer: Box<Transfer>) {
+    fn listen_or_start(&mut self, mut transfer: Box<Transfer>) {
         if let DataChannel::Delayed { form, spec } = self.session.data_channel {
             let request = Request::Listen(spec, form.protocol(self.control_family()));
             self.outputs.push_back(Output::Request(request));
@@ -299,7 +234,7 @@ impl ServerPi {
         let Pending::Transfer(transfer) = &mut self.pending else {
             return;
         };
-        if !matches!(transfer.phase, Phase::Moving) {
+        if transfer.aborted || !matches!(transfer.phase, Phase::Moving) {
             return;
         }
         for marker in transfer.markers.progress(now, unix_time, bytes, fresh) {
@@ -360,7 +295,7 @@ impl ServerPi {
         if transfer.request.mode == Mode::Stream {
             self.drop_data_channel();
         } else if let DataChannel::Made { cached, .. } = &mut self.session.data_channel {
-            *cached = keep.then(|| transfer.way());
+            *cached = keep;
         }
     }
 
@@ -377,41 +312,24 @@ impl ServerPi {
     }
 }
 
-fn way(kind: &TransferKind) -> Way {
-    match kind {
-        TransferKind::Send { .. } | TransferKind::List { .. } => Way::Send,
-        TransferKind::Receive { .. } => Way::Receive,
-    }
-}
-
-/// False where REST asks for what the mode cannot carry: a bare stream has no offsets, so that holes
-/// cannot be told; and an appended file has no octets that are "already there".
-fn fit_restart(kind: &mut TransferKind, mode: Mode) -> bool {
-    let restart = match kind {
-        TransferKind::Send { restart, .. } => restart,
-        TransferKind::Receive {
-            restart: Some(_),
-            placement: Placement::Append,
-            ..
-        } => return false,
-        TransferKind::Receive { restart, .. } => restart,
-        TransferKind::List { .. } => return true,
+/// Room to look for: what ALLO said, less what REST says is there (whether ALLO counted that is not known, and
+/// a transfer that would fit must not be refused).
+fn reservation(kind: &TransferKind) -> Option<Request> {
+    let TransferKind::Receive {
+        path,
+        expected_bytes: Some(expected),
+        restart,
+        ..
+    } = kind
+    else {
+        return None;
     };
-    if let (Mode::Stream, Some(RestartPoint::Ranges(ranges))) = (mode, &*restart) {
-        let Some(there) = prefix(ranges) else {
-            return false;
-        };
-        *restart = Some(RestartPoint::Offset(there));
-    }
-    true
-}
-
-/// The `n` of a set that is exactly `0..n`.
-fn prefix(ranges: &RangeSet) -> Option<u64> {
-    let mut ranges = ranges.iter();
-    match (ranges.next(), ranges.next()) {
-        (None, _) => Some(0),
-        (Some(ByteRange { start: 0, end }), None) => Some(end),
-        _ => None,
-    }
+    let there = restart
+        .as_ref()
+        .map_or(0, |restart| restart.to_ranges().covered());
+    let bytes = expected.saturating_sub(there);
+    (bytes > 0).then(|| Request::Reserve {
+        bytes,
+        path: path.clone(),
+    })
 }
