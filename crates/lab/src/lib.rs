@@ -1,4 +1,3 @@
 //! Peers, emulated networks, scenarios and the demo: godwit-lab.
 
-pub mod commands;
 pub mod peers;

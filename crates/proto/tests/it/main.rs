@@ -1,0 +1,13 @@
+//! Tests of the crate as its users see it, by topic.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "the exemption for tests covers test functions, not their helpers"
+)]
+
+mod client_pi;
+mod golden;
+mod pair;
+mod properties;
+mod support;
+mod transitions;

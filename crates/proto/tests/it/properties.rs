@@ -1,0 +1,65 @@
+//! Arbitrary sequences of operations: no panic, one final reply for each command, in order.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use godwit_proto::pi::server::{Input, QUEUE_MAX, ServerPi};
+
+use super::support::{codes, drain, epoch, operations, server_config};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn server_survives_any_operations(data in prop::collection::vec(any::<u8>(), 0..400)) {
+        operations::server_pi(&data);
+    }
+
+    #[test]
+    fn client_survives_any_operations(data in prop::collection::vec(any::<u8>(), 0..400)) {
+        operations::client_pi(&data);
+    }
+
+    /// §8 row 3: the slicing of the octets changes nothing.
+    #[test]
+    fn slicing_changes_nothing(
+        picks in prop::collection::vec(0..operations::LINES.len(), 0..30),
+        cut in 1..20_usize,
+    ) {
+        let text: String = picks
+            .iter()
+            .map(|i| format!("{}\r\n", operations::LINES[*i]))
+            .collect();
+        let run = |slice: usize| {
+            let now = epoch();
+            let mut pi = ServerPi::new(server_config(), now);
+            pi.handle_input(now, Input::Octets(b"USER u\r\n"));
+            for octets in text.as_bytes().chunks(slice) {
+                pi.handle_input(now, Input::Octets(octets));
+            }
+            drain(&mut pi)
+        };
+        prop_assert_eq!(run(cut), run(usize::MAX));
+    }
+}
+
+#[test]
+fn a_full_queue_ends_the_session() {
+    assert_eq!(operations::flood(b"NOOP\r\n"), QUEUE_MAX + 1);
+    let long = [vec![b'x'; 60_000], b"\r\n".to_vec()].concat();
+    assert!(operations::flood(&long) < 100);
+}
+
+#[test]
+fn answers_to_nothing_have_no_effect() {
+    let now = epoch();
+    let mut pi = ServerPi::new(server_config(), now);
+    assert_eq!(codes(&drain(&mut pi)), [220]);
+    for input in operations::unasked() {
+        pi.handle_input(now, input);
+        assert_eq!(drain(&mut pi), []);
+    }
+    pi.handle_input(now + Duration::from_secs(1), Input::Timeout);
+    assert_eq!(drain(&mut pi), []);
+}

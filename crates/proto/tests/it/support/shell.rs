@@ -1,0 +1,199 @@
+//! A shell without files and sockets: it answers every request, after a while if so told.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use godwit_proto::{
+    ByteRange, RangeSet,
+    error::TransferFailure,
+    facts::{FactType, Facts},
+    pi::server::{Input, Outcome, Output, Request, TransferKind, TransferRequest},
+    timestamp::Timestamp,
+};
+
+use super::{addr, script::storage_failure};
+
+/// Octets of every file.
+pub(crate) const FILE_OCTETS: u64 = 3000;
+
+pub(crate) fn done() -> Outcome {
+    Outcome::Done
+}
+
+/// Answers what a `ServerPi` puts out. A path with `missing` in it fails; one with `slow` in it never ends unless
+/// it is aborted.
+#[derive(Debug, Default)]
+pub(crate) struct FakeShell {
+    /// Time that everything takes.
+    pub(crate) delay: Duration,
+    /// Answers on their way.
+    due: VecDeque<(Instant, Input<'static>)>,
+    /// The transfer that runs.
+    running: Option<TransferRequest>,
+    /// Files that were received whole.
+    pub(crate) received: Vec<String>,
+    /// Transfers that ended well.
+    pub(crate) ended_well: usize,
+    /// Connections that survived the last transfer.
+    cached: bool,
+    /// The control connection is to be closed.
+    pub(crate) closed: bool,
+    /// Contract violations by the interpreter.
+    pub(crate) outstanding: usize,
+}
+
+impl FakeShell {
+    pub(crate) fn new(delay: Duration) -> Self {
+        Self {
+            delay,
+            ..Self::default()
+        }
+    }
+
+    /// Carries out one output; octets for the peer are returned.
+    pub(crate) fn take(&mut self, now: Instant, output: Output) -> Option<Vec<u8>> {
+        assert!(!self.closed, "an output after Close: {output:?}");
+        let at = now + self.delay;
+        match output {
+            Output::Send(octets) => return Some(octets),
+            Output::Request(request) => {
+                assert_eq!(self.outstanding, 0, "two things outstanding: {request:?}");
+                self.outstanding += 1;
+                self.due.push_back((at, Input::Done(answer(&request))));
+            }
+            Output::StartTransfer(request) => {
+                assert_eq!(self.outstanding, 0, "two things outstanding: {request:?}");
+                assert!(
+                    !request.reuse || self.cached,
+                    "nothing to reuse: {request:?}"
+                );
+                self.outstanding += 1;
+                self.start(at, request);
+            }
+            Output::AbortTransfer => {
+                assert!(self.running.is_some(), "nothing to abort");
+                self.due.clear();
+                self.end(at, 0, Err(TransferFailure::Aborted));
+            }
+            Output::ReportProgress => self.due.push_back((
+                at,
+                Input::TransferProgress {
+                    bytes: 0,
+                    fresh: RangeSet::new(),
+                },
+            )),
+            Output::DropDataChannels => self.cached = false,
+            Output::Close => self.closed = true,
+            Output::Note(_) => {}
+        }
+        None
+    }
+
+    fn start(&mut self, at: Instant, request: TransferRequest) {
+        let path = match &request.kind {
+            TransferKind::Send { path, .. }
+            | TransferKind::Receive { path, .. }
+            | TransferKind::List { path, .. } => path.to_string(),
+        };
+        let reused = request.reuse;
+        self.running = Some(request);
+        if path.contains("missing") {
+            let failure = storage_failure("ENOENT", &format!("open {path}"));
+            return self.end(at, 0, Err(failure.into()));
+        }
+        self.due.push_back((at, Input::TransferReady { reused }));
+        if !path.contains("slow") {
+            self.end(at + self.delay, FILE_OCTETS, Ok(()));
+        }
+    }
+
+    fn end(&mut self, at: Instant, bytes: u64, result: Result<(), TransferFailure>) {
+        let receives = matches!(
+            &self.running,
+            Some(TransferRequest {
+                kind: TransferKind::Receive { .. },
+                ..
+            })
+        );
+        let fresh = match ByteRange::new(0, bytes) {
+            Some(range) if receives => [range].into_iter().collect(),
+            _ => RangeSet::new(),
+        };
+        self.due.push_back((
+            at,
+            Input::TransferDone {
+                bytes,
+                fresh,
+                cached: result.is_ok(),
+                result,
+            },
+        ));
+    }
+
+    /// When the next answer is ready.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.due.front().map(|(at, _)| *at)
+    }
+
+    /// The next answer, if it is ready.
+    pub(crate) fn next_input(&mut self, now: Instant) -> Option<Input<'static>> {
+        if self.next_due().is_none_or(|at| at > now) {
+            return None;
+        }
+        let (_, input) = self.due.pop_front()?;
+        match &input {
+            Input::Done(Ok(Outcome::Listing { last: false, .. })) => {}
+            Input::Done(_) => self.outstanding -= 1,
+            Input::TransferDone { result, cached, .. } => {
+                self.outstanding -= 1;
+                self.cached = *cached;
+                self.ended_well += usize::from(result.is_ok());
+                if let (
+                    Some(TransferRequest {
+                        kind: TransferKind::Receive { path, .. },
+                        ..
+                    }),
+                    Ok(()),
+                ) = (self.running.take(), result)
+                {
+                    self.received.push(path.to_string());
+                }
+            }
+            _ => {}
+        }
+        Some(input)
+    }
+}
+
+fn answer(request: &Request) -> Result<Outcome, godwit_proto::error::StorageFailure> {
+    Ok(match request {
+        Request::Login { user, .. } if user == "mallory" => {
+            return Err(storage_failure("EACCES", "log in"));
+        }
+        Request::Stat(path) | Request::CheckExists(path) | Request::ChangeDirectory(path)
+            if path.to_string().contains("missing") =>
+        {
+            return Err(storage_failure("ENOENT", &format!("stat {path}")));
+        }
+        Request::Stat(_) => Outcome::Facts(Box::new(facts())),
+        Request::ListControl { .. } => Outcome::Listing {
+            entries: vec![(facts(), b"f".to_vec())],
+            last: true,
+        },
+        Request::Checksum { .. } => Outcome::Checksum("0badcafe".to_owned()),
+        Request::Listen(..) => Outcome::Listening(vec![addr("127.0.0.1:36529")]),
+        Request::WhoAmI => Outcome::Text("u".to_owned()),
+        _ => Outcome::Done,
+    })
+}
+
+fn facts() -> Facts {
+    Facts {
+        kind: Some(FactType::File),
+        size: Some(FILE_OCTETS),
+        modify: Timestamp::parse("20261121060534"),
+        ..Facts::default()
+    }
+}
