@@ -1,3 +1,4 @@
 //! Peers, emulated networks, scenarios and the demo: godwit-lab.
 
+pub mod commands;
 pub mod peers;

@@ -133,3 +133,53 @@ impl BlockHeader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn octets(descriptor: u8, count: u64, offset: u64) -> [u8; HEADER_OCTETS] {
+        BlockHeader {
+            descriptor: Descriptor(descriptor),
+            count,
+            offset,
+        }
+        .encode()
+    }
+
+    #[test]
+    fn layout_on_the_wire() {
+        let header = BlockHeader::data(0x0102_0304_0506_0708, 3000);
+        let want = [0, 0, 0, 0, 0, 0, 0, 0x0b, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!(header.encode(), want);
+        assert_eq!(BlockHeader::decode(&want), Ok(header));
+    }
+
+    #[test]
+    fn bits_that_are_refused_and_ignored() {
+        for bad in [0x01, 0x02, 0x10, 0x18, 0xff] {
+            assert_eq!(
+                BlockHeader::decode(&octets(bad, 0, 0)),
+                Err(BadHeader::Descriptor(bad))
+            );
+        }
+        for fine in [0x00, 0x04, 0x08, 0x0c, 0x20, 0x40, 0x48, 0x4c, 0x80, 0xec] {
+            assert!(
+                BlockHeader::decode(&octets(fine, 0, 1)).is_ok(),
+                "{fine:#x}"
+            );
+        }
+    }
+
+    #[test]
+    fn overflow_is_refused_except_in_eof() {
+        let (count, offset) = (1 << 63, 1 << 63);
+        assert_eq!(
+            BlockHeader::decode(&octets(0, count, offset)),
+            Err(BadHeader::Overflow { count, offset })
+        );
+        assert!(BlockHeader::decode(&octets(0, u64::MAX, 0)).is_ok());
+        let eof = BlockHeader::decode(&octets(0x40, u64::MAX, u64::MAX)).unwrap();
+        assert_eq!(eof.payload_octets(), 0);
+    }
+}

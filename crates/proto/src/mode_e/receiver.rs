@@ -29,9 +29,12 @@ pub enum ReceiveError {
         /// EODs seen.
         seen: u64,
     },
-    /// An EOF that announces more channels than we would ever accept.
-    #[error("EOF announces {0} channels, more than the limit of {1}")]
+    /// An EOF that announces more channels than we would ever accept, or as many EODs without it.
+    #[error("{0} channels announced or ended, more than the limit of {1}")]
     TooManyChannels(u64, u64),
+    /// A header was handed in for a channel whose EOD was seen: it belongs to the next transfer.
+    #[error("a block behind the EOD of its channel")]
+    BehindEod,
     /// The connection ended inside a block or before its EOD.
     #[error("connection closed before its EOD")]
     ClosedEarly,
@@ -94,7 +97,8 @@ impl Receiver {
         }
     }
 
-    /// Takes a header read on a channel at `position` and moves the position on.
+    /// Takes a header read on a channel at `position` and moves the position on. After an error the transfer is
+    /// broken and its state means nothing.
     pub fn handle_header(
         &mut self,
         position: &mut ChannelPosition,
@@ -102,6 +106,9 @@ impl Receiver {
     ) -> Result<Step, ReceiveError> {
         let d = header.descriptor;
         let was = *position;
+        if was == ChannelPosition::Ended {
+            return Err(ReceiveError::BehindEod);
+        }
         *position = ChannelPosition::Running;
         if d.contains(Descriptor::EOF) {
             if self.eod_expected.is_some() {
@@ -122,6 +129,12 @@ impl Receiver {
         let mut end = None;
         if d.contains(Descriptor::EOD) {
             self.eod_seen += 1;
+            if self.eod_seen > self.channels_max {
+                return Err(ReceiveError::TooManyChannels(
+                    self.eod_seen,
+                    self.channels_max,
+                ));
+            }
             if let Some(announced) = self.eod_expected
                 && announced < self.eod_seen
             {
@@ -173,5 +186,193 @@ impl Receiver {
     /// EODs announced by EOF.
     pub fn eod_expected(&self) -> Option<u64> {
         self.eod_expected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EOD: Descriptor = Descriptor::EOD;
+    const EOF: Descriptor = Descriptor::EOF;
+    const CLOSE: Descriptor = Descriptor::CLOSE;
+
+    fn block(descriptor: Descriptor, count: u64, offset: u64) -> BlockHeader {
+        BlockHeader {
+            descriptor,
+            count,
+            offset,
+        }
+    }
+
+    /// Feeds (channel, header) in order, all channels fresh but those listed as reused.
+    fn feed(
+        headers: &[(usize, BlockHeader)],
+        reused: &[usize],
+    ) -> (Receiver, Vec<Result<Step, ReceiveError>>) {
+        let mut receiver = Receiver::new(100);
+        let mut positions = [ChannelPosition::Fresh; 4];
+        for channel in reused {
+            positions[*channel] = ChannelPosition::Reused;
+        }
+        let steps = headers
+            .iter()
+            .map(|(channel, header)| receiver.handle_header(&mut positions[*channel], header))
+            .collect();
+        (receiver, steps)
+    }
+
+    #[test]
+    fn gct_with_parallelism_4_and_3000_octets() {
+        let (receiver, steps) = feed(
+            &[
+                (0, block(Descriptor::DATA, 3000, 0)),
+                (1, block(EOD, 0, 0)),
+                (0, block(EOF | EOD, 0, 4)),
+                (2, block(EOD, 0, 0)),
+            ],
+            &[],
+        );
+        assert!(!receiver.is_complete(), "one channel is still on its way");
+        assert_eq!(
+            steps[0],
+            Ok(Step {
+                payload_octets: 3000,
+                offset: 0,
+                end: None
+            })
+        );
+        assert_eq!(
+            steps[2].map(|s| (s.payload_octets, s.end)),
+            Ok((0, Some(ChannelEnd::Keep)))
+        );
+        let (receiver, _) = feed(
+            &[
+                (3, block(EOD, 0, 0)),
+                (1, block(EOD, 0, 0)),
+                (0, block(EOF | EOD, 0, 4)),
+                (2, block(EOD, 0, 0)),
+            ],
+            &[],
+        );
+        assert!(receiver.is_complete());
+    }
+
+    #[test]
+    fn eof_first_alone_and_eod_on_data() {
+        let (receiver, steps) = feed(
+            &[
+                (0, block(EOF, 77, 2)), // its count means nothing
+                (1, block(EOD, 10, 10)),
+                (0, block(Descriptor::DATA, 0, 0)),
+                (0, block(EOD | CLOSE, 10, 0)),
+            ],
+            &[],
+        );
+        assert!(receiver.is_complete());
+        let seen: Vec<_> = steps
+            .iter()
+            .map(|s| s.map(|s| (s.payload_octets, s.end)))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                Ok((0, None)),
+                Ok((10, Some(ChannelEnd::Keep))),
+                Ok((0, None)),
+                Ok((10, Some(ChannelEnd::Close)))
+            ]
+        );
+    }
+
+    #[test]
+    fn goodbye_of_jglobus_on_a_cached_connection() {
+        let (receiver, steps) = feed(
+            &[(0, block(CLOSE, 0, 0)), (1, block(EOF | EOD, 0, 1))],
+            &[0],
+        );
+        assert_eq!(steps[0].map(|s| s.end), Ok(Some(ChannelEnd::Retired)));
+        assert!(receiver.is_complete());
+        assert_eq!(receiver.eod_seen(), 1);
+    }
+
+    #[test]
+    fn what_breaks_a_transfer() {
+        let data = block(Descriptor::DATA, 1, 0);
+        for (headers, want) in [
+            (
+                vec![(0, block(EOF, 0, 1)), (1, block(EOF, 0, 1))],
+                ReceiveError::SecondEof,
+            ),
+            (
+                vec![(0, block(EOF, 0, 0))],
+                ReceiveError::EodCount {
+                    announced: 0,
+                    seen: 0,
+                },
+            ),
+            (
+                vec![
+                    (0, block(EOD, 0, 0)),
+                    (1, block(EOD, 0, 0)),
+                    (2, block(EOF | EOD, 0, 1)),
+                ],
+                ReceiveError::EodCount {
+                    announced: 1,
+                    seen: 2,
+                },
+            ),
+            (
+                vec![(0, block(EOF | EOD, 0, 1)), (1, block(EOD, 0, 0))],
+                ReceiveError::EodCount {
+                    announced: 1,
+                    seen: 2,
+                },
+            ),
+            (
+                vec![(0, block(EOF, 0, 101))],
+                ReceiveError::TooManyChannels(101, 100),
+            ),
+            (vec![(0, block(CLOSE, 0, 0))], ReceiveError::CloseWithoutEod),
+            (
+                vec![(0, data), (0, block(CLOSE, 0, 0))],
+                ReceiveError::CloseWithoutEod,
+            ),
+            (
+                vec![(0, block(EOD, 0, 0)), (0, data)],
+                ReceiveError::BehindEod,
+            ),
+        ] {
+            let (_, steps) = feed(&headers, &[]);
+            assert_eq!(steps.last(), Some(&Err(want)), "{headers:?}");
+        }
+        let (_, steps) = feed(&[(0, block(CLOSE, 5, 0))], &[0]);
+        assert_eq!(steps, [Err(ReceiveError::CloseWithoutEod)]);
+    }
+
+    #[test]
+    fn eods_are_bounded_without_eof() {
+        let mut receiver = Receiver::new(2);
+        let mut ends =
+            || receiver.handle_header(&mut ChannelPosition::default(), &block(EOD, 0, 0));
+        assert!(ends().is_ok() && ends().is_ok());
+        assert_eq!(ends(), Err(ReceiveError::TooManyChannels(3, 2)));
+    }
+
+    #[test]
+    fn a_close_is_an_error_only_where_an_eod_is_due() {
+        let receiver = Receiver::new(1);
+        for (position, fine) in [
+            (ChannelPosition::Fresh, false),
+            (ChannelPosition::Running, false),
+            (ChannelPosition::Reused, true),
+            (ChannelPosition::Ended, true),
+        ] {
+            assert_eq!(
+                receiver.handle_close(position).is_ok(),
+                fine,
+                "{position:?}"
+            );
+        }
     }
 }

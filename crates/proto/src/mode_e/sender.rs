@@ -46,7 +46,8 @@ impl Sender {
     /// to carry the EOF, and the transfer has failed.
     #[must_use]
     pub fn channel_failed_to_open(&mut self) -> bool {
-        self.live -= 1;
+        debug_assert!(self.live > 0, "a channel that never joined failed");
+        self.live = self.live.saturating_sub(1);
         self.live > 0
     }
 
@@ -54,7 +55,7 @@ impl Sender {
     /// with the total; the others EOD. Call only for a live channel, once.
     pub fn channel_ends(&mut self, after: AfterEod) -> BlockHeader {
         debug_assert!(self.live > 0 && !self.eof_sent, "a channel ended twice");
-        self.live -= 1;
+        self.live = self.live.saturating_sub(1);
         self.ended += 1;
         let mut descriptor = Descriptor::EOD;
         if after == AfterEod::Close {
@@ -91,5 +92,34 @@ impl Sender {
     /// EOF was given out: nothing can join.
     pub fn is_complete(&self) -> bool {
         self.eof_sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_channel_announces_all() {
+        let mut sender = Sender::new();
+        assert!(sender.channel_joins() && sender.channel_joins() && sender.channel_joins());
+        assert!(sender.may_retire());
+        let retired = sender.channel_ends(AfterEod::Close);
+        assert_eq!(retired.encode()[0], 0x0c);
+        assert!(sender.channel_failed_to_open());
+        assert!(!sender.may_retire());
+        assert!(sender.channel_joins(), "growing is fine until EOF");
+        assert_eq!(sender.channel_ends(AfterEod::Keep).encode()[0], 0x08);
+        let last = sender.channel_ends(AfterEod::Keep);
+        assert_eq!((last.encode()[0], last.count, last.offset), (0x48, 0, 3));
+        assert!(sender.is_complete() && !sender.channel_joins());
+    }
+
+    #[test]
+    fn nobody_left_to_carry_the_eof() {
+        let mut sender = Sender::new();
+        assert!(sender.channel_joins() && sender.channel_joins());
+        sender.channel_ends(AfterEod::Keep);
+        assert!(!sender.channel_failed_to_open());
     }
 }

@@ -1,0 +1,242 @@
+//! `godwit-lab demo`: a server, a client, a directory of mixed files, up and down, every octet verified.
+
+use std::{
+    fs,
+    io::{self, Write},
+    net::{IpAddr, Ipv4Addr},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+
+use crate::peers::{
+    Error,
+    godwit::{self, Godwitd},
+};
+
+/// What to show.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Parallel data channels
+    #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub parallelism: u16,
+    /// Where the files are made; everything is removed at the end
+    #[arg(long)]
+    pub folder: Option<PathBuf>,
+}
+
+/// Why the demo stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The server or the client is not there or failed.
+    #[error(transparent)]
+    Peer(#[from] Error),
+    /// A file.
+    #[error("{path}: {error}")]
+    Io {
+        /// Where.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// What came back is not what was sent.
+    #[error("{0} differs from its source: this is a bug, please report it")]
+    Differs(String),
+    /// The client said no.
+    #[error("`{0}` failed")]
+    Client(String),
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> DemoError {
+    let path = path.display().to_string();
+    move |error| DemoError::Io { path, error }
+}
+
+/// Sizes and counts of the files: many small ones, some middling, two large.
+const FILES: &[(&str, u64, u32)] = &[
+    ("empty", 0, 1),
+    ("tiny", 100, 400),
+    ("small", 20_000, 200),
+    ("middling", 3_000_000, 40),
+    ("large", 400_000_000, 2),
+];
+
+struct Row {
+    what: &'static str,
+    seconds: f64,
+}
+
+/// Runs the demo.
+///
+/// # Errors
+/// Anything that fails, and any octet that differs.
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), DemoError> {
+    let base = options.folder.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = tempfile::Builder::new()
+        .prefix("godwit-demo-")
+        .tempdir_in(&base)
+        .map_err(io_error(&base))?;
+    let say = |out: &mut dyn Write, text: &str| {
+        writeln!(out, "{text}")
+            .and_then(|()| out.flush())
+            .map_err(io_error(Path::new("output")))
+    };
+    let root = folder.path().join("server");
+    let source = folder.path().join("source");
+    let back = folder.path().join("back");
+    fs::create_dir(&root).map_err(io_error(&root))?;
+    let (files, bytes) = make_files(&source)?;
+    say(
+        out,
+        &format!("made {files} files, {:.2} GB", bytes as f64 / 1e9),
+    )?;
+
+    let server = Godwitd::serving(&root)
+        .ip(IpAddr::V4(Ipv4Addr::LOCALHOST))
+        .anonymous("rw")
+        .start()?;
+    say(
+        out,
+        &format!(
+            "godwitd listens on {} (loopback: no network in between)",
+            server.addr()
+        ),
+    )?;
+
+    let p = options.parallelism.to_string();
+    let there = server.url("there/");
+    let mut rows = Vec::new();
+    for (what, from, to) in [
+        ("upload", source.display().to_string() + "/", there.clone()),
+        ("download", there, back.display().to_string() + "/"),
+    ] {
+        let line = format!("godwit cp -r -p {p} {from} {to}");
+        say(out, &format!("\n$ {line}"))?;
+        let began = Instant::now();
+        let status = Command::new(godwit::binary("godwit").map_err(Error::from)?)
+            .args(["cp", "-r", "-p", &p, &from, &to])
+            .stdin(Stdio::null())
+            .status()
+            .map_err(io_error(Path::new("godwit")))?;
+        if !status.success() {
+            return Err(DemoError::Client(line));
+        }
+        rows.push(Row {
+            what,
+            seconds: began.elapsed().as_secs_f64(),
+        });
+    }
+
+    let began = Instant::now();
+    let compared = compare(&source, &back)?;
+    say(
+        out,
+        &format!(
+            "\n{:<10} {:>7} {:>10} {:>9} {:>12}",
+            "", "files", "GB", "seconds", "Mbit/s"
+        ),
+    )?;
+    for row in &rows {
+        let rate = bytes as f64 * 8.0 / row.seconds / 1e6;
+        let gb = bytes as f64 / 1e9;
+        say(
+            out,
+            &format!(
+                "{:<10} {files:>7} {gb:>10.2} {:>9.2} {rate:>12.0}",
+                row.what, row.seconds
+            ),
+        )?;
+    }
+    say(
+        out,
+        &format!(
+            "{:<10} {compared:>7} {:>10.2} {:>9.2}   every octet that came back equals its source",
+            "compare",
+            bytes as f64 / 1e9,
+            began.elapsed().as_secs_f64()
+        ),
+    )?;
+    server.terminate(Duration::from_secs(10))?;
+    Ok(())
+}
+
+/// Files of every size class in three directories; the same octets each time.
+fn make_files(source: &Path) -> Result<(u32, u64), DemoError> {
+    let (mut files, mut bytes) = (0, 0);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let noise: Vec<u8> = (0..1 << 20)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[0]
+        })
+        .collect();
+    for (name, size, count) in FILES {
+        let folder = source.join(name);
+        fs::create_dir_all(&folder).map_err(io_error(&folder))?;
+        for i in 0..*count {
+            let path = folder.join(format!("{name} {i}.dat"));
+            let mut file = fs::File::create(&path).map_err(io_error(&path))?;
+            // Another beginning for each file, so that mixed-up files are seen.
+            let mut left = usize::try_from(*size).unwrap_or(usize::MAX);
+            let mut at = (i as usize * 7919) % noise.len();
+            while left > 0 {
+                let n = left.min(noise.len() - at);
+                file.write_all(&noise[at..at + n])
+                    .map_err(io_error(&path))?;
+                (left, at) = (left - n, 0);
+            }
+            files += 1;
+            bytes += size;
+        }
+    }
+    Ok((files, bytes))
+}
+
+/// Compares two trees octet by octet; the number of files.
+fn compare(source: &Path, back: &Path) -> Result<u32, DemoError> {
+    let mut files = 0;
+    for entry in fs::read_dir(source).map_err(io_error(source))? {
+        let entry = entry.map_err(io_error(source))?;
+        let (a, b) = (entry.path(), back.join(entry.file_name()));
+        if a.is_dir() {
+            files += compare(&a, &b)?;
+            continue;
+        }
+        if !same_octets(&a, &b)? {
+            return Err(DemoError::Differs(b.display().to_string()));
+        }
+        files += 1;
+    }
+    Ok(files)
+}
+
+fn same_octets(a: &Path, b: &Path) -> Result<bool, DemoError> {
+    use std::io::Read;
+    let open = |p: &Path| {
+        fs::File::open(p)
+            .map(|f| io::BufReader::with_capacity(1 << 20, f))
+            .map_err(io_error(p))
+    };
+    let (mut one, mut two) = (open(a)?, open(b)?);
+    let (mut x, mut y) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    loop {
+        let n = one.read(&mut x).map_err(io_error(a))?;
+        if n == 0 {
+            return Ok(two.read(&mut y).map_err(io_error(b))? == 0);
+        }
+        if let Err(e) = two.read_exact(&mut y[..n]) {
+            return if e.kind() == io::ErrorKind::UnexpectedEof {
+                Ok(false)
+            } else {
+                Err(io_error(b)(e))
+            };
+        }
+        if x[..n] != y[..n] {
+            return Ok(false);
+        }
+    }
+}
