@@ -5,9 +5,14 @@
     reason = "the exemption for tests covers test functions, not their helpers"
 )]
 
+mod blocks;
 mod client_pi;
 mod golden;
 mod pair;
 mod properties;
+mod ranges;
+mod roundtrip;
+mod slicing;
+mod strategies;
 mod support;
 mod transitions;
