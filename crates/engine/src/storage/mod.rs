@@ -6,7 +6,11 @@
 //!   also while links are being changed under it.
 //! - A failed call has no effect, but for [`Storage::remove_tree`] and writes, which may have happened in part.
 
+mod cursor;
 mod failure;
+pub mod faulty;
+mod memory;
+mod null;
 mod owner;
 mod posix;
 
@@ -23,9 +27,15 @@ use godwit_proto::{
     timestamp::Timestamp,
 };
 
-#[allow(unused_imports)]
 pub(crate) use self::failure::{errno_failure, into_io};
-pub use self::{failure::failure, owner::Identity, posix::PosixStorage};
+pub use self::{
+    cursor::FileCursor,
+    failure::failure,
+    memory::{Clock, MemoryStorage},
+    null::NullStorage,
+    owner::Identity,
+    posix::PosixStorage,
+};
 
 /// Result of a storage operation. Failures are plain data: errno, what was tried, the system's text.
 pub type Result<T> = std::result::Result<T, StorageFailure>;
