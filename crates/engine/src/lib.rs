@@ -5,7 +5,8 @@
 //! - [`digest`]: checksums of ranges of a file
 //! - [`data`]: the data plane: movers, channel sets, transfers
 //! - [`control`]: drives a client's protocol interpreter over a socket
-//! - [`net`]: names to addresses, listeners in a port range, socket options
+//! - [`net`]: names to addresses, listeners in a port range, limits of the process
+//! - [`text`]: line ends of TYPE A
 //!
 //! # Who calls whom
 //! A session (of client or server) owns one [`data::ChannelSet`] at a time, made on one or more
@@ -18,3 +19,4 @@ pub mod data;
 pub mod digest;
 pub mod net;
 pub mod storage;
+pub mod text;
