@@ -3,3 +3,6 @@
 
 mod data;
 mod data_peer;
+mod storage;
+mod storage_confinement;
+mod storage_faults;
