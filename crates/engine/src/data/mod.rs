@@ -239,11 +239,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A failure of a stream that is no file of a storage.
+/// A failure of a stream; one that reads or writes a storage's file carries the storage's failure.
 fn stream_failure(doing: &str, error: &io::Error) -> StorageFailure {
-    StorageFailure {
-        errno: error.raw_os_error().unwrap_or(0),
-        doing: doing.to_owned(),
-        text: error.to_string(),
-    }
+    crate::storage::failure(doing, error)
 }
