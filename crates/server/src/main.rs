@@ -1,2 +1,114 @@
-//! Entry point.
-fn main() {}
+//! `godwitd`: flags in, prints and exit status out; all else is the library.
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+use clap::Parser as _;
+use godwit_server::{Arguments, Reloader, Server, ServerSettings, log};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{error, info};
+
+/// Wrong usage or settings, as `clap` has it, too.
+const EXIT_USAGE: u8 = 2;
+/// The system said no.
+const EXIT_FAILED: u8 = 4;
+
+/// Threads for storage calls: each may wait for a disk. More sessions than that take turns.
+const BLOCKING_THREADS_MAX: usize = 256;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let settings = match arguments.resolve(environment) {
+        Ok(settings) => settings,
+        Err(error) => return fail(EXIT_USAGE, &error),
+    };
+    log::init(settings.log_json);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_name("control")
+        .build();
+    match runtime {
+        Ok(runtime) => {
+            let status = runtime.block_on(serve(&arguments, settings));
+            // A thread that is stuck in a storage call must not keep the process.
+            runtime.shutdown_background();
+            status
+        }
+        Err(error) => fail(EXIT_FAILED, &format!("cannot start threads: {error}")),
+    }
+}
+
+async fn serve(arguments: &Arguments, settings: ServerSettings) -> ExitCode {
+    let descriptors = godwit_engine::net::raise_fd_limit();
+    let (root, access) = (settings.root.clone(), settings.anonymous);
+    let server = match Server::bind(settings).await {
+        Ok(server) => server,
+        Err(error) => return fail(EXIT_FAILED, &error),
+    };
+    let signals = [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+    ];
+    let [terminate, interrupt, hangup] = match signals.map(signal) {
+        [Ok(terminate), Ok(interrupt), Ok(hangup)] => [terminate, interrupt, hangup],
+        _ => return fail(EXIT_FAILED, &"cannot handle signals"),
+    };
+    if let Err(error) = announce(&server) {
+        return fail(
+            EXIT_FAILED,
+            &format!("cannot write to standard output: {error}"),
+        );
+    }
+    info!(root = ?root, descriptors, anonymous = ?access, listening = ?server.local_addrs(), "godwitd serves");
+    let reloading = reload_on(hangup, arguments, server.reloader());
+    tokio::select! {
+        () = server.run(either(terminate, interrupt)) => {}
+        () = reloading => {}
+    }
+    info!("godwitd ends");
+    ExitCode::SUCCESS
+}
+
+/// Scripts read these lines to learn the port.
+fn announce(server: &Server) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for address in server.local_addrs() {
+        writeln!(out, "listening on {address}")?;
+    }
+    out.flush()
+}
+
+async fn either(mut first: Signal, mut second: Signal) {
+    tokio::select! {
+        _ = first.recv() => {}
+        _ = second.recv() => {}
+    }
+}
+
+/// Settings that cannot be used leave those in force that are; never ends.
+async fn reload_on(mut hangup: Signal, arguments: &Arguments, reloader: Reloader) {
+    while hangup.recv().await.is_some() {
+        match arguments.resolve(environment) {
+            Ok(settings) => match reloader.reload(settings) {
+                Ok(()) => info!("settings read again, for new sessions"),
+                Err(error) => error!(%error, "settings stay as they were"),
+            },
+            Err(error) => error!(%error, "settings stay as they were"),
+        }
+    }
+    std::future::pending().await
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn fail(status: u8, error: &dyn std::fmt::Display) -> ExitCode {
+    // Where standard error is gone, the exit status must do.
+    drop(writeln!(io::stderr(), "godwitd: {error}"));
+    ExitCode::from(status)
+}

@@ -1,0 +1,531 @@
+//! Settings: one definition for flag and file key, resolved into [`ServerSettings`] in one step.
+//!
+//! Precedence: command line, then `--config FILE`, then the environment (`GLOBUS_TCP_PORT_RANGE` alone), then the
+//! default. Nothing behind [`Arguments::resolve`] looks at flags again.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+use clap::{Args, Parser, ValueEnum};
+use godwit_engine::net::{PortRange, parse_port_range};
+use serde::Deserialize;
+
+/// Control port registered for GridFTP.
+pub const DEFAULT_PORT: u16 = 2811;
+
+const EXAMPLES: &str = "\
+Examples:
+  Share a directory for reading, on every address, port 2811:
+      godwitd --root /srv/data --anonymous ro
+  A scratch server for tests on a free port; the port is printed:
+      godwitd --listen 127.0.0.1:0 --root /tmp/scratch --anonymous rw
+  Behind a firewall that forwards 192.0.2.7:50000-51000:
+      godwitd --root /srv/data --anonymous ro --port-range 50000-51000 --data-address 192.0.2.7
+  Take part in third-party transfers (data hosts other than the client's):
+      godwitd --root /srv/data --anonymous rw --allow-foreign-data-hosts
+  Settings from a file, flags override it; SIGHUP reads it again:
+      godwitd --config /etc/godwitd.toml
+
+The file is TOML; its keys are the long flags:
+      root = \"/srv/data\"
+      anonymous = \"ro\"
+      listen = [\"0.0.0.0:2811\", \"[::]:2811\"]
+      port-range = \"50000-51000\"
+
+Signals: SIGTERM and SIGINT let running transfers end (see --drain); SIGHUP reads --config again.
+Log: standard error, one line an event; GODWITD_LOG=debug shows more.
+Exit status: 0 ended by a signal; 2 wrong usage or settings; 4 failed (address in use, root missing).";
+
+/// The command line of `godwitd`.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "godwitd",
+    version,
+    about = "GridFTP server",
+    long_about = "GridFTP server: FTP with parallel data channels, restart, partial transfers and checksums.\n\n\
+        Nothing is allowed by default: say with --anonymous what people without an account may do.",
+    after_help = EXAMPLES
+)]
+pub struct Arguments {
+    /// Settings file (TOML); flags override it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Everything that flag and file have in common.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Every setting that may stand on the command line or in the file. Unset is `None` or empty.
+#[derive(Clone, Debug, Default, Args, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Options {
+    /// Address for control connections; may be repeated; port 0 takes a free one [default: [::]:2811,
+    /// or 0.0.0.0:2811 where there is no IPv6]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Vec<SocketAddr>,
+
+    /// Directory that clients see as / [default: the working directory]
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+
+    /// What the users `anonymous` and `ftp` may do: nothing, read, read and write
+    #[arg(long, value_name = "off|ro|rw")]
+    pub anonymous: Option<Anonymous>,
+
+    /// Ports for passive data connections [default: GLOBUS_TCP_PORT_RANGE, else any]
+    #[arg(long, value_name = "A-B")]
+    pub port_range: Option<PortRangeText>,
+
+    /// Address announced for passive data connections, where it differs from the one clients reach; once for IPv4,
+    /// once for IPv6
+    #[arg(long, value_name = "ADDR")]
+    pub data_address: Vec<IpAddr>,
+
+    /// Let PORT, EPRT and SPOR name hosts other than the client's: needed for third-party transfers, and lets
+    /// anybody who may log in make this server connect anywhere above port 1023
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub allow_foreign_data_hosts: Option<bool>,
+
+    /// After SIGTERM, time for running transfers to end before they are cut [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub drain: Option<u64>,
+
+    /// Close sessions that send no command for this long while nothing runs [default: 900]
+    #[arg(long, value_name = "SECONDS")]
+    pub idle_timeout: Option<u64>,
+
+    /// Time for a data connection to come up, and without an octet on any of a transfer's [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub data_timeout: Option<u64>,
+
+    /// Sessions at a time; more are greeted with 421 [default: 10000]
+    #[arg(long, value_name = "N")]
+    pub max_sessions: Option<u32>,
+
+    /// Data channels of one transfer [default: 512]
+    #[arg(long, value_name = "N")]
+    pub max_channels: Option<u32>,
+
+    /// Greeting; may have several lines [default: name and version]
+    #[arg(long, value_name = "TEXT")]
+    pub banner: Option<String>,
+
+    /// Log as JSON, one object a line
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub log_json: Option<bool>,
+}
+
+/// What people without an account may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Anonymous {
+    /// Nothing: every login fails.
+    Off,
+    /// Read.
+    Ro,
+    /// Read and write.
+    Rw,
+}
+
+/// `A-B`, checked.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct PortRangeText(pub PortRange);
+
+impl FromStr for PortRangeText {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_port_range(text).map(Self).ok_or_else(|| {
+            format!("{text:?} is no port range: write A-B with 1 <= A <= B <= 65535")
+        })
+    }
+}
+
+impl TryFrom<String> for PortRangeText {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// What the server is and allows: checked, complete, and all that the rest of the crate reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// Addresses for control connections. Empty: `[::]:2811`, or `0.0.0.0:2811` where there is no IPv6.
+    pub listen: Vec<SocketAddr>,
+    /// Directory that clients see as `/`.
+    pub root: PathBuf,
+    /// What `anonymous` and `ftp` may do.
+    pub anonymous: Anonymous,
+    /// Ports for passive data connections; `None`: any.
+    pub port_range: Option<PortRange>,
+    /// Announced instead of the control connection's local address; at most one of each family.
+    pub data_address: Vec<IpAddr>,
+    /// PORT, EPRT and SPOR may name hosts other than the client's.
+    pub foreign_data_hosts: bool,
+    /// Time for running transfers after a shutdown began.
+    pub drain: Duration,
+    /// Time without a command before 421.
+    pub idle_limit: Duration,
+    /// Time for the dialogue before login.
+    pub login_limit: Duration,
+    /// Time for data connections to come up, and without an octet on any of them.
+    pub data_limit: Duration,
+    /// Time that a client may leave our replies unread, once the kernel's buffers are full, before its session is closed.
+    pub unread_limit: Duration,
+    /// Sessions at a time. Each costs one descriptor and a few KiB while idle.
+    pub sessions_max: usize,
+    /// Data channels of a transfer. Worst-case memory of the data plane is `sessions_max` x `channels_max` x 256 KiB.
+    pub channels_max: u32,
+    /// Greeting without code, lines separated by `\n`.
+    pub banner: String,
+    /// JSON log.
+    pub log_json: bool,
+}
+
+impl ServerSettings {
+    /// Defaults for `root`; everything else as if no flag had been given, and no listening address.
+    pub fn new(root: impl Into<PathBuf>, anonymous: Anonymous) -> Self {
+        Self {
+            listen: Vec::new(),
+            root: root.into(),
+            anonymous,
+            port_range: None,
+            data_address: Vec::new(),
+            foreign_data_hosts: false,
+            drain: Duration::from_secs(60),
+            idle_limit: Duration::from_secs(900),
+            login_limit: Duration::from_secs(60),
+            data_limit: Duration::from_secs(60),
+            unread_limit: Duration::from_secs(120),
+            sessions_max: 10_000,
+            channels_max: 512,
+            banner: format!("godwitd {} ready.", env!("CARGO_PKG_VERSION")),
+            log_json: false,
+        }
+    }
+}
+
+/// Settings that cannot be used. All of them are the administrator's to mend.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Nobody could ever log in.
+    #[error(
+        "nobody could log in: there is no identity source, so say what people without an account may do: \
+         add --anonymous ro (read) or --anonymous rw (read and write), or set anonymous = \"ro\" in the \
+         settings file"
+    )]
+    NoIdentity,
+    /// The file cannot be read.
+    #[error("cannot read settings file {path}: {error}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file is no settings file.
+    #[error("settings file {path}: {error}")]
+    Parse {
+        /// Which.
+        path: PathBuf,
+        /// Line and reason.
+        error: Box<toml::de::Error>,
+    },
+    /// A value makes no sense.
+    #[error("{name}: {reason}")]
+    Value {
+        /// Flag, file key or environment variable.
+        name: &'static str,
+        /// What is wrong and what is allowed.
+        reason: String,
+    },
+}
+
+impl Arguments {
+    /// Reads the file, where one is named, and merges; `environment` looks variables up.
+    pub fn resolve(
+        &self,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<ServerSettings, ConfigError> {
+        let file = match &self.config {
+            Some(path) => read_file(path)?,
+            None => Options::default(),
+        };
+        self.options.clone().or(file).resolve(environment)
+    }
+}
+
+fn read_file(path: &Path) -> Result<Options, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read {
+        path: path.to_owned(),
+        error,
+    })?;
+    toml::from_str(&text).map_err(|error| ConfigError::Parse {
+        path: path.to_owned(),
+        error: Box::new(error),
+    })
+}
+
+impl Options {
+    /// What is unset here is taken from `other`.
+    fn or(self, other: Self) -> Self {
+        fn list<T>(first: Vec<T>, second: Vec<T>) -> Vec<T> {
+            if first.is_empty() { second } else { first }
+        }
+        Self {
+            listen: list(self.listen, other.listen),
+            root: self.root.or(other.root),
+            anonymous: self.anonymous.or(other.anonymous),
+            port_range: self.port_range.or(other.port_range),
+            data_address: list(self.data_address, other.data_address),
+            allow_foreign_data_hosts: self
+                .allow_foreign_data_hosts
+                .or(other.allow_foreign_data_hosts),
+            drain: self.drain.or(other.drain),
+            idle_timeout: self.idle_timeout.or(other.idle_timeout),
+            data_timeout: self.data_timeout.or(other.data_timeout),
+            max_sessions: self.max_sessions.or(other.max_sessions),
+            max_channels: self.max_channels.or(other.max_channels),
+            banner: self.banner.or(other.banner),
+            log_json: self.log_json.or(other.log_json),
+        }
+    }
+
+    fn resolve(
+        self,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<ServerSettings, ConfigError> {
+        let anonymous = match self.anonymous {
+            None | Some(Anonymous::Off) => return Err(ConfigError::NoIdentity),
+            Some(access) => access,
+        };
+        let mut settings =
+            ServerSettings::new(self.root.unwrap_or_else(|| PathBuf::from(".")), anonymous);
+        settings.listen = self.listen;
+        settings.port_range = match self.port_range {
+            Some(PortRangeText(range)) => Some(range),
+            None => port_range_of(&environment)?,
+        };
+        check_data_addresses(&self.data_address)?;
+        settings.data_address = self.data_address;
+        settings.foreign_data_hosts = self.allow_foreign_data_hosts.unwrap_or(false);
+        settings.log_json = self.log_json.unwrap_or(false);
+        if let Some(seconds) = self.drain {
+            // 0 is a decision here, not a mistake: cut at once.
+            settings.drain = bounded_seconds("drain", seconds, 0)?;
+        }
+        if let Some(seconds) = self.idle_timeout {
+            settings.idle_limit = bounded_seconds("idle-timeout", seconds, 1)?;
+        }
+        if let Some(seconds) = self.data_timeout {
+            settings.data_limit = bounded_seconds("data-timeout", seconds, 1)?;
+        }
+        if let Some(count) = self.max_sessions {
+            settings.sessions_max = at_least_one("max-sessions", count)? as usize;
+        }
+        if let Some(count) = self.max_channels {
+            settings.channels_max = at_least_one("max-channels", count)?;
+        }
+        if let Some(banner) = self.banner {
+            settings.banner = checked_banner(banner)?;
+        }
+        Ok(settings)
+    }
+}
+
+/// Grid sites open this range in their firewalls and set it for every program on the host.
+fn port_range_of(
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Option<PortRange>, ConfigError> {
+    const NAME: &str = "GLOBUS_TCP_PORT_RANGE";
+    match environment(NAME) {
+        None => Ok(None),
+        Some(text) if text.trim().is_empty() => Ok(None),
+        Some(text) => match text.parse() {
+            Ok(PortRangeText(range)) => Ok(Some(range)),
+            Err(reason) => Err(ConfigError::Value { name: NAME, reason }),
+        },
+    }
+}
+
+fn check_data_addresses(addresses: &[IpAddr]) -> Result<(), ConfigError> {
+    let mut seen = BTreeMap::new();
+    for address in addresses {
+        if address.is_unspecified() {
+            return Err(ConfigError::Value {
+                name: "data-address",
+                reason: format!("{address} cannot be connected to; name the address clients reach"),
+            });
+        }
+        if let Some(first) = seen.insert(address.is_ipv4(), address) {
+            return Err(ConfigError::Value {
+                name: "data-address",
+                reason: format!(
+                    "{first} and {address} are of one family; give at most one of each"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A year: longer limits are mistakes, and far longer ones overflow clocks.
+const SECONDS_MAX: u64 = 366 * 24 * 3600;
+
+fn bounded_seconds(name: &'static str, seconds: u64, min: u64) -> Result<Duration, ConfigError> {
+    if (min..=SECONDS_MAX).contains(&seconds) {
+        Ok(Duration::from_secs(seconds))
+    } else {
+        Err(ConfigError::Value {
+            name,
+            reason: format!("{seconds} s is not within {min}..={SECONDS_MAX}"),
+        })
+    }
+}
+
+fn at_least_one(name: &'static str, count: u32) -> Result<u32, ConfigError> {
+    if count == 0 {
+        Err(ConfigError::Value {
+            name,
+            reason: "0 would refuse everything; the least is 1".to_owned(),
+        })
+    } else {
+        Ok(count)
+    }
+}
+
+fn checked_banner(banner: String) -> Result<String, ConfigError> {
+    let banner = banner.trim_end().to_owned();
+    if banner.is_empty() || banner.contains('\0') || banner.len() > 16 * 1024 {
+        return Err(ConfigError::Value {
+            name: "banner",
+            reason: "must have text, no NUL and at most 16384 octets".to_owned(),
+        });
+    }
+    Ok(banner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn no_environment(_: &str) -> Option<String> {
+        None
+    }
+
+    fn resolve(arguments: &[&str]) -> Result<ServerSettings, ConfigError> {
+        Arguments::try_parse_from([&["godwitd"], arguments].concat())
+            .unwrap()
+            .resolve(no_environment)
+    }
+
+    #[test]
+    fn refuses_to_serve_nobody_and_says_what_to_add() {
+        for arguments in [&[][..], &["--anonymous", "off"]] {
+            let error = resolve(arguments).unwrap_err();
+            assert!(matches!(error, ConfigError::NoIdentity));
+            assert!(error.to_string().contains("--anonymous ro"));
+        }
+    }
+
+    #[test]
+    fn flags_override_file_and_file_overrides_environment() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        write!(
+            file,
+            "root = \"/srv\"\nanonymous = \"ro\"\nport-range = \"4000-4001\"\nlisten = [\"127.0.0.1:0\"]\n\
+             log-json = true\nmax-sessions = 7\n"
+        )
+        .unwrap();
+        let path = file.path().to_str().unwrap();
+        let arguments = Arguments::try_parse_from([
+            "godwitd",
+            "--config",
+            path,
+            "--anonymous",
+            "rw",
+            "--log-json=false",
+        ])
+        .unwrap();
+        let settings = arguments
+            .resolve(|name| (name == "GLOBUS_TCP_PORT_RANGE").then(|| "5000,5001".to_owned()))
+            .unwrap();
+        assert_eq!(settings.anonymous, Anonymous::Rw);
+        assert_eq!(settings.root, PathBuf::from("/srv"));
+        assert_eq!(settings.port_range, Some(4000..=4001));
+        assert_eq!(settings.listen, ["127.0.0.1:0".parse().unwrap()]);
+        assert_eq!(settings.sessions_max, 7);
+        assert!(!settings.log_json);
+    }
+
+    #[test]
+    fn environment_gives_the_port_range_in_globus_spelling() {
+        let arguments = Arguments::try_parse_from(["godwitd", "--anonymous", "ro"]).unwrap();
+        let with = |text: &str| {
+            let text = text.to_owned();
+            arguments.resolve(move |_| Some(text.clone()))
+        };
+        assert_eq!(with("5000,5001").unwrap().port_range, Some(5000..=5001));
+        assert_eq!(with("").unwrap().port_range, None);
+        assert!(
+            with("9-x")
+                .unwrap_err()
+                .to_string()
+                .starts_with("GLOBUS_TCP_PORT_RANGE: ")
+        );
+    }
+
+    #[test]
+    fn unknown_file_keys_are_errors_that_name_file_and_key() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "anonymus = \"ro\"").unwrap();
+        let path = file.path().to_str().unwrap();
+        let error = resolve(&["--config", path]).unwrap_err().to_string();
+        assert!(
+            error.contains(path) && error.contains("anonymus"),
+            "{error}"
+        );
+        let error = resolve(&["--config", "/nonexistent.toml"]).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent.toml"));
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_by_name() {
+        for (arguments, name) in [
+            (&["--idle-timeout", "0"][..], "idle-timeout"),
+            (&["--data-timeout", "99999999999"], "data-timeout"),
+            (&["--max-sessions", "0"], "max-sessions"),
+            (&["--max-channels", "0"], "max-channels"),
+            (&["--data-address", "0.0.0.0"], "data-address"),
+            (
+                &["--data-address", "10.0.0.1", "--data-address", "10.0.0.2"],
+                "data-address",
+            ),
+            (&["--banner", "  "], "banner"),
+        ] {
+            let error = resolve(&[&["--anonymous", "ro"], arguments].concat()).unwrap_err();
+            assert!(
+                error.to_string().starts_with(name),
+                "{arguments:?}: {error}"
+            );
+        }
+        assert!(Arguments::try_parse_from(["godwitd", "--port-range", "9-1"]).is_err());
+        assert!(Arguments::try_parse_from(["godwitd", "--listen", "localhost"]).is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory as _;
+        Arguments::command().debug_assert();
+    }
+}

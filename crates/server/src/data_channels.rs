@@ -1,0 +1,237 @@
+//! A session's data channel object: the mover it runs on, the addresses it announces.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+    time::{Duration, Instant},
+};
+
+use godwit_engine::{
+    data::{ChannelParams, ChannelSet, Job, Mover, Transfer},
+    net::{self, PortRange},
+};
+use godwit_proto::{
+    command::{Mode, NetworkProtocol},
+    error::{StorageFailure, TransferFailure},
+    pi::server::DataChannelSpec,
+};
+use rustix::io::Errno;
+
+use crate::{config::ServerSettings, failure, failure_of};
+
+const LISTENING: &str = "listen for data connections";
+
+/// The mover closes a former listener in its own time; where the range is small, the new one needs that port.
+const PORT_PATIENCE: Duration = Duration::from_millis(500);
+
+const PORT_RETRY: Duration = Duration::from_millis(2);
+
+/// Nothing until the first PASV or PORT: an idle session has no thread and no listener.
+#[derive(Default)]
+pub(crate) struct DataChannels {
+    /// One thread for the session, kept from its first transfer on.
+    mover: Option<Mover>,
+    set: Option<ChannelSet>,
+    /// When the last set was dropped.
+    closed_at: Option<Instant>,
+}
+
+impl DataChannels {
+    /// Drops what there was and decides where to listen: on the address of `local`'s family that the client reached,
+    /// or on all where a configured address is announced.
+    pub(crate) fn plan_listen(
+        &mut self,
+        spec: DataChannelSpec,
+        family: NetworkProtocol,
+        local: IpAddr,
+        settings: &ServerSettings,
+    ) -> Result<ListenPlan, StorageFailure> {
+        self.close();
+        let patience = match self.closed_at {
+            Some(at) => PORT_PATIENCE.saturating_sub(at.elapsed()),
+            None => Duration::ZERO,
+        };
+        let (announced, bound) = addresses(family, local, &settings.data_address)
+            .ok_or_else(|| failure(Errno::AFNOSUPPORT, LISTENING))?;
+        Ok(ListenPlan {
+            spec,
+            announced,
+            bound,
+            ports: settings.port_range.clone(),
+            patience,
+        })
+    }
+
+    /// Takes the listener of a plan; returns what to announce.
+    pub(crate) fn listen(
+        &mut self,
+        plan: &ListenPlan,
+        listener: TcpListener,
+        settings: &ServerSettings,
+    ) -> Result<SocketAddr, StorageFailure> {
+        let port = listener
+            .local_addr()
+            .map_err(|e| failure_of(&e, LISTENING))?
+            .port();
+        let mover = self.mover()?;
+        let set = ChannelSet::passive(&[mover], listener, params(&plan.spec, settings))
+            .map_err(|e| failure_of(&e, LISTENING))?;
+        self.set = Some(set);
+        Ok(SocketAddr::new(plan.announced, port))
+    }
+
+    /// Remembers `peers`; they are connected to when a transfer starts.
+    pub(crate) fn connect_to(
+        &mut self,
+        spec: &DataChannelSpec,
+        peers: Vec<SocketAddr>,
+        settings: &ServerSettings,
+    ) -> Result<(), StorageFailure> {
+        self.close();
+        let mover = self.mover()?;
+        self.set = Some(ChannelSet::active(
+            &[mover],
+            peers,
+            spec.layout,
+            params(spec, settings),
+        ));
+        Ok(())
+    }
+
+    /// Closes listener and connections; a transfer that runs on them fails.
+    pub(crate) fn close(&mut self) {
+        if self.set.take().is_some() {
+            self.closed_at = Some(Instant::now());
+        }
+    }
+
+    /// Connections that wait for the next transfer.
+    pub(crate) fn cached(&self) -> usize {
+        self.set.as_ref().map_or(0, ChannelSet::cached)
+    }
+
+    pub(crate) fn start(&self, job: Job, mode: Mode) -> Result<Transfer, TransferFailure> {
+        match &self.set {
+            Some(set) => Ok(set.start(job, mode)),
+            None => Err(TransferFailure::NoConnection(
+                "no data channel: PASV or PORT must come first".to_owned(),
+            )),
+        }
+    }
+
+    fn mover(&mut self) -> Result<Mover, StorageFailure> {
+        if let Some(mover) = &self.mover {
+            return Ok(mover.clone());
+        }
+        let mover = Mover::spawn("data").map_err(|e| failure_of(&e, "start a data mover"))?;
+        self.mover = Some(mover.clone());
+        Ok(mover)
+    }
+}
+
+/// A listener to be.
+#[derive(Debug)]
+pub(crate) struct ListenPlan {
+    spec: DataChannelSpec,
+    announced: IpAddr,
+    bound: IpAddr,
+    ports: Option<PortRange>,
+    /// How long to try where all ports are taken.
+    patience: Duration,
+}
+
+impl ListenPlan {
+    /// Blocks: a large range may have to be searched.
+    pub(crate) fn open(&self) -> Result<TcpListener, StorageFailure> {
+        let started = Instant::now();
+        loop {
+            let buffer = self.spec.socket_buffer_bytes;
+            match net::listen(self.bound, self.ports.as_ref(), buffer) {
+                Ok(listener) => return Ok(listener),
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse
+                        && started.elapsed() < self.patience =>
+                {
+                    std::thread::sleep(PORT_RETRY);
+                }
+                Err(error) => return Err(failure_of(&error, LISTENING)),
+            }
+        }
+    }
+}
+
+fn params(spec: &DataChannelSpec, settings: &ServerSettings) -> ChannelParams {
+    ChannelParams {
+        parallelism: spec.parallelism.clamp(1, settings.channels_max),
+        channels_max: settings.channels_max,
+        socket_buffer_bytes: spec.socket_buffer_bytes,
+        connect_limit: settings.data_limit,
+        stall_limit: settings.data_limit,
+        ..ChannelParams::default()
+    }
+}
+
+/// What to announce and what to bind. `local` is the control connection's own address. `None` where the family
+/// asked for is not the one the client came by and no address of it is configured: nothing we could
+/// announce is known to reach us.
+fn addresses(
+    family: NetworkProtocol,
+    local: IpAddr,
+    configured: &[IpAddr],
+) -> Option<(IpAddr, IpAddr)> {
+    let fits = |address: &IpAddr| match family {
+        NetworkProtocol::Ipv4 => address.is_ipv4(),
+        NetworkProtocol::Ipv6 => address.is_ipv6(),
+    };
+    if let Some(announced) = configured.iter().find(|a| fits(a)) {
+        // Somebody forwards: which of our addresses the connections arrive at is not known here.
+        let any = match family {
+            NetworkProtocol::Ipv4 => Ipv4Addr::UNSPECIFIED.into(),
+            NetworkProtocol::Ipv6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        return Some((*announced, any));
+    }
+    // A dual-stack listener shows IPv4 clients as ::ffff:a.b.c.d, which PASV cannot say.
+    let local = local.to_canonical();
+    fits(&local).then_some((local, local))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn announces_the_address_the_client_reached() {
+        use NetworkProtocol::{Ipv4, Ipv6};
+        for (family, local, configured, want) in [
+            (Ipv4, "10.1.2.3", &[][..], Some(("10.1.2.3", "10.1.2.3"))),
+            (Ipv4, "::ffff:10.1.2.3", &[], Some(("10.1.2.3", "10.1.2.3"))),
+            (Ipv4, "::1", &[], None),
+            (Ipv6, "::1", &[], Some(("::1", "::1"))),
+            (Ipv6, "10.1.2.3", &[], None),
+            (
+                Ipv4,
+                "10.1.2.3",
+                &["192.0.2.7"],
+                Some(("192.0.2.7", "0.0.0.0")),
+            ),
+            (
+                Ipv6,
+                "10.1.2.3",
+                &["192.0.2.7", "2001:db8::7"],
+                Some(("2001:db8::7", "::")),
+            ),
+        ] {
+            let configured: Vec<_> = configured.iter().map(|a| ip(a)).collect();
+            assert_eq!(
+                addresses(family, ip(local), &configured),
+                want.map(|(a, b)| (ip(a), ip(b))),
+                "{family:?} {local} {configured:?}"
+            );
+        }
+    }
+}

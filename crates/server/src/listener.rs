@@ -1,0 +1,275 @@
+//! The accept loop: who gets a session, and how the server ends.
+
+use std::{
+    future::{Future, poll_fn},
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use rustix::{io::Errno, net::sockopt};
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tracing::{debug, info, warn};
+
+use crate::{
+    Service,
+    config::{DEFAULT_PORT, ServerSettings},
+    session::{self, Phase},
+};
+
+/// Connections that the kernel completes while we are busy.
+const BACKLOG: u32 = 1024;
+
+/// Rest after an accept that failed for want of descriptors or memory: trying at once would only burn a core.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Time for sessions to say their last words once they are cut. Sessions that are stuck on storage are left behind.
+const CUT_LIMIT: Duration = Duration::from_secs(5);
+
+const TOO_MANY: &[u8] = b"421 Too many sessions, closing control connection.\r\n";
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The root cannot be served.
+    #[error("cannot serve {path}: {error}")]
+    Root {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: godwit_proto::error::StorageFailure,
+    },
+}
+
+/// A server that listens. Connections wait in the kernel until [`Server::run`].
+pub struct Server {
+    listeners: Vec<TcpListener>,
+    addresses: Vec<SocketAddr>,
+    service: Arc<watch::Sender<Arc<Service>>>,
+}
+
+/// Changes the settings of a running server.
+#[derive(Clone)]
+pub struct Reloader {
+    service: Arc<watch::Sender<Arc<Service>>>,
+}
+
+impl Server {
+    /// Opens the root and listens on all addresses of `settings`.
+    pub async fn bind(settings: ServerSettings) -> Result<Self, ServerError> {
+        let service = Arc::new(Service::new(settings)?);
+        let listeners = listen_all(&service.settings.listen)?;
+        let mut addresses = Vec::with_capacity(listeners.len());
+        for listener in &listeners {
+            let address = listener.local_addr().map_err(|error| ServerError::Listen {
+                address: unspecified_v6(),
+                error,
+            })?;
+            addresses.push(address);
+        }
+        Ok(Self {
+            listeners,
+            addresses,
+            service: Arc::new(watch::Sender::new(service)),
+        })
+    }
+
+    /// Where it listens, with the ports that were free.
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// A handle for SIGHUP.
+    pub fn reloader(&self) -> Reloader {
+        Reloader {
+            service: Arc::clone(&self.service),
+        }
+    }
+
+    /// Serves until `shutdown` is ready and every session has ended, or was cut after the drain time.
+    /// Where this future is dropped, all sessions are cut at once.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let phase = watch::Sender::new(Phase::Serving);
+        tokio::select! {
+            () = shutdown => {}
+            () = accept_all(&self.listeners, &self.service, &phase) => {}
+        }
+        // The ports are free for a successor while old transfers end.
+        drop(self.listeners);
+        let drain = self.service.borrow().settings.drain;
+        info!(
+            sessions = phase.receiver_count(),
+            drain_seconds = drain.as_secs(),
+            "shutting down"
+        );
+        phase.send_replace(Phase::Draining);
+        if timeout(drain, phase.closed()).await.is_err() {
+            warn!(sessions = phase.receiver_count(), "cutting what still runs");
+            phase.send_replace(Phase::Cutting);
+            if timeout(CUT_LIMIT, phase.closed()).await.is_err() {
+                warn!(sessions = phase.receiver_count(), "sessions left behind");
+            }
+        }
+    }
+}
+
+impl Reloader {
+    /// New sessions get `settings`; those that run keep theirs. The listening addresses stay what they are.
+    pub fn reload(&self, settings: ServerSettings) -> Result<(), ServerError> {
+        if settings.listen != self.service.borrow().settings.listen {
+            warn!("listening addresses change at the next start only");
+        }
+        let service = Arc::new(Service::new(settings)?);
+        self.service.send_replace(service);
+        Ok(())
+    }
+}
+
+async fn accept_all(
+    listeners: &[TcpListener],
+    service: &watch::Sender<Arc<Service>>,
+    phase: &watch::Sender<Phase>,
+) {
+    let mut next_id = 1;
+    let mut next_listener = 0;
+    loop {
+        match poll_fn(|context| accept_any(listeners, &mut next_listener, context)).await {
+            Ok((socket, peer)) => {
+                let service = Arc::clone(&service.borrow());
+                if phase.receiver_count() >= service.settings.sessions_max {
+                    warn!(%peer, limit = service.settings.sessions_max, "too many sessions");
+                    refuse(socket);
+                    continue;
+                }
+                prepare(&socket);
+                tokio::spawn(session::run(
+                    socket,
+                    peer,
+                    next_id,
+                    service,
+                    phase.subscribe(),
+                ));
+                next_id += 1;
+            }
+            Err(error) if is_out_of_resources(&error) => {
+                warn!(%error, "cannot accept a connection, resting");
+                sleep(ACCEPT_REST).await;
+            }
+            // The connection was gone before we took it.
+            Err(error) => debug!(%error, "cannot accept a connection"),
+        }
+    }
+}
+
+/// The next connection of any listener; each listener gets its turn.
+fn accept_any(
+    listeners: &[TcpListener],
+    next: &mut usize,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+    for step in 0..listeners.len() {
+        let index = (*next + step) % listeners.len();
+        if let Poll::Ready(result) = listeners[index].poll_accept(context) {
+            *next = index + 1;
+            return Poll::Ready(result);
+        }
+    }
+    Poll::Pending
+}
+
+/// One reply, and no session: refusing must cost less than serving.
+fn refuse(socket: TcpStream) {
+    use io::Write as _;
+    // A fresh connection has room for one line; where it has not, nobody is there to read it.
+    if let Ok(mut socket) = socket.into_std() {
+        drop(socket.write(TOO_MANY));
+    }
+}
+
+fn prepare(socket: &TcpStream) {
+    // Replies are small and each is waited for.
+    let nodelay = socket.set_nodelay(true);
+    // A client that vanished without a word holds its session no longer than the kernel's patience.
+    let keepalive = sockopt::set_socket_keepalive(socket, true).map_err(io::Error::from);
+    if let Err(error) = nodelay.and(keepalive) {
+        debug!(%error, "cannot set options of a control connection");
+    }
+}
+
+fn is_out_of_resources(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
+}
+
+fn listen_all(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, ServerError> {
+    let failed = |address| move |error| ServerError::Listen { address, error };
+    if !addresses.is_empty() {
+        return addresses
+            .iter()
+            .map(|address| listen(*address, is_dual(*address, addresses)).map_err(failed(*address)))
+            .collect();
+    }
+    // By default everything that the machine has. Both families on one socket where there are both.
+    let v6 = unspecified_v6();
+    match listen(v6, true) {
+        Ok(listener) => Ok(vec![listener]),
+        Err(error)
+            if matches!(
+                Errno::from_io_error(&error),
+                Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)
+            ) =>
+        {
+            let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT));
+            Ok(vec![listen(v4, false).map_err(failed(v4))?])
+        }
+        Err(error) => Err(failed(v6)(error)),
+    }
+}
+
+fn unspecified_v6() -> SocketAddr {
+    SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT))
+}
+
+/// `[::]:p` means every address of both families, unless somebody named IPv4 addresses with that port as well.
+fn is_dual(address: SocketAddr, all: &[SocketAddr]) -> bool {
+    address.is_ipv6()
+        && address.ip().is_unspecified()
+        && !all
+            .iter()
+            .any(|other| other.is_ipv4() && other.port() == address.port())
+}
+
+/// `dual`: an IPv6 socket takes IPv4 clients as well.
+fn listen(address: SocketAddr, dual: bool) -> io::Result<TcpListener> {
+    // `::ffff:a.b.c.d` is a way to write an IPv4 address.
+    let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        let socket = TcpSocket::new_v6()?;
+        sockopt::set_ipv6_v6only(&socket, !dual)?;
+        socket
+    };
+    // Else a restart fails for minutes while old connections are in TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}

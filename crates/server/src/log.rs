@@ -1,0 +1,30 @@
+//! The log: standard error, one line an event, text or JSON.
+//!
+//! Text from peers (names, paths, notes) is logged with `Debug`, which escapes control characters: nobody
+//! can forge a line or drive an administrator's terminal.
+
+use std::io::{self, IsTerminal as _};
+
+use tracing_subscriber::{EnvFilter, fmt};
+
+/// Environment variable with a filter such as `debug` or `godwit_server=trace`.
+pub const FILTER_VARIABLE: &str = "GODWITD_LOG";
+
+/// Sends all events of this process to standard error. A second call changes nothing.
+pub fn init(json: bool) {
+    let filter = EnvFilter::builder()
+        .with_default_directive(tracing::Level::INFO.into())
+        .with_env_var(FILTER_VARIABLE)
+        .from_env_lossy();
+    let builder = fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_writer(io::stderr);
+    let result = if json {
+        builder.json().flatten_event(true).try_init()
+    } else {
+        builder.with_ansi(io::stderr().is_terminal()).try_init()
+    };
+    // Fails only where a subscriber is there already, as in a program that embeds this library.
+    drop(result);
+}

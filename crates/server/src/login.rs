@@ -1,0 +1,54 @@
+//! Who may log in. Anonymous users only, as yet; every other name is refused.
+
+use godwit_proto::{FtpPath, command::Password, error::StorageFailure, pi::server::Account};
+use rustix::io::Errno;
+
+use crate::{
+    config::{Anonymous, ServerSettings},
+    failure,
+};
+
+/// Names that mean "nobody in particular" (RFC 1635; `ftp` by custom). Compared exactly, as account names are.
+const ANONYMOUS_NAMES: [&str; 2] = ["anonymous", "ftp"];
+
+/// Lets `user` in or not. Anonymous passwords are only a courtesy (an e-mail address) and any will do.
+pub(crate) fn check(
+    settings: &ServerSettings,
+    user: &str,
+    password: &Password,
+) -> Result<Account, StorageFailure> {
+    let _ = password;
+    if !ANONYMOUS_NAMES.contains(&user) || settings.anonymous == Anonymous::Off {
+        return Err(failure(Errno::ACCESS, "log in"));
+    }
+    Ok(Account {
+        home: FtpPath::root(),
+        writable: settings.anonymous == Anonymous::Rw,
+        foreign_data_hosts: settings.foreign_data_hosts,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_anonymous_names_enter_and_only_when_allowed() {
+        let password = Password::new("me@here");
+        for (access, user, allowed) in [
+            (Anonymous::Ro, "anonymous", true),
+            (Anonymous::Rw, "ftp", true),
+            (Anonymous::Ro, "Anonymous", false),
+            (Anonymous::Rw, "root", false),
+            (Anonymous::Rw, "", false),
+            (Anonymous::Off, "anonymous", false),
+        ] {
+            let account = check(&ServerSettings::new("/", access), user, &password);
+            assert_eq!(account.is_ok(), allowed, "{access:?} {user:?}");
+            if let Ok(account) = account {
+                assert_eq!(account.writable, access == Anonymous::Rw);
+                assert!(!account.foreign_data_hosts);
+            }
+        }
+    }
+}

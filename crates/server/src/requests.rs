@@ -1,0 +1,260 @@
+//! Requests that touch storage: each runs on a blocking thread and answers through a short queue.
+//!
+//! The queue is what bounds a big listing: its thread waits until the session, which waits for its client, takes
+//! the next page. A session that ends closes the queue, and that ends the work.
+
+use std::{net::TcpListener, sync::Arc};
+
+use godwit_engine::{
+    digest,
+    storage::{FileKind, Storage},
+};
+use godwit_proto::{
+    ChecksumAlgorithm, FtpPath,
+    error::StorageFailure,
+    facts::{FactType, Facts},
+    pi::server::{Outcome, Request},
+};
+use rustix::io::Errno;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::{data_channels::ListenPlan, failure, transfers::system_time};
+
+/// Entries of one MLSC page: some 100 KiB of facts, well below what pauses a session.
+const PAGE_ENTRIES: usize = 500;
+
+/// Answers that may wait for the session.
+const ANSWERS_QUEUED: usize = 2;
+
+/// One answer to the outstanding request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The result, or a page of it that is not the last.
+    Done(Result<Outcome, StorageFailure>),
+    /// Octets a checksum has seen.
+    Progress(u64),
+    /// A listener for data connections; the last answer.
+    Listener(ListenPlan, TcpListener),
+}
+
+/// A request that runs. Dropping it ends the work at the next chance.
+#[derive(Debug)]
+pub(crate) struct PendingRequest {
+    answers: mpsc::Receiver<Answer>,
+}
+
+impl PendingRequest {
+    /// Starts `request`. `checksums` says how many checksums may run in the whole server: they keep a core busy each,
+    /// and everything else must get a turn.
+    pub(crate) fn start(
+        request: Request,
+        storage: Arc<dyn Storage>,
+        checksums: &Arc<Semaphore>,
+    ) -> Self {
+        let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
+        let replier = Replier(sender);
+        if matches!(request, Request::Checksum { .. }) {
+            let checksums = Arc::clone(checksums);
+            tokio::spawn(async move {
+                // The semaphore is never closed; were it, running at once is the lesser harm.
+                let permit = tokio::select! {
+                    permit = checksums.acquire_owned() => permit.ok(),
+                    () = replier.0.closed() => return,
+                };
+                tokio::task::spawn_blocking(move || {
+                    run(request, &*storage, &replier);
+                    drop(permit);
+                });
+            });
+        } else {
+            tokio::task::spawn_blocking(move || run(request, &*storage, &replier));
+        }
+        Self { answers }
+    }
+
+    /// Starts to listen for data connections.
+    pub(crate) fn listen(plan: ListenPlan) -> Self {
+        let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
+        tokio::task::spawn_blocking(move || {
+            let answer = match plan.open() {
+                Ok(listener) => Answer::Listener(plan, listener),
+                Err(failure) => Answer::Done(Err(failure)),
+            };
+            // Where the session is gone, so is the listener.
+            drop(sender.blocking_send(answer));
+        });
+        Self { answers }
+    }
+
+    /// The next answer. Cancel-safe. After the last one an error: the session must not ask again.
+    pub(crate) async fn next(&mut self) -> Answer {
+        self.answers.recv().await.unwrap_or_else(|| {
+            // The thread panicked: a fault of ours, and the client is still owed a reply.
+            Answer::Done(Err(StorageFailure {
+                errno: 0,
+                doing: "carry out the command".to_owned(),
+                text: "internal error, see the server's log".to_owned(),
+            }))
+        })
+    }
+}
+
+/// The blocking side of the queue.
+struct Replier(mpsc::Sender<Answer>);
+
+impl Replier {
+    /// False where nobody listens any more.
+    fn answer(&self, result: Result<Outcome, StorageFailure>) -> bool {
+        self.0.blocking_send(Answer::Done(result)).is_ok()
+    }
+
+    /// Progress is news only while it is fresh: dropped when the session is busy. False where nobody listens.
+    fn progress(&self, octets: u64) -> bool {
+        !matches!(
+            self.0.try_send(Answer::Progress(octets)),
+            Err(mpsc::error::TrySendError::Closed(_))
+        )
+    }
+}
+
+fn run(request: Request, storage: &dyn Storage, replier: &Replier) {
+    match request {
+        Request::ListControl { path } => list_control(storage, &path, replier),
+        Request::Checksum {
+            algorithm,
+            offset,
+            length,
+            path,
+        } => {
+            let result = checksum(storage, &path, algorithm, offset, length, replier);
+            replier.answer(result.map(Outcome::Checksum));
+        }
+        other => {
+            replier.answer(run_simple(other, storage));
+        }
+    }
+}
+
+/// Requests with one answer.
+fn run_simple(request: Request, storage: &dyn Storage) -> Result<Outcome, StorageFailure> {
+    match request {
+        Request::Stat(path) => {
+            let facts = storage.stat(&path)?.facts();
+            return Ok(Outcome::Facts(Box::new(facts)));
+        }
+        Request::ChangeDirectory(path) => {
+            if storage.stat(&path)?.kind != FileKind::Directory {
+                return Err(failure(Errno::NOTDIR, &format!("change to {path}")));
+            }
+        }
+        Request::MakeDirectory(path) => storage.create_dir(&path)?,
+        Request::RemoveDirectory(path) => storage.remove_dir(&path)?,
+        Request::RemoveFile(path) => storage.remove_file(&path)?,
+        Request::RemoveTree(path) => storage.remove_tree(&path)?,
+        Request::CheckExists(path) => {
+            storage.stat(&path)?;
+        }
+        Request::Rename { from, to } => storage.rename(&from, &to)?,
+        Request::SetModified { path, modify } => {
+            storage.set_modified(&path, system_time(modify))?
+        }
+        Request::SetMode { path, mode } => storage.set_mode(&path, mode)?,
+        Request::SetGroup { path, group } => storage.set_group(&path, &group)?,
+        Request::Truncate { path, length } => storage.set_len(&path, length)?,
+        Request::Symlink { target, link } => storage.symlink(&target, &link)?,
+        Request::Reserve { bytes, path } => reserve(storage, bytes, &path)?,
+        // The rest needs the session or pages; it never comes here.
+        Request::Login { .. }
+        | Request::Listen(..)
+        | Request::ConnectTo(..)
+        | Request::WhoAmI
+        | Request::ListControl { .. }
+        | Request::Checksum { .. } => {
+            return Err(failure(Errno::NOSYS, "carry out the command"));
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Room as of now; nothing is set aside, so that an abandoned upload leaves nothing to clean up.
+fn reserve(storage: &dyn Storage, bytes: u64, path: &FtpPath) -> Result<(), StorageFailure> {
+    if storage.free_bytes(path)? < bytes {
+        return Err(failure(
+            Errno::NOSPC,
+            &format!("reserve {bytes} octets for {path}"),
+        ));
+    }
+    Ok(())
+}
+
+fn checksum(
+    storage: &dyn Storage,
+    path: &FtpPath,
+    algorithm: ChecksumAlgorithm,
+    offset: u64,
+    length: Option<u64>,
+    replier: &Replier,
+) -> Result<String, StorageFailure> {
+    let file = storage.open_read(path)?;
+    digest::of_file(&*file, algorithm, offset, length, &mut |octets| {
+        replier.progress(octets)
+    })
+}
+
+/// MLSC: the directory itself, its parent, then its entries, page by page.
+fn list_control(storage: &dyn Storage, path: &FtpPath, replier: &Replier) {
+    let result = list_pages(storage, path, &mut |page| {
+        replier.answer(Ok(Outcome::Listing {
+            entries: page,
+            last: false,
+        }))
+    });
+    match result {
+        Ok(Some(last_page)) => {
+            replier.answer(Ok(Outcome::Listing {
+                entries: last_page,
+                last: true,
+            }));
+        }
+        Ok(None) => {}
+        Err(failure) => {
+            replier.answer(Err(failure));
+        }
+    }
+}
+
+type Page = Vec<(Facts, Vec<u8>)>;
+
+/// Hands full pages to `emit` and returns the last; `None` where `emit` said that nobody wants them.
+fn list_pages(
+    storage: &dyn Storage,
+    path: &FtpPath,
+    emit: &mut dyn FnMut(Page) -> bool,
+) -> Result<Option<Page>, StorageFailure> {
+    let of_kind = |path: &FtpPath, kind| {
+        storage.stat(path).map(|metadata| {
+            let mut facts = metadata.facts();
+            facts.kind = Some(kind);
+            facts
+        })
+    };
+    let entries = storage.list(path)?;
+    let mut page = vec![(of_kind(path, FactType::Cdir)?, b".".to_vec())];
+    let parent = path.parent().unwrap_or_else(FtpPath::root);
+    // A parent that must not be seen is no reason to hide the directory.
+    if let Ok(facts) = of_kind(&parent, FactType::Pdir) {
+        page.push((facts, b"..".to_vec()));
+    }
+    for entry in entries {
+        let (name, metadata) = entry?;
+        // Such a name cannot travel: one line would become two.
+        if name.contains(&b'\n') || name.contains(&b'\r') {
+            continue;
+        }
+        if page.len() == PAGE_ENTRIES && !emit(std::mem::take(&mut page)) {
+            return Ok(None);
+        }
+        page.push((metadata.facts(), name));
+    }
+    Ok(Some(page))
+}

@@ -1,0 +1,588 @@
+//! One session: a task that owns the control connection, the interpreter, and what the interpreter is waiting for.
+//!
+//! ```text
+//!   socket ──octets──► ServerPi ──outputs──► outbox ──► socket
+//!                        ▲  │
+//!      answers, steps ───┘  └──► PendingRequest | RunningTransfer (at most one), DataChannels
+//! ```
+//! Events set state; [`Session::carry_out`] alone does what the interpreter asks. Idle, a session is this
+//! struct and one descriptor: no thread, no buffer to read into, no listener.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use godwit_proto::{
+    FtpPath,
+    error::StorageFailure,
+    pi::server::{
+        Input, Outcome, Output, Request, ServerConfig, ServerPi, TransferKind, TransferRequest,
+    },
+};
+use rustix::io::Errno;
+use tokio::{
+    io::{Interest, Ready},
+    net::TcpStream,
+    sync::watch,
+    time::{sleep_until, timeout_at},
+};
+use tracing::{debug, info, warn};
+
+use crate::{
+    Service,
+    data_channels::DataChannels,
+    failure, login,
+    outbox::{Outbox, UNSENT_MAX, UNSENT_PAUSE},
+    requests::{Answer, PendingRequest},
+    transfers::{RunningTransfer, TransferEnd, TransferStep},
+};
+
+/// Octets taken from a control connection at a time.
+const READ_OCTETS: usize = 16 * 1024;
+
+/// Failed logins before a session is closed.
+const LOGIN_ATTEMPTS_MAX: u32 = 5;
+
+/// Time that a client has to read our last words.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Octets of a client that goes on sending after our last words.
+const FAREWELL_OCTETS: usize = 4 * 1024 * 1024;
+
+/// What the whole server is doing. Sessions hold receivers: their number is the number of sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Business as usual.
+    Serving,
+    /// No new commands; what runs may end.
+    Draining,
+    /// What runs is cut.
+    Cutting,
+}
+
+/// Why a session ended.
+#[derive(Debug)]
+enum End {
+    /// QUIT, or the interpreter closed it; its last reply says why.
+    Closed,
+    /// The client closed or lost the connection.
+    Lost,
+    /// Reading or writing failed.
+    Broken(io::Error),
+    /// The client does not read.
+    Unread,
+    /// The server goes down.
+    Cut,
+}
+
+/// Serves one client until the end.
+pub(crate) async fn run(
+    socket: TcpStream,
+    peer: SocketAddr,
+    id: u64,
+    service: Arc<Service>,
+    mut phase: watch::Receiver<Phase>,
+) {
+    let mut session = match Session::new(socket, peer, id, service) {
+        Ok(session) => session,
+        Err(error) => {
+            debug!(session = id, %peer, %error, "connection was gone before the greeting");
+            return;
+        }
+    };
+    info!(session = id, %peer, "session begins");
+    let begun = Instant::now();
+    let end = session.serve(&mut phase).await;
+    // Sockets, files and threads go before the farewell, which may take its time.
+    session.stop_work();
+    match &end {
+        End::Closed | End::Cut => session.say_farewell().await,
+        End::Lost | End::Broken(_) | End::Unread => {}
+    }
+    let seconds = begun.elapsed().as_secs();
+    match end {
+        End::Closed => info!(session = id, %peer, seconds, "session ends"),
+        End::Lost => {
+            info!(session = id, %peer, seconds, "session ends: connection closed by client")
+        }
+        End::Broken(error) => {
+            info!(session = id, %peer, seconds, %error, "session ends: connection broke")
+        }
+        End::Unread => {
+            warn!(session = id, %peer, seconds, "session ends: client does not read replies")
+        }
+        End::Cut => info!(session = id, %peer, seconds, "session ends: cut by shutdown"),
+    }
+}
+
+struct Session {
+    id: u64,
+    peer: SocketAddr,
+    local: SocketAddr,
+    socket: TcpStream,
+    service: Arc<Service>,
+    pi: ServerPi,
+    outbox: Outbox,
+    request: Option<PendingRequest>,
+    transfer: Option<Box<Transfer>>,
+    channels: DataChannels,
+    user: Option<String>,
+    /// The interpreter has spoken its last word.
+    closing: bool,
+}
+
+/// A transfer, and what the log says of it.
+struct Transfer {
+    running: RunningTransfer,
+    verb: &'static str,
+    path: FtpPath,
+}
+
+enum Event {
+    Socket(io::Result<Ready>),
+    Answer(Answer),
+    Step(TransferStep),
+    Phase(Phase),
+    Deadline,
+}
+
+impl Session {
+    fn new(
+        socket: TcpStream,
+        peer: SocketAddr,
+        id: u64,
+        service: Arc<Service>,
+    ) -> io::Result<Self> {
+        let local = canonical(socket.local_addr()?);
+        let peer = canonical(peer);
+        let settings = &service.settings;
+        let config = ServerConfig {
+            greeting: settings.banner.clone(),
+            version: format!("godwitd {}", env!("CARGO_PKG_VERSION")),
+            peer,
+            local,
+            idle_limit: settings.idle_limit,
+            login_limit: settings.login_limit,
+            login_attempts_max: LOGIN_ATTEMPTS_MAX,
+            // Until login says otherwise.
+            foreign_data_hosts: false,
+            channels_max: settings.channels_max,
+            writable: false,
+            home: FtpPath::root(),
+            unix_time: SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default(),
+        };
+        Ok(Self {
+            id,
+            peer,
+            local,
+            socket,
+            pi: ServerPi::new(config, Instant::now()),
+            service,
+            outbox: Outbox::default(),
+            request: None,
+            transfer: None,
+            channels: DataChannels::default(),
+            user: None,
+            closing: false,
+        })
+    }
+
+    async fn serve(&mut self, phase: &mut watch::Receiver<Phase>) -> End {
+        // A session may be accepted just before the shutdown begins.
+        let now = *phase.borrow_and_update();
+        if let Some(end) = self.enter(now) {
+            return end;
+        }
+        loop {
+            self.carry_out();
+            if let Err(error) = self.outbox.send(&self.socket, Instant::now()) {
+                return End::Broken(error);
+            }
+            if self.closing && self.outbox.is_empty() {
+                return End::Closed;
+            }
+            if self.outbox.unsent() > UNSENT_MAX {
+                return End::Unread;
+            }
+            let end = match self.next_event(phase).await {
+                Event::Socket(ready) => self.on_socket(ready),
+                Event::Answer(answer) => {
+                    self.on_answer(answer);
+                    None
+                }
+                Event::Step(step) => {
+                    self.on_step(step);
+                    None
+                }
+                Event::Phase(phase) => self.enter(phase),
+                Event::Deadline => self.on_deadline(),
+            };
+            if let Some(end) = end {
+                return end;
+            }
+        }
+    }
+
+    async fn next_event(&mut self, phase: &mut watch::Receiver<Phase>) -> Event {
+        let has_room = self.outbox.unsent() < UNSENT_PAUSE;
+        let reads = has_room && !self.closing;
+        let writes = !self.outbox.is_empty();
+        let interest = match (reads, writes) {
+            (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
+            (true, false) => Some(Interest::READABLE),
+            (false, true) => Some(Interest::WRITABLE),
+            (false, false) => None,
+        };
+        let deadline = [
+            self.pi.poll_timeout(),
+            self.outbox.deadline(self.service.settings.unread_limit),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
+        let Self {
+            socket,
+            request,
+            transfer,
+            channels,
+            ..
+        } = self;
+        tokio::select! {
+            ready = async { socket.ready(interest.unwrap_or(Interest::ERROR)).await },
+                if interest.is_some() => Event::Socket(ready),
+            // Not while the client has much to read: pages of a listing would pile up.
+            answer = next_answer(request), if has_room => Event::Answer(answer),
+            step = next_step(transfer, channels) => Event::Step(step),
+            () = until(deadline) => Event::Deadline,
+            changed = phase.changed() => Event::Phase(match changed {
+                Ok(()) => *phase.borrow_and_update(),
+                // The server was dropped.
+                Err(_) => Phase::Cutting,
+            }),
+        }
+    }
+
+    fn on_socket(&mut self, ready: io::Result<Ready>) -> Option<End> {
+        let ready = match ready {
+            Ok(ready) => ready,
+            Err(error) => return Some(End::Broken(error)),
+        };
+        // Writing is tried on every round of the loop.
+        if ready.is_readable() || ready.is_read_closed() || ready.is_error() {
+            self.read()
+        } else {
+            None
+        }
+    }
+
+    fn read(&mut self) -> Option<End> {
+        if self.closing {
+            return None;
+        }
+        let mut buffer = [0; READ_OCTETS];
+        match self.socket.try_read(&mut buffer) {
+            Ok(0) => {
+                self.pi.handle_input(Instant::now(), Input::Closed);
+                Some(End::Lost)
+            }
+            Ok(count) => {
+                self.pi
+                    .handle_input(Instant::now(), Input::Octets(&buffer[..count]));
+                None
+            }
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                None
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Some(End::Lost),
+            Err(error) => Some(End::Broken(error)),
+        }
+    }
+
+    fn on_answer(&mut self, answer: Answer) {
+        let input = match answer {
+            Answer::Listener(plan, listener) => {
+                self.request = None;
+                let settings = &self.service.settings;
+                let announced = self.channels.listen(&plan, listener, settings);
+                Input::Done(announced.map(|address| Outcome::Listening(vec![address])))
+            }
+            Answer::Progress(octets) => Input::ChecksumProgress(octets),
+            Answer::Done(result) => {
+                let more = matches!(&result, Ok(Outcome::Listing { last: false, .. }));
+                if !more {
+                    self.request = None;
+                }
+                Input::Done(result)
+            }
+        };
+        self.pi.handle_input(Instant::now(), input);
+    }
+
+    fn on_step(&mut self, step: TransferStep) {
+        match step {
+            TransferStep::Ready { reused } => self
+                .pi
+                .handle_input(Instant::now(), Input::TransferReady { reused }),
+            TransferStep::Done(end) => self.on_transfer_end(end),
+        }
+    }
+
+    fn on_transfer_end(&mut self, end: TransferEnd) {
+        if let Some(transfer) = self.transfer.take() {
+            self.log_transfer(&transfer, &end);
+        }
+        let input = Input::TransferDone {
+            bytes: end.bytes,
+            fresh: end.fresh,
+            result: end.result,
+            cached: end.cached,
+        };
+        self.pi.handle_input(Instant::now(), input);
+    }
+
+    fn log_transfer(&self, transfer: &Transfer, end: &TransferEnd) {
+        let Transfer { verb, path, .. } = transfer;
+        let seconds = end.elapsed.as_secs_f64();
+        let user = self.user.as_deref().unwrap_or("");
+        match &end.result {
+            Ok(()) => info!(
+                session = self.id,
+                peer = %self.peer,
+                user = ?user,
+                verb,
+                path = ?path,
+                bytes = end.bytes,
+                seconds,
+                channels = end.channels_peak,
+                "transfer complete"
+            ),
+            Err(error) => info!(
+                session = self.id,
+                peer = %self.peer,
+                user = ?user,
+                verb,
+                path = ?path,
+                bytes = end.bytes,
+                seconds,
+                error = ?error.to_string(),
+                "transfer failed"
+            ),
+        }
+    }
+
+    fn on_deadline(&mut self) -> Option<End> {
+        let now = Instant::now();
+        let unread = self.outbox.deadline(self.service.settings.unread_limit);
+        if unread.is_some_and(|deadline| deadline <= now) {
+            return Some(End::Unread);
+        }
+        self.pi.handle_input(now, Input::Timeout);
+        None
+    }
+
+    fn enter(&mut self, phase: Phase) -> Option<End> {
+        match phase {
+            Phase::Serving => None,
+            Phase::Draining => {
+                self.pi.handle_input(Instant::now(), Input::Shutdown);
+                None
+            }
+            Phase::Cutting => {
+                // The interpreter owes the client a word on what was cut, and its 421.
+                let now = Instant::now();
+                self.pi.handle_input(now, Input::Shutdown);
+                if let Some(end) = self.cut_transfer() {
+                    self.on_transfer_end(end);
+                }
+                if self.request.take().is_some() {
+                    let cut = failure(Errno::CANCELED, "go on while shutting down");
+                    self.pi.handle_input(now, Input::Done(Err(cut)));
+                }
+                self.carry_out();
+                // What cannot be sent at once is not worth waiting for.
+                drop(self.outbox.send(&self.socket, now));
+                Some(End::Cut)
+            }
+        }
+    }
+
+    /// Does what the interpreter asks, in order, until it has nothing more to ask.
+    fn carry_out(&mut self) {
+        while let Some(output) = self.pi.poll_output() {
+            match output {
+                Output::Send(octets) => self.outbox.push(octets),
+                Output::Request(request) => self.carry_out_request(request),
+                Output::StartTransfer(request) => self.start_transfer(request),
+                Output::AbortTransfer => {
+                    let end = self.transfer.as_mut().and_then(|t| t.running.abort());
+                    if let Some(end) = end {
+                        self.on_transfer_end(end);
+                    }
+                }
+                Output::ReportProgress => self.report_progress(),
+                Output::DropDataChannels => self.channels.close(),
+                Output::Close => {
+                    self.closing = true;
+                    self.stop_work();
+                }
+                Output::Note(text) => {
+                    info!(session = self.id, peer = %self.peer, note = ?text, "client note");
+                }
+            }
+        }
+    }
+
+    fn carry_out_request(&mut self, request: Request) {
+        debug!(session = self.id, request = ?request, "request");
+        let settings = &self.service.settings;
+        let result = match request {
+            Request::Login { user, password } => {
+                let result = login::check(settings, &user, &password);
+                self.log_login(&user, &result);
+                result.map(|account| {
+                    self.user = Some(user);
+                    Outcome::Account(account)
+                })
+            }
+            Request::WhoAmI => Ok(Outcome::Text(self.user.clone().unwrap_or_default())),
+            Request::Listen(spec, family) => {
+                let local = self.local.ip();
+                match self.channels.plan_listen(spec, family, local, settings) {
+                    Ok(plan) => {
+                        self.request = Some(PendingRequest::listen(plan));
+                        return;
+                    }
+                    Err(failure) => Err(failure),
+                }
+            }
+            Request::ConnectTo(spec, peers) => self
+                .channels
+                .connect_to(&spec, peers, settings)
+                .map(|()| Outcome::Done),
+            other => {
+                self.request = Some(PendingRequest::start(
+                    other,
+                    Arc::clone(&self.service.storage),
+                    &self.service.checksums,
+                ));
+                return;
+            }
+        };
+        self.pi.handle_input(Instant::now(), Input::Done(result));
+    }
+
+    fn log_login<T>(&self, user: &str, result: &Result<T, StorageFailure>) {
+        if result.is_ok() {
+            info!(session = self.id, peer = %self.peer, user = ?user, "login");
+        } else {
+            warn!(session = self.id, peer = %self.peer, user = ?user, "login refused");
+        }
+    }
+
+    fn start_transfer(&mut self, request: TransferRequest) {
+        debug!(session = self.id, request = ?request, "transfer begins");
+        let (verb, path) = match &request.kind {
+            TransferKind::Send { path, .. } => ("send", path),
+            TransferKind::Receive { path, .. } => ("receive", path),
+            TransferKind::List { path, .. } => ("list", path),
+        };
+        let path = path.clone();
+        let storage = Arc::clone(&self.service.storage);
+        self.transfer = Some(Box::new(Transfer {
+            running: RunningTransfer::start(request, storage),
+            verb,
+            path,
+        }));
+    }
+
+    fn report_progress(&mut self) {
+        if let Some(transfer) = &mut self.transfer {
+            let (bytes, fresh) = transfer.running.progress();
+            self.pi
+                .handle_input(Instant::now(), Input::TransferProgress { bytes, fresh });
+        }
+    }
+
+    /// Ends the running transfer, if there is one, without waiting for the data plane. It goes for good when it is
+    /// dropped.
+    fn cut_transfer(&mut self) -> Option<TransferEnd> {
+        let running = &mut self.transfer.as_mut()?.running;
+        let end = running.abort().unwrap_or_else(|| {
+            let (bytes, fresh) = running.progress();
+            TransferEnd::aborted(bytes, fresh)
+        });
+        Some(end)
+    }
+
+    /// Gives up whatever runs, and closes files, sockets and listeners.
+    fn stop_work(&mut self) {
+        if let (Some(end), Some(transfer)) = (self.cut_transfer(), self.transfer.take()) {
+            self.log_transfer(&transfer, &end);
+        }
+        self.request = None;
+        self.channels = DataChannels::default();
+    }
+
+    /// Closes our direction and lets the client read: closing with unread octets of the client in our buffers
+    /// would reset the connection, and the client would lose the reply that explains it all.
+    async fn say_farewell(&mut self) {
+        let socket = &self.socket;
+        if rustix::net::shutdown(socket, rustix::net::Shutdown::Write).is_err() {
+            return;
+        }
+        let drained = async {
+            let mut octets_left = FAREWELL_OCTETS;
+            while socket.readable().await.is_ok() {
+                match discard(socket) {
+                    Ok(0) => return,
+                    Ok(count) if count >= octets_left => return,
+                    Ok(count) => octets_left -= count,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => return,
+                }
+            }
+        };
+        drop(timeout_at((Instant::now() + FAREWELL).into(), drained).await);
+    }
+}
+
+/// Apart from its caller, so that the buffer lives on the thread's stack and not in every session's future.
+fn discard(socket: &TcpStream) -> io::Result<usize> {
+    socket.try_read(&mut [0; READ_OCTETS])
+}
+
+async fn next_answer(request: &mut Option<PendingRequest>) -> Answer {
+    match request {
+        Some(request) => request.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_step(transfer: &mut Option<Box<Transfer>>, channels: &DataChannels) -> TransferStep {
+    match transfer {
+        Some(transfer) => transfer.running.next(channels).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// IPv4 as IPv4, also where a dual-stack listener shows it in IPv6 clothes.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
