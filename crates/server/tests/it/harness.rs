@@ -1,0 +1,151 @@
+//! Servers for tests: in this process, on a free port, with a directory of their own.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use godwit_server::{Anonymous, Reloader, Server, ServerSettings};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use crate::client::Ftp;
+
+/// Longest wait for anything in a test: far above what any step takes, so that only a hang meets it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server that ends with its owner.
+pub(crate) struct TestServer {
+    pub(crate) address: SocketAddr,
+    pub(crate) reloader: Reloader,
+    pub(crate) settings: ServerSettings,
+    root: PathBuf,
+    directory: Option<TempDir>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TestServer {
+    /// Anonymous users read and write.
+    pub(crate) fn start() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut ServerSettings)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut server = Self::at(directory.path(), change);
+        server.directory = Some(directory);
+        server
+    }
+
+    pub(crate) fn at(root: &Path, change: impl FnOnce(&mut ServerSettings)) -> Self {
+        let mut settings = ServerSettings::new(root, Anonymous::Rw);
+        settings.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        settings.drain = Duration::ZERO;
+        change(&mut settings);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (started, address) = std::sync::mpsc::channel();
+        let for_server = settings.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async move {
+                let server = Server::bind(for_server).await.unwrap();
+                started
+                    .send((server.local_addrs()[0], server.reloader()))
+                    .unwrap();
+                server
+                    .run(async {
+                        let _ = stopped.await;
+                    })
+                    .await;
+            });
+            runtime.shutdown_background();
+        });
+        let (address, reloader) = address.recv_timeout(PATIENCE).unwrap();
+        Self {
+            address,
+            reloader,
+            settings,
+            root: root.to_owned(),
+            directory: None,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// A client that has read the greeting.
+    pub(crate) fn connect(&self) -> Ftp {
+        let mut ftp = Ftp::connect(self.address);
+        assert_eq!(ftp.reply().code, 220);
+        ftp
+    }
+
+    /// A client that has logged in and set TYPE I.
+    pub(crate) fn login(&self) -> Ftp {
+        let mut ftp = self.connect();
+        ftp.login();
+        ftp
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, octets: impl AsRef<[u8]>) {
+        fs::write(self.path(name), octets).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap()
+    }
+
+    /// Begins the shutdown without waiting for its end.
+    pub(crate) fn begin_shutdown(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+    }
+
+    /// Waits for the end of `run`.
+    pub(crate) fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let result = thread.join();
+            if !std::thread::panicking() {
+                result.unwrap();
+            }
+        }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.begin_shutdown();
+        self.join();
+    }
+}
+
+/// Octets that differ from place to place and from seed to seed, so that a misplaced block shows.
+pub(crate) fn pattern(length: usize, seed: u8) -> Vec<u8> {
+    (0..length)
+        .map(|i| {
+            let mixed = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed.to_be_bytes()[2] ^ seed
+        })
+        .collect()
+}
+
+/// For states that announce themselves by nothing: asked again and again, within [`PATIENCE`].
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,220 @@
+//! Clients that are broken, slow, or mean harm.
+
+use std::{io::Write as _, net::TcpStream, time::Duration};
+
+use crate::{
+    client::{Ftp, connect, expect_closed, listen},
+    harness::{TestServer, eventually, pattern},
+};
+
+#[test]
+fn garbage_is_answered_or_cut_off() {
+    let server = TestServer::start();
+    for octets in [
+        vec![b'A'; 64 * 1024],
+        [&vec![b'A'; 200 * 1024][..], b"\r\n"].concat(),
+        b"USER a\0b\r\n".to_vec(),
+        vec![0; 70_000],
+        vec![255; 70_000],
+        b"\xff\xfd\x06\xff\xfb\x01\xff\xff\r\n".to_vec(),
+        b"\r\n\r\n\r\n   \r\n".to_vec(),
+        b"\n\n\r\r\n".to_vec(),
+        "PASS x\r\n".repeat(3000).into_bytes(),
+        b"REST 18446744073709551616\r\nALLO -1\r\nTYPE \x1b[31m\r\n".to_vec(),
+        b"MIC ====\r\nENC \r\nAUTH \r\nADAT !!\r\n".to_vec(),
+    ] {
+        let ftp = server.connect();
+        // The server may have had enough before it has read everything.
+        let _ = ftp.socket().write_all(&octets);
+        ftp.close_write();
+        expect_closed(ftp.socket().try_clone().unwrap());
+    }
+    server.login().expect("NOOP", 200);
+}
+
+#[test]
+fn line_that_is_too_long_is_skipped() {
+    let server = TestServer::start();
+    let mut ftp = server.login();
+    ftp.send_raw(&[&vec![b'A'; 100 * 1024][..], b"\r\nNOOP\r\n"].concat());
+    ftp.await_code(500);
+    ftp.await_code(200);
+    ftp.send_raw(b"MKD a\0b\r\nNOOP\r\n");
+    ftp.await_code(501);
+    ftp.await_code(200);
+    // Telnet negotiation inside a line.
+    ftp.send_raw(b"NO\xff\xfb\x01OP\r\n");
+    let mut answer = [0; 3];
+    std::io::Read::read_exact(&mut ftp.socket(), &mut answer).unwrap();
+    assert_eq!(answer, [255, 254, 1]);
+    ftp.await_code(200);
+}
+
+#[test]
+fn too_many_commands_ahead_end_the_session() {
+    let server = TestServer::start();
+    let mut ftp = server.login();
+    ftp.pasv();
+    ftp.send("STOR /f");
+    ftp.send_raw("NOOP\r\n".repeat(1100).as_bytes());
+    ftp.await_code(500);
+    ftp.expect_end();
+    server.login().expect("NOOP", 200);
+}
+
+#[test]
+fn idle_clients_are_sent_away() {
+    let server = TestServer::with(|s| {
+        s.idle_limit = Duration::from_millis(50);
+        s.login_limit = Duration::from_millis(50);
+    });
+    let mut ftp = server.connect();
+    ftp.await_code(421);
+    ftp.expect_end();
+    let server = TestServer::with(|s| s.idle_limit = Duration::from_millis(50));
+    let mut ftp = server.login();
+    ftp.await_code(421);
+    ftp.expect_end();
+}
+
+#[test]
+fn a_transfer_is_not_idle() {
+    let server = TestServer::with(|s| s.idle_limit = Duration::from_millis(50));
+    server.write("big", pattern(40_000_000, 1));
+    let mut ftp = server.login();
+    let data = ftp.passive();
+    ftp.expect("RETR /big", 150);
+    // Longer than the idle limit, whatever the machine does meanwhile.
+    std::thread::sleep(Duration::from_millis(120));
+    assert_eq!(crate::client::read_all(data).len(), 40_000_000);
+    ftp.await_code(226);
+}
+
+#[test]
+fn a_data_port_nobody_comes_to_fails_in_time_and_holds_nobody_up() {
+    let server = TestServer::with(|s| s.data_limit = Duration::from_millis(300));
+    let mut waiting: Vec<Ftp> = (0..20)
+        .map(|i| {
+            let mut ftp = server.login();
+            ftp.pasv();
+            ftp.send(&format!("STOR /f{i}"));
+            ftp
+        })
+        .collect();
+    assert_eq!(server.login().put("STOR /other", b"abc").code, 226);
+    for ftp in &mut waiting {
+        ftp.await_code(425);
+        ftp.expect("NOOP", 200);
+    }
+}
+
+#[test]
+fn a_data_connection_that_says_nothing_fails_in_time() {
+    let server = TestServer::with(|s| s.data_limit = Duration::from_millis(300));
+    for mode in ["MODE S", "MODE E"] {
+        let mut ftp = server.login();
+        ftp.expect(mode, 200);
+        let data = ftp.passive();
+        ftp.send("STOR /f");
+        ftp.await_code(150);
+        assert_eq!(ftp.final_reply().1.code, 426, "{mode}");
+        expect_closed(data);
+        ftp.expect("NOOP", 200);
+    }
+}
+
+#[test]
+fn a_lost_client_takes_its_transfer_along() {
+    let server = TestServer::start();
+    server.write("big", pattern(40_000_000, 1));
+    for command in ["STOR /new", "RETR /big"] {
+        let mut ftp = server.login();
+        let data = ftp.passive();
+        ftp.send(command);
+        ftp.await_code(150);
+        drop(ftp);
+        expect_closed(data);
+    }
+    let roots = [server.path("new"), server.path("big")];
+    eventually("files are closed", || {
+        std::fs::read_dir("/proc/self/fd").unwrap().all(|entry| {
+            let target = entry.and_then(|e| std::fs::read_link(e.path()));
+            target.map_or(true, |target| !roots.contains(&target))
+        })
+    });
+}
+
+#[test]
+fn a_lost_client_takes_its_listener_along() {
+    let server = TestServer::start();
+    let mut ftp = server.login();
+    let address = ftp.pasv();
+    drop(ftp);
+    eventually("the data port is closed", || {
+        TcpStream::connect(address).is_err()
+    });
+    let mut ftp = server.login();
+    let address = ftp.pasv();
+    ftp.send("STOR /f");
+    drop(ftp);
+    eventually("the data port is closed", || {
+        TcpStream::connect(address).is_err()
+    });
+}
+
+#[test]
+fn clients_that_never_read_are_given_up() {
+    let server = TestServer::with(|s| s.unread_limit = Duration::from_millis(200));
+    let ftp = server.login();
+    // More replies than all buffers on the way hold; the server stops reading long before.
+    let commands = "HELP\r\n".repeat(10_000);
+    let mut socket = ftp.socket().try_clone().unwrap();
+    let error = loop {
+        if let Err(error) = socket.write_all(commands.as_bytes()) {
+            break error;
+        }
+    };
+    assert_ne!(
+        error.kind(),
+        std::io::ErrorKind::WouldBlock,
+        "the server holds on"
+    );
+    server.login().expect("NOOP", 200);
+}
+
+#[test]
+fn there_is_a_limit_of_sessions() {
+    let server = TestServer::with(|s| s.sessions_max = 3);
+    let mut held: Vec<Ftp> = (0..3).map(|_| server.login()).collect();
+    let mut refused = Ftp::connect(server.address);
+    assert!(refused.await_code(421).text().contains("Too many sessions"));
+    refused.expect_end();
+    held.pop();
+    eventually("there is room again", || {
+        Ftp::connect(server.address).reply().code == 220
+    });
+}
+
+#[test]
+fn a_peer_that_connects_and_leaves_is_no_matter() {
+    let server = TestServer::start();
+    for _ in 0..200 {
+        drop(connect(server.address));
+    }
+    server.login().expect("NOOP", 200);
+}
+
+#[test]
+fn other_sessions_go_on_while_one_waits_for_a_peer_that_never_answers() {
+    let server = TestServer::with(|s| s.data_limit = Duration::from_millis(500));
+    server.write("f", b"abc");
+    let mut ftp = server.login();
+    // Connects, since the kernel completes connections, and then hears nothing.
+    let listener = ftp.active();
+    ftp.expect("MODE E", 200);
+    ftp.send("RETR /f");
+    assert_eq!(server.login().get("RETR /f"), b"abc");
+    let (_, reply) = ftp.final_reply();
+    assert!(reply.code == 150 || reply.code >= 400, "{reply:?}");
+    drop((listener, listen()));
+}

@@ -1,0 +1,138 @@
+//! LIST, NLST, MLSD over data connections, MLSC on the control connection.
+
+use std::{collections::BTreeSet, io::Read as _};
+
+use crate::{
+    client::{accept, assemble, take_channel},
+    harness::TestServer,
+};
+
+fn server_with_entries(count: usize) -> TestServer {
+    let server = TestServer::start();
+    std::fs::create_dir(server.path("d")).unwrap();
+    for i in 0..count {
+        server.write(&format!("d/file {i}"), b"x");
+    }
+    server
+}
+
+fn names(facts: &str) -> BTreeSet<&str> {
+    facts
+        .lines()
+        .map(|line| line.split_once("; ").unwrap().1)
+        .collect()
+}
+
+#[test]
+fn listings_in_stream_mode() {
+    let server = server_with_entries(2);
+    let mut ftp = server.login();
+    let text = String::from_utf8(ftp.get("MLSD /d")).unwrap();
+    assert!(text.ends_with("\r\n"));
+    assert_eq!(
+        names(&text),
+        BTreeSet::from([".", "..", "file 0", "file 1"])
+    );
+    let text = String::from_utf8(ftp.get("NLST /d")).unwrap();
+    let lines: BTreeSet<_> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    let text = String::from_utf8(ftp.get("LIST -la /d")).unwrap();
+    assert!(text.lines().all(|line| line.starts_with("-rw")), "{text}");
+    std::fs::create_dir(server.path("empty")).unwrap();
+    assert_eq!(ftp.get("NLST /empty"), b"");
+}
+
+#[test]
+fn listings_end_lines_with_one_cr_in_ascii_too() {
+    let server = server_with_entries(3);
+    let mut ftp = server.login();
+    ftp.expect("TYPE A", 200);
+    let octets = ftp.get("MLSD /d");
+    assert!(!octets.windows(2).any(|pair| pair == b"\r\r"));
+    assert_eq!(octets.iter().filter(|o| **o == b'\n').count(), 5);
+}
+
+#[test]
+fn listing_of_what_is_not_there_fails_before_150() {
+    let server = TestServer::start();
+    let mut ftp = server.login();
+    let address = ftp.pasv();
+    let reply = ftp.call("MLSD /none");
+    assert_eq!(reply.code, 550, "{reply:?}");
+    assert!(reply.text().contains("No such file or directory"));
+    // The listener is still good: nothing was connected.
+    let data = crate::client::connect(address);
+    ftp.expect("MLSD /", 150);
+    assert!(!crate::client::read_all(data).is_empty());
+    ftp.await_code(226);
+}
+
+#[test]
+fn listing_in_block_mode_then_file_on_the_same_connection() {
+    let server = server_with_entries(300);
+    let mut ftp = server.login();
+    ftp.expect("MODE E", 200);
+    let listener = ftp.active();
+    ftp.send("MLSD /d");
+    let mut data = accept(&listener);
+    ftp.await_code(150);
+    let take = take_channel(&mut data);
+    assert!(!take.close);
+    let (_, reply) = ftp.final_reply();
+    assert_eq!(reply.code, 226);
+    let text = String::from_utf8(assemble(&[take])).unwrap();
+    assert_eq!(names(&text).len(), 302);
+
+    ftp.expect("RETR /d/file 7", 125);
+    let take = take_channel(&mut data);
+    assert_eq!(assemble(&[take]), b"x");
+    ftp.await_code(226);
+    ftp.expect("QUIT", 221);
+    assert_eq!(data.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn control_listings_come_in_pages() {
+    let server = server_with_entries(1200);
+    let mut ftp = server.login();
+    ftp.send("MLSC /d");
+    let mut found = BTreeSet::new();
+    let mut pages = 0;
+    loop {
+        let reply = ftp.reply();
+        let body = &reply.lines[1..reply.lines.len() - 1];
+        found.extend(
+            body.iter()
+                .map(|l| l.split_once("; ").unwrap().1.to_owned()),
+        );
+        pages += 1;
+        if reply.code == 250 {
+            break;
+        }
+        assert_eq!(reply.code, 150, "{:?}", reply.lines[0]);
+    }
+    assert_eq!(found.len(), 1202);
+    assert_eq!(pages, 3);
+    ftp.expect("MLSC /none", 550);
+    ftp.expect("NOOP", 200);
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_its_listing_up() {
+    // More text than two kernels' socket buffers take would need a huge directory: ask for it often instead.
+    let server = server_with_entries(500);
+    let mut ftp = server.login();
+    let rounds = 200;
+    ftp.send_raw("MLSC /d\r\n".repeat(rounds).as_bytes());
+    // Other sessions are served meanwhile.
+    server.login().expect("NOOP", 200);
+    for _ in 0..rounds {
+        loop {
+            let reply = ftp.reply();
+            if reply.code == 250 {
+                break;
+            }
+            assert_eq!(reply.code, 150);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The server, driven over real sockets by a client that says exactly what a test tells it to say.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod abort;
+mod block_mode;
+mod client;
+mod control;
+mod harness;
+mod hostile;
+mod lifecycle;
+mod listings;
+mod policy;
+mod program;
+mod storage_failures;
+mod stream_mode;

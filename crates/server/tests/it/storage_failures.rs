@@ -1,0 +1,106 @@
+//! What storage refuses must reach the client with the right code and the system's words.
+
+use std::{path::Path, process::Command};
+
+use crate::{
+    client::{EOD, EOF, block, data_block},
+    harness::{TestServer, pattern},
+};
+
+#[test]
+fn failures_are_typed() {
+    let server = TestServer::start();
+    std::fs::create_dir(server.path("d")).unwrap();
+    server.write("f", b"abc");
+    let mut ftp = server.login();
+    for (command, code, word) in [
+        ("SIZE /none", 550, "No such file or directory"),
+        ("CWD /f", 550, "Not a directory"),
+        ("MKD /f", 553, "File exists"),
+        ("MKD /none/d", 550, "No such file or directory"),
+        ("RMD /f", 550, "Not a directory"),
+        ("RNFR /none", 550, "No such file or directory"),
+        ("MLST /none", 550, "No such file or directory"),
+    ] {
+        let reply = ftp.expect(command, code);
+        assert!(reply.text().contains(word), "{command}: {reply:?}");
+    }
+    for (command, word) in [
+        ("RETR /none", "No such file or directory"),
+        ("RETR /d", "Is a directory"),
+        ("STOR /d", "Is a directory"),
+        ("STOR /none/f", "No such file or directory"),
+        ("STOR /f/g", "Not a directory"),
+    ] {
+        ftp.pasv();
+        let reply = ftp.call(command);
+        assert_eq!(reply.code, 550, "{command}: {reply:?}");
+        assert!(reply.text().contains(word), "{command}: {reply:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_to_be_full() {
+    let Some(disk) = SmallDisk::mount() else {
+        println!("skipped: cannot mount a small tmpfs (needs root)");
+        return;
+    };
+    let server = TestServer::at(disk.path(), |_| {});
+    let octets = pattern(3 << 20, 1);
+    let mut ftp = server.login();
+    let mut data = ftp.passive();
+    ftp.send("STOR /f");
+    ftp.await_code(150);
+    let _ = std::io::Write::write_all(&mut data, &octets);
+    drop(data);
+    let (_, reply) = ftp.final_reply();
+    assert_eq!(reply.code, 552, "{reply:?}");
+    assert!(reply.text().contains("No space left on device"));
+
+    ftp.expect("DELE /f", 250);
+    ftp.expect("MODE E", 200);
+    let mut data = ftp.passive();
+    ftp.send("STOR /f");
+    ftp.await_code(150);
+    let blocks = [data_block(0, &octets), block(EOF | EOD, 0, 1, b"")].concat();
+    let _ = std::io::Write::write_all(&mut data, &blocks);
+    let (_, reply) = ftp.final_reply();
+    assert_eq!(reply.code, 552, "{reply:?}");
+    ftp.expect("DELE /f", 250);
+    ftp.expect("MODE S", 200);
+    ftp.expect("TYPE A", 200);
+    let mut data = ftp.passive();
+    ftp.send("STOR /f");
+    ftp.await_code(150);
+    let _ = std::io::Write::write_all(&mut data, &octets);
+    drop(data);
+    let (_, reply) = ftp.final_reply();
+    assert_eq!(reply.code, 552, "{reply:?}");
+    ftp.expect("DELE /f", 250);
+    assert_eq!(ftp.put("STOR /f", b"fits").code, 226);
+}
+
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "godwit-test"])
+            .arg(directory.path())
+            .stderr(std::process::Stdio::null())
+            .status();
+        status.is_ok_and(|s| s.success()).then_some(Self(directory))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: a server of a test that failed may still have files open.
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
