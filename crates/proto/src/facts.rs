@@ -245,12 +245,14 @@ impl Facts {
     }
 }
 
-/// At least 14 digits are a date; fewer are UNIX seconds.
+/// At least 14 digits are a date; fewer are UNIX seconds, as long as 14 digits could say that date.
 fn parse_modify(text: &str) -> Option<Timestamp> {
     if text.len() >= 14 {
         return Timestamp::parse(text);
     }
-    decimal(text).map(Timestamp)
+    decimal(text)
+        .map(Timestamp)
+        .filter(|t| *t <= Timestamp::MAX)
 }
 
 fn parse_mode(text: &str) -> Option<u32> {
@@ -325,6 +327,8 @@ mod tests {
             read("Error=OpenFailed;Type=dir; d").0.error.as_deref(),
             Some("OpenFailed")
         );
+        // Thirteen digits: no date, and seconds beyond the year 9999.
+        assert_eq!(read("Modify=2026112172693;; f").0.modify, None);
         for bad in [
             "",
             " ",

@@ -7,8 +7,10 @@
 
 mod blocks;
 mod client_pi;
+mod corpus;
 mod golden;
 mod pair;
+mod parsers;
 mod properties;
 mod ranges;
 mod roundtrip;

@@ -1,0 +1,10 @@
+//! The argument of REST, and other small words of commands.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[allow(dead_code)]
+#[path = "../../crates/proto/tests/it/parsers.rs"]
+mod parsers;
+
+fuzz_target!(|data: &[u8]| parsers::restart(data));
