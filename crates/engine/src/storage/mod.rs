@@ -9,6 +9,7 @@
 mod cursor;
 mod failure;
 pub mod faulty;
+pub mod listing;
 mod memory;
 mod null;
 mod owner;

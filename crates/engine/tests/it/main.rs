@@ -6,3 +6,4 @@ mod data_peer;
 mod storage;
 mod storage_confinement;
 mod storage_faults;
+mod storage_listing;

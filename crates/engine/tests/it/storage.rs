@@ -88,6 +88,10 @@ impl Case {
     }
 }
 
+#[allow(
+    clippy::print_stdout,
+    reason = "shown when a check fails: which storage"
+)]
 fn every_storage(check: impl Fn(&Case)) {
     let rooted = |name, open: fn(&TempDir) -> PosixStorage| {
         let dir = tempfile::tempdir().unwrap();
