@@ -5,7 +5,7 @@ use std::io;
 use super::{FileRef, into_io};
 
 /// Reads or writes a file in order, for streams that change octets on the way. Errors carry the storage's failure:
-/// [`super::failure`] finds it.
+/// [`super::failure()`] finds it.
 pub struct FileCursor {
     file: FileRef,
     position: u64,

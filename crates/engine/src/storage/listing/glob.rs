@@ -1,6 +1,6 @@
 //! Shell patterns for one name.
 
-/// Does this hold characters that [`matches`] treats as a pattern?
+/// Does this hold characters that [`matches()`] treats as a pattern?
 pub(super) fn is_pattern(name: &[u8]) -> bool {
     name.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
 }
