@@ -1,0 +1,106 @@
+//! SITE's own words.
+
+use super::super::CommandError;
+use super::{QUOTED_CHARS_MAX, arguments::Arguments};
+use crate::{
+    checksum::ChecksumAlgorithm,
+    site::{BUFFER_WORDS, REFUSED_WORDS, Site},
+    text::{printable, skip_blanks},
+    timestamp::Timestamp,
+};
+
+pub(super) fn site(a: Arguments<'_>) -> Result<Site, CommandError> {
+    let (word, a) = a.word()?;
+    let Ok(word) = String::from_utf8(word.to_ascii_uppercase()) else {
+        return Err(unknown_site(word));
+    };
+    if BUFFER_WORDS.contains(&word.as_str()) {
+        let (bytes, _) = a.number()?;
+        return Ok(Site::Buffer { word, bytes });
+    }
+    if REFUSED_WORDS.contains(&word.as_str()) {
+        let argument = String::from_utf8_lossy(skip_blanks(a.rest)).into_owned();
+        return Ok(Site::Refused { word, argument });
+    }
+    Ok(match word.as_str() {
+        "HELP" => Site::Help,
+        "CLIENTINFO" => Site::ClientInfo(a.text()?),
+        "TASKID" => Site::TaskId(a.text()?),
+        "WHOAMI" => Site::Whoami,
+        "VERSION" => Site::Version,
+        "CHMOD" => {
+            let (word, rest) = a.word()?;
+            let mode = std::str::from_utf8(word)
+                .ok()
+                .filter(|w| w.bytes().all(|b| b.is_ascii_digit()))
+                .and_then(|w| u32::from_str_radix(w, 8).ok())
+                .filter(|m| *m <= 0o7777);
+            Site::Chmod {
+                mode: mode.ok_or_else(|| a.syntax("Invalid mode."))?,
+                path: rest.path()?,
+            }
+        }
+        "CHGRP" => {
+            let (group, rest) = a.word()?;
+            Site::Chgrp {
+                group: a.utf8(group)?,
+                path: rest.path()?,
+            }
+        }
+        "UTIME" => {
+            let (modify, rest) = a.time()?;
+            Site::Utime {
+                modify,
+                path: rest.path()?,
+            }
+        }
+        "TRNC" => {
+            let (length, rest) = a.number()?;
+            Site::Truncate {
+                length,
+                path: rest.path()?,
+            }
+        }
+        "RDEL" => Site::RemoveTree(a.path()?),
+        "SYMLINKFROM" => Site::SymlinkFrom(a.path()?),
+        "SYMLINKTO" => Site::SymlinkTo(a.path()?),
+        "SYMLINK" => {
+            let (target, rest) = a.word()?;
+            let target = Arguments { rest: target, ..a }.path()?;
+            let link = rest.path()?;
+            if link.as_bytes().contains(&b' ') {
+                return Err(a.syntax("Names with blanks: use SITE SYMLINKFROM and SYMLINKTO."));
+            }
+            Site::Symlink { target, link }
+        }
+        "STORATTR" => store_attributes(a)?,
+        _ => return Err(unknown_site(word.as_bytes())),
+    })
+}
+
+fn unknown_site(word: &[u8]) -> CommandError {
+    CommandError::UnknownVerb(format!("SITE {}", printable(word, QUOTED_CHARS_MAX)))
+}
+
+/// `modify=...;x.checksum.md5=...;`, other attributes pass.
+fn store_attributes(a: Arguments<'_>) -> Result<Site, CommandError> {
+    let (mut modify, mut checksums) = (None, Vec::new());
+    let text = a.text()?;
+    for (name, value) in text.split(';').filter_map(|p| p.split_once('=')) {
+        let name = name.trim_matches(' ').to_ascii_lowercase();
+        if name == "modify" {
+            let time = Timestamp::parse(value).filter(|_| value.len() == 14);
+            modify = Some(time.ok_or_else(|| a.syntax("Invalid modify attribute."))?);
+        } else if let Some(algorithm) = name.strip_prefix("x.checksum.") {
+            let Ok(algorithm) = algorithm.parse::<ChecksumAlgorithm>() else {
+                return Err(a.syntax("Unknown checksum algorithm requested."));
+            };
+            let value = algorithm.normalize_value(value);
+            let value = value.ok_or_else(|| a.syntax("Invalid checksum attribute."))?;
+            // A later value replaces an earlier one: at most one per algorithm.
+            checksums.retain(|(a, _)| *a != algorithm);
+            checksums.push((algorithm, value));
+        }
+    }
+    Ok(Site::StorAttr { modify, checksums })
+}
