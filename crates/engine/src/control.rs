@@ -1,12 +1,19 @@
 //! Drives a client's protocol interpreter over a socket.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    collections::VecDeque,
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use godwit_proto::{
     command::Command,
-    pi::client::{ClientConfig, ClientPiError, CommandId},
+    pi::client::{ClientConfig, ClientPi, ClientPiError, CommandId, Input, Output},
     reply::Reply,
 };
+use tokio::{io::Interest, net::TcpStream, time};
 
 /// What the control channel brought.
 #[derive(Debug)]
@@ -50,9 +57,25 @@ pub enum ControlError {
 pub type DialogueLog = Arc<dyn Fn(bool, &str) + Send + Sync>;
 
 /// A control connection.
+///
+/// Every future of it may be dropped at any await and called again: octets read and half-written commands stay here,
+/// not in the future.
 pub struct ControlChannel {
-    _todo: (),
+    stream: TcpStream,
+    local: SocketAddr,
+    peer: SocketAddr,
+    pi: ClientPi,
+    log: Option<DialogueLog>,
+    unsent: Vec<u8>,
+    events: VecDeque<Event>,
+    failed: Option<ControlError>,
 }
+
+/// Octets asked of the kernel at a time. Chosen arbitrarily; a FEAT fits.
+const READ_OCTETS: usize = 16 * 1024;
+
+/// Time for a QUIT to be answered before the connection is closed anyway.
+const QUIT_LIMIT: Duration = Duration::from_secs(2);
 
 impl ControlChannel {
     /// Connects and waits for the greeting. All waits are limited by `config`.
@@ -61,29 +84,205 @@ impl ControlChannel {
         config: ClientConfig,
         log: Option<DialogueLog>,
     ) -> Result<(Self, Reply), ControlError> {
-        let _ = (peer, config, log);
-        todo!()
+        let no_connection = |error: io::Error| ControlError::Connect {
+            peer,
+            error: Arc::new(error),
+        };
+        let stream = time::timeout(config.reply_limit, TcpStream::connect(peer))
+            .await
+            .unwrap_or_else(|_| Err(no_answer(config.reply_limit)))
+            .map_err(no_connection)?;
+        // A command must not wait for the acknowledgement of the one before it.
+        stream.set_nodelay(true).map_err(no_connection)?;
+        // Hours may pass between replies; a peer that lost power should be noticed, and middleboxes kept awake.
+        let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
+        socket2::SockRef::from(&stream)
+            .set_tcp_keepalive(&keepalive)
+            .map_err(no_connection)?;
+        let mut channel = Self {
+            local: stream.local_addr().map_err(no_connection)?,
+            stream,
+            peer,
+            pi: ClientPi::new(config, Instant::now()),
+            log,
+            unsent: Vec::new(),
+            events: VecDeque::new(),
+            failed: None,
+        };
+        loop {
+            if let Some(greeting) = channel.take_outputs()? {
+                return Ok((channel, greeting));
+            }
+            channel.exchange().await?;
+        }
     }
+
     /// Queues a command; it is written by the next `next_event` or `call`.
     pub fn submit(&mut self, command: &Command) -> CommandId {
-        let _ = command;
-        todo!()
+        self.log_line(true, &command.masked());
+        self.pi.submit(Instant::now(), command)
     }
+
     /// The next reply, in command order. Cancel-safe.
+    ///
+    /// Returns an error at once when nothing is in flight and the connection is over; waits for ever when nothing is in flight.
     pub async fn next_event(&mut self) -> Result<Event, ControlError> {
-        todo!()
+        loop {
+            let outcome = self.take_outputs();
+            self.write_what_fits()?;
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            outcome?;
+            self.exchange().await?;
+        }
     }
+
     /// Sends one command and waits for its final reply; only while nothing else is in flight.
     pub async fn call(&mut self, command: &Command) -> Result<Reply, ControlError> {
-        let _ = command;
-        todo!()
+        let id = self.submit(command);
+        loop {
+            match self.next_event().await? {
+                Event::Final(of, reply) if of == id => return Ok(reply),
+                Event::Final(..) | Event::Preliminary(..) => {}
+            }
+        }
     }
+
+    /// Says goodbye and closes. Errors do not matter any more and are not told.
+    pub async fn quit(mut self) {
+        if self.failed.is_none() {
+            let _ = time::timeout(QUIT_LIMIT, self.call(&Command::Quit)).await;
+        }
+    }
+
     /// Our address of the connection.
     pub fn local_addr(&self) -> SocketAddr {
-        todo!()
+        self.local
     }
+
     /// The server's.
     pub fn peer_addr(&self) -> SocketAddr {
-        todo!()
+        self.peer
     }
+
+    /// Moves the interpreter's outputs to where they belong; the greeting is handed back.
+    fn take_outputs(&mut self) -> Result<Option<Reply>, ControlError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let mut greeting = None;
+        while let Some(output) = self.pi.poll_output() {
+            match output {
+                Output::Send(octets) => self.unsent.extend_from_slice(&octets),
+                Output::Greeting(reply) => {
+                    self.log_reply(&reply);
+                    greeting = Some(reply);
+                }
+                Output::Preliminary(id, reply) => {
+                    self.log_reply(&reply);
+                    self.events.push_back(Event::Preliminary(id, reply));
+                }
+                Output::Final(id, reply) => {
+                    self.log_reply(&reply);
+                    self.events.push_back(Event::Final(id, reply));
+                }
+                Output::Failed(error) => {
+                    return Err(self.fail(ControlError::Dialogue {
+                        peer: self.peer,
+                        error,
+                    }));
+                }
+            }
+        }
+        Ok(greeting)
+    }
+
+    /// Waits until octets went either way or the interpreter's time is up.
+    async fn exchange(&mut self) -> Result<(), ControlError> {
+        let interest = if self.unsent.is_empty() {
+            Interest::READABLE
+        } else {
+            Interest::READABLE | Interest::WRITABLE
+        };
+        let ready = match self.pi.poll_timeout() {
+            None => self.stream.ready(interest).await,
+            Some(at) => match time::timeout_at(at.into(), self.stream.ready(interest)).await {
+                Ok(ready) => ready,
+                Err(_) => {
+                    self.pi.handle_input(Instant::now(), Input::Timeout);
+                    return Ok(());
+                }
+            },
+        };
+        let ready = ready.map_err(|e| self.broke(e))?;
+        if ready.is_writable() {
+            self.write_what_fits()?;
+        }
+        if ready.is_readable() {
+            self.read_what_came()?;
+        }
+        Ok(())
+    }
+
+    fn read_what_came(&mut self) -> Result<(), ControlError> {
+        let mut buffer = [0; READ_OCTETS];
+        match self.stream.try_read(&mut buffer) {
+            Ok(0) => self.pi.handle_input(Instant::now(), Input::Closed),
+            Ok(n) => self
+                .pi
+                .handle_input(Instant::now(), Input::Octets(&buffer[..n])),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(self.broke(e)),
+        }
+        Ok(())
+    }
+
+    /// Writes without waiting. A write error is not told here when octets may still be read: the server's last
+    /// words (a 421) say more than "broken pipe".
+    fn write_what_fits(&mut self) -> Result<(), ControlError> {
+        while !self.unsent.is_empty() {
+            match self.stream.try_write(&self.unsent) {
+                Ok(n) => {
+                    self.unsent.drain(..n);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
+                    self.unsent.clear();
+                    break;
+                }
+                Err(e) => return Err(self.broke(e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn broke(&mut self, error: io::Error) -> ControlError {
+        self.fail(ControlError::Io {
+            peer: self.peer,
+            error: Arc::new(error),
+        })
+    }
+
+    fn fail(&mut self, error: ControlError) -> ControlError {
+        self.failed = Some(error.clone());
+        error
+    }
+
+    fn log_reply(&self, reply: &Reply) {
+        self.log_line(false, &format!("{} {}", reply.code, reply.text()));
+    }
+
+    fn log_line(&self, sent: bool, text: &str) {
+        if let Some(log) = &self.log {
+            log(sent, text);
+        }
+    }
+}
+
+fn no_answer(limit: Duration) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("no answer within {} s", limit.as_secs()),
+    )
 }
