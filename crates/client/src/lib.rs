@@ -1,1 +1,33 @@
-//! The client: godwit.
+//! The client: copies files with GridFTP, and manages what lies on servers.
+//!
+//! # Map
+//! - [`flags`]: the command line; [`spec`]: what it comes to
+//! - [`job`]: a copy from plan to summary; [`plan`]: finding files; [`get`], [`put`], [`verify`]: one file
+//! - [`session`]: one control channel with its data channels; [`carrier`]: sessions that are replaced when they fail
+//! - [`controller`]: from a tuner's setting to what the engine is told
+//! - [`manage`]: everything that is no copy
+//! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs
+//! - [`local`], [`context`]: this machine's files; what all parts of a run share
+//!
+//! The library never prints and never exits: it tells an [`events::Observer`], and `main.rs` does both.
+//! Everything asynchronous runs on the caller's thread; payload moves on the engine's mover threads.
+
+mod carrier;
+mod context;
+mod controller;
+pub mod error;
+pub mod events;
+pub mod flags;
+mod get;
+pub mod job;
+mod local;
+pub mod manage;
+mod plan;
+pub mod progress;
+mod put;
+mod session;
+pub mod spec;
+pub mod summary;
+mod verify;
+
+pub use context::Stop;

@@ -1,2 +1,188 @@
-//! Entry point.
-fn main() {}
+//! The program: reads the command line, runs it, prints and exits. Nothing else in this crate does either of the last two.
+
+use std::{
+    ffi::OsString,
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use godwit_client::{
+    Stop,
+    error::Exit,
+    events::{Event, FileState, Observer},
+    flags::{self, Ambient},
+    job, manage,
+    progress::{Display, Snapshot},
+    spec::{Invocation, Request},
+};
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let ambient = Ambient {
+        password: std::env::var("GODWIT_PASSWORD").ok(),
+        port_range: std::env::var("GLOBUS_TCP_PORT_RANGE").ok(),
+    };
+    let invocation = match flags::parse(&arguments, &ambient) {
+        Ok(invocation) => invocation,
+        Err(parting) => {
+            // A reader that has gone away needs no help text.
+            let _ = if parting.exit == Exit::Done {
+                io::stdout().write_all(parting.text.as_bytes())
+            } else {
+                io::stderr().write_all(parting.text.as_bytes())
+            };
+            return parting.exit.code().into();
+        }
+    };
+    godwit_engine::net::raise_fd_limit();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            tell(format_args!("cannot start: {e}"));
+            return Exit::Failed.code().into();
+        }
+    };
+    let exit = runtime.block_on(run(invocation));
+    // A mover may still wait for standard input, which nothing can interrupt: leave it behind.
+    runtime.shutdown_background();
+    exit.code().into()
+}
+
+async fn run(invocation: Invocation) -> Exit {
+    let stop = Stop::default();
+    tokio::spawn(watch_interrupts(stop.clone()));
+    let console = Arc::new(Console::new(invocation.verbosity));
+    let connections = invocation.connections;
+    match invocation.request {
+        Request::Manage(what) => manage::run(what, connections, console, stop).await,
+        Request::Copy(spec) => {
+            let json = spec.json;
+            let outcome = job::run(*spec, connections, Arc::clone(&console) as _, stop).await;
+            match outcome {
+                Err(error) => {
+                    tell(format_args!("{}", error.explained()));
+                    error.exit()
+                }
+                Ok(summary) => {
+                    if json && let Ok(text) = serde_json::to_string(&summary) {
+                        console.on_output(text.as_bytes());
+                    }
+                    exit_of(summary.exit)
+                }
+            }
+        }
+    }
+}
+
+fn exit_of(code: u8) -> Exit {
+    [
+        Exit::Done,
+        Exit::Partly,
+        Exit::Usage,
+        Exit::Refused,
+        Exit::Interrupted,
+    ]
+    .into_iter()
+    .find(|e| e.code() == code)
+    .unwrap_or(Exit::Failed)
+}
+
+/// The first interrupt ends the run in good order, the second at once.
+async fn watch_interrupts(stop: Stop) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
+        return;
+    };
+    for first in [true, false] {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        stop.set();
+        if !first {
+            std::process::exit(i32::from(Exit::Interrupted.code()));
+        }
+    }
+}
+
+/// Shows a run to people.
+struct Console {
+    verbosity: u8,
+    display: Option<Display>,
+}
+
+impl Console {
+    fn new(verbosity: u8) -> Self {
+        let draws = verbosity == 1 || verbosity == 2;
+        Self {
+            verbosity,
+            display: (draws && io::stderr().is_terminal()).then(Display::new),
+        }
+    }
+
+    fn line(&self, text: std::fmt::Arguments<'_>) {
+        match &self.display {
+            Some(display) => display.suspend(|| tell(text)),
+            None => tell(text),
+        }
+    }
+}
+
+/// A line on standard error, with our name before it.
+fn tell(text: std::fmt::Arguments<'_>) {
+    // Nobody reads it any more: nothing to be done.
+    let _ = writeln!(io::stderr(), "godwit: {text}");
+}
+
+impl Observer for Console {
+    fn on_event(&self, event: &Event) {
+        match event {
+            Event::File {
+                state: FileState::Failed,
+                path,
+                error,
+                ..
+            } => match error {
+                Some(error) => self.line(format_args!("{error}")),
+                None => self.line(format_args!("{path}: failed")),
+            },
+            Event::Warning { text } if self.verbosity >= 1 => self.line(format_args!("{text}")),
+            Event::Summary(summary) if self.verbosity >= 1 => {
+                self.line(format_args!("{}", summary.closing_line()));
+            }
+            Event::Note { text } if self.verbosity >= 2 => self.line(format_args!("{text}")),
+            Event::Decision { reason, .. } if self.verbosity >= 2 => {
+                self.line(format_args!("sessions x channels {reason}"));
+            }
+            Event::Retry { path, error, .. } if self.verbosity >= 2 => {
+                self.line(format_args!("trying {path} again: {error}"));
+            }
+            Event::Dialogue { host, sent, line } if self.verbosity >= 3 => {
+                let arrow = if *sent { "->" } else { "<-" };
+                for line in line.lines() {
+                    self.line(format_args!("{host} {arrow} {line}"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_progress(&self, progress: Option<&Snapshot>) {
+        if let Some(display) = &self.display {
+            display.show(progress);
+        }
+    }
+
+    fn on_output(&self, line: &[u8]) {
+        let mut out = io::stdout().lock();
+        // A reader that has gone away (`| head`) is no failure of ours.
+        let _ = out.write_all(line).and_then(|()| out.write_all(b"\n"));
+    }
+}

@@ -1,0 +1,232 @@
+//! Runs steps on a session, and again on a fresh one where that may help.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use godwit_engine::data::ChannelParams;
+use godwit_proto::ByteRange;
+
+use crate::{
+    context::{Context, Endpoint, known},
+    error::{Error, Result},
+    events::Event,
+    local,
+    session::Session,
+};
+
+/// First pause between attempts; each further one is twice as long.
+const PAUSE_FIRST: Duration = Duration::from_millis(250);
+/// No pause is longer, before jitter.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Sessions and verdicts that all carriers of a run share.
+pub(crate) struct Pool {
+    pub(crate) context: Arc<Context>,
+    pub(crate) params: ChannelParams,
+    pub(crate) attempts: u32,
+    idle: Mutex<Vec<Session>>,
+    /// Endpoints that were given up: whatever else is wanted from them fails at once, for the same reason.
+    given_up: Mutex<Vec<(Arc<Endpoint>, Error)>>,
+    /// Sessions open now.
+    alive: AtomicUsize,
+}
+
+impl Pool {
+    pub(crate) fn new(context: Arc<Context>, params: ChannelParams, attempts: u32) -> Arc<Self> {
+        Arc::new(Self {
+            context,
+            params,
+            attempts,
+            idle: Mutex::default(),
+            given_up: Mutex::default(),
+            alive: AtomicUsize::new(0),
+        })
+    }
+
+    /// Closes what nobody uses.
+    pub(crate) async fn close(&self) {
+        let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        for session in idle {
+            session.quit().await;
+        }
+    }
+
+    fn take_idle(&self, endpoint: &Arc<Endpoint>) -> Option<Session> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = idle
+            .iter()
+            .position(|s| Arc::ptr_eq(&s.endpoint, endpoint))?;
+        Some(idle.swap_remove(at))
+    }
+
+    fn verdict(&self, endpoint: &Arc<Endpoint>) -> Option<Error> {
+        let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = given_up.iter().find(|(e, _)| Arc::ptr_eq(e, endpoint));
+        found.map(|(_, error)| error.clone())
+    }
+
+    fn give_up(&self, endpoint: &Arc<Endpoint>, error: &Error) {
+        let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        given_up.push((Arc::clone(endpoint), error.clone()));
+    }
+}
+
+/// Why a step was not done.
+#[derive(Debug)]
+pub(crate) enum Setback {
+    /// It failed for good.
+    Failed(Error),
+    /// The server lets no further session in, but others run: they shall do it.
+    Crowded(Error),
+}
+
+impl From<Setback> for Error {
+    fn from(setback: Setback) -> Self {
+        match setback {
+            Setback::Failed(error) | Setback::Crowded(error) => error,
+        }
+    }
+}
+
+/// A step, for messages and the event log.
+pub(crate) struct Step<'a> {
+    pub(crate) endpoint: &'a Arc<Endpoint>,
+    /// URL or path of the file.
+    pub(crate) path: &'a str,
+    pub(crate) range: Option<ByteRange>,
+    /// Attempts, where they differ from the run's.
+    pub(crate) attempts: Option<u32>,
+}
+
+/// Owner of at most one session at a time.
+pub(crate) struct Carrier {
+    pub(crate) pool: Arc<Pool>,
+    session: Option<Session>,
+    /// Another session may do the work where this one cannot be opened.
+    pub(crate) may_yield: bool,
+}
+
+impl Carrier {
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
+        Self {
+            pool,
+            session: None,
+            may_yield: false,
+        }
+    }
+
+    /// Runs `body` until it succeeds, fails for good, or the attempts are used up. The session is a fresh one after failures that
+    /// ended it.
+    pub(crate) async fn attempt<T>(
+        &mut self,
+        step: Step<'_>,
+        mut body: impl AsyncFnMut(&mut Session) -> Result<T>,
+    ) -> std::result::Result<T, Setback> {
+        let attempts = step.attempts.unwrap_or(self.pool.attempts);
+        let mut attempt = 1;
+        loop {
+            let (error, opening) = match self.session(step.endpoint).await {
+                Err(error) => (error, true),
+                Ok(session) => match body(session).await {
+                    Ok(done) => return Ok(done),
+                    Err(error) => (error, false),
+                },
+            };
+            if error.ends_session() || self.session.as_ref().is_some_and(|s| !s.is_usable()) {
+                self.drop_session();
+            }
+            if self.pool.context.stop.is_set() {
+                return Err(Setback::Failed(Error::Interrupted));
+            }
+            if opening && self.may_yield && self.pool.alive.load(Ordering::Relaxed) > 0 {
+                return Err(Setback::Crowded(error));
+            }
+            let never_reached = matches!(error, Error::Unreachable { .. })
+                && !known(&step.endpoint.learned.reached);
+            if !error.is_passing() || never_reached || attempt >= attempts {
+                if opening {
+                    self.pool.give_up(step.endpoint, &error);
+                }
+                return Err(Setback::Failed(error));
+            }
+            self.pool.context.emit(&Event::Retry {
+                path: step.path.to_owned(),
+                range: step.range.map(|r| [r.start, r.end]),
+                attempt,
+                error: error.to_string(),
+            });
+            self.pause(attempt).await;
+            attempt += 1;
+        }
+    }
+
+    async fn session(&mut self, endpoint: &Arc<Endpoint>) -> Result<&mut Session> {
+        let fits = |s: &Session| s.is_usable() && Arc::ptr_eq(&s.endpoint, endpoint);
+        if !self.session.as_ref().is_some_and(fits) {
+            self.drop_session();
+            if let Some(error) = self.pool.verdict(endpoint) {
+                return Err(error);
+            }
+            let session = match self.pool.take_idle(endpoint) {
+                Some(session) => session,
+                None => {
+                    let pool = &self.pool;
+                    Session::open(&pool.context, endpoint, pool.params.clone()).await?
+                }
+            };
+            self.pool.alive.fetch_add(1, Ordering::Relaxed);
+            self.session = Some(session);
+        }
+        self.session
+            .as_mut()
+            .ok_or_else(|| Error::Usage("no session".to_owned()))
+    }
+
+    fn drop_session(&mut self) -> Option<Session> {
+        let session = self.session.take();
+        if session.is_some() {
+            self.pool.alive.fetch_sub(1, Ordering::Relaxed);
+        }
+        session
+    }
+
+    /// Leaves the session to whoever needs one next.
+    pub(crate) fn release(&mut self) {
+        if let Some(session) = self.drop_session().filter(Session::is_usable) {
+            let idle = &self.pool.idle;
+            idle.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(session);
+        }
+    }
+
+    /// Closes the session in good order.
+    pub(crate) async fn close(&mut self) {
+        if let Some(session) = self.drop_session() {
+            session.quit().await;
+        }
+    }
+
+    /// Exponential, with jitter so that many sessions do not come back together; ends early when the user interrupts.
+    async fn pause(&self, attempt: u32) {
+        let factor = 2_u32.saturating_pow(attempt - 1);
+        let pause = PAUSE_FIRST.saturating_mul(factor).min(PAUSE_MAX);
+        let jitter = u32::try_from(local::random() % 1000).unwrap_or(0);
+        let pause = pause / 2 + pause.saturating_mul(jitter) / 1000;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = self.pool.context.stop.wait() => {}
+        }
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.drop_session();
+    }
+}

@@ -1,0 +1,398 @@
+//! What went wrong, for whom, and what exit status that is.
+
+use std::{fmt, io, sync::Arc};
+
+use godwit_engine::control::ControlError;
+use godwit_proto::{
+    ChecksumAlgorithm, Reply,
+    error::{FailureKind, StorageFailure, TransferFailure, failure_kind},
+    pi::client::ClientPiError,
+};
+
+/// Result of client operations.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why something was not done. Messages are one line, name what was tried and on what, and never hold a secret.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The command line asks for something that makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The name of a host means nothing.
+    #[error("{endpoint}: cannot find host {host}: {error}")]
+    Resolve {
+        /// URL without path.
+        endpoint: String,
+        /// As given.
+        host: String,
+        /// The resolver's words.
+        error: Arc<io::Error>,
+    },
+    /// No control connection came up; the last of the addresses tried.
+    #[error("{endpoint}: {error}")]
+    Unreachable {
+        /// URL without path.
+        endpoint: String,
+        /// Why.
+        error: ControlError,
+    },
+    /// The control connection was lost in the middle of something.
+    #[error("{doing}: {error}")]
+    Control {
+        /// Verb and URL.
+        doing: String,
+        /// Why.
+        error: ControlError,
+    },
+    /// Login was refused.
+    #[error("{endpoint}: {}", login_refused(.command, .reply))]
+    Login {
+        /// URL without path.
+        endpoint: String,
+        /// What was answered so.
+        command: &'static str,
+        /// The answer.
+        reply: Box<Reply>,
+    },
+    /// The server said no to a command.
+    #[error("{doing}: {}", said(.reply))]
+    Refused {
+        /// Verb and URL.
+        doing: String,
+        /// The answer.
+        reply: Box<Reply>,
+        /// True once data had begun to flow: then even an answer that looks final may be a passing trouble.
+        started: bool,
+    },
+    /// The data did not arrive.
+    #[error("{doing}: {failure}")]
+    Transfer {
+        /// Verb and URL.
+        doing: String,
+        /// Why.
+        failure: TransferFailure,
+    },
+    /// Both sides say that all is well, and the sizes differ.
+    #[error("{doing}: {got} octets arrived, {expected} were expected")]
+    Size {
+        /// Verb and URL.
+        doing: String,
+        /// Octets.
+        expected: u64,
+        /// Octets.
+        got: u64,
+    },
+    /// The checksums of both ends differ.
+    #[error("{doing}: {algorithm} differs: here {ours}, at the server {theirs}")]
+    Mismatch {
+        /// Verb and URL.
+        doing: String,
+        /// Algorithm.
+        algorithm: ChecksumAlgorithm,
+        /// Hexadecimal.
+        ours: String,
+        /// Hexadecimal.
+        theirs: String,
+    },
+    /// The server lacks what was asked for.
+    #[error("{endpoint}: the server has no {feature}: {consequence}")]
+    Lacks {
+        /// URL without path.
+        endpoint: String,
+        /// Command or feature.
+        feature: String,
+        /// What cannot be done.
+        consequence: String,
+    },
+    /// A server named a file in a way that could reach outside the directory copied.
+    #[error("{directory}: refused the name {name:?} that the server lists: {why}")]
+    HostileName {
+        /// URL of the directory.
+        directory: String,
+        /// Lossy.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The server understood another name than was sent.
+    #[error("{url}: the server drops octets that are no ASCII from names, it would be {seen:?}")]
+    Mangled {
+        /// What was meant.
+        url: String,
+        /// What the server made of it, lossy.
+        seen: String,
+    },
+    /// There is nothing at a path.
+    #[error("{what}: no such file or directory")]
+    Missing {
+        /// URL or path.
+        what: String,
+    },
+    /// A file or directory of this machine.
+    #[error("{0}")]
+    Local(StorageFailure),
+    /// The user pressed Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+    /// The operating system gave no thread, socket or the like.
+    #[error("{doing}: {error}")]
+    System {
+        /// What was tried.
+        doing: String,
+        /// Why not.
+        error: Arc<io::Error>,
+    },
+}
+
+/// How a process ends. The numbers are part of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// 0: everything is there.
+    Done,
+    /// 1: some files failed, the rest are there.
+    Partly,
+    /// 2: wrong usage.
+    Usage,
+    /// 3: refused: identity or permission.
+    Refused,
+    /// 4: failed: network, storage, protocol.
+    Failed,
+    /// 130: interrupted.
+    Interrupted,
+}
+
+impl Exit {
+    /// The number.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Partly => 1,
+            Self::Usage => 2,
+            Self::Refused => 3,
+            Self::Failed => 4,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+/// Who can do something about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The user: another path, another option, another account.
+    User,
+    /// Whoever runs the server.
+    Server,
+    /// The path between.
+    Network,
+    /// This machine: disk, permissions, limits.
+    ThisMachine,
+    /// Nobody.
+    Nobody,
+}
+
+impl fmt::Display for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::User => "check what you asked for",
+            Self::Server => "ask whoever runs the server",
+            Self::Network => "check the network or try later",
+            Self::ThisMachine => "check this machine",
+            Self::Nobody => "nothing to be done",
+        })
+    }
+}
+
+impl Error {
+    /// A failed operation on a file of this machine.
+    pub(crate) fn local(doing: impl Into<String>, error: &io::Error) -> Self {
+        // The text of io::Error ends in "(os error 13)", which helps nobody who reads the sentence.
+        let text = error.to_string();
+        let text = text.split(" (os error").next().unwrap_or(&text).to_owned();
+        Self::Local(StorageFailure {
+            errno: error.raw_os_error().unwrap_or(0),
+            doing: doing.into(),
+            text,
+        })
+    }
+
+    /// The server's refusal of a command before any data flowed.
+    pub(crate) fn refused(doing: impl Into<String>, reply: Reply) -> Self {
+        Self::Refused {
+            doing: doing.into(),
+            reply: Box::new(reply),
+            started: false,
+        }
+    }
+
+    /// The status of a process in which this was the only thing that happened.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Usage(_) => Exit::Usage,
+            Self::Interrupted => Exit::Interrupted,
+            Self::Login { reply, .. } if !reply.code.is_transient() => Exit::Refused,
+            Self::Refused { reply, .. }
+                if failure_kind(reply) == Some(FailureKind::PermissionDenied) =>
+            {
+                Exit::Refused
+            }
+            Self::Local(failure) if is_permission(failure) => Exit::Refused,
+            Self::Transfer {
+                failure: TransferFailure::Storage(failure),
+                ..
+            } if is_permission(failure) => Exit::Refused,
+            _ => Exit::Failed,
+        }
+    }
+
+    /// True where a further attempt with a fresh session may succeed.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Control { .. } => true,
+            Self::Login { reply, .. } => reply.code.is_transient(),
+            Self::Refused { reply, started, .. } => match failure_kind(reply) {
+                Some(FailureKind::Transient) => true,
+                // GCT answers nearly every trouble in the middle of a transfer with 500.
+                Some(FailureKind::Other | FailureKind::NotSupported) => *started,
+                _ => false,
+            },
+            Self::Transfer { failure, .. } => matches!(
+                failure,
+                TransferFailure::NoConnection(_)
+                    | TransferFailure::ConnectionLost(_)
+                    | TransferFailure::Protocol(_)
+                    | TransferFailure::Aborted
+            ),
+            Self::Size { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// True where the control connection cannot be used any further.
+    pub(crate) fn ends_session(&self) -> bool {
+        match self {
+            Self::Control { .. } | Self::Unreachable { .. } | Self::Login { .. } => true,
+            Self::Refused { reply, .. } => reply.code.get() == 421,
+            Self::Interrupted => true,
+            _ => false,
+        }
+    }
+
+    /// The thing concerned is not there.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Missing { .. }) || self.refusal() == Some(FailureKind::NotFound)
+    }
+
+    /// What kind of refusal a server's answer was, if it was one.
+    pub(crate) fn refusal(&self) -> Option<FailureKind> {
+        match self {
+            Self::Refused { reply, .. } => failure_kind(reply),
+            _ => None,
+        }
+    }
+
+    /// Who can do something about it.
+    pub fn turn(&self) -> Turn {
+        match self {
+            Self::Usage(_) | Self::Resolve { .. } | Self::Missing { .. } => Turn::User,
+            Self::Unreachable { .. } | Self::Control { .. } => Turn::Network,
+            Self::Login { reply, .. } if reply.code.is_transient() => Turn::Server,
+            Self::Login { .. } => Turn::User,
+            Self::Refused { .. } => match self.refusal() {
+                Some(FailureKind::NoSpace | FailureKind::Transient | FailureKind::Other) | None => {
+                    Turn::Server
+                }
+                Some(_) => Turn::User,
+            },
+            Self::Transfer { failure, .. } => match failure {
+                TransferFailure::Storage(_) | TransferFailure::Limit(_) => Turn::ThisMachine,
+                TransferFailure::Protocol(_) => Turn::Server,
+                _ => Turn::Network,
+            },
+            Self::Size { .. } | Self::Mismatch { .. } => Turn::Network,
+            Self::Lacks { .. } | Self::HostileName { .. } | Self::Mangled { .. } => Turn::Server,
+            Self::Local(_) | Self::System { .. } => Turn::ThisMachine,
+            Self::Interrupted => Turn::Nobody,
+        }
+    }
+
+    /// The message with whose turn it is, as shown to people.
+    pub fn explained(&self) -> String {
+        match self.turn() {
+            Turn::Nobody => self.to_string(),
+            turn => format!("{self}; {turn}"),
+        }
+    }
+}
+
+fn is_permission(failure: &StorageFailure) -> bool {
+    let permission = [
+        rustix::io::Errno::ACCESS,
+        rustix::io::Errno::PERM,
+        rustix::io::Errno::ROFS,
+    ];
+    permission.iter().any(|e| e.raw_os_error() == failure.errno)
+}
+
+/// What a reply means, then its own words.
+fn said(reply: &Reply) -> String {
+    let meaning = match failure_kind(reply) {
+        Some(FailureKind::NotFound) => "no such file or directory",
+        Some(FailureKind::PermissionDenied) => "permission denied",
+        Some(FailureKind::Exists) => "it exists already",
+        Some(FailureKind::NotADirectory) => "not a directory",
+        Some(FailureKind::IsADirectory) => "it is a directory",
+        Some(FailureKind::NoSpace) => "no space left at the server",
+        Some(FailureKind::NotSupported) => "the server does not offer this",
+        Some(FailureKind::Transient) => "the server cannot do it now",
+        Some(FailureKind::Other) | None => "the server refused",
+    };
+    format!("{meaning} (server said: {reply})")
+}
+
+fn login_refused(command: &str, reply: &Reply) -> String {
+    let text = reply.text();
+    if reply.code.get() == 530 && text.contains("GSSAPI") {
+        return format!(
+            "the server demands a grid identity (GSI), which is not available in this version \
+             (server said: {reply})"
+        );
+    }
+    match command {
+        "greeting" => format!("the server turned the connection away (server said: {reply})"),
+        "USER" | "PASS" => format!("login refused (server said: {reply})"),
+        other => format!("{other} refused at login (server said: {reply})"),
+    }
+}
+
+/// The most telling of the failures of one attempt: a full disk here explains a lost connection and an unhappy server,
+/// the server's words explain a lost connection, and a lost connection explains nothing but itself.
+pub(crate) fn most_telling(errors: impl IntoIterator<Item = Error>) -> Option<Error> {
+    errors.into_iter().min_by_key(|e| match e {
+        Error::Interrupted => 0,
+        Error::Local(_)
+        | Error::Transfer {
+            failure: TransferFailure::Storage(_) | TransferFailure::Limit(_),
+            ..
+        } => 1,
+        Error::Refused { reply, .. } if reply.code.get() != 426 => 2,
+        Error::Transfer {
+            failure: TransferFailure::Protocol(_),
+            ..
+        } => 3,
+        Error::Refused { .. } => 4,
+        Error::Control {
+            error:
+                ControlError::Dialogue {
+                    error: ClientPiError::Closed { last: Some(_) },
+                    ..
+                },
+            ..
+        } => 5,
+        Error::Transfer {
+            failure: TransferFailure::Aborted,
+            ..
+        } => 9,
+        _ => 6,
+    })
+}

@@ -1,0 +1,245 @@
+//! What a job tells while it runs, and the event log.
+//!
+//! One JSON object a line. Every object has `event` (its name) and `t` (seconds since the start of the process); keys are in snake case
+//! and carry their units. Readers must ignore keys and events that they do not know.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::Path,
+    sync::Mutex,
+    time::Instant,
+};
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+
+/// Something happened.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// First of a job.
+    Start {
+        /// The command line, secrets masked.
+        command: String,
+        /// Sources and, last, the destination.
+        endpoints: Vec<String>,
+        /// Ours.
+        version: &'static str,
+    },
+    /// All that is to be done is known.
+    Plan {
+        /// Files.
+        files: u64,
+        /// Octets of those whose size is known.
+        bytes: u64,
+    },
+    /// A setting was chosen.
+    Decision {
+        /// What was in force; absent at the beginning.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        from: Option<SettingView>,
+        /// What is now.
+        to: SettingView,
+        /// Why.
+        reason: String,
+    },
+    /// Data channels came or went.
+    Channel {
+        /// What happened to them.
+        state: ChannelState,
+        /// How many.
+        count: u32,
+        /// URL without path.
+        endpoint: String,
+    },
+    /// Something failed and is tried again.
+    Retry {
+        /// URL or path of the source.
+        path: String,
+        /// Octets concerned, half-open; absent where the whole file is.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        range: Option<[u64; 2]>,
+        /// Which attempt failed, from 1.
+        attempt: u32,
+        /// Why.
+        error: String,
+    },
+    /// A file is done or given up.
+    File {
+        /// URL or path of the source.
+        path: String,
+        /// Octets moved.
+        bytes: u64,
+        /// From its first attempt to its end.
+        seconds: f64,
+        /// `ALGORITHM:hex` where both ends agreed on it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        checksum: Option<String>,
+        /// How it ended.
+        state: FileState,
+        /// Why it failed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+    /// Last of a job.
+    Summary(crate::summary::Summary),
+    /// Something is done without, and why.
+    Note {
+        /// One line.
+        text: String,
+    },
+    /// Something the user must see though the job goes on.
+    Warning {
+        /// One line.
+        text: String,
+    },
+    /// A line of the dialogue with a server, secrets masked.
+    #[serde(skip)]
+    Dialogue {
+        /// Host of the server.
+        host: String,
+        /// True for what we sent.
+        sent: bool,
+        /// The line.
+        line: String,
+    },
+}
+
+/// A setting as logs hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)] // godwit_tune::Setting, whose words the log keeps
+pub struct SettingView {
+    pub concurrency: u32,
+    pub parallelism: u32,
+    pub pipelining: u32,
+}
+
+impl From<godwit_tune::Setting> for SettingView {
+    fn from(s: godwit_tune::Setting) -> Self {
+        Self {
+            concurrency: s.concurrency,
+            parallelism: s.parallelism,
+            pipelining: s.pipelining_depth,
+        }
+    }
+}
+
+/// What happened to data channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // the word is the documentation
+pub enum ChannelState {
+    Opened,
+    Retired,
+    Lost,
+}
+
+/// How a file ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileState {
+    /// There, and both ends have the same checksum.
+    Verified,
+    /// There, not compared.
+    Done,
+    /// Not there.
+    Failed,
+}
+
+/// Sees what happens. Called from the job's own thread, in order; must not block for long.
+pub trait Observer: Send + Sync {
+    /// Something happened.
+    fn on_event(&self, event: &Event);
+    /// Progress is to be drawn: `None` at the end.
+    fn on_progress(&self, progress: Option<&crate::progress::Snapshot>) {
+        let _ = progress;
+    }
+    /// A line for standard output, without line end: results of `ls`, `stat` and the like.
+    fn on_output(&self, line: &[u8]) {
+        let _ = line;
+    }
+}
+
+/// The event log.
+pub struct EventLog {
+    out: Mutex<BufWriter<File>>,
+    started: Instant,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    t: f64,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+impl EventLog {
+    /// Creates or empties `path`; `started` is when the process began.
+    pub fn create(path: &Path, started: Instant) -> Result<Self> {
+        let file = File::create(path)
+            .map_err(|e| Error::local(format!("write event log {}", path.display()), &e))?;
+        Ok(Self {
+            out: Mutex::new(BufWriter::new(file)),
+            started,
+        })
+    }
+
+    /// Appends a line. A log that cannot be written must not end a transfer: errors are returned once, by `finish`.
+    pub fn append(&self, event: &Event) {
+        if matches!(event, Event::Dialogue { .. }) {
+            return;
+        }
+        let line = Line {
+            t: self.started.elapsed().as_secs_f64(),
+            event,
+        };
+        if let (Ok(text), Ok(mut out)) = (serde_json::to_string(&line), self.out.lock()) {
+            let _ = writeln!(out, "{text}");
+        }
+    }
+
+    /// Writes what is still buffered.
+    pub fn finish(&self) -> std::io::Result<()> {
+        match self.out.lock() {
+            Ok(mut out) => out.flush(),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_carry_name_and_time_and_no_dialogue() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events");
+        let log = EventLog::create(&path, Instant::now()).unwrap();
+        log.append(&Event::Plan { files: 2, bytes: 7 });
+        log.append(&Event::Dialogue {
+            host: "h".into(),
+            sent: true,
+            line: "PASS ***".into(),
+        });
+        log.append(&Event::Retry {
+            path: "/x".into(),
+            range: Some([0, 5]),
+            attempt: 1,
+            error: "lost".into(),
+        });
+        log.finish().unwrap();
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .map(|l| serde_json::from_str(l).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0]["event"], "plan");
+        assert_eq!(lines[0]["bytes"], 7);
+        assert!(lines[0]["t"].as_f64().unwrap() >= 0.0);
+        assert_eq!(lines[1]["range"], serde_json::json!([0, 5]));
+    }
+}

@@ -1,0 +1,256 @@
+//! The command line: one definition per flag, then one step from raw flags to a resolved request.
+//!
+//! # Map
+//! - this file: what users may type, with its help
+//! - [`resolve`]: what it means; every contradiction is found there and nowhere else
+//! - [`units`]: `8M`, `60`, and back
+
+mod resolve;
+pub(crate) mod units;
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use godwit_proto::ChecksumAlgorithm;
+
+pub use resolve::{Ambient, Parting, parse};
+
+/// Copies files with GridFTP, and manages what lies on servers.
+#[derive(Debug, Parser)]
+#[command(
+    name = "godwit",
+    version,
+    about,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    after_help = "URLs: gsiftp://[user@]host[:2811]/path, ftp://host/path, file:///path, a bare local path, \
+                  or - for standard input or output.\n\
+                  A password is taken from the URL or from the environment variable GODWIT_PASSWORD.\n\n\
+                  Exit status: 0 done, 1 some files failed, 2 wrong usage, 3 refused (identity, permission), \
+                  4 failed (network, storage, protocol), 130 interrupted."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Copy files and directories
+    #[command(after_help = CP_AFTER_HELP)]
+    Cp(Box<CpArgs>),
+    /// List a directory, or one file
+    Ls {
+        /// With type, permissions, owner, size and time
+        #[arg(short = 'l', long)]
+        long: bool,
+        /// What to list
+        #[arg(value_name = "URL")]
+        url: OsString,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Tell what a server knows of files
+    Stat(Urls),
+    /// Checksums, computed where the files are
+    Cksum {
+        /// adler32, crc32c, md5, sha1, sha256 or sha512; the default is the cheapest that the server has
+        #[arg(short, long, value_name = "ALG", value_parser = algorithm)]
+        algorithm: Option<ChecksumAlgorithm>,
+        #[command(flatten)]
+        urls: Urls,
+    },
+    /// Make directories
+    Mkdir {
+        /// Make parents too; no error where the directory exists
+        #[arg(short = 'p', long)]
+        parents: bool,
+        #[command(flatten)]
+        urls: Urls,
+    },
+    /// Remove files, and directories with -r
+    Rm {
+        /// Directories with all below them
+        #[arg(short, long)]
+        recursive: bool,
+        #[command(flatten)]
+        urls: Urls,
+    },
+    /// Rename within one server
+    Mv {
+        /// What
+        #[arg(value_name = "URL")]
+        from: OsString,
+        /// Its new name; where that is a directory, the old name inside it
+        #[arg(value_name = "NEW_URL")]
+        to: OsString,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Change permission bits
+    Chmod {
+        /// Octal, as 640
+        #[arg(value_name = "MODE", value_parser = mode)]
+        mode: u32,
+        #[command(flatten)]
+        urls: Urls,
+    },
+    /// Not available in this version
+    #[command(hide = true)]
+    Sync(Anything),
+    /// Not available in this version
+    #[command(hide = true)]
+    Proxy(Anything),
+    /// Not available in this version
+    #[command(hide = true)]
+    Explain(Anything),
+}
+
+/// Words of a subcommand that is known and not available, so that it is told so whatever follows it.
+#[derive(Debug, Args)]
+pub(crate) struct Anything {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Urls {
+    /// On which files
+    #[arg(value_name = "URL", required = true)]
+    pub(crate) urls: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// What every verb understands.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Common {
+    /// Only errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say what is done without and why; twice: the dialogue with the server, secrets masked
+    #[arg(short, long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Time without an answer or an octet after which a connection is given up
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = units::seconds)]
+    pub(crate) stall_timeout: Duration,
+}
+
+const CP_AFTER_HELP: &str = "\
+A destination that is a directory, or ends in /, takes the sources by their names; several sources need one. \
+With -r, DIR copies the directory and DIR/ its contents, and a destination that does not exist becomes the copy. \
+The last component of a source may hold * ? and [ ].
+
+Files arrive under temporary names (.godwit-*.part) beside their destination and get their names when they \
+are whole and verified. Destinations that are special files, as /dev/null, are written in place.
+
+A partial get (--offset, --length) makes the part the whole content of the destination; a partial put writes \
+the part of the local file at the same offset of the remote file, in place, and keeps the rest of it.";
+
+#[derive(Debug, Args)]
+pub(crate) struct CpArgs {
+    /// Sources, then the destination
+    #[arg(value_name = "SRC... DST", required = true, num_args = 2..)]
+    pub(crate) places: Vec<OsString>,
+
+    /// Copy directories with all below them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Data channels per control channel
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) parallelism: Option<u32>,
+    /// Control channels, each with its own thread; large files are shared between them
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) concurrency: Option<u32>,
+    /// Most data channels in all
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_channels: u32,
+    /// How settings are chosen: static[:concurrency=N,parallelism=N] (1 x 4) or globus (2 x 8)
+    #[arg(long, value_name = "NAME[:key=value,...]")]
+    pub(crate) tuner: Option<String>,
+
+    /// Socket buffers of data channels at both ends; 0 leaves them to the kernels
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = units::bytes)]
+    pub(crate) tcp_buffer: u64,
+    /// Block of the extended block mode
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = units::some_bytes)]
+    pub(crate) block_size: u64,
+    /// TCP congestion control of our sending sockets
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<String>,
+
+    /// First octet of a partial transfer
+    #[arg(long, value_name = "N", value_parser = units::bytes)]
+    pub(crate) offset: Option<u64>,
+    /// Octets of a partial transfer
+    #[arg(long, value_name = "N", value_parser = units::bytes)]
+    pub(crate) length: Option<u64>,
+
+    /// Insist on comparing checksums: adler32, crc32c, md5, sha1, sha256 or sha512. Without this option whole files
+    /// are compared where the server can
+    #[arg(long, value_name = "ALG", num_args = 0..=1, require_equals = true, conflicts_with = "no_verify",
+          default_missing_value = "", value_parser = maybe_algorithm)]
+    pub(crate) verify: Option<MaybeAlgorithm>,
+    /// Compare no checksums
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+    /// Attempts per range before a file fails
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) retries: u32,
+
+    /// Write an event log, JSON lines
+    #[arg(long, value_name = "FILE")]
+    pub(crate) events: Option<PathBuf>,
+    /// Print one JSON object with the summary at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(flatten)]
+    pub(crate) later: Later,
+}
+
+/// Options that are documented and not built yet: known, so that they are refused by name and never ignored.
+#[derive(Debug, Args)]
+pub(crate) struct Later {
+    #[arg(long, hide = true)]
+    pub(crate) pipelining: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) epoch_mode: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) epoch: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) max_rate: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) protect: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) journal: Option<String>,
+    /// True of this version whether given or not.
+    #[arg(long, hide = true)]
+    #[allow(dead_code)] // accepted: there is no journal to leave out
+    pub(crate) no_journal: bool,
+}
+
+/// `--verify` alone, or with a name. A newtype, since clap reads an `Option` field as "may be absent".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MaybeAlgorithm(pub(crate) Option<ChecksumAlgorithm>);
+
+fn algorithm(text: &str) -> Result<ChecksumAlgorithm, String> {
+    text.parse()
+        .map_err(|e| format!("{e}: use adler32, crc32c, md5, sha1, sha256 or sha512"))
+}
+
+fn maybe_algorithm(text: &str) -> Result<MaybeAlgorithm, String> {
+    Ok(MaybeAlgorithm(match text {
+        "" => None,
+        name => Some(algorithm(name)?),
+    }))
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|m| *m <= 0o7777)
+        .ok_or_else(|| "wanted octal permission bits, as 640".to_owned())
+}

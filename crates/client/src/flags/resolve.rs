@@ -1,0 +1,368 @@
+//! From raw flags to a resolved request.
+
+use std::{ffi::OsString, os::unix::ffi::OsStrExt};
+
+use clap::{Parser, error::ErrorKind};
+use godwit_engine::net;
+use godwit_proto::{
+    command::Password,
+    url::{Location, RemoteUrl, Scheme},
+};
+use godwit_tune::{Bounds, Setting};
+
+use super::{Anything, Cli, Common, CpArgs, MaybeAlgorithm, Urls, Verb};
+use crate::{
+    error::Exit,
+    spec::{
+        Connections, Invocation, JobSpec, Manage, Part, Request, TunerName, TunerSpec, Verify,
+        names_directory,
+    },
+};
+
+/// Parallelism where nobody says anything. Four channels quadruple the window of a path whose buffers are too small,
+/// and cost little where they are not.
+const DEFAULT_PARALLELISM: u32 = 4;
+
+/// There is nothing to run: help was asked for, or the command line is wrong.
+#[derive(Debug)]
+pub struct Parting {
+    /// What to print.
+    pub text: String,
+    /// [`Exit::Done`] for help and version, which go to standard output; else standard error.
+    pub exit: Exit,
+}
+
+/// What the process finds around itself.
+#[derive(Clone, Debug, Default)]
+pub struct Ambient {
+    /// `GODWIT_PASSWORD`.
+    pub password: Option<String>,
+    /// `GLOBUS_TCP_PORT_RANGE`.
+    pub port_range: Option<String>,
+}
+
+/// Reads a command line, program name first.
+pub fn parse(arguments: &[OsString], ambient: &Ambient) -> Result<Invocation, Parting> {
+    let cli = Cli::try_parse_from(arguments).map_err(|e| Parting {
+        exit: match e.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Done,
+            _ => Exit::Usage,
+        },
+        text: e.render().to_string(),
+    })?;
+    let (request, common) = request(cli.verb, arguments).map_err(wrong)?;
+    Ok(Invocation {
+        request,
+        verbosity: if common.quiet {
+            0
+        } else {
+            1 + common.verbose.min(2)
+        },
+        connections: connections(&common, ambient).map_err(wrong)?,
+    })
+}
+
+fn wrong(text: String) -> Parting {
+    Parting {
+        text: format!("godwit: {text}\n"),
+        exit: Exit::Usage,
+    }
+}
+
+type Resolved<T> = Result<T, String>;
+
+fn not_available(what: &str) -> String {
+    format!("{what}: not available in this version")
+}
+
+fn connections(common: &Common, ambient: &Ambient) -> Resolved<Connections> {
+    let port_range = match &ambient.port_range {
+        None => None,
+        Some(text) if text.trim().is_empty() => None,
+        Some(text) => Some(net::parse_port_range(text).ok_or_else(|| {
+            format!("GLOBUS_TCP_PORT_RANGE={text}: wanted two ports as 50000,51000")
+        })?),
+    };
+    Ok(Connections {
+        stall_limit: common.stall_timeout,
+        password: ambient.password.clone().map(Password::new),
+        port_range,
+    })
+}
+
+fn request(verb: Verb, arguments: &[OsString]) -> Resolved<(Request, Common)> {
+    let manage = |m| Request::Manage(m);
+    Ok(match verb {
+        Verb::Cp(args) => {
+            let common = args.common.clone();
+            (Request::Copy(Box::new(job(*args, arguments)?)), common)
+        }
+        Verb::Ls { long, url, common } => (
+            manage(Manage::List {
+                url: remote(&url)?,
+                long,
+            }),
+            common,
+        ),
+        Verb::Stat(Urls { urls, common }) => (
+            manage(Manage::Stat {
+                urls: remotes(&urls)?,
+            }),
+            common,
+        ),
+        Verb::Cksum { algorithm, urls } => {
+            let places = urls
+                .urls
+                .iter()
+                .map(location)
+                .collect::<Resolved<Vec<_>>>()?;
+            if places.contains(&Location::Standard) {
+                return Err("cksum works on files: give a path or a URL instead of -".to_owned());
+            }
+            (manage(Manage::Checksum { algorithm, places }), urls.common)
+        }
+        Verb::Mkdir { parents, urls } => (
+            manage(Manage::MakeDirectory {
+                urls: remotes(&urls.urls)?,
+                parents,
+            }),
+            urls.common,
+        ),
+        Verb::Rm { recursive, urls } => (
+            manage(Manage::Remove {
+                urls: remotes(&urls.urls)?,
+                recursive,
+            }),
+            urls.common,
+        ),
+        Verb::Mv { from, to, common } => {
+            let (from, to) = (remote(&from)?, remote(&to)?);
+            if (&from.host, from.port, &from.user) != (&to.host, to.port, &to.user) {
+                return Err(format!(
+                    "mv renames within one server: {from} and {to} are on two"
+                ));
+            }
+            (manage(Manage::Rename { from, to }), common)
+        }
+        Verb::Chmod { mode, urls } => (
+            manage(Manage::ChangeMode {
+                urls: remotes(&urls.urls)?,
+                mode,
+            }),
+            urls.common,
+        ),
+        Verb::Sync(words) => return Err(later("sync", &words)),
+        Verb::Proxy(words) => return Err(later("proxy", &words)),
+        Verb::Explain(words) => return Err(later("explain", &words)),
+    })
+}
+
+fn later(verb: &str, words: &Anything) -> String {
+    let _ = &words.words;
+    not_available(verb)
+}
+
+fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
+    refuse_what_is_not_built(&args)?;
+    let mut places = args
+        .places
+        .iter()
+        .map(location)
+        .collect::<Resolved<Vec<_>>>()?;
+    let destination = places.pop().ok_or("no destination")?;
+    let part = match (args.offset, args.length) {
+        (None, None) => None,
+        (offset, length) => Some(Part {
+            offset: offset.unwrap_or(0),
+            length,
+        }),
+    };
+    check_ends(&places, &destination)?;
+    check_standard(&places, &destination, args.recursive, part)?;
+    if let Some(Part { offset, length }) = part {
+        if args.recursive || places.len() > 1 {
+            return Err(
+                "--offset and --length take one file: leave -r and other sources out".into(),
+            );
+        }
+        let end = offset.checked_add(length.unwrap_or(0));
+        if end.is_none_or(|end| end > i64::MAX.unsigned_abs()) {
+            return Err("--offset and --length reach past the end of any file".to_owned());
+        }
+    }
+    let verify = match (args.no_verify, args.verify) {
+        (true, _) => Verify::Never,
+        (false, Some(MaybeAlgorithm(algorithm))) => Verify::Always(algorithm),
+        (false, None) => Verify::WherePossible,
+    };
+    Ok(JobSpec {
+        sources: places,
+        destination,
+        recursive: args.recursive,
+        part,
+        tuner: tuner(&args)?,
+        socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),
+        block_bytes: args.block_size,
+        congestion: args.congestion,
+        verify,
+        attempts: args.retries,
+        events: args.events,
+        json: args.json,
+        command: shown(arguments),
+    })
+}
+
+fn refuse_what_is_not_built(args: &CpArgs) -> Resolved<()> {
+    let later = &args.later;
+    let given = [
+        ("--pipelining", &later.pipelining),
+        ("--epoch-mode", &later.epoch_mode),
+        ("--epoch", &later.epoch),
+        ("--max-rate", &later.max_rate),
+        ("--journal", &later.journal),
+    ];
+    if let Some((name, _)) = given.iter().find(|(_, value)| value.is_some()) {
+        return Err(not_available(name));
+    }
+    match later.protect.as_deref() {
+        // What this version does anyway.
+        None | Some("clear") => Ok(()),
+        Some(level) => Err(not_available(&format!("--protect {level}"))),
+    }
+}
+
+fn check_ends(sources: &[Location], destination: &Location) -> Resolved<()> {
+    let is_remote = |l: &Location| matches!(l, Location::Remote(_));
+    match (sources.iter().all(is_remote), is_remote(destination)) {
+        (true, true) => Err(not_available("copies between two servers")),
+        _ if sources.iter().any(is_remote) == is_remote(destination) => Err(
+            "one end must be a server (gsiftp:// or ftp://) and the other must be local".to_owned(),
+        ),
+        _ if sources.iter().any(is_remote) && !sources.iter().all(is_remote) => {
+            Err("sources must all be local or all be on servers".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_standard(
+    sources: &[Location],
+    destination: &Location,
+    recursive: bool,
+    part: Option<Part>,
+) -> Resolved<()> {
+    let from = sources.contains(&Location::Standard);
+    if !from && *destination != Location::Standard {
+        return Ok(());
+    }
+    if sources.len() > 1 || recursive {
+        return Err("- stands for one file: leave -r and other sources out".to_owned());
+    }
+    if from && part.is_some() {
+        return Err("--offset and --length need a file, standard input is none".to_owned());
+    }
+    if let (true, Location::Remote(url)) = (from, destination)
+        && names_directory(url.path.as_bytes())
+    {
+        return Err(format!("{destination}: standard input needs a file name"));
+    }
+    Ok(())
+}
+
+fn tuner(args: &CpArgs) -> Resolved<TunerSpec> {
+    let text = args.tuner.as_deref().unwrap_or("static");
+    let (name, keys) = text.split_once(':').unwrap_or((text, ""));
+    let mut start = Setting::new(1, DEFAULT_PARALLELISM);
+    let name = match name {
+        "static" => TunerName::Static,
+        "globus" => TunerName::Globus,
+        "godwit" | "apt" | "cd" | "cs" | "nm" | "balman" | "yildirim" | "mi" | "aimd"
+        | "falcon" => {
+            return Err(not_available(&format!("--tuner {name}")));
+        }
+        other => return Err(format!("--tuner {other}: unknown, use static or globus")),
+    };
+    for key_value in keys.split(',').filter(|k| !k.is_empty()) {
+        let (key, value) = key_value.split_once('=').unwrap_or((key_value, ""));
+        let slot = match (name, key) {
+            (TunerName::Static, "concurrency") => &mut start.concurrency,
+            (TunerName::Static, "parallelism") => &mut start.parallelism,
+            _ => return Err(format!("--tuner {text}: unknown key {key:?}")),
+        };
+        *slot = value
+            .parse()
+            .ok()
+            .filter(|n| *n > 0)
+            .ok_or_else(|| format!("--tuner {text}: {key} wants a number of at least 1"))?;
+    }
+    let fixed = Setting::new(args.concurrency.unwrap_or(1), args.parallelism.unwrap_or(1));
+    if fixed.channels() > args.max_channels {
+        return Err(format!(
+            "{} control channels with {} data channels each are more than --max-channels {}",
+            fixed.concurrency, fixed.parallelism, args.max_channels
+        ));
+    }
+    Ok(TunerSpec {
+        name,
+        start,
+        parallelism: args.parallelism,
+        concurrency: args.concurrency,
+        bounds: Bounds {
+            channels_max: args.max_channels,
+        },
+    })
+}
+
+fn location(text: &OsString) -> Resolved<Location> {
+    let place = Location::parse(text.as_bytes())
+        .map_err(|e| format!("{}: {e}", masked(&text.to_string_lossy())))?;
+    match &place {
+        Location::Remote(url) if url.scheme == Scheme::Sshftp => {
+            Err(format!("{url}: {}", not_available("sshftp")))
+        }
+        Location::Local(path) if path.is_empty() => Err("empty path".to_owned()),
+        _ => Ok(place),
+    }
+}
+
+fn remote(text: &OsString) -> Resolved<RemoteUrl> {
+    match location(text)? {
+        Location::Remote(url) => Ok(url),
+        Location::Local(_) | Location::Standard => Err(format!(
+            "{}: wanted a URL of a server (gsiftp:// or ftp://)",
+            text.to_string_lossy()
+        )),
+    }
+}
+
+fn remotes(texts: &[OsString]) -> Resolved<Vec<RemoteUrl>> {
+    texts.iter().map(remote).collect()
+}
+
+/// The command line as a log may hold it.
+fn shown(arguments: &[OsString]) -> String {
+    arguments
+        .iter()
+        .map(|a| masked(&a.to_string_lossy()))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// `text` with the password of a URL as stars. Works on text that is no valid URL too: that is when messages quote it.
+fn masked(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text.to_owned();
+    };
+    let authority_end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(authority_end);
+    match authority.rsplit_once('@') {
+        Some((login, host)) => match login.split_once(':') {
+            Some((user, _)) => format!("{scheme}://{user}:***@{host}{path}"),
+            None => text.to_owned(),
+        },
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

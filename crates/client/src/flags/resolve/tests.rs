@@ -1,0 +1,228 @@
+use super::*;
+
+fn read(line: &str) -> Result<Invocation, Parting> {
+    let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+    parse(&words, &Ambient::default())
+}
+
+fn job_of(line: &str) -> JobSpec {
+    match read(line).unwrap().request {
+        Request::Copy(spec) => *spec,
+        Request::Manage(_) => panic!("no copy: {line}"),
+    }
+}
+
+fn refusal(line: &str) -> String {
+    let parting = read(line).unwrap_err();
+    assert_eq!(parting.exit, Exit::Usage, "{line}");
+    parting.text
+}
+
+#[test]
+fn defaults_of_a_copy() {
+    let job = job_of("godwit cp gsiftp://h/f here");
+    assert_eq!(job.sources.len(), 1);
+    assert_eq!(job.tuner.start, Setting::new(1, 4));
+    assert_eq!((job.tuner.parallelism, job.tuner.concurrency), (None, None));
+    assert_eq!(job.tuner.bounds.channels_max, 128);
+    assert_eq!(job.block_bytes, 1 << 20);
+    assert_eq!(job.socket_buffer_bytes, None);
+    assert_eq!(job.verify, Verify::WherePossible);
+    assert_eq!(job.attempts, 5);
+    assert_eq!(job.part, None);
+    let run = read("godwit cp gsiftp://h/f here").unwrap();
+    assert_eq!(
+        (run.verbosity, run.connections.stall_limit.as_secs()),
+        (1, 60)
+    );
+}
+
+#[test]
+fn every_option_is_taken_up() {
+    let job = job_of(
+        "godwit cp -r -p 8 -c 2 --max-channels 64 --tcp-buffer 4M --block-size 256K --congestion cubic \
+         --verify=md5 --retries 3 --events e.json --json a b ftp://u@h/d/"
+            .replace("  ", " ")
+            .as_str(),
+    );
+    assert_eq!(
+        (job.tuner.parallelism, job.tuner.concurrency),
+        (Some(8), Some(2))
+    );
+    assert_eq!(job.socket_buffer_bytes, Some(4 << 20));
+    assert_eq!(job.block_bytes, 256 << 10);
+    assert_eq!(job.congestion.as_deref(), Some("cubic"));
+    assert_eq!(
+        job.verify,
+        Verify::Always(Some(godwit_proto::ChecksumAlgorithm::Md5))
+    );
+    assert_eq!((job.attempts, job.sources.len()), (3, 2));
+    assert!(job.recursive && job.json && job.events.is_some());
+    assert_eq!(
+        job_of("godwit cp --verify gsiftp://h/f here").verify,
+        Verify::Always(None)
+    );
+    assert_eq!(
+        job_of("godwit cp --no-verify gsiftp://h/f here").verify,
+        Verify::Never
+    );
+    let part = job_of("godwit cp --length 2K gsiftp://h/f here").part;
+    assert_eq!(
+        part,
+        Some(Part {
+            offset: 0,
+            length: Some(2048)
+        })
+    );
+    assert_eq!(
+        job_of("godwit cp --tuner globus f ftp://h/").tuner.name,
+        TunerName::Globus
+    );
+    let started = job_of("godwit cp --tuner static:concurrency=2,parallelism=6 f ftp://h/").tuner;
+    assert_eq!(started.start, Setting::new(2, 6));
+}
+
+#[test]
+fn what_is_not_built_is_refused_by_name() {
+    for (line, name) in [
+        ("godwit cp --pipelining 4 f ftp://h/", "--pipelining"),
+        ("godwit cp --max-rate 1G f ftp://h/", "--max-rate"),
+        ("godwit cp --journal j f ftp://h/", "--journal"),
+        ("godwit cp --epoch 5 f ftp://h/", "--epoch"),
+        ("godwit cp --epoch-mode live f ftp://h/", "--epoch-mode"),
+        (
+            "godwit cp --protect private f ftp://h/",
+            "--protect private",
+        ),
+        ("godwit cp --tuner falcon f ftp://h/", "--tuner falcon"),
+        ("godwit cp sshftp://h/f .", "sshftp"),
+        (
+            "godwit cp ftp://h/f ftp://i/f",
+            "copies between two servers",
+        ),
+        ("godwit sync a ftp://h/", "sync"),
+        ("godwit sync --delete a ftp://h/", "sync"),
+        ("godwit proxy init", "proxy"),
+        ("godwit explain log", "explain"),
+    ] {
+        let text = refusal(line);
+        assert!(
+            text.contains(name) && text.contains("not available in this version"),
+            "{line}: {text}"
+        );
+    }
+    assert!(read("godwit cp --protect clear --no-journal f ftp://h/").is_ok());
+}
+
+#[test]
+fn contradictions_are_named() {
+    for (line, words) in [
+        ("godwit cp a b", "one end must be a server"),
+        ("godwit cp a ftp://h/b .", "sources must all be local"),
+        ("godwit cp a", "2"),
+        ("godwit cp a - ftp://h/d/", "stands for one file"),
+        ("godwit cp -r - ftp://h/d", "stands for one file"),
+        ("godwit cp - ftp://h/d/", "needs a file name"),
+        ("godwit cp --offset 1 - ftp://h/d", "standard input"),
+        ("godwit cp --offset 1 -r a ftp://h/d", "take one file"),
+        (
+            "godwit cp --offset 9223372036854775807 --length 1 a ftp://h/d",
+            "past the end",
+        ),
+        ("godwit cp -p 100 -c 2 a ftp://h/d", "--max-channels 128"),
+        ("godwit cp --tuner static:x=1 a ftp://h/d", "unknown key"),
+        (
+            "godwit cp --tuner best a ftp://h/d",
+            "unknown, use static or globus",
+        ),
+        ("godwit cp --verify=rot13 a ftp://h/d", "rot13"),
+        ("godwit cp --tcp-buffer 1X a ftp://h/d", "unknown suffix"),
+        ("godwit cp --nonsense a ftp://h/d", "--nonsense"),
+        ("godwit cp -p 0 a ftp://h/d", "0"),
+        ("godwit cp http://h/x .", "unknown scheme"),
+        ("godwit ls /tmp", "wanted a URL"),
+        ("godwit mv ftp://a/x ftp://b/x", "within one server"),
+        ("godwit cksum -", "works on files"),
+        ("godwit chmod 9 ftp://a/x", "octal"),
+    ] {
+        let text = refusal(line);
+        assert!(text.contains(words), "{line}: {text}");
+    }
+}
+
+#[test]
+fn passwords_are_never_quoted() {
+    let job = job_of("godwit cp ftp://me:s3cret@h/f .");
+    assert!(!format!("{job:?}").contains("s3cret"));
+    assert!(job.command.contains("ftp://me:***@h/f"), "{}", job.command);
+    let text = refusal("godwit cp ftp://me:s3cret@h:x/f .");
+    assert!(!text.contains("s3cret"), "{text}");
+    let ambient = Ambient {
+        password: Some("s3cret".into()),
+        port_range: None,
+    };
+    let words = ["godwit", "ls", "ftp://me@h/"].map(OsString::from);
+    let run = parse(&words, &ambient).unwrap();
+    assert!(!format!("{run:?}").contains("s3cret"));
+}
+
+#[test]
+fn a_bad_port_range_is_named() {
+    let ambient = Ambient {
+        password: None,
+        port_range: Some("high".into()),
+    };
+    let words = ["godwit", "ls", "ftp://h/"].map(OsString::from);
+    let parting = parse(&words, &ambient).unwrap_err();
+    assert!(parting.text.contains("GLOBUS_TCP_PORT_RANGE=high"));
+}
+
+#[test]
+fn help_lists_what_works_and_nothing_else() {
+    let help = |line| {
+        let parting = read(line).unwrap_err();
+        assert_eq!(parting.exit, Exit::Done);
+        parting.text
+    };
+    let cp = help("godwit cp --help");
+    for flag in [
+        "--recursive",
+        "--parallelism",
+        "--concurrency",
+        "--max-channels",
+        "--tuner",
+        "--tcp-buffer",
+        "--block-size",
+        "--congestion",
+        "--offset",
+        "--length",
+        "--verify",
+        "--no-verify",
+        "--retries",
+        "--stall-timeout",
+        "--events",
+        "--json",
+        "--quiet",
+        "--verbose",
+    ] {
+        assert!(cp.contains(flag), "{flag}");
+    }
+    for flag in [
+        "--journal",
+        "--max-rate",
+        "--epoch",
+        "--protect",
+        "--pipelining",
+        "falcon",
+    ] {
+        assert!(!cp.contains(flag), "{flag}");
+    }
+    let all = help("godwit --help");
+    for verb in ["cp", "ls", "stat", "cksum", "mkdir", "rm", "mv", "chmod"] {
+        assert!(all.contains(&format!("\n  {verb} ")), "{verb}: {all}");
+    }
+    for verb in ["sync", "proxy", "explain"] {
+        assert!(!all.contains(&format!("\n  {verb} ")), "{verb}");
+    }
+    assert!(all.contains("Exit status: 0 done"), "{all}");
+}

@@ -1,0 +1,120 @@
+//! Numbers with a suffix, and lengths of time, as options take them.
+
+use std::time::Duration;
+
+/// Octets: `K M G T` are powers of 1024. `8M` is 8388608.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text.char_indices().last() {
+        Some((i, c)) if c.is_ascii_alphabetic() => {
+            let power = match c.to_ascii_uppercase() {
+                'K' => 1,
+                'M' => 2,
+                'G' => 3,
+                'T' => 4,
+                _ => return Err(format!("unknown suffix {c:?}: use K, M, G or T")),
+            };
+            (&text[..i], 1024_u64.pow(power))
+        }
+        _ => (text, 1),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "wanted a whole number, with K, M, G or T for powers of 1024".to_owned())?;
+    number
+        .checked_mul(factor)
+        .ok_or_else(|| "too large: wanted less than 16 E".to_owned())
+}
+
+/// Octets, at least 1.
+pub(crate) fn some_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        0 => Err("wanted at least 1".to_owned()),
+        n => Ok(n),
+    }
+}
+
+/// Seconds, fractions allowed, more than 0 and at most a year.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    const YEAR: f64 = 365.0 * 86_400.0;
+    let number: f64 = text
+        .parse()
+        .map_err(|_| "wanted a number of seconds".to_owned())?;
+    if number > 0.0 && number <= YEAR {
+        Ok(Duration::from_secs_f64(number))
+    } else {
+        Err("wanted more than 0 and at most a year of seconds".to_owned())
+    }
+}
+
+/// `1.5 GiB`, for people.
+#[allow(clippy::cast_precision_loss)] // three digits are shown
+pub(crate) fn show_bytes(bytes: u64) -> String {
+    scaled(
+        bytes as f64,
+        1024.0,
+        &["B", "KiB", "MiB", "GiB", "TiB", "PiB"],
+    )
+}
+
+/// `941 Mbit/s`, for people.
+pub(crate) fn show_rate(bits_per_second: f64) -> String {
+    scaled(
+        bits_per_second,
+        1000.0,
+        &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"],
+    )
+}
+
+fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    while number >= step && unit + 1 < units.len() {
+        number /= step;
+        unit += 1;
+    }
+    let digits = if unit == 0 || number >= 100.0 {
+        0
+    } else if number >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{number:.digits$} {}", units[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_suffixes_are_powers_of_1024() {
+        for (text, want) in [
+            ("0", 0),
+            ("17", 17),
+            ("1k", 1024),
+            ("8M", 8 << 20),
+            ("3G", 3 << 30),
+            ("2T", 2 << 40),
+        ] {
+            assert_eq!(bytes(text), Ok(want), "{text}");
+        }
+        for text in ["", "K", "-1", "1.5M", "1X", "99999999999T", "1MM", "é"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_positive_and_bounded() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["0", "-1", "nan", "inf", "1e30", "x"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(show_bytes(0), "0 B");
+        assert_eq!(show_bytes(1536), "1.50 KiB");
+        assert_eq!(show_rate(941_000_000.0), "941 Mbit/s");
+        assert_eq!(show_rate(12_340_000_000.0), "12.3 Gbit/s");
+    }
+}

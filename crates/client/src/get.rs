@@ -1,0 +1,422 @@
+//! One file from a server.
+
+use std::{
+    io::{self, Write},
+    os::fd::AsFd,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64, atomic::Ordering},
+};
+
+use godwit_engine::{
+    data::{Job, Sink},
+    digest::Digest,
+    storage::FileRef,
+};
+use godwit_proto::{
+    ByteRange, ChecksumAlgorithm, Command, FtpPath, RangeSet, RestartPoint,
+    command::{Mode, Region},
+    error::{FailureKind, TransferFailure},
+    pi::transfer::Direction,
+};
+
+use crate::{
+    context::{Learned, known},
+    error::{Error, Result},
+    local::Target,
+    plan::{Item, LocalEnd, is_device},
+    session::{Outcome, Session, TransferPlan},
+    spec::{Part, Verify},
+    verify::{self, Agreed, Regions},
+};
+
+/// A get that has begun: its destination is open.
+pub(crate) struct Get {
+    remote: FtpPath,
+    /// URL.
+    url: String,
+    wish: Verify,
+    is_part: bool,
+    /// First octet at the server.
+    offset: u64,
+    /// Octets wanted and expected; `None`: whatever there is.
+    length: Option<u64>,
+    /// Upper bound of a part whose end nobody knows.
+    ask: Option<u64>,
+    to: Destination,
+}
+
+enum Destination {
+    File {
+        target: Mutex<Target>,
+        file: FileRef,
+    },
+    Output(Arc<Output>),
+}
+
+impl Get {
+    /// Opens the destination.
+    pub(crate) async fn begin(
+        session: &mut Session,
+        item: &Item,
+        part: Option<Part>,
+        wish: Verify,
+    ) -> Result<Self> {
+        let url = item.endpoint.url(&item.remote);
+        let offset = part.map_or(0, |p| p.offset);
+        let left = match item.size {
+            Some(size) if offset > size => {
+                return Err(Error::Usage(format!(
+                    "{url}: --offset {offset} is past its end, it has {size} octets"
+                )));
+            }
+            size => size.map(|s| s - offset),
+        };
+        let wanted = part.and_then(|p| p.length);
+        // Without a size a shorter file than asked for is no error: nobody knows. Devices have what they are asked for.
+        let length = match (left, wanted) {
+            (Some(left), wanted) => Some(wanted.map_or(left, |w| w.min(left))),
+            (None, wanted) => wanted.filter(|_| is_device(&item.remote)),
+        };
+        session.check_name(&item.remote).await?;
+        let algorithm = verify::choose(session, wish, part.is_some())?;
+        let to = match &item.local {
+            LocalEnd::Path(path) => {
+                let (target, file) = Target::create(path)?;
+                Destination::File {
+                    target: Mutex::new(target),
+                    file,
+                }
+            }
+            LocalEnd::Standard => Destination::Output(Arc::new(Output::new(algorithm)?)),
+        };
+        Ok(Self {
+            remote: item.remote.clone(),
+            url,
+            wish,
+            is_part: part.is_some(),
+            offset,
+            length,
+            ask: wanted,
+            to,
+        })
+    }
+
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Several sessions may each fetch a part.
+    pub(crate) fn can_split(&self, session: &Session) -> bool {
+        session.server.features.eret && matches!(self.to, Destination::File { .. })
+    }
+
+    /// Fetches octets of the region, `None` for all of it. On failure tells which of them are there already.
+    pub(crate) async fn fetch(
+        &self,
+        session: &mut Session,
+        range: Option<ByteRange>,
+    ) -> (Result<u64>, RangeSet) {
+        let doing = format!("get {}", self.url);
+        for last_try in [false, true] {
+            let mode_e_before = !known(&session.endpoint.learned.no_port);
+            let (result, safe) = self.fetch_once(session, range, &doing).await;
+            match result {
+                // The server cannot connect to us: addresses are translated, or something filters. Not the file's fault.
+                Err(error)
+                    if !last_try && mode_e_before && safe.is_empty() && no_way_in(&error) =>
+                {
+                    if !session.server.features.parallel
+                        || known(&session.endpoint.learned.no_mode_e)
+                    {
+                        return (Err(error), safe);
+                    }
+                    let text = format!(
+                        "{}: cannot connect to us, so gets use one data channel (MODE S): {error}",
+                        session.endpoint.name()
+                    );
+                    Learned::learn(&session.endpoint.learned.no_port, &session.context, text);
+                    if !session.is_usable() {
+                        return (Err(error), safe);
+                    }
+                }
+                other => return (other, safe),
+            }
+        }
+        (Err(Error::Interrupted), RangeSet::new())
+    }
+
+    async fn fetch_once(
+        &self,
+        session: &mut Session,
+        range: Option<ByteRange>,
+        doing: &str,
+    ) -> (Result<u64>, RangeSet) {
+        let way = match self.way(session, range) {
+            Ok(way) => way,
+            Err(error) => return (Err(error), RangeSet::new()),
+        };
+        let plan = TransferPlan {
+            doing,
+            direction: Direction::Get,
+            stream: way.stream || matches!(self.to, Destination::Output(_)),
+            ahead: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
+            command: way.command,
+            counts: true,
+        };
+        let (base, stream_start, limit) = (way.base, way.stream_start, way.limit);
+        let outcome = session
+            .transfer(plan, |_: Mode| {
+                Job::Receive(self.sink(base, stream_start, limit))
+            })
+            .await;
+        self.judge(outcome, base, range, doing)
+    }
+
+    /// Which command fetches a range.
+    fn way(&self, session: &Session, range: Option<ByteRange>) -> Result<Way> {
+        let features = &session.server.features;
+        let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
+        let start = range.map_or(0, |r| r.start);
+        let length = range.map(ByteRange::len).or(self.length).or(self.ask);
+        if whole && !self.is_part {
+            return Ok(Way {
+                limit: self.length,
+                ..Way::new(Command::Retr(self.remote.clone()))
+            });
+        }
+        if features.eret {
+            let from = self.offset + start;
+            let region = Region {
+                offset: from,
+                // Past the end of any file; servers send what there is.
+                length: length.unwrap_or(i64::MAX.unsigned_abs() - from),
+            };
+            return Ok(Way {
+                base: start,
+                limit: Some(region.length),
+                ..Way::new(Command::Eret {
+                    region,
+                    path: self.remote.clone(),
+                })
+            });
+        }
+        let to_the_end = match range {
+            Some(range) => Some(range.end) == self.length && self.ask.is_none(),
+            None => self.ask.is_none(),
+        };
+        if features.rest_stream && to_the_end {
+            return Ok(Way {
+                stream: true,
+                rest: Some(self.offset + start),
+                stream_start: start,
+                ..Way::new(Command::Retr(self.remote.clone()))
+            });
+        }
+        Err(Error::Lacks {
+            endpoint: session.endpoint.name(),
+            feature: "ERET".to_owned(),
+            consequence: format!("a part of {} cannot be fetched", self.remote),
+        })
+    }
+
+    fn sink(&self, base: u64, stream_start: u64, limit: Option<u64>) -> Sink {
+        match &self.to {
+            Destination::File { file, .. } => Sink::File {
+                file: Arc::clone(file),
+                base,
+                stream_start,
+                limit,
+            },
+            Destination::Output(output) => Sink::Stream(Box::new(Writer(Arc::clone(output)))),
+        }
+    }
+
+    fn judge(
+        &self,
+        outcome: Outcome,
+        base: u64,
+        range: Option<ByteRange>,
+        doing: &str,
+    ) -> (Result<u64>, RangeSet) {
+        let mut safe = RangeSet::new();
+        let mut bytes = 0;
+        if let Some(report) = &outcome.report {
+            bytes = report.bytes;
+            for r in report.safe.iter() {
+                let shifted = (r.start.checked_add(base), r.end.checked_add(base));
+                if let (Some(start), Some(end)) = shifted {
+                    safe.insert(ByteRange { start, end });
+                }
+            }
+        }
+        if let Err(error) = outcome.result {
+            return (Err(error), safe);
+        }
+        let wanted = range.or_else(|| self.length.and_then(|l| ByteRange::new(0, l)));
+        let Some(wanted) = wanted else {
+            return (Ok(bytes), safe);
+        };
+        let complete = match self.to {
+            Destination::File { .. } => safe.contains(wanted) && bytes >= wanted.len(),
+            Destination::Output(_) => bytes == wanted.len(),
+        };
+        if complete {
+            (Ok(wanted.len()), safe)
+        } else {
+            let error = Error::Size {
+                doing: doing.to_owned(),
+                expected: wanted.len(),
+                got: bytes,
+            };
+            (Err(error), safe)
+        }
+    }
+
+    /// A failed attempt may be followed by another.
+    pub(crate) fn can_repeat(&self) -> bool {
+        match &self.to {
+            Destination::File { .. } => true,
+            Destination::Output(output) => output.written.load(Ordering::Relaxed) == 0,
+        }
+    }
+
+    /// Compares checksums and gives the file its name.
+    pub(crate) async fn finish(&self, session: &mut Session) -> Result<Option<Agreed>> {
+        let doing = format!("get {}", self.url);
+        let agreed = match &self.to {
+            Destination::File { file, target } => {
+                let in_place = lock(target).is_in_place();
+                let algorithm = verify::choose(session, self.wish, self.is_part)?;
+                // What went into a device cannot be read again.
+                match algorithm.filter(|_| !in_place) {
+                    None => None,
+                    Some(algorithm) => {
+                        let regions = Regions {
+                            doing: &doing,
+                            remote: &self.remote,
+                            remote_offset: self.offset,
+                            local: file,
+                            local_offset: 0,
+                            length: self.length.filter(|_| self.is_part),
+                        };
+                        verify::compare(session, self.wish, algorithm, regions).await?
+                    }
+                }
+            }
+            Destination::Output(output) => self.compare_output(session, output, &doing).await?,
+        };
+        if let Destination::File { target, .. } = &self.to {
+            lock(target).commit()?;
+        }
+        Ok(agreed)
+    }
+
+    async fn compare_output(
+        &self,
+        session: &mut Session,
+        output: &Output,
+        doing: &str,
+    ) -> Result<Option<Agreed>> {
+        let Some((algorithm, ours)) = output.checksum() else {
+            return Ok(None);
+        };
+        let length = self.length.filter(|_| self.is_part);
+        match session
+            .checksum(algorithm, self.offset, length, &self.remote)
+            .await
+        {
+            Ok(theirs) => verify::agree(doing, algorithm, ours, theirs).map(Some),
+            Err(error) => verify::unable(session, self.wish, error),
+        }
+    }
+}
+
+/// How a range is fetched.
+struct Way {
+    command: Command,
+    /// MODE S even where MODE E works.
+    stream: bool,
+    rest: Option<u64>,
+    /// Octet of our file that has wire offset 0.
+    base: u64,
+    stream_start: u64,
+    limit: Option<u64>,
+}
+
+impl Way {
+    fn new(command: Command) -> Self {
+        Self {
+            command,
+            stream: false,
+            rest: None,
+            base: 0,
+            stream_start: 0,
+            limit: None,
+        }
+    }
+}
+
+/// The server could not open its data connection to us.
+fn no_way_in(error: &Error) -> bool {
+    match error {
+        Error::Transfer { failure, .. } => matches!(failure, TransferFailure::NoConnection(_)),
+        Error::Refused { reply, started, .. } => {
+            let text = reply.text();
+            !started
+                && (reply.code.get() == 425
+                    || text.contains("error in connect")
+                    || text.contains("nable to connect")
+                    || text.contains("Connection refused")
+                    || text.contains("No route to host"))
+                && error.refusal() != Some(FailureKind::NotFound)
+        }
+        _ => false,
+    }
+}
+
+/// Standard output, with the checksum of what went there.
+pub(crate) struct Output {
+    /// Unbuffered: payload goes to the descriptor as it comes, and nothing is left behind at the end.
+    file: std::fs::File,
+    written: AtomicU64,
+    digest: Mutex<Option<(ChecksumAlgorithm, Digest)>>,
+}
+
+impl Output {
+    fn new(algorithm: Option<ChecksumAlgorithm>) -> Result<Self> {
+        let descriptor = io::stdout()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|e| Error::local("open standard output", &e))?;
+        Ok(Self {
+            file: descriptor.into(),
+            written: AtomicU64::new(0),
+            digest: Mutex::new(algorithm.map(|a| (a, Digest::new(a)))),
+        })
+    }
+
+    /// Once: the digest is used up.
+    fn checksum(&self) -> Option<(ChecksumAlgorithm, String)> {
+        lock(&self.digest).take().map(|(a, d)| (a, d.finish()))
+    }
+}
+
+struct Writer(Arc<Output>);
+
+impl Write for Writer {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        let written = (&self.0.file).write(octets)?;
+        self.0.written.fetch_add(written as u64, Ordering::Relaxed);
+        if let Some((_, digest)) = &mut *lock(&self.0.digest) {
+            digest.update(&octets[..written]);
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

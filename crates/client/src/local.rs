@@ -1,0 +1,235 @@
+//! Files of this machine: what is at a path, temporary names, and the switch to the final one.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    hash::{BuildHasher, RandomState},
+    io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use godwit_engine::storage::{FileKind, FileRef, Metadata, PosixStorage, Storage, WriteMode};
+use godwit_proto::FtpPath;
+
+use crate::error::{Error, Result};
+
+/// Temporary names are made anew this often before a directory is thought to be playing games.
+const NAMES_MAX: u32 = 16;
+
+/// `.godwit-<16 hexadecimal digits>.part`: hidden, and plainly ours. Nobody can guess the digits.
+/// `foreign` adds a letter that is no ASCII before the end.
+pub(crate) fn temporary_name(foreign: bool) -> String {
+    let letter = if foreign { ".ü" } else { "" };
+    format!(".godwit-{:016x}{letter}.part", random())
+}
+
+/// A number that nobody foresees: the keys of `RandomState` come from the system's random source.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(0_u8)
+}
+
+/// What is at `path`, links followed; `None` for nothing.
+pub(crate) fn look(path: &Path) -> Result<Option<fs::Metadata>> {
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::local(format!("look at {}", path.display()), &e)),
+    }
+}
+
+/// Makes a directory; one that exists already is fine.
+pub(crate) fn make_directory(path: &Path) -> Result<()> {
+    match fs::create_dir(path) {
+        Ok(()) => Ok(()),
+        Err(_) if path.is_dir() => Ok(()),
+        Err(e) => Err(Error::local(
+            format!("make directory {}", path.display()),
+            &e,
+        )),
+    }
+}
+
+/// Opens a source.
+pub(crate) fn open_read(path: &Path) -> Result<(FileRef, Metadata)> {
+    let file = PosixStorage::unconfined()
+        .open_read(&as_ftp_path(path)?)
+        .map_err(Error::Local)?;
+    let metadata = file.metadata().map_err(Error::Local)?;
+    Ok((file, metadata))
+}
+
+/// A file being written, under a temporary name where that is possible. Dropped before [`Target::commit`], it is removed.
+#[derive(Debug)]
+pub(crate) struct Target {
+    temporary: Option<Temporary>,
+    /// Links resolved: what a rename must replace.
+    destination: PathBuf,
+    /// Permission bits of the file that will be replaced.
+    mode: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // Gone already is as good; anything else cannot be mended here.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Target {
+    /// Opens for writing: beside `path` under a temporary name, or in place where `path` is a special file.
+    pub(crate) fn create(path: &Path) -> Result<(Self, FileRef)> {
+        let storage = PosixStorage::unconfined();
+        // A link stays a link: what it points to is replaced.
+        let destination = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let existing = match storage.stat(&as_ftp_path(&destination)?) {
+            Ok(metadata) => Some(metadata),
+            Err(failure) if failure.errno == rustix::io::Errno::NOENT.raw_os_error() => None,
+            Err(failure) => return Err(Error::Local(failure)),
+        };
+        let kind = existing.as_ref().map(|m| m.kind);
+        if kind == Some(FileKind::Directory) {
+            let is_directory =
+                io::Error::from_raw_os_error(rustix::io::Errno::ISDIR.raw_os_error());
+            return Err(Error::local(
+                format!("write {}", path.display()),
+                &is_directory,
+            ));
+        }
+        let mut target = Self {
+            temporary: None,
+            mode: existing.map(|m| m.mode),
+            destination,
+        };
+        if kind == Some(FileKind::Special) {
+            let file = storage
+                .open_write(&as_ftp_path(&target.destination)?, WriteMode::Replace)
+                .map_err(Error::Local)?;
+            return Ok((target, file));
+        }
+        let mut names = 0;
+        loop {
+            names += 1;
+            let beside = target.destination.with_file_name(temporary_name(false));
+            match storage.open_write(&as_ftp_path(&beside)?, WriteMode::New) {
+                Ok(file) => {
+                    target.temporary = Some(Temporary(beside));
+                    return Ok((target, file));
+                }
+                Err(failure)
+                    if failure.errno == rustix::io::Errno::EXIST.raw_os_error()
+                        && names < NAMES_MAX => {}
+                // The temporary name means nothing to the user.
+                Err(mut failure) => {
+                    failure.doing = format!("write {}", path.display());
+                    return Err(Error::Local(failure));
+                }
+            }
+        }
+    }
+
+    /// Whether the file is written under its final name at once.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.temporary.is_none()
+    }
+
+    /// Gives the file its final name. Whole or not at all.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        let Some(temporary) = &self.temporary else {
+            return Ok(());
+        };
+        let failed =
+            |e: &io::Error| Error::local(format!("write {}", self.destination.display()), e);
+        if let Some(mode) = self.mode {
+            use std::os::unix::fs::PermissionsExt;
+            // A file of somebody else's in a shared directory may not be given its old bits: the new ones are sound too.
+            let _ = fs::set_permissions(&temporary.0, fs::Permissions::from_mode(mode & 0o777));
+        }
+        fs::rename(&temporary.0, &self.destination).map_err(|e| failed(&e))?;
+        // Nothing is left under the temporary name; forget it without a removal.
+        if let Some(temporary) = self.temporary.take() {
+            std::mem::forget(temporary);
+        }
+        Ok(())
+    }
+}
+
+/// A local path as the storage layer takes it. Names with a line end are refused here; no server could be told of them anyway.
+fn as_ftp_path(path: &Path) -> Result<FtpPath> {
+    FtpPath::new(path.as_os_str().as_bytes())
+        .map_err(|e| Error::Usage(format!("{}: {e}", path.display())))
+}
+
+/// A local path from octets.
+pub(crate) fn path_of(octets: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(octets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names_in(dir: &Path) -> Vec<String> {
+        fs::read_dir(dir)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn nothing_bears_the_final_name_before_commit_and_nothing_stays_after_drop() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, "old").unwrap();
+        let (target, file) = Target::create(&path).unwrap();
+        file.write_all_at(0, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        drop(target);
+        assert_eq!(names_in(dir.path()), ["f"]);
+        let (mut target, file) = Target::create(&path).unwrap();
+        file.write_all_at(0, b"new").unwrap();
+        target.commit().unwrap();
+        drop(target);
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names_in(dir.path()), ["f"]);
+    }
+
+    #[test]
+    fn links_stay_links_and_modes_stay_modes() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+        fs::write(&real, "old").unwrap();
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        let (mut target, file) = Target::create(&link).unwrap();
+        file.write_all_at(0, b"new").unwrap();
+        target.commit().unwrap();
+        assert_eq!(fs::read(&real).unwrap(), b"new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(
+            fs::metadata(&real).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+    }
+
+    #[test]
+    fn special_files_are_written_in_place_and_directories_not_at_all() {
+        let (target, _) = Target::create(Path::new("/dev/null")).unwrap();
+        assert!(target.is_in_place());
+        let dir = tempfile::tempdir().unwrap();
+        let error = Target::create(dir.path())
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("Is a directory"), "{error}");
+        let error = Target::create(&dir.path().join("no/f"))
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("no/f: No such file or directory"), "{error}");
+    }
+}

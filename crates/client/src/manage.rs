@@ -1,0 +1,436 @@
+//! Everything that is no copy: `ls`, `stat`, `cksum`, `mkdir`, `rm`, `mv`, `chmod`.
+
+use std::{sync::Arc, time::SystemTime};
+
+use godwit_engine::{data::ChannelParams, digest};
+use godwit_proto::{
+    ChecksumAlgorithm, Command, FtpPath,
+    error::FailureKind,
+    facts::{FactType, Facts},
+    listing,
+    site::Site,
+    timestamp::Timestamp,
+    url::{Location, RemoteUrl},
+};
+
+use crate::{
+    carrier::{Carrier, Pool, Step},
+    context::{Context, Stop},
+    error::{Error, Exit, Result},
+    events::{Event, FileState, Observer},
+    local,
+    session::{Entry, Found, Session},
+    spec::{Connections, Manage, without_end_slash},
+};
+
+/// Attempts of one operation. Few: somebody is waiting for the answer.
+const ATTEMPTS: u32 = 3;
+
+/// Deepest tree that `rm -r` goes down.
+const DEPTH_MAX: usize = 200;
+
+/// Runs an operation on everything it names; failures are told to the observer, one by one.
+pub async fn run(
+    what: Manage,
+    connections: Connections,
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+) -> Exit {
+    let stall_limit = connections.stall_limit;
+    let context = Context::new(connections, observer, None, stop);
+    let params = ChannelParams {
+        connect_limit: stall_limit,
+        stall_limit,
+        ..ChannelParams::default()
+    };
+    let pool = Pool::new(Arc::clone(&context), params, ATTEMPTS);
+    let mut manager = Manager {
+        carrier: Carrier::new(pool),
+        context,
+        done: 0,
+        exits: Vec::new(),
+    };
+    manager.run(what).await;
+    manager.carrier.close().await;
+    manager.exit()
+}
+
+struct Manager {
+    context: Arc<Context>,
+    carrier: Carrier,
+    done: u64,
+    exits: Vec<Exit>,
+}
+
+impl Manager {
+    async fn run(&mut self, what: Manage) {
+        match what {
+            Manage::List { url, long } => {
+                let result = self.list(&url, long).await;
+                self.record(&url.to_string(), result);
+            }
+            Manage::Stat { urls } => {
+                for url in urls {
+                    let result = self.stat(&url).await;
+                    self.record(&url.to_string(), result);
+                }
+            }
+            Manage::Checksum { algorithm, places } => {
+                for place in places {
+                    let result = self.checksum(&place, algorithm).await;
+                    self.record(&place.to_string(), result);
+                }
+            }
+            Manage::MakeDirectory { urls, parents } => {
+                for url in urls {
+                    let result = self.make_directory(&url, parents).await;
+                    self.record(&url.to_string(), result);
+                }
+            }
+            Manage::Remove { urls, recursive } => {
+                for url in urls {
+                    let result = self.remove(&url, recursive).await;
+                    self.record(&url.to_string(), result);
+                }
+            }
+            Manage::Rename { from, to } => {
+                let result = self.rename(&from, &to).await;
+                self.record(&from.to_string(), result);
+            }
+            Manage::ChangeMode { urls, mode } => {
+                for url in urls {
+                    let path = url.path.clone();
+                    let command = Command::Site(Site::Chmod { mode, path });
+                    let result = self.command(&url, "change mode of", command).await;
+                    self.record(&url.to_string(), result);
+                }
+            }
+        }
+    }
+
+    fn record(&mut self, path: &str, result: Result<()>) {
+        let Err(error) = result else {
+            self.done += 1;
+            return;
+        };
+        self.exits.push(error.exit());
+        if !matches!(error, Error::Interrupted) {
+            self.context.emit(&Event::File {
+                path: path.to_owned(),
+                bytes: 0,
+                seconds: 0.0,
+                checksum: None,
+                state: FileState::Failed,
+                error: Some(error.explained()),
+            });
+        }
+    }
+
+    fn exit(&self) -> Exit {
+        let has = |e| self.exits.contains(&e);
+        if self.context.stop.is_set() || has(Exit::Interrupted) {
+            Exit::Interrupted
+        } else if self.exits.is_empty() {
+            Exit::Done
+        } else if self.done > 0 {
+            Exit::Partly
+        } else if has(Exit::Failed) {
+            Exit::Failed
+        } else if has(Exit::Refused) {
+            Exit::Refused
+        } else {
+            Exit::Usage
+        }
+    }
+
+    async fn with<T>(
+        &mut self,
+        url: &RemoteUrl,
+        body: impl AsyncFnMut(&mut Session) -> Result<T>,
+    ) -> Result<T> {
+        let endpoint = self.context.endpoint(url);
+        let shown = url.to_string();
+        let step = Step {
+            endpoint: &endpoint,
+            path: &shown,
+            range: None,
+            attempts: None,
+        };
+        Ok(self.carrier.attempt(step, body).await?)
+    }
+
+    async fn look(&mut self, url: &RemoteUrl) -> Result<Found> {
+        let path = without_end_slash(&url.path);
+        let found = self
+            .with(url, async |s: &mut Session| s.look(&path).await)
+            .await?;
+        if found == Found::Missing {
+            return Err(Error::Missing {
+                what: url.to_string(),
+            });
+        }
+        Ok(found)
+    }
+
+    async fn command(&mut self, url: &RemoteUrl, verb: &str, command: Command) -> Result<()> {
+        let doing = format!("{verb} {url}");
+        let ask = async |s: &mut Session| s.demand(&command, &doing).await;
+        self.with(url, ask).await.map(|_| ())
+    }
+
+    async fn list(&mut self, url: &RemoteUrl, long: bool) -> Result<()> {
+        let path = without_end_slash(&url.path);
+        let found = self.look(url).await?;
+        let mut entries = match found {
+            Found::File(facts) => vec![Entry {
+                name: path.file_name().unwrap_or(path.as_bytes()).to_vec(),
+                facts: *facts,
+            }],
+            _ => self.entries(url, &path).await?,
+        };
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let now = now();
+        for entry in &entries {
+            let line = if long {
+                listing::format_line(&entry.facts, 1, &entry.name, now)
+            } else {
+                entry.name.clone()
+            };
+            self.context.observer().on_output(&printable(&line));
+        }
+        Ok(())
+    }
+
+    /// Names of a directory; hostile ones are warned of and left out.
+    async fn entries(&mut self, url: &RemoteUrl, path: &FtpPath) -> Result<Vec<Entry>> {
+        let names = self
+            .with(url, async |s: &mut Session| s.list(path).await)
+            .await?;
+        let mut entries = Vec::new();
+        for name in names {
+            match name {
+                Ok(entry) => entries.push(entry),
+                Err(bad) => self.context.warn(Error::HostileName {
+                    directory: url.to_string(),
+                    name: bad.name,
+                    why: bad.why,
+                }),
+            }
+        }
+        Ok(entries)
+    }
+
+    async fn stat(&mut self, url: &RemoteUrl) -> Result<()> {
+        let (kind, facts) = match self.look(url).await? {
+            Found::Directory(facts) => ("directory", *facts),
+            Found::File(facts) => ("file", *facts),
+            Found::Missing | Found::Unknown => ("unknown", Facts::default()),
+        };
+        for line in stat_lines(url, kind, &facts) {
+            self.context
+                .observer()
+                .on_output(&printable(line.as_bytes()));
+        }
+        Ok(())
+    }
+
+    async fn checksum(&mut self, place: &Location, wish: Option<ChecksumAlgorithm>) -> Result<()> {
+        let value = match place {
+            Location::Local(path) => {
+                let algorithm = wish.unwrap_or(ChecksumAlgorithm::Crc32c);
+                let (file, _) = local::open_read(&local::path_of(path))?;
+                let computing = tokio::task::spawn_blocking(move || {
+                    digest::of_file(file.as_ref(), algorithm, 0, None, &mut |_| true)
+                });
+                let value = computing
+                    .await
+                    .map_err(|_| Error::Interrupted)?
+                    .map_err(Error::Local)?;
+                format!("{algorithm} {value}")
+            }
+            Location::Remote(url) => {
+                let path = url.path.clone();
+                let compute = async |session: &mut Session| {
+                    let algorithm = choose(session, wish)?;
+                    let value = session.checksum(algorithm, 0, None, &path).await?;
+                    Ok(format!("{algorithm} {value}"))
+                };
+                self.with(url, compute).await?
+            }
+            Location::Standard => {
+                return Err(Error::Usage("cksum works on files".to_owned()));
+            }
+        };
+        let line = format!("{value}  {place}");
+        self.context
+            .observer()
+            .on_output(&printable(line.as_bytes()));
+        Ok(())
+    }
+
+    async fn make_directory(&mut self, url: &RemoteUrl, parents: bool) -> Result<()> {
+        let path = without_end_slash(&url.path);
+        if !parents {
+            return self
+                .command(url, "make directory", Command::Mkd(path))
+                .await;
+        }
+        let mut missing = vec![path];
+        // Up to what exists, then down again.
+        while let Some(parent) = missing.last().and_then(FtpPath::parent) {
+            if parent == FtpPath::root() || missing.len() > DEPTH_MAX {
+                break;
+            }
+            let found = self
+                .with(url, async |s: &mut Session| s.look(&parent).await)
+                .await?;
+            if found != Found::Missing {
+                break;
+            }
+            missing.push(parent);
+        }
+        while let Some(path) = missing.pop() {
+            let make = async |s: &mut Session| s.make_directory(&path).await;
+            self.with(url, make).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove(&mut self, url: &RemoteUrl, recursive: bool) -> Result<()> {
+        let path = without_end_slash(&url.path);
+        if !matches!(self.look(url).await?, Found::Directory(_)) {
+            return self.command(url, "remove", Command::Dele(path)).await;
+        }
+        if !recursive {
+            return Err(Error::Usage(format!(
+                "{url}: is a directory: add -r to remove it with all below it"
+            )));
+        }
+        if path == FtpPath::root() {
+            return Err(Error::Usage(format!("{url}: the root is not removed")));
+        }
+        let command = Command::Site(Site::RemoveTree(path.clone()));
+        match self.command(url, "remove", command).await {
+            Err(error) if error.refusal() == Some(FailureKind::NotSupported) => {
+                self.remove_by_hand(url, path).await
+            }
+            other => other,
+        }
+    }
+
+    /// Depth first, for servers without a command for it.
+    async fn remove_by_hand(&mut self, url: &RemoteUrl, top: FtpPath) -> Result<()> {
+        // A directory is met twice: to be listed, and to be removed when it is empty.
+        let mut pending = vec![(top, false)];
+        while let Some((path, emptied)) = pending.pop() {
+            if emptied {
+                self.command(url, "remove", Command::Rmd(path)).await?;
+                continue;
+            }
+            if pending.iter().filter(|(_, emptied)| *emptied).count() > DEPTH_MAX {
+                return Err(Error::Usage(format!(
+                    "{path}: more than {DEPTH_MAX} directories deep"
+                )));
+            }
+            pending.push((path.clone(), true));
+            for entry in self.entries(url, &path).await? {
+                let Ok(below) = path.join(&entry.name) else {
+                    continue;
+                };
+                let is_link = entry.facts.unix_slink.is_some();
+                let is_directory = match entry.is_directory() {
+                    Some(is_directory) => is_directory,
+                    None => {
+                        let look = async |s: &mut Session| s.look(&below).await;
+                        matches!(self.with(url, look).await?, Found::Directory(_))
+                    }
+                };
+                // A link to a directory is removed, never followed.
+                if is_directory && !is_link {
+                    pending.push((below, false));
+                } else {
+                    self.command(url, "remove", Command::Dele(below)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn rename(&mut self, from: &RemoteUrl, to: &RemoteUrl) -> Result<()> {
+        let source = without_end_slash(&from.path);
+        let mut target = without_end_slash(&to.path);
+        let look = async |s: &mut Session| s.look(&target).await;
+        let found = self.with(to, look).await?;
+        if matches!(found, Found::Directory(_)) {
+            let name = source.file_name().unwrap_or_default();
+            target = target
+                .join(name)
+                .map_err(|e| Error::Usage(format!("{from}: {e}")))?;
+        } else if to.names_directory() {
+            return Err(Error::Missing {
+                what: to.to_string(),
+            });
+        }
+        // Once only: a second RNFR after a rename that did happen would report a file that is not missing.
+        let rename = async |s: &mut Session| s.rename(&source, &target).await;
+        self.with(from, rename).await
+    }
+}
+
+fn choose(session: &Session, wish: Option<ChecksumAlgorithm>) -> Result<ChecksumAlgorithm> {
+    let offered = &session.server.features.checksums;
+    wish.or_else(|| {
+        ChecksumAlgorithm::ALL
+            .into_iter()
+            .find(|a| offered.contains(a))
+    })
+    .ok_or_else(|| Error::Lacks {
+        endpoint: session.endpoint.name(),
+        feature: "CKSM".to_owned(),
+        consequence: "checksums cannot be had".to_owned(),
+    })
+}
+
+fn stat_lines(url: &RemoteUrl, kind: &str, facts: &Facts) -> Vec<String> {
+    let kind = match &facts.kind {
+        Some(FactType::Other(other)) => other,
+        _ => kind,
+    };
+    let mut lines = vec![format!("{url}"), format!("  type: {kind}")];
+    let mut add = |name: &str, value: Option<String>| {
+        lines.extend(value.map(|v| format!("  {name}: {v}")));
+    };
+    add("size", facts.size.map(|n| n.to_string()));
+    add("modified", facts.modify.map(|t| t.to_string()));
+    add("mode", facts.unix_mode.map(|m| format!("{m:04o}")));
+    let owner = facts.unix_owner.clone();
+    add("owner", owner.or(facts.unix_uid.map(|n| n.to_string())));
+    let group = facts.unix_group.clone();
+    add("group", group.or(facts.unix_gid.map(|n| n.to_string())));
+    let link = facts.unix_slink.as_deref().map(String::from_utf8_lossy);
+    add("link to", link.map(|l| l.into_owned()));
+    lines
+}
+
+/// Control octets as `?`: a server must not write to the terminal what it likes. UTF-8 and other high octets stay.
+fn printable(line: &[u8]) -> Vec<u8> {
+    line.iter()
+        .map(|b| if b.is_ascii_control() { b'?' } else { *b })
+        .collect()
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Timestamp(since.map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_no_control_octets() {
+        assert_eq!(printable(b"a\x1b[2Jb\x7f"), b"a?[2Jb?");
+        assert_eq!(printable("grün".as_bytes()), "grün".as_bytes());
+    }
+}

@@ -1,0 +1,177 @@
+//! What is to be copied, found while copying already goes on.
+//!
+//! A planner runs beside the workers and hands files through a bounded channel: a tree of millions of files needs the memory
+//! of its widest directory, and the first file moves before the last is found. Directories are made here,
+//! before the files in them are handed on.
+
+mod get;
+mod pattern;
+mod put;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+};
+
+use godwit_proto::{FtpPath, pi::transfer::Direction, url::Location};
+use tokio::sync::mpsc;
+
+use crate::{
+    carrier::{Carrier, Pool},
+    context::{Context, Endpoint},
+    error::{Error, Result},
+    events::Event,
+    spec::JobSpec,
+};
+
+/// Files that the planner may be ahead of the workers.
+pub(crate) const AHEAD_MAX: usize = 1024;
+
+/// Deepest tree that is walked. Loops are cut before that where the server tells which directory is which; this is for
+/// servers that do not.
+const DEPTH_MAX: usize = 200;
+
+/// One file to be copied.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) direction: Direction,
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) remote: FtpPath,
+    pub(crate) local: LocalEnd,
+    /// Octets of the whole file; `None`: nobody knows, or it is a device.
+    pub(crate) size: Option<u64>,
+}
+
+/// Our end of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LocalEnd {
+    Path(PathBuf),
+    /// Standard input or output.
+    Standard,
+}
+
+impl Item {
+    /// The source, for messages and logs.
+    pub(crate) fn source(&self) -> String {
+        match self.direction {
+            Direction::Get => self.endpoint.url(&self.remote),
+            Direction::Put => self.local.to_string(),
+        }
+    }
+}
+
+impl std::fmt::Display for LocalEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Path(path) => path.display().fmt(f),
+            Self::Standard => f.write_str("standard input"),
+        }
+    }
+}
+
+/// What the planner hands on.
+#[derive(Debug)]
+pub(crate) enum Planned {
+    File(Item),
+    /// Something that should be copied and cannot be.
+    Failed {
+        path: String,
+        error: Error,
+    },
+}
+
+/// Finds what a job has to copy.
+pub(crate) struct Planner {
+    spec: Arc<JobSpec>,
+    context: Arc<Context>,
+    carrier: Carrier,
+    out: mpsc::Sender<Planned>,
+}
+
+impl Planner {
+    pub(crate) fn new(spec: Arc<JobSpec>, pool: Arc<Pool>, out: mpsc::Sender<Planned>) -> Self {
+        Self {
+            spec,
+            context: Arc::clone(&pool.context),
+            carrier: Carrier::new(pool),
+            out,
+        }
+    }
+
+    /// Finds everything. What fails is handed on as failed, named by the source it belongs to.
+    pub(crate) async fn run(mut self) {
+        let spec = Arc::clone(&self.spec);
+        let outcome = match &spec.destination {
+            Location::Remote(url) => self.plan_puts(url).await,
+            Location::Local(path) => self.plan_gets(Some(path)).await,
+            Location::Standard => self.plan_gets(None).await,
+        };
+        if let Err(error) = outcome {
+            self.fail(spec.destination.to_string(), error).await;
+        }
+        self.carrier.release();
+        let counters = &self.context.counters;
+        counters.scanned.store(true, Ordering::Relaxed);
+        self.context.emit(&Event::Plan {
+            files: counters.files_found.load(Ordering::Relaxed),
+            bytes: counters.bytes_found.load(Ordering::Relaxed),
+        });
+    }
+
+    async fn hand_on(&mut self, item: Item) {
+        let counters = &self.context.counters;
+        counters.files_found.fetch_add(1, Ordering::Relaxed);
+        let bytes = match (self.spec.part, item.size) {
+            (None, size) => size.unwrap_or(0),
+            (Some(part), size) => {
+                let left = size.map(|s| s.saturating_sub(part.offset));
+                left.into_iter().chain(part.length).min().unwrap_or(0)
+            }
+        };
+        counters.bytes_found.fetch_add(bytes, Ordering::Relaxed);
+        self.send(Planned::File(item)).await;
+    }
+
+    async fn fail(&mut self, path: String, error: Error) {
+        self.context
+            .counters
+            .files_found
+            .fetch_add(1, Ordering::Relaxed);
+        self.send(Planned::Failed { path, error }).await;
+    }
+
+    async fn send(&mut self, planned: Planned) {
+        tokio::select! {
+            // Nobody takes it any more: the run is ending, and will say why itself.
+            _ = self.out.send(planned) => {}
+            () = self.context.stop.wait() => {}
+        }
+    }
+
+    /// Several sources need a directory to be put into.
+    fn check_many(&self, many: bool, is_directory: bool) -> Result<()> {
+        if many && !is_directory {
+            return Err(Error::Usage(format!(
+                "{}: is no directory, and several sources need one",
+                self.spec.destination
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The error for a directory where -r was not given.
+fn needs_recursive(what: &str) -> Error {
+    Error::Usage(format!("{what}: is a directory: add -r to copy it"))
+}
+
+fn too_deep(what: &str) -> Error {
+    Error::Usage(format!(
+        "{what}: more than {DEPTH_MAX} directories deep, not followed further"
+    ))
+}
+
+/// True for a device at a server: its size means nothing.
+pub(crate) fn is_device(path: &FtpPath) -> bool {
+    path.as_bytes().starts_with(b"/dev/")
+}

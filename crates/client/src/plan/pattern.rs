@@ -1,0 +1,81 @@
+//! Wildcards in the last component of a path.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use crate::error::{Error, Result};
+
+/// What `*`, `?` and `[ ]` in a name match. Other octets mean themselves; a leading dot must be written.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    matcher: GlobMatcher,
+    dotted: bool,
+}
+
+/// True for octets that could be a pattern.
+pub(crate) fn is_pattern(octets: &[u8]) -> bool {
+    octets.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
+}
+
+impl Pattern {
+    /// `name` is one component; `shown` names the whole in messages.
+    pub(crate) fn new(name: &[u8], shown: &str) -> Result<Self> {
+        let bad = |why: String| Error::Usage(format!("{shown}: bad pattern: {why}"));
+        let text = std::str::from_utf8(name).map_err(|e| bad(e.to_string()))?;
+        // Braces alternate in globset, and not in a shell's file names.
+        let mut quoted = String::with_capacity(text.len());
+        for c in text.chars() {
+            match c {
+                '{' => quoted.push_str("[{]"),
+                '}' => quoted.push_str("[}]"),
+                c => quoted.push(c),
+            }
+        }
+        let glob = GlobBuilder::new(&quoted)
+            .literal_separator(true)
+            .backslash_escape(false)
+            .build()
+            .map_err(|e| bad(e.kind().to_string()))?;
+        Ok(Self {
+            matcher: glob.compile_matcher(),
+            dotted: text.starts_with('.'),
+        })
+    }
+
+    pub(crate) fn matches(&self, name: &[u8]) -> bool {
+        (self.dotted || !name.starts_with(b"."))
+            && self.matcher.is_match(Path::new(OsStr::from_bytes(name)))
+    }
+}
+
+/// The error for a pattern above the last component.
+pub(crate) fn only_last(shown: &str) -> Error {
+    Error::Usage(format!(
+        "{shown}: wildcards are understood in the last component only"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_names_as_shells_do() {
+        for (pattern, name, want) in [
+            ("*.dat", "a.dat", true),
+            ("*.dat", ".dat", false),
+            (".*", ".dat", true),
+            ("a?", "ab", true),
+            ("a?", "a", false),
+            ("[ab]*", "bx", true),
+            ("*", "with blank", true),
+            ("{a,b}*", "a", false),
+            ("{a,b}*", "{a,b}c", true),
+        ] {
+            let p = Pattern::new(pattern.as_bytes(), pattern).unwrap();
+            assert_eq!(p.matches(name.as_bytes()), want, "{pattern} {name}");
+        }
+        assert!(Pattern::new(b"[", "[").is_err());
+    }
+}

@@ -1,0 +1,262 @@
+//! Files here, to be copied to a server.
+
+use std::{
+    fs, io,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileTypeExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use godwit_proto::{FtpPath, pi::transfer::Direction, url::Location, url::RemoteUrl};
+
+use super::{
+    DEPTH_MAX, Item, LocalEnd, Planner,
+    get::step,
+    is_device, needs_recursive,
+    pattern::{Pattern, is_pattern, only_last},
+    too_deep,
+};
+use crate::{
+    context::Endpoint,
+    error::{Error, Result},
+    local,
+    session::{Found, Session},
+    spec::{names_directory, without_end_slash},
+};
+
+/// A directory still to be read.
+struct Branch {
+    local: PathBuf,
+    remote: FtpPath,
+    /// Device and inode from the top down to here: a pair that comes again is a loop.
+    above: Vec<(u64, u64)>,
+    depth: usize,
+}
+
+impl Planner {
+    pub(super) async fn plan_puts(&mut self, destination: &RemoteUrl) -> Result<()> {
+        let spec = Arc::clone(&self.spec);
+        let endpoint = self.context.endpoint(destination);
+        let base = without_end_slash(&destination.path);
+        let mut sources = Vec::new();
+        for source in &spec.sources {
+            match source {
+                Location::Standard => sources.push(None),
+                Location::Local(path) => match expand_local(path) {
+                    Ok(found) => sources.extend(found.into_iter().map(Some)),
+                    Err(error) => self.fail(source.to_string(), error).await,
+                },
+                Location::Remote(_) => {}
+            }
+        }
+        if sources.is_empty() {
+            return Ok(());
+        }
+        let wants_directory = destination.names_directory();
+        let found = if is_device(&base) {
+            Found::Unknown
+        } else {
+            self.look_remote(&endpoint, &base).await?
+        };
+        let is_directory = wants_directory || matches!(found, Found::Directory(_));
+        self.check_many(sources.len() > 1, is_directory)?;
+        if wants_directory && found == Found::Missing {
+            self.make_remote(&endpoint, &base).await?;
+        }
+        for source in sources {
+            let Some(path) = source else {
+                if is_directory {
+                    return Err(Error::Usage(format!(
+                        "{destination}: is a directory, standard input needs a file name"
+                    )));
+                }
+                self.carrier.release();
+                let item = put(&endpoint, LocalEnd::Standard, base.clone(), None);
+                self.hand_on(item).await;
+                continue;
+            };
+            let shown = path.display().to_string();
+            if let Err(error) = self.plan_put(&endpoint, path, &base, is_directory).await {
+                self.fail(shown, error).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn plan_put(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        path: PathBuf,
+        base: &FtpPath,
+        into_directory: bool,
+    ) -> Result<()> {
+        let shown = path.display().to_string();
+        let metadata = local::look(&path)?.ok_or_else(|| Error::Missing {
+            what: shown.clone(),
+        })?;
+        let contents = names_directory(path.as_os_str().as_bytes());
+        let target = match path.file_name() {
+            Some(name) if into_directory && !(contents && metadata.is_dir()) => {
+                join(base, name.as_bytes())?
+            }
+            _ => base.clone(),
+        };
+        if !metadata.is_dir() {
+            // Nothing is asked any more for this source: the workers may have the session.
+            self.carrier.release();
+            let size = metadata.is_file().then_some(metadata.len());
+            let item = put(endpoint, LocalEnd::Path(path), target, size);
+            self.hand_on(item).await;
+            return Ok(());
+        }
+        if !self.spec.recursive {
+            return Err(needs_recursive(&shown));
+        }
+        self.make_remote(endpoint, &target).await?;
+        let mut branches = vec![Branch {
+            local: path,
+            remote: target,
+            above: vec![(metadata.dev(), metadata.ino())],
+            depth: 0,
+        }];
+        while let Some(branch) = branches.pop() {
+            if self.context.stop.is_set() {
+                return Err(Error::Interrupted);
+            }
+            if let Err(error) = self.walk_local(endpoint, &branch, &mut branches).await {
+                self.fail(branch.local.display().to_string(), error).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn walk_local(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        branch: &Branch,
+        branches: &mut Vec<Branch>,
+    ) -> Result<()> {
+        let shown = branch.local.display();
+        if branch.depth > DEPTH_MAX {
+            return Err(too_deep(&shown.to_string()));
+        }
+        let failed = |e: &io::Error| Error::local(format!("read directory {shown}"), e);
+        for entry in fs::read_dir(&branch.local).map_err(|e| failed(&e))? {
+            let entry = entry.map_err(|e| failed(&e))?;
+            let path = entry.path();
+            if let Err(error) = self.plan_entry(endpoint, branch, &path, branches).await {
+                self.fail(path.display().to_string(), error).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn plan_entry(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        branch: &Branch,
+        path: &Path,
+        branches: &mut Vec<Branch>,
+    ) -> Result<()> {
+        let shown = || path.display().to_string();
+        let name = path.file_name().unwrap_or_default();
+        let remote = join(&branch.remote, name.as_bytes())?;
+        // Links are followed: the protocol has no way to copy one.
+        let metadata = local::look(path)?.ok_or_else(|| Error::Missing { what: shown() })?;
+        let kind = metadata.file_type();
+        if kind.is_file() {
+            let local = LocalEnd::Path(path.to_owned());
+            let item = put(endpoint, local, remote, Some(metadata.len()));
+            self.hand_on(item).await;
+            return Ok(());
+        }
+        if !kind.is_dir() {
+            let what = if kind.is_socket() {
+                "a socket"
+            } else {
+                "a device or pipe"
+            };
+            self.context.warn(format!("{}: {what}, left out", shown()));
+            return Ok(());
+        }
+        let identity = (metadata.dev(), metadata.ino());
+        if branch.above.contains(&identity) {
+            let what = shown();
+            self.context.warn(format!(
+                "{what}: leads back to a directory above it, left out"
+            ));
+            return Ok(());
+        }
+        self.make_remote(endpoint, &remote).await?;
+        let mut above = branch.above.clone();
+        above.push(identity);
+        branches.push(Branch {
+            local: path.to_owned(),
+            remote,
+            above,
+            depth: branch.depth + 1,
+        });
+        Ok(())
+    }
+
+    async fn make_remote(&mut self, endpoint: &Arc<Endpoint>, path: &FtpPath) -> Result<()> {
+        let shown = endpoint.url(path);
+        let make = async |session: &mut Session| session.make_directory(path).await;
+        let step = step(endpoint, &shown);
+        Ok(self.carrier.attempt(step, make).await?)
+    }
+}
+
+/// The files that a source means: itself, or what its pattern matches.
+fn expand_local(octets: &[u8]) -> Result<Vec<PathBuf>> {
+    let path = local::path_of(octets);
+    if local::look(&path)?.is_some() || !is_pattern(octets) {
+        return Ok(vec![path]);
+    }
+    let shown = path.display().to_string();
+    let parent = path.parent().unwrap_or(Path::new(""));
+    if is_pattern(parent.as_os_str().as_bytes()) {
+        return Err(only_last(&shown));
+    }
+    let pattern = Pattern::new(path.file_name().unwrap_or_default().as_bytes(), &shown)?;
+    let here = if parent.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        parent
+    };
+    let failed = |e: &io::Error| Error::local(format!("read directory {}", here.display()), e);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(here).map_err(|e| failed(&e))? {
+        let name = entry.map_err(|e| failed(&e))?.file_name();
+        if pattern.matches(name.as_bytes()) {
+            found.push(parent.join(name));
+        }
+    }
+    if found.is_empty() {
+        return Err(Error::Missing { what: shown });
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn join(directory: &FtpPath, name: &[u8]) -> Result<FtpPath> {
+    directory.join(name).map_err(|e| {
+        Error::Usage(format!(
+            "{:?}: cannot be named at a server: {e}",
+            String::from_utf8_lossy(name)
+        ))
+    })
+}
+
+fn put(endpoint: &Arc<Endpoint>, local: LocalEnd, remote: FtpPath, size: Option<u64>) -> Item {
+    Item {
+        direction: Direction::Put,
+        endpoint: Arc::clone(endpoint),
+        remote,
+        local,
+        size,
+    }
+}

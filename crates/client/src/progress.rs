@@ -1,0 +1,265 @@
+//! How far a job is: counters that everybody adds to, and the display on a terminal.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use godwit_engine::data::Monitor;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::flags::units::{show_bytes, show_rate};
+
+/// Time between two looks at the counters.
+pub(crate) const TICK: Duration = Duration::from_millis(200);
+
+/// Weight of the newest sample in the displayed rate: about the last three seconds count.
+const RATE_WEIGHT: f64 = 0.07;
+
+/// Numbers of a run.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Files found so far, and their octets as far as known.
+    pub(crate) files_found: AtomicU64,
+    pub(crate) bytes_found: AtomicU64,
+    /// Nothing more will be found.
+    pub(crate) scanned: AtomicBool,
+    pub(crate) files_done: AtomicU64,
+    pub(crate) files_failed: AtomicU64,
+    /// Octets of transfers that are over and were of use.
+    pub(crate) bytes_moved: AtomicU64,
+    /// Octets of files that are there.
+    pub(crate) bytes_done: AtomicU64,
+    /// Checksums being computed now.
+    pub(crate) verifying: AtomicU64,
+    running: Mutex<Vec<(u64, Monitor)>>,
+    next: AtomicU64,
+}
+
+/// One look at the counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[allow(missing_docs)] // the names say it; octets and counts
+pub struct Snapshot {
+    pub phase: Phase,
+    pub bytes: u64,
+    pub bytes_total: u64,
+    /// False while files are still being found: the total grows.
+    pub total_known: bool,
+    pub files: u64,
+    pub files_total: u64,
+    pub channels: u32,
+}
+
+/// What a job is busy with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Finding files.
+    #[default]
+    Scan,
+    /// Moving octets.
+    Transfer,
+    /// Comparing checksums.
+    Verify,
+}
+
+impl Counters {
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let (bytes, channels) = running.iter().fold((0_u64, 0_u32), |(b, c), (_, m)| {
+            let p = m.progress();
+            (b.saturating_add(p.bytes), c.saturating_add(p.channels))
+        });
+        let total_known = self.scanned.load(Ordering::Relaxed);
+        Snapshot {
+            phase: if !running.is_empty() {
+                Phase::Transfer
+            } else if read(&self.verifying) > 0 {
+                Phase::Verify
+            } else if total_known {
+                Phase::Transfer
+            } else {
+                Phase::Scan
+            },
+            bytes: read(&self.bytes_moved).saturating_add(bytes),
+            bytes_total: read(&self.bytes_found),
+            total_known,
+            files: read(&self.files_done) + read(&self.files_failed),
+            files_total: read(&self.files_found),
+            channels,
+        }
+    }
+}
+
+/// A transfer that the display counts while this lives.
+pub(crate) struct Running {
+    counters: Arc<Counters>,
+    key: u64,
+}
+
+impl Running {
+    pub(crate) fn new(counters: &Arc<Counters>, monitor: Monitor) -> Self {
+        let key = counters.next.fetch_add(1, Ordering::Relaxed);
+        let mut running = counters
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        running.push((key, monitor));
+        drop(running);
+        Self {
+            counters: Arc::clone(counters),
+            key,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let running = &self.counters.running;
+        let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|(key, _)| *key != self.key);
+    }
+}
+
+/// The display: one line on standard error, redrawn.
+pub struct Display {
+    bar: ProgressBar,
+    last: Mutex<Rate>,
+}
+
+#[derive(Default)]
+struct Rate {
+    bytes: u64,
+    at: Option<std::time::Instant>,
+    bps: f64,
+}
+
+impl Display {
+    /// A line that is drawn by [`Self::show`].
+    pub fn new() -> Self {
+        let bar = ProgressBar::new_spinner();
+        // The template is ours and has no variables that could be wrong; the default is no loss.
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+            bar.set_style(style);
+        }
+        Self {
+            bar,
+            last: Mutex::default(),
+        }
+    }
+
+    /// Draws; `None` wipes the line away.
+    pub fn show(&self, snapshot: Option<&Snapshot>) {
+        let Some(now) = snapshot else {
+            self.bar.finish_and_clear();
+            return;
+        };
+        let mut rate = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        rate.update(now.bytes);
+        self.bar.set_message(line(now, rate.bps));
+        self.bar.tick();
+    }
+
+    /// Runs `print` with the line out of the way.
+    pub fn suspend(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+}
+
+impl Default for Display {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Rate {
+    #[allow(clippy::cast_precision_loss)] // a rate for people
+    fn update(&mut self, bytes: u64) {
+        let now = std::time::Instant::now();
+        if let Some(at) = self.at {
+            let seconds = now.duration_since(at).as_secs_f64();
+            if seconds > 0.0 {
+                let sample = bytes.saturating_sub(self.bytes) as f64 * 8.0 / seconds;
+                self.bps = if self.bps == 0.0 {
+                    sample
+                } else {
+                    self.bps + RATE_WEIGHT * (sample - self.bps)
+                };
+            }
+        }
+        (self.bytes, self.at) = (bytes, Some(now));
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // an estimate for people
+fn line(s: &Snapshot, bps: f64) -> String {
+    let more = if s.total_known { "" } else { "+" };
+    let files = format!("{}/{}{more} files", s.files, s.files_total);
+    match s.phase {
+        Phase::Scan => format!("scan: {files}, {}", show_bytes(s.bytes_total)),
+        Phase::Verify => format!("verify: {files}, {}", show_bytes(s.bytes)),
+        Phase::Transfer => {
+            let eta = if s.total_known && bps > 0.0 && s.bytes_total > s.bytes {
+                let seconds = (s.bytes_total - s.bytes) as f64 * 8.0 / bps;
+                format!(", {} left", clock(seconds))
+            } else {
+                String::new()
+            };
+            format!(
+                "transfer: {} of {}{more}, {}{eta}, {files}, {} channels",
+                show_bytes(s.bytes),
+                show_bytes(s.bytes_total),
+                show_rate(bps),
+                s.channels
+            )
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped just before
+fn clock(seconds: f64) -> String {
+    let s = seconds.clamp(0.0, 359_999.0) as u64;
+    if s >= 3600 {
+        format!("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+    } else {
+        format!("{}:{:02}", s / 60, s % 60)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_shows_rate_and_time_left_in_a_transfer() {
+        let s = Snapshot {
+            phase: Phase::Transfer,
+            bytes: 1 << 30,
+            bytes_total: 2 << 30,
+            total_known: true,
+            files: 1,
+            files_total: 2,
+            channels: 4,
+        };
+        assert_eq!(
+            line(&s, 1e9),
+            "transfer: 1.00 GiB of 2.00 GiB, 1.00 Gbit/s, 0:08 left, 1/2 files, 4 channels"
+        );
+        let scanning = Snapshot {
+            phase: Phase::Scan,
+            total_known: false,
+            ..s
+        };
+        assert_eq!(line(&scanning, 0.0), "scan: 1/2+ files, 2.00 GiB");
+    }
+
+    #[test]
+    fn hours_are_shown_where_there_are_some() {
+        assert_eq!(clock(59.9), "0:59");
+        assert_eq!(clock(3725.0), "1:02:05");
+        assert_eq!(clock(f64::MAX), "99:59:59");
+    }
+}

@@ -1,0 +1,341 @@
+//! One file to a server.
+
+use std::{
+    fs,
+    io::{self, Read},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool, atomic::Ordering},
+};
+
+use godwit_engine::{
+    data::{Job, Source},
+    digest::Digest,
+    storage::{FastPath, FileKind, FileRef},
+};
+use godwit_proto::{
+    ByteRange, ChecksumAlgorithm, Command, FtpPath, command::Mode, pi::transfer::Direction,
+};
+
+use crate::{
+    context::known,
+    error::{Error, Result},
+    local,
+    plan::{Item, LocalEnd, is_device},
+    session::{Session, TransferPlan},
+    spec::{Part, Verify},
+    verify::{self, Agreed, Regions},
+};
+
+/// A put that has begun: its source is open and its name at the server chosen.
+pub(crate) struct Put {
+    /// Where the octets go at first.
+    pub(crate) written_to: FtpPath,
+    /// The final name, where it is another one.
+    rename_to: Option<FtpPath>,
+    /// URL of the final name.
+    url: String,
+    wish: Verify,
+    is_part: bool,
+    offset: u64,
+    length: Option<u64>,
+    from: Origin,
+    /// Something may lie under the temporary name.
+    begun: AtomicBool,
+}
+
+enum Origin {
+    File(FileRef),
+    /// Read once, in order.
+    Stream(Arc<Input>),
+}
+
+impl Put {
+    /// Opens the source and finds out under which name the file can be written.
+    pub(crate) async fn begin(
+        session: &mut Session,
+        item: &Item,
+        part: Option<Part>,
+        wish: Verify,
+    ) -> Result<Self> {
+        let url = item.endpoint.url(&item.remote);
+        let algorithm = verify::choose(session, wish, part.is_some())?;
+        let offset = part.map_or(0, |p| p.offset);
+        let wanted = part.and_then(|p| p.length);
+        let (from, left) = match &item.local {
+            LocalEnd::Standard => {
+                let stdin: Box<dyn Read + Send> = Box::new(io::stdin());
+                (Origin::Stream(Arc::new(Input::new(stdin, algorithm))), None)
+            }
+            LocalEnd::Path(path) => open_source(path, algorithm)?,
+        };
+        if let Some(size) = left.filter(|size| offset > *size) {
+            return Err(Error::Usage(format!(
+                "{}: --offset {offset} is past its end, it has {size} octets",
+                item.local
+            )));
+        }
+        let left = left.map(|size| size - offset);
+        let endless = matches!(&from, Origin::File(f) if matches!(f.fast_path(), FastPath::Zeros));
+        let length = match (left, wanted) {
+            (Some(left), wanted) if !endless => Some(wanted.map_or(left, |w| w.min(left))),
+            (_, Some(wanted)) => Some(wanted),
+            (_, None) if endless => {
+                return Err(Error::Usage(format!(
+                    "{}: has no end: give --length",
+                    item.local
+                )));
+            }
+            (_, None) => None,
+        };
+        // A part goes into what is there; a device cannot be renamed over.
+        let in_place = part.is_some() || is_device(&item.remote);
+        let written_to = if in_place {
+            None
+        } else {
+            temporary_beside(session, &item.remote).await?
+        };
+        Ok(Self {
+            rename_to: written_to.is_some().then(|| item.remote.clone()),
+            written_to: written_to.unwrap_or_else(|| item.remote.clone()),
+            url,
+            wish,
+            is_part: part.is_some(),
+            offset,
+            length,
+            from,
+            begun: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Several sessions may each send a part.
+    pub(crate) fn can_split(&self, session: &Session) -> bool {
+        session.server.features.esto && matches!(self.from, Origin::File(_))
+    }
+
+    /// A failed attempt may be followed by another.
+    pub(crate) fn can_repeat(&self) -> bool {
+        match &self.from {
+            Origin::File(_) => true,
+            Origin::Stream(input) => !input.begun.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Sends octets of the region, `None` for all of it.
+    pub(crate) async fn send(
+        &self,
+        session: &mut Session,
+        range: Option<ByteRange>,
+    ) -> Result<u64> {
+        let doing = format!("put {}", self.url);
+        let range = range.or_else(|| self.length.and_then(|l| ByteRange::new(0, l)));
+        let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
+        let from = self.offset + range.map_or(0, |r| r.start);
+        // Onto a device every part is as good as the whole.
+        let device = is_device(&self.written_to) && from == 0;
+        let command = if whole && (!self.is_part || device) {
+            Command::Stor(self.written_to.clone())
+        } else if session.server.features.esto {
+            Command::Esto {
+                offset: from,
+                path: self.written_to.clone(),
+            }
+        } else {
+            return Err(Error::Lacks {
+                endpoint: session.endpoint.name(),
+                feature: "ESTO".to_owned(),
+                consequence: format!("a part of {} cannot be written", self.url),
+            });
+        };
+        let ahead = range
+            .map(|r| Command::Allo(r.len()))
+            .filter(|_| !known(&session.endpoint.learned.no_allo));
+        let plan = TransferPlan {
+            doing: &doing,
+            direction: Direction::Put,
+            stream: matches!(self.from, Origin::Stream(_)),
+            ahead,
+            command,
+            counts: true,
+        };
+        self.begun.store(true, Ordering::Relaxed);
+        let outcome = session
+            .transfer(plan, |_: Mode| Job::Send(self.source(from, range)))
+            .await;
+        outcome.result?;
+        let sent = outcome.report.map_or(0, |r| r.bytes);
+        match range {
+            Some(range) if sent != range.len() => Err(Error::Size {
+                doing,
+                expected: range.len(),
+                got: sent,
+            }),
+            _ => Ok(sent),
+        }
+    }
+
+    fn source(&self, from: u64, range: Option<ByteRange>) -> Source {
+        match &self.from {
+            Origin::File(file) => Source::File {
+                file: Arc::clone(file),
+                base: from,
+                ranges: vec![ByteRange {
+                    start: 0,
+                    end: range.map_or(0, ByteRange::len),
+                }],
+            },
+            Origin::Stream(input) => Source::Stream(Box::new(Reader(Arc::clone(input)))),
+        }
+    }
+
+    /// Compares checksums and gives the file its name.
+    pub(crate) async fn finish(&self, session: &mut Session, moved: u64) -> Result<Option<Agreed>> {
+        let doing = format!("put {}", self.url);
+        if !is_device(&self.written_to) {
+            session.check_name(&self.written_to).await?;
+        }
+        let agreed = match &self.from {
+            // What went into a device cannot be read again.
+            _ if is_device(&self.written_to) => None,
+            Origin::File(file) => {
+                match verify::choose(session, self.wish, self.is_part)? {
+                    None => None,
+                    Some(algorithm) => {
+                        let regions = Regions {
+                            doing: &doing,
+                            remote: &self.written_to,
+                            remote_offset: self.offset,
+                            local: file,
+                            local_offset: self.offset,
+                            // Of our file what was sent, of theirs all there is: a file that is too long must not pass.
+                            length: self.length.filter(|_| self.is_part),
+                        };
+                        verify::compare(session, self.wish, algorithm, regions).await?
+                    }
+                }
+            }
+            Origin::Stream(input) => self.compare_input(session, input, &doing).await?,
+        };
+        if agreed.is_none() && !self.is_part && !is_device(&self.written_to) {
+            self.compare_size(session, moved, &doing).await?;
+        }
+        if let Some(to) = &self.rename_to {
+            session.rename(&self.written_to, to).await?;
+            self.begun.store(false, Ordering::Relaxed);
+        }
+        Ok(agreed)
+    }
+
+    /// Without a checksum at least the size must be right, where the server tells it.
+    async fn compare_size(&self, session: &mut Session, moved: u64, doing: &str) -> Result<()> {
+        if !session.server.features.size {
+            return Ok(());
+        }
+        match session.size(&self.written_to).await? {
+            Some(size) if size != moved => Err(Error::Size {
+                doing: doing.to_owned(),
+                expected: moved,
+                got: size,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    async fn compare_input(
+        &self,
+        session: &mut Session,
+        input: &Input,
+        doing: &str,
+    ) -> Result<Option<Agreed>> {
+        let Some((algorithm, ours)) = input.checksum() else {
+            return Ok(None);
+        };
+        match session.checksum(algorithm, 0, None, &self.written_to).await {
+            Ok(theirs) => verify::agree(doing, algorithm, ours, theirs).map(Some),
+            Err(error) => verify::unable(session, self.wish, error),
+        }
+    }
+
+    /// The temporary file that is to be removed when the put has failed.
+    pub(crate) fn rubbish(&self) -> Option<&FtpPath> {
+        (self.rename_to.is_some() && self.begun.load(Ordering::Relaxed)).then_some(&self.written_to)
+    }
+}
+
+/// A file, or what can only be read in order; with its size, where it has one.
+fn open_source(
+    path: &std::path::Path,
+    algorithm: Option<ChecksumAlgorithm>,
+) -> Result<(Origin, Option<u64>)> {
+    use std::os::unix::fs::FileTypeExt;
+    let kind = local::look(path)?.map(|m| m.file_type());
+    if kind.is_some_and(|k| k.is_fifo()) {
+        let doing = || format!("open {} for reading", path.display());
+        let pipe = fs::File::open(path).map_err(|e| Error::local(doing(), &e))?;
+        let input = Input::new(Box::new(pipe), algorithm);
+        return Ok((Origin::Stream(Arc::new(input)), None));
+    }
+    let (file, metadata) = local::open_read(path)?;
+    if metadata.kind == FileKind::File {
+        return Ok((Origin::File(file), Some(metadata.size)));
+    }
+    if matches!(file.fast_path(), FastPath::Discard) {
+        return Ok((Origin::File(file), Some(0)));
+    }
+    Ok((Origin::File(file), None))
+}
+
+/// A name beside the final one, where the server can rename; `None`: write in place.
+async fn temporary_beside(session: &mut Session, remote: &FtpPath) -> Result<Option<FtpPath>> {
+    let Some(parent) = remote.parent() else {
+        return Ok(None);
+    };
+    if !session.can_rename(&parent).await? {
+        return Ok(None);
+    }
+    // A final name that some servers would mangle puts such an octet into the temporary name too, so that it is seen
+    // before anything is renamed.
+    let name = local::temporary_name(!remote.as_bytes().is_ascii());
+    Ok(parent.join(name.as_bytes()).ok())
+}
+
+/// What can be read once, with the checksum of what was read.
+pub(crate) struct Input {
+    reader: Mutex<Box<dyn Read + Send>>,
+    begun: AtomicBool,
+    digest: Mutex<Option<(ChecksumAlgorithm, Digest)>>,
+}
+
+impl Input {
+    fn new(reader: Box<dyn Read + Send>, algorithm: Option<ChecksumAlgorithm>) -> Self {
+        Self {
+            reader: Mutex::new(reader),
+            begun: AtomicBool::new(false),
+            digest: Mutex::new(algorithm.map(|a| (a, Digest::new(a)))),
+        }
+    }
+
+    /// Once: the digest is used up.
+    fn checksum(&self) -> Option<(ChecksumAlgorithm, String)> {
+        let mut digest = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
+        digest.take().map(|(a, d)| (a, d.finish()))
+    }
+}
+
+struct Reader(Arc<Input>);
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let input = &self.0;
+        input.begun.store(true, Ordering::Relaxed);
+        let mut reader = input.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let n = reader.read(buffer)?;
+        let mut digest = input.digest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, digest)) = &mut *digest {
+            digest.update(&buffer[..n]);
+        }
+        Ok(n)
+    }
+}

@@ -1,0 +1,276 @@
+//! Data channels before a transfer: which mode, who connects, and what to do when a server refuses some of it.
+//!
+//! MODE E wants the receiver to listen: PORT for a get, PASV for a put. Where a server or the path between refuses that, or
+//! never heard of MODE E, MODE S with whatever address command works is what is left.
+
+use std::net::{IpAddr, SocketAddr};
+
+use godwit_engine::{
+    data::{ChannelParams, ChannelSet},
+    net,
+};
+use godwit_proto::{
+    Command, Reply,
+    command::{EpsvArgument, Mode},
+    hostport,
+    pi::transfer::Direction,
+};
+
+use super::Session;
+use crate::{
+    context::{Learned, known},
+    error::{Error, Result},
+};
+
+/// Address and mode commands tried before we give up; each turn of the loop has learned something new.
+const TURNS_MAX: usize = 6;
+
+impl Session {
+    /// Makes data channels ready for a transfer in `direction`, in the best mode that works here. `stream` insists on
+    /// MODE S. Returns the mode.
+    pub(super) async fn make_channels(
+        &mut self,
+        direction: Direction,
+        stream: bool,
+        doing: &str,
+    ) -> Result<Mode> {
+        for _ in 0..TURNS_MAX {
+            let mode = self.best_mode(direction, stream);
+            if !self.prepare(mode, direction, doing).await? {
+                continue;
+            }
+            let cached = self.set.as_ref().is_some_and(|set| set.cached() > 0);
+            if cached && self.server.can_reuse(direction) {
+                return Ok(mode);
+            }
+            self.set = None;
+            self.server.cached = None;
+            let we_listen = match mode {
+                Mode::ExtendedBlock => direction == Direction::Get,
+                Mode::Stream => known(&self.endpoint.learned.no_pasv),
+            };
+            let made = if we_listen {
+                self.listen(mode, doing).await?
+            } else {
+                self.let_server_listen(mode, doing).await?
+            };
+            if let Some(set) = made {
+                self.set = Some(set);
+                return Ok(mode);
+            }
+        }
+        Err(Error::Lacks {
+            endpoint: self.endpoint.name(),
+            feature: "way to open a data connection that it accepts".to_owned(),
+            consequence: doing.to_owned(),
+        })
+    }
+
+    fn best_mode(&self, direction: Direction, stream: bool) -> Mode {
+        let learned = &self.endpoint.learned;
+        let no_address = match direction {
+            Direction::Get => known(&learned.no_port),
+            Direction::Put => known(&learned.no_pasv),
+        };
+        if !stream && !self.server.features.parallel && !known(&learned.no_mode_e) {
+            Learned::learn(
+                &learned.no_mode_e,
+                &self.context,
+                format!(
+                    "{}: no PARALLEL in FEAT: one data channel per file, opened anew for each",
+                    self.endpoint.name()
+                ),
+            );
+        }
+        if stream || known(&learned.no_mode_e) || no_address {
+            Mode::Stream
+        } else {
+            Mode::ExtendedBlock
+        }
+    }
+
+    /// TYPE, MODE, buffers and OPTS. False where MODE E was refused.
+    async fn prepare(&mut self, mode: Mode, direction: Direction, doing: &str) -> Result<bool> {
+        let learned = &self.endpoint.learned;
+        let buffers = self
+            .params
+            .socket_buffer_bytes
+            .filter(|_| !known(&learned.no_buffers));
+        let commands = self
+            .server
+            .prepare(mode, direction, self.params.parallelism, buffers);
+        for command in commands {
+            let reply = self.ask(&command, doing).await?;
+            if reply.code.is_success() {
+                continue;
+            }
+            if !self.is_usable() {
+                return Err(Error::refused(doing, reply));
+            }
+            match command {
+                Command::Mode(Mode::ExtendedBlock) => {
+                    self.server.forget();
+                    self.lesson(
+                        |l| &l.no_mode_e,
+                        &reply,
+                        "MODE E",
+                        "one data channel per file",
+                    );
+                    return Ok(false);
+                }
+                Command::Mode(Mode::Stream) | Command::Type(_) => {
+                    self.server.forget();
+                    return Err(Error::refused(doing, reply));
+                }
+                // The server goes on with what it has: slower, not wrong.
+                Command::Opts(_) => self.context.note(format!(
+                    "{}: refused parallelism {}: {reply}",
+                    self.endpoint.name(),
+                    self.params.parallelism
+                )),
+                _ => self.lesson(
+                    |l| &l.no_buffers,
+                    &reply,
+                    "SBUF",
+                    "its TCP buffers stay as they are",
+                ),
+            }
+        }
+        Ok(true)
+    }
+
+    /// PORT or EPRT. `None` where the server refuses: the lesson is learned, try without.
+    async fn listen(&mut self, mode: Mode, doing: &str) -> Result<Option<ChannelSet>> {
+        let here = self.control.local_addr().ip().to_canonical();
+        let range = self.context.connections.port_range.as_ref();
+        let no_listener = |error: std::io::Error| Error::System {
+            doing: format!("listen for data connections on {here}"),
+            error: error.into(),
+        };
+        let listener =
+            net::listen(here, range, self.params.socket_buffer_bytes).map_err(no_listener)?;
+        let address = listener.local_addr().map_err(no_listener)?;
+        let command = match address.ip() {
+            IpAddr::V4(_) => Command::Port(address),
+            IpAddr::V6(_) => Command::Eprt(address),
+        };
+        let reply = self.ask(&command, doing).await?;
+        if reply.code.is_success() {
+            let movers = [self.mover()?];
+            return ChannelSet::passive(&movers, listener, self.params_for(mode))
+                .map(Some)
+                .map_err(no_listener);
+        }
+        if !self.is_usable() || known(&self.endpoint.learned.no_port) {
+            return Err(Error::refused(doing, reply));
+        }
+        self.lesson(
+            |l| &l.no_port,
+            &reply,
+            command.verb(),
+            "it will not connect to us, so gets use one data channel (MODE S)",
+        );
+        Ok(None)
+    }
+
+    /// PASV or EPSV. `None` where the server refuses both.
+    async fn let_server_listen(&mut self, mode: Mode, doing: &str) -> Result<Option<ChannelSet>> {
+        let peer = self.control.peer_addr().ip().to_canonical();
+        let epsv = Command::Epsv(EpsvArgument::Any);
+        // RFC 2428 §3: PASV cannot carry an IPv6 address.
+        let commands = match peer {
+            IpAddr::V4(_) => vec![Command::Pasv, epsv],
+            IpAddr::V6(_) => vec![epsv],
+        };
+        let mut last = None;
+        for command in commands {
+            let reply = self.ask(&command, doing).await?;
+            if reply.code.is_success() {
+                let address = self.announced(&command, &reply, peer, doing)?;
+                let movers = [self.mover()?];
+                let params = self.params_for(mode);
+                return Ok(Some(ChannelSet::active(
+                    &movers,
+                    vec![address],
+                    None,
+                    params,
+                )));
+            }
+            if !self.is_usable() || reply.code.is_transient() {
+                return Err(Error::refused(doing, reply));
+            }
+            last = Some(reply);
+        }
+        if let Some(reply) = last {
+            if known(&self.endpoint.learned.no_pasv) {
+                return Err(Error::refused(doing, reply));
+            }
+            self.lesson(
+                |l| &l.no_pasv,
+                &reply,
+                "PASV",
+                "it must connect to us, with one data channel (MODE S)",
+            );
+        }
+        Ok(None)
+    }
+
+    /// The address in a 227 or 229. A server behind address translation may announce one that only its own side can reach;
+    /// then the address that the control connection reached is the better guess.
+    fn announced(
+        &self,
+        command: &Command,
+        reply: &Reply,
+        peer: IpAddr,
+        doing: &str,
+    ) -> Result<SocketAddr> {
+        let text = reply.text();
+        let parsed = match command {
+            Command::Pasv => hostport::parse_227(&text),
+            _ => hostport::parse_229(&text, peer),
+        };
+        let address = parsed.ok_or_else(|| Error::refused(doing, reply.clone()))?;
+        if is_inner(address.ip()) && !is_inner(peer) || address.ip().is_unspecified() {
+            let better = SocketAddr::new(peer, address.port());
+            self.context.note(format!(
+                "{}: announced {address}, which cannot be meant for us: using {better}",
+                self.endpoint.name()
+            ));
+            return Ok(better);
+        }
+        Ok(address)
+    }
+
+    fn params_for(&self, mode: Mode) -> ChannelParams {
+        let mut params = self.params.clone();
+        if mode == Mode::Stream {
+            params.parallelism = 1;
+        }
+        params
+    }
+
+    pub(super) fn lesson(
+        &self,
+        which: impl Fn(&Learned) -> &std::sync::atomic::AtomicBool,
+        reply: &Reply,
+        what: &str,
+        consequence: &str,
+    ) {
+        Learned::learn(
+            which(&self.endpoint.learned),
+            &self.context,
+            format!(
+                "{}: no {what}: {consequence} (server said: {reply})",
+                self.endpoint.name()
+            ),
+        );
+    }
+}
+
+/// An address that means something else, or nothing, outside its own network.
+fn is_inner(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}

@@ -1,0 +1,523 @@
+//! What a session can find out about files and do to them without moving their octets.
+
+use std::{
+    io::{self, Write},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+};
+
+use godwit_engine::{
+    control::Event as Spoken,
+    data::{Job, Sink},
+};
+use godwit_proto::{
+    ChecksumAlgorithm, Command, FtpPath,
+    error::{FailureKind, failure_kind},
+    facts::{self, FactType, Facts},
+    pi::transfer::Direction,
+};
+
+use super::{Session, TransferPlan};
+use crate::{
+    context::known,
+    error::{Error, Result},
+};
+
+/// Octets that the listing of one directory may have: about two million names. Bounds the memory that a server
+/// can make us use.
+const LISTING_OCTETS_MAX: usize = 256 << 20;
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Missing,
+    /// A file; what is known of it.
+    File(Box<Facts>),
+    Directory(Box<Facts>),
+    /// The server has no command that would tell.
+    Unknown,
+}
+
+/// One name of a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// One component.
+    pub(crate) name: Vec<u8>,
+    /// `kind` is absent where only the name is known.
+    pub(crate) facts: Facts,
+}
+
+impl Entry {
+    /// `None`: nobody knows.
+    pub(crate) fn is_directory(&self) -> Option<bool> {
+        match self.facts.kind {
+            Some(FactType::Dir) => Some(true),
+            Some(FactType::File) => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// A name that a server must not list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BadName {
+    /// Lossy.
+    pub(crate) name: String,
+    pub(crate) why: &'static str,
+}
+
+impl Session {
+    /// What is at `path`: MLST, or what older commands tell.
+    pub(crate) async fn look(&mut self, path: &FtpPath) -> Result<Found> {
+        let doing = format!("look at {}", self.endpoint.url(path));
+        let learned = Arc::clone(&self.endpoint);
+        if !known(&learned.learned.no_mlst) {
+            let reply = self.ask(&Command::Mlst(Some(path.clone())), &doing).await?;
+            match failure_kind(&reply) {
+                None => return Ok(found_in(reply.body())),
+                Some(FailureKind::NotFound | FailureKind::NotADirectory) => {
+                    return Ok(Found::Missing);
+                }
+                Some(FailureKind::NotSupported) => {
+                    let instead = "SIZE and CWD tell what they can";
+                    self.lesson(|l| &l.no_mlst, &reply, "MLST", instead);
+                }
+                Some(FailureKind::Other) if reply.code.get() == 550 => return Ok(Found::Missing),
+                Some(_) => return Err(Error::refused(doing, reply)),
+            }
+        }
+        // Every path we send is absolute, so the working directory may change.
+        let into = self.ask(&Command::Cwd(path.clone()), &doing).await?;
+        if into.code.is_success() {
+            return Ok(Found::Directory(Box::default()));
+        }
+        let size = self.ask_size(path).await?;
+        Ok(match size {
+            Size::Known(size) => Found::File(Box::new(Facts {
+                kind: Some(FactType::File),
+                size: Some(size),
+                ..Facts::default()
+            })),
+            Size::Missing => Found::Missing,
+            Size::Unknown => Found::Unknown,
+        })
+    }
+
+    /// Octets of a file, where the server tells.
+    pub(crate) async fn size(&mut self, path: &FtpPath) -> Result<Option<u64>> {
+        Ok(match self.ask_size(path).await? {
+            Size::Known(size) => Some(size),
+            Size::Missing | Size::Unknown => None,
+        })
+    }
+
+    async fn ask_size(&mut self, path: &FtpPath) -> Result<Size> {
+        if known(&self.endpoint.learned.no_size) {
+            return Ok(Size::Unknown);
+        }
+        let doing = format!("ask the size of {}", self.endpoint.url(path));
+        let reply = self.ask(&Command::Size(path.clone()), &doing).await?;
+        Ok(match failure_kind(&reply) {
+            None => reply
+                .text()
+                .trim()
+                .parse()
+                .map_or(Size::Unknown, Size::Known),
+            Some(FailureKind::NotFound | FailureKind::NotADirectory) => Size::Missing,
+            Some(FailureKind::NotSupported) => {
+                let instead = "sizes are not known and not compared";
+                self.lesson(|l| &l.no_size, &reply, "SIZE", instead);
+                Size::Unknown
+            }
+            Some(_) => Size::Unknown,
+        })
+    }
+
+    /// The names in a directory: MLSD, or NLST where the server lacks it.
+    pub(crate) async fn list(&mut self, directory: &FtpPath) -> Result<Names> {
+        if !known(&self.endpoint.learned.no_mlsd) {
+            let (raw, result) = self
+                .list_by(Command::Mlsd(Some(directory.clone())), directory)
+                .await;
+            match result {
+                Ok(()) => return Ok(Names::new(raw, true, directory)),
+                Err(Error::Refused { reply, .. })
+                    if failure_kind(&reply) == Some(FailureKind::NotSupported) =>
+                {
+                    let instead = "directories are listed by NLST and looked at one name at a time";
+                    self.lesson(|l| &l.no_mlsd, &reply, "MLSD", instead);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let (raw, result) = self
+            .list_by(Command::Nlst(Some(directory.clone())), directory)
+            .await;
+        result.map(|()| Names::new(raw, false, directory))
+    }
+
+    async fn list_by(&mut self, command: Command, directory: &FtpPath) -> (Vec<u8>, Result<()>) {
+        let doing = format!("list {}", self.endpoint.url(directory));
+        let collected = Collected::default();
+        let sink = collected.clone();
+        let plan = TransferPlan {
+            doing: &doing,
+            direction: Direction::Get,
+            stream: true,
+            ahead: None,
+            command,
+            counts: false,
+        };
+        let outcome = self
+            .transfer(plan, |_| Job::Receive(Sink::Stream(Box::new(sink))))
+            .await;
+        (collected.take(), outcome.result)
+    }
+
+    /// Makes a directory; one that exists already is fine.
+    pub(crate) async fn make_directory(&mut self, path: &FtpPath) -> Result<()> {
+        let doing = format!("make directory {}", self.endpoint.url(path));
+        let reply = self.ask(&Command::Mkd(path.clone()), &doing).await?;
+        match failure_kind(&reply) {
+            None | Some(FailureKind::Exists) => Ok(()),
+            Some(FailureKind::Transient) => Err(Error::refused(doing, reply)),
+            // Servers say "550 cannot create" of directories that exist: look.
+            Some(_) => match self.look(path).await? {
+                Found::Directory(_) => Ok(()),
+                _ => Err(Error::refused(doing, reply)),
+            },
+        }
+    }
+
+    /// Renames, replacing what is there.
+    pub(crate) async fn rename(&mut self, from: &FtpPath, to: &FtpPath) -> Result<()> {
+        match self.rename_once(from, to).await {
+            // Some servers do not rename over a file.
+            Err(error) if error.refusal() == Some(FailureKind::Exists) => {
+                let doing = format!("replace {}", self.endpoint.url(to));
+                let reply = self.ask(&Command::Dele(to.clone()), &doing).await?;
+                if reply.code.is_failure() {
+                    return Err(error);
+                }
+                self.rename_once(from, to).await
+            }
+            other => other,
+        }
+    }
+
+    /// RNFR and RNTO in one round trip.
+    async fn rename_once(&mut self, from: &FtpPath, to: &FtpPath) -> Result<()> {
+        let doing = format!("rename to {}", self.endpoint.url(to));
+        if !self.is_usable() {
+            return Err(self.lost_before(&doing));
+        }
+        let rnfr = self.control.submit(&Command::Rnfr(from.clone()));
+        let rnto = self.control.submit(&Command::Rnto(to.clone()));
+        let mut refused = None;
+        loop {
+            let spoken = tokio::select! {
+                spoken = self.control.next_event() => spoken,
+                // The rename may have happened: the caller sees an error and cleans up both names.
+                () = tokio::time::sleep(self.context.connections.stall_limit) => {
+                    self.broken = true;
+                    return Err(self.lost_before(&doing));
+                }
+            };
+            match spoken {
+                Ok(Spoken::Final(id, reply)) if id == rnfr => {
+                    refused = (!reply.code.is_intermediate()).then_some(reply);
+                }
+                Ok(Spoken::Final(id, reply)) if id == rnto => {
+                    let reply = self.checked(Ok(reply), &doing)?;
+                    // The first refusal is the telling one; RNTO after it fails for lack of RNFR.
+                    return match refused {
+                        Some(first) => Err(Error::refused(doing, first)),
+                        None if reply.code.is_success() => Ok(()),
+                        None => Err(Error::refused(doing, reply)),
+                    };
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    self.checked(Err(error), &doing)?;
+                }
+            }
+        }
+    }
+
+    /// Whether the server can rename, found out without renaming anything: RNFR of a directory that exists, never followed
+    /// by RNTO.
+    pub(crate) async fn can_rename(&mut self, directory: &FtpPath) -> Result<bool> {
+        let endpoint = Arc::clone(&self.endpoint);
+        let learned = &endpoint.learned;
+        if !learned.rename_probed.swap(true, Ordering::Relaxed) {
+            let doing = format!("ask to rename in {}", self.endpoint.url(directory));
+            let reply = self.ask(&Command::Rnfr(directory.clone()), &doing).await?;
+            if failure_kind(&reply) == Some(FailureKind::NotSupported) {
+                let instead = "files are written under their final names at once";
+                self.lesson(|l| &l.no_rename, &reply, "RNFR", instead);
+            }
+        }
+        Ok(!known(&learned.no_rename))
+    }
+
+    /// Makes sure that the server understands `path`, which exists, as it was sent. Some servers drop octets above 0x7E on clear
+    /// control channels without a word (GCT does), and would answer for another file.
+    pub(crate) async fn check_name(&mut self, path: &FtpPath) -> Result<()> {
+        let endpoint = Arc::clone(&self.endpoint);
+        let sent = path.as_bytes();
+        if sent.is_ascii()
+            || known(&endpoint.learned.octets_pass)
+            || known(&endpoint.learned.no_mlst)
+        {
+            return Ok(());
+        }
+        let doing = format!("look at {}", endpoint.url(path));
+        let reply = self.ask(&Command::Mlst(Some(path.clone())), &doing).await?;
+        let Some((_, seen)) = reply.body().iter().find_map(|line| facts::parse_line(line)) else {
+            return Ok(());
+        };
+        // Servers answer with the whole path or with the last name.
+        let whole = seen.contains(&b'/');
+        let meant = if whole {
+            sent
+        } else {
+            path.file_name().unwrap_or(sent)
+        };
+        let foreign = |octets: &[u8]| octets.iter().filter(|b| !b.is_ascii()).count();
+        if foreign(&seen) < foreign(meant) {
+            return Err(Error::Mangled {
+                url: endpoint.url(path),
+                seen: String::from_utf8_lossy(&seen).into_owned(),
+            });
+        }
+        if foreign(meant) > 0 {
+            endpoint.learned.octets_pass.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Removes a file.
+    pub(crate) async fn remove_file(&mut self, path: &FtpPath) -> Result<()> {
+        let doing = format!("remove {}", self.endpoint.url(path));
+        self.demand(&Command::Dele(path.clone()), &doing).await?;
+        Ok(())
+    }
+
+    /// Removes a file, also after the user's interrupt.
+    pub(crate) async fn remove_file_undisturbed(&mut self, path: &FtpPath) -> Result<()> {
+        let doing = format!("remove {}", self.endpoint.url(path));
+        let outcome = self.control.call(&Command::Dele(path.clone())).await;
+        let reply = self.checked(outcome, &doing)?;
+        if reply.code.is_success() {
+            Ok(())
+        } else {
+            Err(Error::refused(doing, reply))
+        }
+    }
+
+    /// The server's checksum of `length` octets (`None`: to the end) of a file from `offset`, lower-case hexadecimal.
+    pub(crate) async fn checksum(
+        &mut self,
+        algorithm: ChecksumAlgorithm,
+        offset: u64,
+        length: Option<u64>,
+        path: &FtpPath,
+    ) -> Result<String> {
+        let doing = format!("compute {algorithm} of {}", self.endpoint.url(path));
+        let command = Command::Cksm {
+            algorithm,
+            offset,
+            length,
+            path: path.clone(),
+        };
+        let reply = self.demand(&command, &doing).await?;
+        let value = reply.text().trim().to_ascii_lowercase();
+        if value.is_empty() || !value.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(Error::refused(doing, reply));
+        }
+        Ok(value)
+    }
+}
+
+enum Size {
+    Known(u64),
+    Missing,
+    Unknown,
+}
+
+fn found_in(body: &[Vec<u8>]) -> Found {
+    match body.iter().find_map(|line| facts::parse_line(line)) {
+        None => Found::Unknown,
+        Some((facts, _)) => match facts.kind {
+            Some(FactType::Dir | FactType::Cdir | FactType::Pdir) => {
+                Found::Directory(Box::new(facts))
+            }
+            _ => Found::File(Box::new(facts)),
+        },
+    }
+}
+
+/// Lines of a listing, read lazily.
+pub(crate) struct Names {
+    raw: Vec<u8>,
+    at: usize,
+    /// MLSD; else NLST.
+    machine: bool,
+    directory: FtpPath,
+}
+
+impl Names {
+    fn new(raw: Vec<u8>, machine: bool, directory: &FtpPath) -> Self {
+        Self {
+            raw,
+            at: 0,
+            machine,
+            directory: directory.clone(),
+        }
+    }
+
+    fn entry(&self, line: &[u8]) -> Option<std::result::Result<Entry, BadName>> {
+        let (facts, name) = if self.machine {
+            facts::parse_line(line)?
+        } else {
+            (Facts::default(), self.bare(line).to_vec())
+        };
+        if matches!(facts.kind, Some(FactType::Cdir | FactType::Pdir))
+            || name == b"."
+            || name == b".."
+        {
+            return None;
+        }
+        let bad = |why| BadName {
+            name: String::from_utf8_lossy(&name).into_owned(),
+            why,
+        };
+        Some(match why_hostile(&name) {
+            Some(why) => Err(bad(why)),
+            None => Ok(Entry { name, facts }),
+        })
+    }
+
+    /// NLST may answer `name` or `directory/name`; anything else keeps its slashes and is refused for them.
+    fn bare<'a>(&self, line: &'a [u8]) -> &'a [u8] {
+        let directory = self.directory.as_bytes();
+        let inside = line
+            .strip_prefix(directory)
+            .filter(|rest| directory.ends_with(b"/") || rest.starts_with(b"/"));
+        match inside {
+            Some(rest) => rest.strip_prefix(b"/").unwrap_or(rest),
+            None => line.strip_prefix(b"./").unwrap_or(line),
+        }
+    }
+}
+
+impl Iterator for Names {
+    type Item = std::result::Result<Entry, BadName>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.at < self.raw.len() {
+            let rest = &self.raw[self.at..];
+            let end = rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+            let line = &rest[..end];
+            // GCT doubles the CR in TYPE A.
+            let kept = line.iter().rposition(|b| *b != b'\r').map_or(0, |i| i + 1);
+            let found = self.entry(&line[..kept]).filter(|_| kept > 0);
+            self.at += end + 1;
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+}
+
+/// Why a name could lead outside its directory, or cannot be a name.
+fn why_hostile(name: &[u8]) -> Option<&'static str> {
+    if name.is_empty() {
+        Some("it is empty")
+    } else if name.contains(&b'/') {
+        Some("it holds a slash")
+    } else if name == b"." || name == b".." {
+        Some("it is no name")
+    } else if name.contains(&0) {
+        Some("it holds a NUL")
+    } else if name.iter().any(|b| matches!(b, b'\r' | b'\n')) {
+        Some("it holds a line end")
+    } else {
+        None
+    }
+}
+
+/// Gathers a listing.
+#[derive(Clone, Default)]
+struct Collected(Arc<Mutex<Vec<u8>>>);
+
+impl Collected {
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Write for Collected {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() + octets.len() > LISTING_OCTETS_MAX {
+            return Err(io::Error::other(format!(
+                "listing of one directory is longer than {} MiB",
+                LISTING_OCTETS_MAX >> 20
+            )));
+        }
+        all.extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(raw: &[u8], machine: bool) -> Vec<std::result::Result<String, &'static str>> {
+        Names::new(raw.to_vec(), machine, &FtpPath::new("/d").unwrap())
+            .map(|e| match e {
+                Ok(e) => Ok(String::from_utf8(e.name).unwrap()),
+                Err(bad) => Err(bad.why),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn machine_listings_skip_the_directory_itself_and_refuse_what_leads_out() {
+        let raw = b"Type=cdir; .\r\nType=pdir; ..\r\nType=dir; ..\r\nType=file;Size=3; a b\r\r\n\
+                    Type=file; ../etc/passwd\r\nType=file; /abs\r\nType=file; z\0\r\nrubbish\r\nType=dir; sub";
+        assert_eq!(
+            names(raw, true),
+            [
+                Ok("a b".to_owned()),
+                Err("it holds a slash"),
+                Err("it holds a slash"),
+                Err("it holds a NUL"),
+                Ok("sub".to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn name_lists_come_with_or_without_their_directory() {
+        assert_eq!(
+            names(
+                b"a\r\n/d/b\r\n./c\r\n\r\n/other/x\r\n/d/../y\r\n..\r\n",
+                false
+            ),
+            [
+                Ok("a".to_owned()),
+                Ok("b".to_owned()),
+                Ok("c".to_owned()),
+                Err("it holds a slash"),
+                Err("it holds a slash"),
+            ]
+        );
+    }
+}

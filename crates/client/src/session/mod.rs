@@ -1,0 +1,257 @@
+//! A logged-in control channel, what we believe of the server's state, one mover, and the data channels between files.
+//!
+//! # Map
+//! - this file: login, single commands
+//! - [`channels`]: which mode, who connects, and everything a server may refuse of it
+//! - [`transfer`]: one transfer command with its data, to the end of both
+//! - [`files`]: sizes, listings, directories, renames, checksums
+
+mod channels;
+mod files;
+mod transfer;
+
+use std::{net::SocketAddr, sync::Arc, sync::atomic::Ordering};
+
+use godwit_engine::{
+    control::{ControlChannel, ControlError, DialogueLog},
+    data::{ChannelParams, ChannelSet, Mover},
+    net,
+};
+use godwit_proto::{
+    Command, Reply,
+    pi::{
+        client::ClientConfig,
+        login::{Login, Step},
+        transfer::ServerState,
+    },
+};
+
+pub(crate) use files::{Entry, Found, Names};
+pub(crate) use transfer::{Outcome, TransferPlan};
+
+use crate::{
+    context::{Context, Endpoint},
+    error::{Error, Result},
+    events::Event,
+};
+
+/// One logged-in control connection and its data channels.
+pub(crate) struct Session {
+    pub(crate) context: Arc<Context>,
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) server: ServerState,
+    /// Channel parameters of transfers. A session that only asks and lists leaves them at their default.
+    pub(crate) params: ChannelParams,
+    control: ControlChannel,
+    mover: Option<Mover>,
+    set: Option<ChannelSet>,
+    /// A reply is missing or the connection is gone: nothing more can be asked.
+    broken: bool,
+}
+
+impl Session {
+    /// Connects to the first address of the endpoint that answers, and logs in.
+    pub(crate) async fn open(
+        context: &Arc<Context>,
+        endpoint: &Arc<Endpoint>,
+        params: ChannelParams,
+    ) -> Result<Self> {
+        tokio::select! {
+            session = Self::open_undisturbed(context, endpoint, params) => session,
+            () = context.stop.wait() => Err(Error::Interrupted),
+        }
+    }
+
+    /// Like [`Self::open`], also after the user's interrupt: cleaning up needs a session then.
+    pub(crate) async fn open_undisturbed(
+        context: &Arc<Context>,
+        endpoint: &Arc<Endpoint>,
+        params: ChannelParams,
+    ) -> Result<Self> {
+        let mut last = None;
+        for address in addresses(endpoint).await? {
+            match Self::open_at(context, endpoint, params.clone(), address).await {
+                Err(error @ Error::Unreachable { .. }) => {
+                    context.note(format!("{}: {error}", endpoint.name()));
+                    last = Some(error);
+                }
+                other => return other,
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::Usage(format!("{}: no address", endpoint.name()))))
+    }
+
+    async fn open_at(
+        context: &Arc<Context>,
+        endpoint: &Arc<Endpoint>,
+        params: ChannelParams,
+        address: SocketAddr,
+    ) -> Result<Self> {
+        let config = ClientConfig {
+            reply_limit: context.connections.stall_limit,
+            ..ClientConfig::default()
+        };
+        let lost = |error| match error {
+            error @ ControlError::Connect { .. } => Error::Unreachable {
+                endpoint: endpoint.name(),
+                error,
+            },
+            error => Error::Control {
+                doing: format!("log in to {}", endpoint.name()),
+                error,
+            },
+        };
+        let (mut control, greeting) =
+            ControlChannel::connect(address, config, Some(dialogue(context, endpoint)))
+                .await
+                .map_err(lost)?;
+        endpoint.learned.reached.store(true, Ordering::Relaxed);
+        let credentials = endpoint.credentials(context.connections.password.as_ref());
+        let mut login = Login::new(credentials, client_info(endpoint));
+        let mut step = login.handle_reply(&greeting);
+        let features = loop {
+            match step {
+                Step::Send(command) => {
+                    let reply = control.call(&command).await.map_err(lost)?;
+                    step = login.handle_reply(&reply);
+                }
+                Step::Done(features) => break *features,
+                Step::Refused { command, reply } => {
+                    return Err(Error::Login {
+                        endpoint: endpoint.name(),
+                        command,
+                        reply: Box::new(reply),
+                    });
+                }
+            }
+        };
+        Ok(Self {
+            context: Arc::clone(context),
+            endpoint: Arc::clone(endpoint),
+            server: ServerState::new(features),
+            params,
+            control,
+            mover: None,
+            set: None,
+            broken: false,
+        })
+    }
+
+    /// Sends a command and waits for its final reply, whatever it says. `doing` names verb and URL for messages.
+    pub(crate) async fn ask(&mut self, command: &Command, doing: &str) -> Result<Reply> {
+        if self.broken {
+            return Err(self.lost_before(doing));
+        }
+        let stop = self.context.stop.clone();
+        let outcome = tokio::select! {
+            outcome = self.control.call(command) => outcome,
+            () = stop.wait() => {
+                self.broken = true;
+                return Err(Error::Interrupted);
+            }
+        };
+        self.checked(outcome, doing)
+    }
+
+    /// Sends a command that must succeed.
+    pub(crate) async fn demand(&mut self, command: &Command, doing: &str) -> Result<Reply> {
+        let reply = self.ask(command, doing).await?;
+        if reply.code.is_success() || reply.code.is_intermediate() {
+            Ok(reply)
+        } else {
+            Err(Error::refused(doing, reply))
+        }
+    }
+
+    /// False once nothing more can be asked.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.broken
+    }
+
+    /// Closes the session in good order.
+    pub(crate) async fn quit(mut self) {
+        self.set = None;
+        if !self.broken {
+            self.control.quit().await;
+        }
+    }
+
+    fn checked(
+        &mut self,
+        outcome: std::result::Result<Reply, ControlError>,
+        doing: &str,
+    ) -> Result<Reply> {
+        match outcome {
+            Ok(reply) => {
+                if reply.code.get() == 421 {
+                    self.broken = true;
+                }
+                Ok(reply)
+            }
+            Err(error) => {
+                self.broken = true;
+                Err(Error::Control {
+                    doing: doing.to_owned(),
+                    error,
+                })
+            }
+        }
+    }
+
+    fn lost_before(&self, doing: &str) -> Error {
+        Error::Control {
+            doing: doing.to_owned(),
+            error: ControlError::Io {
+                peer: self.control.peer_addr(),
+                error: Arc::new(std::io::ErrorKind::NotConnected.into()),
+            },
+        }
+    }
+
+    fn mover(&mut self) -> Result<Mover> {
+        if let Some(mover) = &self.mover {
+            return Ok(mover.clone());
+        }
+        let mover = Mover::spawn("godwit-mover").map_err(|error| Error::System {
+            doing: "start a mover thread".to_owned(),
+            error: Arc::new(error),
+        })?;
+        self.mover = Some(mover.clone());
+        Ok(mover)
+    }
+}
+
+/// All addresses of the host, in the system's order.
+async fn addresses(endpoint: &Endpoint) -> Result<Vec<SocketAddr>> {
+    let (host, port) = (endpoint.host().to_owned(), endpoint.port());
+    let resolved = tokio::task::spawn_blocking(move || net::resolve(&host, port)).await;
+    let resolved = resolved.unwrap_or_else(|_| Err(std::io::ErrorKind::Interrupted.into()));
+    resolved.map_err(|error| Error::Resolve {
+        endpoint: endpoint.name(),
+        host: endpoint.host().to_owned(),
+        error: Arc::new(error),
+    })
+}
+
+fn client_info(endpoint: &Endpoint) -> String {
+    format!(
+        "scheme={};appname=\"godwit\";appver=\"{}\";",
+        endpoint.scheme_name(),
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+fn dialogue(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> DialogueLog {
+    // Weak: the log lives in the control channel, which must not keep the run alive.
+    let context = Arc::downgrade(context);
+    let host = endpoint.host().to_owned();
+    Arc::new(move |sent, line| {
+        if let Some(context) = context.upgrade() {
+            context.emit(&Event::Dialogue {
+                host: host.clone(),
+                sent,
+                line: line.to_owned(),
+            });
+        }
+    })
+}

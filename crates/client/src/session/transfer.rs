@@ -1,0 +1,249 @@
+//! One transfer command with its data, to the end of both.
+//!
+//! Success takes two: the data plane's "all octets moved" and the server's 2xx. Either alone is a failure, whichever came
+//! first, and a 2xx after we gave up is none.
+
+use std::time::Duration;
+
+use godwit_engine::{
+    control::Event as Spoken,
+    data::{Job, Transfer, TransferEvent, TransferReport},
+};
+use godwit_proto::{
+    Command, Reply, command::Mode, error::TransferFailure, pi::transfer::Direction,
+};
+use tokio::time::{Instant, sleep_until};
+
+use super::Session;
+use crate::{
+    context::Learned,
+    error::{Error, Result, most_telling},
+    events::{ChannelState, Event},
+    progress::Running,
+};
+
+/// Time that a server has to explain itself after the data plane has failed. Its words are worth a wait, not a hang.
+const EXPLANATION_LIMIT: Duration = Duration::from_secs(10);
+
+/// A transfer to be run.
+pub(crate) struct TransferPlan<'a> {
+    /// Verb and URL for messages.
+    pub(crate) doing: &'a str,
+    pub(crate) direction: Direction,
+    /// MODE S even where MODE E would work.
+    pub(crate) stream: bool,
+    /// ALLO or REST, sent just before; a refusal of ALLO is ignored.
+    pub(crate) ahead: Option<Command>,
+    pub(crate) command: Command,
+    /// Counts for the progress display.
+    pub(crate) counts: bool,
+}
+
+/// How it went.
+pub(crate) struct Outcome {
+    /// `None` where it never began.
+    pub(crate) report: Option<TransferReport>,
+    pub(crate) result: Result<()>,
+}
+
+impl Session {
+    /// Runs a transfer. `job` is made for the mode that the channels turn out to have.
+    pub(crate) async fn transfer(
+        &mut self,
+        plan: TransferPlan<'_>,
+        job: impl FnOnce(Mode) -> Job,
+    ) -> Outcome {
+        if !self.is_usable() {
+            return Outcome {
+                report: None,
+                result: Err(self.lost_before(plan.doing)),
+            };
+        }
+        let made = self
+            .make_channels(plan.direction, plan.stream, plan.doing)
+            .await;
+        let mode = match made {
+            Ok(mode) => mode,
+            Err(error) => {
+                return Outcome {
+                    report: None,
+                    result: Err(error),
+                };
+            }
+        };
+        let Some(set) = &self.set else {
+            return Outcome {
+                report: None,
+                result: Err(self.lost_before(plan.doing)),
+            };
+        };
+        let transfer = set.start(job(mode), mode);
+        let running = plan
+            .counts
+            .then(|| Running::new(&self.context.counters, transfer.monitor()));
+        let ending = self.converse(&plan, transfer).await;
+        drop(running);
+        self.judge(&plan, mode, ending)
+    }
+
+    async fn converse(&mut self, plan: &TransferPlan<'_>, mut transfer: Transfer) -> Ending {
+        let mut ending = Ending::default();
+        let ahead = plan.ahead.as_ref().map(|c| self.control.submit(c));
+        let id = self.control.submit(&plan.command);
+        let stop = self.context.stop.clone();
+        let explanation_limit = EXPLANATION_LIMIT.min(self.context.connections.stall_limit);
+        let mut explanation_due = None;
+        while !ending.is_complete() {
+            let due = explanation_due.unwrap_or_else(Instant::now);
+            tokio::select! {
+                spoken = self.control.next_event(), if ending.listens() => match spoken {
+                    Ok(Spoken::Preliminary(of, _)) => ending.started |= of == id,
+                    Ok(Spoken::Final(of, reply)) if of == id => {
+                        if reply.code.is_failure() {
+                            transfer.abort();
+                        }
+                        ending.reply = Some(reply);
+                    }
+                    Ok(Spoken::Final(of, reply)) => {
+                        if Some(of) == ahead {
+                            self.answered_ahead(plan, &reply, &mut ending);
+                        }
+                    }
+                    Err(error) => {
+                        self.broken = true;
+                        transfer.abort();
+                        ending.lost = Some(Error::Control {
+                            doing: plan.doing.to_owned(),
+                            error,
+                        });
+                    }
+                },
+                event = transfer.next_event(), if ending.report.is_none() => match event {
+                    TransferEvent::Ready { reused } => ending.reused = reused,
+                    TransferEvent::Done(report) => {
+                        if report.result.is_err() {
+                            explanation_due = Some(Instant::now() + explanation_limit);
+                        }
+                        ending.report = Some(report);
+                    }
+                },
+                () = sleep_until(due), if explanation_due.is_some() => ending.mute = true,
+                () = stop.wait(), if !ending.stopped => {
+                    ending.stopped = true;
+                    transfer.abort();
+                }
+            }
+        }
+        ending
+    }
+
+    fn answered_ahead(&self, plan: &TransferPlan<'_>, reply: &Reply, ending: &mut Ending) {
+        match plan.ahead {
+            Some(Command::Allo(_)) if reply.code.is_failure() => Learned::learn(
+                &self.endpoint.learned.no_allo,
+                &self.context,
+                format!(
+                    "{}: no ALLO: space is not set aside (server said: {reply})",
+                    self.endpoint.name()
+                ),
+            ),
+            // Without REST the transfer that follows is another one than we think.
+            Some(Command::Rest(_)) if !reply.code.is_intermediate() => {
+                ending.refused_ahead = Some(reply.clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn judge(&mut self, plan: &TransferPlan<'_>, mode: Mode, ending: Ending) -> Outcome {
+        if ending.reply.is_none() || ending.reply.as_ref().is_some_and(|r| r.code.get() == 421) {
+            self.broken = true;
+        }
+        self.tell_channels(mode, &ending);
+        let doing = || plan.doing.to_owned();
+        let mut errors = Vec::new();
+        if ending.stopped {
+            errors.push(Error::Interrupted);
+        }
+        if let Some(Err(failure)) = ending.report.as_ref().map(|r| r.result.clone()) {
+            errors.push(Error::Transfer {
+                doing: doing(),
+                failure,
+            });
+        }
+        let refusals = [
+            ending.reply.filter(|r| !r.code.is_success()),
+            ending.refused_ahead,
+        ];
+        for reply in refusals.into_iter().flatten() {
+            errors.push(Error::Refused {
+                doing: doing(),
+                reply: Box::new(reply),
+                started: ending.started,
+            });
+        }
+        errors.extend(ending.lost);
+        let cached = ending.report.as_ref().map_or(0, |r| r.cached);
+        let result = match most_telling(errors) {
+            None => {
+                self.server.transfer_done(plan.direction, cached > 0);
+                Ok(())
+            }
+            Some(error) => {
+                // Both ends may believe different things of the connections now: begin anew.
+                self.server.forget();
+                Err(error)
+            }
+        };
+        if result.is_err() || mode == Mode::Stream {
+            self.set = None;
+        }
+        Outcome {
+            report: ending.report,
+            result,
+        }
+    }
+
+    fn tell_channels(&self, mode: Mode, ending: &Ending) {
+        let Some(report) = &ending.report else { return };
+        let tell = |state, count| {
+            self.context.emit(&Event::Channel {
+                state,
+                count,
+                endpoint: self.endpoint.name(),
+            });
+        };
+        if mode == Mode::ExtendedBlock && !ending.reused && report.channels_peak > 0 {
+            tell(ChannelState::Opened, report.channels_peak);
+        }
+        if let Err(TransferFailure::ConnectionLost(_)) = report.result {
+            tell(ChannelState::Lost, report.channels_peak);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Ending {
+    reply: Option<Reply>,
+    report: Option<TransferReport>,
+    lost: Option<Error>,
+    refused_ahead: Option<Reply>,
+    /// The server said 1xx.
+    started: bool,
+    reused: bool,
+    /// The user interrupted.
+    stopped: bool,
+    /// The server owes an explanation and does not give it.
+    mute: bool,
+}
+
+impl Ending {
+    /// A reply may still come, and is waited for.
+    fn listens(&self) -> bool {
+        self.reply.is_none() && self.lost.is_none() && !self.mute
+    }
+
+    fn is_complete(&self) -> bool {
+        self.report.is_some() && (!self.listens() || self.stopped)
+    }
+}

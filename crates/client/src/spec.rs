@@ -1,0 +1,170 @@
+//! Resolved requests: what is to be done, free of how it was spelled.
+
+use std::{path::PathBuf, time::Duration};
+
+use godwit_engine::net::PortRange;
+use godwit_proto::{
+    ChecksumAlgorithm, FtpPath,
+    command::Password,
+    url::{Location, RemoteUrl},
+};
+use godwit_tune::{Bounds, Setting};
+
+/// One run of the program.
+#[derive(Clone, Debug)]
+pub struct Invocation {
+    /// What to do.
+    pub request: Request,
+    /// 0 quiet, 1 normal, 2 `-v`, 3 `-vv`.
+    pub verbosity: u8,
+    /// What holds for every connection.
+    pub connections: Connections,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// `cp`.
+    Copy(Box<JobSpec>),
+    /// Everything else.
+    Manage(Manage),
+}
+
+/// What holds for every connection.
+#[derive(Clone, Debug)]
+pub struct Connections {
+    /// Time without an answer or an octet.
+    pub stall_limit: Duration,
+    /// Password of `user@` URLs that hold none.
+    pub password: Option<Password>,
+    /// Ports for our listeners (`GLOBUS_TCP_PORT_RANGE`).
+    pub port_range: Option<PortRange>,
+}
+
+/// A copy. One end is a server's and the other is ours; the flags have seen to that.
+#[derive(Clone, Debug)]
+pub struct JobSpec {
+    /// At least one, all at the same end.
+    pub sources: Vec<Location>,
+    /// Where to.
+    pub destination: Location,
+    /// Directories too.
+    pub recursive: bool,
+    /// Only a part; then there is one source, and it is a file.
+    pub part: Option<Part>,
+    /// How settings are chosen.
+    pub tuner: TunerSpec,
+    /// SO_SNDBUF, SO_RCVBUF and SBUF.
+    pub socket_buffer_bytes: Option<u64>,
+    /// MODE E block.
+    pub block_bytes: u64,
+    /// Congestion control of our sockets.
+    pub congestion: Option<String>,
+    /// Checksums.
+    pub verify: Verify,
+    /// Attempts per range, at least 1.
+    pub attempts: u32,
+    /// Event log.
+    pub events: Option<PathBuf>,
+    /// Summary object on standard output.
+    pub json: bool,
+    /// The command line for the event log, secrets masked.
+    pub command: String,
+}
+
+/// Part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// First octet.
+    pub offset: u64,
+    /// Octets; `None`: to the end.
+    pub length: Option<u64>,
+}
+
+/// Which tuner, and what the user has fixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunerSpec {
+    /// Which.
+    pub name: TunerName,
+    /// Where it begins.
+    pub start: Setting,
+    /// `-p`.
+    pub parallelism: Option<u32>,
+    /// `-c`.
+    pub concurrency: Option<u32>,
+    /// What no tuner may pass.
+    pub bounds: Bounds,
+}
+
+/// The tuners of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TunerName {
+    /// `static`.
+    Static,
+    /// `globus`.
+    Globus,
+}
+
+/// Whether checksums of both ends are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verify {
+    /// Whole files, where the server can.
+    WherePossible,
+    /// Always; a server that cannot fails the file. `None` leaves the choice of algorithm to us.
+    Always(Option<ChecksumAlgorithm>),
+    /// Never.
+    Never,
+}
+
+/// Operations on what lies on servers.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // the fields are the arguments of the commands of the same name
+pub enum Manage {
+    List {
+        url: RemoteUrl,
+        long: bool,
+    },
+    Stat {
+        urls: Vec<RemoteUrl>,
+    },
+    Checksum {
+        algorithm: Option<ChecksumAlgorithm>,
+        places: Vec<Location>,
+    },
+    MakeDirectory {
+        urls: Vec<RemoteUrl>,
+        parents: bool,
+    },
+    Remove {
+        urls: Vec<RemoteUrl>,
+        recursive: bool,
+    },
+    /// Both on one server.
+    Rename {
+        from: RemoteUrl,
+        to: RemoteUrl,
+    },
+    ChangeMode {
+        urls: Vec<RemoteUrl>,
+        mode: u32,
+    },
+}
+
+/// True for a path that names a directory by its end.
+pub(crate) fn names_directory(path: &[u8]) -> bool {
+    path.ends_with(b"/")
+        || path == b".."
+        || path.ends_with(b"/..")
+        || path == b"."
+        || path.ends_with(b"..")
+}
+
+/// `path` without slashes at its end; the root stays.
+pub(crate) fn without_end_slash(path: &FtpPath) -> FtpPath {
+    let octets = path.as_bytes();
+    let end = octets
+        .iter()
+        .rposition(|b| *b != b'/')
+        .map_or(1, |last| last + 1);
+    FtpPath::new(&octets[..end]).unwrap_or_else(|_| FtpPath::root())
+}
