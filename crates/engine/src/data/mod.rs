@@ -25,10 +25,7 @@ use std::{
     time::Duration,
 };
 
-use godwit_proto::{
-    ByteRange, RangeSet,
-    error::{StorageFailure, TransferFailure},
-};
+use godwit_proto::{ByteRange, RangeSet, error::TransferFailure};
 use tokio::sync::mpsc;
 
 pub use self::{mover::Mover, set::ChannelSet};
@@ -237,9 +234,4 @@ impl Monitor {
 /// critical section leaves it so.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A failure of a stream; one that reads or writes a storage's file carries the storage's failure.
-fn stream_failure(doing: &str, error: &io::Error) -> StorageFailure {
-    crate::storage::failure(doing, error)
 }

@@ -276,7 +276,7 @@ impl Receiving {
                     ))));
                 }
                 sink.writer.write_all(octets).map_err(|e| {
-                    Flow::Failed(super::stream_failure("write the output stream", &e).into())
+                    Flow::Failed(crate::storage::failure("write the output stream", &e).into())
                 })?;
                 sink.next += octets.len() as u64;
                 Ok(())

@@ -202,7 +202,7 @@ impl Sending {
                     Ok(n) => Ok((0, n)),
                     Err(rustix::io::Errno::IO) => {
                         return Err(Flow::Failed(
-                            super::stream_failure("read the file", &rustix::io::Errno::IO.into())
+                            crate::storage::failure("read the file", &rustix::io::Errno::IO.into())
                                 .into(),
                         ));
                     }
@@ -282,7 +282,7 @@ impl Sending {
             self.at, self.left
         );
         Flow::Failed(
-            super::stream_failure(
+            crate::storage::failure(
                 "read the file",
                 &io::Error::new(io::ErrorKind::UnexpectedEof, why),
             )

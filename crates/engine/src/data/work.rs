@@ -79,7 +79,7 @@ impl StreamSource {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(e) => {
                     state.ended = true;
-                    return Err(super::stream_failure("read the source stream", &e));
+                    return Err(crate::storage::failure("read the source stream", &e));
                 }
             }
         }
