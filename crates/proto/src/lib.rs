@@ -1,7 +1,7 @@
 //! GridFTP on the wire, as pure values and state machines: no sockets, no files, no clock.
 //!
 //! # Map
-//! - [`line`]: bytes of a control channel to command lines (CRLF, Telnet, length bound)
+//! - [`mod@line`]: bytes of a control channel to command lines (CRLF, Telnet, length bound)
 //! - [`command`], [`site`], [`opts`]: a command line, parsed and written
 //! - [`reply`]: replies, read incrementally and written so that no reader is misled
 //! - [`error`]: who broke what; the one table from storage failures to reply codes
