@@ -37,7 +37,8 @@ The file is TOML; its keys are the long flags:
       listen = [\"0.0.0.0:2811\", \"[::]:2811\"]
       port-range = \"50000-51000\"
 
-Signals: SIGTERM and SIGINT let running transfers end (see --drain); SIGHUP reads --config again.
+Signals: SIGTERM and SIGINT let running transfers end (see --drain), a second one cuts them; SIGHUP reads --config
+again, for new sessions.
 Log: standard error, one line an event; GODWITD_LOG=debug shows more.
 Exit status: 0 ended by a signal; 2 wrong usage or settings; 4 failed (address in use, root missing).";
 

@@ -7,8 +7,11 @@ use std::{
 
 use clap::Parser as _;
 use godwit_server::{Arguments, Reloader, Server, ServerSettings, log};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::{error, info};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+};
+use tracing::{error, info, warn};
 
 /// Wrong usage or settings, as `clap` has it, too.
 const EXIT_USAGE: u8 = 2;
@@ -65,8 +68,15 @@ async fn serve(arguments: &Arguments, settings: ServerSettings) -> ExitCode {
     }
     info!(root = ?root, descriptors, anonymous = ?access, listening = ?server.local_addrs(), "godwitd serves");
     let reloading = reload_on(hangup, arguments, server.reloader());
+    let (first_came, first) = oneshot::channel();
+    let shutdown = async {
+        let signals = either(terminate, interrupt).await;
+        // `run` may have ended already.
+        drop(first_came.send(signals));
+    };
     tokio::select! {
-        () = server.run(either(terminate, interrupt)) => {}
+        () = server.run(shutdown) => {}
+        () = second_signal(first) => warn!("second signal: cutting what still runs"),
         () = reloading => {}
     }
     info!("godwitd ends");
@@ -82,10 +92,20 @@ fn announce(server: &Server) -> io::Result<()> {
     out.flush()
 }
 
-async fn either(mut first: Signal, mut second: Signal) {
+/// Waits for one of two signals and gives them back to be waited for again.
+async fn either(mut one: Signal, mut other: Signal) -> (Signal, Signal) {
     tokio::select! {
-        _ = first.recv() => {}
-        _ = second.recv() => {}
+        _ = one.recv() => {}
+        _ = other.recv() => {}
+    }
+    (one, other)
+}
+
+/// Whoever presses Ctrl-C again does not want to wait for the drain time.
+async fn second_signal(first: oneshot::Receiver<(Signal, Signal)>) {
+    match first.await {
+        Ok((terminate, interrupt)) => drop(either(terminate, interrupt).await),
+        Err(_) => std::future::pending().await,
     }
 }
 

@@ -258,3 +258,151 @@ fn list_pages(
     }
     Ok(Some(page))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use godwit_engine::storage::{MemoryStorage, WriteMode};
+
+    use super::*;
+
+    fn path(text: &str) -> FtpPath {
+        FtpPath::new(text).unwrap()
+    }
+
+    fn storage() -> Arc<dyn Storage> {
+        Arc::new(MemoryStorage::with(1000, Arc::new(SystemTime::now)))
+    }
+
+    fn ask(storage: &Arc<dyn Storage>, request: Request) -> Vec<Answer> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let permits = Arc::new(Semaphore::new(1));
+        runtime.block_on(async {
+            let mut pending = PendingRequest::start(request, Arc::clone(storage), &permits);
+            let mut answers = Vec::new();
+            while let Some(answer) = pending.answers.recv().await {
+                answers.push(answer);
+            }
+            answers
+        })
+    }
+
+    fn errno(answers: &[Answer]) -> i32 {
+        match answers {
+            [Answer::Done(Err(failure))] => failure.errno,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_request_is_answered_once() {
+        let storage = storage();
+        let file = storage.open_write(&path("/f"), WriteMode::New).unwrap();
+        file.write_all_at(0, b"123456789").unwrap();
+        for request in [
+            Request::Stat(path("/f")),
+            Request::Stat(path("/none")),
+            Request::ChangeDirectory(path("/")),
+            Request::MakeDirectory(path("/d")),
+            Request::CheckExists(path("/d")),
+            Request::Rename {
+                from: path("/d"),
+                to: path("/e"),
+            },
+            Request::RemoveDirectory(path("/e")),
+            Request::Truncate {
+                path: path("/f"),
+                length: 3,
+            },
+            Request::Reserve {
+                bytes: 10,
+                path: path("/new"),
+            },
+            Request::Checksum {
+                algorithm: ChecksumAlgorithm::Md5,
+                offset: 0,
+                length: None,
+                path: path("/f"),
+            },
+            Request::ListControl { path: path("/") },
+            Request::RemoveTree(path("/f")),
+        ] {
+            let text = format!("{request:?}");
+            let answers = ask(&storage, request);
+            assert!(
+                matches!(answers[..], [Answer::Done(_)]),
+                "{text}: {answers:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn failures_keep_their_errno() {
+        let storage = storage();
+        storage.open_write(&path("/f"), WriteMode::New).unwrap();
+        for (request, want) in [
+            (Request::ChangeDirectory(path("/f")), Errno::NOTDIR),
+            (Request::ChangeDirectory(path("/none")), Errno::NOENT),
+            (Request::MakeDirectory(path("/f")), Errno::EXIST),
+            (
+                Request::Reserve {
+                    bytes: 1001,
+                    path: path("/new"),
+                },
+                Errno::NOSPC,
+            ),
+            (
+                Request::ListControl {
+                    path: path("/none"),
+                },
+                Errno::NOENT,
+            ),
+        ] {
+            let text = format!("{request:?}");
+            let answers = ask(&storage, request);
+            assert_eq!(errno(&answers), want.raw_os_error(), "{text}");
+        }
+    }
+
+    #[test]
+    fn large_directories_come_in_bounded_pages() {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        for i in 0..PAGE_ENTRIES * 2 {
+            let name = path(&format!("/{i}"));
+            storage.open_write(&name, WriteMode::New).unwrap();
+        }
+        let answers = ask(&storage, Request::ListControl { path: path("/") });
+        let pages: Vec<(usize, bool)> = answers
+            .iter()
+            .map(|answer| match answer {
+                Answer::Done(Ok(Outcome::Listing { entries, last })) => (entries.len(), *last),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(pages, [(500, false), (500, false), (2, true)]);
+    }
+
+    #[test]
+    fn a_checksum_that_nobody_waits_for_ends() {
+        // It would take hours; the runtime waits for its threads when it is dropped.
+        let storage: Arc<dyn Storage> =
+            Arc::new(godwit_engine::storage::NullStorage::new(u64::MAX / 2));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let permits = Arc::new(Semaphore::new(1));
+        let request = Request::Checksum {
+            algorithm: ChecksumAlgorithm::Sha512,
+            offset: 0,
+            length: None,
+            path: path("/zeros"),
+        };
+        runtime.block_on(async {
+            let mut pending = PendingRequest::start(request, storage, &permits);
+            assert!(matches!(pending.next().await, Answer::Progress(_)));
+        });
+    }
+}

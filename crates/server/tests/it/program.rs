@@ -144,6 +144,29 @@ fn serves_until_sigterm() {
 }
 
 #[test]
+fn a_second_signal_does_not_wait_for_transfers() {
+    let root = tempfile::tempdir().unwrap();
+    let mut program = Program::start(&[
+        "--anonymous",
+        "rw",
+        "--drain",
+        "86400",
+        "--root",
+        root.path().to_str().unwrap(),
+    ]);
+    let mut ftp = program.login();
+    let data = ftp.passive();
+    ftp.send("STOR /f");
+    ftp.await_code(150);
+    let mut idle = program.login();
+    program.signal("INT");
+    idle.await_code(421);
+    program.signal("INT");
+    assert_eq!(program.child.wait().unwrap().code(), Some(0));
+    drop(data);
+}
+
+#[test]
 fn sighup_reads_the_file_again() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("godwitd.toml");
