@@ -5,7 +5,7 @@
 //! - `listener`: [`Server`]: the accept loop, limits, shutdown, reload
 //! - `session`: one task a session: control connection, interpreter, what it waits for
 //! - `requests`: requests that touch storage; `transfers`: opening, moving, checking a file;
-//!   `listing`: text of directories; `shared_writer`: the end of a TYPE A receipt
+//!   `shared_writer`: the end of a TYPE A receipt
 //! - `data_channels`: the session's data channel object and the addresses it announces
 //! - `login`: who may log in and what they may do; `outbox`: replies not yet read; [`log`]: the log
 //!
@@ -15,7 +15,6 @@
 
 mod data_channels;
 mod listener;
-mod listing;
 mod login;
 mod outbox;
 mod requests;

@@ -7,12 +7,12 @@ use std::{net::TcpListener, sync::Arc};
 
 use godwit_engine::{
     digest,
-    storage::{FileKind, Storage},
+    storage::{FileKind, Storage, listing::directory_facts},
 };
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
     error::StorageFailure,
-    facts::{FactType, Facts},
+    facts::Facts,
     pi::server::{Outcome, Request},
 };
 use rustix::io::Errno;
@@ -231,30 +231,13 @@ fn list_pages(
     path: &FtpPath,
     emit: &mut dyn FnMut(Page) -> bool,
 ) -> Result<Option<Page>, StorageFailure> {
-    let of_kind = |path: &FtpPath, kind| {
-        storage.stat(path).map(|metadata| {
-            let mut facts = metadata.facts();
-            facts.kind = Some(kind);
-            facts
-        })
-    };
-    let entries = storage.list(path)?;
-    let mut page = vec![(of_kind(path, FactType::Cdir)?, b".".to_vec())];
-    let parent = path.parent().unwrap_or_else(FtpPath::root);
-    // A parent that must not be seen is no reason to hide the directory.
-    if let Ok(facts) = of_kind(&parent, FactType::Pdir) {
-        page.push((facts, b"..".to_vec()));
-    }
-    for entry in entries {
-        let (name, metadata) = entry?;
-        // Such a name cannot travel: one line would become two.
-        if name.contains(&b'\n') || name.contains(&b'\r') {
-            continue;
-        }
+    let mut page = Vec::new();
+    for entry in directory_facts(storage, path)? {
+        let entry = entry?;
         if page.len() == PAGE_ENTRIES && !emit(std::mem::take(&mut page)) {
             return Ok(None);
         }
-        page.push((metadata.facts(), name));
+        page.push(entry);
     }
     Ok(Some(page))
 }

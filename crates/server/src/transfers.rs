@@ -18,7 +18,7 @@ use std::{
 use godwit_engine::{
     data::{Job, Sink, Source, Transfer, TransferEvent, TransferReport},
     digest,
-    storage::{FastPath, FileCursor, FileKind, Storage, WriteMode},
+    storage::{FastPath, FileCursor, FileKind, Storage, WriteMode, listing::Listing},
     text::{CrlfReader, LfWriter},
 };
 use godwit_proto::{
@@ -31,9 +31,7 @@ use godwit_proto::{
 use rustix::io::Errno;
 use tokio::task::JoinHandle;
 
-use crate::{
-    data_channels::DataChannels, failure, failure_of, listing::Listing, shared_writer::SharedWriter,
-};
+use crate::{data_channels::DataChannels, failure, failure_of, shared_writer::SharedWriter};
 
 /// Largest offset that a file can have: `off_t` is signed.
 const FILE_OFFSET_MAX: u64 = i64::MAX as u64;
@@ -322,7 +320,7 @@ fn open(request: TransferRequest, storage: Arc<dyn Storage>) -> Result<Opened, S
             )
         }
         TransferKind::List { path, form } => {
-            let listing = Listing::new(storage, &path, form)?;
+            let listing = Listing::open(storage, &path, form, now())?;
             Ok(Opened {
                 job: Job::Send(Source::Stream(Box::new(listing))),
                 reports_ranges: false,
@@ -507,6 +505,14 @@ impl Checks {
         }
         Ok(())
     }
+}
+
+/// Seconds since 1970, for listings.
+fn now() -> Timestamp {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    Timestamp(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
 /// Clamped to what the system's clock type holds; 14 digits never reach its ends.

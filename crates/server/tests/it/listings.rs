@@ -136,3 +136,17 @@ fn a_client_that_does_not_read_holds_its_listing_up() {
         }
     }
 }
+
+#[test]
+fn patterns_and_trees() {
+    let server = server_with_entries(3);
+    std::fs::create_dir_all(server.path("d/sub/deep")).unwrap();
+    server.write("d/sub/deep/leaf", b"x");
+    let mut ftp = server.login();
+    let text = String::from_utf8(ftp.get("NLST /d/file*")).unwrap();
+    assert_eq!(text.lines().count(), 3, "{text}");
+    let text = String::from_utf8(ftp.get("MLSR /d")).unwrap();
+    assert!(names(&text).contains("sub/deep/leaf"), "{text}");
+    ftp.pasv();
+    assert!(ftp.call("NLST /d/nothing*").code >= 400);
+}
