@@ -113,8 +113,9 @@ impl TransferShared {
                         (0..stripes)
                             .map(|i| {
                                 let own = ranges
-                                    .iter()
-                                    .flat_map(|r| layout.pieces(*r, total, i, stripes));
+                                    .clone()
+                                    .into_iter()
+                                    .flat_map(move |r| layout.pieces(r, total, i, stripes));
                                 WorkQueue::new(own, block)
                             })
                             .collect()

@@ -1,39 +1,49 @@
 //! The one queue of byte ranges that all channels of a transfer pull from.
 
-use std::{collections::VecDeque, io::Read, sync::Mutex};
+use std::{io::Read, sync::Mutex};
 
 use godwit_proto::{ByteRange, error::StorageFailure};
 
 use super::lock;
 
-/// Ranges still to be sent, in order.
-#[derive(Debug)]
+/// Ranges still to be sent, in order. Made as they are asked for: a peer may wish for stripes of one octet.
 pub(super) struct WorkQueue {
-    ranges: Mutex<VecDeque<ByteRange>>,
+    pending: Mutex<Pending>,
     block_bytes: u64,
 }
 
+struct Pending {
+    front: ByteRange,
+    rest: Box<dyn Iterator<Item = ByteRange> + Send>,
+}
+
 impl WorkQueue {
-    pub(super) fn new(ranges: impl IntoIterator<Item = ByteRange>, block_bytes: u64) -> Self {
-        let ranges = ranges.into_iter().filter(|r| !r.is_empty()).collect();
+    pub(super) fn new(
+        ranges: impl IntoIterator<Item = ByteRange, IntoIter: Send + 'static>,
+        block_bytes: u64,
+    ) -> Self {
+        let pending = Pending {
+            front: ByteRange { start: 0, end: 0 },
+            rest: Box::new(ranges.into_iter()),
+        };
         Self {
-            ranges: Mutex::new(ranges),
+            pending: Mutex::new(pending),
             block_bytes: block_bytes.max(1),
         }
     }
 
     /// The next block: at most `block_bytes`, contiguous. `None` when all has been given out.
     pub(super) fn next_block(&self) -> Option<ByteRange> {
-        let mut ranges = lock(&self.ranges);
-        let front = ranges.front_mut()?;
-        let block = ByteRange {
-            start: front.start,
-            end: front.end.min(front.start + self.block_bytes),
-        };
-        front.start = block.end;
-        if front.is_empty() {
-            ranges.pop_front();
+        let mut pending = lock(&self.pending);
+        while pending.front.is_empty() {
+            pending.front = pending.rest.next()?;
         }
+        let ByteRange { start, end } = pending.front;
+        let block = ByteRange {
+            start,
+            end: end.min(start.saturating_add(self.block_bytes)),
+        };
+        pending.front.start = block.end;
         Some(block)
     }
 }
