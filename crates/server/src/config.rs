@@ -66,8 +66,8 @@ pub struct Arguments {
 #[derive(Clone, Debug, Default, Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
-    /// Address for control connections; may be repeated; port 0 takes a free one [default: [::]:2811,
-    /// or 0.0.0.0:2811 where there is no IPv6]
+    /// Address for control connections; may be repeated; port 0 takes a free one [default: `[::]:2811`,
+    /// or `0.0.0.0:2811` where there is no IPv6]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<SocketAddr>,
 

@@ -66,6 +66,9 @@ async fn serve(arguments: &Arguments, settings: ServerSettings) -> ExitCode {
             &format!("cannot write to standard output: {error}"),
         );
     }
+    if rustix::process::geteuid().is_root() {
+        warn!("running as root: what clients may do under the root directory, they do as root");
+    }
     info!(root = ?root, descriptors, anonymous = ?access, listening = ?server.local_addrs(), "godwitd serves");
     let reloading = reload_on(hangup, arguments, server.reloader());
     let (first_came, first) = oneshot::channel();
