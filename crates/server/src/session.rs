@@ -424,9 +424,8 @@ impl Session {
                 Output::Request(request) => self.carry_out_request(request),
                 Output::StartTransfer(request) => self.start_transfer(request),
                 Output::AbortTransfer => {
-                    let end = self.transfer.as_mut().and_then(|t| t.running.abort());
-                    if let Some(end) = end {
-                        self.on_transfer_end(end);
+                    if let Some(transfer) = &mut self.transfer {
+                        transfer.running.abort();
                     }
                 }
                 Output::ReportProgress => self.report_progress(),
@@ -517,11 +516,9 @@ impl Session {
     /// dropped.
     fn cut_transfer(&mut self) -> Option<TransferEnd> {
         let running = &mut self.transfer.as_mut()?.running;
-        let end = running.abort().unwrap_or_else(|| {
-            let (bytes, fresh) = running.progress();
-            TransferEnd::aborted(bytes, fresh)
-        });
-        Some(end)
+        running.abort();
+        let (bytes, fresh) = running.progress();
+        Some(TransferEnd::aborted(bytes, fresh))
     }
 
     /// Gives up whatever runs, and closes files, sockets and listeners.

@@ -48,6 +48,7 @@ pub(crate) struct RunningTransfer {
     reports_ranges: bool,
     checks: Option<Checks>,
     bytes: u64,
+    aborted: bool,
 }
 
 enum Stage {
@@ -116,6 +117,7 @@ impl RunningTransfer {
             reports_ranges: false,
             checks: None,
             bytes: 0,
+            aborted: false,
         }
     }
 
@@ -155,6 +157,9 @@ impl RunningTransfer {
         channels: &DataChannels,
     ) -> Option<TransferEnd> {
         let opened = match opened {
+            Ok(Ok(_)) if self.aborted => {
+                return Some(TransferEnd::failed(TransferFailure::Aborted));
+            }
             Ok(Ok(opened)) => opened,
             Ok(Err(failure)) => {
                 let mut end = TransferEnd::failed(failure.into());
@@ -183,7 +188,7 @@ impl RunningTransfer {
         // The transfer holds the file until here.
         self.stage = Stage::Over;
         match self.checks.take() {
-            Some(checks) if report.result.is_ok() => {
+            Some(checks) if report.result.is_ok() && !self.aborted => {
                 let stop = Arc::new(AtomicBool::new(false));
                 let stopped = Arc::clone(&stop);
                 self.stage = Stage::Finishing {
@@ -203,7 +208,11 @@ impl RunningTransfer {
             Stage::Finishing {
                 mut report, fresh, ..
             } => {
-                report.result = verdict;
+                report.result = if self.aborted {
+                    Err(TransferFailure::Aborted)
+                } else {
+                    verdict
+                };
                 Some(end_of(report, fresh))
             }
             other => {
@@ -228,26 +237,14 @@ impl RunningTransfer {
         }
     }
 
-    /// Ends it; the end that was due anyway is returned, or follows from [`Self::next`].
-    pub(crate) fn abort(&mut self) -> Option<TransferEnd> {
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Moving(transfer) => {
-                transfer.abort();
-                self.stage = Stage::Moving(transfer);
-                None
-            }
-            Stage::Opening(_) => Some(TransferEnd::failed(TransferFailure::Aborted)),
-            Stage::Finishing {
-                mut report,
-                fresh,
-                stop,
-                ..
-            } => {
-                stop.store(true, Ordering::Relaxed);
-                report.result = Err(TransferFailure::Aborted);
-                Some(end_of(report, fresh))
-            }
-            Stage::Over => None,
+    /// Ends it; [`TransferStep::Done`] follows. Work on a blocking thread is waited for: a file that is still being opened
+    /// would else be truncated under the next transfer.
+    pub(crate) fn abort(&mut self) {
+        self.aborted = true;
+        match &self.stage {
+            Stage::Moving(transfer) => transfer.abort(),
+            Stage::Finishing { stop, .. } => stop.store(true, Ordering::Relaxed),
+            Stage::Opening(_) | Stage::Over => {}
         }
     }
 }

@@ -70,3 +70,21 @@ fn abort_while_waiting_for_the_data_connection() {
     ftp.await_code(226);
     still_works(&server, &mut ftp);
 }
+
+#[test]
+fn abort_while_a_receipt_is_verified() {
+    let server = TestServer::start();
+    let file = std::fs::File::create(server.path("big")).unwrap();
+    // Octets that take hours to add up, and no room on the disk.
+    file.set_len(1 << 43).unwrap();
+    let mut ftp = server.login();
+    ftp.expect(&format!("SCKS SHA512 {}", "0".repeat(128)), 200);
+    let mut data = ftp.passive();
+    ftp.expect("ESTO A 0 /big", 150);
+    data.write_all(b"abc").unwrap();
+    drop(data);
+    ftp.send("ABOR");
+    assert_eq!(ftp.final_reply().1.code, 426);
+    ftp.await_code(226);
+    still_works(&server, &mut ftp);
+}
