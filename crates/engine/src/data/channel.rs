@@ -23,6 +23,8 @@ pub(super) struct Channel {
     pub(super) stripe: usize,
     /// In the mover's run queue.
     pub(super) queued: bool,
+    /// It has carried a transfer, or does.
+    used: bool,
     socket: Wire,
     activity: Activity,
 }
@@ -85,6 +87,7 @@ impl Channel {
             mover,
             stripe,
             queued: false,
+            used: false,
             socket,
             activity: Activity::Idle,
         }
@@ -159,6 +162,7 @@ impl Channel {
     /// Begins to carry a transfer on a connection that is up.
     pub(super) fn begin(&mut self, attachment: Attachment, reused: bool) {
         attachment.channel_up(reused);
+        self.used = true;
         self.activity = if attachment.is_send() {
             Activity::Sending(Box::new(Sending::new(attachment, self.stripe)))
         } else {
@@ -238,9 +242,11 @@ impl Channel {
         }
     }
 
-    /// An idle connection whose peer closed: what it sent before is kept for the next transfer.
+    /// An idle connection whose peer closed: what it sent before is kept for the next transfer. Nothing at all, on a
+    /// connection that came before its transfer, may be all of an empty file: MODE S has no other end of file.
     fn look_at_idle(&mut self) -> Flow {
         match self.socket.stream.peek(&mut [0]) {
+            Ok(0) if !self.used => Flow::Wait,
             Ok(0) => Flow::Close,
             Ok(_) => Flow::Wait,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Flow::Wait,

@@ -258,6 +258,24 @@ fn early_connections_and_octets_belong_to_the_next_transfer() {
 }
 
 #[test]
+fn a_stream_may_end_before_its_transfer_begins() {
+    let data = pattern(5);
+    run(async {
+        // Many times: whether the mover sees the end before the transfer is a matter of chance.
+        for i in 0..50 {
+            let octets = &data[..i % 6];
+            let receiver = Receiver::new();
+            receiver.connect().write_all(octets).unwrap();
+            tokio::task::yield_now().await;
+            let target = Bytes::new(Vec::new());
+            let mut transfer = receiver.set.start(into(&target), Mode::Stream);
+            ok(&done(&mut transfer).await);
+            assert_eq!(target.octets(), octets);
+        }
+    });
+}
+
+#[test]
 fn what_the_mode_forbids_fails_with_its_name() {
     let cases: [(&str, Vec<u8>, &str); 8] = [
         ("unknown bit", header(0x01, 0, 0), "descriptor 0x01"),
