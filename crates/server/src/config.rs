@@ -109,7 +109,7 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub max_sessions: Option<u32>,
 
-    /// Data channels of one transfer [default: 512]
+    /// Data channels of one transfer [default: 1024]
     #[arg(long, value_name = "N")]
     pub max_channels: Option<u32>,
 
@@ -206,7 +206,7 @@ impl ServerSettings {
             data_limit: Duration::from_secs(60),
             unread_limit: Duration::from_secs(120),
             sessions_max: 10_000,
-            channels_max: 512,
+            channels_max: 1024,
             banner: format!("godwitd {} ready.", env!("CARGO_PKG_VERSION")),
             log_json: false,
         }

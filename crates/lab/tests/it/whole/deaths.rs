@@ -59,7 +59,7 @@ fn kill_at(victim: Victim, upload: bool, share: u64, had_old: bool) {
         fs::write(target, old).unwrap();
     }
     let mut command = Command::new(godwit::binary("godwit").unwrap());
-    command.args(["cp", "--quiet", "--retries", "0", "-p", "4"]);
+    command.args(["cp", "--quiet", "--retries", "1", "-p", "4"]);
     let (url, path) = (server.url("file"), here.display().to_string());
     if upload {
         command.args([&path, &url])

@@ -87,7 +87,10 @@ fn file_url(p: &Path) -> String {
 #[test]
 fn ours_to_ours() {
     let _turn = alone();
-    let (root, folder) = (roomy_folder(2 * HUGE), roomy_folder(2 * HUGE));
+    let (root, folder) = (
+        roomy_folder(HUGE + (2 << 30)),
+        roomy_folder(HUGE + (2 << 30)),
+    );
     let server = Godwitd::serving(root.path())
         .anonymous("rw")
         .start()
@@ -108,7 +111,10 @@ fn ours_to_gct() {
         return;
     };
     let _turn = alone();
-    let (root, folder) = (roomy_folder(2 * HUGE), roomy_folder(2 * HUGE));
+    let (root, folder) = (
+        roomy_folder(HUGE + (2 << 30)),
+        roomy_folder(HUGE + (2 << 30)),
+    );
     let server = GctServer::serving(root.path()).start().unwrap();
     let ends = Ends {
         url: server.url(""),
@@ -126,7 +132,10 @@ fn gct_to_ours() {
         return;
     };
     let _turn = alone();
-    let (root, folder) = (roomy_folder(2 * HUGE), roomy_folder(2 * HUGE));
+    let (root, folder) = (
+        roomy_folder(HUGE + (2 << 30)),
+        roomy_folder(HUGE + (2 << 30)),
+    );
     let server = Godwitd::serving(root.path())
         .anonymous("rw")
         .start()

@@ -23,7 +23,7 @@ fn alone() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A folder on tmpfs where that has `octets` to spare, else in the ordinary place.
+/// A folder on tmpfs where that has room for `octets` and memory is left, else in the ordinary place.
 fn roomy_folder(octets: u64) -> tempfile::TempDir {
     let tmpfs = Path::new("/dev/shm");
     let free = rustix::fs::statvfs(tmpfs).map_or(0, |s| s.f_bavail * s.f_frsize);
@@ -41,7 +41,7 @@ fn roomy_folder(octets: u64) -> tempfile::TempDir {
         * 1024;
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("godwit-whole-");
-    if free.min(available / 2) > octets {
+    if free > octets && available > octets + (4 << 30) {
         builder.tempdir_in(tmpfs)
     } else {
         builder.tempdir()
