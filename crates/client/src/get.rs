@@ -160,6 +160,7 @@ impl Get {
             stream: way.stream || matches!(self.to, Destination::Output(_)),
             ahead: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             command: way.command,
+            may_block: matches!(self.to, Destination::Output(_)),
             counts: true,
         };
         let (base, stream_start, limit) = (way.base, way.stream_start, way.limit);

@@ -158,6 +158,7 @@ impl Put {
             stream: matches!(self.from, Origin::Stream(_)),
             ahead,
             command,
+            may_block: matches!(self.from, Origin::Stream(_)),
             counts: true,
         };
         self.begun.store(true, Ordering::Relaxed);

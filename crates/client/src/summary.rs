@@ -53,8 +53,13 @@ impl Summary {
     /// One line for people.
     pub fn closing_line(&self) -> String {
         let plural = if self.files_done == 1 { "" } else { "s" };
+        let cut = if self.exit == Exit::Interrupted.code() {
+            "interrupted: "
+        } else {
+            ""
+        };
         let mut line = format!(
-            "{} file{plural}, {} in {:.1} s, {}",
+            "{cut}{} file{plural}, {} in {:.1} s, {}",
             self.files_done,
             show_bytes(self.bytes),
             self.seconds,

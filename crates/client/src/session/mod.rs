@@ -4,10 +4,11 @@
 //! - this file: login, single commands
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
 //! - [`transfer`]: one transfer command with its data, to the end of both
-//! - [`files`]: sizes, listings, directories, renames, checksums
+//! - [`files`]: sizes, directories, renames, checksums; [`listing`]: names that servers list
 
 mod channels;
 mod files;
+mod listing;
 mod transfer;
 
 use std::{net::SocketAddr, sync::Arc, sync::atomic::Ordering};
@@ -26,7 +27,8 @@ use godwit_proto::{
     },
 };
 
-pub(crate) use files::{Entry, Found, Names};
+pub(crate) use files::Found;
+pub(crate) use listing::{Entry, Names};
 pub(crate) use transfer::{Outcome, TransferPlan};
 
 use crate::{

@@ -25,6 +25,9 @@ use crate::{
 /// Time that a server has to explain itself after the data plane has failed. Its words are worth a wait, not a hang.
 const EXPLANATION_LIMIT: Duration = Duration::from_secs(10);
 
+/// Time for an aborted transfer to let go of standard input or output.
+const LETTING_GO_LIMIT: Duration = Duration::from_secs(1);
+
 /// A transfer to be run.
 pub(crate) struct TransferPlan<'a> {
     /// Verb and URL for messages.
@@ -35,6 +38,8 @@ pub(crate) struct TransferPlan<'a> {
     /// ALLO or REST, sent just before; a refusal of ALLO is ignored.
     pub(crate) ahead: Option<Command>,
     pub(crate) command: Command,
+    /// Our end is standard input or output, which may block a mover for ever.
+    pub(crate) may_block: bool,
     /// Counts for the progress display.
     pub(crate) counts: bool,
 }
@@ -93,8 +98,13 @@ impl Session {
         let stop = self.context.stop.clone();
         let explanation_limit = EXPLANATION_LIMIT.min(self.context.connections.stall_limit);
         let mut explanation_due = None;
+        let mut letting_go_due = None;
         while !ending.is_complete() {
             let due = explanation_due.unwrap_or_else(Instant::now);
+            if plan.may_block && ending.was_aborted() && letting_go_due.is_none() {
+                letting_go_due = Some(Instant::now() + LETTING_GO_LIMIT);
+            }
+            let let_go = letting_go_due.unwrap_or_else(Instant::now);
             tokio::select! {
                 spoken = self.control.next_event(), if ending.listens() => match spoken {
                     Ok(Spoken::Preliminary(of, _)) => ending.started |= of == id,
@@ -128,6 +138,7 @@ impl Session {
                     }
                 },
                 () = sleep_until(due), if explanation_due.is_some() => ending.mute = true,
+                () = sleep_until(let_go), if letting_go_due.is_some() => ending.stuck = true,
                 () = stop.wait(), if !ending.stopped => {
                     ending.stopped = true;
                     transfer.abort();
@@ -233,6 +244,8 @@ struct Ending {
     reused: bool,
     /// The user interrupted.
     stopped: bool,
+    /// The data plane hangs in a system call that nobody can end.
+    stuck: bool,
     /// The server owes an explanation and does not give it.
     mute: bool,
 }
@@ -243,7 +256,12 @@ impl Ending {
         self.reply.is_none() && self.lost.is_none() && !self.mute
     }
 
+    fn was_aborted(&self) -> bool {
+        let refused = self.reply.as_ref().is_some_and(|r| r.code.is_failure());
+        self.stopped || self.lost.is_some() || refused
+    }
+
     fn is_complete(&self) -> bool {
-        self.report.is_some() && (!self.listens() || self.stopped)
+        self.stuck || self.report.is_some() && (!self.listens() || self.stopped)
     }
 }

@@ -1,0 +1,398 @@
+//! Servers that lack, refuse and break things: the client degrades, says what it lost, never hangs and never claims what is
+//! not so.
+
+use std::fs;
+
+use crate::{
+    fake::{Fake, Quirks},
+    harness::{octets, run, text, tree},
+};
+
+/// Copies a file there and back and expects both to be right.
+fn round_trip(quirks: Quirks, words: &[&str]) -> Fake {
+    let fake = Fake::start(quirks);
+    let here = tempfile::tempdir().unwrap();
+    let data = octets(300_000, 3);
+    let (file, back) = (here.path().join("f"), here.path().join("back"));
+    fs::write(&file, &data).unwrap();
+    let put = run(&[
+        "cp",
+        "-v",
+        "--stall-timeout",
+        "5",
+        text(&file),
+        &fake.url("/d/f"),
+    ]);
+    let get = run(&[
+        "cp",
+        "-v",
+        "--stall-timeout",
+        "5",
+        &fake.url("/d/f"),
+        text(&back),
+    ]);
+    let (put, get) = (put.expect(0, &[]), get.expect(0, &[]));
+    let said = format!("{}{}", put.err, get.err);
+    for word in words {
+        assert!(said.contains(word), "no {word:?} in: {said}");
+    }
+    assert_eq!(fake.get("/d/f").unwrap(), data);
+    assert_eq!(fs::read(&back).unwrap(), data);
+    assert_eq!(fake.names(), ["/d/f"]);
+    assert_eq!(tree(here.path()), ["back", "f"]);
+    fake
+}
+
+#[test]
+fn a_server_without_features_still_copies() {
+    round_trip(
+        Quirks::default(),
+        &["no PARALLEL", "no CKSM", "not verified"],
+    );
+}
+
+#[test]
+fn each_command_may_be_missing() {
+    const NO: &str = "500 Command not supported";
+    for (verb, words) in [
+        ("SIZE", &[][..]),
+        ("MLST", &["no MLST"][..]),
+        ("ALLO", &["no ALLO"]),
+        ("SITE", &[]),
+        ("MODE", &[]),
+    ] {
+        let quirks = Quirks {
+            replies: vec![(verb, NO)],
+            ..Quirks::default()
+        };
+        round_trip(quirks, words);
+    }
+    let nothing = Quirks {
+        replies: ["SIZE", "MLST", "MLSD", "ALLO", "CWD"]
+            .map(|v| (v, NO))
+            .to_vec(),
+        ..Quirks::default()
+    };
+    let fake = Fake::start(nothing);
+    fake.put("/f", b"content");
+    let here = tempfile::tempdir().unwrap();
+    let ran = run(&["cp", "-v", &fake.url("/f"), text(&here.path().join("f"))]);
+    ran.expect(0, &["no MLST", "no SIZE"]);
+    assert_eq!(fs::read(here.path().join("f")).unwrap(), b"content");
+}
+
+#[test]
+fn without_rename_files_are_written_in_place() {
+    let quirks = Quirks {
+        replies: vec![("RNFR", "502 no")],
+        ..Quirks::default()
+    };
+    let fake = round_trip(quirks, &["no RNFR"]);
+    assert_eq!((fake.heard("RNTO"), fake.heard("RNFR")), (0, 1));
+}
+
+#[test]
+fn a_server_that_refuses_port_is_read_in_stream_mode() {
+    let quirks = Quirks {
+        features: Some(&["PARALLEL", "SIZE", "MLST Type*;Size*;"]),
+        replies: vec![("PORT", "553 Active data transfer is disabled")],
+        ..Quirks::default()
+    };
+    let fake = Fake::start(quirks);
+    fake.put("/f", b"content");
+    let here = tempfile::tempdir().unwrap();
+    let ran = run(&["cp", "-v", &fake.url("/f"), text(&here.path().join("f"))]);
+    ran.expect(0, &["no PORT", "MODE S"]);
+    assert_eq!(fs::read(here.path().join("f")).unwrap(), b"content");
+}
+
+#[test]
+fn mode_e_in_feat_and_refused_is_done_without() {
+    let quirks = Quirks {
+        features: Some(&["PARALLEL"]),
+        replies: vec![("MODE", "504 no")],
+        once: vec![],
+        ..Quirks::default()
+    };
+    // MODE S is refused as well: nothing is left, and that is said.
+    let fake = Fake::start(quirks);
+    fake.put("/f", b"content");
+    run(&["cp", "-v", &fake.url("/f"), "/dev/null"]).expect(4, &["no MODE E", "504"]);
+    let quirks = Quirks {
+        features: Some(&["PARALLEL"]),
+        once: vec![("MODE", "504 no")],
+        ..Quirks::default()
+    };
+    round_trip(quirks, &["no MODE E"]);
+}
+
+#[test]
+fn arc_and_its_like() {
+    // 150 before the data connection, two answers to a broken transfer, lines that are no replies.
+    let quirks = Quirks {
+        features: Some(&["AUTH", "ERET", "SIZE", "MDTM", "MLSD", "MLST"]),
+        early_150: true,
+        stray_lines: true,
+        cuts: 1,
+        cut_at: 1000,
+        replies: vec![("RNFR", "500 no"), ("SITE", "500 no")],
+        ..Quirks::default()
+    };
+    let fake = round_trip(quirks, &["again", "426 broken"]);
+    assert_eq!(fake.heard("STOR"), 2);
+}
+
+#[test]
+fn cut_gets_are_tried_again_and_go_on_where_rest_is_there() {
+    for features in [&["SIZE", "MLST"][..], &["SIZE", "MLST", "REST STREAM"]] {
+        let fake = Fake::start(Quirks {
+            features: Some(features),
+            cuts: 2,
+            cut_at: 70_000,
+            ..Quirks::default()
+        });
+        let data = octets(200_000, 8);
+        fake.put("/f", &data);
+        let here = tempfile::tempdir().unwrap();
+        let back = here.path().join("back");
+        let log = here.path().join("log");
+        run(&["cp", "--events", text(&log), &fake.url("/f"), text(&back)]).expect(0, &[]);
+        assert_eq!(fs::read(&back).unwrap(), data);
+        let events = fs::read_to_string(&log).unwrap();
+        assert_eq!(events.matches("\"retry\"").count(), 2, "{events}");
+        assert_eq!(tree(here.path()), ["back", "log"]);
+    }
+}
+
+#[test]
+fn attempts_end_and_nothing_stays() {
+    let fake = Fake::start(Quirks {
+        features: Some(&["SIZE", "MLST"]),
+        cuts: usize::MAX,
+        cut_at: 10,
+        ..Quirks::default()
+    });
+    fake.put("/f", &octets(5000, 1));
+    let here = tempfile::tempdir().unwrap();
+    let file = here.path().join("mine");
+    run(&[
+        "cp",
+        "--retries",
+        "2",
+        &fake.url("/f"),
+        text(&here.path().join("back")),
+    ])
+    .expect(4, &[&fake.url("/f"), "426 broken"]);
+    assert_eq!(tree(here.path()), Vec::<String>::new());
+    fs::write(&file, octets(5000, 2)).unwrap();
+    run(&["cp", "--retries", "2", text(&file), &fake.url("/up")]).expect(4, &["put", "/up"]);
+    assert_eq!(fake.names(), ["/f"]);
+}
+
+#[test]
+fn a_226_for_a_short_file_is_a_failure() {
+    let fake = Fake::start(Quirks {
+        features: Some(&["SIZE", "MLST"]),
+        cuts: usize::MAX,
+        cut_at: 10,
+        lies: true,
+        ..Quirks::default()
+    });
+    fake.put("/f", &octets(5000, 1));
+    let here = tempfile::tempdir().unwrap();
+    run(&[
+        "cp",
+        "--retries",
+        "1",
+        &fake.url("/f"),
+        text(&here.path().join("back")),
+    ])
+    .expect(4, &["10 octets arrived, 5000 were expected"]);
+    assert_eq!(tree(here.path()), Vec::<String>::new());
+    let file = here.path().join("mine");
+    fs::write(&file, octets(3_000_000, 2)).unwrap();
+    run(&["cp", "--retries", "1", text(&file), &fake.url("/up")]).expect(4, &["/up"]);
+    assert_eq!(fake.names(), ["/f"]);
+}
+
+#[test]
+fn checksums_that_differ_name_both_and_leave_nothing() {
+    let fake = Fake::start(Quirks {
+        features: Some(&["SIZE", "MLST", "CKSM ADLER32:1"]),
+        checksum: Some("deadbeef"),
+        ..Quirks::default()
+    });
+    fake.put("/f", b"Wikipedia");
+    let here = tempfile::tempdir().unwrap();
+    let back = here.path().join("back");
+    let words = ["ADLER32 differs", "here 11e60398", "at the server deadbeef"];
+    run(&["cp", &fake.url("/f"), text(&back)]).expect(4, &words);
+    assert_eq!(tree(here.path()), Vec::<String>::new());
+    fs::write(&back, b"Wikipedia").unwrap();
+    run(&["cp", text(&back), &fake.url("/up")]).expect(4, &words);
+    assert_eq!(fake.names(), ["/f"]);
+    run(&["cp", "--no-verify", &fake.url("/f"), text(&back)]).expect(0, &[]);
+    run(&["cp", "--verify=md5", &fake.url("/f"), text(&back)]).expect(4, &["no CKSM MD5"]);
+}
+
+#[test]
+fn names_that_lead_out_are_refused_and_the_rest_is_copied() {
+    let fake = Fake::start(Quirks {
+        features: Some(&["SIZE", "MLST"]),
+        listing: Some(b"Type=file;Size=2; ok\r\nType=file;Size=2; ../evil\r\nType=dir; ..\r\n"),
+        ..Quirks::default()
+    });
+    fake.put("/d/ok", b"ok");
+    fake.put("/evil", b"no");
+    let here = tempfile::tempdir().unwrap();
+    let to = here.path().join("to");
+    run(&["cp", "-r", &fake.url("/d"), text(&to)])
+        .expect(1, &["refused the name \"../evil\"", "it holds a slash"]);
+    assert_eq!(tree(here.path()), ["to/", "to/ok"]);
+}
+
+#[test]
+fn directories_without_mlsd_are_listed_by_names() {
+    let fake = Fake::start(Quirks {
+        replies: ["MLSD", "MLST"].map(|v| (v, "500 no")).to_vec(),
+        ..Quirks::default()
+    });
+    for (name, data) in [("/d/a", "1"), ("/d/s/b", "22"), ("/d/s/t/c", "333")] {
+        fake.put(name, data.as_bytes());
+    }
+    let here = tempfile::tempdir().unwrap();
+    let to = here.path().join("to");
+    run(&["cp", "-v", "-r", &fake.url("/d"), text(&to)]).expect(0, &["no MLSD", "3 files"]);
+    assert_eq!(tree(&to), ["a", "s/", "s/b", "s/t/", "s/t/c"]);
+}
+
+#[test]
+fn silence_and_sudden_ends_are_failures_and_not_hangs() {
+    for (quirks, words) in [
+        (
+            Quirks {
+                mute: Some("RETR"),
+                ..Quirks::default()
+            },
+            &[][..],
+        ),
+        (
+            Quirks {
+                mute: Some("PASV"),
+                ..Quirks::default()
+            },
+            &["no reply to PASV"],
+        ),
+        (
+            Quirks {
+                mute: Some("USER"),
+                ..Quirks::default()
+            },
+            &["no reply to USER"],
+        ),
+        (
+            Quirks {
+                hang_up: Some("RETR"),
+                ..Quirks::default()
+            },
+            &["closed the control connection"],
+        ),
+        (
+            Quirks {
+                hang_up: Some("PASS"),
+                ..Quirks::default()
+            },
+            &["closed the control connection"],
+        ),
+        (
+            Quirks {
+                greeting: Some("421 Too many users"),
+                ..Quirks::default()
+            },
+            &["421 Too many users"],
+        ),
+    ] {
+        let fake = Fake::start(quirks);
+        fake.put("/f", b"x");
+        let here = tempfile::tempdir().unwrap();
+        let file = here.path().join("f");
+        let get = [
+            "cp",
+            "--retries",
+            "1",
+            "--stall-timeout",
+            "1",
+            &fake.url("/f"),
+            text(&file),
+        ];
+        run(&get).expect(4, words);
+        assert_eq!(tree(here.path()), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_421_in_the_middle_is_passing() {
+    let quirks = Quirks {
+        once: vec![
+            ("RETR", "421 Service not available"),
+            ("STOR", "421 Idle Timeout"),
+        ],
+        ..Quirks::default()
+    };
+    let fake = round_trip(quirks, &["again"]);
+    assert_eq!(fake.heard("USER"), 4);
+}
+
+#[test]
+fn a_server_that_demands_gsi_is_3_and_says_so() {
+    let fake = Fake::start(Quirks {
+        replies: vec![("USER", "530 Must perform GSSAPI authentication")],
+        ..Quirks::default()
+    });
+    run(&["cp", &fake.url("/f"), "/dev/null"]).expect(
+        3,
+        &[
+            "demands a grid identity (GSI)",
+            "not available in this version",
+        ],
+    );
+}
+
+#[test]
+fn refusals_are_3() {
+    let fake = Fake::start(Quirks {
+        replies: vec![("STOR", "550 Permission denied")],
+        ..Quirks::default()
+    });
+    let here = tempfile::tempdir().unwrap();
+    let file = here.path().join("f");
+    fs::write(&file, "x").unwrap();
+    run(&["cp", text(&file), &fake.url("/up")])
+        .expect(3, &["/up", "permission denied", "550 Permission denied"]);
+    assert_eq!(fake.heard("STOR"), 1);
+}
+
+#[test]
+fn sessions_that_are_not_let_in_leave_their_work_to_the_others() {
+    let fake = Fake::start(Quirks {
+        sessions_max: Some(2),
+        ..Quirks::default()
+    });
+    let here = tempfile::tempdir().unwrap();
+    let top = here.path().join("top");
+    fs::create_dir(&top).unwrap();
+    for i in 0..20 {
+        fs::write(top.join(i.to_string()), octets(1000, i)).unwrap();
+    }
+    run(&["cp", "-r", "-c", "6", text(&top), &fake.url("/d/")]).expect(0, &["20 files"]);
+    assert_eq!(fake.names().len(), 20);
+}
+
+#[test]
+fn secrets_are_masked_in_the_dialogue() {
+    let fake = Fake::start(Quirks::default());
+    fake.put("/f", b"x");
+    let url = format!("ftp://me:s3cret@{}/f", fake.address);
+    let ran = run(&["cp", "-vv", &url, "/dev/null"]).expect(0, &["-> USER me", "-> PASS ***"]);
+    assert!(!ran.err.contains("s3cret"), "{}", ran.err);
+}

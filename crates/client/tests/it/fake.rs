@@ -1,0 +1,357 @@
+//! A small FTP server with switches: it lacks, refuses and breaks what a test wants it to. MODE S only, files in memory.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+/// What it does otherwise than a good server. The default is a good server with few features.
+#[derive(Clone, Default)]
+pub(crate) struct Quirks {
+    /// Lines of FEAT; `None`: 500.
+    pub(crate) features: Option<&'static [&'static str]>,
+    /// Verb and the reply it always gets.
+    pub(crate) replies: Vec<(&'static str, &'static str)>,
+    /// Verb and reply, once each.
+    pub(crate) once: Vec<(&'static str, &'static str)>,
+    /// A verb that is never answered.
+    pub(crate) mute: Option<&'static str>,
+    /// The control connection closes in place of the answer to this verb.
+    pub(crate) hang_up: Option<&'static str>,
+    /// The first so many data transfers are cut after so many octets, and answered with 426.
+    pub(crate) cuts: usize,
+    pub(crate) cut_at: usize,
+    /// A cut transfer is answered with 226 all the same.
+    pub(crate) lies: bool,
+    /// Before each reply a line that is none.
+    pub(crate) stray_lines: bool,
+    /// 150 is sent before the data connection is taken (ARC).
+    pub(crate) early_150: bool,
+    /// What MLSD and NLST send, in place of the names there are.
+    pub(crate) listing: Option<&'static [u8]>,
+    /// The greeting, in place of 220.
+    pub(crate) greeting: Option<&'static str>,
+    /// What CKSM answers.
+    pub(crate) checksum: Option<&'static str>,
+    /// Sessions let in at a time; others get 421.
+    pub(crate) sessions_max: Option<usize>,
+}
+
+pub(crate) struct Fake {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    quirks: Mutex<Quirks>,
+    files: Mutex<BTreeMap<String, Vec<u8>>>,
+    heard: Mutex<Vec<String>>,
+    transfers: AtomicUsize,
+    sessions: AtomicUsize,
+}
+
+impl Fake {
+    pub(crate) fn start(quirks: Quirks) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            quirks: Mutex::new(quirks),
+            files: Mutex::default(),
+            heard: Mutex::default(),
+            transfers: AtomicUsize::new(0),
+            sessions: AtomicUsize::new(0),
+        });
+        let served = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let shared = Arc::clone(&served);
+                thread::spawn(move || {
+                    shared.sessions.fetch_add(1, Ordering::SeqCst);
+                    // The peer may go away at any time.
+                    let _ = Session::serve(&shared, stream.unwrap());
+                    shared.sessions.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("ftp://{}{path}", self.address)
+    }
+
+    pub(crate) fn put(&self, path: &str, data: &[u8]) {
+        self.shared
+            .files
+            .lock()
+            .unwrap()
+            .insert(path.into(), data.into());
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<Vec<u8>> {
+        self.shared.files.lock().unwrap().get(path).cloned()
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.shared.files.lock().unwrap().keys().cloned().collect()
+    }
+
+    /// How often a verb was heard.
+    pub(crate) fn heard(&self, verb: &str) -> usize {
+        let heard = self.shared.heard.lock().unwrap();
+        heard.iter().filter(|v| *v == verb).count()
+    }
+}
+
+struct Session<'a> {
+    shared: &'a Shared,
+    control: TcpStream,
+    listener: Option<TcpListener>,
+    rest: usize,
+    from: Option<String>,
+}
+
+type Served = std::io::Result<bool>;
+
+impl<'a> Session<'a> {
+    fn serve(shared: &'a Shared, control: TcpStream) -> std::io::Result<()> {
+        let reader = BufReader::new(control.try_clone()?);
+        let mut session = Self {
+            shared,
+            control,
+            listener: None,
+            rest: 0,
+            from: None,
+        };
+        let quirks = shared.quirks.lock().unwrap().clone();
+        let full = quirks
+            .sessions_max
+            .is_some_and(|max| shared.sessions.load(Ordering::SeqCst) > max);
+        if full {
+            return session.say("421 Too many connections").map(|_| ());
+        }
+        let greeting = quirks.greeting.unwrap_or("220 fake");
+        session.say(greeting)?;
+        if greeting.starts_with('4') {
+            return Ok(());
+        }
+        for line in reader.split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).trim_end().to_owned();
+            let (verb, argument) = line.split_once(' ').unwrap_or((&line, ""));
+            shared.heard.lock().unwrap().push(verb.to_owned());
+            if !session.answer(&quirks, verb, argument)? {
+                break;
+            }
+        }
+        session.control.shutdown(Shutdown::Both)
+    }
+
+    fn say(&mut self, text: &str) -> Served {
+        let stray = self.shared.quirks.lock().unwrap().stray_lines;
+        let stray = if stray { "' unrecognized\r\n" } else { "" };
+        self.control
+            .write_all(format!("{stray}{text}\r\n").as_bytes())?;
+        Ok(true)
+    }
+
+    fn answer(&mut self, quirks: &Quirks, verb: &str, argument: &str) -> Served {
+        if quirks.mute == Some(verb) {
+            return Ok(true);
+        }
+        if quirks.hang_up == Some(verb) {
+            return Ok(false);
+        }
+        let once = {
+            let mut quirks = self.shared.quirks.lock().unwrap();
+            let at = quirks.once.iter().position(|(v, _)| *v == verb);
+            at.map(|at| quirks.once.remove(at).1)
+        };
+        let always = quirks.replies.iter().find(|(v, _)| *v == verb).map(|r| r.1);
+        if let Some(reply) = once.or(always) {
+            self.say(reply)?;
+            return Ok(!reply.starts_with("421"));
+        }
+        match verb {
+            "USER" => self.say("331 password"),
+            "PASS" => self.say("230 in"),
+            "FEAT" => match quirks.features {
+                Some(lines) => {
+                    let lines: String = lines.iter().map(|l| format!(" {l}\r\n")).collect();
+                    self.say(&format!("211-Features\r\n{lines}211 End"))
+                }
+                None => self.say("500 what?"),
+            },
+            "TYPE" | "MODE" | "OPTS" | "ALLO" => self.say("200 ok"),
+            "QUIT" => self.say("221 bye").map(|_| false),
+            "PASV" => self.passive(),
+            "REST" => {
+                self.rest = argument.parse().unwrap_or(0);
+                self.say("350 go on")
+            }
+            "SIZE" => match self.file(argument) {
+                Some(data) => self.say(&format!("213 {}", data.len())),
+                None => self.say("550 No such file"),
+            },
+            "CWD" if self.is_directory(argument) => self.say("250 there"),
+            "CWD" => self.say("550 Not a directory"),
+            "MLST" => self.describe(argument),
+            "MLSD" | "NLST" => {
+                let listing = self.listing(quirks, verb == "MLSD", argument);
+                self.send(quirks, &listing)
+            }
+            "RETR" => match self.file(argument) {
+                Some(data) => {
+                    let rest = std::mem::take(&mut self.rest);
+                    self.send(quirks, &data[rest.min(data.len())..])
+                }
+                None => self.say("550 No such file"),
+            },
+            "STOR" => self.receive(quirks, argument),
+            "MKD" => self.say("257 made"),
+            "DELE" => match self.shared.files.lock().unwrap().remove(argument) {
+                Some(_) => self.control.write_all(b"250 gone\r\n").map(|()| true),
+                None => self
+                    .control
+                    .write_all(b"550 No such file\r\n")
+                    .map(|()| true),
+            },
+            "RNFR" => {
+                self.from = Some(argument.to_owned());
+                self.say("350 to?")
+            }
+            "RNTO" => {
+                let mut files = self.shared.files.lock().unwrap();
+                let moved = self.from.take().and_then(|from| files.remove(&from));
+                let found = moved.map(|data| files.insert(argument.to_owned(), data));
+                drop(files);
+                match found {
+                    Some(_) => self.say("250 renamed"),
+                    None => self.say("550 No such file"),
+                }
+            }
+            "CKSM" if quirks.checksum.is_some() => {
+                self.say(&format!("213 {}", quirks.checksum.unwrap_or_default()))
+            }
+            _ => self.say("500 Command not supported"),
+        }
+    }
+
+    fn file(&self, path: &str) -> Option<Vec<u8>> {
+        self.shared.files.lock().unwrap().get(path).cloned()
+    }
+
+    fn is_directory(&self, path: &str) -> bool {
+        let prefix = format!("{}/", path.trim_end_matches('/'));
+        let files = self.shared.files.lock().unwrap();
+        path == "/" || files.keys().any(|k| k.starts_with(&prefix))
+    }
+
+    fn describe(&mut self, path: &str) -> Served {
+        let facts = match self.file(path) {
+            Some(data) => format!("Type=file;Size={};", data.len()),
+            None if self.is_directory(path) => "Type=dir;".to_owned(),
+            None => return self.say("550 No such file or directory"),
+        };
+        self.say(&format!("250-status\r\n {facts} {path}\r\n250 End."))
+    }
+
+    fn listing(&self, quirks: &Quirks, machine: bool, path: &str) -> Vec<u8> {
+        if let Some(listing) = quirks.listing {
+            return listing.to_vec();
+        }
+        let prefix = format!("{}/", path.trim_end_matches('/'));
+        let mut names: Vec<(String, Option<usize>)> = Vec::new();
+        for (key, data) in &*self.shared.files.lock().unwrap() {
+            let Some(rest) = key.strip_prefix(&prefix) else {
+                continue;
+            };
+            let entry = match rest.split_once('/') {
+                Some((directory, _)) => (directory.to_owned(), None),
+                None => (rest.to_owned(), Some(data.len())),
+            };
+            if !names.contains(&entry) {
+                names.push(entry);
+            }
+        }
+        let line = |(name, size): (String, Option<usize>)| match (machine, size) {
+            (false, _) => format!("{name}\r\n"),
+            (true, Some(size)) => format!("Type=file;Size={size}; {name}\r\n"),
+            (true, None) => format!("Type=dir; {name}\r\n"),
+        };
+        names.into_iter().map(line).collect::<String>().into_bytes()
+    }
+
+    fn passive(&mut self) -> Served {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        self.listener = Some(listener);
+        self.say(&format!(
+            "227 here (127,0,0,1,{},{})",
+            port >> 8,
+            port & 255
+        ))
+    }
+
+    fn connection(&mut self, quirks: &Quirks) -> std::io::Result<Option<TcpStream>> {
+        let Some(listener) = self.listener.take() else {
+            self.say("425 no data connection")?;
+            return Ok(None);
+        };
+        if quirks.early_150 {
+            self.say("150 soon")?;
+        }
+        let (data, _) = listener.accept()?;
+        if !quirks.early_150 {
+            self.say("150 now")?;
+        }
+        Ok(Some(data))
+    }
+
+    /// How many octets this transfer may move before it is cut.
+    fn cut(&self, quirks: &Quirks) -> Option<usize> {
+        let nth = self.shared.transfers.fetch_add(1, Ordering::SeqCst);
+        (nth < quirks.cuts).then_some(quirks.cut_at)
+    }
+
+    fn verdict(&mut self, quirks: &Quirks, cut: bool) -> Served {
+        match (cut && !quirks.lies, quirks.early_150) {
+            (false, _) => self.say("226 done"),
+            // ARC answers twice.
+            (true, true) => self.say("426 broken\r\n226 Abort finished"),
+            (true, false) => self.say("426 broken"),
+        }
+    }
+
+    fn send(&mut self, quirks: &Quirks, data: &[u8]) -> Served {
+        let Some(mut out) = self.connection(quirks)? else {
+            return Ok(true);
+        };
+        let cut = self.cut(quirks).filter(|at| *at < data.len());
+        // A client that goes away is told so like any other.
+        let _ = out.write_all(&data[..cut.unwrap_or(data.len())]);
+        drop(out);
+        self.verdict(quirks, cut.is_some())
+    }
+
+    fn receive(&mut self, quirks: &Quirks, path: &str) -> Served {
+        let Some(data) = self.connection(quirks)? else {
+            return Ok(true);
+        };
+        let limit = self.cut(quirks);
+        let mut got = Vec::new();
+        data.take(limit.unwrap_or(usize::MAX) as u64)
+            .read_to_end(&mut got)?;
+        self.shared
+            .files
+            .lock()
+            .unwrap()
+            .insert(path.to_owned(), got);
+        self.verdict(quirks, limit.is_some())
+    }
+}
