@@ -6,7 +6,6 @@ use godwit_engine::control::ControlError;
 use godwit_proto::{
     ChecksumAlgorithm, Reply,
     error::{FailureKind, StorageFailure, TransferFailure, failure_kind},
-    pi::client::ClientPiError,
 };
 
 /// Result of client operations.
@@ -381,14 +380,8 @@ pub(crate) fn most_telling(errors: impl IntoIterator<Item = Error>) -> Option<Er
             ..
         } => 3,
         Error::Refused { .. } => 4,
-        Error::Control {
-            error:
-                ControlError::Dialogue {
-                    error: ClientPiError::Closed { last: Some(_) },
-                    ..
-                },
-            ..
-        } => 5,
+        // A server that goes away takes its data connections along.
+        Error::Control { .. } => 5,
         Error::Transfer {
             failure: TransferFailure::Aborted,
             ..

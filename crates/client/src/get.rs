@@ -3,7 +3,7 @@
 use std::{
     io::{self, Write},
     os::fd::AsFd,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use godwit_engine::{
@@ -157,10 +157,10 @@ impl Get {
         let plan = TransferPlan {
             doing,
             direction: Direction::Get,
-            stream: way.stream || matches!(self.to, Destination::Output(_)),
+            stream: way.stream || self.is_stream(),
             ahead: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             command: way.command,
-            may_block: matches!(self.to, Destination::Output(_)),
+            may_block: self.is_stream(),
             counts: true,
         };
         let (base, stream_start, limit) = (way.base, way.stream_start, way.limit);
@@ -272,12 +272,9 @@ impl Get {
         }
     }
 
-    /// A failed attempt may be followed by another.
-    pub(crate) fn can_repeat(&self) -> bool {
-        match &self.to {
-            Destination::File { .. } => true,
-            Destination::Output(output) => output.written.load(Ordering::Relaxed) == 0,
-        }
+    /// Octets go to standard output.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.to, Destination::Output(_))
     }
 
     /// Compares checksums and gives the file its name.
@@ -378,7 +375,6 @@ fn no_way_in(error: &Error) -> bool {
 pub(crate) struct Output {
     /// Unbuffered: payload goes to the descriptor as it comes, and nothing is left behind at the end.
     file: std::fs::File,
-    written: AtomicU64,
     digest: Mutex<Option<(ChecksumAlgorithm, Digest)>>,
 }
 
@@ -390,7 +386,6 @@ impl Output {
             .map_err(|e| Error::local("open standard output", &e))?;
         Ok(Self {
             file: descriptor.into(),
-            written: AtomicU64::new(0),
             digest: Mutex::new(algorithm.map(|a| (a, Digest::new(a)))),
         })
     }
@@ -406,7 +401,6 @@ struct Writer(Arc<Output>);
 impl Write for Writer {
     fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
         let written = (&self.0.file).write(octets)?;
-        self.0.written.fetch_add(written as u64, Ordering::Relaxed);
         if let Some((_, digest)) = &mut *lock(&self.0.digest) {
             digest.update(&octets[..written]);
         }

@@ -115,12 +115,9 @@ impl Put {
         session.server.features.esto && matches!(self.from, Origin::File(_))
     }
 
-    /// A failed attempt may be followed by another.
-    pub(crate) fn can_repeat(&self) -> bool {
-        match &self.from {
-            Origin::File(_) => true,
-            Origin::Stream(input) => !input.begun.load(Ordering::Relaxed),
-        }
+    /// Octets come from standard input or a pipe.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.from, Origin::Stream(_))
     }
 
     /// Sends octets of the region, `None` for all of it.
@@ -155,10 +152,10 @@ impl Put {
         let plan = TransferPlan {
             doing: &doing,
             direction: Direction::Put,
-            stream: matches!(self.from, Origin::Stream(_)),
+            stream: self.is_stream(),
             ahead,
             command,
-            may_block: matches!(self.from, Origin::Stream(_)),
+            may_block: self.is_stream(),
             counts: true,
         };
         self.begun.store(true, Ordering::Relaxed);
@@ -305,7 +302,6 @@ async fn temporary_beside(session: &mut Session, remote: &FtpPath) -> Result<Opt
 /// What can be read once, with the checksum of what was read.
 pub(crate) struct Input {
     reader: Mutex<Box<dyn Read + Send>>,
-    begun: AtomicBool,
     digest: Mutex<Option<(ChecksumAlgorithm, Digest)>>,
 }
 
@@ -313,7 +309,6 @@ impl Input {
     fn new(reader: Box<dyn Read + Send>, algorithm: Option<ChecksumAlgorithm>) -> Self {
         Self {
             reader: Mutex::new(reader),
-            begun: AtomicBool::new(false),
             digest: Mutex::new(algorithm.map(|a| (a, Digest::new(a)))),
         }
     }
@@ -330,7 +325,6 @@ struct Reader(Arc<Input>);
 impl Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let input = &self.0;
-        input.begun.store(true, Ordering::Relaxed);
         let mut reader = input.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let n = reader.read(buffer)?;
         let mut digest = input.digest.lock().unwrap_or_else(PoisonError::into_inner);

@@ -136,10 +136,11 @@ impl FileJob {
         }
     }
 
-    pub(crate) fn can_repeat(&self) -> bool {
+    /// Octets pass by once: a failed attempt cannot be followed by another.
+    pub(crate) fn is_stream(&self) -> bool {
         match &self.side {
-            Side::Get(get) => get.can_repeat(),
-            Side::Put(put) => put.can_repeat(),
+            Side::Get(get) => get.is_stream(),
+            Side::Put(put) => put.is_stream(),
         }
     }
 

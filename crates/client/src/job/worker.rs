@@ -126,16 +126,18 @@ impl Worker {
             endpoint: &file.endpoint,
             path: &file.path,
             range: piece,
-            attempts: None,
+            // What came from standard input is gone, and what went to standard output cannot be called back.
+            attempts: file.is_stream().then_some(1),
         };
         let mut safe = RangeSet::new();
         let mut total = 0;
-        let mut hopeless = None;
         let carry = async |session: &mut Session| {
-            if let Some(error) = &hopeless {
-                return Err(Error::clone(error));
+            let mut rests = file.rests(file.can_split(session), piece, &safe);
+            // All of it is here, and the server called it a failure: that is no success, whatever it was.
+            if rests.is_empty() {
+                (safe, total) = (RangeSet::new(), 0);
+                rests.push(piece);
             }
-            let rests = file.rests(file.can_split(session), piece, &safe);
             for rest in rests {
                 let (outcome, fresh) = file.carry(session, rest).await;
                 match outcome {
@@ -157,9 +159,6 @@ impl Worker {
                                 .fetch_add(kept, std::sync::atomic::Ordering::Relaxed);
                         } else {
                             safe = RangeSet::new();
-                        }
-                        if !file.can_repeat() {
-                            hopeless = Some(Error::clone(&error));
                         }
                         return Err(error);
                     }

@@ -396,3 +396,39 @@ fn secrets_are_masked_in_the_dialogue() {
     let ran = run(&["cp", "-vv", &url, "/dev/null"]).expect(0, &["-> USER me", "-> PASS ***"]);
     assert!(!ran.err.contains("s3cret"), "{}", ran.err);
 }
+
+#[test]
+fn all_octets_and_a_failure_is_a_failure() {
+    let fake = Fake::start(Quirks {
+        features: Some(&["SIZE", "MLST", "ERET", "REST STREAM"]),
+        cuts: usize::MAX,
+        // Nothing is missing, and the server says 426 all the same.
+        cut_at: 5000,
+        whole_cuts: true,
+        ..Quirks::default()
+    });
+    fake.put("/f", &octets(5000, 1));
+    let here = tempfile::tempdir().unwrap();
+    run(&[
+        "cp",
+        "--retries",
+        "3",
+        &fake.url("/f"),
+        text(&here.path().join("back")),
+    ])
+    .expect(4, &["426 broken"]);
+    assert_eq!(fake.heard("RETR"), 3);
+    assert_eq!(tree(here.path()), Vec::<String>::new());
+}
+
+#[test]
+fn what_passes_by_once_is_tried_once() {
+    let fake = Fake::start(Quirks {
+        cuts: usize::MAX,
+        cut_at: 10,
+        ..Quirks::default()
+    });
+    let ran = crate::harness::run_with_input(&["cp", "-", &fake.url("/up")], &octets(500_000, 1));
+    ran.expect(4, &["put", "/up"]);
+    assert_eq!((fake.heard("STOR"), fake.names().len()), (1, 0));
+}

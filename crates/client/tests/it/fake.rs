@@ -27,6 +27,8 @@ pub(crate) struct Quirks {
     /// The first so many data transfers are cut after so many octets, and answered with 426.
     pub(crate) cuts: usize,
     pub(crate) cut_at: usize,
+    /// A transfer counts as cut also where it had come to its end.
+    pub(crate) whole_cuts: bool,
     /// A cut transfer is answered with 226 all the same.
     pub(crate) lies: bool,
     /// Before each reply a line that is none.
@@ -332,9 +334,10 @@ impl<'a> Session<'a> {
         let Some(mut out) = self.connection(quirks)? else {
             return Ok(true);
         };
-        let cut = self.cut(quirks).filter(|at| *at < data.len());
+        let whole = quirks.whole_cuts;
+        let cut = self.cut(quirks).filter(|at| whole || *at < data.len());
         // A client that goes away is told so like any other.
-        let _ = out.write_all(&data[..cut.unwrap_or(data.len())]);
+        let _ = out.write_all(&data[..cut.map_or(data.len(), |at| at.min(data.len()))]);
         drop(out);
         self.verdict(quirks, cut.is_some())
     }
