@@ -171,7 +171,29 @@ fn too_deep(what: &str) -> Error {
     ))
 }
 
-/// True for a device at a server: its size means nothing.
+/// True for a device at a server: its size means nothing. Servers list devices as files, so the place tells: right
+/// in `/dev`, not in folders below it, where memory file systems are mounted.
 pub(crate) fn is_device(path: &FtpPath) -> bool {
-    path.as_bytes().starts_with(b"/dev/")
+    match path.as_bytes().strip_prefix(b"/dev/") {
+        Some(name) => !name.is_empty() && !name.contains(&b'/') && name != b"shm",
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_lie_right_in_dev() {
+        for (path, device) in [
+            ("/dev/null", true),
+            ("/dev/shm", false),
+            ("/dev/shm/file", false),
+            ("/data/dev/null", false),
+            ("/dev/", false),
+        ] {
+            assert_eq!(is_device(&FtpPath::new(path).unwrap()), device, "{path}");
+        }
+    }
 }
