@@ -175,7 +175,8 @@ impl Session {
 
     /// RNFR and RNTO in one round trip.
     async fn rename_once(&mut self, from: &FtpPath, to: &FtpPath) -> Result<()> {
-        let doing = format!("rename to {}", self.endpoint.url(to));
+        let doing_tail = format!("to {}", self.endpoint.url(to));
+        let doing = format!("rename {doing_tail}");
         if !self.is_usable() {
             return Err(self.lost_before(&doing));
         }
@@ -199,7 +200,10 @@ impl Session {
                     let reply = self.checked(Ok(reply), &doing)?;
                     // The first refusal is the telling one; RNTO after it fails for lack of RNFR.
                     return match refused {
-                        Some(first) => Err(Error::refused(doing, first)),
+                        Some(first) => {
+                            let from = self.endpoint.url(from);
+                            Err(Error::refused(format!("rename {from} {doing_tail}"), first))
+                        }
                         None if reply.code.is_success() => Ok(()),
                         None => Err(Error::refused(doing, reply)),
                     };
