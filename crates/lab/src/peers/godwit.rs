@@ -13,6 +13,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -72,6 +73,8 @@ where
 pub struct GodwitdConfig {
     root: PathBuf,
     ip: IpAddr,
+    port: u16,
+    user: Option<u32>,
     anonymous: String,
     binary: Option<PathBuf>,
     arguments: Vec<OsString>,
@@ -82,6 +85,22 @@ impl GodwitdConfig {
     #[must_use]
     pub fn ip(mut self, ip: IpAddr) -> GodwitdConfig {
         self.ip = ip;
+        self
+    }
+
+    /// The port to listen on. Default 0, a free one; another only to come back where a server was
+    /// before.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> GodwitdConfig {
+        self.port = port;
+        self
+    }
+
+    /// Runs it as this user and the group of the same number, so that permissions mean something.
+    /// Only root can.
+    #[must_use]
+    pub fn user(mut self, id: u32) -> GodwitdConfig {
+        self.user = Some(id);
         self
     }
 
@@ -119,11 +138,14 @@ impl GodwitdConfig {
         let mut command = Command::new(program);
         command
             .arg("--listen")
-            .arg(SocketAddr::new(self.ip, 0).to_string())
+            .arg(SocketAddr::new(self.ip, self.port).to_string())
             .arg("--root")
             .arg(&self.root)
             .args(["--anonymous", &self.anonymous])
             .args(&self.arguments);
+        if let Some(id) = self.user {
+            command.uid(id).gid(id);
+        }
         let mut process = Process::spawn(command, Options::default())?;
         let addr = process.wait_for_line(
             Stream::Stdout,
@@ -153,6 +175,8 @@ impl Godwitd {
         GodwitdConfig {
             root: root.into(),
             ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 0,
+            user: None,
             anonymous: "rw".to_owned(),
             binary: None,
             arguments: Vec::new(),

@@ -45,6 +45,7 @@ mod capture;
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -178,6 +179,11 @@ pub fn free_port(ip: IpAddr) -> Result<u16, Error> {
 /// The `ftp://` URL of an absolute path on `server`.
 fn ftp_url(server: SocketAddr, path: &str) -> String {
     format!("ftp://{server}{}", encode_path(path))
+}
+
+/// The `file://` URL of an absolute path of this machine, as every client here reads it.
+pub fn file_url(path: &Path) -> String {
+    format!("file://{}", encode_path(&path.to_string_lossy()))
 }
 
 /// Percent-encodes what may not stand in the path of a URL (RFC 3986 §3.3), and `;`, which FTP
