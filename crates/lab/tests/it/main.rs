@@ -1,8 +1,18 @@
-//! Whole transfers between real programs: ours and the peers'.
+//! Whole transfers between real programs: ours and the peers'. Which requirement each test stands
+//! for: `docs/spec/conformance.md`.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
     reason = "in a test a panic is the report"
 )]
 
+mod support;
+
+mod client;
+mod client_failures;
+mod gfal;
+mod plain_ftp;
+mod restart;
+mod third_party;
+mod url_copy;
 mod whole;

@@ -1,0 +1,158 @@
+//! Transfers that are cut down in the middle and taken up again by the reference client.
+
+use std::process::Command;
+
+use godwit_lab::peers::gct::URL_COPY;
+use godwit_lab::peers::process::{Options, Process, Signal, Stream};
+
+use crate::support::{
+    Kind, LONG, Need, Site, assert_same, have, length_of, wait_until, write_sparse,
+};
+
+const NEEDS: &[Need] = &[Need::Gct, Need::Godwitd];
+
+/// Long enough to be met in the middle.
+const BIG: u64 = (1 << 30) + 1;
+
+fn start(arguments: &[&str]) -> Process {
+    let mut command: Command = URL_COPY.command().expect("present");
+    command.args(arguments);
+    let options = Options {
+        output_limit: 8 << 20,
+        ..Options::default()
+    };
+    Process::spawn(command, options).expect("starts")
+}
+
+/// Patient enough for a server that comes back, quick enough for a test.
+const RESTARTING: [&str; 6] = ["-rst", "-rst-retries", "50", "-rst-interval", "1", "-dbg"];
+
+#[track_caller]
+fn ends_well(client: Process, site: &Site) -> String {
+    let finished = site.told(client.wait(LONG).and_then(|finished| finished.success()));
+    finished.stderr_text()
+}
+
+/// With -rst the client takes up copies between servers only; its own it must fail, not pass off
+/// as whole.
+#[test]
+fn a_server_that_dies_is_a_failure_and_the_next_attempt_is_whole() {
+    if !have(NEEDS) {
+        return;
+    }
+    for options in [&[][..], &["-p", "3"]] {
+        for upload in [true, false] {
+            let mut site = Site::new(Kind::Godwitd);
+            let (source, target) = if upload {
+                (site.local("f"), site.at("f"))
+            } else {
+                (site.at("f"), site.local("f"))
+            };
+            write_sparse(&source, BIG);
+            let (local, url) = (site.local_url("f"), site.url("f"));
+            let (from, to) = if upload { (local, url) } else { (url, local) };
+            let mut arguments = options.to_vec();
+            arguments.extend([from.as_str(), &to]);
+            let client = start(&arguments);
+            wait_until("some has arrived", || length_of(&target) > 1 << 20);
+            site.crash();
+            let finished = client.wait(LONG).expect("ends");
+            assert!(!finished.status.success(), "{}", finished.log());
+            site.come_back();
+            write_sparse(&source, 5_000_001);
+            site.url_copy(&arguments);
+            assert_same(&source, &target);
+        }
+    }
+}
+
+#[test]
+fn a_copy_goes_on_where_our_server_died_as_its_destination() {
+    if !have(NEEDS) {
+        return;
+    }
+    let (from, mut to) = (Site::new(Kind::Gct), Site::new(Kind::Godwitd));
+    write_sparse(&from.at("f"), BIG);
+    let mut arguments = RESTARTING.to_vec();
+    let (source, target) = (from.url("f"), to.url("f"));
+    arguments.extend(["-p", "2", &source, &target]);
+    let mut client = start(&arguments);
+    wait_until("some has arrived", || length_of(&to.at("f")) > 1 << 20);
+    // Long enough for a marker, so that there is something to go on from.
+    from.process().signal_group(Signal::STOP).expect("stops");
+    client
+        .wait_for_line(Stream::Stderr, "get a range marker", LONG, |line| {
+            line.starts_with("111 Range Marker").then_some(())
+        })
+        .expect("a marker");
+    to.crash();
+    from.process().signal_group(Signal::CONT).expect("goes on");
+    to.come_back();
+    let dialogue = ends_well(client, &to);
+    assert_same(&from.at("f"), &to.at("f"));
+    // Both ends were told where to go on.
+    let restarts = dialogue.matches("\n350 ").count();
+    assert!(restarts >= 2, "{dialogue}");
+}
+
+#[test]
+fn a_copy_goes_on_where_our_server_died_as_its_source() {
+    if !have(NEEDS) {
+        return;
+    }
+    let (mut from, to) = (Site::new(Kind::Godwitd), Site::new(Kind::Gct));
+    write_sparse(&from.at("f"), BIG);
+    let mut arguments = RESTARTING.to_vec();
+    let (source, target) = (from.url("f"), to.url("f"));
+    arguments.extend(["-p", "2", &source, &target]);
+    let client = start(&arguments);
+    wait_until("some has arrived", || length_of(&to.at("f")) > 1 << 20);
+    from.crash();
+    from.come_back();
+    ends_well(client, &from);
+    assert_same(&from.at("f"), &to.at("f"));
+}
+
+#[test]
+fn a_client_that_dies_takes_nothing_along() {
+    if !have(NEEDS) {
+        return;
+    }
+    let site = Site::new(Kind::Godwitd);
+    let (local, url) = (site.local_url("f"), site.url("f"));
+    for options in [&["-p", "1"][..], &["-p", "3"], &["-fast", "-dp"]] {
+        for upload in [true, false] {
+            let (source, target) = if upload {
+                (site.local("f"), site.at("f"))
+            } else {
+                (site.at("f"), site.local("f"))
+            };
+            let _ = std::fs::remove_file(&target);
+            write_sparse(&source, BIG);
+            let (from, to) = if upload {
+                (&local, &url)
+            } else {
+                (&url, &local)
+            };
+            let mut arguments = options.to_vec();
+            arguments.extend([from.as_str(), to]);
+            let client = start(&arguments);
+            wait_until("some has arrived", || length_of(&target) > 1 << 20);
+            client.signal(Signal::KILL).expect("kills");
+            client.wait(LONG).expect("ends");
+            wait_until("the server has let go", || !has_open(&site, "/root/f"));
+            write_sparse(&source, 5_000_001);
+            site.url_copy(&arguments);
+            assert_same(&source, &target);
+        }
+    }
+}
+
+/// Whether the server holds a file open whose path ends so.
+fn has_open(site: &Site, path: &str) -> bool {
+    let descriptors = format!("/proc/{}/fd", site.process().id());
+    std::fs::read_dir(descriptors)
+        .expect("the server runs")
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .any(|target| target.to_string_lossy().ends_with(path))
+}
