@@ -237,7 +237,6 @@ impl EventLoop {
                     tracing::error!(error = %e, "cannot watch a data listener");
                     return;
                 }
-                self.watched.insert(set.id, Arc::downgrade(&set));
                 slot.insert(Entry::Listener {
                     set,
                     listener,

@@ -87,9 +87,7 @@ impl ChannelSet {
         layout: Option<StripeLayout>,
         params: ChannelParams,
     ) -> Self {
-        let set = Self::new(movers, peers, layout, None, params);
-        set.shared.movers[0].give(Order::Watch(Arc::downgrade(&set.shared)));
-        set
+        Self::new(movers, peers, layout, None, params)
     }
 
     fn new(
@@ -180,6 +178,8 @@ impl SetShared {
             ));
         }
         inner.current = Some(Arc::clone(transfer));
+        // Somebody has to watch the clock, also while nobody connects.
+        self.movers[0].give(Order::Watch(Arc::downgrade(self)));
         let mut idle = std::mem::take(&mut inner.idle);
         if !block_mode {
             // MODE S has one connection; a second that arrived early has no meaning.
@@ -197,8 +197,6 @@ impl SetShared {
             return Ok(());
         }
         if self.peers.is_empty() {
-            // Somebody has to watch the clock while nobody connects.
-            self.movers[0].give(Order::Watch(Arc::downgrade(self)));
             return Ok(());
         }
         let each = if block_mode {
@@ -222,7 +220,6 @@ impl SetShared {
         for (mover, order) in orders {
             self.movers[mover].give(order);
         }
-        self.movers[0].give(Order::Watch(Arc::downgrade(self)));
         Ok(())
     }
 

@@ -371,6 +371,25 @@ fn a_silent_peer_is_given_up() {
     });
 }
 
+#[test]
+fn a_peer_that_falls_silent_on_a_cached_connection_is_given_up() {
+    run(async {
+        let r = Receiver::new();
+        let mut a = r.connect();
+        let (report, _) = r
+            .receive(|_| a.write_all(&header(EOF | EOD, 0, 1)).unwrap())
+            .await;
+        ok(&report);
+        let (report, _) = r
+            .receive(|_| a.write_all(&header(0, 100, 0)).unwrap())
+            .await;
+        assert!(
+            matches!(report.result, Err(TransferFailure::ConnectionLost(_))),
+            "{report:?}"
+        );
+    });
+}
+
 /// What one connection of our sender said: payload blocks, then the last header.
 fn read_channel(mut s: TcpStream) -> (Vec<(u64, Vec<u8>)>, u8, u64) {
     let mut blocks = Vec::new();
