@@ -28,6 +28,7 @@ against_both![
     shares_one_big_file_between_sessions,
     copies_trees_both_ways,
     copies_what_a_pattern_matches,
+    uses_its_data_channels_again,
     copies_from_standard_input_and_to_standard_output,
     copies_parts,
     verifies_with_each_algorithm_of_the_server,
@@ -120,6 +121,28 @@ fn copies_trees_both_ways(kind: Kind) {
     assert_same_tree(&paths, &site.local("tree"), &site.at("inside"));
     site.godwit(&["cp", "-r", &typed(&site, "tree"), &format!("{url}inside/")]);
     assert!(site.at("inside/tree/below/deeper still/file 5").is_file());
+}
+
+fn uses_its_data_channels_again(kind: Kind) {
+    let Some(site) = site(kind) else { return };
+    const FILES: usize = 100;
+    fs::create_dir(site.local("many")).expect("a directory");
+    let paths: Vec<String> = (0..FILES).map(|i| i.to_string()).collect();
+    for (i, path) in paths.iter().enumerate() {
+        write_noise(&site.local("many").join(path), i * 50, i as u64);
+    }
+    let (many, url) = (typed(&site, "many/"), site.url("there"));
+    let back = typed(&site, "back");
+    for (from, to) in [(&many, &url), (&format!("{url}/"), &back)] {
+        let options = ["cp", "-vv", "-r", "-c", "1", "-p", "2", "--no-verify"];
+        let said = site
+            .godwit(&[&options[..], &[from, to]].concat())
+            .stderr_text();
+        let reused = said.matches("<- 125 ").count();
+        assert_eq!(reused, FILES - 1, "{said}");
+    }
+    assert_same_tree(&paths, &site.local("many"), &site.at("there"));
+    assert_same_tree(&paths, &site.local("many"), &site.local("back"));
 }
 
 fn copies_what_a_pattern_matches(kind: Kind) {

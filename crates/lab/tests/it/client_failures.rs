@@ -13,7 +13,7 @@ use godwit_lab::peers::{self};
 
 use crate::support::{
     Kind, LONG, Need, Site, SmallDisk, am_root, assert_same, files_below, have, length_of,
-    wait_until, write_noise, write_sparse,
+    stored_below, wait_until, write_noise, write_sparse,
 };
 
 const NEEDS: &[Need] = &[Need::Godwit, Need::Godwitd, Need::Gct];
@@ -240,14 +240,6 @@ fn start(arguments: &[&str]) -> Process {
 
 /// Octets of a big file of which some must have moved before anything is killed.
 const BIG: u64 = 1 << 30;
-
-/// Octets that are in the files of a directory, holes not counted.
-fn stored_below(directory: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt as _;
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let blocks = entries.filter_map(|entry| Some(entry.metadata().ok()?.blocks()));
-    blocks.sum::<u64>() * 512
-}
 
 #[test]
 fn a_server_that_dies_leaves_no_file_under_its_final_name() {

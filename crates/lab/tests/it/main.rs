@@ -10,6 +10,7 @@ mod support;
 
 mod client;
 mod client_failures;
+mod control;
 mod gfal;
 mod plain_ftp;
 mod restart;

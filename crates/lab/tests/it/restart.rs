@@ -3,10 +3,13 @@
 use std::process::Command;
 
 use godwit_lab::peers::gct::URL_COPY;
+use godwit_lab::peers::godwit;
 use godwit_lab::peers::process::{Options, Process, Signal, Stream};
+use rustix::process::Pid;
 
 use crate::support::{
-    Kind, LONG, Need, Site, assert_same, have, length_of, wait_until, write_sparse,
+    Kind, LONG, Need, Site, assert_same, files_below, have, length_of, stored_below, wait_until,
+    write_sparse,
 };
 
 const NEEDS: &[Need] = &[Need::Gct, Need::Godwitd];
@@ -145,6 +148,77 @@ fn a_client_that_dies_takes_nothing_along() {
             site.url_copy(&arguments);
             assert_same(&source, &target);
         }
+    }
+}
+
+/// Kills the sessions of the reference server, as a crash of each would.
+fn kill_sessions(site: &Site) {
+    let listener = site.process().id();
+    let children = std::fs::read_to_string(format!("/proc/{listener}/task/{listener}/children"));
+    for child in children.expect("the server runs").split_whitespace() {
+        let pid = Pid::from_raw(child.parse().expect("an id")).expect("not 0");
+        rustix::process::kill_process(pid, Signal::KILL).expect("kills");
+    }
+}
+
+#[test]
+fn our_client_goes_on_where_a_session_of_the_reference_server_died() {
+    if !have(&[Need::Gct, Need::Godwit]) {
+        return;
+    }
+    our_client_goes_on(Kind::Gct, |site| kill_sessions(site));
+}
+
+#[test]
+fn our_client_goes_on_where_our_server_died() {
+    if !have(&[Need::Godwit, Need::Godwitd]) {
+        return;
+    }
+    our_client_goes_on(Kind::Godwitd, |site| {
+        site.crash();
+        site.come_back();
+    });
+}
+
+fn our_client_goes_on(kind: Kind, mut kill: impl FnMut(&mut Site)) {
+    for upload in [true, false] {
+        let mut site = Site::new(kind);
+        let (source, target) = if upload {
+            (site.local("f"), site.at("f"))
+        } else {
+            (site.at("f"), site.local("f"))
+        };
+        write_sparse(&source, BIG);
+        let local = site
+            .local("f")
+            .into_os_string()
+            .into_string()
+            .expect("UTF-8");
+        let url = site.url("f");
+        let (from, to) = if upload {
+            (&local, &url)
+        } else {
+            (&url, &local)
+        };
+        let mut command = Command::new(godwit::binary("godwit").expect("present"));
+        command.args(["cp", "-v", "-p", "2", "--retries", "20", from, to]);
+        let mut client = Process::spawn(command, Options::default()).expect("starts");
+        let folder = target.parent().expect("a parent");
+        wait_until("some has arrived", || stored_below(folder) > 1 << 20);
+        kill(&mut site);
+        let retries = |line: &str| (line.contains("trying ")).then_some(());
+        client
+            .wait_for_line(Stream::Stderr, "try again", LONG, retries)
+            .expect("tries again");
+        let finished = site.told(client.wait(LONG));
+        assert!(
+            finished.status.success(),
+            "{}\n{}",
+            finished.log(),
+            site.log()
+        );
+        assert_same(&source, &target);
+        assert_eq!(files_below(folder), 1, "no temporary file stays");
     }
 }
 

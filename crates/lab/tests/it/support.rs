@@ -407,6 +407,14 @@ pub(crate) fn odd_names() -> Vec<String> {
     names
 }
 
+/// Octets that are in the files of a directory, holes not counted.
+pub(crate) fn stored_below(directory: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let blocks = entries.filter_map(|entry| Some(entry.metadata().ok()?.blocks()));
+    blocks.sum::<u64>() * 512
+}
+
 /// Waits until `done`; `what` is told when it takes too long.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {

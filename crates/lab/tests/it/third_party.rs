@@ -194,10 +194,11 @@ fn a_store_that_fails_at_once_is_told_and_stops_no_other() {
                 .collect();
             let list = from.local("list");
             write_list(&list, &copies);
-            let mut arguments = vec!["-c"];
+            let mut arguments = vec!["-dbg", "-c"];
             arguments.extend(options);
             arguments.extend(["-f", list.to_str().expect("UTF-8")]);
             let log = to.url_copy_fails(&arguments);
+            // In the dialogue: the client's last word may be the source's complaint.
             if pair.1 == Kind::Godwitd {
                 assert!(log.contains("Is a directory"), "{log}");
             }
