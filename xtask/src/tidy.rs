@@ -36,11 +36,53 @@ pub(crate) fn run() -> Result<(), String> {
         check_sources(&folder, name, &mut faults)?;
     }
     check_crates_listed(&root.join("crates"), &mut faults)?;
+    check_spec(root, &mut faults)?;
     if faults.is_empty() {
         Ok(())
     } else {
         Err(faults.join("\n"))
     }
+}
+
+/// What the table of the specification names must exist: tests, transcripts and code.
+fn check_spec(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
+    let mut files = Vec::new();
+    for (name, _) in ARROWS {
+        for part in ["src", "tests"] {
+            let part = root.join("crates").join(name).join(part);
+            if part.is_dir() {
+                collect(&part, &mut files)?;
+            }
+        }
+    }
+    let mut functions = BTreeSet::new();
+    for file in files {
+        for line in read(&file)?.lines() {
+            let name = line
+                .split_once("fn ")
+                .and_then(|(_, l)| l.split('(').next());
+            functions.extend(name.map(str::to_owned));
+        }
+    }
+    for document in ["conformance.md", "exceptions.md"] {
+        let text = read(&root.join("docs/spec").join(document))?;
+        for word in text.split('`').skip(1).step_by(2) {
+            let exists = if let Some((_, test)) = word.rsplit_once("::") {
+                functions.contains(test)
+            } else if word.starts_with("golden/") {
+                word == "golden/x.txt" || root.join("crates/proto/tests").join(word).exists()
+            } else if word.contains("/src/") {
+                root.join("crates").join(word).exists()
+            } else {
+                true
+            };
+            // Placeholders of the legend.
+            if !exists && !word.contains("crate/module") {
+                faults.push(format!("docs/spec/{document}: there is no {word}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_crates_listed(crates: &Path, faults: &mut Vec<String>) -> Result<(), String> {
