@@ -13,6 +13,8 @@ use godwit_lab::peers::godwit::{self, Godwitd};
 use godwit_lab::peers::{self, Error, Finished, Missing, gfal, plain_ftp};
 use tempfile::TempDir;
 
+use crate::whole;
+
 pub(crate) use godwit_lab::peers::file_url;
 
 /// How long anything may take that is waited for. Chosen arbitrarily; a hang costs a run so much.
@@ -128,8 +130,19 @@ impl Site {
         })
     }
 
+    /// Our server, where there is room for so many octets.
+    pub(crate) fn roomy_godwitd(octets: u64) -> Site {
+        Site::build_in(whole::roomy_folder(octets), |root| {
+            let config = Godwitd::serving(root);
+            Server::Godwitd(config.start().expect("godwitd starts"))
+        })
+    }
+
     fn build(start: impl FnOnce(&Path) -> Server) -> Site {
-        let directory = TempDir::new().expect("a directory");
+        Site::build_in(TempDir::new().expect("a directory"), start)
+    }
+
+    fn build_in(directory: TempDir, start: impl FnOnce(&Path) -> Server) -> Site {
         let [root, local] = ["root", "local"].map(|name| directory.path().join(name));
         for path in [&root, &local] {
             fs::create_dir(path).expect("a directory");
@@ -220,7 +233,16 @@ impl Site {
     /// Runs `globus-url-copy`, which must succeed.
     #[track_caller]
     pub(crate) fn url_copy<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Finished {
-        let finished = self.told(gct::URL_COPY.run(arguments));
+        self.url_copy_within(peers::RUN_TIMEOUT, arguments)
+    }
+
+    /// Runs `globus-url-copy`, which must succeed within `limit`.
+    #[track_caller]
+    pub(crate) fn url_copy_within<S>(&self, limit: Duration, arguments: &[S]) -> Finished
+    where
+        S: AsRef<OsStr>,
+    {
+        let finished = self.told(gct::URL_COPY.run_within(limit, arguments));
         let succeeded = finished.status.success();
         assert!(succeeded, "{}", self.story(arguments, &finished));
         finished

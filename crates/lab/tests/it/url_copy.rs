@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::Duration;
 
 use godwit_lab::peers;
 
@@ -11,6 +12,7 @@ use crate::support::{
     Kind, Need, Site, assert_holds, assert_same, assert_same_tree, files_below, has_wildcard, have,
     length_of, noise, odd_names, read_at, write_noise, write_sparse, write_tree,
 };
+use crate::whole;
 
 const NEEDS: &[Need] = &[Need::Gct, Need::Godwitd];
 
@@ -82,15 +84,21 @@ fn files_beyond_four_gib_keep_every_octet() {
     if !have(NEEDS) {
         return;
     }
-    let site = Site::new(Kind::Godwitd);
-    let source = site.local("big");
-    write_sparse(&source, (4 << 30) + 1);
+    const SIZE: u64 = (4 << 30) + 1;
+    const LIMIT: Duration = Duration::from_secs(240);
+    let _turn = whole::alone();
+    let site = Site::roomy_godwitd(SIZE + SIZE / 4);
+    let (here, there) = (site.local("big"), site.at("big"));
+    let (local, url) = (site.local_url("big"), site.url("big"));
     // One way in each mode: the content is what costs time.
-    site.url_copy(&["-p", "2", &site.local_url("big"), &site.url("big")]);
-    assert_same(&source, &site.at("big"));
-    fs::remove_file(&source).expect("removes");
-    site.url_copy(&[site.url("big"), site.local_url("big")]);
-    assert_same(&site.at("big"), &source);
+    write_sparse(&here, SIZE);
+    site.url_copy_within(LIMIT, &["-p", "2", &local, &url]);
+    assert_same(&here, &there);
+    // Sparse again, so that there is only one copy that takes room.
+    write_sparse(&there, SIZE);
+    fs::remove_file(&here).expect("removes");
+    site.url_copy_within(LIMIT, &[&url, &local]);
+    assert_same(&there, &here);
 }
 
 #[test]

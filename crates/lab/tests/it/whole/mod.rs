@@ -18,13 +18,13 @@ use godwit_lab::peers::{Finished, godwit, process};
 const RUN_LIMIT: Duration = Duration::from_secs(240);
 
 /// These tests move gigabytes through memory: one at a time.
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A folder on tmpfs where that has room for `octets` and memory is left, else in the ordinary place.
-fn roomy_folder(octets: u64) -> tempfile::TempDir {
+pub(crate) fn roomy_folder(octets: u64) -> tempfile::TempDir {
     let tmpfs = Path::new("/dev/shm");
     let free = rustix::fs::statvfs(tmpfs).map_or(0, |s| s.f_bavail * s.f_frsize);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
