@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::storage::text_of;
 use godwit_proto::{
     command::Command,
     pi::client::{ClientConfig, ClientPi, ClientPiError, CommandId, Input, Output},
@@ -28,7 +29,7 @@ pub enum Event {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ControlError {
     /// No connection.
-    #[error("cannot connect to {peer}: {error}")]
+    #[error("cannot connect to {peer}: {}", text_of(error))]
     Connect {
         /// Where to.
         peer: SocketAddr,
@@ -36,7 +37,7 @@ pub enum ControlError {
         error: Arc<std::io::Error>,
     },
     /// It broke.
-    #[error("control connection to {peer} broke: {error}")]
+    #[error("control connection to {peer} broke: {}", text_of(error))]
     Io {
         /// Peer.
         peer: SocketAddr,

@@ -11,6 +11,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Instant};
 use godwit_proto::error::TransferFailure;
 
 use super::{receive::Receiving, send::Sending, set::SetShared, transfer::Attachment};
+use crate::storage::text_of;
 
 /// Octets a channel may move before others get their turn.
 pub(super) const TURN_OCTETS: u64 = 4 << 20;
@@ -261,5 +262,5 @@ pub(super) fn lost(wire: &Wire, error: &io::Error) -> TransferFailure {
         .stream
         .peer_addr()
         .map_or_else(|_| "peer".to_owned(), |p| p.to_string());
-    TransferFailure::ConnectionLost(format!("{peer}: {error}"))
+    TransferFailure::ConnectionLost(format!("{peer}: {}", text_of(error)))
 }

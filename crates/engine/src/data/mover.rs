@@ -22,6 +22,7 @@ use super::{
     set::{IdleChannel, SetShared},
     transfer::Attachment,
 };
+use crate::storage::text_of;
 
 /// Token of the inbox; connections are slab keys and never reach it.
 const INBOX: Token = Token(usize::MAX);
@@ -548,7 +549,7 @@ fn connection_failed(
     peer: std::net::SocketAddr,
     error: &io::Error,
 ) {
-    let why = TransferFailure::NoConnection(format!("to {peer}: {error}"));
+    let why = TransferFailure::NoConnection(format!("to {peer}: {}", text_of(error)));
     if attachment.is_send() {
         attachment.sender_failed_to_open(stripe, why);
     } else {

@@ -14,23 +14,23 @@ pub fn failure(doing: impl Into<String>, error: &io::Error) -> StorageFailure {
     {
         return inner.clone();
     }
+    StorageFailure {
+        errno: error.raw_os_error().unwrap_or(0),
+        doing: doing.into(),
+        text: text_of(error),
+    }
+}
+
+/// The C library's words without Rust's "(os error 13)", which helps nobody who reads the sentence.
+/// English, since Rust never calls setlocale.
+pub(crate) fn text_of(error: &io::Error) -> String {
     let text = error.to_string();
     match error.raw_os_error() {
         Some(errno) => {
-            // Rust never calls setlocale, so the C library answers in English.
             let suffix = format!(" (os error {errno})");
-            let text = text.strip_suffix(&suffix).unwrap_or(&text).to_owned();
-            StorageFailure {
-                errno,
-                doing: doing.into(),
-                text,
-            }
+            text.strip_suffix(&suffix).unwrap_or(&text).to_owned()
         }
-        None => StorageFailure {
-            errno: 0,
-            doing: doing.into(),
-            text,
-        },
+        None => text,
     }
 }
 

@@ -28,7 +28,7 @@ use godwit_proto::{
     timestamp::Timestamp,
 };
 
-pub(crate) use self::failure::{errno_failure, into_io};
+pub(crate) use self::failure::{errno_failure, into_io, text_of};
 pub use self::{
     cursor::FileCursor,
     failure::failure,

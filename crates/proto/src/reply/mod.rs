@@ -151,9 +151,14 @@ impl Reply {
 }
 
 impl fmt::Display for Reply {
-    /// `550 first line` with the further lines joined by `; `.
+    /// `550 first line` with the further lines joined by `; `, for people: a last line that says only `End.` is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.code, self.text().replace('\n', "; "))
+        let text = self.text();
+        let text = text
+            .strip_suffix("\nEnd.")
+            .or(text.strip_suffix("\nEnd"))
+            .unwrap_or(&text);
+        write!(f, "{} {}", self.code, text.replace('\n', "; "))
     }
 }
 
