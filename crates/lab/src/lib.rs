@@ -1,4 +1,5 @@
 //! Peers, emulated networks, scenarios and the demo: godwit-lab.
 
 pub mod commands;
+pub mod path;
 pub mod peers;
