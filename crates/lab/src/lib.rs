@@ -1,5 +1,10 @@
 //! Peers, emulated networks, scenarios and the demo: godwit-lab.
 
 pub mod commands;
+pub mod emulator;
+pub mod host;
+pub mod netns;
+pub mod network;
 pub mod path;
 pub mod peers;
+pub mod state;

@@ -119,6 +119,27 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// What happened after `earlier`; peaks stay those since the start.
+    #[must_use]
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        Counters {
+            packets: self.packets - earlier.packets,
+            bytes: self.bytes - earlier.bytes,
+            delivered: self.delivered - earlier.delivered,
+            delivered_bytes: self.delivered_bytes - earlier.delivered_bytes,
+            dropped_queue_full: self.dropped_queue_full - earlier.dropped_queue_full,
+            dropped_red: self.dropped_red - earlier.dropped_red,
+            dropped_loss: self.dropped_loss - earlier.dropped_loss,
+            dropped_cut: self.dropped_cut - earlier.dropped_cut,
+            corrupted: self.corrupted - earlier.corrupted,
+            held_back: self.held_back - earlier.held_back,
+            cross_packets: self.cross_packets - earlier.cross_packets,
+            cross_dropped: self.cross_dropped - earlier.cross_dropped,
+            queue_peak_packets: self.queue_peak_packets,
+            queue_peak_bytes: self.queue_peak_bytes,
+        }
+    }
+
     /// Packets dropped for any reason.
     pub fn dropped(&self) -> u64 {
         self.dropped_queue_full + self.dropped_red + self.dropped_loss + self.dropped_cut

@@ -17,3 +17,6 @@ mod restart;
 mod third_party;
 mod url_copy;
 mod whole;
+//! Emulated networks on a real kernel. What needs root and TUN devices prints a skip elsewhere.
+
+mod netns;
