@@ -41,7 +41,7 @@ pub use report::{LinkReport, MEAN_LATENESS_MAX_US, P99_LATENESS_MAX_US, Report};
 
 use crate::path::{Alteration, Change, InvalidPath, Path, PathConfig, QueueLimit};
 use arena::Arena;
-use clock::Clock;
+use clock::{Clock, Sleeper};
 use delay_line::DelayLine;
 use worker::{Command, Lane, LapStart, Tally, Worker};
 
@@ -261,6 +261,9 @@ impl Emulator {
             emulator.memory_locked &= arena.is_locked();
             let worker = Worker {
                 clock,
+                sleeper: Sleeper::new(clock),
+                waiter: Sleeper::new(clock),
+                woken_by_packet: false,
                 mode: config.mode,
                 ingress: (0..ports.len())
                     .filter(|&port| ports[port].site % count == index)

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use rustix::event::{PollFd, PollFlags};
 
 use super::arena::{Arena, Slot};
-use super::clock::{self, Clock};
+use super::clock::{self, Clock, Sleeper};
 use super::delay_line::{DelayLine, Parcel};
 use super::frame::{FRAME_MAX, HEAD_MAX, Layout};
 use super::lateness::Histogram;
@@ -71,6 +71,11 @@ pub(super) struct Lane {
 
 pub(super) struct Worker {
     pub(super) clock: Clock,
+    /// For short sleeps, and for waits: those end from deeper sleep, hence later.
+    pub(super) sleeper: Sleeper,
+    pub(super) waiter: Sleeper,
+    /// The first packet of the next round arrived right at the start of its interval.
+    pub(super) woken_by_packet: bool,
     pub(super) mode: Mode,
     /// All ports; any may be written to.
     pub(super) ports: Arc<[Port]>,
@@ -127,15 +132,16 @@ impl Worker {
                 continue;
             }
             let now = self.clock.now();
-            let due = self.next_release();
+            let due = self.next_release().unwrap_or(u64::MAX);
             if now.saturating_sub(last_packet) < QUIET_NS {
-                let due = due.unwrap_or(u64::MAX);
                 let wake = due.clamp(now + QUANTUM_NS, now + FLOWING_SLEEP_MAX_NS);
-                self.clock.sleep_until(wake);
-            } else if self.wait(now, due) {
-                // Nothing was there when the wait began, so what is there now has just arrived.
+                self.sleeper.sleep_until(wake, wake == due);
+            } else if self.wait(due) {
+                // Nothing was there when the wait began: the first packet woke us.
                 let woken = self.clock.now();
-                read_until = read_until.max(woken.saturating_sub(QUANTUM_NS));
+                let arrived = woken.saturating_sub(self.waiter.latency_ns());
+                read_until = read_until.max(arrived);
+                self.woken_by_packet = true;
             }
         }
     }
@@ -236,6 +242,7 @@ impl Worker {
     /// which they came.
     fn spread(&mut self, from: u64, to: u64) {
         let span = to.saturating_sub(from);
+        let offset = u64::from(!std::mem::take(&mut self.woken_by_packet));
         let mut ports = 0;
         let mut rest = &mut self.batch[..];
         while let Some(first) = rest.first() {
@@ -247,7 +254,7 @@ impl Worker {
                 .map_or(1, |last| last.packets_before + last.layout.packets());
             let spacing_ns = span / packets as u64;
             for arrived in of_port {
-                arrived.first_ns = from + spacing_ns * (arrived.packets_before as u64 + 1);
+                arrived.first_ns = from + spacing_ns * (arrived.packets_before as u64 + offset);
                 arrived.spacing_ns = spacing_ns;
             }
             rest = others;
@@ -364,16 +371,11 @@ impl Worker {
     }
 
     /// Waits for packets until the next release. Whether packets came.
-    fn wait(&self, now: u64, due: Option<u64>) -> bool {
-        let timeout = due.map_or(IDLE_WAIT_MAX_NS, |due| due.saturating_sub(now));
+    fn wait(&mut self, due: u64) -> bool {
         let mut fds: Vec<PollFd<'_>> = (self.ingress.iter())
             .map(|&port| PollFd::new(&*self.ports[port].device, PollFlags::IN))
             .collect();
-        // When polling fails, sleeping is what is left to do; reading will say what is wrong.
-        clock::poll_readable(&mut fds, timeout.min(IDLE_WAIT_MAX_NS)).unwrap_or_else(|_| {
-            self.clock.sleep_until(now + QUANTUM_NS);
-            false
-        })
+        self.waiter.wait_until(due, IDLE_WAIT_MAX_NS, &mut fds)
     }
 }
 
