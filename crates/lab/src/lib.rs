@@ -1,6 +1,7 @@
 //! Peers, emulated networks, scenarios and the demo: godwit-lab.
 
 pub mod commands;
+pub mod calibrate;
 pub mod emulator;
 pub mod host;
 pub mod netns;

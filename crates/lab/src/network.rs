@@ -6,7 +6,7 @@
 //!
 //! // 1 Gbit/s, 10 ms each way.
 //! let path = PathConfig::new(1_000_000_000, 10_000_000);
-//! let mut network = Network::start(&NetworkConfig::pair(Paths::same(path)))?;
+//! let network = Network::start(&NetworkConfig::pair(Paths::same(path)))?;
 //! let (left, right) = (network.host("left")?, network.host("right")?);
 //! let address = right.address();
 //! let found = left.enter(|| std::net::TcpStream::connect((address, 2811)).is_ok())?;
@@ -17,6 +17,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -270,6 +271,17 @@ pub enum Error {
     /// The emulator.
     #[error(transparent)]
     Emulator(#[from] emulator::Error),
+    /// What killed runs left behind cannot be removed.
+    #[error("remove what is left of earlier runs: {0}")]
+    Leftovers(#[source] io::Error),
+    /// A result cannot be written.
+    #[error("write {}: {source}", path.display())]
+    Output {
+        /// Where.
+        path: std::path::PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// A program in a host.
     #[error(transparent)]
     Program(#[from] peers::Error),
@@ -295,7 +307,7 @@ pub struct Network {
     emulator: Emulator,
     hosts: Vec<Host>,
     /// Of each host, at the start of the lap.
-    interface_drops: Vec<u64>,
+    interface_drops: Mutex<Vec<u64>>,
 }
 
 impl Network {
@@ -334,7 +346,7 @@ impl Network {
         let links = config.links(&sites);
         let emulator = Emulator::start(config.emulator, ports, links)?;
         Ok(Network {
-            interface_drops: vec![0; hosts.len()],
+            interface_drops: Mutex::new(vec![0; hosts.len()]),
             run,
             emulator,
             hosts,
@@ -366,9 +378,11 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Emulator`], [`Error::Os`].
-    pub fn lap(&mut self) -> Result<Report, Error> {
+    pub fn lap(&self) -> Result<Report, Error> {
         let mut report = self.emulator.lap()?;
-        for (host, before) in self.hosts.iter().zip(&mut self.interface_drops) {
+        let drops = self.interface_drops.lock();
+        let mut drops = drops.unwrap_or_else(PoisonError::into_inner);
+        for (host, before) in self.hosts.iter().zip(&mut *drops) {
             let total = host.interface_drops()?;
             let drops = total - std::mem::replace(before, total);
             if drops > 0 {

@@ -28,8 +28,8 @@ mod worker;
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub use device::{Device, TUN_NODE};
 pub use lateness::Lateness;
 pub use report::{LinkReport, MEAN_LATENESS_MAX_US, P99_LATENESS_MAX_US, Report};
 
-use crate::path::{Alteration, Change, InvalidPath, Path, PathConfig, QueueLimit};
+use crate::path::{Alteration, Change, Counters, InvalidPath, Path, PathConfig, QueueLimit};
 use arena::Arena;
 use clock::{Clock, Sleeper};
 use delay_line::DelayLine;
@@ -152,7 +152,7 @@ pub struct Emulator {
     realtime: bool,
     memory_locked: bool,
     /// Counters at the start of the lap, to be taken off.
-    base: Vec<crate::path::Counters>,
+    base: Mutex<Vec<Counters>>,
 }
 
 /// Changes links of a running emulator, from any thread.
@@ -244,7 +244,7 @@ impl Emulator {
                 links: routes,
             },
             threads: Vec::new(),
-            base: vec![crate::path::Counters::default(); names.len()],
+            base: Mutex::new(vec![Counters::default(); names.len()]),
             names,
             realtime: true,
             memory_locked: true,
@@ -306,7 +306,7 @@ impl Emulator {
     ///
     /// # Errors
     /// [`Error::Stopped`].
-    pub fn lap(&mut self) -> Result<Report, Error> {
+    pub fn lap(&self) -> Result<Report, Error> {
         let (reply, replies) = mpsc::channel();
         for worker in &self.control.workers {
             let command = Command::Lap(reply.clone());
@@ -317,7 +317,8 @@ impl Emulator {
             .collect::<Result<_, _>>()
             .map_err(|_| Error::Stopped)?;
         let mut report = Report::of(&tallies, &self.names, self.realtime, self.memory_locked);
-        for (link, base) in report.links.iter_mut().zip(&mut self.base) {
+        let mut bases = self.base.lock().unwrap_or_else(PoisonError::into_inner);
+        for (link, base) in report.links.iter_mut().zip(&mut *bases) {
             let total = link.counters;
             link.counters = total.since(base);
             *base = total;

@@ -28,7 +28,7 @@ fn a_packet_takes_the_delay_of_both_ways() {
         return;
     }
     let path = PathConfig::new(1_000_000_000, 10 * MS);
-    let mut network = start(&NetworkConfig::pair(Paths::same(path)));
+    let network = start(&NetworkConfig::pair(Paths::same(path)));
     let right = network.host("right").expect("there");
     let echo = right
         .enter(|| UdpSocket::bind((right.address(), 0)).expect("bound"))
