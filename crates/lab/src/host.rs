@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::emulator::{Device, Mode};
-use crate::netns::{Namespace, Overlay};
+use crate::netns::{Namespace, Overlay, View};
 use crate::network::Error;
 use crate::peers::process::{self, Finished, Options, Process};
 use crate::state::{self, RunDir};
@@ -93,7 +93,7 @@ pub struct Host {
     name: String,
     address: Ipv4Addr,
     namespace: Namespace,
-    overlays: Vec<Overlay>,
+    view: View,
 }
 
 impl Host {
@@ -131,7 +131,7 @@ impl Host {
         );
         fs::write(&batch, commands).map_err(os("write its files"))?;
         let device = namespace
-            .enter(&[], || {
+            .enter(&View::default(), || {
                 // Nobody here speaks it, and its neighbour discovery would be noise.
                 let _ = fs::write(state::setting_file("net.ipv6.conf.all.disable_ipv6"), "1");
                 let _ = fs::write(
@@ -148,7 +148,10 @@ impl Host {
             name: config.name.clone(),
             address,
             namespace,
-            overlays,
+            view: View {
+                host_name: config.name.clone(),
+                overlays,
+            },
         };
         for (key, value) in config.settings() {
             host.set(&key, &value)?;
@@ -167,7 +170,8 @@ impl Host {
     }
 
     /// Runs `inside` on a thread in the host: sockets it opens and programs it starts belong to
-    /// the host, `/etc/hosts` names the hosts of the network, and no name server is asked. So
+    /// the host, which is called by its name, `/etc/hosts` names the hosts of the network, and no
+    /// name server is asked. So
     /// `host.enter(|| GctServer::serving(root).ip(address).start())` starts a server in it.
     ///
     /// # Errors
@@ -177,7 +181,7 @@ impl Host {
     /// When `inside` does.
     pub fn enter<T: Send>(&self, inside: impl FnOnce() -> T + Send) -> Result<T, Error> {
         self.namespace
-            .enter(&self.overlays, inside)
+            .enter(&self.view, inside)
             .map_err(Error::os(&self.name, "enter it"))
     }
 
@@ -203,7 +207,9 @@ impl Host {
     /// [`Error::Setting`] when there is none of that name or the kernel does not like the value.
     pub fn set(&self, key: &str, value: &str) -> Result<(), Error> {
         self.namespace
-            .enter(&[], || fs::write(state::setting_file(key), value))
+            .enter(&View::default(), || {
+                fs::write(state::setting_file(key), value)
+            })
             .and_then(|written| written)
             .map_err(|source| Error::Setting {
                 host: self.name.clone(),
@@ -219,7 +225,9 @@ impl Host {
     /// [`Error::Os`] when there is none of that name.
     pub fn get(&self, key: &str) -> Result<String, Error> {
         self.namespace
-            .enter(&[], || fs::read_to_string(state::setting_file(key)))
+            .enter(&View::default(), || {
+                fs::read_to_string(state::setting_file(key))
+            })
             .and_then(|read| read)
             .map(|text| text.trim().to_owned())
             .map_err(Error::os(&self.name, &format!("read {key}")))
@@ -234,7 +242,7 @@ impl Host {
         let file = "/proc/thread-self/net/dev";
         let text = self
             .namespace
-            .enter(&[], || fs::read_to_string(file))
+            .enter(&View::default(), || fs::read_to_string(file))
             .and_then(|read| read)
             .map_err(Error::os(&self.name, &format!("read {file}")))?;
         Ok(interface_drops(&text))
@@ -251,8 +259,8 @@ fn interface_drops(text: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Files that make names of hosts known without a name server. Some servers look up the name of
-/// their address when they start, and end when nobody answers.
+/// Files that make names of hosts known without a name server. Some programs look up the name of
+/// their address or the address of their host's name, and end when nobody answers.
 fn write_overlays(directory: &Path, names: &[(String, Ipv4Addr)]) -> io::Result<Vec<Overlay>> {
     let mut hosts = "127.0.0.1 localhost\n".to_owned();
     for (name, address) in names {

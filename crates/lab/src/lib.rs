@@ -2,8 +2,10 @@
 
 pub mod commands;
 pub mod calibrate;
+pub mod chaos;
 pub mod emulator;
 pub mod host;
+pub mod load;
 pub mod netns;
 pub mod network;
 pub mod path;

@@ -60,7 +60,7 @@ pub fn available() -> Result<(), Unavailable> {
             "run as root, or where users may make namespaces as `unshare -Urnm COMMAND`",
         )
     })?;
-    let device = namespace.enter(&[], || Device::open("lab0", Mode::Offload));
+    let device = namespace.enter(&View::default(), || Device::open("lab0", Mode::Offload));
     match device.and_then(|opened| opened) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Unavailable::new(
@@ -116,6 +116,15 @@ pub struct Namespace {
     net: File,
 }
 
+/// How the machine looks to programs inside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct View {
+    /// What the machine is called; its own name when empty.
+    pub host_name: String,
+    /// Files that hide others.
+    pub overlays: Vec<Overlay>,
+}
+
 /// A file that programs inside see in the place of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overlay {
@@ -139,23 +148,20 @@ impl Namespace {
         })?
     }
 
-    /// Runs `inside` on a thread in the namespace, where the overlays are in place. Sockets it
-    /// opens belong to the namespace for good; programs it starts stay there with the overlays.
+    /// Runs `inside` on a thread in the namespace, with this view. Sockets it opens belong to the
+    /// namespace for good; programs it starts stay there, with the view.
     ///
     /// # Errors
     /// What the kernel says on the way in.
     ///
     /// # Panics
     /// When `inside` does.
-    pub fn enter<T: Send>(
-        &self,
-        overlays: &[Overlay],
-        inside: impl FnOnce() -> T + Send,
-    ) -> io::Result<T> {
+    pub fn enter<T: Send>(&self, view: &View, inside: impl FnOnce() -> T + Send) -> io::Result<T> {
         let net = self.net.as_fd();
         on_a_thread(|| {
             move_into(net)?;
-            lay_over(overlays)?;
+            take_name(&view.host_name)?;
+            lay_over(&view.overlays)?;
             Ok(inside())
         })?
     }
@@ -177,7 +183,7 @@ impl Namespace {
 /// Runs `inside` on a thread in the namespace of another process.
 pub(crate) fn enter_process<T: Send>(pid: u32, inside: impl FnOnce() -> T + Send) -> io::Result<T> {
     let net = File::open(format!("/proc/{pid}/ns/net"))?;
-    Namespace { net }.enter(&[], inside)
+    Namespace { net }.enter(&View::default(), inside)
 }
 
 /// The number of the network namespace of a process; `None` when it is gone or not ours to see.
@@ -188,6 +194,16 @@ pub(crate) fn inode_of_process(pid: u32) -> Option<u64> {
 
 fn move_into(net: BorrowedFd<'_>) -> io::Result<()> {
     rustix::thread::move_into_link_name_space(net, Some(LinkNameSpaceType::Network))?;
+    Ok(())
+}
+
+/// Gives the calling thread, and what it starts, another name of the machine.
+fn take_name(name: &str) -> io::Result<()> {
+    if name.is_empty() {
+        return Ok(());
+    }
+    nix::sched::unshare(CloneFlags::CLONE_NEWUTS)?;
+    rustix::system::sethostname(name.as_bytes())?;
     Ok(())
 }
 
