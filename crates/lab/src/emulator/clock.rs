@@ -19,6 +19,10 @@ const PRIORITY: u8 = 10;
 /// Most that a thread expects to need for waking up, ns, and so the longest it ever spins.
 const LATENCY_MAX_NS: u64 = 100_000;
 
+/// Time spent spinning is at most one part in this many, beyond a budget saved while idle, ns.
+const SPIN_SHARE: u64 = 20;
+const SPIN_BUDGET_NS: u64 = 1_000_000;
+
 /// The monotonic clock, counted from an origin that all threads of an emulator share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
@@ -46,12 +50,17 @@ impl Clock {
 }
 
 /// Sleeps that end on time although waking up takes a while, on an idle virtual machine some 50 us:
-/// how long is learnt from each sleep, and the next one ends that much earlier.
+/// how long is learnt from each sleep, the next one ends that much earlier, and what is left is
+/// spent spinning. The share of time spent so is bounded: a real-time thread that spins when the
+/// machine is busy takes the processor from those whose packets it waits for.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     clock: Clock,
     /// Moving average of how late sleeps ended, ns.
     latency_ns: u64,
+    /// Time that may be spent spinning, ns, and until when it was granted.
+    budget_ns: u64,
+    granted_until_ns: u64,
 }
 
 impl Sleeper {
@@ -59,6 +68,8 @@ impl Sleeper {
         Sleeper {
             clock,
             latency_ns: 0,
+            budget_ns: 0,
+            granted_until_ns: 0,
         }
     }
 
@@ -67,23 +78,33 @@ impl Sleeper {
         self.latency_ns
     }
 
-    /// Sleeps until `at_ns`; ends somewhat before or after unless it must be `exact`.
+    /// Sleeps until `at_ns`, or until about then when it need not be `exact`.
     pub(super) fn sleep_until(&mut self, at_ns: u64, exact: bool) {
-        if let Some(asked) = self.wake_for(at_ns, u64::MAX) {
+        let now = self.clock.now();
+        let early = if exact {
+            self.early(now)
+        } else {
+            // Whatever was learnt, at least half of it is slept.
+            self.latency_ns.min(at_ns.saturating_sub(now) / 2)
+        };
+        let asked = at_ns.saturating_sub(early);
+        if asked > now {
             self.clock.sleep_until(asked);
             self.learn(asked);
         }
         if exact {
-            self.finish(at_ns);
+            self.spin_until(at_ns, early);
         }
     }
 
     /// Waits until one of `fds` is readable, until `at_ns`, or at most for `max_ns`. Whether one
     /// is.
     pub(super) fn wait_until(&mut self, at_ns: u64, max_ns: u64, fds: &mut [PollFd<'_>]) -> bool {
-        if let Some(asked) = self.wake_for(at_ns, max_ns) {
-            let timeout = asked.saturating_sub(self.clock.now());
-            match rustix::event::poll(fds, Some(&timespec(timeout))) {
+        let now = self.clock.now();
+        let early = self.early(now);
+        let asked = at_ns.saturating_sub(early).min(now.saturating_add(max_ns));
+        if asked > now {
+            match rustix::event::poll(fds, Some(&timespec(asked - now))) {
                 Ok(0) => self.learn(asked),
                 Ok(_) => return true,
                 // A signal; the caller comes back.
@@ -92,16 +113,19 @@ impl Sleeper {
                 Err(_) => self.clock.sleep_until(asked),
             }
         }
-        self.finish(at_ns);
+        self.spin_until(at_ns, early);
         false
     }
 
-    /// When to ask to be woken so as to be awake at `at_ns`; `None` when that has passed.
-    fn wake_for(&self, at_ns: u64, max_ns: u64) -> Option<u64> {
-        let now = self.clock.now();
-        let at_ns = at_ns.min(now.saturating_add(max_ns));
-        let asked = at_ns.saturating_sub(self.latency_ns);
-        (asked > now).then_some(asked)
+    /// How much earlier to wake up, ns: nothing when there is no time left for spinning.
+    fn early(&mut self, now: u64) -> u64 {
+        let grant = now.saturating_sub(self.granted_until_ns) / SPIN_SHARE;
+        self.granted_until_ns = now;
+        self.budget_ns = (self.budget_ns + grant).min(SPIN_BUDGET_NS);
+        if self.budget_ns < self.latency_ns {
+            return 0;
+        }
+        self.latency_ns
     }
 
     fn learn(&mut self, asked_ns: u64) {
@@ -110,15 +134,15 @@ impl Sleeper {
         self.latency_ns = (self.latency_ns * 7 + late.min(LATENCY_MAX_NS)) / 8;
     }
 
-    /// Spins until `at_ns` if that is so near that a sleep would end after it.
-    fn finish(&self, at_ns: u64) {
-        loop {
-            let now = self.clock.now();
-            if now >= at_ns || at_ns - now > self.latency_ns {
-                break;
-            }
+    /// Spins until `at_ns` if that is no further away than `early`.
+    fn spin_until(&mut self, at_ns: u64, early: u64) {
+        let start = self.clock.now();
+        let mut now = start;
+        while now < at_ns && at_ns - now <= early {
             std::hint::spin_loop();
+            now = self.clock.now();
         }
+        self.budget_ns = self.budget_ns.saturating_sub(now - start);
     }
 }
 

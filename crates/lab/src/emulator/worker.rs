@@ -17,7 +17,7 @@ use crate::path::{Alteration, Change, Counters, InvalidPath, Path, Verdict};
 
 /// Shortest sleep while packets flow, ns: each wake-up costs some microseconds of a processor that
 /// the endpoints need, and packets due in between are this late at most.
-const QUANTUM_NS: u64 = 50_000;
+const QUANTUM_NS: u64 = 40_000;
 /// Longest sleep while packets flow, ns: arrivals are known to this, and made even inside.
 const FLOWING_SLEEP_MAX_NS: u64 = 100_000;
 /// After this long without packets the thread watches its ports instead, ns.
@@ -28,7 +28,7 @@ const IDLE_WAIT_MAX_NS: u64 = 10_000_000;
 /// Frames read from one port, and parcels delivered, before the other gets its turn.
 const BATCH: usize = 64;
 /// Surviving neighbours of one frame due within this time are delivered as one, with the last.
-const RUN_SPAN_NS: u64 = 50_000;
+const RUN_SPAN_NS: u64 = 40_000;
 
 /// What a worker is told.
 pub(super) enum Command {
