@@ -66,8 +66,9 @@ impl Bulk {
             let sent = join(sender);
             stop_receiver.store(true, Ordering::Relaxed);
             let got = join(receiver);
-            sent?.map_err(Error::os(from.name(), "send bulk traffic"))?;
+            // First: when the receiver fails, the sender does too.
             got.map_err(Error::os(to.name(), "receive bulk traffic"))?;
+            sent?.map_err(Error::os(from.name(), "send bulk traffic"))?;
             #[allow(clippy::cast_precision_loss, reason = "bytes of some seconds")]
             Ok(bytes as f64 * 8.0 / seconds)
         })

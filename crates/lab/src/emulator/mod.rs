@@ -19,27 +19,31 @@
 
 mod arena;
 mod clock;
+mod control;
 mod delay_line;
 mod device;
 mod frame;
+#[cfg(test)]
+mod frame_tests;
 mod lateness;
 mod report;
 mod worker;
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use control::Control;
 pub use device::{Device, TUN_NODE};
 pub use lateness::Lateness;
 pub use report::{LinkReport, MEAN_LATENESS_MAX_US, P99_LATENESS_MAX_US, Report};
 
-use crate::path::{Alteration, Change, Counters, InvalidPath, Path, PathConfig, QueueLimit};
+use crate::path::{Alteration, Counters, InvalidPath, Path, PathConfig, QueueLimit};
 use arena::Arena;
 use clock::{Clock, Sleeper};
 use delay_line::DelayLine;
@@ -153,68 +157,6 @@ pub struct Emulator {
     memory_locked: bool,
     /// Counters at the start of the lap, to be taken off.
     base: Mutex<Vec<Counters>>,
-}
-
-/// Changes links of a running emulator, from any thread.
-#[derive(Debug, Clone)]
-pub struct Control {
-    clock: Clock,
-    workers: Vec<Sender<Command>>,
-    /// Name and worker of each link.
-    links: Arc<[(String, usize)]>,
-}
-
-impl Control {
-    /// Time since the emulator started: the time of the paths' schedules.
-    pub fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.clock.now())
-    }
-
-    /// Changes a link, `after` from now; heard within 10 ms.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchLink`], [`Error::Path`] when the change makes no sense, [`Error::Stopped`].
-    pub fn alter(&self, link: &str, after: Duration, to: Alteration) -> Result<(), Error> {
-        let index = (self.links.iter().position(|(name, _)| name == link))
-            .ok_or_else(|| Error::NoSuchLink(link.to_owned()))?;
-        worker::check(&to).map_err(|source| Error::Path {
-            link: link.to_owned(),
-            source,
-        })?;
-        let after = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-        let at_ns = self.clock.now().saturating_add(after);
-        self.workers[self.links[index].1]
-            .send(Command::Change(index, Change { at_ns, to }))
-            .map_err(|_| Error::Stopped)
-    }
-
-    /// Drops everything that arrives at the links between two sites, both directions, from now on.
-    /// `names` are the links to cut.
-    ///
-    /// # Errors
-    /// As [`Control::alter`].
-    pub fn cut(&self, names: &[&str]) -> Result<(), Error> {
-        self.all(names, &Alteration::Cut)
-    }
-
-    /// Ends a cut.
-    ///
-    /// # Errors
-    /// As [`Control::alter`].
-    pub fn heal(&self, names: &[&str]) -> Result<(), Error> {
-        self.all(names, &Alteration::Heal)
-    }
-
-    /// The names of all links.
-    pub fn links(&self) -> impl Iterator<Item = &str> {
-        self.links.iter().map(|(name, _)| name.as_str())
-    }
-
-    fn all(&self, names: &[&str], to: &Alteration) -> Result<(), Error> {
-        names
-            .iter()
-            .try_for_each(|name| self.alter(name, Duration::ZERO, to.clone()))
-    }
 }
 
 impl Emulator {

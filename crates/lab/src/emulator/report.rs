@@ -28,6 +28,9 @@ pub struct Report {
     pub realtime: bool,
     /// Whether the memory for packets is locked.
     pub memory_locked: bool,
+    /// Processor time that the hypervisor kept from this machine, all processors together, s. When
+    /// packets are late by many milliseconds, look here first.
+    pub stolen_seconds: f64,
     /// Packets that hosts sent.
     pub packets: u64,
     /// Frames in which they came; fewer than packets in offload mode.
@@ -94,6 +97,7 @@ impl Report {
             cpu_shares,
             realtime,
             memory_locked: locked,
+            stolen_seconds: 0.0,
             packets: total.packets_read,
             frames_read: total.frames_read,
             frames_written: total.frames_written,

@@ -13,7 +13,7 @@ use super::delay_line::{DelayLine, Parcel};
 use super::frame::{FRAME_MAX, HEAD_MAX, Layout};
 use super::lateness::Histogram;
 use super::{Mode, Port};
-use crate::path::{Alteration, Change, Counters, InvalidPath, Path, Verdict};
+use crate::path::{Change, Counters, Path, Verdict};
 
 /// Shortest sleep while packets flow, ns: each wake-up costs some microseconds of a processor that
 /// the endpoints need, and packets due in between are this late at most.
@@ -377,11 +377,6 @@ impl Worker {
             .collect();
         self.waiter.wait_until(due, IDLE_WAIT_MAX_NS, &mut fds)
     }
-}
-
-/// Whether a path may take this change, before it is sent to the thread that owns the path.
-pub(super) fn check(to: &Alteration) -> Result<(), InvalidPath> {
-    to.check("change")
 }
 
 fn port_of(ports: &[Port], address: Ipv4Addr) -> Option<usize> {

@@ -19,4 +19,5 @@ mod url_copy;
 mod whole;
 //! Emulated networks on a real kernel. What needs root and TUN devices prints a skip elsewhere.
 
+mod leftovers;
 mod netns;
