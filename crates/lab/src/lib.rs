@@ -1,8 +1,8 @@
 //! Peers, emulated networks, scenarios and the demo: godwit-lab.
 
-pub mod commands;
 pub mod calibrate;
 pub mod chaos;
+pub mod commands;
 pub mod emulator;
 pub mod host;
 pub mod load;

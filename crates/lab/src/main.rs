@@ -8,13 +8,15 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use godwit_lab::commands::{bench, demo};
+use godwit_lab::commands::{bench, calibrate, demo, netns_gc};
+use godwit_lab::{netns, network};
 
 /// Peers, benchmarks and the demo of godwit, on one machine.
 #[derive(Parser)]
 #[command(
     version,
-    after_help = "Examples:\n  godwit-lab demo\n  godwit-lab bench --quick"
+    after_help = "Examples:\n  godwit-lab demo\n  godwit-lab bench --quick\n  godwit-lab calibrate --quick\n\n\
+                  Exit status: 0 done, 2 wrong usage, 3 this machine does not allow it, 4 failed"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -27,19 +29,55 @@ enum Command {
     Demo(demo::Options),
     /// Compares godwit, the Grid Community Toolkit and iperf3 in one run
     Bench(bench::Options),
+    /// Measures how far emulated paths can be trusted on this machine
+    Calibrate(calibrate::Options),
+    /// Removes what killed runs left behind: programs in hosts, files, changed settings
+    NetnsGc,
 }
+
+/// Exit status when this machine does not allow what was asked.
+const UNAVAILABLE: u8 = 3;
+/// Exit status of other failures.
+const FAILED: u8 = 4;
+
+/// What to say, and the exit status.
+type Failure = (String, u8);
 
 fn main() -> ExitCode {
     let mut out = std::io::stdout().lock();
     let outcome = match Cli::parse().command {
-        Command::Demo(options) => demo::run(&options, &mut out).map_err(|e| e.to_string()),
-        Command::Bench(options) => bench::run(&options, &mut out).map_err(|e| e.to_string()),
+        Command::Demo(options) => demo::run(&options, &mut out).map_err(failed),
+        Command::Bench(options) => bench::run(&options, &mut out).map_err(failed),
+        Command::Calibrate(options) => in_a_network(|| {
+            calibrate::run(&options, &mut out).map_err(|error| match error {
+                calibrate::Error::Network(error) => no_network(error),
+                other => failed(other),
+            })
+        }),
+        Command::NetnsGc => netns_gc::run(&mut out).map_err(failed),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("godwit-lab: {error}");
-            ExitCode::from(4)
+        Err((message, status)) => {
+            eprintln!("godwit-lab: {message}");
+            ExitCode::from(status)
         }
     }
+}
+
+/// Runs what needs an emulated network, for an ordinary user in a user namespace.
+fn in_a_network(run: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    netns::become_root_of_a_user_namespace().map_err(|error| (error.to_string(), UNAVAILABLE))?;
+    run()
+}
+
+fn no_network(error: network::Error) -> Failure {
+    match error {
+        network::Error::Unavailable(_) => (error.to_string(), UNAVAILABLE),
+        other => failed(other),
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    (error.to_string(), FAILED)
 }

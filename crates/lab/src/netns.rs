@@ -97,17 +97,37 @@ pub fn become_root_of_a_user_namespace() -> Result<(), Unavailable> {
              kernel.apparmor_restrict_unprivileged_userns=0",
         ));
     }
+    // Not /proc/self/exe, which would be unshare(1) by the time it is read.
+    let program = std::env::current_exe()
+        .map_err(|error| Unavailable::new(format!("our own path: {error}"), "run as root"))?;
     let error = unshare()
-        .arg("/proc/self/exe")
+        .arg(program)
         .args(std::env::args_os().skip(1))
         .env(IN_USER_NAMESPACE_ENV, "1")
         .exec();
     Err(Unavailable::new(format!("unshare: {error}"), "run as root"))
 }
 
-/// Whether we are the copy in a user namespace: then nothing of the machine itself can be changed.
+/// Whether we are in a user namespace: then nothing of the machine itself can be changed.
 pub(crate) fn in_user_namespace() -> bool {
-    std::env::var_os(IN_USER_NAMESPACE_ENV).is_some()
+    owner_and_size().is_some_and(|(_, size)| size != u64::from(u32::MAX))
+}
+
+/// Who we are outside of user namespaces, as far as that can be seen.
+pub(crate) fn outer_uid() -> u32 {
+    match owner_and_size() {
+        // The map that `unshare --map-root-user` writes.
+        Some((owner, 1)) => owner,
+        _ => rustix::process::getuid().as_raw(),
+    }
+}
+
+/// The first line of the map of user ids: whom the first id inside stands for, and how many ids
+/// are mapped. All of them, outside of any user namespace.
+fn owner_and_size() -> Option<(u32, u64)> {
+    let map = std::fs::read_to_string("/proc/self/uid_map").ok()?;
+    let mut fields = map.split_ascii_whitespace().skip(1);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
 /// A network namespace that exists as long as this value, or as a program inside it.

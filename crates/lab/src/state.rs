@@ -75,7 +75,7 @@ impl RunDir {
         let base = base();
         fs::DirBuilder::new()
             .recursive(true)
-            .mode(0o755)
+            .mode(0o700)
             .create(&base)?;
         let _lock = lock(&base)?;
         sweep(&base)?;
@@ -152,7 +152,7 @@ pub(crate) fn setting_file(key: &str) -> PathBuf {
 }
 
 fn base() -> PathBuf {
-    let uid = rustix::process::getuid().as_raw();
+    let uid = netns::outer_uid();
     if uid == 0 && !netns::in_user_namespace() {
         return PathBuf::from("/run/godwit-lab");
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub use traffic::{Bulk, round_trips};
 
 use crate::emulator::{Mode, Report, Threads};
-use crate::network::{Error, Network, NetworkConfig, Paths};
+use crate::network::{self, Error, Network, NetworkConfig, Paths};
 use crate::path::{PathConfig, Queue, QueueLimit};
 
 /// One-way delay of the paths that rates are measured on, ns.
@@ -158,8 +158,12 @@ fn network(rate_bps: u64, mode: Mode, threads: Threads, channels: usize) -> Netw
         },
         ..PathConfig::new(rate_bps, DELAY_NS)
     };
-    let mut config = NetworkConfig::pair(Paths::same(path))
-        .each_host(|host| host.congestion_control("cubic").tuned_buffers(64 << 20));
+    let mut config =
+        NetworkConfig::pair(Paths::same(path)).each_host(|host| host.tuned_buffers(64 << 20));
+    // An ordinary user takes what the machine allows.
+    if network::is_allowed("cubic") {
+        config = config.each_host(|host| host.congestion_control("cubic"));
+    }
     config.emulator.mode = mode;
     config.emulator.threads = threads;
     config.emulator.channels = u32::try_from(channels).unwrap_or(u32::MAX);
@@ -258,6 +262,14 @@ fn measure(
 /// Bytes of payload in an IP packet of 1500: TCP over IPv4 with timestamps has 52 bytes of headers.
 fn payload_share() -> f64 {
     1448.0 / 1500.0
+}
+
+impl Calibration {
+    /// Whether round trips and rates are what was asked for.
+    pub fn is_within_bounds(&self) -> bool {
+        self.rtts.iter().all(|check| check.within_bounds)
+            && self.rates.iter().all(|check| check.within_bounds)
+    }
 }
 
 impl fmt::Display for Calibration {

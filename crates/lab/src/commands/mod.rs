@@ -1,4 +1,6 @@
 //! The sub-commands of `godwit-lab`, one file each.
 
 pub mod bench;
+pub mod calibrate;
 pub mod demo;
+pub mod netns_gc;

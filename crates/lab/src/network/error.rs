@@ -49,17 +49,6 @@ pub enum Error {
     /// The emulator.
     #[error(transparent)]
     Emulator(#[from] emulator::Error),
-    /// What killed runs left behind cannot be removed.
-    #[error("remove what is left of earlier runs: {0}")]
-    Leftovers(#[source] io::Error),
-    /// A result cannot be written.
-    #[error("write {}: {source}", path.display())]
-    Output {
-        /// Where.
-        path: std::path::PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
     /// A program in a host.
     #[error(transparent)]
     Program(#[from] peers::Error),

@@ -144,6 +144,23 @@ impl Network {
     }
 }
 
+/// Congestion controls that every namespace may choose.
+const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
+
+/// Whether hosts may use a congestion control: the machine has it, and allows it to namespaces or
+/// can be told to by us.
+pub fn is_allowed(congestion_control: &str) -> bool {
+    let listed = |key: &str| {
+        std::fs::read_to_string(crate::state::setting_file(key)).is_ok_and(|names| {
+            names
+                .split_ascii_whitespace()
+                .any(|n| n == congestion_control)
+        })
+    };
+    let may_change = rustix::process::geteuid().is_root() && !netns::in_user_namespace();
+    listed(ALLOWED) || (may_change && listed("net.ipv4.tcp_available_congestion_control"))
+}
+
 /// Settings that only the machine has, for as long as networks need them.
 fn prepare_machine(config: &NetworkConfig, run: &RunDir) -> Result<(), Error> {
     let available = std::fs::read_to_string(crate::state::setting_file(
@@ -165,15 +182,14 @@ fn prepare_machine(config: &NetworkConfig, run: &RunDir) -> Result<(), Error> {
             .into());
         }
         // A namespace may only choose what the machine allows everybody.
-        let key = "net.ipv4.tcp_allowed_congestion_control";
-        run.change_setting(key, |allowed| {
+        run.change_setting(ALLOWED, |allowed| {
             let listed = allowed.split_ascii_whitespace().any(|name| name == wanted);
             (!listed).then(|| format!("{allowed} {wanted}"))
         })
         .map_err(|error| {
             Unavailable::new(
                 format!("congestion control {wanted} is not allowed in namespaces: {error}"),
-                format!("as root: sysctl -w {key}='reno cubic {wanted}'"),
+                format!("as root, add it to {ALLOWED}"),
             )
         })?;
     }

@@ -1,5 +1,6 @@
 //! Whole transfers between real programs: ours and the peers'. Which requirement each test stands
-//! for: `docs/spec/conformance.md`.
+//! for: `docs/spec/conformance.md`. And emulated networks on a real kernel, which need root and TUN
+//! devices and print a skip elsewhere.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -12,12 +13,10 @@ mod client;
 mod client_failures;
 mod control;
 mod gfal;
+mod leftovers;
+mod netns;
 mod plain_ftp;
 mod restart;
 mod third_party;
 mod url_copy;
 mod whole;
-//! Emulated networks on a real kernel. What needs root and TUN devices prints a skip elsewhere.
-
-mod leftovers;
-mod netns;
