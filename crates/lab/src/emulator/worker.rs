@@ -20,8 +20,11 @@ use crate::path::{Change, Counters, Path, Verdict};
 const QUANTUM_NS: u64 = 40_000;
 /// Longest sleep while packets flow, ns: arrivals are known to this, and made even inside.
 const FLOWING_SLEEP_MAX_NS: u64 = 100_000;
-/// After this long without packets the thread watches its ports instead, ns.
-const QUIET_NS: u64 = 1_000_000;
+/// Below one frame in this time on average the thread watches its ports instead, ns: then each
+/// packet is seen when it comes.
+const SPARSE_NS: u64 = 125_000;
+/// The time over which that average is taken, ns.
+const FLOW_MEMORY_NS: u64 = 1_000_000;
 /// Longest wait for packets, ns: how long a command may go unheard, and how much cross traffic may
 /// pile up.
 const IDLE_WAIT_MAX_NS: u64 = 10_000_000;
@@ -115,11 +118,15 @@ impl Worker {
     pub(super) fn run(mut self) {
         self.start_lap();
         let mut read_until = self.clock.now();
-        let mut last_packet = 0;
+        // Rises with every frame and falls with time.
+        let mut flow_ns = 0_u64;
         while self.serve_commands() {
+            let before = read_until;
             let more_to_read = self.read(&mut read_until);
+            flow_ns = flow_ns.saturating_sub(read_until - before);
             if !self.batch.is_empty() {
-                last_packet = read_until;
+                let frames = self.batch.len() as u64;
+                flow_ns = (flow_ns + frames * SPARSE_NS).min(2 * FLOW_MEMORY_NS);
                 self.admit();
             }
             for lane in &mut self.lanes {
@@ -133,7 +140,7 @@ impl Worker {
             }
             let now = self.clock.now();
             let due = self.next_release().unwrap_or(u64::MAX);
-            if now.saturating_sub(last_packet) < QUIET_NS {
+            if flow_ns >= FLOW_MEMORY_NS {
                 let wake = due.clamp(now + QUANTUM_NS, now + FLOWING_SLEEP_MAX_NS);
                 self.sleeper.sleep_until(wake, wake == due);
             } else if self.wait(due) {
@@ -242,7 +249,7 @@ impl Worker {
     /// which they came.
     fn spread(&mut self, from: u64, to: u64) {
         let span = to.saturating_sub(from);
-        let offset = u64::from(!std::mem::take(&mut self.woken_by_packet));
+        let woken = std::mem::take(&mut self.woken_by_packet);
         let mut ports = 0;
         let mut rest = &mut self.batch[..];
         while let Some(first) = rest.first() {
@@ -253,8 +260,9 @@ impl Worker {
                 .last()
                 .map_or(1, |last| last.packets_before + last.layout.packets());
             let spacing_ns = span / packets as u64;
+            let first_ns = from + if woken { 0 } else { spacing_ns / 2 };
             for arrived in of_port {
-                arrived.first_ns = from + spacing_ns * (arrived.packets_before as u64 + offset);
+                arrived.first_ns = first_ns + spacing_ns * arrived.packets_before as u64;
                 arrived.spacing_ns = spacing_ns;
             }
             rest = others;
