@@ -1,0 +1,80 @@
+//! `godwit-lab report`: one page about results.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::report;
+use crate::runner::{self, RunError};
+
+/// What to report on.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  godwit-lab report results/evolution\n  \
+                        godwit-lab report results/* -o report.html --svg figures")]
+pub struct Options {
+    /// Directories that `godwit-lab run` has filled
+    #[arg(value_name = "DIR", required = true)]
+    pub folders: Vec<PathBuf>,
+    /// The page [default: report.html in the first directory]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Also write each figure to a file of its own in this directory
+    #[arg(long, value_name = "DIR")]
+    pub svg: Option<PathBuf>,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// Results cannot be read.
+    #[error(transparent)]
+    Results(#[from] RunError),
+    /// A file cannot be written.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
+    let path = path.display().to_string();
+    move |source| CommandError::Io { path, source }
+}
+
+/// Writes the page and the figures.
+///
+/// # Errors
+/// [`CommandError`].
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
+    let all = (options.folders.iter())
+        .map(|folder| runner::read(folder))
+        .collect::<Result<Vec<_>, _>>()?;
+    let first = options.folders.first().cloned().unwrap_or_default();
+    let page = options
+        .output
+        .clone()
+        .unwrap_or_else(|| first.join("report.html"));
+    let say = |out: &mut dyn Write, path: &Path| {
+        writeln!(out, "{}", path.display()).map_err(io_error(Path::new("output")))
+    };
+    fs::write(&page, report::page(&all)).map_err(io_error(&page))?;
+    say(out, &page)?;
+    if let Some(folder) = &options.svg {
+        fs::create_dir_all(folder).map_err(io_error(folder))?;
+        for results in &all {
+            let name = results.environment.scenario.replace('/', "-");
+            let path = folder.join(format!("{name}.svg"));
+            if let Some(svg) = report::svg(results) {
+                fs::write(&path, svg).map_err(io_error(&path))?;
+                say(out, &path)?;
+            }
+        }
+    }
+    Ok(())
+}

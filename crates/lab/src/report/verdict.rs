@@ -1,0 +1,212 @@
+//! What was expected and what the paper saw, held against what was measured.
+
+use std::fmt::Write as _;
+
+use super::group::{Group, best, curves};
+use crate::runner::Results;
+use crate::scenario::{Expectation, PaperValue, Quantity};
+
+/// Whether something that was expected came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Met {
+    Yes,
+    No,
+    /// The cells it speaks of did not run.
+    NotMeasured,
+}
+
+/// An expectation and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) what: String,
+    pub(super) met: Met,
+    /// What was seen, method by method.
+    pub(super) seen: String,
+}
+
+/// All expectations of a scenario.
+pub(super) fn verdicts(results: &Results, groups: &[Group<'_>]) -> Vec<Verdict> {
+    (results.scenario.expect.iter())
+        .map(|expectation| verdict(results, groups, expectation))
+        .collect()
+}
+
+fn verdict(results: &Results, groups: &[Group<'_>], expect: &Expectation) -> Verdict {
+    let mut met = Met::NotMeasured;
+    let mut seen = Vec::new();
+    for method in &results.scenario.method {
+        if !expect.methods.is_empty() && !expect.methods.contains(&method.name) {
+            continue;
+        }
+        let ours: Vec<&Group<'_>> = (groups.iter())
+            .filter(|group| group.method.name == method.name && group.cell.is_at(&expect.at))
+            .filter(|group| group.goodput().is_some())
+            .collect();
+        let checks = [
+            bounds(&ours, expect),
+            linear(&ours, expect),
+            near_theory(results, &ours, expect),
+        ];
+        for (holds, text) in checks.into_iter().flatten() {
+            met = match (met, holds) {
+                (Met::No, _) | (_, false) => Met::No,
+                _ => Met::Yes,
+            };
+            seen.push(format!("{}: {text}", method.label));
+        }
+    }
+    Verdict {
+        what: expect.what.clone(),
+        met,
+        seen: seen.join("; "),
+    }
+}
+
+/// Whether all medians keep the bounds, and what they are; `None` without bounds or cells.
+fn bounds(groups: &[&Group<'_>], expect: &Expectation) -> Option<(bool, String)> {
+    if expect.at_least.is_none() && expect.at_most.is_none() {
+        return None;
+    }
+    let medians: Vec<f64> = (groups.iter())
+        .filter_map(|group| Some(group.goodput()?.median))
+        .collect();
+    let low = medians.iter().copied().reduce(f64::min)?;
+    let high = medians.iter().copied().reduce(f64::max)?;
+    let holds = expect.at_least.is_none_or(|least| low >= least.0 / 1e6)
+        && expect.at_most.is_none_or(|most| high <= most.0 / 1e6);
+    let text = if medians.len() == 1 {
+        format!("{} Mbit/s", short(low))
+    } else {
+        format!("{} to {} Mbit/s", short(low), short(high))
+    };
+    Some((holds, text))
+}
+
+/// Whether goodput is in proportion to channels, and the largest deviation.
+fn linear(groups: &[&Group<'_>], expect: &Expectation) -> Option<(bool, String)> {
+    let linear = expect.linear.as_ref()?;
+    let of = |channels: u32| {
+        let group = groups
+            .iter()
+            .find(|group| group.cell.channels == channels)?;
+        Some(group.goodput()?.median)
+    };
+    let one = of(1)?;
+    let worst = (linear.channels.iter())
+        .filter(|channels| **channels > 1)
+        .filter_map(|&channels| {
+            let deviation = of(channels)? / (one * f64::from(channels)) - 1.0;
+            Some((channels, deviation))
+        })
+        .max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
+    let text = format!(
+        "one channel {} Mbit/s, largest deviation {:+.1} % at N = {}",
+        short(one),
+        worst.1 * 100.0,
+        worst.0
+    );
+    Some((worst.1.abs() <= linear.within.0, text))
+}
+
+/// Whether goodput is near the first theory, and the largest factor between them.
+fn near_theory(
+    results: &Results,
+    groups: &[&Group<'_>],
+    expect: &Expectation,
+) -> Option<(bool, String)> {
+    let factor = expect.theory_factor?;
+    let curves = curves(results);
+    let curve = curves.first()?;
+    let worst = (groups.iter())
+        .filter_map(|group| {
+            let measured = group.goodput()?.median;
+            let channels = f64::from(group.cell.channels);
+            let ratio = measured / curve.goodput(&results.scenario, &group.cell, channels);
+            Some((ratio, group))
+        })
+        .max_by(|a, b| a.0.ln().abs().total_cmp(&b.0.ln().abs()))?;
+    let (ratio, group) = worst;
+    let cell = &group.cell;
+    let text = format!(
+        "farthest is {} of theory ({}, loss {}, RTT {:.0} ms, N = {})",
+        short(ratio),
+        cell.congestion_control,
+        cell.loss,
+        cell.rtt_s() * 1e3,
+        cell.channels
+    );
+    Some((ratio.ln().abs() <= factor.ln(), text))
+}
+
+/// A value of the paper, and ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Beside {
+    pub(super) what: String,
+    pub(super) source: String,
+    pub(super) paper: String,
+    /// Method and value; empty when the cells did not run.
+    pub(super) ours: Vec<(String, String)>,
+}
+
+/// All values of the paper.
+pub(super) fn beside(results: &Results, groups: &[Group<'_>]) -> Vec<Beside> {
+    (results.scenario.paper.iter())
+        .map(|paper| Beside {
+            what: paper.what.clone(),
+            source: paper.source.clone(),
+            paper: paper.value.clone(),
+            ours: (results.scenario.method.iter())
+                .filter_map(|method| {
+                    let ours: Vec<&Group<'_>> = (groups.iter())
+                        .filter(|group| group.method.name == method.name)
+                        .filter(|group| group.cell.is_at(&paper.at))
+                        .collect();
+                    Some((method.label.clone(), value(&ours, paper)?))
+                })
+                .collect(),
+        })
+        .collect()
+}
+
+fn value(groups: &[&Group<'_>], paper: &PaperValue) -> Option<String> {
+    match paper.ours {
+        Quantity::Goodput => {
+            let summary = groups.first()?.goodput()?;
+            let mut text = format!("{} Mbit/s", short(summary.mean));
+            if let Some(half) = summary.half_width {
+                // Writing to a string cannot fail.
+                let _ = write!(text, " ± {}", short(half));
+            }
+            Some(text)
+        }
+        Quantity::BestGoodput => {
+            let (_, channels, goodput) = best(groups)?;
+            Some(format!("{} Mbit/s at N = {channels}", short(goodput)))
+        }
+        Quantity::BestChannels => {
+            let (fewest, highest, _) = best(groups)?;
+            Some(if fewest == highest {
+                format!("{fewest}")
+            } else {
+                format!("{fewest} (within 2 %), {highest} (highest)")
+            })
+        }
+        Quantity::Gain => {
+            let (_, channels, goodput) = best(groups)?;
+            let one = groups.iter().find(|group| group.cell.channels == 1)?;
+            let gain = goodput / one.goodput()?.median - 1.0;
+            Some(format!("{:+.0} % at N = {channels}", gain * 100.0))
+        }
+    }
+}
+
+/// Three or four digits, as many as mean something.
+pub(super) fn short(value: f64) -> String {
+    match value.abs() {
+        large if large >= 100.0 => format!("{value:.0}"),
+        middling if middling >= 10.0 => format!("{value:.1}"),
+        small if small >= 0.1 => format!("{value:.2}"),
+        0.0 => "0".to_owned(),
+        _ => format!("{value:.3}"),
+    }
+}

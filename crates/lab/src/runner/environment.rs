@@ -1,0 +1,147 @@
+//! The machine and the programs that results were made with.
+
+use std::fs;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::peers::{gct, godwit, iperf3, plain_ftp};
+use crate::scenario::{Client, Scenario, Server};
+
+/// Kept beside the results, `environment.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Name of the scenario.
+    pub scenario: String,
+    /// When it began, UTC: `2026-01-31 12:00:00`.
+    pub began: String,
+    /// The command line.
+    pub command: String,
+    /// Whether it is the quick variant.
+    pub quick: bool,
+    /// Version of the lab.
+    pub lab: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Model of the processors.
+    pub processor: String,
+    /// How many there are.
+    pub processors: usize,
+    /// Memory, GB (10^9 bytes).
+    pub memory_gb: f64,
+    /// Programs and their versions.
+    pub programs: Vec<(String, String)>,
+    /// Congestion controls that the kernel has.
+    pub congestion_controls: String,
+}
+
+impl Environment {
+    /// As it is now.
+    pub fn now(name: &str, quick: bool, scenario: &Scenario) -> Environment {
+        let read = |path: &str| {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            text.trim().to_owned()
+        };
+        let field = |text: &str, name: &str| {
+            text.lines()
+                .find(|line| line.starts_with(name))
+                .and_then(|line| Some(line.split_once(':')?.1.trim().to_owned()))
+                .unwrap_or_default()
+        };
+        let memory_kib: f64 = field(&read("/proc/meminfo"), "MemTotal")
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap_or(0.0);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        Environment {
+            scenario: name.to_owned(),
+            began: utc(since.map_or(0, |since| since.as_secs())),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+            quick,
+            lab: env!("CARGO_PKG_VERSION").to_owned(),
+            kernel: read("/proc/sys/kernel/osrelease"),
+            processor: field(&read("/proc/cpuinfo"), "model name"),
+            processors: std::thread::available_parallelism().map_or(0, usize::from),
+            memory_gb: (memory_kib * 1.024e-6 * 10.0).round() / 10.0,
+            programs: programs(scenario),
+            congestion_controls: read("/proc/sys/net/ipv4/tcp_available_congestion_control"),
+        }
+    }
+}
+
+fn programs(scenario: &Scenario) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for method in &scenario.method {
+        let server = match method.server {
+            Server::Godwitd => ("godwitd", godwit::binary("godwitd")),
+            Server::GlobusGridftpServer => ("globus-gridftp-server", gct::SERVER.available()),
+            Server::Iperf3 => ("iperf3", iperf3::IPERF3.available()),
+        };
+        let client = match method.client {
+            Client::Godwit => ("godwit", godwit::binary("godwit")),
+            Client::GlobusUrlCopy => ("globus-url-copy", gct::URL_COPY.available()),
+            Client::Iperf3 => ("iperf3", iperf3::IPERF3.available()),
+            Client::Curl => ("curl", plain_ftp::CURL.available()),
+            Client::Lftp => ("lftp", plain_ftp::LFTP.available()),
+        };
+        for (name, path) in [client, server] {
+            if found.iter().any(|(known, _)| known == name) {
+                continue;
+            }
+            let Ok(path) = path else { continue };
+            let output = Command::new(path)
+                .arg(if name.starts_with("globus") {
+                    "-version"
+                } else {
+                    "--version"
+                })
+                .output();
+            let version = output.map_or_else(
+                |error| error.to_string(),
+                |output| {
+                    // GCT's programs say it on standard error.
+                    let all = [output.stdout, output.stderr].concat();
+                    let text = String::from_utf8_lossy(&all).into_owned();
+                    text.lines().next().unwrap_or_default().trim().to_owned()
+                },
+            );
+            found.push((name.to_owned(), version));
+        }
+    }
+    found
+}
+
+/// Seconds since 1970 as date and time, UTC (Hinnant's days-to-civil algorithm).
+fn utc(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_civil() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00");
+        assert_eq!(utc(951_782_399), "2000-02-28 23:59:59");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(utc(1_767_225_600), "2026-01-01 00:00:00");
+    }
+}

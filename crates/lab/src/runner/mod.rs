@@ -1,0 +1,380 @@
+//! Runs scenarios: every cell and method, again and again, in turn.
+//!
+//! **What is measured.** A run without end (`/dev/zero` to `/dev/null`) counts what the receiving
+//! kernel received in order ([`crate::tcp_diag`]) from `ramp` after the first data for the length
+//! of `measure`; login and slow start are not in it. A run of a file counts its size over the life
+//! of the client's process; everything is in it.
+//!
+//! **Order.** Repeat by repeat, in each cell by cell, in each method by method, so that whatever
+//! drifts meets all alike; every other repeat runs backwards, so that nobody is always first.
+//!
+//! **Fidelity.** A run in which the emulator fell behind is marked unfaithful, kept, and tried
+//! again at once, up to three times in all. What other programs of the machine took of its
+//! processors is noted with every run; a report says when it was much.
+//!
+//! **Seeds.** Repeat `r` has the seed `seed + r` for all methods and cells.
+//!
+//! **What is kept**, in a directory of its own:
+//!
+//! | File | What is in it |
+//! |---|---|
+//! | `runs.jsonl` | everything of every run, a line each: [`Run`] |
+//! | `runs.csv` | the same in short |
+//! | `samples.csv` | what had arrived when, every 100 ms |
+//! | `environment.json` | machine, kernel, versions: [`Environment`] |
+//! | `scenario.toml` | the scenario as it was |
+
+mod environment;
+mod measure;
+mod output;
+mod programs;
+mod record;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use environment::Environment;
+pub use output::{RUNS_FILE, Results, read};
+pub use record::{Fidelity, Outcome, Run, Sample, Sender};
+
+use crate::netns;
+use crate::network;
+use crate::peers::Missing;
+use crate::scenario::{Cell, Loaded, Method, Scenario};
+use output::Output;
+use programs::Fetch;
+
+/// Runs of one cell until one is faithful. Which ones are repeated depends on the emulator's
+/// lateness alone, never on the goodput that was measured.
+const ATTEMPTS: u32 = 3;
+
+/// How to run a scenario.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Where results go: a directory that is empty or does not exist.
+    pub out: PathBuf,
+    /// Whether the quick variant runs.
+    pub quick: bool,
+    /// Instead of the scenario's repeats.
+    pub repeats: Option<u32>,
+    /// Names of methods; empty for all.
+    pub only: Vec<String>,
+}
+
+/// Why a scenario did not run, or a run failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The network, or a program in it.
+    #[error(transparent)]
+    Network(#[from] network::Error),
+    /// None of the methods asked for can run.
+    #[error("no method left to run: {0}")]
+    NoMethod(String),
+    /// A name after `--only` that the scenario does not have.
+    #[error("no method {0} in this scenario; it has {1}")]
+    UnknownMethod(String, String),
+    /// Connections cannot be watched.
+    #[error("ask the kernel about connections: {0}")]
+    Diag(#[source] io::Error),
+    /// The client ended while it was to go on.
+    #[error("the client ended too early:\n{log}")]
+    Ended {
+        /// What it printed.
+        log: String,
+    },
+    /// No data came.
+    #[error("no data within {seconds:.0} s:\n{log}")]
+    NoData {
+        /// How long was waited.
+        seconds: f64,
+        /// What the client printed.
+        log: String,
+    },
+    /// A file did not arrive in time.
+    #[error("the file did not arrive within {seconds:.0} s")]
+    TooLong {
+        /// The limit.
+        seconds: f64,
+    },
+    /// The directory for results holds results already.
+    #[error("{} holds results already; choose another directory with --out", .0.display())]
+    Taken(PathBuf),
+    /// Results cannot be written, or read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Results cannot be understood.
+    #[error("{}:{line}: {reason}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Line in it, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The scenario beside results cannot be used.
+    #[error(transparent)]
+    Scenario(#[from] crate::scenario::ScenarioError),
+}
+
+impl RunError {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> RunError + use<> {
+        let path = path.to_owned();
+        move |source| RunError::Io { path, source }
+    }
+
+    /// Whether the machine must be prepared first.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, RunError::Network(network::Error::Unavailable(_)))
+    }
+}
+
+/// What became of a scenario.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Runs.
+    pub runs: u32,
+    /// Those that failed.
+    pub failed: u32,
+    /// Those whose path was not the one asked for.
+    pub unfaithful: u32,
+}
+
+/// Runs a scenario; `say` gets a line about every run.
+///
+/// A run that fails is noted and the others go on.
+///
+/// # Errors
+/// [`RunError`], when nothing can run or results cannot be written.
+pub fn run(
+    loaded: &Loaded,
+    options: &Options,
+    say: &mut dyn FnMut(&str),
+) -> Result<Tally, RunError> {
+    netns::available().map_err(network::Error::from)?;
+    let mut scenario = loaded.scenario.clone();
+    if options.quick {
+        scenario = scenario.quick();
+    }
+    scenario.run.repeats = options.repeats.unwrap_or(scenario.run.repeats);
+    choose_methods(&mut scenario, &options.only, say)?;
+    let mut output = Output::create(&options.out, loaded, &scenario, options.quick)?;
+    let file = scenario
+        .work
+        .file
+        .map(|size| SourceFile::create(size.0))
+        .transpose()?;
+
+    let plan = plan(&scenario);
+    let mut tally = Tally::default();
+    for (place, (repeat, cell, method)) in (1..).zip(&plan) {
+        for attempt in 1..=ATTEMPTS {
+            let seed = scenario.run.seed.wrapping_add(u64::from(*repeat));
+            let nowhere = Path::new("/dev/null");
+            let fetch = Fetch {
+                file: file.as_ref().map(SourceFile::path),
+                target: file.as_ref().map_or(nowhere, SourceFile::target),
+                channels: cell.channels,
+            };
+            let mut samples = Vec::new();
+            let measured = measure::measure(&scenario, method, cell, seed, fetch, &mut samples);
+            let (result, error) = match measured {
+                Ok(outcome) => (Some(outcome), None),
+                // What the machine lacks for one run it lacks for all.
+                Err(error) if error.is_unavailable() => return Err(error),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            tally.runs += 1;
+            let run = Run {
+                number: tally.runs,
+                repeat: *repeat,
+                attempt,
+                seed,
+                method: method.name.clone(),
+                cell: cell.clone(),
+                result,
+                error,
+            };
+            tally.failed += u32::from(run.result.is_none());
+            tally.unfaithful += u32::from(!run.is_faithful());
+            output.add(&run, &samples)?;
+            say(&format!(
+                "[{place}/{}] {}",
+                plan.len(),
+                describe(&run, &scenario)
+            ));
+            if run.is_faithful() {
+                break;
+            }
+        }
+    }
+    Ok(tally)
+}
+
+/// Every run, in the order of the module's description.
+fn plan(scenario: &Scenario) -> Vec<(u32, Cell, Method)> {
+    let mut one: Vec<(Cell, Method)> = Vec::new();
+    let all: Vec<(Vec<Cell>, &Method)> = (scenario.method.iter())
+        .map(|method| (scenario.cells(method), method))
+        .collect();
+    let longest = all.iter().map(|(cells, _)| cells.len()).max().unwrap_or(0);
+    for index in 0..longest {
+        for (cells, method) in &all {
+            if let Some(cell) = cells.get(index) {
+                one.push((cell.clone(), (*method).clone()));
+            }
+        }
+    }
+    let mut plan = Vec::new();
+    for repeat in 0..scenario.run.repeats {
+        let in_turn = one
+            .iter()
+            .map(|(cell, method)| (repeat, cell.clone(), method.clone()));
+        if repeat % 2 == 0 {
+            plan.extend(in_turn);
+        } else {
+            plan.extend(in_turn.rev());
+        }
+    }
+    plan
+}
+
+fn choose_methods(
+    scenario: &mut Scenario,
+    only: &[String],
+    say: &mut dyn FnMut(&str),
+) -> Result<(), RunError> {
+    if let Some(unknown) = only.iter().find(|name| scenario.method(name).is_none()) {
+        let names: Vec<&str> = scenario.method.iter().map(|m| m.name.as_str()).collect();
+        return Err(RunError::UnknownMethod(unknown.clone(), names.join(", ")));
+    }
+    if !only.is_empty() {
+        scenario.method.retain(|method| only.contains(&method.name));
+    }
+    let mut missing: Option<Missing> = None;
+    scenario
+        .method
+        .retain(|method| match programs::available(method) {
+            Ok(()) => true,
+            Err(reason) => {
+                say(&format!("{} is left out: {reason}", method.name));
+                missing = Some(reason);
+                false
+            }
+        });
+    match missing {
+        Some(missing) if scenario.method.is_empty() => Err(RunError::NoMethod(missing.to_string())),
+        _ => Ok(()),
+    }
+}
+
+fn describe(run: &Run, scenario: &Scenario) -> String {
+    let mut coordinates: Vec<String> = Vec::new();
+    if let Some(method) = scenario.method(&run.method) {
+        coordinates = (scenario
+            .series_facets()
+            .iter()
+            .chain(&scenario.figure.panels))
+        .filter(|facet| **facet != crate::scenario::Facet::Method)
+        .map(|facet| run.cell.facet(*facet, method))
+        .collect();
+    }
+    coordinates.push(format!("N = {}", run.cell.channels));
+    coordinates.dedup();
+    let outcome = match (&run.result, &run.error) {
+        (Some(result), _) => {
+            let mark = if run.is_faithful() {
+                ""
+            } else {
+                "  UNFAITHFUL"
+            };
+            format!(
+                "{:8.1} Mbit/s  RTT {:.1} ms  late p99 {:.0} us{mark}",
+                result.goodput_bps / 1e6,
+                result.sender.rtt_ms,
+                result.fidelity.lateness_p99_us
+            )
+        }
+        (None, error) => format!("FAILED: {}", error.as_deref().unwrap_or("?")),
+    };
+    format!(
+        "{:<16} {:<28} {outcome}",
+        run.method,
+        coordinates.join(", ")
+    )
+}
+
+/// The file that is fetched, in memory where there is room, and where clients put it that cannot
+/// write to `/dev/null`.
+struct SourceFile {
+    path: PathBuf,
+    target: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl SourceFile {
+    fn create(bytes: u64) -> Result<SourceFile, RunError> {
+        let memory = Path::new("/dev/shm");
+        let base = if memory.is_dir() {
+            memory.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        let folder = tempfile::Builder::new()
+            .prefix("godwit-lab-")
+            .tempdir_in(&base)
+            .map_err(RunError::io(&base))?;
+        let path = folder.path().join("file");
+        let made = std::fs::File::create(&path).and_then(|file| file.set_len(bytes));
+        made.map_err(RunError::io(&path))?;
+        Ok(SourceFile {
+            target: folder.path().join("arrived"),
+            path,
+            _folder: folder,
+        })
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn target(&self) -> &Path {
+        &self.target
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_interleaved_and_turned_around() {
+        let text = "title = 't'\n[path]\nrate = '1 Gbit/s'\ndelay = '1 ms'\n\
+                    [sweep]\nchannels = [1, 2]\n[run]\nrepeats = 2\n\
+                    [[method]]\nname='a'\nlabel='a'\nclient='godwit'\nserver='godwitd'\n\
+                    [[method]]\nname='b'\nlabel='b'\nclient='godwit'\nserver='godwitd'\n\
+                    [[method]]\nname='c'\nlabel='c'\nclient='curl'\nserver='godwitd'\nchannels=1\n";
+        let scenario = crate::scenario::parse("t", text).expect("is one");
+        let order: Vec<String> = (plan(&scenario).iter())
+            .map(|(repeat, cell, method)| format!("{repeat}{}{}", method.name, cell.channels))
+            .collect();
+        let expected = [
+            "0a1", "0b1", "0c1", "0a2", "0b2", "1b2", "1a2", "1c1", "1b1", "1a1",
+        ];
+        assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn methods_nobody_has_are_refused() {
+        let mut loaded = crate::scenario::load("apt-impl/evolution").expect("is embedded");
+        let only = ["nobody".to_owned()];
+        let error = choose_methods(&mut loaded.scenario, &only, &mut |_| {}).expect_err("none");
+        assert!(error.to_string().contains("gct, godwit"), "{error}");
+    }
+}

@@ -1,0 +1,32 @@
+//! The scenarios that come with the program.
+
+/// An embedded scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Embedded {
+    /// `family/name`.
+    pub name: &'static str,
+    /// The file.
+    pub text: &'static str,
+}
+
+macro_rules! library {
+    ($($name:literal),* $(,)?) => {
+        &[$(Embedded {
+            name: $name,
+            text: include_str!(concat!("../../scenarios/", $name, ".toml")),
+        }),*]
+    };
+}
+
+/// All embedded scenarios. A file below `scenarios/` that is missing here fails a test.
+pub const LIBRARY: &[Embedded] = library![
+    "apt-sim/tau10",
+    "apt-sim/tau20",
+    "apt-impl/evolution",
+    "apt-impl/bandwidth",
+    "apt-impl/delay",
+    "apt-impl/background",
+    "loss/matrix",
+    "nordugrid/streams",
+    "nordugrid/clients",
+];

@@ -1,0 +1,165 @@
+//! Scenarios: readable files that say which experiment to run and what to expect of it.
+//!
+//! A scenario is a TOML file: a path, hosts, methods (a client and a server program each), what
+//! varies, how often it runs, the paper's values, and what we expect. [`Scenario`] documents every
+//! word. The repository's own are embedded and go by `family/name`; any file may be loaded by its
+//! path.
+//!
+//! ```toml
+//! title = "Goodput against channels"
+//!
+//! [path]
+//! rate = "1 Gbit/s"
+//! delay = "10 ms"        # one way
+//! queue = "500 packets"
+//!
+//! [sweep]
+//! channels = [1, 8, 32]
+//!
+//! [[method]]
+//! name = "godwit"
+//! label = "godwit both ends"
+//! client = "godwit"
+//! server = "godwitd"
+//! tcp_buffer = "64 KiB"
+//! ```
+//!
+//! | Module | What is in it |
+//! |---|---|
+//! | `format` | the words, one type a table |
+//! | `quantity` | numbers with units |
+//! | `check` | what types cannot rule out |
+//! | `cell` | combinations of what varies, and their networks |
+//! | `error` | file, line, field, reason |
+//! | `library` | the embedded scenarios |
+
+mod cell;
+mod check;
+mod error;
+mod format;
+mod library;
+mod quantity;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::Path;
+
+pub use cell::{Cell, DEFAULT_CONGESTION_CONTROL};
+pub use check::{CHANNELS_MAX, RUNS_MAX};
+pub use error::ScenarioError;
+pub use format::{
+    At, Client, Expectation, Facet, Figure, HostsSpec, Linear, Load, Measured, Method, PaperValue,
+    PathSpec, Quantity, Quick, Red, RunSpec, Scenario, Server, Sweep, Theory, Window, Work, X,
+};
+pub use library::{Embedded, LIBRARY};
+pub use quantity::{QueueLength, Rate, Share, Size, Time};
+
+/// A scenario with the text it was read from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    /// `family/name` for embedded ones, otherwise the name of the file without its ending.
+    pub name: String,
+    /// The text as it was.
+    pub text: String,
+    /// What it says.
+    pub scenario: Scenario,
+}
+
+/// Finds a scenario: first among the embedded ones, then as a file.
+///
+/// # Errors
+/// [`ScenarioError`] when there is neither, or for the first thing that is wrong with it.
+pub fn load(name_or_path: &str) -> Result<Loaded, ScenarioError> {
+    if let Some(embedded) = LIBRARY.iter().find(|entry| entry.name == name_or_path) {
+        return Ok(Loaded {
+            name: embedded.name.to_owned(),
+            text: embedded.text.to_owned(),
+            scenario: parse(embedded.name, embedded.text)?,
+        });
+    }
+    let path = Path::new(name_or_path);
+    let unreadable = |reason: String| ScenarioError {
+        file: name_or_path.to_owned(),
+        line: None,
+        field: String::new(),
+        reason,
+    };
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(unreadable(
+                "no scenario of this name and no file; `godwit-lab run --list` shows the names"
+                    .to_owned(),
+            ));
+        }
+        Err(error) => return Err(unreadable(error.to_string())),
+    };
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    Ok(Loaded {
+        name: stem.into_owned(),
+        scenario: parse(name_or_path, &text)?,
+        text,
+    })
+}
+
+/// Reads a scenario; `file` is for messages.
+///
+/// # Errors
+/// [`ScenarioError`], for the first thing that is wrong.
+pub fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
+    let deserializer = toml::Deserializer::parse(text)
+        .map_err(|error| error::from_parser(file, text, "", &error))?;
+    let scenario: Scenario = serde_path_to_error::deserialize(deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        error::from_parser(file, text, &path, error.inner())
+    })?;
+    (scenario.check()).map_err(|invalid| invalid.at(file, text))?;
+    Ok(scenario)
+}
+
+impl Scenario {
+    /// The same with the changes of [`Quick`].
+    #[must_use]
+    pub fn quick(mut self) -> Scenario {
+        fn fewer<T>(all: &mut Vec<T>, fewer: Vec<T>) {
+            if !fewer.is_empty() {
+                *all = fewer;
+            }
+        }
+        let quick = std::mem::take(&mut self.quick);
+        self.run.ramp = quick.ramp.unwrap_or(self.run.ramp);
+        self.run.measure = quick.measure.unwrap_or(self.run.measure);
+        self.run.repeats = quick.repeats.unwrap_or(self.run.repeats);
+        self.work.file = quick.file.or(self.work.file);
+        fewer(&mut self.sweep.rate, quick.sweep.rate);
+        fewer(&mut self.sweep.delay, quick.sweep.delay);
+        fewer(&mut self.sweep.loss, quick.sweep.loss);
+        fewer(&mut self.sweep.background, quick.sweep.background);
+        let controls = quick.sweep.congestion_control;
+        fewer(&mut self.sweep.congestion_control, controls);
+        fewer(&mut self.sweep.channels, quick.sweep.channels);
+        if !quick.methods.is_empty() {
+            self.method.retain(|m| quick.methods.contains(&m.name));
+        }
+        self
+    }
+
+    /// The method of this name.
+    pub fn method(&self, name: &str) -> Option<&Method> {
+        self.method.iter().find(|method| method.name == name)
+    }
+
+    /// How long all runs take at least, s: what is measured and left out, without starting and
+    /// ending programs (about 2 s a run).
+    #[allow(clippy::cast_precision_loss, reason = "counts are small")]
+    pub fn least_seconds(&self) -> f64 {
+        let runs: usize = self.method.iter().map(|m| self.cells(m).len()).sum();
+        let each = match self.work.file {
+            None => self.run.ramp.0 + self.run.measure.0,
+            Some(_) => 0.0,
+        };
+        runs as f64 * f64::from(self.run.repeats) * each
+    }
+}

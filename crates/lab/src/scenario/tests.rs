@@ -1,0 +1,319 @@
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::*;
+use crate::path::{Discipline, Loss, QueueLimit};
+
+const MINIMAL: &str = r#"title = "t"
+
+[path]
+rate = "1 Gbit/s"
+delay = "10 ms"
+
+[[method]]
+name = "godwit"
+label = "godwit"
+client = "godwit"
+server = "godwitd"
+"#;
+
+fn minimal() -> Scenario {
+    parse("minimal", MINIMAL).expect("is one")
+}
+
+#[test]
+fn all_embedded_scenarios_are_scenarios() {
+    for entry in LIBRARY {
+        let loaded = load(entry.name).unwrap_or_else(|error| panic!("{error}"));
+        let quick = loaded.scenario.clone().quick();
+        quick
+            .check()
+            .unwrap_or_else(|error| panic!("{}: {error:?}", entry.name));
+        let least = quick.least_seconds();
+        assert!(
+            least < 50.0,
+            "{} --quick takes {least} s and more",
+            entry.name
+        );
+        for method in &loaded.scenario.method {
+            for cell in loaded.scenario.cells(method) {
+                let network = loaded.scenario.network(&cell, method, 1);
+                network
+                    .check()
+                    .unwrap_or_else(|error| panic!("{}: {error}", entry.name));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_scenario_file_is_forgotten() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let mut files = BTreeSet::new();
+    for family in fs::read_dir(&folder).expect("a folder") {
+        let family = family.expect("an entry").path();
+        for file in fs::read_dir(&family).expect("a folder") {
+            let name = file.expect("an entry").path().with_extension("");
+            let name = name.strip_prefix(&folder).expect("below it");
+            files.insert(name.to_string_lossy().into_owned());
+        }
+    }
+    let known: BTreeSet<String> = LIBRARY.iter().map(|e| e.name.to_owned()).collect();
+    assert_eq!(files, known);
+}
+
+/// The minimal scenario with one text replaced, what is said, and where.
+#[test]
+fn malformed_scenarios_name_line_field_and_reason() {
+    let table: &[(&str, &str, usize, &str, &str)] = &[
+        // text, instead, line, field, part of the reason
+        (
+            "title = \"t\"",
+            "title = \"t",
+            1,
+            "",
+            "invalid basic string",
+        ),
+        ("title = \"t\"", "", 1, "title", "missing field"),
+        (
+            "title = \"t\"",
+            "title = \" \"",
+            1,
+            "title",
+            "must not be empty",
+        ),
+        (
+            "title = \"t\"",
+            "title = \"t\"\ncolour = 1",
+            2,
+            "colour",
+            "unknown field",
+        ),
+        ("\"1 Gbit/s\"", "\"1 Gbps\"", 4, "path.rate", "Gbit/s"),
+        ("\"1 Gbit/s\"", "1000", 4, "path.rate", "expected a string"),
+        (
+            "\"1 Gbit/s\"",
+            "\"0 bit/s\"",
+            4,
+            "path.rate",
+            "at least 1 bit/s",
+        ),
+        ("\"10 ms\"", "\"10\"", 5, "path.delay", "one of ns, us, ms"),
+        ("delay =", "dealy =", 5, "path.dealy", "unknown field"),
+        ("delay = \"10 ms\"", "", 3, "path.delay", "missing field"),
+        ("[[method]]", "[path]", 7, "", "duplicate key"),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\nmtu = 60",
+            6,
+            "path.mtu",
+            "576 to 9000",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\nqueue = \"0 packets\"",
+            6,
+            "path.queue",
+            "at least 1",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\nloss = \"200 %\"",
+            6,
+            "path.loss",
+            "at most 100 %",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\n[sweep]\nchannels = [1, 0]",
+            7,
+            "sweep.channels[1]",
+            "1 to 512",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\n[sweep]\nchannels = [1, -1]",
+            7,
+            "sweep.channels[1]",
+            "-1",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\n[run]\nrepeats = 0",
+            7,
+            "run.repeats",
+            "1 to 1000",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\n[run]\nmeasure = \"2 min\"\nramp = \"99 min\"",
+            8,
+            "run.ramp",
+            "3600 s",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\n[quick]\nmethods = [\"x\"]",
+            7,
+            "quick.methods[0]",
+            "no such method",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\n[figure]\npanels = [\"channels\"]",
+            7,
+            "figure.panels[0]",
+            "axis already",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\n[[expect]]\nwhat = \"x\"",
+            6,
+            "expect[0]",
+            "needs at_least",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\n[[load]]\nkind = \"rain\"",
+            7,
+            "load[0].kind",
+            "unknown variant",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\n[[load]]\nkind = \"tcp\"\nflows = 0",
+            8,
+            "load[0].flows",
+            "1 to 128",
+        ),
+        (
+            "\"godwitd\"",
+            "\"iperf3\"",
+            11,
+            "method[0].server",
+            "iperf3 only",
+        ),
+        (
+            "\"godwitd\"",
+            "\"ftpd\"",
+            11,
+            "method[0].server",
+            "unknown variant",
+        ),
+        (
+            "name = \"godwit\"",
+            "name = \"a b\"",
+            8,
+            "method[0].name",
+            "letters, digits",
+        ),
+        (
+            "client = \"godwit\"",
+            "client = \"lftp\"",
+            10,
+            "method[0].client",
+            "needs work.file",
+        ),
+    ];
+    for (part, instead, line, field, reason) in table {
+        let text = MINIMAL.replacen(part, instead, 1);
+        assert_ne!(text, MINIMAL, "{part} is not there");
+        let error = parse("a.toml", &text).expect_err(instead);
+        let said = error.to_string();
+        assert_eq!(error.line, Some(*line), "{instead}: {said}");
+        assert_eq!(error.field, *field, "{instead}: {said}");
+        assert!(error.reason.contains(reason), "{instead}: {said}");
+        assert!(said.starts_with(&format!("a.toml:{line}: ")), "{said}");
+    }
+}
+
+#[test]
+fn what_is_nowhere_is_told() {
+    let error = load("no/such").expect_err("is nowhere");
+    assert!(error.to_string().contains("--list"), "{error}");
+}
+
+#[test]
+fn cells_are_all_combinations() {
+    let mut scenario = minimal();
+    scenario.sweep.channels = vec![1, 8];
+    scenario.sweep.loss = vec![Share(0.0), Share(0.01)];
+    let method = scenario.method[0].clone();
+    let cells = scenario.cells(&method);
+    let seen: Vec<(f64, u32)> = cells.iter().map(|c| (c.loss.0, c.channels)).collect();
+    assert_eq!(seen, [(0.0, 1), (0.0, 8), (0.01, 1), (0.01, 8)]);
+    let single = Method {
+        channels: Some(3),
+        ..method
+    };
+    assert_eq!(scenario.cells(&single).len(), 2);
+    assert!(scenario.cells(&single).iter().all(|c| c.channels == 3));
+}
+
+#[test]
+fn cells_become_networks() {
+    let mut scenario = minimal();
+    scenario.path.queue = QueueLength::Bdp(2.0);
+    scenario.path.loss = Share(0.01);
+    scenario.path.background = Share(0.5);
+    scenario.path.red = Some(Red {
+        min: 5.0,
+        max: 15.0,
+        max_p: 0.1,
+        w_q: 0.002,
+    });
+    scenario.load.push(Load::Tcp {
+        flows: 3,
+        buffer_max: None,
+        from: None,
+        until: None,
+    });
+    let cell = scenario.cells(&scenario.method[0])[0].clone();
+    let network = scenario.network(&cell, &scenario.method[0], 7);
+    network.check().expect("makes sense");
+    assert_eq!(
+        network.members.len(),
+        4,
+        "a pair for the transfer, one for the load"
+    );
+    assert_eq!(network.emulator.channels, 4);
+    let paths = &network.joins[0].paths;
+    // 2 x 1 Gbit/s x 20 ms = 5 MB.
+    assert_eq!(paths.forward.queue.limit, QueueLimit::Bytes(5_000_000));
+    assert!(matches!(paths.forward.queue.discipline, Discipline::Red(_)));
+    assert_eq!(paths.forward.loss, Loss::Random { ratio: 0.01 });
+    assert_eq!(paths.forward.cross_traffic[0].rate_bps, 500_000_000);
+    assert_eq!(paths.back.loss, Loss::None);
+    assert!(paths.back.cross_traffic.is_empty());
+    assert_ne!(paths.forward.seed, paths.back.seed);
+}
+
+#[test]
+fn quick_changes_what_it_names() {
+    let text = format!(
+        "{MINIMAL}\n[sweep]\nchannels = [1, 2, 4]\n[quick]\nrepeats = 2\n\
+         measure = \"1 s\"\nsweep = {{ channels = [2] }}\n"
+    );
+    let quick = parse("x", &text).expect("is one").quick();
+    assert_eq!(quick.sweep.channels, [2]);
+    assert_eq!(quick.run.repeats, 2);
+    assert_eq!(quick.run.ramp, RunSpec::default().ramp);
+}
+
+#[test]
+fn series_are_what_varies_beside_axis_and_panels() {
+    let mut scenario = minimal();
+    scenario.sweep.channels = vec![1, 2];
+    scenario.sweep.congestion_control = vec!["reno".into(), "bbr".into()];
+    scenario.sweep.loss = vec![Share(0.0), Share(0.01)];
+    assert_eq!(
+        scenario.series_facets(),
+        [Facet::Loss, Facet::CongestionControl]
+    );
+    scenario.figure.panels = vec![Facet::Loss];
+    assert_eq!(scenario.series_facets(), [Facet::CongestionControl]);
+    scenario.figure.x = X::Loss;
+    scenario.figure.panels.clear();
+    let expected = [Facet::CongestionControl, Facet::Channels];
+    assert_eq!(scenario.series_facets(), expected);
+}
