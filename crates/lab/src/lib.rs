@@ -1,5 +1,6 @@
 //! Peers, emulated networks, scenarios and the demo: godwit-lab.
 
+pub mod analytic;
 pub mod calibrate;
 pub mod chaos;
 pub mod commands;
@@ -10,4 +11,9 @@ pub mod netns;
 pub mod network;
 pub mod path;
 pub mod peers;
+pub mod report;
+pub mod runner;
+pub mod scenario;
 pub mod state;
+pub mod stats;
+pub mod tcp_diag;

@@ -8,14 +8,14 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use godwit_lab::commands::{bench, calibrate, demo, netns_gc};
+use godwit_lab::commands::{bench, calibrate, demo, netns_gc, report, run};
 use godwit_lab::{netns, network};
 
 /// Peers, benchmarks and the demo of godwit, on one machine.
 #[derive(Parser)]
 #[command(
     version,
-    after_help = "Examples:\n  godwit-lab demo\n  godwit-lab bench --quick\n  godwit-lab calibrate --quick\n\n\
+    after_help = "Examples:\n  godwit-lab demo\n  godwit-lab bench --quick\n  godwit-lab calibrate --quick\n  godwit-lab run apt-impl/evolution --quick --out results\n  godwit-lab report results\n\n\
                   Exit status: 0 done, 2 wrong usage, 3 this machine does not allow it, 4 failed"
 )]
 struct Cli {
@@ -31,10 +31,16 @@ enum Command {
     Bench(bench::Options),
     /// Measures how far emulated paths can be trusted on this machine
     Calibrate(calibrate::Options),
+    /// Runs a scenario over an emulated network and keeps what it gave
+    Run(run::Options),
+    /// Writes one page with figures and tables about what runs gave
+    Report(report::Options),
     /// Removes what killed runs left behind: programs in hosts, files, changed settings
     NetnsGc,
 }
 
+/// Exit status when what was asked for makes no sense.
+const USAGE: u8 = 2;
 /// Exit status when this machine does not allow what was asked.
 const UNAVAILABLE: u8 = 3;
 /// Exit status of other failures.
@@ -54,6 +60,11 @@ fn main() -> ExitCode {
                 other => failed(other),
             })
         }),
+        Command::Run(options) if options.needs_network() => {
+            in_a_network(|| run::run(&options, &mut out).map_err(not_run))
+        }
+        Command::Run(options) => run::run(&options, &mut out).map_err(not_run),
+        Command::Report(options) => report::run(&options, &mut out).map_err(failed),
         Command::NetnsGc => netns_gc::run(&mut out).map_err(failed),
     };
     match outcome {
@@ -76,6 +87,15 @@ fn no_network(error: network::Error) -> Failure {
         network::Error::Unavailable(_) => (error.to_string(), UNAVAILABLE),
         other => failed(other),
     }
+}
+
+fn not_run(error: run::CommandError) -> Failure {
+    let status = match &error {
+        run::CommandError::Scenario(_) => USAGE,
+        error if error.is_unavailable() => UNAVAILABLE,
+        _ => FAILED,
+    };
+    (error.to_string(), status)
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {

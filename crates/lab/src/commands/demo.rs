@@ -1,4 +1,6 @@
 //! `godwit-lab demo`: a server, a client, a directory of mixed files, up and down, every octet verified.
+//!
+//! Over an emulated long path where this machine allows one, and then with one channel against many first; otherwise over loopback.
 
 use std::{
     fs,
@@ -11,20 +13,29 @@ use std::{
 
 use clap::Args;
 
-use crate::peers::{
-    Error,
-    godwit::{self, Godwitd},
+use crate::{
+    host::Host,
+    netns,
+    network::{self, Network, NetworkConfig, Paths},
+    path::{PathConfig, Queue, QueueLimit},
+    peers::{
+        Error,
+        godwit::{self, Godwitd},
+    },
 };
 
 /// What to show.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Parallel data channels
-    #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(short, long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub parallelism: u16,
     /// Where the files are made; everything is removed at the end
     #[arg(long)]
     pub folder: Option<PathBuf>,
+    /// No emulated path even where there could be one
+    #[arg(long)]
+    pub loopback: bool,
 }
 
 /// Why the demo stopped.
@@ -33,6 +44,9 @@ pub enum DemoError {
     /// The server or the client is not there or failed.
     #[error(transparent)]
     Peer(#[from] Error),
+    /// The emulated path.
+    #[error(transparent)]
+    Network(#[from] network::Error),
     /// A file.
     #[error("{path}: {error}")]
     Io {
@@ -93,17 +107,12 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), DemoError> {
         &format!("made {files} files, {:.2} GB", bytes as f64 / 1e9),
     )?;
 
-    let server = Godwitd::serving(&root)
-        .ip(IpAddr::V4(Ipv4Addr::LOCALHOST))
-        .anonymous("rw")
-        .start()?;
-    say(
-        out,
-        &format!(
-            "godwitd listens on {} (loopback: no network in between)",
-            server.addr()
-        ),
-    )?;
+    let place = Place::choose(options)?;
+    let server = place.serve(&root)?;
+    say(out, &place.describe(&server))?;
+    if let Place::Path(_) = place {
+        one_against_many(options, &place, &server, &root, out)?;
+    }
 
     let p = options.parallelism.to_string();
     let there = server.url("there/");
@@ -112,20 +121,11 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), DemoError> {
         ("upload", source.display().to_string() + "/", there.clone()),
         ("download", there, back.display().to_string() + "/"),
     ] {
-        let line = format!("godwit cp -r -p {p} {from} {to}");
-        say(out, &format!("\n$ {line}"))?;
-        let began = Instant::now();
-        let status = Command::new(godwit::binary("godwit").map_err(Error::from)?)
-            .args(["cp", "-r", "-p", &p, &from, &to])
-            .stdin(Stdio::null())
-            .status()
-            .map_err(io_error(Path::new("godwit")))?;
-        if !status.success() {
-            return Err(DemoError::Client(line));
-        }
+        let arguments = ["cp", "-r", "-p", &p, &from, &to];
+        say(out, &format!("\n$ godwit {}", arguments.join(" ")))?;
         rows.push(Row {
             what,
-            seconds: began.elapsed().as_secs_f64(),
+            seconds: place.client(&arguments)?,
         });
     }
 
@@ -160,6 +160,144 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), DemoError> {
     )?;
     server.terminate(Duration::from_secs(10))?;
     Ok(())
+}
+
+/// The path of the demo: 1 Gbit/s, bit/s.
+const RATE_BPS: u64 = 1_000_000_000;
+
+/// And 10 ms each way, ns.
+const DELAY_NS: u64 = 10_000_000;
+
+/// Where server and client meet.
+enum Place {
+    Loopback(String),
+    Path(Box<Network>),
+}
+
+impl Place {
+    fn choose(options: &Options) -> Result<Place, DemoError> {
+        if options.loopback {
+            return Ok(Place::Loopback("as asked for".to_owned()));
+        }
+        if let Err(unavailable) = netns::available() {
+            return Ok(Place::Loopback(unavailable.to_string()));
+        }
+        let path = PathConfig {
+            queue: Queue {
+                limit: QueueLimit::Packets(500),
+                ..Queue::default()
+            },
+            ..PathConfig::new(RATE_BPS, DELAY_NS)
+        };
+        let config = NetworkConfig::pair(Paths::same(path));
+        Ok(Place::Path(Box::new(Network::start(&config)?)))
+    }
+
+    fn serve(&self, root: &Path) -> Result<Godwitd, DemoError> {
+        let config = Godwitd::serving(root).anonymous("rw");
+        Ok(match self {
+            Place::Loopback(_) => config.ip(IpAddr::V4(Ipv4Addr::LOCALHOST)).start()?,
+            Place::Path(network) => {
+                let host = network.host("left")?;
+                host.enter(|| config.ip(IpAddr::V4(host.address())).start())??
+            }
+        })
+    }
+
+    fn describe(&self, server: &Godwitd) -> String {
+        let addr = server.addr();
+        match self {
+            Place::Loopback(why) => {
+                format!("godwitd listens on {addr}, on loopback: no network in between ({why})")
+            }
+            Place::Path(_) => format!(
+                "godwitd listens on {addr}, in a host of its own; between it and the client lies an \
+                 emulated path: 1 Gbit/s, RTT 20 ms, a queue of 500 packets"
+            ),
+        }
+    }
+
+    /// Runs `godwit` where the client is; seconds.
+    fn client(&self, arguments: &[&str]) -> Result<f64, DemoError> {
+        let program = godwit::binary("godwit").map_err(Error::from)?;
+        let run = || {
+            let began = Instant::now();
+            let status = Command::new(program)
+                .args(arguments)
+                .stdin(Stdio::null())
+                .status()
+                .map_err(io_error(Path::new("godwit")))?;
+            if !status.success() {
+                return Err(DemoError::Client(format!("godwit {}", arguments.join(" "))));
+            }
+            Ok(began.elapsed().as_secs_f64())
+        };
+        match self {
+            Place::Loopback(_) => run(),
+            Place::Path(network) => {
+                let host: &Host = network.host("right")?;
+                host.enter(run)?
+            }
+        }
+    }
+}
+
+/// Octets of the file that shows what channels are good for: ten seconds of one channel.
+const SHOWN_BYTES: u64 = 40_000_000;
+
+/// Fetches one file with one channel and with many, with the papers' socket buffers, and with those that the kernel tunes.
+fn one_against_many(
+    options: &Options,
+    place: &Place,
+    server: &Godwitd,
+    root: &Path,
+    out: &mut dyn Write,
+) -> Result<(), DemoError> {
+    let file = root.join("shown");
+    fs::File::create(&file)
+        .and_then(|made| made.set_len(SHOWN_BYTES))
+        .map_err(io_error(&file))?;
+    let many = options.parallelism.to_string();
+    let url = server.url("shown");
+    let told = |error| io_error(Path::new("output"))(error);
+    writeln!(
+        out,
+        "\none file of {} MB, login included; a channel moves one socket buffer a round trip:",
+        SHOWN_BYTES / 1_000_000
+    )
+    .map_err(told)?;
+    for (channels, buffer, what) in [
+        ("1", "65536", "buffers of 64 KiB, as in the papers"),
+        (many.as_str(), "65536", "buffers of 64 KiB"),
+        ("1", "0", "buffers that the kernel tunes"),
+        (many.as_str(), "0", "buffers that the kernel tunes"),
+    ] {
+        let arguments = [
+            "cp",
+            "--quiet",
+            "--no-verify",
+            "-p",
+            channels,
+            "--tcp-buffer",
+            buffer,
+            &url,
+            "/dev/null",
+        ];
+        let seconds = place.client(&arguments)?;
+        let rate = SHOWN_BYTES as f64 * 8.0 / seconds / 1e6;
+        let noun = if channels == "1" {
+            "channel "
+        } else {
+            "channels"
+        };
+        writeln!(
+            out,
+            "  {channels:>4} {noun} {seconds:>7.2} s {rate:>6.0} Mbit/s   {what}"
+        )
+        .and_then(|()| out.flush())
+        .map_err(told)?;
+    }
+    fs::remove_file(&file).map_err(io_error(&file))
 }
 
 /// Files of every size class in three directories; the same octets each time.

@@ -4,3 +4,5 @@ pub mod bench;
 pub mod calibrate;
 pub mod demo;
 pub mod netns_gc;
+pub mod report;
+pub mod run;

@@ -39,6 +39,13 @@ pub struct Options {
     pub only: Vec<String>,
 }
 
+impl Options {
+    /// Whether a network is needed for this: not to show what there is.
+    pub fn needs_network(&self) -> bool {
+        !self.list && !self.print
+    }
+}
+
 /// Why there are no results.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -17,6 +17,7 @@ mod leftovers;
 mod netns;
 mod plain_ftp;
 mod restart;
+mod scenario;
 mod third_party;
 mod url_copy;
 mod whole;

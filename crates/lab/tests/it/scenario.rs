@@ -116,7 +116,7 @@ fn wrong_scenarios_are_refused_before_anything_runs() {
     .unwrap();
     let output = Command::new(&lab).arg("run").arg(&file).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("wrong.toml:5: path.rate: "), "{said}");
 }
 
