@@ -20,10 +20,15 @@ pub use resolve::{Ambient, Parting, parse};
 #[command(
     name = "godwit",
     version,
-    about,
+    about = "Copies files with GridFTP, and manages what lies on servers",
     disable_help_subcommand = true,
     max_term_width = 100,
-    after_help = "URLs: gsiftp://[user@]host[:2811]/path, ftp://host/path, file:///path, a bare local path, \
+    after_help = "Examples:\n  \
+                  godwit cp big.tar gsiftp://host/incoming/      one file up, verified\n  \
+                  godwit cp -r gsiftp://host/run7/ ./run7/       a directory down\n  \
+                  godwit cp -p 16 'ftp://host/run7/*.root' .     sixteen channels, a wildcard\n  \
+                  godwit ls -l gsiftp://host/incoming/\n\n\
+                  URLs: gsiftp://[user@]host[:2811]/path, ftp://host/path, file:///path, a bare local path, \
                   or - for standard input or output.\n\
                   A password is taken from the URL or from the environment variable GODWIT_PASSWORD.\n\n\
                   Exit status: 0 done, 1 some files failed, 2 wrong usage, 3 refused (identity, permission), \
@@ -37,7 +42,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Copy files and directories
-    #[command(after_help = CP_AFTER_HELP)]
+    #[command(after_help = CP_AFTER_HELP, override_usage = "godwit cp [OPTIONS] <SRC>... <DST>")]
     Cp(Box<CpArgs>),
     /// List a directory, or one file
     Ls {
@@ -150,7 +155,7 @@ the part of the local file at the same offset of the remote file, in place, and 
 #[derive(Debug, Args)]
 pub(crate) struct CpArgs {
     /// Sources, then the destination
-    #[arg(value_name = "SRC... DST", required = true, num_args = 2..)]
+    #[arg(value_name = "PATH", required = true, num_args = 2..)]
     pub(crate) places: Vec<OsString>,
 
     /// Copy directories with all below them
