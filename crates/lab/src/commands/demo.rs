@@ -114,14 +114,22 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), DemoError> {
         one_against_many(options, &place, &server, &root, out)?;
     }
 
-    let p = options.parallelism.to_string();
+    // Small files cost round trips: over the path several go at a time, with as many channels in all.
+    let sessions = match place {
+        Place::Loopback(_) => 1,
+        Place::Path(_) => options.parallelism.min(SESSIONS),
+    };
+    let (c, p) = (
+        sessions.to_string(),
+        (options.parallelism / sessions).to_string(),
+    );
     let there = server.url("there/");
     let mut rows = Vec::new();
     for (what, from, to) in [
         ("upload", source.display().to_string() + "/", there.clone()),
         ("download", there, back.display().to_string() + "/"),
     ] {
-        let arguments = ["cp", "-r", "-p", &p, &from, &to];
+        let arguments = ["cp", "-r", "-c", &c, "-p", &p, &from, &to];
         say(out, &format!("\n$ godwit {}", arguments.join(" ")))?;
         rows.push(Row {
             what,
@@ -167,6 +175,9 @@ const RATE_BPS: u64 = 1_000_000_000;
 
 /// And 10 ms each way, ns.
 const DELAY_NS: u64 = 10_000_000;
+
+/// Control channels over the path.
+const SESSIONS: u16 = 8;
 
 /// Where server and client meet.
 enum Place {
@@ -242,10 +253,13 @@ impl Place {
     }
 }
 
-/// Octets of the file that shows what channels are good for: ten seconds of one channel.
-const SHOWN_BYTES: u64 = 40_000_000;
+/// Octets that one channel with a small buffer fetches: ten seconds.
+const FEW_BYTES: u64 = 40_000_000;
 
-/// Fetches one file with one channel and with many, with the papers' socket buffers, and with those that the kernel tunes.
+/// Octets that the others fetch: some seconds at the rate of the path.
+const MANY_BYTES: u64 = 800_000_000;
+
+/// Fetches a file with one channel and with many, with the papers' socket buffers, and with those that the kernel tunes.
 fn one_against_many(
     options: &Options,
     place: &Place,
@@ -253,51 +267,55 @@ fn one_against_many(
     root: &Path,
     out: &mut dyn Write,
 ) -> Result<(), DemoError> {
-    let file = root.join("shown");
-    fs::File::create(&file)
-        .and_then(|made| made.set_len(SHOWN_BYTES))
-        .map_err(io_error(&file))?;
-    let many = options.parallelism.to_string();
-    let url = server.url("shown");
+    let many = options.parallelism;
     let told = |error| io_error(Path::new("output"))(error);
     writeln!(
         out,
-        "\none file of {} MB, login included; a channel moves one socket buffer a round trip:",
-        SHOWN_BYTES / 1_000_000
+        "\none file, login included; a channel moves one socket buffer a round trip:"
     )
     .map_err(told)?;
-    for (channels, buffer, what) in [
-        ("1", "65536", "buffers of 64 KiB, as in the papers"),
-        (many.as_str(), "65536", "buffers of 64 KiB"),
-        ("1", "0", "buffers that the kernel tunes"),
-        (many.as_str(), "0", "buffers that the kernel tunes"),
+    for (bytes, channels, buffer, what) in [
+        (FEW_BYTES, 1, "65536", "buffers of 64 KiB, as in the papers"),
+        (MANY_BYTES, many, "65536", "the same buffers"),
+        (
+            MANY_BYTES,
+            1,
+            "0",
+            "buffers that the kernel tunes, on a path without loss",
+        ),
     ] {
-        let arguments = [
+        let file = root.join("one-file");
+        fs::File::create(&file)
+            .and_then(|made| made.set_len(bytes))
+            .map_err(io_error(&file))?;
+        let (p, url) = (channels.to_string(), server.url("one-file"));
+        let seconds = place.client(&[
             "cp",
             "--quiet",
             "--no-verify",
             "-p",
-            channels,
+            &p,
             "--tcp-buffer",
             buffer,
             &url,
             "/dev/null",
-        ];
-        let seconds = place.client(&arguments)?;
-        let rate = SHOWN_BYTES as f64 * 8.0 / seconds / 1e6;
-        let noun = if channels == "1" {
+        ])?;
+        fs::remove_file(&file).map_err(io_error(&file))?;
+        let rate = bytes as f64 * 8.0 / seconds / 1e6;
+        let noun = if channels == 1 {
             "channel "
         } else {
             "channels"
         };
         writeln!(
             out,
-            "  {channels:>4} {noun} {seconds:>7.2} s {rate:>6.0} Mbit/s   {what}"
+            "  {channels:>4} {noun} {:>4} MB in {seconds:>5.1} s: {rate:>4.0} Mbit/s   {what}",
+            bytes / 1_000_000
         )
         .and_then(|()| out.flush())
         .map_err(told)?;
     }
-    fs::remove_file(&file).map_err(io_error(&file))
+    Ok(())
 }
 
 /// Files of every size class in three directories; the same octets each time.
