@@ -121,14 +121,15 @@ fn panel(results: &Results, title: String, groups: &[&Group<'_>], heights: &[f64
     }
     for line in &lines {
         let first = line.groups[0];
-        let shape = method_number(first);
+        // Where each method has a panel of its own, shapes have nothing to tell.
+        let shape = if by_method { method_number(first) } else { 0 };
         let colour = if colour_by_variant {
             names
                 .iter()
                 .position(|name| *name == line.variant)
                 .unwrap_or(0)
         } else {
-            shape
+            method_number(first)
         };
         let mut label = Vec::new();
         if !line.variant.is_empty() {

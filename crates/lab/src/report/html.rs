@@ -7,7 +7,7 @@ use super::figure::figure;
 use super::group::{Group, disturbance, groups, measured_window_bytes};
 use super::verdict::{Met, beside, short, verdicts};
 use crate::runner::{Outcome, Results};
-use crate::scenario::Facet;
+use crate::scenario::{Facet, X};
 use crate::stats;
 
 const STYLE: &str = include_str!("page.css");
@@ -91,17 +91,25 @@ fn caption(results: &Results, groups: &[Group<'_>]) -> String {
         repeats.clone().min().unwrap_or(0),
         repeats.max().unwrap_or(0),
     );
-    let runs = if least == most {
-        format!("{most} runs")
-    } else {
-        format!("{least} to {most} runs")
+    let marks = match results.scenario.figure.x {
+        X::Method => "Bars",
+        _ => "Points",
     };
-    let band = if most > 2 {
-        "bands and whiskers are 95 % confidence intervals (Student's t)"
-    } else {
-        "whiskers are the range"
+    let mut text = match (least, most) {
+        (_, 0 | 1) => format!("{marks} are single runs."),
+        (_, 2) => format!("{marks} are means of up to 2 runs, whiskers are their range."),
+        (least, most) => {
+            let runs = if least == most {
+                format!("{most} runs")
+            } else {
+                format!("{least} to {most} runs")
+            };
+            format!(
+                "{marks} are means of {runs}, bands and whiskers are 95 % confidence intervals \
+                 (Student's t)."
+            )
+        }
     };
-    let mut text = format!("Points are means of {runs}, {band}.");
     if groups.iter().any(Group::only_unfaithful) {
         text.push_str(" Hollow points come from runs that the emulator did not keep up with.");
     }
@@ -181,7 +189,7 @@ fn expectation_table(results: &Results, groups: &[Group<'_>]) -> String {
     let head = ["", "expected", "seen"];
     format!(
         "<h3>What was expected</h3>\n{}",
-        table("words", &head, &rows)
+        table("words verdicts", &head, &rows)
     )
 }
 

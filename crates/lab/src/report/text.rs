@@ -85,7 +85,10 @@ pub fn summarise(results: &Results, out: &mut dyn Write) -> io::Result<()> {
             Met::No => "NOT AS EXPECTED",
             Met::NotMeasured => "not measured",
         };
-        writeln!(out, "{word}: {}\n  {}", verdict.what, verdict.seen)?;
+        writeln!(out, "{word}: {}", verdict.what)?;
+        if !verdict.seen.is_empty() {
+            writeln!(out, "  {}", verdict.seen)?;
+        }
     }
     Ok(())
 }

@@ -34,7 +34,8 @@ pub(super) fn verdicts(results: &Results, groups: &[Group<'_>]) -> Vec<Verdict> 
 fn verdict(results: &Results, groups: &[Group<'_>], expect: &Expectation) -> Verdict {
     let mut met = Met::NotMeasured;
     let mut seen = Vec::new();
-    for method in &results.scenario.method {
+    let applies = !(expect.full_only && results.environment.quick);
+    for method in results.scenario.method.iter().filter(|_| applies) {
         if !expect.methods.is_empty() && !expect.methods.contains(&method.name) {
             continue;
         }

@@ -360,7 +360,10 @@ pub enum Quantity {
 pub struct Expectation {
     /// In words.
     pub what: String,
-    /// Names of methods. Default all with the axis `channels`.
+    /// Whether it holds for the full variant alone: not with a smaller file, for instance.
+    #[serde(default)]
+    pub full_only: bool,
+    /// Names of methods. Default all.
     #[serde(default)]
     pub methods: Vec<String>,
     /// In which cells; in each of them it must hold.
