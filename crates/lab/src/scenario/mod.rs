@@ -142,6 +142,12 @@ impl Scenario {
         fewer(&mut self.sweep.channels, quick.sweep.channels);
         if !quick.methods.is_empty() {
             self.method.retain(|m| quick.methods.contains(&m.name));
+            for expectation in &mut self.expect {
+                // Of a list of methods none may be left; that must not become a list of all.
+                let listed = !expectation.methods.is_empty();
+                (expectation.methods).retain(|name| quick.methods.contains(name));
+                expectation.full_only |= listed && expectation.methods.is_empty();
+            }
         }
         self
     }
