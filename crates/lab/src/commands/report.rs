@@ -67,9 +67,16 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     say(out, &page)?;
     if let Some(folder) = &options.svg {
         fs::create_dir_all(folder).map_err(io_error(folder))?;
+        let mut names: Vec<String> = Vec::new();
         for results in &all {
             let name = results.environment.scenario.replace('/', "-");
-            let path = folder.join(format!("{name}.svg"));
+            let before = names.iter().filter(|known| **known == name).count();
+            names.push(name.clone());
+            // The same scenario again: its results lie in another directory.
+            let path = folder.join(match before {
+                0 => format!("{name}.svg"),
+                _ => format!("{name}-{}.svg", before + 1),
+            });
             if let Some(svg) = report::svg(results) {
                 fs::write(&path, svg).map_err(io_error(&path))?;
                 say(out, &path)?;

@@ -128,12 +128,15 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
 fn list(out: &mut dyn Write) -> Result<(), CommandError> {
     for entry in LIBRARY {
         let loaded = scenario::load(entry.name)?;
+        // A file takes as long as it takes.
+        let minutes = match loaded.scenario.work.file {
+            Some(_) => "?".to_owned(),
+            None => format!("{:.0}", (loaded.scenario.least_seconds() / 60.0).ceil()),
+        };
         writeln!(
             out,
-            "{:<22} {:>4.0} min  {}",
-            entry.name,
-            (loaded.scenario.least_seconds() / 60.0).ceil(),
-            loaded.scenario.title
+            "{:<20} {minutes:>4} min or more  {}",
+            entry.name, loaded.scenario.title
         )?;
     }
     Ok(())
