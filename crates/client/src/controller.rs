@@ -25,7 +25,9 @@ impl Controller {
             TunerName::Static => Box::new(Fixed::new(spec.start, spec.bounds)),
             TunerName::Globus => Box::new(Fixed::globus(spec.bounds)),
         };
-        let Decision { setting, rationale } = tuner.first();
+        let Decision {
+            setting, rationale, ..
+        } = tuner.first();
         let wanted = Setting {
             concurrency: spec.concurrency.unwrap_or(setting.concurrency),
             parallelism: spec.parallelism.unwrap_or(setting.parallelism),
@@ -99,7 +101,7 @@ mod tests {
             start: Setting::new(1, 4),
             parallelism: None,
             concurrency: Some(concurrency),
-            bounds: Bounds { channels_max: 128 },
+            bounds: Bounds::up_to(128),
         })
     }
 
@@ -146,7 +148,7 @@ mod tests {
             start: Setting::new(1, 4),
             parallelism: Some(3),
             concurrency: None,
-            bounds: Bounds { channels_max: 128 },
+            bounds: Bounds::up_to(128),
         });
         assert_eq!(controller.setting(), Setting::new(2, 3));
         assert_eq!(controller.reason(), "2 x 3: fixed by the command line");

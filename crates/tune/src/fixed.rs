@@ -48,6 +48,7 @@ impl Tuner for Fixed {
         Decision {
             setting: self.setting,
             rationale: self.rationale.clone(),
+            epoch_seconds: None,
         }
     }
 
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const WIDE: Bounds = Bounds { channels_max: 128 };
+    const WIDE: Bounds = Bounds::up_to(128);
 
     #[test]
     fn static_is_what_was_asked_for() {
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     fn bounds_are_kept_and_named() {
-        let mut t = Fixed::globus(Bounds { channels_max: 4 });
+        let mut t = Fixed::globus(Bounds::up_to(4));
         assert_eq!(t.first().setting, Setting::new(2, 2));
         assert_eq!(t.first().rationale, "2 x 8 -> 2 x 2: at most 4 channels");
     }

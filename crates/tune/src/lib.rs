@@ -35,6 +35,22 @@ pub struct Observation {
     pub rtt: Option<Duration>,
     /// Smallest round-trip time seen.
     pub rtt_min: Option<Duration>,
+    /// Standard error of the goodput over the epoch's samples, bit/s.
+    pub goodput_error_bps: Option<f64>,
+    /// Share of the channels' time, `0..=1`, in which the sender had data and the receiver's window had no room.
+    pub receive_window_limited: Option<f64>,
+    /// Share of the channels' time, `0..=1`, in which the sender's socket buffer was what ended a flight.
+    pub send_buffer_limited: Option<f64>,
+    /// Share of the channels' time, `0..=1`, in which the sending socket had nothing to send.
+    pub sender_idle: Option<f64>,
+    /// Share of the movers' time, `0..=1`, in which they could run and had no processor.
+    pub cpu_wait: Option<f64>,
+    /// Share of the movers' time, `0..=1`, in which they ran.
+    pub cpu_busy: Option<f64>,
+    /// Share of the movers' time, `0..=1`, spent reading the source.
+    pub source_wait: Option<f64>,
+    /// Share of the movers' time, `0..=1`, spent writing the destination.
+    pub destination_wait: Option<f64>,
 }
 
 impl Observation {
@@ -47,6 +63,14 @@ impl Observation {
             loss_ratio: None,
             rtt: None,
             rtt_min: None,
+            goodput_error_bps: None,
+            receive_window_limited: None,
+            send_buffer_limited: None,
+            sender_idle: None,
+            cpu_wait: None,
+            cpu_busy: None,
+            source_wait: None,
+            destination_wait: None,
         }
     }
 
@@ -62,12 +86,14 @@ impl Observation {
 }
 
 /// The next setting, and a sentence that says why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// What to run the next epoch with.
     pub setting: Setting,
     /// Why, in lower case and without a full stop: `4 -> 8: goodput rose by 60 %`.
     pub rationale: String,
+    /// How long to measure the setting once it has settled, seconds; `None`: as long as the user's epoch.
+    pub epoch_seconds: Option<f64>,
 }
 
 /// A method that picks settings.

@@ -45,17 +45,41 @@ impl fmt::Display for Setting {
 pub struct Bounds {
     /// Most channels in all, at least 1 (`--max-channels`).
     pub channels_max: u32,
+    /// The one concurrency that is allowed, where the user fixed it (`-c`), at least 1.
+    pub concurrency: Option<u32>,
+    /// The one parallelism that is allowed, where the user fixed it (`-p`), at least 1.
+    pub parallelism: Option<u32>,
 }
 
 impl Bounds {
-    /// The nearest setting inside: parallelism is given up before concurrency, since a mover without a channel is no mover.
+    /// Both numbers are free, up to `channels_max` channels.
+    pub const fn up_to(channels_max: u32) -> Self {
+        Self {
+            channels_max,
+            concurrency: None,
+            parallelism: None,
+        }
+    }
+
+    /// The nearest setting inside: what is fixed stays if it can; else parallelism is given up before concurrency, since a
+    /// mover without a channel is no mover.
     pub fn project(self, setting: Setting) -> Setting {
         let max = at_least_one(self.channels_max);
-        let concurrency = at_least_one(setting.concurrency).min(max);
-        let parallelism = at_least_one(setting.parallelism).min(max / concurrency);
+        let wanted = at_least_one(self.parallelism.unwrap_or(setting.parallelism)).min(max);
+        let room = match self.parallelism {
+            Some(_) => max / wanted,
+            None => max,
+        };
+        let concurrency = at_least_one(self.concurrency.unwrap_or(setting.concurrency)).min(
+            if self.concurrency.is_some() {
+                max
+            } else {
+                room
+            },
+        );
         Setting {
             concurrency,
-            parallelism: at_least_one(parallelism),
+            parallelism: wanted.min(at_least_one(max / concurrency)),
             pipelining_depth: at_least_one(setting.pipelining_depth),
         }
     }
@@ -72,7 +96,7 @@ mod tests {
 
     #[test]
     fn project_keeps_what_fits_and_cuts_parallelism_first() {
-        let bounds = Bounds { channels_max: 16 };
+        let bounds = Bounds::up_to(16);
         for (from, to) in [
             ((2, 8), (2, 8)),
             ((4, 8), (4, 4)),
@@ -97,10 +121,26 @@ mod tests {
         assert_eq!(deep.to_string(), "1 x 1, 4 in flight");
     }
 
+    #[test]
+    fn project_keeps_what_the_user_fixed() {
+        let bounds = Bounds {
+            parallelism: Some(8),
+            ..Bounds::up_to(16)
+        };
+        assert_eq!(bounds.project(Setting::new(9, 1)), Setting::new(2, 8));
+        let bounds = Bounds {
+            concurrency: Some(4),
+            ..Bounds::up_to(16)
+        };
+        assert_eq!(bounds.project(Setting::new(1, 9)), Setting::new(4, 4));
+    }
+
     proptest! {
         #[test]
-        fn projection_is_inside_and_stays(c: u32, p: u32, d: u32, max: u32) {
-            let bounds = Bounds { channels_max: max };
+        fn projection_is_inside_and_stays(
+            c: u32, p: u32, d: u32, max: u32, fixed_c: Option<u32>, fixed_p: Option<u32>,
+        ) {
+            let bounds = Bounds { channels_max: max, concurrency: fixed_c, parallelism: fixed_p };
             let got = bounds.project(Setting { concurrency: c, parallelism: p, pipelining_depth: d });
             prop_assert!(got.channels() <= max.max(1));
             prop_assert!(got.concurrency >= 1 && got.parallelism >= 1 && got.pipelining_depth >= 1);

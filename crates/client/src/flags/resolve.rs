@@ -307,9 +307,7 @@ fn tuner(args: &CpArgs) -> Resolved<TunerSpec> {
         start,
         parallelism: args.parallelism,
         concurrency: args.concurrency,
-        bounds: Bounds {
-            channels_max: args.max_channels,
-        },
+        bounds: Bounds::up_to(args.max_channels),
     })
 }
 
