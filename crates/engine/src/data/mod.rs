@@ -14,6 +14,7 @@
 mod channel;
 mod mover;
 mod receive;
+mod sample;
 mod send;
 mod set;
 mod transfer;
@@ -28,7 +29,11 @@ use std::{
 use godwit_proto::{ByteRange, RangeSet, error::TransferFailure};
 use tokio::sync::mpsc;
 
-pub use self::{mover::Mover, set::ChannelSet};
+pub use self::{
+    mover::Mover,
+    sample::{Interval, MoverTotals, Sample, StorageTotals, TcpTotals},
+    set::ChannelSet,
+};
 use self::{set::SetShared, transfer::TransferShared};
 use crate::storage::FileRef;
 
@@ -134,6 +139,8 @@ pub struct TransferReport {
     pub channels_peak: u32,
     /// Time from start to done.
     pub elapsed: Duration,
+    /// What a cut left unsent, relative to the base; empty without a cut.
+    pub unsent: Vec<ByteRange>,
 }
 
 /// Numbers of a running transfer.
@@ -216,6 +223,18 @@ impl Monitor {
     /// Numbers of now; the last ones after the end.
     pub fn progress(&self) -> Progress {
         self.transfer.progress()
+    }
+
+    /// Totals of now; the last ones after the end.
+    pub fn sample(&self) -> Sample {
+        self.transfer.sample()
+    }
+
+    /// Ends a send early, in good order: no further block is given out, each channel ends after its present one, and the
+    /// report tells what is `unsent`. May come at any time, again, and too late. Does nothing to receipts, to streams (what
+    /// they hold could not be asked for again) and in MODE S, where the peer would take the end for the file's.
+    pub fn cut(&self) {
+        self.transfer.cut();
     }
 
     /// Opens `count` further channels while data flows (MODE E, sending, after the peer's 1xx). Those that would pass

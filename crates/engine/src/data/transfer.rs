@@ -25,7 +25,7 @@ use godwit_proto::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    ChannelParams, Job, Progress, Sink, Source, TransferEvent, TransferReport, lock,
+    ChannelParams, Job, Progress, Sample, Sink, Source, TransferEvent, TransferReport, lock,
     set::SetShared,
     work::{StreamSource, WorkQueue},
 };
@@ -211,6 +211,15 @@ impl TransferShared {
         }
     }
 
+    pub(super) fn sample(&self) -> Sample {
+        let Progress { bytes, channels } = self.progress();
+        Sample {
+            bytes,
+            channels,
+            ..Sample::default()
+        }
+    }
+
     /// A limit that has passed, if one has.
     pub(super) fn overdue(&self, waiting_at: &str) -> Option<TransferFailure> {
         let now = self.started.elapsed();
@@ -377,6 +386,25 @@ impl TransferShared {
 
     // ---- end ------------------------------------------------------------------------------------
 
+    /// Gives out no further block, where the peer can tell that from the end of the file.
+    pub(super) fn cut(&self) {
+        if self.mode == Mode::ExtendedBlock
+            && let Body::SendFile { queues, .. } = &self.body
+        {
+            queues.iter().for_each(WorkQueue::cut);
+        }
+    }
+
+    fn unsent(&self) -> Vec<ByteRange> {
+        let mut unsent = RangeSet::new();
+        if let Body::SendFile { queues, .. } = &self.body {
+            for queue in queues {
+                queue.drain_cut(|range| unsent.insert(range));
+            }
+        }
+        unsent.iter().collect()
+    }
+
     /// All is moved. Call with an attachment in hand.
     pub(super) fn succeed(&self) {
         if self.settle(Ok(()))
@@ -427,6 +455,7 @@ impl TransferShared {
             result,
             channels_peak: self.channels_peak.load(Ordering::Relaxed),
             elapsed: self.started.elapsed(),
+            unsent: self.unsent(),
         };
         // The listener may be gone: then nobody wants to know.
         let _ = self.events.send(TransferEvent::Done(report));

@@ -15,6 +15,8 @@ pub(super) struct WorkQueue {
 struct Pending {
     front: ByteRange,
     rest: Box<dyn Iterator<Item = ByteRange> + Send>,
+    /// Nothing more is given out.
+    cut: bool,
 }
 
 impl WorkQueue {
@@ -25,6 +27,7 @@ impl WorkQueue {
         let pending = Pending {
             front: ByteRange { start: 0, end: 0 },
             rest: Box::new(ranges.into_iter()),
+            cut: false,
         };
         Self {
             pending: Mutex::new(pending),
@@ -32,9 +35,12 @@ impl WorkQueue {
         }
     }
 
-    /// The next block: at most `block_bytes`, contiguous. `None` when all has been given out.
+    /// The next block: at most `block_bytes`, contiguous. `None` when all has been given out, or after a cut.
     pub(super) fn next_block(&self) -> Option<ByteRange> {
         let mut pending = lock(&self.pending);
+        if pending.cut {
+            return None;
+        }
         while pending.front.is_empty() {
             pending.front = pending.rest.next()?;
         }
@@ -45,6 +51,23 @@ impl WorkQueue {
         };
         pending.front.start = block.end;
         Some(block)
+    }
+
+    /// Gives out no further block.
+    pub(super) fn cut(&self) {
+        lock(&self.pending).cut = true;
+    }
+
+    /// Takes out what a cut left, piece by piece; nothing without a cut.
+    pub(super) fn drain_cut(&self, mut piece: impl FnMut(ByteRange)) {
+        let mut pending = lock(&self.pending);
+        if pending.cut {
+            piece(std::mem::replace(
+                &mut pending.front,
+                ByteRange { start: 0, end: 0 },
+            ));
+            pending.rest.by_ref().for_each(piece);
+        }
     }
 }
 
@@ -118,6 +141,25 @@ mod tests {
             .map(|r| (r.start, r.end))
             .collect();
         assert_eq!(got, [(0, 10), (10, 20), (20, 25), (40, 45)]);
+    }
+
+    #[test]
+    fn a_cut_leaves_what_was_not_given_out() {
+        let ranges = [
+            ByteRange { start: 0, end: 25 },
+            ByteRange { start: 30, end: 35 },
+        ];
+        let q = WorkQueue::new(ranges, 10);
+        let drained = || {
+            let mut left = Vec::new();
+            q.drain_cut(|r| left.push((r.start, r.end)));
+            left
+        };
+        q.next_block().unwrap();
+        assert_eq!(drained(), []);
+        q.cut();
+        assert_eq!(q.next_block(), None);
+        assert_eq!(drained(), [(10, 25), (30, 35)]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod data;
+mod data_live;
 mod data_peer;
 mod storage;
 mod storage_confinement;

@@ -1,0 +1,234 @@
+//! What a transfer tells of itself while it runs: totals, and the arithmetic between two looks at them. No I/O.
+
+use std::time::Duration;
+
+/// Running totals of a transfer since its start; the difference of two samples describes the time between.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Payload octets moved; for receipts, written.
+    pub bytes: u64,
+    /// Senders: payload octets that the peer's kernel has for certain; never more than `bytes`. `None` for receipts and
+    /// where the kernel does not tell.
+    pub acknowledged: Option<u64>,
+    /// Channels that carry it now.
+    pub channels: u32,
+    /// Senders: what TCP knows. `None` for receipts and where the kernel does not tell.
+    pub tcp: Option<TcpTotals>,
+    /// The threads that serve it.
+    pub movers: MoverTotals,
+    /// Its files.
+    pub storage: StorageTotals,
+}
+
+/// Sums over the data connections of a transfer, closed ones included. Connections that were kept from an earlier
+/// transfer count from the first look at them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TcpTotals {
+    /// Segments sent, repeated ones included.
+    pub segments_sent: u64,
+    /// Segments sent again.
+    pub segments_retransmitted: u64,
+    /// Payload octets sent again.
+    pub bytes_retransmitted: u64,
+    /// Time with octets to send or unacknowledged, microseconds.
+    pub busy_us: u64,
+    /// Part of it in which the receiver's window had no room.
+    pub receive_window_limited_us: u64,
+    /// Part of it in which our socket buffer held no more.
+    pub send_buffer_limited_us: u64,
+    /// Time the connections were part of the transfer, microseconds.
+    pub channel_us: u64,
+    /// Smoothed round-trip time, mean over the open connections.
+    pub rtt: Duration,
+    /// Smallest round-trip time seen.
+    pub rtt_min: Duration,
+    /// Bits per second that the receivers lately acknowledged, sum over the open connections; `None` where the kernel is
+    /// too old to tell.
+    pub delivery_rate_bps: Option<f64>,
+}
+
+/// What the kernel's scheduler says of the mover threads of a transfer, since it was first asked. A thread that serves
+/// several transfers is counted whole in each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MoverTotals {
+    /// Threads.
+    pub threads: u32,
+    /// Time on a processor, microseconds, sum over the threads.
+    pub running_us: u64,
+    /// Time in which they could run and had no processor, microseconds (`run_delay` of schedstat).
+    pub runnable_us: u64,
+    /// Time in all, microseconds, sum over the threads; 0 where the scheduler keeps no account.
+    pub elapsed_us: u64,
+}
+
+/// Time that movers slept in calls for storage, microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StorageTotals {
+    /// Waiting for the source.
+    pub read_us: u64,
+    /// Waiting for the destination.
+    pub write_us: u64,
+}
+
+/// What happened between two samples of a transfer. Shares are in `0..=1`, never NaN, and `None` where nothing is known
+/// or no time has passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Interval {
+    /// Payload octets moved.
+    pub bytes: u64,
+    /// Payload octets acknowledged.
+    pub acknowledged: Option<u64>,
+    /// Segments sent again over segments sent.
+    pub loss_ratio: Option<f64>,
+    /// Share of the channels' time in which the sender had octets and the receiver's window no room.
+    pub receive_window_limited: Option<f64>,
+    /// Share of the channels' time in which the sender's socket buffer held no more.
+    pub send_buffer_limited: Option<f64>,
+    /// Share of the channels' time in which the sending socket had nothing to send.
+    pub sender_idle: Option<f64>,
+    /// Share of the movers' time in which they could run and had no processor.
+    pub cpu_wait: Option<f64>,
+    /// Share of the movers' time in which they ran.
+    pub cpu_busy: Option<f64>,
+    /// Share of the movers' time in which they waited for the source.
+    pub source_wait: Option<f64>,
+    /// Share of the movers' time in which they waited for the destination.
+    pub destination_wait: Option<f64>,
+}
+
+impl Sample {
+    /// What happened since `earlier`, a sample of the same transfer; `Sample::default()` is its start.
+    pub fn since(&self, earlier: &Self) -> Interval {
+        let mut interval = Interval {
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            acknowledged: self
+                .acknowledged
+                .map(|now| now.saturating_sub(earlier.acknowledged.unwrap_or(0))),
+            ..Interval::default()
+        };
+        if let Some(now) = &self.tcp {
+            let then = earlier.tcp.unwrap_or_default();
+            let open = now.channel_us.saturating_sub(then.channel_us);
+            let of_open = |now: u64, then: u64| share(now.saturating_sub(then), open);
+            interval.loss_ratio = share(
+                (now.segments_retransmitted).saturating_sub(then.segments_retransmitted),
+                now.segments_sent.saturating_sub(then.segments_sent),
+            );
+            interval.receive_window_limited = of_open(
+                now.receive_window_limited_us,
+                then.receive_window_limited_us,
+            );
+            interval.send_buffer_limited =
+                of_open(now.send_buffer_limited_us, then.send_buffer_limited_us);
+            interval.sender_idle = of_open(now.busy_us, then.busy_us).map(|busy| 1.0 - busy);
+        }
+        let elapsed = (self.movers.elapsed_us).saturating_sub(earlier.movers.elapsed_us);
+        let of_elapsed = |now: u64, then: u64| share(now.saturating_sub(then), elapsed);
+        interval.cpu_wait = of_elapsed(self.movers.runnable_us, earlier.movers.runnable_us);
+        interval.cpu_busy = of_elapsed(self.movers.running_us, earlier.movers.running_us);
+        interval.source_wait = of_elapsed(self.storage.read_us, earlier.storage.read_us);
+        interval.destination_wait = of_elapsed(self.storage.write_us, earlier.storage.write_us);
+        interval
+    }
+}
+
+/// `part` of `whole`. The counters are read one after another, so a part may pass its whole by a little.
+#[allow(clippy::cast_precision_loss)] // shares need no more than 53 bits
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| (part as f64 / whole as f64).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn shares_of_the_time_between() {
+        let start = Sample {
+            bytes: 1000,
+            acknowledged: Some(400),
+            channels: 2,
+            tcp: Some(TcpTotals {
+                segments_sent: 100,
+                segments_retransmitted: 10,
+                busy_us: 900,
+                receive_window_limited_us: 500,
+                channel_us: 1000,
+                ..TcpTotals::default()
+            }),
+            movers: MoverTotals {
+                threads: 1,
+                running_us: 100,
+                runnable_us: 0,
+                elapsed_us: 500,
+            },
+            storage: StorageTotals {
+                read_us: 10,
+                write_us: 0,
+            },
+        };
+        let mut end = start;
+        end.bytes = 3000;
+        end.acknowledged = Some(2400);
+        let tcp = end.tcp.as_mut().unwrap();
+        tcp.segments_sent = 300;
+        tcp.segments_retransmitted = 12;
+        tcp.busy_us = 2400;
+        tcp.receive_window_limited_us = 1000;
+        tcp.send_buffer_limited_us = 200;
+        tcp.channel_us = 3000;
+        end.movers.running_us = 400;
+        end.movers.runnable_us = 250;
+        end.movers.elapsed_us = 1500;
+        end.storage.read_us = 210;
+        let between = end.since(&start);
+        assert_eq!(
+            between,
+            Interval {
+                bytes: 2000,
+                acknowledged: Some(2000),
+                loss_ratio: Some(0.01),
+                receive_window_limited: Some(0.25),
+                send_buffer_limited: Some(0.1),
+                sender_idle: Some(0.25),
+                cpu_wait: Some(0.25),
+                cpu_busy: Some(0.3),
+                source_wait: Some(0.2),
+                destination_wait: Some(0.0),
+            }
+        );
+        assert_eq!(end.since(&end).cpu_busy, None, "no time, no share");
+        assert_eq!(Sample::default().since(&start), Interval::default());
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_shares_whatever_the_counters_say(a: [u64; 12], b: [u64; 12]) {
+            let sample = |n: [u64; 12]| Sample {
+                bytes: n[0],
+                acknowledged: Some(n[1]),
+                channels: 1,
+                tcp: Some(TcpTotals {
+                    segments_sent: n[2],
+                    segments_retransmitted: n[3],
+                    busy_us: n[4],
+                    receive_window_limited_us: n[5],
+                    send_buffer_limited_us: n[6],
+                    channel_us: n[7],
+                    ..TcpTotals::default()
+                }),
+                movers: MoverTotals { threads: 1, running_us: n[8], runnable_us: n[9], elapsed_us: n[10] },
+                storage: StorageTotals { read_us: n[11], write_us: n[0] },
+            };
+            let i = sample(a).since(&sample(b));
+            for share in [
+                i.loss_ratio, i.receive_window_limited, i.send_buffer_limited, i.sender_idle,
+                i.cpu_wait, i.cpu_busy, i.source_wait, i.destination_wait,
+            ] {
+                prop_assert!(share.is_none_or(|s| (0.0..=1.0).contains(&s)), "{i:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What may be asked of a running transfer: more channels, fewer, an early end.
+
+use std::sync::Arc;
+
+use godwit_engine::{
+    data::{Job, Source, Transfer, TransferEvent, TransferReport},
+    storage::FileRef,
+};
+use godwit_proto::{ByteRange, command::Mode};
+
+use crate::data::{Bytes, Pair, done, into, params, pattern, run, whole};
+
+#[test]
+fn channels_join_and_retire_while_data_flows() {
+    run(async {
+        let pair = Pair::new(2, &params(2, 10_000));
+        let source = Bytes::new(pattern(40_000_000));
+        let target = Bytes::gated();
+        let mut receive = pair.receiver.start(into(&target), Mode::ExtendedBlock);
+        let mut send = pair.sender.start(whole(&source), Mode::ExtendedBlock);
+        // Ready: the first channels are up; the gate keeps the transfer from ending.
+        assert!(matches!(
+            send.next_event().await,
+            TransferEvent::Ready { reused: false }
+        ));
+        let monitor = send.monitor();
+        assert_eq!(monitor.add_channels(6), 6);
+        assert_eq!(monitor.retire_channels(3), 3);
+        assert_eq!(monitor.retire_channels(100), 4, "one channel must stay");
+        target.gate.as_ref().unwrap().open();
+        let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
+        assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
+        assert!(source.octets() == target.octets());
+        assert!(sent.channels_peak > 2);
+        assert!(
+            sent.cached >= 1 && sent.cached == received.cached,
+            "{} {}",
+            sent.cached,
+            received.cached
+        );
+        assert_eq!(monitor.add_channels(1), 0, "too late");
+        // What is left works on.
+        let (sent, _) = pair.copy(pattern(5000), Mode::ExtendedBlock).await;
+        assert_eq!(sent.result, Ok(()));
+    });
+}
+
+/// What was sent arrived, and with what was not sent it is all, without an octet twice.
+fn assert_split(sent: &TransferReport, received: &TransferReport, source: &Bytes, target: &Bytes) {
+    assert_eq!((&sent.result, &received.result), (&Ok(()), &Ok(())));
+    let (want, got) = (source.octets(), target.octets());
+    let mut all = received.safe.clone();
+    for range in &sent.unsent {
+        all.insert(*range);
+    }
+    let whole = ByteRange {
+        start: 0,
+        end: want.len() as u64,
+    };
+    assert!(all.contains(whole), "{:?} {:?}", sent.unsent, received.safe);
+    let unsent: u64 = sent.unsent.iter().map(|r| r.len()).sum();
+    assert_eq!(sent.bytes + unsent, want.len() as u64);
+    assert_eq!(
+        (sent.bytes, received.safe.covered()),
+        (received.bytes, received.bytes)
+    );
+    for r in received.safe.iter() {
+        let r = usize::try_from(r.start).unwrap()..usize::try_from(r.end).unwrap();
+        assert!(want[r.clone()] == got[r]);
+    }
+}
+
+/// Sends what a cut left; the file is whole then.
+async fn send_rest(pair: &Pair, source: &Arc<Bytes>, target: &Arc<Bytes>, rest: Vec<ByteRange>) {
+    let mut receive = pair.receiver.start(into(target), Mode::ExtendedBlock);
+    let job = Job::Send(Source::File {
+        file: Arc::clone(source) as FileRef,
+        base: 0,
+        ranges: rest,
+    });
+    let mut send = pair.sender.start(job, Mode::ExtendedBlock);
+    let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
+    assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
+    assert_eq!(sent.unsent, []);
+    assert!(source.octets() == target.octets());
+}
+
+#[test]
+fn a_cut_send_ends_in_good_order_and_tells_what_is_left() {
+    run(async {
+        let pair = Pair::new(2, &params(4, 10_000));
+        let (source, target) = (Bytes::new(pattern(40_000_000)), Bytes::gated());
+        let mut receive = pair.receiver.start(into(&target), Mode::ExtendedBlock);
+        let mut send = pair.sender.start(whole(&source), Mode::ExtendedBlock);
+        assert!(matches!(
+            send.next_event().await,
+            TransferEvent::Ready { .. }
+        ));
+        let monitor = send.monitor();
+        monitor.cut();
+        monitor.cut();
+        target.gate.as_ref().unwrap().open();
+        let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
+        assert!(!sent.unsent.is_empty());
+        assert_split(&sent, &received, &source, &target);
+        assert_eq!((sent.cached, received.cached), (4, 4));
+        send_rest(&pair, &source, &target, sent.unsent).await;
+    });
+}
+
+#[test]
+fn a_cut_races_with_all_else() {
+    run(async {
+        for round in 0..60_u32 {
+            let pair = Pair::new(1 + round as usize % 3, &params(1 + round % 4, 20_000));
+            let (source, target) = (Bytes::new(pattern(3_000_000)), Bytes::new(Vec::new()));
+            let mut receive = pair.receiver.start(into(&target), Mode::ExtendedBlock);
+            let mut send = pair.sender.start(whole(&source), Mode::ExtendedBlock);
+            let monitor = send.monitor();
+            let meddler = std::thread::spawn(move || {
+                // From before the first octet to after the last.
+                let due = u64::from(round) * 55_000;
+                while monitor.progress().bytes < due.min(3_000_000) {
+                    if round % 2 == 0 {
+                        monitor.add_channels(1);
+                        monitor.retire_channels(1 + round % 3);
+                    }
+                    std::thread::yield_now();
+                }
+                monitor.cut();
+                monitor.add_channels(1);
+            });
+            let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
+            meddler.join().unwrap();
+            assert_split(&sent, &received, &source, &target);
+            send_rest(&pair, &source, &target, sent.unsent).await;
+        }
+    });
+}
+
+#[test]
+fn a_cut_spares_what_could_not_be_told_from_the_end() {
+    run(async {
+        let pair = Pair::new(1, &params(2, 10_000));
+        let (source, target) = (Bytes::new(pattern(300_000)), Bytes::new(Vec::new()));
+        let start = |job, mode| -> (Transfer, Transfer) {
+            let receive = pair.receiver.start(into(&target), mode);
+            let send = pair.sender.start(job, mode);
+            receive.monitor().cut();
+            send.monitor().cut();
+            (send, receive)
+        };
+        let stream = Job::Send(Source::Stream(Box::new(std::io::Cursor::new(
+            source.octets(),
+        ))));
+        for (job, mode) in [
+            (whole(&source), Mode::Stream),
+            (stream, Mode::ExtendedBlock),
+        ] {
+            let (mut send, mut receive) = start(job, mode);
+            let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
+            assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
+            assert_eq!((sent.bytes, sent.unsent.len()), (300_000, 0));
+            assert!(source.octets() == target.octets());
+        }
+    });
+}
