@@ -1,0 +1,202 @@
+//! The words of a scenario file, one type a table. Unknown words are refused everywhere.
+
+mod figure;
+mod judgement;
+mod load;
+mod method;
+
+use serde::{Deserialize, Serialize};
+
+pub use figure::{Facet, Figure, X};
+pub use judgement::{At, Expectation, Linear, Measured, PaperValue, Quantity, Theory, Window};
+pub use load::Load;
+pub use method::{Client, Method, Server};
+
+use super::quantity::{QueueLength, Rate, Share, Size, Time};
+
+/// A whole file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// One line, the heading of its report.
+    pub title: String,
+    /// Where the experiment was published; empty for our own.
+    #[serde(default)]
+    pub source: String,
+    /// What is shown, and how it differs from the published experiment.
+    #[serde(default)]
+    pub about: String,
+    /// The path, the same in both directions but for seeds and background traffic, which only
+    /// goes the way of the data.
+    pub path: PathSpec,
+    /// The hosts at its ends.
+    #[serde(default)]
+    pub hosts: HostsSpec,
+    /// What moves.
+    #[serde(default)]
+    pub work: Work,
+    /// What varies: every combination is a cell.
+    #[serde(default)]
+    pub sweep: Sweep,
+    /// How long and how often each cell runs.
+    #[serde(default)]
+    pub run: RunSpec,
+    /// Who moves the data; at least one.
+    pub method: Vec<Method>,
+    /// What else goes on.
+    #[serde(default)]
+    pub load: Vec<Load>,
+    /// Curves to draw beside the measurements.
+    #[serde(default)]
+    pub theory: Vec<Theory>,
+    /// What the paper saw.
+    #[serde(default)]
+    pub paper: Vec<PaperValue>,
+    /// What we expect to see.
+    #[serde(default)]
+    pub expect: Vec<Expectation>,
+    /// How to draw it.
+    #[serde(default)]
+    pub figure: Figure,
+    /// What `--quick` changes.
+    #[serde(default)]
+    pub quick: Quick,
+}
+
+/// One direction of the path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathSpec {
+    /// Bottleneck, IP packets.
+    pub rate: Rate,
+    /// One-way delay; the RTT without queueing is twice that.
+    pub delay: Time,
+    /// Queue in front of the bottleneck. Default 1000 packets.
+    #[serde(default = "PathSpec::default_queue")]
+    pub queue: QueueLength,
+    /// Random early detection instead of DropTail; thresholds in packets.
+    #[serde(default)]
+    pub red: Option<Red>,
+    /// Random loss on the wire of data packets. Default none. The way back loses nothing.
+    #[serde(default = "PathSpec::no_share")]
+    pub loss: Share,
+    /// Constant-rate traffic of others, as a share of `rate`. Default none.
+    #[serde(default = "PathSpec::no_share")]
+    pub background: Share,
+    /// Largest IP packet, bytes. Default 1500.
+    #[serde(default = "PathSpec::default_mtu")]
+    pub mtu: u32,
+}
+
+impl PathSpec {
+    fn default_queue() -> QueueLength {
+        QueueLength::Packets(1000)
+    }
+
+    fn default_mtu() -> u32 {
+        1500
+    }
+
+    fn no_share() -> Share {
+        Share(0.0)
+    }
+}
+
+/// Random early detection, by the names of the ns-2 manual.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Red {
+    /// Average queue below which nothing is dropped, packets.
+    pub min: f64,
+    /// Average queue from which on everything is dropped, packets.
+    pub max: f64,
+    /// Drop probability just below `max`.
+    pub max_p: f64,
+    /// Weight of a new sample in the average.
+    pub w_q: f64,
+}
+
+/// The hosts at both ends.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostsSpec {
+    /// Congestion control. Default `cubic`.
+    pub congestion_control: Option<String>,
+    /// Largest buffer that the kernel tunes a connection to, in both directions. Default: the
+    /// kernel's own limits. Programs that ask for a size (`tcp_buffer`) get that instead.
+    pub buffer_max: Option<Size>,
+    /// Buffer of a connection before the kernel tunes it. With `buffer_max` the same, there is no
+    /// tuning: that was the state of 2001.
+    pub buffer_default: Option<Size>,
+}
+
+/// What moves.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Work {
+    /// One file of this size, from memory to `/dev/null`; a run ends when it has arrived, and
+    /// goodput is its size over the life of the client's process. Default: `/dev/zero` without
+    /// end, goodput is what TCP received per second over the steady part.
+    pub file: Option<Size>,
+}
+
+/// What varies. Axes that are absent stay as the other tables say.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sweep {
+    /// Bottleneck rates.
+    pub rate: Vec<Rate>,
+    /// One-way delays.
+    pub delay: Vec<Time>,
+    /// Random loss ratios.
+    pub loss: Vec<Share>,
+    /// Shares of constant-rate background traffic.
+    pub background: Vec<Share>,
+    /// Congestion controls of both hosts.
+    pub congestion_control: Vec<String>,
+    /// Parallel data channels. Methods with `channels` of their own ignore it.
+    pub channels: Vec<u32>,
+}
+
+/// How long and how often.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunSpec {
+    /// Left out after the first data, while TCP finds its rate. Default 3 s.
+    pub ramp: Time,
+    /// Measured. Default 8 s. For `work.file` the longest that a run may take.
+    pub measure: Time,
+    /// Runs of every cell and method. Default 5.
+    pub repeats: u32,
+    /// Everything random follows from it; repeat r runs with seed + r, the same for all methods.
+    pub seed: u64,
+}
+
+impl Default for RunSpec {
+    fn default() -> RunSpec {
+        RunSpec {
+            ramp: Time(3.0),
+            measure: Time(8.0),
+            repeats: 5,
+            seed: 1,
+        }
+    }
+}
+
+/// What `--quick` changes; what is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Quick {
+    /// Instead of [`RunSpec::ramp`].
+    pub ramp: Option<Time>,
+    /// Instead of [`RunSpec::measure`].
+    pub measure: Option<Time>,
+    /// Instead of [`RunSpec::repeats`].
+    pub repeats: Option<u32>,
+    /// Instead of [`Work::file`].
+    pub file: Option<Size>,
+    /// Names of the methods that run.
+    pub methods: Vec<String>,
+    /// Axes of [`Sweep`] with fewer values.
+    pub sweep: Sweep,
+}
