@@ -6,6 +6,7 @@ pub mod chaos;
 pub mod commands;
 pub mod emulator;
 pub mod host;
+pub mod judge;
 pub mod load;
 pub mod netns;
 pub mod network;

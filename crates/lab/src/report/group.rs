@@ -1,6 +1,7 @@
 //! Repeats put together, and theory beside them.
 
 use crate::analytic::{self, Apt};
+use crate::judge;
 use crate::runner::{Outcome, Results, Run};
 use crate::scenario::{Cell, Method, Scenario, Theory, Window};
 use crate::stats::{self, Summary};
@@ -193,6 +194,9 @@ impl Curve {
     }
 }
 
+/// Goodput that counts as the highest: a reader would not pay more channels for the rest.
+const WITHIN: f64 = 0.98;
+
 /// The fewest channels within 2 % of the highest median goodput, the number with the highest, and
 /// that goodput; of groups that differ in channels alone.
 pub(super) fn best(groups: &[&Group<'_>]) -> Option<(u32, u32, f64)> {
@@ -200,9 +204,6 @@ pub(super) fn best(groups: &[&Group<'_>]) -> Option<(u32, u32, f64)> {
         .filter_map(|group| Some((group.cell.channels, group.goodput()?.median)))
         .collect();
     let highest = (points.iter().copied()).max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let fewest = (points.iter())
-        .filter(|(_, goodput)| *goodput >= 0.98 * highest.1)
-        .map(|(channels, _)| *channels)
-        .min()?;
+    let fewest = judge::smallest_within(&points, WITHIN)?;
     Some((fewest, highest.0, highest.1))
 }
