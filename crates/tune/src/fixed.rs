@@ -45,11 +45,7 @@ impl Tuner for Fixed {
     }
 
     fn first(&mut self) -> Decision {
-        Decision {
-            setting: self.setting,
-            rationale: self.rationale.clone(),
-            epoch_seconds: None,
-        }
+        Decision::new(self.setting, self.rationale.clone())
     }
 
     fn decide(&mut self, _observation: &Observation) -> Decision {

@@ -4,7 +4,9 @@
 //! - [`Setting`]: what is tuned, and its [`Bounds`]
 //! - [`Observation`]: what one control epoch measured
 //! - [`Decision`]: the next setting and why, in words
-//! - [`Tuner`]: the trait; [`fixed`]: `static` and `globus`, which never move
+//! - [`Tuner`]: the trait, and [`Method`]: what the user calls a tuner, its keys, and how to make one
+//! - [`limit`]: what held an epoch back, in one word
+//! - [`fixed`]: `static` and `globus`, which never move
 //!
 //! # Contract
 //! A tuner has no clock, does no I/O and takes its randomness from a seed, so that the same value runs in a live
@@ -13,11 +15,15 @@
 //! not panic and must stay inside its bounds.
 
 mod fixed;
+pub mod limit;
+mod method;
 mod setting;
 
 use std::time::Duration;
 
 pub use fixed::Fixed;
+pub use limit::Limit;
+pub use method::{Method, ParseError};
 pub use setting::{Bounds, Setting};
 
 /// What one control epoch measured under one setting. Everything but `setting`, `bytes` and `seconds` may be unknown.
@@ -51,6 +57,8 @@ pub struct Observation {
     pub source_wait: Option<f64>,
     /// Share of the movers' time, `0..=1`, spent writing the destination.
     pub destination_wait: Option<f64>,
+    /// What somebody allows this transfer at most (`--max-rate`, a policy of the server), bit/s.
+    pub rate_cap_bps: Option<f64>,
 }
 
 impl Observation {
@@ -71,6 +79,7 @@ impl Observation {
             cpu_busy: None,
             source_wait: None,
             destination_wait: None,
+            rate_cap_bps: None,
         }
     }
 
@@ -94,6 +103,21 @@ pub struct Decision {
     pub rationale: String,
     /// How long to measure the setting once it has settled, seconds; `None`: as long as the user's epoch.
     pub epoch_seconds: Option<f64>,
+    /// The goodput that the tuner expects of the setting, bit/s. Where an epoch is a chunk of octets (`--epoch-mode
+    /// restart`), its size is this times the wanted length of the epoch.
+    pub expected_bps: Option<f64>,
+}
+
+impl Decision {
+    /// A decision for an epoch of the user's length, without an expectation.
+    pub const fn new(setting: Setting, rationale: String) -> Self {
+        Self {
+            setting,
+            rationale,
+            epoch_seconds: None,
+            expected_bps: None,
+        }
+    }
 }
 
 /// A method that picks settings.
