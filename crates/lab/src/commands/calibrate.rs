@@ -12,10 +12,10 @@ use crate::network;
 /// How much to measure, and where to keep it.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Half a minute instead of two
+    /// About a minute instead of up to five
     #[arg(long)]
     pub quick: bool,
-    /// Write calibration.json and calibration.txt into this folder
+    /// Write calibration.json, calibration.txt and frontier.svg into this folder
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
@@ -40,7 +40,7 @@ pub enum Error {
     OutOfBounds,
 }
 
-/// Measures, prints the table and writes both files.
+/// Measures, prints the table and writes the files.
 ///
 /// # Errors
 /// [`Error`]; [`Error::OutOfBounds`] after everything was printed and written.
@@ -75,5 +75,7 @@ fn keep(calibration: &Calibration, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let json = serde_json::to_vec_pretty(calibration)?;
     fs::write(folder.join("calibration.json"), json)?;
-    fs::write(folder.join("calibration.txt"), calibration.to_string())
+    fs::write(folder.join("calibration.txt"), calibration.to_string())?;
+    let figure = calibration.frontier_figure().to_svg("frontier", true);
+    fs::write(folder.join("frontier.svg"), figure)
 }

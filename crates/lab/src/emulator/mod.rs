@@ -12,9 +12,9 @@
 //! ```
 //!
 //! *Arrival is computed, not timed*: a packet counts as arrived at an even spread over the interval
-//! since its port was last read, and the path model says what becomes of it. So queue, drops and
-//! departures are exact however late a thread wakes; only the delivery is late, and how late is
-//! measured and reported. A run whose lateness is beyond the limits of [`Report`] is *unfaithful*:
+//! since its port was last read, half a millisecond at most, and the path model says what becomes of
+//! it. So queue, drops and departures are exact although a thread wakes up now and then; only the
+//! delivery is late, and how late is measured and reported. A run whose lateness is beyond the limits of [`Report`] is *unfaithful*:
 //! its figures say more about the machine than about the path.
 
 mod arena;
@@ -45,7 +45,7 @@ pub use report::{LinkReport, MEAN_LATENESS_MAX_US, P99_LATENESS_MAX_US, Report};
 
 use crate::path::{Alteration, Counters, InvalidPath, Path, PathConfig, QueueLimit};
 use arena::Arena;
-use clock::{Clock, Sleeper};
+use clock::{AwakeProcessors, Clock, Sleeper};
 use delay_line::DelayLine;
 use worker::{Command, Lane, LapStart, Tally, Worker};
 
@@ -155,6 +155,7 @@ pub struct Emulator {
     names: Vec<String>,
     realtime: bool,
     memory_locked: bool,
+    awake: Option<AwakeProcessors>,
     /// Counters at the start of the lap, to be taken off.
     base: Mutex<Vec<Counters>>,
 }
@@ -190,6 +191,10 @@ impl Emulator {
             names,
             realtime: true,
             memory_locked: true,
+            // Fast paths leave processors no time to sleep, and a hypervisor takes more time from a machine that never does.
+            awake: (!links.iter().any(is_fast))
+                .then(AwakeProcessors::hold)
+                .flatten(),
         };
         for index in 0..count {
             let (commands, receiver) = mpsc::channel();
@@ -259,6 +264,7 @@ impl Emulator {
             .collect::<Result<_, _>>()
             .map_err(|_| Error::Stopped)?;
         let mut report = Report::of(&tallies, &self.names, self.realtime, self.memory_locked);
+        report.processors_awake = self.awake.is_some();
         let mut bases = self.base.lock().unwrap_or_else(PoisonError::into_inner);
         for (link, base) in report.links.iter_mut().zip(&mut *bases) {
             let total = link.counters;
@@ -284,14 +290,17 @@ impl Drop for Emulator {
 
 impl EmulatorConfig {
     fn thread_count(&self, links: &[Link]) -> usize {
-        let fast = |link: &Link| link.path.rate_bps.is_none_or(|rate| rate >= 2_500_000_000);
         match self.threads {
             Threads::One => 1,
             Threads::Two => 2,
-            Threads::Auto if self.channels > 64 || links.iter().any(fast) => 2,
+            Threads::Auto if self.channels > 64 || links.iter().any(is_fast) => 2,
             Threads::Auto => 1,
         }
     }
+}
+
+fn is_fast(link: &Link) -> bool {
+    (link.path.rate_bps).is_none_or(|rate| rate >= 2_500_000_000)
 }
 
 /// The paths a worker owns: those of its links, and within each of its sites an ideal one.

@@ -28,6 +28,8 @@ pub struct Report {
     pub realtime: bool,
     /// Whether the memory for packets is locked.
     pub memory_locked: bool,
+    /// Whether idle processors were kept from sleeping. If not, round trips are longer by what waking up takes.
+    pub processors_awake: bool,
     /// Processor time that the hypervisor kept from this machine, all processors together, s. When
     /// packets are late by many milliseconds, look here first.
     pub stolen_seconds: f64,
@@ -97,6 +99,7 @@ impl Report {
             cpu_shares,
             realtime,
             memory_locked: locked,
+            processors_awake: false,
             stolen_seconds: 0.0,
             packets: total.packets_read,
             frames_read: total.frames_read,

@@ -28,6 +28,9 @@ const FLOW_MEMORY_NS: u64 = 1_000_000;
 /// Longest wait for packets, ns: how long a command may go unheard, and how much cross traffic may
 /// pile up.
 const IDLE_WAIT_MAX_NS: u64 = 10_000_000;
+/// Longest interval over which arrivals are spread, ns. A thread that comes back after milliseconds without a processor
+/// cannot know when packets came; counting them as come long ago would make round trips shorter than the path.
+const SPREAD_MAX_NS: u64 = 500_000;
 /// Frames read from one port, and parcels delivered, before the other gets its turn.
 const BATCH: usize = 64;
 /// Surviving neighbours of one frame due within this time are delivered as one, with the last.
@@ -240,7 +243,7 @@ impl Worker {
             self.tally.packets_read += packets_before as u64;
         }
         let now = self.clock.now();
-        self.spread(*read_until, now);
+        self.spread((*read_until).max(now.saturating_sub(SPREAD_MAX_NS)), now);
         *read_until = now;
         more
     }
