@@ -6,6 +6,7 @@
 //! - [`data`]: the data plane: movers, channel sets, transfers
 //! - [`control`]: drives a client's protocol interpreter over a socket
 //! - [`net`]: names to addresses, listeners in a port range, limits of the process
+//! - [`tcp_diag`]: what the kernel knows of TCP connections
 //! - [`text`]: line ends of TYPE A
 //!
 //! # Who calls whom
@@ -19,4 +20,5 @@ pub mod data;
 pub mod digest;
 pub mod net;
 pub mod storage;
+pub mod tcp_diag;
 pub mod text;

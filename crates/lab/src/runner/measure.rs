@@ -3,17 +3,19 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use godwit_engine::tcp_diag::TcpDiag;
+
 use super::RunError;
 use super::programs::{self, Fetch, Serving};
 use super::record::{Fidelity, Outcome, Sample, Sender};
 use crate::host::Host;
+use crate::ledger::Ledger;
 use crate::load::{ComputeLoad, Grouping, TrafficLoad};
 use crate::network::{self, Network};
 use crate::peers::process::Options;
 use crate::peers::{Process, SystemCpu};
 use crate::scenario::{Cell, Load, Method, Scenario};
 use crate::stats;
-use crate::tcp_diag::{Ledger, TcpDiag};
 
 /// How often connections are looked at.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);

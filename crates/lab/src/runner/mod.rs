@@ -1,7 +1,7 @@
 //! Runs scenarios: every cell and method, again and again, in turn.
 //!
 //! **What is measured.** A run without end (`/dev/zero` to `/dev/null`) counts what the receiving
-//! kernel received in order ([`crate::tcp_diag`]) from `ramp` after the first data for the length
+//! kernel received in order ([`godwit_engine::tcp_diag`]) from `ramp` after the first data for the length
 //! of `measure`; login and slow start are not in it. A run of a file counts its size over the life
 //! of the client's process; everything is in it.
 //!

@@ -1,0 +1,58 @@
+//! What the connections of a host moved, those that have closed included.
+
+use std::collections::BTreeMap;
+
+use godwit_engine::tcp_diag::Connection;
+
+/// The last state of every connection that was ever seen, so that what closed connections moved
+/// still counts.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    connections: BTreeMap<u64, Connection>,
+}
+
+impl Ledger {
+    /// Takes a new look into account.
+    pub fn update(&mut self, connections: &[Connection]) {
+        for connection in connections {
+            self.connections.insert(connection.cookie, *connection);
+        }
+    }
+
+    /// All connections that were ever seen.
+    pub fn connections(&self) -> impl Iterator<Item = &Connection> {
+        self.connections.values()
+    }
+
+    /// Payload octets received over all of them.
+    pub fn bytes_received(&self) -> u64 {
+        self.connections().map(|c| c.bytes_received).sum()
+    }
+
+    /// Connections that received more than `bytes`.
+    pub fn receivers(&self, bytes: u64) -> usize {
+        self.connections()
+            .filter(|c| c.bytes_received > bytes)
+            .count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_closed_connections_moved_still_counts() {
+        let connection = Connection {
+            cookie: 1,
+            bytes_received: 12_345,
+            ..Connection::default()
+        };
+        let mut ledger = Ledger::default();
+        ledger.update(&[connection]);
+        ledger.update(&[]);
+        assert_eq!(ledger.bytes_received(), 12_345);
+        assert_eq!(ledger.receivers(12_345), 0);
+        assert_eq!(ledger.receivers(12_344), 1);
+    }
+}
