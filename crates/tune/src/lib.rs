@@ -7,6 +7,8 @@
 //! - [`Tuner`]: the trait, and [`Method`]: what the user calls a tuner, its keys, and how to make one
 //! - [`limit`]: what held an epoch back, in one word
 //! - [`fixed`]: `static` and `globus`, which never move
+//! - [`published`]: the methods of the papers, one a file, over the points of a `space`
+//! - `random`, `words`: randomness from a seed; numbers as reasons show them
 //!
 //! # Contract
 //! A tuner has no clock, does no I/O and takes its randomness from a seed, so that the same value runs in a live
@@ -17,7 +19,11 @@
 mod fixed;
 pub mod limit;
 mod method;
+pub mod published;
+mod random;
 mod setting;
+mod space;
+mod words;
 
 use std::time::Duration;
 
@@ -81,6 +87,20 @@ impl Observation {
             destination_wait: None,
             rate_cap_bps: None,
         }
+    }
+
+    /// An epoch of `seconds` at `goodput_bps`, and nothing else known; nonsense is no octets.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "casts of floats saturate, and NaN is 0"
+    )]
+    pub fn of_rate(setting: Setting, goodput_bps: f64, seconds: f64) -> Self {
+        Self::new(
+            setting,
+            (goodput_bps * seconds / 8.0).round() as u64,
+            seconds,
+        )
     }
 
     /// Payload bits per second, finite; 0 where `seconds` is no number of at least a nanosecond.

@@ -1,5 +1,7 @@
 //! `key=value,...` of one method.
 
+use std::ops::RangeInclusive;
+
 /// Why a text names no tuner. The user must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -79,6 +81,33 @@ impl<'a> Keys<'a> {
         self.value(key, "a whole number of at least 1", |text| {
             text.parse().ok().filter(|n| *n >= 1)
         })
+    }
+
+    /// A number of `range`, or `default`.
+    pub(super) fn number(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<f64>,
+        default: f64,
+    ) -> Result<f64, ParseError> {
+        let wanted = format!("a number from {} to {}", range.start(), range.end());
+        let value = self.value(key, &wanted, |text| {
+            text.parse().ok().filter(|n| range.contains(n))
+        })?;
+        Ok(value.unwrap_or(default))
+    }
+
+    /// One of `words`, of which the first is the default.
+    pub(super) fn word(
+        &mut self,
+        key: &'static str,
+        words: &[&'static str],
+    ) -> Result<&'static str, ParseError> {
+        let wanted = words.join(" or ");
+        let value = self.value(key, &wanted, |text| {
+            words.iter().find(|w| **w == text).copied()
+        })?;
+        Ok(value.unwrap_or(words[0]))
     }
 
     fn value<T>(
