@@ -9,6 +9,7 @@ use std::{
 };
 
 use godwit_proto::{FtpPath, command::Password, pi::login::Credentials, url::RemoteUrl};
+use godwit_tune::Setting;
 use tokio::sync::watch;
 
 use crate::{
@@ -22,6 +23,8 @@ pub(crate) struct Context {
     pub(crate) connections: Connections,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stop: Stop,
+    /// The setting that transfers follow while they run. What neither moves files nor is tuned leaves it at 1 x 1.
+    pub(crate) target: watch::Sender<Setting>,
     observer: Arc<dyn Observer>,
     log: Option<EventLog>,
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
@@ -38,6 +41,7 @@ impl Context {
             connections,
             counters: Arc::default(),
             stop,
+            target: watch::Sender::new(Setting::new(1, 1)),
             observer,
             log,
             endpoints: Mutex::default(),

@@ -56,6 +56,7 @@ pub async fn run(
     };
     let context = Context::new(connections, observer, log, stop);
     let controller = Controller::new(&spec.tuner);
+    context.target.send_replace(controller.setting());
     context.emit(&Event::Start {
         command: spec.command.clone(),
         endpoints: spec

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use godwit_engine::{
     control::Event as Spoken,
-    data::{Job, Transfer, TransferEvent, TransferReport},
+    data::{Job, Monitor, Steered, Transfer, TransferEvent, TransferReport},
 };
 use godwit_proto::{
     Command, Reply, command::Mode, error::TransferFailure, pi::transfer::Direction,
 };
+use godwit_tune::Setting;
 use tokio::time::{Instant, sleep_until};
 
 use super::Session;
@@ -64,6 +65,9 @@ impl Session {
                 result: Err(self.lost_before(plan.doing)),
             };
         }
+        if plan.counts {
+            self.params.parallelism = self.context.target.borrow().parallelism;
+        }
         let made = self
             .make_channels(plan.direction, plan.stream, plan.doing)
             .await;
@@ -97,6 +101,9 @@ impl Session {
         let id = self.control.submit(&plan.command);
         let stop = self.context.stop.clone();
         let explanation_limit = EXPLANATION_LIMIT.min(self.context.connections.stall_limit);
+        let monitor = transfer.monitor();
+        let mut target = self.context.target.subscribe();
+        target.mark_changed();
         let mut explanation_due = None;
         let mut letting_go_due = None;
         while !ending.is_complete() {
@@ -128,8 +135,19 @@ impl Session {
                         });
                     }
                 },
+                Ok(()) = target.changed(), if plan.counts && ending.flows() => {
+                    let target = *target.borrow_and_update();
+                    self.follow(plan, &monitor, target);
+                }
                 event = transfer.next_event(), if ending.report.is_none() => match event {
-                    TransferEvent::Ready { reused } => ending.reused = reused,
+                    TransferEvent::Ready { reused } => {
+                        ending.reused = reused;
+                        // A receiver hears of its first channel only: its channels are counted at the end.
+                        if !reused && plan.direction == Direction::Put && !plan.stream {
+                            ending.channels_told = monitor.progress().channels;
+                            self.tell(ChannelState::Opened, ending.channels_told);
+                        }
+                    }
                     TransferEvent::Done(report) => {
                         if report.result.is_err() {
                             explanation_due = Some(Instant::now() + explanation_limit);
@@ -146,6 +164,19 @@ impl Session {
             }
         }
         ending
+    }
+
+    /// The target has changed, or the server has just begun: brings the channels of the running transfer to it.
+    fn follow(&self, plan: &TransferPlan<'_>, monitor: &Monitor, target: Setting) {
+        match plan.direction {
+            Direction::Put => {
+                let Steered { opened, retired } = monitor.steer(target.parallelism);
+                self.tell(ChannelState::Opened, opened);
+                self.tell(ChannelState::Retired, retired);
+            }
+            // The server connects, with what OPTS asked for before: the next transfer follows.
+            Direction::Get => {}
+        }
     }
 
     fn answered_ahead(&self, plan: &TransferPlan<'_>, reply: &Reply, ending: &mut Ending) {
@@ -170,7 +201,7 @@ impl Session {
         if ending.reply.is_none() || ending.reply.as_ref().is_some_and(|r| r.code.get() == 421) {
             self.broken = true;
         }
-        self.tell_channels(mode, &ending);
+        self.tell_channels(plan, &ending);
         let doing = || plan.doing.to_owned();
         let mut errors = Vec::new();
         if ending.stopped {
@@ -215,20 +246,23 @@ impl Session {
         }
     }
 
-    fn tell_channels(&self, mode: Mode, ending: &Ending) {
+    fn tell_channels(&self, plan: &TransferPlan<'_>, ending: &Ending) {
         let Some(report) = &ending.report else { return };
-        let tell = |state, count| {
+        if !plan.stream && !ending.reused && ending.channels_told == 0 {
+            self.tell(ChannelState::Opened, report.channels_peak);
+        }
+        if let Err(TransferFailure::ConnectionLost(_)) = report.result {
+            self.tell(ChannelState::Lost, report.channels_peak);
+        }
+    }
+
+    fn tell(&self, state: ChannelState, count: u32) {
+        if count > 0 {
             self.context.emit(&Event::Channel {
                 state,
                 count,
                 endpoint: self.endpoint.name(),
             });
-        };
-        if mode == Mode::ExtendedBlock && !ending.reused && report.channels_peak > 0 {
-            tell(ChannelState::Opened, report.channels_peak);
-        }
-        if let Err(TransferFailure::ConnectionLost(_)) = report.result {
-            tell(ChannelState::Lost, report.channels_peak);
         }
     }
 }
@@ -242,6 +276,8 @@ struct Ending {
     /// The server said 1xx.
     started: bool,
     reused: bool,
+    /// First channels of which the event log knows.
+    channels_told: u32,
     /// The user interrupted.
     stopped: bool,
     /// The data plane hangs in a system call that nobody can end.
@@ -254,6 +290,11 @@ impl Ending {
     /// A reply may still come, and is waited for.
     fn listens(&self) -> bool {
         self.reply.is_none() && self.lost.is_none() && !self.mute
+    }
+
+    /// The server has begun and the data plane has not ended.
+    fn flows(&self) -> bool {
+        self.started && self.reply.is_none() && self.report.is_none()
     }
 
     fn was_aborted(&self) -> bool {

@@ -212,6 +212,15 @@ impl Drop for Transfer {
     }
 }
 
+/// What [`Monitor::steer`] set going.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Steered {
+    /// Channels that come up now.
+    pub opened: u32,
+    /// Channels that end after their present block.
+    pub retired: u32,
+}
+
 /// A view of a transfer; does not keep it running.
 #[derive(Clone)]
 pub struct Monitor {
@@ -235,6 +244,16 @@ impl Monitor {
     /// they hold could not be asked for again) and in MODE S, where the peer would take the end for the file's.
     pub fn cut(&self) {
         self.transfer.cut();
+    }
+
+    /// Opens or retires channels while data flows until there are `channels`, those that come up counted and those that shall
+    /// end not. Bounds and conditions are those of [`Self::add_channels`] and [`Self::retire_channels`].
+    pub fn steer(&self, channels: u32) -> Steered {
+        let (missing, spare) = self.transfer.towards(channels);
+        Steered {
+            opened: self.add_channels(missing),
+            retired: self.retire_channels(spare),
+        }
     }
 
     /// Opens `count` further channels while data flows (MODE E, sending, after the peer's 1xx). Those that would pass

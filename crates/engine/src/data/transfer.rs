@@ -347,6 +347,20 @@ impl TransferShared {
         Some(control.senders[stripe].channel_ends(AfterEod::Close))
     }
 
+    /// How many channels are missing from `channels` or are more than it. Those that shall end and have not yet are asked to
+    /// stay first.
+    pub(super) fn towards(&self, channels: u32) -> (u32, u32) {
+        let control = lock(&self.control);
+        let live: u64 = control.senders.iter().map(Sender::live).sum();
+        let live = u32::try_from(live).unwrap_or(u32::MAX);
+        let ending = self.retire_wanted.load(Ordering::Relaxed);
+        let staying = live.saturating_sub(ending);
+        let missing = channels.saturating_sub(staying);
+        let kept = missing.min(ending);
+        self.retire_wanted.fetch_sub(kept, Ordering::Relaxed);
+        (missing - kept, staying.saturating_sub(channels))
+    }
+
     pub(super) fn want_retired(&self, count: u32) -> u32 {
         let control = lock(&self.control);
         let live: u64 = control.senders.iter().map(Sender::live).sum();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use godwit_engine::{
-    data::{Job, Source, Transfer, TransferEvent, TransferReport},
+    data::{Job, Source, Steered, Transfer, TransferEvent, TransferReport},
     storage::FileRef,
 };
 use godwit_proto::{ByteRange, command::Mode};
@@ -27,6 +27,11 @@ fn channels_join_and_retire_while_data_flows() {
         assert_eq!(monitor.add_channels(6), 6);
         assert_eq!(monitor.retire_channels(3), 3);
         assert_eq!(monitor.retire_channels(100), 4, "one channel must stay");
+        // Of the seven that shall end, those that have not yet stay after all.
+        let Steered { opened, retired } = monitor.steer(5);
+        assert!(opened <= 4 && retired == 0, "{opened} {retired}");
+        assert_eq!(monitor.steer(5), Steered::default());
+        assert_eq!(monitor.steer(0).retired, 4, "one channel must stay");
         target.gate.as_ref().unwrap().open();
         let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
         assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
