@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::network::Error;
@@ -28,7 +28,8 @@ const BUSY_SCRIPT: &str = "i=0; while [ $i -lt $1 ]; do while :; do :; done & i=
 const IPERF3_CHANNELS_MAX: u32 = 128;
 
 /// In which scheduling group busy processes run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Grouping {
     /// Ours, and that of the programs we start: processors are shared by thread.
     #[default]
@@ -38,7 +39,7 @@ pub enum Grouping {
 }
 
 /// How processors are shared between a load and the programs we start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
     /// By thread: more movers get more.

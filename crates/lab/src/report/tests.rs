@@ -42,6 +42,9 @@ fn outcome(goodput_bps: f64) -> Outcome {
         seconds: 8.0,
         first_data_seconds: 0.1,
         channels_seen: 512,
+        channels_mean: 30.0,
+        transfers_bps: vec![goodput_bps],
+        beside_bps: None,
         sender: Sender {
             in_flight_bytes: 86_000.0,
             rtt_ms: 20.1,
@@ -51,10 +54,12 @@ fn outcome(goodput_bps: f64) -> Outcome {
         server_cpu_seconds: 1.0,
         stolen_cpu_seconds: 0.0,
         other_cpu_seconds: 0.0,
+        sharing: None,
         fidelity: Fidelity {
             lateness_p99_us: 90.0,
             ..Fidelity::default()
         },
+        evolution: None,
     }
 }
 

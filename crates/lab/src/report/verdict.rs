@@ -192,6 +192,7 @@ fn value(groups: &[&Group<'_>], paper: &PaperValue) -> Option<String> {
                 format!("{fewest} (within 2 %), {highest} (highest)")
             })
         }
+        Quantity::Convergence => None,
         Quantity::Gain => {
             let (_, channels, goodput) = best(groups)?;
             let one = groups.iter().find(|group| group.cell.channels == 1)?;

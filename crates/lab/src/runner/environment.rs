@@ -34,6 +34,10 @@ pub struct Environment {
     pub programs: Vec<(String, String)>,
     /// Congestion controls that the kernel has.
     pub congestion_controls: String,
+    /// Whether the kernel shares processors by session (`kernel.sched_autogroup_enabled`); `None`
+    /// where it cannot.
+    #[serde(default)]
+    pub autogroups: Option<bool>,
 }
 
 impl Environment {
@@ -66,6 +70,11 @@ impl Environment {
             memory_gb: (memory_kib * 1.024e-6 * 10.0).round() / 10.0,
             programs: programs(scenario),
             congestion_controls: read("/proc/sys/net/ipv4/tcp_available_congestion_control"),
+            autogroups: match read("/proc/sys/kernel/sched_autogroup_enabled").as_str() {
+                "0" => Some(false),
+                "1" => Some(true),
+                _ => None,
+            },
         }
     }
 }

@@ -1,20 +1,18 @@
-//! One run: network, server, load, client, and what the receiving kernel counts.
+//! One run: network, transfers, loads, and what the receiving kernels count.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use godwit_engine::tcp_diag::TcpDiag;
-
-use super::RunError;
-use super::programs::{self, Fetch, Serving};
-use super::record::{Fidelity, Outcome, Sample, Sender};
-use crate::host::Host;
-use crate::ledger::Ledger;
-use crate::load::{ComputeLoad, Grouping, TrafficLoad};
+use super::evolution::{BIN_SECONDS, Course, Evolution};
+use super::loads::Loads;
+use super::programs::{self, Task};
+use super::record::{Fidelity, Outcome, Sample};
+use super::transfer::Transfer;
+use super::watch::{SenderSeries, Watch};
+use super::{RunError, SourceFile};
 use crate::network::{self, Network};
-use crate::peers::process::Options;
-use crate::peers::{Process, SystemCpu};
-use crate::scenario::{Cell, Load, Method, Scenario};
+use crate::peers::SystemCpu;
+use crate::scenario::{Cell, DATA_LINK, Method, Scenario};
 use crate::stats;
 
 /// How often connections are looked at.
@@ -23,198 +21,240 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Payload from which on data counts as flowing, bytes: more than a login and a directory take.
 const FIRST_DATA_BYTES: u64 = 32 << 10;
 
-/// Payload from which on a connection counts as a data channel, bytes.
-const CHANNEL_BYTES: u64 = 8 << 10;
-
 /// How long the first data may take, beside 50 round trips.
 const FIRST_DATA_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long other connections have the path for themselves before the transfer starts.
 const LOAD_LEAD: Duration = Duration::from_secs(2);
 
-/// The way of the data, by the names of [`crate::network::NetworkConfig::sides`].
-const DATA_LINK: &str = "left>right";
-
-/// Runs one method in one cell. Every run has a network of its own, so nothing of an earlier one
-/// is left: no packet, no metric of a route, no state of a random number.
-pub(super) fn measure(
-    scenario: &Scenario,
-    method: &Method,
-    cell: &Cell,
-    seed: u64,
-    fetch: Fetch<'_>,
-    samples: &mut Vec<Sample>,
-) -> Result<Outcome, RunError> {
-    let network = Network::start(&scenario.network(cell, method, seed))?;
-    let (left, right) = (network.host("left0")?, network.host("right0")?);
-    let mut receiver = Watch::of(right)?;
-    let mut sender = Watch::of(left)?;
-    let serving = Serving::start(method.server, left)?;
-    let mut loads = Loads::new(scenario);
-    if loads.at(&network, None)? {
-        std::thread::sleep(LOAD_LEAD);
-    }
-    let command = programs::command(method, &serving, fetch).map_err(network::Error::from)?;
-    let client = right.spawn(command, Options::default())?;
-    let run = Measurement {
-        network: &network,
-        began: Instant::now(),
-        client,
-        serving: &serving,
-        receiver: &mut receiver,
-        sender: &mut sender,
-        loads: &mut loads,
-        samples,
-    };
-    match fetch.file {
-        Some(file) => run.file(scenario, cell, file),
-        None => run.stream(scenario, cell),
-    }
+/// What is to be run.
+pub(super) struct Job<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) method: &'a Method,
+    pub(super) cell: &'a Cell,
+    pub(super) seed: u64,
+    pub(super) file: Option<&'a SourceFile>,
+    /// Where event logs of tuned transfers go; names begin with the run's number.
+    pub(super) events: PathBuf,
+    pub(super) number: u32,
 }
 
-/// The connections of a host, those that have closed included.
-struct Watch {
-    diag: TcpDiag,
-    ledger: Ledger,
-}
-
-impl Watch {
-    fn of(host: &Host) -> Result<Watch, RunError> {
-        let diag = host.enter(TcpDiag::open)?.map_err(RunError::Diag)?;
-        Ok(Watch {
-            diag,
-            ledger: Ledger::default(),
-        })
-    }
-
-    fn look(&mut self) -> Result<(), RunError> {
-        let now = self.diag.connections().map_err(RunError::Diag)?;
-        self.ledger.update(&now);
-        Ok(())
+impl Job<'_> {
+    /// Runs one method in one cell. Every run has a network of its own, so nothing of an earlier
+    /// one is left: no packet, no metric of a route, no state of a random number.
+    pub(super) fn measure(&self, samples: &mut Vec<Sample>) -> Result<Outcome, RunError> {
+        let (scenario, method) = (self.scenario, self.method);
+        let network = Network::start(&scenario.network(self.cell, method, self.seed))?;
+        let loopback = !scenario.path.is_emulated();
+        let mut transfers = Vec::new();
+        for index in 0..method.transfers as usize {
+            let events = self.events.join(format!("{}-{index}.jsonl", self.number));
+            let task = Task {
+                file: self.file.map(SourceFile::path),
+                target: (self.file).map_or(Path::new(programs::NOWHERE), SourceFile::target),
+                channels: self.cell.channels,
+                events: method.is_tuned().then_some(&*events),
+            };
+            transfers.push(Transfer::prepare(method, &network, index, task, loopback)?);
+        }
+        let others = ["left", if loopback { "left" } else { "right" }]
+            .map(|side| format!("{side}{}", method.transfers));
+        let beside = match network.host(&others[1]) {
+            Ok(host) => Some(Watch::of(host)?),
+            Err(_) => None,
+        };
+        let mut loads = Loads::new(scenario, self.cell, others);
+        if loads.at(&network, None)? {
+            std::thread::sleep(LOAD_LEAD);
+        }
+        let began = Instant::now();
+        transfers[0].start(&network, 0.0)?;
+        let run = Measurement {
+            job: self,
+            network: &network,
+            began,
+            looks: 0,
+            transfers,
+            beside,
+            loads,
+            samples,
+        };
+        match self.file {
+            Some(file) => run.file(file),
+            None => run.stream(),
+        }
     }
 }
 
 struct Measurement<'a> {
+    job: &'a Job<'a>,
     network: &'a Network,
     began: Instant,
-    client: Process,
-    serving: &'a Serving,
-    receiver: &'a mut Watch,
-    sender: &'a mut Watch,
-    loads: &'a mut Loads<'a>,
+    looks: u32,
+    transfers: Vec<Transfer>,
+    /// The receiving kernel of other TCP connections.
+    beside: Option<Watch>,
+    loads: Loads,
     samples: &'a mut Vec<Sample>,
 }
 
 impl Measurement<'_> {
     /// Data without end: what arrives in the steady part, then everything is ended.
-    fn stream(mut self, scenario: &Scenario, cell: &Cell) -> Result<Outcome, RunError> {
-        let first = self.wait_for_data(cell)?;
-        let ramped = first + scenario.run.ramp.0;
-        while self.look(Some(first))?.seconds < ramped {
+    fn stream(mut self) -> Result<Outcome, RunError> {
+        let (ramp, measure) = self.job.scenario.span(self.job.method);
+        let first = self.wait_for_data()?;
+        self.schedule_changes()?;
+        while self.look(Some(first))? < first + ramp {
             self.must_run()?;
         }
         let meters = self.meters()?;
-        let mut seen = SenderSeries::start(self.sender)?;
+        let mut seen = SenderSeries::start(self.transfers.iter_mut().map(|t| &mut t.sender))?;
         let start = self.look(Some(first))?;
         self.network.lap()?;
         let end = loop {
             let now = self.look(Some(first))?;
-            seen.look(self.sender)?;
+            seen.look(self.transfers.iter_mut().map(|t| &mut t.sender))?;
             self.must_run()?;
-            if now.seconds >= start.seconds + scenario.run.measure.0 {
+            if now >= start + measure {
                 break now;
             }
         };
         let report = self.network.lap()?;
         let used = self.meters()?.since(&meters);
-        let bytes = end.bytes - start.bytes;
-        let seconds = end.seconds - start.seconds;
-        let outcome = self.outcome(bytes, seconds, first, &used, &seen, &report);
-        self.client.stop().map_err(network::Error::from)?;
+        let mut outcome = self.outcome(first, (start, end), &used, &seen, &report);
+        let mut evolution =
+            (self.job.scenario.evolves(self.job.method)).then(|| self.evolution(first));
+        for (index, transfer) in self.transfers.iter_mut().enumerate() {
+            let course = evolution.as_mut().map(|e| &mut e.transfers[index]);
+            transfer.end(course, first)?;
+        }
+        outcome.evolution = evolution;
         Ok(outcome)
     }
 
     /// One file: its size over the life of the client.
-    fn file(mut self, scenario: &Scenario, cell: &Cell, file: &Path) -> Result<Outcome, RunError> {
+    fn file(mut self, file: &SourceFile) -> Result<Outcome, RunError> {
         let meters = self.meters()?;
         self.network.lap()?;
-        let mut seen = SenderSeries::start(self.sender)?;
-        let first = self.wait_for_data(cell)?;
-        let limit = scenario.run.measure.0;
-        while self.client.is_running().map_err(network::Error::from)? {
+        let mut seen = SenderSeries::start(self.transfers.iter_mut().map(|t| &mut t.sender))?;
+        let first = self.wait_for_data()?;
+        let limit = self.job.scenario.run.measure.0;
+        while self.transfers[0].is_running()? {
             let now = self.look(Some(first))?;
-            seen.look(self.sender)?;
-            if now.seconds > limit {
+            seen.look(self.transfers.iter_mut().map(|t| &mut t.sender))?;
+            if now > limit {
                 return Err(RunError::TooLong { seconds: limit });
             }
         }
         let seconds = self.began.elapsed().as_secs_f64();
         let report = self.network.lap()?;
         let used = self.meters()?.since(&meters);
-        let bytes = std::fs::metadata(file).map_or(0, |metadata| metadata.len());
-        let outcome = self.outcome(bytes, seconds, first, &used, &seen, &report);
-        let finished = self.client.stop().map_err(network::Error::from)?;
-        finished.success().map_err(network::Error::from)?;
+        let mut outcome = self.outcome(first, (0.0, seconds), &used, &seen, &report);
+        outcome.bytes = std::fs::metadata(file.path()).map_or(0, |metadata| metadata.len());
+        outcome.goodput_bps = rate_bps(outcome.bytes, seconds);
+        outcome.transfers_bps = vec![outcome.goodput_bps];
+        for finished in self.transfers[0].end(None, first)? {
+            finished.success().map_err(network::Error::from)?;
+        }
         Ok(outcome)
     }
 
-    fn wait_for_data(&mut self, cell: &Cell) -> Result<f64, RunError> {
-        let limit = FIRST_DATA_TIMEOUT.as_secs_f64() + 50.0 * cell.rtt_s();
+    fn wait_for_data(&mut self) -> Result<f64, RunError> {
+        let limit = FIRST_DATA_TIMEOUT.as_secs_f64() + 50.0 * self.job.cell.rtt_s();
         loop {
             let now = self.look(None)?;
-            if now.bytes >= FIRST_DATA_BYTES {
-                return Ok(now.seconds);
+            if self.transfers[0].receiver.bytes() >= FIRST_DATA_BYTES {
+                return Ok(now);
             }
             self.must_run()?;
-            if now.seconds > limit {
+            if now > limit {
                 return Err(RunError::NoData {
                     seconds: limit,
-                    log: self.client.log(),
+                    log: self.transfers[0].log(),
                 });
             }
         }
     }
 
-    /// Waits for the time of the next sample and takes it.
-    fn look(&mut self, first: Option<f64>) -> Result<Sample, RunError> {
-        let taken = u32::try_from(self.samples.len()).unwrap_or(u32::MAX);
-        let due = self.began + SAMPLE_INTERVAL * (taken + 1);
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        self.receiver.look()?;
-        let sample = Sample {
-            seconds: self.began.elapsed().as_secs_f64(),
-            bytes: self.receiver.ledger.bytes_received(),
-        };
-        self.samples.push(sample);
-        if let Some(first) = first {
-            self.loads.at(self.network, Some(sample.seconds - first))?;
+    /// Tells the emulator what is to become of the path, now that its time begins.
+    fn schedule_changes(&self) -> Result<(), RunError> {
+        let control = self.network.control();
+        for (at, link, to) in self.job.scenario.alterations(self.job.cell) {
+            (control.alter(link, Duration::from_secs_f64(at), to)).map_err(network::Error::from)?;
         }
-        Ok(sample)
+        Ok(())
+    }
+
+    /// Waits for the time of the next samples and takes them, and does what is due. The time, s.
+    fn look(&mut self, first: Option<f64>) -> Result<f64, RunError> {
+        self.looks += 1;
+        let due = self.began + SAMPLE_INTERVAL * self.looks;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let began = self.began;
+        let now = || began.elapsed().as_secs_f64();
+        let seconds = now();
+        for (number, transfer) in (0..).zip(&mut self.transfers) {
+            self.samples.push(transfer.look(number, now)?);
+        }
+        if let Some(beside) = &mut self.beside {
+            beside.look()?;
+            self.samples.push(Sample {
+                transfer: self.job.method.transfers,
+                seconds: now(),
+                bytes: beside.bytes(),
+                channels: beside.live(),
+            });
+        }
+        if let Some(first) = first {
+            let since = seconds - first;
+            self.loads.at(self.network, Some(since))?;
+            for transfer in &mut self.transfers {
+                if transfer.started.is_none() && since >= transfer.due {
+                    transfer.start(self.network, now())?;
+                }
+            }
+        }
+        Ok(seconds)
     }
 
     fn must_run(&mut self) -> Result<(), RunError> {
-        if self.client.is_running().map_err(network::Error::from)? {
-            return Ok(());
+        for transfer in &mut self.transfers {
+            if !transfer.is_running()? {
+                return Err(RunError::Ended {
+                    log: transfer.log(),
+                });
+            }
         }
-        Err(RunError::Ended {
-            log: self.client.log(),
-        })
+        Ok(())
     }
 
     fn meters(&self) -> Result<Meters, RunError> {
+        let (clients, servers): (Vec<_>, Vec<_>) = self.transfers.iter().map(Transfer::cpu).unzip();
         Ok(Meters {
-            client: self.client.usage().cpu(),
-            server: self.serving.usage().cpu(),
+            client: clients.iter().sum(),
+            server: servers.iter().sum(),
             machine: SystemCpu::now().map_err(network::Error::from)?,
         })
+    }
+
+    /// Samples of one transfer that were taken in a span, ends included.
+    fn samples_of(&self, transfer: u32, (start, end): (f64, f64)) -> Vec<Sample> {
+        let inside = |sample: &&Sample| {
+            let late = sample.seconds - end;
+            // The last look begins at `end`, so what it sees has been seen a moment later.
+            sample.seconds >= start && late < SAMPLE_INTERVAL.as_secs_f64() / 2.0
+        };
+        (self.samples.iter().filter(|s| s.transfer == transfer))
+            .filter(inside)
+            .copied()
+            .collect()
     }
 
     #[allow(clippy::cast_precision_loss, reason = "rates have fewer digits")]
     fn outcome(
         &self,
-        bytes: u64,
-        seconds: f64,
         first: f64,
+        span: (f64, f64),
         used: &Used,
         seen: &SenderSeries,
         report: &crate::emulator::Report,
@@ -222,19 +262,62 @@ impl Measurement<'_> {
         let fidelity = Fidelity::of(report, DATA_LINK);
         let emulator = fidelity.emulator_cpus * report.seconds;
         let others = (used.busy - used.client - used.server - emulator).max(0.0);
+        let count = self.job.method.transfers;
+        let transfers: Vec<Vec<Sample>> = (0..count).map(|i| self.samples_of(i, span)).collect();
+        let transfers_bps: Vec<f64> = transfers.iter().map(|s| goodput_bps(s)).collect();
+        let live = transfers.iter().flatten().map(|s| f64::from(s.channels));
+        let live: Vec<f64> = live.collect();
+        let bytes = transfers.iter().map(|samples| moved(samples).0).sum();
         Outcome {
-            goodput_bps: bytes as f64 * 8.0 / seconds,
+            goodput_bps: transfers_bps.iter().sum(),
             bytes,
-            seconds,
+            seconds: span.1 - span.0,
             first_data_seconds: first,
-            channels_seen: self.receiver.ledger.receivers(CHANNEL_BYTES),
-            sender: seen.summary(self.sender),
+            channels_seen: self.transfers.iter().map(|t| t.receiver.receivers()).sum(),
+            channels_mean: stats::mean(&live).unwrap_or(0.0) * f64::from(count),
+            beside_bps: (self.beside.as_ref()).map(|_| goodput_bps(&self.samples_of(count, span))),
+            transfers_bps,
+            sender: seen.summary(self.transfers.iter().map(|t| &t.sender)),
             client_cpu_seconds: used.client,
             server_cpu_seconds: used.server,
             stolen_cpu_seconds: used.stolen,
             other_cpu_seconds: others,
+            sharing: self.loads.sharing(),
             fidelity,
+            evolution: None,
         }
+    }
+
+    fn evolution(&self, first: f64) -> Evolution {
+        let course = |transfer| Course::of(&self.samples_of(transfer, (0.0, f64::INFINITY)), first);
+        let count = self.job.method.transfers;
+        Evolution {
+            bin_seconds: BIN_SECONDS,
+            transfers: (0..count).map(course).collect(),
+            beside_bps: course(count).goodput_bps,
+        }
+    }
+}
+
+/// Payload and time between the first and the last sample.
+fn moved(samples: &[Sample]) -> (u64, f64) {
+    match samples {
+        [first, .., last] => (last.bytes - first.bytes, last.seconds - first.seconds),
+        _ => (0, 0.0),
+    }
+}
+
+fn goodput_bps(samples: &[Sample]) -> f64 {
+    let (bytes, seconds) = moved(samples);
+    rate_bps(bytes, seconds)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "rates have fewer digits")]
+fn rate_bps(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 {
+        bytes as f64 * 8.0 / seconds
+    } else {
+        0.0
     }
 }
 
@@ -261,122 +344,5 @@ impl Meters {
             busy: self.machine.busy_since(&earlier.machine).as_secs_f64(),
             stolen: self.machine.stolen_since(&earlier.machine).as_secs_f64(),
         }
-    }
-}
-
-/// What is only known by looking again and again at the sending kernel.
-struct SenderSeries {
-    before: Ledger,
-    in_flight: Vec<f64>,
-    rtts_ms: Vec<f64>,
-}
-
-impl SenderSeries {
-    fn start(watch: &mut Watch) -> Result<SenderSeries, RunError> {
-        watch.look()?;
-        Ok(SenderSeries {
-            before: watch.ledger.clone(),
-            in_flight: Vec::new(),
-            rtts_ms: Vec::new(),
-        })
-    }
-
-    fn look(&mut self, watch: &mut Watch) -> Result<(), RunError> {
-        let now = watch.diag.connections().map_err(RunError::Diag)?;
-        let data: Vec<_> = (now.iter())
-            .filter(|c| c.bytes_sent > CHANNEL_BYTES)
-            .collect();
-        let flights: Vec<f64> = (data.iter())
-            .map(|c| f64::from(c.unacked) * f64::from(c.segment_bytes))
-            .collect();
-        let rtts: Vec<f64> = data.iter().map(|c| f64::from(c.rtt_us) / 1e3).collect();
-        self.in_flight.extend(stats::mean(&flights));
-        self.rtts_ms.extend(stats::mean(&rtts));
-        watch.ledger.update(&now);
-        Ok(())
-    }
-
-    /// From the start until now.
-    #[allow(clippy::cast_precision_loss, reason = "shares of time")]
-    fn summary(&self, watch: &Watch) -> Sender {
-        let mut sender = Sender::default();
-        let (mut busy, mut window, mut buffer) = (0, 0, 0);
-        let mut rtt_min_us = u32::MAX;
-        for c in watch.ledger.connections() {
-            if c.bytes_sent <= CHANNEL_BYTES {
-                continue;
-            }
-            let before = (self.before.connections())
-                .find(|b| b.cookie == c.cookie)
-                .copied()
-                .unwrap_or_default();
-            sender.bytes_sent += c.bytes_sent - before.bytes_sent;
-            sender.bytes_retransmitted += c.bytes_retransmitted - before.bytes_retransmitted;
-            busy += c.busy_us.saturating_sub(before.busy_us);
-            window +=
-                (c.receive_window_limited_us).saturating_sub(before.receive_window_limited_us);
-            buffer += (c.send_buffer_limited_us).saturating_sub(before.send_buffer_limited_us);
-            rtt_min_us = rtt_min_us.min(c.rtt_min_us);
-        }
-        sender.in_flight_bytes = stats::median(&self.in_flight).unwrap_or(0.0);
-        sender.rtt_ms = stats::median(&self.rtts_ms).unwrap_or(0.0);
-        if rtt_min_us < u32::MAX {
-            sender.rtt_min_ms = f64::from(rtt_min_us) / 1e3;
-        }
-        sender.receive_window_limited = window as f64 / busy.max(1) as f64;
-        sender.send_buffer_limited = buffer as f64 / busy.max(1) as f64;
-        sender
-    }
-}
-
-/// What else goes on, each thing in its time.
-struct Loads<'a> {
-    scenario: &'a Scenario,
-    running: Vec<Option<Running>>,
-}
-
-/// A load; dropping it ends it.
-#[allow(dead_code, reason = "held until it is to end")]
-enum Running {
-    Tcp(TrafficLoad),
-    Compute(ComputeLoad),
-}
-
-impl<'a> Loads<'a> {
-    fn new(scenario: &'a Scenario) -> Loads<'a> {
-        Loads {
-            scenario,
-            running: scenario.load.iter().map(|_| None).collect(),
-        }
-    }
-
-    /// Starts and ends what is due; `seconds` since the first data, `None` before the transfer.
-    /// Whether anything goes on.
-    fn at(&mut self, network: &Network, seconds: Option<f64>) -> Result<bool, RunError> {
-        for (load, running) in self.scenario.load.iter().zip(&mut self.running) {
-            let (from, until) = load.times();
-            let started = match (from, seconds) {
-                (None, _) => true,
-                (Some(from), Some(now)) => now >= from.0,
-                (Some(_), None) => false,
-            };
-            let ended = until.is_some_and(|until| seconds.is_some_and(|now| now >= until.0));
-            let due = started && !ended;
-            if due && running.is_none() {
-                *running = Some(match *load {
-                    Load::Tcp { flows, .. } => Running::Tcp(TrafficLoad::start(
-                        network.host("left1")?,
-                        network.host("right1")?,
-                        flows,
-                    )?),
-                    Load::Compute { processes, .. } => {
-                        Running::Compute(ComputeLoad::start(processes as usize, Grouping::WithUs)?)
-                    }
-                });
-            } else if !due {
-                *running = None;
-            }
-        }
-        Ok(self.running.iter().any(Option::is_some))
     }
 }

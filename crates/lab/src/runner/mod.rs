@@ -2,8 +2,9 @@
 //!
 //! **What is measured.** A run without end (`/dev/zero` to `/dev/null`) counts what the receiving
 //! kernel received in order ([`godwit_engine::tcp_diag`]) from `ramp` after the first data for the length
-//! of `measure`; login and slow start are not in it. A run of a file counts its size over the life
-//! of the client's process; everything is in it.
+//! of `measure`; login and slow start are not in it. Methods with a tuner run for `evolve` instead,
+//! and the last third counts; all of it is kept in bins of half a second. A run of a file counts
+//! its size over the life of the client's process; everything is in it.
 //!
 //! **Order.** Repeat by repeat, in each cell by cell, in each method by method, so that whatever
 //! drifts meets all alike; every other repeat runs backwards, so that nobody is always first.
@@ -20,20 +21,26 @@
 //! |---|---|
 //! | `runs.jsonl` | everything of every run, a line each: [`Run`] |
 //! | `runs.csv` | the same in short |
-//! | `samples.csv` | what had arrived when, every 100 ms |
+//! | `samples.csv` | what had arrived when, every 100 ms, transfer by transfer |
+//! | `events/` | event logs of tuned transfers, by number of run and transfer |
 //! | `environment.json` | machine, kernel, versions: [`Environment`] |
 //! | `scenario.toml` | the scenario as it was |
 
 mod environment;
+mod evolution;
+mod loads;
 mod measure;
 mod output;
 mod programs;
 mod record;
+mod transfer;
+mod watch;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 pub use environment::Environment;
+pub use evolution::{Choice, Course, Evolution};
 pub use output::{RUNS_FILE, Results, read};
 pub use record::{Fidelity, Outcome, Run, Sample, Sender};
 
@@ -41,8 +48,8 @@ use crate::netns;
 use crate::network;
 use crate::peers::Missing;
 use crate::scenario::{Cell, Loaded, Method, Scenario};
+use measure::Job;
 use output::Output;
-use programs::Fetch;
 
 /// Runs of one cell until one is faithful. Which ones are repeated depends on the emulator's
 /// lateness alone, never on the goodput that was measured.
@@ -176,14 +183,17 @@ pub fn run(
     for (place, (repeat, cell, method)) in (1..).zip(&plan) {
         for attempt in 1..=ATTEMPTS {
             let seed = scenario.run.seed.wrapping_add(u64::from(*repeat));
-            let nowhere = Path::new("/dev/null");
-            let fetch = Fetch {
-                file: file.as_ref().map(SourceFile::path),
-                target: file.as_ref().map_or(nowhere, SourceFile::target),
-                channels: cell.channels,
+            let job = Job {
+                scenario: &scenario,
+                method,
+                cell,
+                seed,
+                file: file.as_ref(),
+                events: output.events(),
+                number: tally.runs + 1,
             };
             let mut samples = Vec::new();
-            let measured = measure::measure(&scenario, method, cell, seed, fetch, &mut samples);
+            let measured = job.measure(&mut samples);
             let (result, error) = match measured {
                 Ok(outcome) => (Some(outcome), None),
                 // What the machine lacks for one run it lacks for all.
@@ -285,8 +295,12 @@ fn describe(run: &Run, scenario: &Scenario) -> String {
         .map(|facet| run.cell.facet(*facet, method))
         .collect();
     }
-    coordinates.push(format!("N = {}", run.cell.channels));
-    coordinates.dedup();
+    let channels = match (run.cell.channels, &run.result) {
+        (0, Some(result)) => format!("N -> {:.0}", result.channels_mean),
+        (channels, _) => format!("N = {channels}"),
+    };
+    coordinates.retain(|text| !text.starts_with("N "));
+    coordinates.push(channels);
     let outcome = match (&run.result, &run.error) {
         (Some(result), _) => {
             let mark = if run.is_faithful() {

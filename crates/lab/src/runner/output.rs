@@ -12,10 +12,12 @@ pub const RUNS_FILE: &str = "runs.jsonl";
 const CSV_FILE: &str = "runs.csv";
 const SAMPLES_FILE: &str = "samples.csv";
 const ENVIRONMENT_FILE: &str = "environment.json";
+const EVENTS_FOLDER: &str = "events";
 const SCENARIO_FILE: &str = "scenario.toml";
 
 const CSV_HEAD: &str = "number,repeat,attempt,seed,method,rate_bps,delay_s,loss,background,\
-congestion_control,channels,goodput_bps,bytes,seconds,first_data_s,channels_seen,retransmitted,\
+congestion_control,channels,compute,traffic,goodput_bps,bytes,seconds,first_data_s,channels_seen,\
+channels_mean,beside_bps,retransmitted,\
 in_flight_bytes,rtt_ms,rtt_min_ms,client_cpu_s,server_cpu_s,stolen_cpu_s,other_cpu_s,lateness_mean_us,\
 lateness_p99_us,lateness_max_us,dropped_queue_full,dropped_red,dropped_loss,faithful,error";
 
@@ -39,7 +41,8 @@ impl Output {
         if folder.join(RUNS_FILE).exists() {
             return Err(RunError::Taken(folder.to_owned()));
         }
-        fs::create_dir_all(folder).map_err(RunError::io(folder))?;
+        let events = folder.join(EVENTS_FOLDER);
+        fs::create_dir_all(&events).map_err(RunError::io(&events))?;
         let create = |name: &str, head: &str| {
             let path = folder.join(name);
             let made = File::create(&path).and_then(|mut file| {
@@ -55,9 +58,14 @@ impl Output {
         Ok(Output {
             runs: create(RUNS_FILE, "")?,
             csv: create(CSV_FILE, &format!("{CSV_HEAD}\n"))?,
-            samples: create(SAMPLES_FILE, "number,seconds,bytes\n")?,
+            samples: create(SAMPLES_FILE, "number,transfer,seconds,bytes,channels\n")?,
             folder: folder.to_owned(),
         })
+    }
+
+    /// Where event logs go.
+    pub(super) fn events(&self) -> PathBuf {
+        self.folder.join(EVENTS_FOLDER)
     }
 
     /// Writes one run.
@@ -69,8 +77,8 @@ impl Output {
         let mut text = String::new();
         for sample in samples {
             text.push_str(&format!(
-                "{},{:.4},{}\n",
-                run.number, sample.seconds, sample.bytes
+                "{},{},{:.4},{},{}\n",
+                run.number, sample.transfer, sample.seconds, sample.bytes, sample.channels
             ));
         }
         (self.samples.write_all(text.as_bytes()))
@@ -92,6 +100,8 @@ fn csv_line(run: &Run) -> String {
         cell.background.0.to_string(),
         cell.congestion_control.clone(),
         cell.channels.to_string(),
+        cell.compute.to_string(),
+        cell.traffic.to_string(),
     ];
     match &run.result {
         Some(result) => fields.extend([
@@ -100,6 +110,10 @@ fn csv_line(run: &Run) -> String {
             format!("{:.4}", result.seconds),
             format!("{:.4}", result.first_data_seconds),
             result.channels_seen.to_string(),
+            format!("{:.1}", result.channels_mean),
+            result
+                .beside_bps
+                .map_or(String::new(), |bps| format!("{bps:.0}")),
             format!("{:.6}", result.sender.retransmitted()),
             format!("{:.0}", result.sender.in_flight_bytes),
             format!("{:.3}", result.sender.rtt_ms),
@@ -118,7 +132,7 @@ fn csv_line(run: &Run) -> String {
             String::new(),
         ]),
         None => {
-            fields.extend(vec![String::new(); 20]);
+            fields.extend(vec![String::new(); 22]);
             let error = run.error.as_deref().unwrap_or_default();
             let first_line = error.lines().next().unwrap_or_default();
             fields.push(format!("\"{}\"", first_line.replace('"', "'")));
@@ -204,8 +218,10 @@ mod tests {
             error: Some("no, \"never\"".into()),
         };
         let sample = Sample {
+            transfer: 0,
             seconds: 0.1,
             bytes: 7,
+            channels: 1,
         };
         output.add(&failed, &[sample]).expect("written");
         let again = Output::create(folder.path(), &loaded, &scenario, false);

@@ -1,4 +1,4 @@
-//! The programs of a method: how each is started and told what to fetch.
+//! The programs of a method: how each is started and told what to move.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::peers::gct::{self, GctServer};
 use crate::peers::godwit::{self, Godwitd};
 use crate::peers::iperf3::{self, Iperf3Server};
 use crate::peers::{self, Missing, Usage, plain_ftp};
-use crate::scenario::{Client, Method, Server};
+use crate::scenario::{Client, Direction, Method, Server};
 
-/// Octets asked of `/dev/zero`: more than any run takes (2 h at 1 Gbit/s, 13 min at 10).
-const ENDLESS_BYTES: u64 = 1_000_000_000_000;
+/// Octets asked of `/dev/zero`: more than any run takes (2 h at 100 Gbit/s).
+const ENDLESS_BYTES: u64 = 100_000_000_000_000;
 
 /// Seconds asked of `iperf3`: longer than any run.
 const ENDLESS_SECONDS: u32 = 86_400;
@@ -43,13 +43,22 @@ pub(super) enum Serving {
 }
 
 impl Serving {
-    /// Starts the server in its host. It serves the whole machine, read-only.
-    pub(super) fn start(server: Server, host: &Host) -> Result<Serving, network::Error> {
+    /// Starts the server in its host. It serves the whole machine, and lets clients write where the
+    /// direction asks for it; nobody but them can reach it.
+    pub(super) fn start(
+        server: Server,
+        host: &Host,
+        direction: Direction,
+    ) -> Result<Serving, network::Error> {
         let ip = IpAddr::V4(host.address());
+        let access = match direction {
+            Direction::Get => "ro",
+            Direction::Put | Direction::ThirdParty => "rw",
+        };
         let started = host.enter(|| match server {
             Server::Godwitd => Godwitd::serving("/")
                 .ip(ip)
-                .anonymous("ro")
+                .anonymous(access)
                 .start()
                 .map(Serving::Godwitd),
             Server::GlobusGridftpServer => GctServer::serving("/").ip(ip).start().map(Serving::Gct),
@@ -83,93 +92,164 @@ impl Serving {
     }
 }
 
-/// What a client is to fetch.
+/// Where data comes from and goes to: servers, or the client's own host.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fetch<'a> {
-    /// A file of the serving machine; `None` is `/dev/zero` without end.
+pub(super) struct Ends<'a> {
+    pub(super) source: Option<&'a Serving>,
+    pub(super) destination: Option<&'a Serving>,
+}
+
+/// What is to be moved.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Task<'a> {
+    /// A file of the machine; `None` is `/dev/zero` without end.
     pub(super) file: Option<&'a Path>,
     /// Where a client puts it that cannot write to `/dev/null`.
     pub(super) target: &'a Path,
-    /// Parallel channels.
+    /// Parallel channels; 0 where the program chooses them.
     pub(super) channels: u32,
+    /// Where the event log goes, for programs that write one.
+    pub(super) events: Option<&'a Path>,
 }
 
-/// The command line of the client.
-pub(super) fn command(
+impl Ends<'_> {
+    fn from(&self, path: &str, local: &str) -> String {
+        let local = || format!("{local}{path}");
+        self.source.map_or_else(local, |server| server.url(path))
+    }
+
+    fn to(&self, local: &str) -> String {
+        let local = || format!("{local}{NOWHERE}");
+        self.destination
+            .map_or_else(local, |server| server.url(NOWHERE))
+    }
+
+    /// The server of a program that only fetches.
+    fn server(&self) -> Result<&Serving, peers::Error> {
+        self.source.ok_or_else(|| peers::Error::Os {
+            action: "start a client".into(),
+            source: std::io::Error::other("it only fetches, and there is no server to fetch from"),
+        })
+    }
+}
+
+/// Where all data ends.
+pub(super) const NOWHERE: &str = "/dev/null";
+
+/// The command lines of the clients: one, but for programs with one mover that are to have more.
+pub(super) fn commands(
     method: &Method,
-    serving: &Serving,
-    fetch: Fetch<'_>,
-) -> Result<Command, peers::Error> {
-    let source = match fetch.file {
+    ends: Ends<'_>,
+    task: Task<'_>,
+) -> Result<Vec<Command>, peers::Error> {
+    let source = match task.file {
         Some(path) => path.to_string_lossy().into_owned(),
         None => "/dev/zero".to_owned(),
     };
-    let buffer = method.tcp_buffer.map(|size| size.0.to_string());
-    let channels = fetch.channels.to_string();
-    let endless = ENDLESS_BYTES.to_string();
-    let mut command;
+    let parallelism = method.parallelism.unwrap_or(task.channels).max(1);
+    let movers = (task.channels / parallelism).max(1);
     match method.client {
-        Client::Godwit => {
-            command = Command::new(godwit::binary("godwit")?);
-            command
-                .args(["cp", "--quiet", "--no-verify"])
-                .args(["--concurrency", "1", "--parallelism", &channels])
-                .args(["--max-channels", &channels]);
-            if let Some(buffer) = &buffer {
-                command.args(["--tcp-buffer", buffer]);
-            }
-            if fetch.file.is_none() {
-                command.args(["--length", &endless]);
-            }
-            command.arg(serving.url(&source)).arg("/dev/null");
-        }
-        Client::GlobusUrlCopy => {
-            command = gct::URL_COPY.command()?;
-            command.args(["-p", &channels]);
-            if let Some(buffer) = &buffer {
-                command.args(["-tcp-bs", buffer]);
-            }
-            if fetch.file.is_none() {
-                command.args(["-len", &endless]);
-            }
-            command.arg(serving.url(&source)).arg("file:///dev/null");
-        }
+        Client::Godwit => Ok(vec![godwit(method, ends, task, &source)?]),
+        Client::GlobusUrlCopy => (0..movers)
+            .map(|_| url_copy(method, ends, task, &source, parallelism))
+            .collect(),
         Client::Iperf3 => {
-            command = iperf3::IPERF3.command()?;
-            let server = serving.address();
+            let server = ends.server()?.address();
+            let mut command = iperf3::IPERF3.command()?;
             command
                 .args(["--client", &server.ip().to_string()])
                 .args(["--port", &server.port().to_string()])
-                .args(["--reverse", "--parallel", &channels])
+                .args(["--reverse", "--parallel", &task.channels.to_string()])
                 .args(["--time", &ENDLESS_SECONDS.to_string()]);
-            if let Some(buffer) = &buffer {
-                command.args(["--window", buffer]);
+            if let Some(buffer) = method.tcp_buffer {
+                command.args(["--window", &buffer.0.to_string()]);
             }
+            Ok(vec![command])
         }
         Client::Curl => {
-            command = plain_ftp::CURL.command()?;
+            let serving = ends.server()?;
+            let mut command = plain_ftp::CURL.command()?;
             command.args(["--disable", "--silent", "--show-error"]);
             if matches!(serving, Serving::Gct(_)) {
                 command.args(plain_ftp::CURL_TYPE_FIRST);
             }
             command
-                .args(["--output", "/dev/null"])
+                .args(["--output", NOWHERE])
                 .arg(plain_ftp::absolute_url(serving.address(), &source));
+            Ok(vec![command])
         }
         Client::Lftp => {
-            command = plain_ftp::LFTP.command()?;
-            let get = match fetch.channels {
+            let get = match task.channels {
                 1 => "get".to_owned(),
                 more => format!("pget -n {more}"),
             };
             let script = format!(
                 "set net:timeout 20; set net:max-retries 1; set ftp:ssl-allow no; \
                  set cmd:fail-exit yes; set xfer:clobber yes; open ftp://{}; {get} \"{source}\" -o \"{}\"",
-                serving.address(),
-                fetch.target.display(),
+                ends.server()?.address(),
+                task.target.display(),
             );
+            let mut command = plain_ftp::LFTP.command()?;
             command.args(["--norc", "-c", &script]);
+            Ok(vec![command])
         }
     }
+}
+
+fn godwit(
+    method: &Method,
+    ends: Ends<'_>,
+    task: Task<'_>,
+    source: &str,
+) -> Result<Command, peers::Error> {
+    let mut command = Command::new(godwit::binary("godwit")?);
+    command.args(["cp", "--quiet", "--no-verify"]);
+    let mut option = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            command.args([name, &value]);
+        }
+    };
+    let text = |number: Option<u32>| number.map(|number| number.to_string());
+    if method.is_tuned() {
+        option("--tuner", method.tuner.clone());
+        option("--epoch", method.epoch.map(|epoch| epoch.0.to_string()));
+        let mode = method.epoch_mode.map(|mode| mode.name().to_owned());
+        option("--epoch-mode", mode);
+        option("--max-channels", text(method.max_channels));
+        option("--parallelism", text(method.parallelism));
+        option("--concurrency", text(method.concurrency));
+    } else {
+        let parallelism = method.parallelism.unwrap_or(task.channels);
+        option("--parallelism", text(Some(parallelism)));
+        option("--concurrency", text(Some(task.channels / parallelism)));
+        option("--max-channels", text(Some(task.channels)));
+    }
+    let buffer = method.tcp_buffer.map(|size| size.0.to_string());
+    option("--tcp-buffer", buffer);
+    let endless = task.file.is_none().then(|| ENDLESS_BYTES.to_string());
+    option("--length", endless);
+    if let Some(events) = task.events {
+        command.arg("--events").arg(events);
+    }
+    command.args([ends.from(source, ""), ends.to("")]);
+    Ok(command)
+}
+
+fn url_copy(
+    method: &Method,
+    ends: Ends<'_>,
+    task: Task<'_>,
+    source: &str,
+    parallelism: u32,
+) -> Result<Command, peers::Error> {
+    let mut command = gct::URL_COPY.command()?;
+    command.args(["-p", &parallelism.to_string()]);
+    if let Some(buffer) = method.tcp_buffer {
+        command.args(["-tcp-bs", &buffer.0.to_string()]);
+    }
+    if task.file.is_none() {
+        command.args(["-len", &ENDLESS_BYTES.to_string()]);
+    }
+    command.args([ends.from(source, "file://"), ends.to("file://")]);
     Ok(command)
 }

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::evolution::Evolution;
 use crate::emulator::Report;
+use crate::load::Sharing;
 use crate::scenario::Cell;
 
 /// One run of one method in one cell: a line of `runs.jsonl`.
@@ -49,7 +51,8 @@ impl Run {
 /// What a run gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Payload the receiver's kernel received in order, or for a file its size, over `seconds`.
+    /// Payload the receivers' kernels received in order, or for a file its size, over `seconds`; all
+    /// transfers together.
     pub goodput_bps: f64,
     /// The payload, bytes.
     pub bytes: u64,
@@ -57,8 +60,17 @@ pub struct Outcome {
     pub seconds: f64,
     /// From the start of the client to its first data, s: process start, login, connections.
     pub first_data_seconds: f64,
-    /// Connections that data came over.
+    /// Connections that data came over, from the start of the run.
     pub channels_seen: usize,
+    /// Connections that data came over at once, mean over what was measured.
+    #[serde(default)]
+    pub channels_mean: f64,
+    /// Goodput of each transfer, bit/s.
+    #[serde(default)]
+    pub transfers_bps: Vec<f64>,
+    /// Goodput of other TCP connections beside them, bit/s; `None` without any.
+    #[serde(default)]
+    pub beside_bps: Option<f64>,
     /// What the sending kernel saw meanwhile.
     pub sender: Sender,
     /// Processor time of the client meanwhile, s; the kernel's work in interrupts not included.
@@ -70,8 +82,14 @@ pub struct Outcome {
     /// Processor time that anything else took meanwhile, s: neither the two programs nor the
     /// emulator, but the scenario's load, and whatever else runs on the machine.
     pub other_cpu_seconds: f64,
+    /// How busy processes of the scenario shared processors with the two programs.
+    #[serde(default)]
+    pub sharing: Option<Sharing>,
     /// Whether the emulated path was the one asked for.
     pub fidelity: Fidelity,
+    /// All of it against time, where a method is seen evolving.
+    #[serde(default)]
+    pub evolution: Option<Evolution>,
 }
 
 /// What the kernel of the sending host saw of the data connections.
@@ -154,8 +172,12 @@ impl Fidelity {
 /// How much had arrived when: a line of `samples.csv`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// Since the start of the client, s.
+    /// Which transfer, from 0; other TCP connections come after the last.
+    pub transfer: u32,
+    /// Since the start of the first client, s.
     pub seconds: f64,
     /// Payload received so far, bytes.
     pub bytes: u64,
+    /// Connections that are there and have received data.
+    pub channels: u32,
 }

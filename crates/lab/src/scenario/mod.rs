@@ -29,7 +29,9 @@
 //! | `format` | the words, one type a table |
 //! | `quantity` | numbers with units |
 //! | `check` | what types cannot rule out |
-//! | `cell` | combinations of what varies, and their networks |
+//! | `cell` | combinations of what varies |
+//! | `network` | their networks, and what becomes of these in mid-run |
+//! | `time` | how long runs take, and when what changes |
 //! | `error` | file, line, field, reason |
 //! | `library` | the embedded scenarios |
 
@@ -38,7 +40,9 @@ mod check;
 mod error;
 mod format;
 mod library;
+mod network;
 mod quantity;
+mod time;
 
 #[cfg(test)]
 mod tests;
@@ -50,10 +54,12 @@ pub use cell::{Cell, DEFAULT_CONGESTION_CONTROL};
 pub use check::{CHANNELS_MAX, RUNS_MAX};
 pub use error::ScenarioError;
 pub use format::{
-    At, Client, Expectation, Facet, Figure, HostsSpec, Linear, Load, Measured, Method, PaperValue,
-    PathSpec, Quantity, Quick, Red, RunSpec, Scenario, Server, Sweep, Theory, Window, Work, X,
+    At, Client, Direction, EpochMode, Expectation, Facet, Figure, HostsSpec, Linear, Load,
+    Measured, Method, PaperValue, PathChange, PathSpec, Quantity, Quick, Red, RunSpec, Scenario,
+    Server, Sweep, Theory, Window, Work, X,
 };
 pub use library::{Embedded, LIBRARY};
+pub use network::{CLIENT_HOST, DATA_LINK};
 pub use quantity::{QueueLength, Rate, Share, Size, Time};
 
 /// A scenario with the text it was read from.
@@ -120,52 +126,8 @@ pub fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
 }
 
 impl Scenario {
-    /// The same with the changes of [`Quick`].
-    #[must_use]
-    pub fn quick(mut self) -> Scenario {
-        fn fewer<T>(all: &mut Vec<T>, fewer: Vec<T>) {
-            if !fewer.is_empty() {
-                *all = fewer;
-            }
-        }
-        let quick = std::mem::take(&mut self.quick);
-        self.run.ramp = quick.ramp.unwrap_or(self.run.ramp);
-        self.run.measure = quick.measure.unwrap_or(self.run.measure);
-        self.run.repeats = quick.repeats.unwrap_or(self.run.repeats);
-        self.work.file = quick.file.or(self.work.file);
-        fewer(&mut self.sweep.rate, quick.sweep.rate);
-        fewer(&mut self.sweep.delay, quick.sweep.delay);
-        fewer(&mut self.sweep.loss, quick.sweep.loss);
-        fewer(&mut self.sweep.background, quick.sweep.background);
-        let controls = quick.sweep.congestion_control;
-        fewer(&mut self.sweep.congestion_control, controls);
-        fewer(&mut self.sweep.channels, quick.sweep.channels);
-        if !quick.methods.is_empty() {
-            self.method.retain(|m| quick.methods.contains(&m.name));
-            for expectation in &mut self.expect {
-                // Of a list of methods none may be left; that must not become a list of all.
-                let listed = !expectation.methods.is_empty();
-                (expectation.methods).retain(|name| quick.methods.contains(name));
-                expectation.full_only |= listed && expectation.methods.is_empty();
-            }
-        }
-        self
-    }
-
     /// The method of this name.
     pub fn method(&self, name: &str) -> Option<&Method> {
         self.method.iter().find(|method| method.name == name)
-    }
-
-    /// How long all runs take at least, s: what is measured and left out, without starting and
-    /// ending programs (about 2 s a run).
-    #[allow(clippy::cast_precision_loss, reason = "counts are small")]
-    pub fn least_seconds(&self) -> f64 {
-        let runs: usize = self.method.iter().map(|m| self.cells(m).len()).sum();
-        let each = match self.work.file {
-            None => self.run.ramp.0 + self.run.measure.0,
-            Some(_) => 0.0,
-        };
-        runs as f64 * f64::from(self.run.repeats) * each
     }
 }

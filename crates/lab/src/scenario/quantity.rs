@@ -13,6 +13,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Rate(pub f64);
 
+impl Rate {
+    /// No bottleneck: what a scenario without a path has, `"unlimited"`.
+    pub const UNLIMITED: Rate = Rate(f64::INFINITY);
+}
+
 /// A span of time, seconds; 0 or more.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Time(pub f64);
@@ -35,6 +40,8 @@ pub enum QueueLength {
     /// Multiples of the bandwidth-delay product of the cell (rate x RTT), in bytes.
     Bdp(f64),
 }
+
+const UNLIMITED: &str = "unlimited";
 
 const RATES: &[(&str, f64)] = &[
     ("bit/s", 1.0),
@@ -100,6 +107,9 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Rate, String> {
+        if text == UNLIMITED {
+            return Ok(Rate::UNLIMITED);
+        }
         let (value, _) = parse(text, RATES)?;
         if value < 1.0 {
             return Err("must be at least 1 bit/s".into());
@@ -163,6 +173,9 @@ impl FromStr for QueueLength {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Rate::UNLIMITED {
+            return f.write_str(UNLIMITED);
+        }
         f.write_str(&show(self.0, RATES))
     }
 }

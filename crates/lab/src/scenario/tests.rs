@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::*;
-use crate::path::{Discipline, Loss, QueueLimit};
+use crate::path::{Alteration, CrossTraffic, Discipline, Loss, QueueLimit};
 
 const MINIMAL: &str = r#"title = "t"
 
@@ -208,6 +208,76 @@ fn malformed_scenarios_name_line_field_and_reason() {
             "letters, digits",
         ),
         (
+            "\"10 ms\"",
+            "\"10 ms\"\n[sweep]\ncompute = [0, 2000]",
+            7,
+            "sweep.compute[1]",
+            "at most 1024",
+        ),
+        (
+            "\"1 Gbit/s\"",
+            "\"unlimited\"",
+            4,
+            "path.rate",
+            "leave it out",
+        ),
+        (
+            "[path]\nrate = \"1 Gbit/s\"\ndelay = \"10 ms\"",
+            "[sweep]\nloss = [\"1 %\"]",
+            4,
+            "sweep.loss",
+            "needs a path",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\n[[change]]\nat = \"5 s\"\nloss = \"1 %\"",
+            1,
+            "run",
+            "needs evolve",
+        ),
+        (
+            "\"10 ms\"",
+            "\"10 ms\"\n[run]\nevolve = \"5 s\"\n[[change]]\nat = \"5 s\"\nloss = \"1 %\"",
+            7,
+            "run.evolve",
+            "before the last change",
+        ),
+        (
+            "label = \"godwit\"",
+            "label = \"godwit\"\ntuner = \"apt\"",
+            1,
+            "run",
+            "needs evolve",
+        ),
+        (
+            "label = \"godwit\"",
+            "label = \"godwit\"\nepoch = \"3 s\"",
+            10,
+            "method[0].epoch",
+            "needs tuner",
+        ),
+        (
+            "label = \"godwit\"",
+            "label = \"godwit\"\nchannels = 9\nparallelism = 8",
+            11,
+            "method[0].parallelism",
+            "does not divide 9",
+        ),
+        (
+            "label = \"godwit\"",
+            "label = \"godwit\"\ntransfers = 17",
+            10,
+            "method[0].transfers",
+            "1 to 16",
+        ),
+        (
+            "client = \"godwit\"",
+            "client = \"curl\"\ndirection = \"put\"",
+            11,
+            "method[0].direction",
+            "but get",
+        ),
+        (
             "client = \"godwit\"",
             "client = \"lftp\"",
             10,
@@ -286,6 +356,94 @@ fn cells_become_networks() {
     assert_eq!(paths.back.loss, Loss::None);
     assert!(paths.back.cross_traffic.is_empty());
     assert_ne!(paths.forward.seed, paths.back.seed);
+}
+
+#[test]
+fn several_transfers_get_hosts_of_their_own() {
+    let mut scenario = minimal();
+    let method = Method {
+        transfers: 3,
+        ..scenario.method[0].clone()
+    };
+    let cell = scenario.cells(&method)[0].clone();
+    let names = |network: crate::network::NetworkConfig| -> Vec<String> {
+        (network.members.into_iter())
+            .map(|member| member.host.name)
+            .collect()
+    };
+    let expected = ["left0", "left1", "left2", "right0", "right1", "right2"];
+    assert_eq!(names(scenario.network(&cell, &method, 1)), expected);
+    let busy = Cell {
+        traffic: 4,
+        ..cell.clone()
+    };
+    let network = scenario.network(&busy, &method, 1);
+    assert_eq!(network.emulator.channels, 3 + 4);
+    assert_eq!(names(network).len(), 8, "and a pair for other traffic");
+    scenario.path = PathSpec::default();
+    let network = scenario.network(&cell, &method, 1);
+    network.check().expect("makes sense");
+    assert_eq!(names(network), ["left0", "left1", "left2"]);
+}
+
+#[test]
+fn third_parties_have_a_host_of_their_own() {
+    let mut scenario = minimal();
+    scenario.hosts.client_delay = Some(Time(0.002));
+    let method = Method {
+        direction: Direction::ThirdParty,
+        ..scenario.method[0].clone()
+    };
+    let cell = scenario.cells(&method)[0].clone();
+    let network = scenario.network(&cell, &method, 1);
+    network.check().expect("makes sense");
+    assert_eq!(network.members.len(), 3);
+    assert_eq!(network.joins.len(), 3);
+    assert_eq!(network.joins[1].paths.forward.delay_ns, 2_000_000);
+}
+
+#[test]
+fn paths_change_in_order_and_background_keeps_its_share() {
+    let text = format!(
+        "{MINIMAL}\n[run]\nevolve = \"60 s\"\n\
+         [[change]]\nat = \"40 s\"\ndelay = \"30 ms\"\nloss = \"1 %\"\n\
+         [[change]]\nat = \"20 s\"\nrate = \"500 Mbit/s\"\nbackground = \"10 %\"\n"
+    );
+    let scenario = parse("x", &text).expect("is one");
+    let cell = scenario.cells(&scenario.method[0])[0].clone();
+    let background = Alteration::CrossTraffic(vec![CrossTraffic::constant(50_000_000)]);
+    assert_eq!(
+        scenario.alterations(&cell),
+        [
+            (20.0, "left>right", Alteration::RateBps(500_000_000)),
+            (20.0, "right>left", Alteration::RateBps(500_000_000)),
+            (20.0, "left>right", background),
+            (40.0, "left>right", Alteration::DelayNs(30_000_000)),
+            (40.0, "right>left", Alteration::DelayNs(30_000_000)),
+            (
+                40.0,
+                "left>right",
+                Alteration::Loss(Loss::Random { ratio: 0.01 })
+            ),
+        ]
+    );
+    assert_eq!(scenario.steps(), [20.0, 40.0]);
+}
+
+#[test]
+fn quick_shrinks_all_times_alike() {
+    let text = format!(
+        "{MINIMAL}tuner = \"apt\"\ntransfers = 2\nstagger = \"10 s\"\n\
+         [run]\nevolve = \"60 s\"\n[quick]\nevolve = \"12 s\"\n\
+         [[change]]\nat = \"40 s\"\ndelay = \"30 ms\"\n\
+         [[load]]\nkind = \"compute\"\nprocesses = 4\nfrom = \"20 s\"\nuntil = \"30 s\"\n"
+    );
+    let scenario = parse("x", &text).expect("is one");
+    assert_eq!(scenario.span(&scenario.method[0]), (40.0, 20.0));
+    let quick = scenario.quick();
+    assert_eq!(quick.steps(), [4.0, 6.0, 8.0]);
+    assert_eq!(quick.method[0].start_of(1), 2.0);
+    assert_eq!(quick.span(&quick.method[0]), (8.0, 4.0));
 }
 
 #[test]

@@ -37,6 +37,10 @@ pub enum Facet {
     CongestionControl,
     /// Parallel data channels.
     Channels,
+    /// Computing processes beside the transfer.
+    Compute,
+    /// Channels of a second transfer beside it.
+    Traffic,
     /// Client and server.
     Method,
 }

@@ -58,6 +58,12 @@ pub struct At {
     /// Congestion control.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
+    /// Computing processes beside the transfer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute: Option<u32>,
+    /// Channels of a second transfer beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<u32>,
 }
 
 /// A value that the paper gives, to stand beside ours.
@@ -89,8 +95,11 @@ pub enum Quantity {
     Goodput,
     /// The highest goodput over channels.
     BestGoodput,
-    /// The fewest channels within 2 % of the highest goodput, and the number with the highest.
+    /// The fewest channels within 2 % of the highest goodput, and the number with the highest; of
+    /// a tuner, the number it settled at.
     BestChannels,
+    /// How long a tuner took until goodput stayed at 90 % of the best static one.
+    Convergence,
     /// The highest goodput over that of one channel.
     Gain,
 }
@@ -122,6 +131,25 @@ pub struct Expectation {
     /// The median goodput is at most this factor above or below the first theory.
     #[serde(default)]
     pub theory_factor: Option<f64>,
+    /// The goodput of a tuner's steady part is at least this share of the best static one.
+    #[serde(default)]
+    pub steady_at_least: Option<Share>,
+    /// A tuner stays at 90 % of the best static goodput after this long.
+    #[serde(default)]
+    pub converges_within: Option<Time>,
+    /// And after each change of load or path after this long.
+    #[serde(default)]
+    pub adapts_within: Option<Time>,
+    /// A tuner moves at most this much less than the best static setting, over the whole time.
+    #[serde(default)]
+    pub regret_at_most: Option<Share>,
+    /// A tuner settles at no more than this many times the fewest static channels within 2 % of the
+    /// best.
+    #[serde(default)]
+    pub channels_at_most: Option<f64>,
+    /// Jain's index over the steady parts of several transfers.
+    #[serde(default)]
+    pub jain_at_least: Option<f64>,
 }
 
 /// Goodput in proportion to channels.

@@ -1,8 +1,9 @@
-//! What goes on beside the transfer.
+//! What goes on beside the transfer, and what happens to the path.
 
 use serde::{Deserialize, Serialize};
 
-use super::super::quantity::{Size, Time};
+use super::super::quantity::{Rate, Share, Size, Time};
+use crate::load::Grouping;
 
 /// What goes on beside the transfer. Starts before it unless `from` says later; times count from
 /// its first data.
@@ -28,6 +29,10 @@ pub enum Load {
     Compute {
         /// How many.
         processes: u32,
+        /// With whom the kernel makes them share processors. Default `with-us`: with the programs
+        /// that move data, thread by thread.
+        #[serde(default)]
+        grouping: Grouping,
         /// When they start.
         #[serde(default)]
         from: Option<Time>,
@@ -44,4 +49,31 @@ impl Load {
             Load::Tcp { from, until, .. } | Load::Compute { from, until, .. } => (from, until),
         }
     }
+
+    /// The same, to be changed.
+    pub(in super::super) fn times_mut(&mut self) -> [&mut Option<Time>; 2] {
+        match self {
+            Load::Tcp { from, until, .. } | Load::Compute { from, until, .. } => [from, until],
+        }
+    }
+}
+
+/// What becomes of the path in mid-run; what is absent stays as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathChange {
+    /// When, from the first data of the transfer.
+    pub at: Time,
+    /// New rate of the bottleneck, both ways.
+    #[serde(default)]
+    pub rate: Option<Rate>,
+    /// New one-way delay, both ways.
+    #[serde(default)]
+    pub delay: Option<Time>,
+    /// New random loss of data packets.
+    #[serde(default)]
+    pub loss: Option<Share>,
+    /// New constant-rate traffic of others, as a share of the rate that is then in force.
+    #[serde(default)]
+    pub background: Option<Share>,
 }

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::quantity::Size;
+use super::super::quantity::{Size, Time};
 
-/// A client and the server it fetches from.
+/// A client and a server, how they are set, and how many of them there are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Method {
@@ -12,19 +12,111 @@ pub struct Method {
     pub name: String,
     /// What figures call it.
     pub label: String,
-    /// The program that fetches.
+    /// The program that is told what to move.
     pub client: Client,
     /// The program that serves.
     pub server: Server,
+    /// Which way. Default `get`.
+    #[serde(default)]
+    pub direction: Direction,
     /// Parallel channels, instead of the axis of the sweep.
     #[serde(default)]
     pub channels: Option<u32>,
+    /// Channels of each mover (of each process, where a client has one mover): N channels are
+    /// N / `parallelism` movers. Default: all channels in one mover. Beside `tuner`: what the tuner
+    /// must leave alone.
+    #[serde(default)]
+    pub parallelism: Option<u32>,
+    /// Only beside `tuner`: movers that it must leave alone.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
+    /// `godwit --tuner`: `apt:n0=4`. Then nobody else chooses the channels, and the method runs for
+    /// [`super::RunSpec::evolve`].
+    #[serde(default)]
+    pub tuner: Option<String>,
+    /// `godwit --epoch`. Default: the program's.
+    #[serde(default)]
+    pub epoch: Option<Time>,
+    /// `godwit --epoch-mode`. Default: the program's.
+    #[serde(default)]
+    pub epoch_mode: Option<EpochMode>,
+    /// `godwit --max-channels` beside `tuner`. Default: the program's.
+    #[serde(default)]
+    pub max_channels: Option<u32>,
+    /// Transfers at once, each between hosts of its own. Default 1.
+    #[serde(default = "Method::one")]
+    pub transfers: u32,
+    /// How much later each of them starts than the one before. Default: all at once.
+    #[serde(default)]
+    pub stagger: Option<Time>,
     /// Socket buffer asked for at both ends. Default: left to the kernel.
     #[serde(default)]
     pub tcp_buffer: Option<Size>,
 }
 
-/// Programs that fetch.
+impl Method {
+    fn one() -> u32 {
+        1
+    }
+
+    /// Whether the program chooses its own number of channels.
+    pub fn is_tuned(&self) -> bool {
+        self.tuner.is_some()
+    }
+
+    /// When transfer `index`, from 0, starts: s after the first data of the first.
+    pub fn start_of(&self, index: usize) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "transfers are few")]
+        self.stagger.map_or(0.0, |stagger| stagger.0 * index as f64)
+    }
+
+    /// Whether both move data with the same programs the same way: then one with a fixed number of
+    /// channels is what the other is held against.
+    pub fn is_kin(&self, other: &Method) -> bool {
+        (self.client, self.server, self.direction, self.tcp_buffer)
+            == (
+                other.client,
+                other.server,
+                other.direction,
+                other.tcp_buffer,
+            )
+    }
+}
+
+/// Which way data goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// From the server to the client.
+    #[default]
+    Get,
+    /// From the client to the server.
+    Put,
+    /// From server to server, told by a client elsewhere.
+    ThirdParty,
+}
+
+/// How a control epoch is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EpochMode {
+    /// Data never stops.
+    Live,
+    /// Everything stops between epochs, as published.
+    Restart,
+}
+
+impl EpochMode {
+    /// As the command line has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            EpochMode::Live => "live",
+            EpochMode::Restart => "restart",
+        }
+    }
+}
+
+/// Programs that are told what to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Client {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 pub use figure::{Facet, Figure, X};
 pub use judgement::{At, Expectation, Linear, Measured, PaperValue, Quantity, Theory, Window};
-pub use load::Load;
-pub use method::{Client, Method, Server};
+pub use load::{Load, PathChange};
+pub use method::{Client, Direction, EpochMode, Method, Server};
 
 use super::quantity::{QueueLength, Rate, Share, Size, Time};
 
@@ -27,7 +27,8 @@ pub struct Scenario {
     #[serde(default)]
     pub about: String,
     /// The path, the same in both directions but for seeds and background traffic, which only
-    /// goes the way of the data.
+    /// goes the way of the data. Left out where programs meet over loopback.
+    #[serde(default)]
     pub path: PathSpec,
     /// The hosts at its ends.
     #[serde(default)]
@@ -46,6 +47,9 @@ pub struct Scenario {
     /// What else goes on.
     #[serde(default)]
     pub load: Vec<Load>,
+    /// What becomes of the path in mid-run.
+    #[serde(default)]
+    pub change: Vec<PathChange>,
     /// Curves to draw beside the measurements.
     #[serde(default)]
     pub theory: Vec<Theory>,
@@ -63,7 +67,9 @@ pub struct Scenario {
     pub quick: Quick,
 }
 
-/// One direction of the path.
+/// One direction of the path. Without one, there is no emulated path: the programs of a transfer
+/// meet in one host over loopback, as fast as the machine can, and transfers share nothing but its
+/// processors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathSpec {
@@ -88,7 +94,26 @@ pub struct PathSpec {
     pub mtu: u32,
 }
 
+impl Default for PathSpec {
+    fn default() -> PathSpec {
+        PathSpec {
+            rate: Rate::UNLIMITED,
+            delay: Time(0.0),
+            queue: PathSpec::default_queue(),
+            red: None,
+            loss: PathSpec::no_share(),
+            background: PathSpec::no_share(),
+            mtu: PathSpec::default_mtu(),
+        }
+    }
+}
+
 impl PathSpec {
+    /// Whether there is a path at all.
+    pub fn is_emulated(&self) -> bool {
+        self.rate.0.is_finite()
+    }
+
     fn default_queue() -> QueueLength {
         QueueLength::Packets(1000)
     }
@@ -128,6 +153,9 @@ pub struct HostsSpec {
     /// Buffer of a connection before the kernel tunes it. With `buffer_max` the same, there is no
     /// tuning: that was the state of 2001.
     pub buffer_default: Option<Size>,
+    /// One-way delay between the client of third-party transfers and both servers. Default: that
+    /// between the servers.
+    pub client_delay: Option<Time>,
 }
 
 /// What moves.
@@ -154,8 +182,12 @@ pub struct Sweep {
     pub background: Vec<Share>,
     /// Congestion controls of both hosts.
     pub congestion_control: Vec<String>,
-    /// Parallel data channels. Methods with `channels` of their own ignore it.
+    /// Parallel data channels. Methods with `channels` of their own, or a tuner, ignore it.
     pub channels: Vec<u32>,
+    /// Processes that compute without end beside the transfer (the papers' ext.cmp).
+    pub compute: Vec<u32>,
+    /// Channels of a second transfer beside it (ext.tfr), between hosts of its own.
+    pub traffic: Vec<u32>,
 }
 
 /// How long and how often.
@@ -166,6 +198,9 @@ pub struct RunSpec {
     pub ramp: Time,
     /// Measured. Default 8 s. For `work.file` the longest that a run may take.
     pub measure: Time,
+    /// How long methods with a tuner run, from their first data; where load or path change in
+    /// mid-run, all methods. What counts as their goodput is the last third.
+    pub evolve: Option<Time>,
     /// Runs of every cell and method. Default 5.
     pub repeats: u32,
     /// Everything random follows from it; repeat r runs with seed + r, the same for all methods.
@@ -177,6 +212,7 @@ impl Default for RunSpec {
         RunSpec {
             ramp: Time(3.0),
             measure: Time(8.0),
+            evolve: None,
             repeats: 5,
             seed: 1,
         }
@@ -191,6 +227,9 @@ pub struct Quick {
     pub ramp: Option<Time>,
     /// Instead of [`RunSpec::measure`].
     pub measure: Option<Time>,
+    /// Instead of [`RunSpec::evolve`]; all times of loads, changes and staggered starts shrink with
+    /// it.
+    pub evolve: Option<Time>,
     /// Instead of [`RunSpec::repeats`].
     pub repeats: Option<u32>,
     /// Instead of [`Work::file`].

@@ -1,8 +1,12 @@
 //! What the types of a scenario cannot rule out.
 
+mod methods;
+
 use super::error::Invalid;
-use super::format::{Client, Expectation, Facet, Method, Scenario, Server, Sweep, Theory, X};
-use super::quantity::Time;
+use super::format::{
+    Direction, Expectation, Facet, Load, Method, PathSpec, Scenario, Sweep, Theory, X,
+};
+use super::quantity::{Rate, Time};
 
 /// Most channels of one run: what the emulator stays faithful with.
 pub const CHANNELS_MAX: u32 = 512;
@@ -12,6 +16,15 @@ pub const RUNS_MAX: usize = 20_000;
 
 /// Longest run, s.
 const SECONDS_MAX: f64 = 3600.0;
+
+/// Shortest run that a tuner can be judged by, s.
+const EVOLVE_MIN: f64 = 3.0;
+
+/// Most connections of a load.
+const FLOWS_MAX: u32 = 128;
+
+/// Most computing processes.
+const PROCESSES_MAX: u32 = 1024;
 
 impl Scenario {
     /// Checks what types cannot.
@@ -23,6 +36,7 @@ impl Scenario {
             return Err(Invalid::new("path.mtu", "must be 576 to 9000"));
         }
         self.check_hosts()?;
+        self.check_path()?;
         self.check_run()?;
         check_sweep("sweep", &self.sweep)?;
         check_sweep("quick.sweep", &self.quick.sweep)?;
@@ -62,6 +76,51 @@ impl Scenario {
         Ok(())
     }
 
+    /// Where there is no path, nothing may ask for one.
+    fn check_path(&self) -> Result<(), Invalid> {
+        let finite = |field: String, rate: &Rate| {
+            let reason = "a path has a rate; without a path, leave it out";
+            match rate.0.is_finite() {
+                true => Ok(()),
+                false => Err(Invalid::new(field, reason)),
+            }
+        };
+        for (table, sweep) in [("sweep", &self.sweep), ("quick.sweep", &self.quick.sweep)] {
+            for (index, rate) in sweep.rate.iter().enumerate() {
+                finite(format!("{table}.rate[{index}]"), rate)?;
+            }
+        }
+        for (index, change) in self.change.iter().enumerate() {
+            let rate = change.rate.as_ref();
+            rate.map_or(Ok(()), |rate| finite(format!("change[{index}].rate"), rate))?;
+            if change.background.is_some_and(|share| share.0 >= 1.0) {
+                let field = format!("change[{index}].background");
+                return Err(Invalid::new(field, "must be below 100 %"));
+            }
+        }
+        if self.path.is_emulated() {
+            return Ok(());
+        }
+        if self.path != PathSpec::default() {
+            return finite("path.rate".into(), &self.path.rate);
+        }
+        let sweep = &self.sweep;
+        let third = |method: &&Method| method.direction == Direction::ThirdParty;
+        let needs = [
+            ("sweep.rate", !sweep.rate.is_empty()),
+            ("sweep.delay", !sweep.delay.is_empty()),
+            ("sweep.loss", !sweep.loss.is_empty()),
+            ("sweep.background", !sweep.background.is_empty()),
+            ("change", !self.change.is_empty()),
+            ("theory", !self.theory.is_empty()),
+            ("method", self.method.iter().find(third).is_some()),
+        ];
+        match needs.into_iter().find(|(_, needed)| *needed) {
+            Some((field, _)) => Err(Invalid::new(field, "needs a path")),
+            None => Ok(()),
+        }
+    }
+
     fn check_run(&self) -> Result<(), Invalid> {
         let span = |field: &str, time: Option<Time>, least: f64| match time {
             Some(Time(s)) if !(least..=SECONDS_MAX).contains(&s) => Err(Invalid::new(
@@ -74,6 +133,9 @@ impl Scenario {
         span("run.measure", Some(self.run.measure), 0.5)?;
         span("quick.ramp", self.quick.ramp, 0.0)?;
         span("quick.measure", self.quick.measure, 0.5)?;
+        span("run.evolve", self.run.evolve, EVOLVE_MIN)?;
+        span("quick.evolve", self.quick.evolve, EVOLVE_MIN)?;
+        self.check_times()?;
         for (field, repeats) in [
             ("run.repeats", Some(self.run.repeats)),
             ("quick.repeats", self.quick.repeats),
@@ -85,64 +147,30 @@ impl Scenario {
         Ok(())
     }
 
-    fn check_methods(&self) -> Result<(), Invalid> {
-        if self.method.is_empty() {
-            return Err(Invalid::new("method", "there must be at least one"));
+    /// Things that happen in mid-run need one that is long enough.
+    fn check_times(&self) -> Result<(), Invalid> {
+        let steps = self.steps();
+        let Some(Time(whole)) = self.run.evolve else {
+            if self.quick.evolve.is_some() {
+                return Err(Invalid::new("quick.evolve", "needs run.evolve"));
+            }
+            let tuned = self.method.iter().any(Method::is_tuned);
+            let several = self.method.iter().any(|method| method.stagger.is_some());
+            if tuned || several || !steps.is_empty() {
+                let reason = "needs evolve, for tuners, staggered starts and changes in mid-run";
+                return Err(Invalid::new("run", reason));
+            }
+            return Ok(());
+        };
+        if self.work.file.is_some() {
+            let reason = "a file ends by itself: leave evolve out";
+            return Err(Invalid::new("run.evolve", reason));
         }
-        for (index, method) in self.method.iter().enumerate() {
-            let field = |name: &str| format!("method[{index}].{name}");
-            let odd = |c: char| !c.is_ascii_alphanumeric() && c != '-';
-            if method.name.is_empty() || method.name.contains(odd) {
-                return Err(Invalid::new(field("name"), "must be letters, digits and -"));
-            }
-            if self.method[..index].iter().any(|m| m.name == method.name) {
-                return Err(Invalid::new(field("name"), "is taken already"));
-            }
-            if (method.client == Client::Iperf3) != (method.server == Server::Iperf3) {
-                return Err(Invalid::new(
-                    field("server"),
-                    "iperf3 speaks to iperf3 only",
-                ));
-            }
-            self.check_method(method, &field)?;
-        }
-        let known = |name: &String| self.method.iter().any(|m| m.name == *name);
-        if let Some(index) = self.quick.methods.iter().position(|name| !known(name)) {
-            let field = format!("quick.methods[{index}]");
-            return Err(Invalid::new(field, "no such method"));
+        if steps.last().is_some_and(|last| *last >= whole) {
+            let reason = "ends before the last change of load or path";
+            return Err(Invalid::new("run.evolve", reason));
         }
         Ok(())
-    }
-
-    fn check_method(&self, method: &Method, field: &dyn Fn(&str) -> String) -> Result<(), Invalid> {
-        if let Some(channels) = method.channels
-            && !(1..=CHANNELS_MAX).contains(&channels)
-        {
-            let reason = format!("must be 1 to {CHANNELS_MAX}");
-            return Err(Invalid::new(field("channels"), reason));
-        }
-        let most = (method.channels).or_else(|| self.sweep.channels.iter().copied().max());
-        let most = most.unwrap_or(1);
-        match method.client {
-            Client::Curl if most > 1 => Err(Invalid::new(
-                field("channels"),
-                "curl has one channel: set channels = 1",
-            )),
-            Client::Iperf3 if most > 128 => {
-                Err(Invalid::new(field("channels"), "iperf3 has at most 128"))
-            }
-            Client::Iperf3 if self.work.file.is_some() => {
-                Err(Invalid::new(field("client"), "iperf3 moves no files"))
-            }
-            Client::Lftp if self.work.file.is_none() => {
-                Err(Invalid::new(field("client"), "lftp needs work.file"))
-            }
-            Client::Curl | Client::Lftp if method.tcp_buffer.is_some() => Err(Invalid::new(
-                field("tcp_buffer"),
-                "curl and lftp ask for no buffer size",
-            )),
-            _ => Ok(()),
-        }
     }
 
     /// Words that refer to other words.
@@ -171,8 +199,8 @@ impl Scenario {
         }
         for (index, load) in self.load.iter().enumerate() {
             let count = match load {
-                super::format::Load::Tcp { flows, .. } => ("flows", *flows, 128),
-                super::format::Load::Compute { processes, .. } => ("processes", *processes, 1024),
+                Load::Tcp { flows, .. } => ("flows", *flows, FLOWS_MAX),
+                Load::Compute { processes, .. } => ("processes", *processes, PROCESSES_MAX),
             };
             let (name, count, most) = count;
             if !(1..=most).contains(&count) {
@@ -201,11 +229,17 @@ impl Scenario {
             expect.at_most.is_some(),
             expect.linear.is_some(),
             expect.theory_factor.is_some(),
+            expect.steady_at_least.is_some(),
+            expect.converges_within.is_some(),
+            expect.adapts_within.is_some(),
+            expect.regret_at_most.is_some(),
+            expect.channels_at_most.is_some(),
+            expect.jain_at_least.is_some(),
         ];
         if !checks.contains(&true) {
             return Err(Invalid::new(
                 format!("expect[{index}]"),
-                "needs at_least, at_most, linear or theory_factor",
+                "needs at_least, at_most or another thing that must hold",
             ));
         }
         if expect.theory_factor.is_some() && self.theory.is_empty() {
@@ -224,6 +258,16 @@ fn check_sweep(table: &str, sweep: &Sweep) -> Result<(), Invalid> {
             let field = format!("{table}.channels[{index}]");
             let reason = format!("must be 1 to {CHANNELS_MAX}");
             return Err(Invalid::new(field, reason));
+        }
+    }
+    let loads = [
+        ("compute", &sweep.compute, PROCESSES_MAX),
+        ("traffic", &sweep.traffic, FLOWS_MAX),
+    ];
+    for (name, counts, most) in loads {
+        if let Some(index) = counts.iter().position(|count| *count > most) {
+            let field = format!("{table}.{name}[{index}]");
+            return Err(Invalid::new(field, format!("must be at most {most}")));
         }
     }
     for (index, background) in sweep.background.iter().enumerate() {

@@ -1,0 +1,137 @@
+//! Methods: programs that can do what is asked of them.
+
+use super::super::error::Invalid;
+use super::super::format::{Client, Direction, Method, Scenario, Server};
+use super::CHANNELS_MAX;
+
+/// Most transfers at once: each has two hosts of its own.
+const TRANSFERS_MAX: u32 = 16;
+
+impl Scenario {
+    pub(super) fn check_methods(&self) -> Result<(), Invalid> {
+        if self.method.is_empty() {
+            return Err(Invalid::new("method", "there must be at least one"));
+        }
+        for (index, method) in self.method.iter().enumerate() {
+            let field = |name: &str| format!("method[{index}].{name}");
+            let odd = |c: char| !c.is_ascii_alphanumeric() && c != '-';
+            if method.name.is_empty() || method.name.contains(odd) {
+                return Err(Invalid::new(field("name"), "must be letters, digits and -"));
+            }
+            if self.method[..index].iter().any(|m| m.name == method.name) {
+                return Err(Invalid::new(field("name"), "is taken already"));
+            }
+            if (method.client == Client::Iperf3) != (method.server == Server::Iperf3) {
+                return Err(Invalid::new(
+                    field("server"),
+                    "iperf3 speaks to iperf3 only",
+                ));
+            }
+            self.check_method(method, &field)?;
+            self.check_tuner(method, &field)?;
+            self.check_transfers(method, &field)?;
+        }
+        let known = |name: &String| self.method.iter().any(|m| m.name == *name);
+        if let Some(index) = self.quick.methods.iter().position(|name| !known(name)) {
+            let field = format!("quick.methods[{index}]");
+            return Err(Invalid::new(field, "no such method"));
+        }
+        Ok(())
+    }
+
+    fn check_method(&self, method: &Method, field: &dyn Fn(&str) -> String) -> Result<(), Invalid> {
+        if let Some(channels) = method.channels
+            && !(1..=CHANNELS_MAX).contains(&channels)
+        {
+            let reason = format!("must be 1 to {CHANNELS_MAX}");
+            return Err(Invalid::new(field("channels"), reason));
+        }
+        let most = (method.channels).or_else(|| self.sweep.channels.iter().copied().max());
+        let most = most.unwrap_or(1);
+        match method.client {
+            Client::Curl if most > 1 => Err(Invalid::new(
+                field("channels"),
+                "curl has one channel: set channels = 1",
+            )),
+            Client::Iperf3 if most > 128 => {
+                Err(Invalid::new(field("channels"), "iperf3 has at most 128"))
+            }
+            Client::Iperf3 if self.work.file.is_some() => {
+                Err(Invalid::new(field("client"), "iperf3 moves no files"))
+            }
+            Client::Lftp if self.work.file.is_none() => {
+                Err(Invalid::new(field("client"), "lftp needs work.file"))
+            }
+            Client::Curl | Client::Lftp if method.tcp_buffer.is_some() => Err(Invalid::new(
+                field("tcp_buffer"),
+                "curl and lftp ask for no buffer size",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_tuner(&self, method: &Method, field: &dyn Fn(&str) -> String) -> Result<(), Invalid> {
+        if method.is_tuned() {
+            return match method {
+                Method { client, .. } if *client != Client::Godwit => {
+                    Err(Invalid::new(field("tuner"), "only godwit has tuners"))
+                }
+                Method {
+                    channels: Some(_), ..
+                } => Err(Invalid::new(field("channels"), "is the tuner's to choose")),
+                _ => Ok(()),
+            };
+        }
+        let of_tuners = [
+            ("concurrency", method.concurrency.is_some()),
+            ("epoch", method.epoch.is_some()),
+            ("epoch_mode", method.epoch_mode.is_some()),
+            ("max_channels", method.max_channels.is_some()),
+        ];
+        if let Some((name, _)) = of_tuners.into_iter().find(|(_, given)| *given) {
+            return Err(Invalid::new(field(name), "needs tuner"));
+        }
+        let Some(parallelism) = method.parallelism else {
+            return Ok(());
+        };
+        if !matches!(method.client, Client::Godwit | Client::GlobusUrlCopy) {
+            let reason = "only godwit and globus-url-copy have it";
+            return Err(Invalid::new(field("parallelism"), reason));
+        }
+        let cells = self.cells(method);
+        let odd = |channels: &u32| parallelism == 0 || !channels.is_multiple_of(parallelism);
+        match cells.iter().map(|cell| cell.channels).find(odd) {
+            Some(channels) => Err(Invalid::new(
+                field("parallelism"),
+                format!("does not divide {channels} channels"),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn check_transfers(
+        &self,
+        method: &Method,
+        field: &dyn Fn(&str) -> String,
+    ) -> Result<(), Invalid> {
+        if !(1..=TRANSFERS_MAX).contains(&method.transfers) {
+            let reason = format!("must be 1 to {TRANSFERS_MAX}");
+            return Err(Invalid::new(field("transfers"), reason));
+        }
+        if method.transfers > 1 && self.work.file.is_some() {
+            let reason = "several transfers need data without end: leave work.file out";
+            return Err(Invalid::new(field("transfers"), reason));
+        }
+        let last = method.start_of(method.transfers as usize - 1);
+        if last > self.span(method).0 {
+            let reason = "the last transfer starts too late to be measured";
+            return Err(Invalid::new(field("stagger"), reason));
+        }
+        let both_ways = matches!(method.client, Client::Godwit | Client::GlobusUrlCopy);
+        if method.direction != Direction::Get && !both_ways {
+            let reason = "only godwit and globus-url-copy can do anything but get";
+            return Err(Invalid::new(field("direction"), reason));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! How long runs take, when what changes, and the quick variant.
+
+use super::format::{Load, Method, Scenario};
+use super::quantity::Time;
+use crate::judge;
+
+impl Scenario {
+    /// The same with the changes of [`Quick`].
+    #[must_use]
+    pub fn quick(mut self) -> Scenario {
+        fn fewer<T>(all: &mut Vec<T>, fewer: Vec<T>) {
+            if !fewer.is_empty() {
+                *all = fewer;
+            }
+        }
+        let quick = std::mem::take(&mut self.quick);
+        self.run.ramp = quick.ramp.unwrap_or(self.run.ramp);
+        self.run.measure = quick.measure.unwrap_or(self.run.measure);
+        if let (Some(evolve), Some(quick)) = (self.run.evolve, quick.evolve) {
+            self.shrink_times(quick.0 / evolve.0);
+            self.run.evolve = Some(quick);
+        }
+        self.run.repeats = quick.repeats.unwrap_or(self.run.repeats);
+        self.work.file = quick.file.or(self.work.file);
+        fewer(&mut self.sweep.rate, quick.sweep.rate);
+        fewer(&mut self.sweep.delay, quick.sweep.delay);
+        fewer(&mut self.sweep.loss, quick.sweep.loss);
+        fewer(&mut self.sweep.background, quick.sweep.background);
+        let controls = quick.sweep.congestion_control;
+        fewer(&mut self.sweep.congestion_control, controls);
+        fewer(&mut self.sweep.channels, quick.sweep.channels);
+        fewer(&mut self.sweep.compute, quick.sweep.compute);
+        fewer(&mut self.sweep.traffic, quick.sweep.traffic);
+        if !quick.methods.is_empty() {
+            self.method.retain(|m| quick.methods.contains(&m.name));
+            for expectation in &mut self.expect {
+                // Of a list of methods none may be left; that must not become a list of all.
+                let listed = !expectation.methods.is_empty();
+                (expectation.methods).retain(|name| quick.methods.contains(name));
+                expectation.full_only |= listed && expectation.methods.is_empty();
+            }
+        }
+        self
+    }
+
+    fn shrink_times(&mut self, factor: f64) {
+        let loads = self.load.iter_mut().flat_map(Load::times_mut).flatten();
+        let changes = self.change.iter_mut().map(|change| &mut change.at);
+        let staggers = (self.method.iter_mut()).filter_map(|method| method.stagger.as_mut());
+        for time in loads.chain(changes).chain(staggers) {
+            time.0 *= factor;
+        }
+    }
+
+    /// When load or path change, s from the first data, in order; without what is there from the
+    /// beginning.
+    pub fn steps(&self) -> Vec<f64> {
+        let loads = (self.load.iter()).flat_map(|load| <[_; 2]>::from(load.times()));
+        let mut steps: Vec<f64> = loads
+            .flatten()
+            .chain(self.change.iter().map(|change| change.at))
+            .map(|time| time.0)
+            .filter(|at| *at > 0.0)
+            .collect();
+        steps.sort_by(f64::total_cmp);
+        steps.dedup();
+        steps
+    }
+
+    /// Whether a method is seen evolving over [`super::RunSpec::evolve`], not measured at once.
+    pub fn evolves(&self, method: &Method) -> bool {
+        method.is_tuned() || !self.steps().is_empty()
+    }
+
+    /// What is left out after the first data, and what is measured then, s.
+    pub fn span(&self, method: &Method) -> (f64, f64) {
+        match self.run.evolve {
+            Some(Time(whole)) if self.evolves(method) => {
+                let steady = whole * judge::STEADY_PART;
+                (whole - steady, steady)
+            }
+            _ => (self.run.ramp.0, self.run.measure.0),
+        }
+    }
+
+    /// How long all runs take at least, s: what is measured and left out, without starting and
+    /// ending programs (about 2 s a run).
+    #[allow(clippy::cast_precision_loss, reason = "counts are small")]
+    pub fn least_seconds(&self) -> f64 {
+        if self.work.file.is_some() {
+            return 0.0;
+        }
+        let once: f64 = (self.method.iter())
+            .map(|method| {
+                let (ramp, measure) = self.span(method);
+                self.cells(method).len() as f64 * (ramp + measure)
+            })
+            .sum();
+        once * f64::from(self.run.repeats)
+    }
+}
