@@ -131,8 +131,8 @@ impl Put {
         let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
         let from = self.offset + range.map_or(0, |r| r.start);
         // Onto a device every part is as good as the whole.
-        let device = is_device(&self.written_to) && from == 0;
-        let command = if whole && (!self.is_part || device) {
+        let device = is_device(&self.written_to);
+        let command = if whole && (!self.is_part || device && from == 0) {
             Command::Stor(self.written_to.clone())
         } else if session.server.features.esto {
             Command::Esto {
@@ -146,9 +146,10 @@ impl Put {
                 consequence: format!("a part of {} cannot be written", self.url),
             });
         };
+        // A device takes no room, and a server that looks may see too little of it.
         let ahead = range
             .map(|r| Command::Allo(r.len()))
-            .filter(|_| !known(&session.endpoint.learned.no_allo));
+            .filter(|_| !device && !known(&session.endpoint.learned.no_allo));
         let plan = TransferPlan {
             doing: &doing,
             direction: Direction::Put,
