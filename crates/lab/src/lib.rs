@@ -1,6 +1,5 @@
 //! Peers, emulated networks, scenarios and the demo: godwit-lab.
 
-pub mod analytic;
 pub mod calibrate;
 pub mod chaos;
 pub mod commands;

@@ -7,7 +7,9 @@
 //! - [`Tuner`]: the trait, and [`Method`]: what the user calls a tuner, its keys, and how to make one
 //! - [`limit`]: what held an epoch back, in one word
 //! - [`fixed`]: `static` and `globus`, which never move
+//! - [`godwit`]: our own, the default
 //! - [`published`]: the methods of the papers, one a file, over the points of a `space`
+//! - [`model`]: where tuners are tried without a network
 //! - `random`, `words`: randomness from a seed; numbers as reasons show them
 //!
 //! # Contract
@@ -17,8 +19,10 @@
 //! not panic and must stay inside its bounds.
 
 mod fixed;
+mod godwit;
 pub mod limit;
 mod method;
+pub mod model;
 pub mod published;
 mod random;
 mod setting;

@@ -9,6 +9,7 @@ pub use keys::ParseError;
 
 use crate::{
     Bounds, Fixed, Setting, Tuner,
+    godwit::Godwit,
     published::{
         Walk, Walker, aimd::Aimd, apt, balman::Balman, cd::Cd, cs, falcon::Falcon, mi::Mi, nm,
         yildirim::Yildirim,
@@ -20,6 +21,7 @@ use crate::{
 ///
 /// | Name | Keys and their defaults | Module |
 /// |---|---|---|
+/// | `godwit` | none | [`crate::godwit`] |
 /// | `apt` | `n0=4`, `alpha=2`, `movers=1` | [`apt`] |
 /// | `cd` | `eps=5`, `dims=1`, and where to begin: `concurrency=2`, `parallelism=8` | [`crate::published::cd`] |
 /// | `cs` | `lambda=8`, `eps=5`, `restart=incumbent` or `start`, and those of `cd` | [`cs`] |
@@ -35,6 +37,8 @@ use crate::{
 /// `dims=1` tunes concurrency with parallelism fixed, `dims=2` both. `eps` is in percent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Method {
+    /// Ours.
+    Godwit,
     /// GridFTP-APT.
     Apt {
         /// The paper's parameters.
@@ -125,7 +129,8 @@ const STATIC: Setting = Setting::new(1, 4);
 impl Method {
     /// Every name that [`Method::parse`] knows.
     pub const NAMES: &[&str] = &[
-        "apt", "cd", "cs", "nm", "balman", "yildirim", "mi", "aimd", "falcon", "globus", "static",
+        "godwit", "apt", "cd", "cs", "nm", "balman", "yildirim", "mi", "aimd", "falcon", "globus",
+        "static",
     ];
 
     /// Reads `NAME[:key=value,...]`.
@@ -137,6 +142,7 @@ impl Method {
         let mut keys = Keys::read(name, rest)?;
         let keys_of = &mut keys;
         let method = match name {
+            "godwit" => Self::Godwit,
             "apt" => Self::Apt {
                 params: apt::Params {
                     n0: keys_of.optional_count("n0")?,
@@ -205,6 +211,7 @@ impl Method {
     /// As `--tuner` spells it, without keys.
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::Godwit => "godwit",
             Self::Apt { .. } => "apt",
             Self::Cd { .. } => "cd",
             Self::Cs { .. } => "cs",
@@ -220,7 +227,8 @@ impl Method {
     }
 
     /// The control epoch that the method was published with, seconds: what `--epoch` replaces. Methods whose papers name none
-    /// (`mi`, `aimd`) have APT's; those that never move only report by it.
+    /// (`mi`, `aimd`) have APT's; those that never move only report by it, and
+    /// `godwit` says what it wants with each decision.
     pub const fn epoch_seconds(&self) -> f64 {
         match self {
             Self::Apt { .. } | Self::Mi { .. } | Self::Aimd { .. } => 3.0,
@@ -230,7 +238,7 @@ impl Method {
             | Self::Balman { .. }
             | Self::Yildirim { .. } => 30.0,
             Self::Falcon { .. } => 4.0,
-            Self::Globus | Self::Static(_) => 1.0,
+            Self::Godwit | Self::Globus | Self::Static(_) => 1.0,
         }
     }
 
@@ -243,6 +251,7 @@ impl Method {
         let begin_n =
             |n0: Option<u32>, default| n0.or(start.map(Setting::channels)).unwrap_or(default);
         match *self {
+            Self::Godwit => Box::new(Godwit::new(start, bounds)),
             Self::Apt { params, movers } => {
                 let n0 = begin_n(params.n0, apt::N0);
                 walker(channels(movers), |space| {

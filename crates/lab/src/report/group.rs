@@ -1,6 +1,7 @@
 //! Repeats put together, and theory beside them.
 
-use crate::analytic::{self, Apt};
+use godwit_tune::model::analytic::{self, Apt};
+
 use crate::judge;
 use crate::runner::{Outcome, Results, Run};
 use crate::scenario::{Cell, Method, Scenario, Theory, Window};

@@ -1,9 +1,10 @@
 //! The network that a cell runs on, and what becomes of it in mid-run.
 
+use godwit_tune::model::analytic;
+
 use super::cell::Cell;
 use super::format::{Direction, Load, Method, PathSpec, Scenario};
 use super::quantity::{QueueLength, Rate, Share, Size};
-use crate::analytic;
 use crate::emulator::EmulatorConfig;
 use crate::host::HostConfig;
 use crate::network::{Join, Member, NetworkConfig, Paths};

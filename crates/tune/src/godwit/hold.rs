@@ -1,0 +1,138 @@
+//! Holding a setting: what it gives, whether that changed, and when to try a neighbour.
+
+use crate::Observation;
+
+/// Epochs between probes.
+const PROBE_EVERY: u32 = 6;
+/// Epochs that the mean remembers, about.
+const MEMORY: f64 = 20.0;
+/// Drift that the CUSUM lets pass, and what it takes to raise the alarm, in deviations. With these a false alarm
+/// comes about every thousand epochs of white noise, and a change of three deviations is seen within four.
+const SLACK: f64 = 0.75;
+const ALARM: f64 = 7.0;
+/// One epoch may add this much, so that a single outlier raises no alarm.
+const OUTLIER: f64 = 4.0;
+/// Deviations smaller than this are taken for it, relative.
+const DEVIATION_MIN: f64 = 0.01;
+/// How far below the best mean under this load fewer channels may go, relative.
+const GIVE_UP: f64 = 0.01;
+
+/// What to do after an epoch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Verdict {
+    Steady,
+    /// Goodput went from one level to another, bit/s.
+    Changed {
+        from: f64,
+        to: f64,
+    },
+    Probe {
+        up: bool,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Hold {
+    epochs: u32,
+    since_probe: u32,
+    /// Mean of the logarithm of goodput.
+    mean: f64,
+    last: f64,
+    loss: Option<f64>,
+    /// Mean square of differences between neighbouring epochs, halved: the variance of an epoch.
+    variance: Option<f64>,
+    rise: f64,
+    fall: f64,
+    up: bool,
+    /// Highest mean since the load last changed.
+    best: f64,
+}
+
+impl Hold {
+    pub(super) const fn new() -> Self {
+        Self {
+            epochs: 0,
+            since_probe: 0,
+            mean: 0.0,
+            last: 0.0,
+            loss: None,
+            variance: None,
+            rise: 0.0,
+            fall: 0.0,
+            up: true,
+            best: f64::NEG_INFINITY,
+        }
+    }
+
+    /// An epoch at the setting is over. `noise` is the relative deviation of an epoch.
+    pub(super) fn note(&mut self, seen: &Observation, noise: f64) -> Verdict {
+        let x = seen.goodput_bps().max(1.0).ln();
+        self.loss = seen.loss_ratio;
+        if self.epochs == 0 {
+            self.mean = x;
+        } else {
+            let square = (x - self.last).powi(2) / 2.0;
+            self.variance = Some(self.variance.map_or(square, |v| v + (square - v) / 10.0));
+        }
+        self.last = x;
+        let deviation = noise.max(DEVIATION_MIN);
+        let z = ((x - self.mean) / deviation).clamp(-OUTLIER, OUTLIER);
+        self.rise = (self.rise + z - SLACK).max(0.0);
+        self.fall = (self.fall - z - SLACK).max(0.0);
+        self.epochs += 1;
+        self.since_probe += 1;
+        if self.rise.max(self.fall) >= ALARM {
+            return Verdict::Changed {
+                from: self.mean.exp(),
+                to: x.exp(),
+            };
+        }
+        self.mean += (x - self.mean) / f64::from(self.epochs).min(MEMORY);
+        if self.since_probe < PROBE_EVERY {
+            return Verdict::Steady;
+        }
+        self.best = self.best.max(self.mean);
+        self.since_probe = 0;
+        let up = self.up;
+        self.up = !up;
+        Verdict::Probe { up }
+    }
+
+    /// Goodput of the setting, bit/s.
+    pub(super) fn goodput_bps(&self) -> f64 {
+        self.mean.exp()
+    }
+
+    /// Loss of the last epoch.
+    pub(super) const fn loss(&self) -> Option<f64> {
+        self.loss
+    }
+
+    /// Relative deviation of an epoch: what was measured, mixed into what was known.
+    pub(super) fn noise(&self, known: f64) -> f64 {
+        match self.variance {
+            // Neighbours resemble each other, so differences show less than there is.
+            Some(variance) if self.epochs >= 4 => known + (1.3 * variance.sqrt() - known) / 10.0,
+            _ => known,
+        }
+    }
+
+    /// Whether fewer channels, which gave `goodput_bps` and are worth `gain` more, are to stay.
+    pub(super) fn may_give_up(&self, goodput_bps: f64, gain: f64) -> bool {
+        gain >= -GIVE_UP / 2.0 && goodput_bps.max(1.0).ln() >= self.best - GIVE_UP
+    }
+
+    /// The same load, another setting.
+    pub(super) const fn moved(&self) -> Self {
+        Self {
+            best: self.best,
+            up: false,
+            ..Self::new()
+        }
+    }
+
+    /// Nothing came of a probe.
+    pub(super) const fn probe_was_vain(&mut self) {
+        self.since_probe = 0;
+    }
+}
