@@ -48,6 +48,10 @@ pub struct Features {
     pub utf8: bool,
     /// `PASV AllowDelayed`.
     pub pasv_delayed: bool,
+    /// `X-GODWIT CHANNELS`: see [`crate::live`].
+    pub live_channels: bool,
+    /// `X-GODWIT REPORT`.
+    pub live_report: bool,
     /// `CKSM` with its algorithms in the server's order of preference (lowest number first).
     pub checksums: Vec<ChecksumAlgorithm>,
 }
@@ -87,6 +91,11 @@ impl Features {
             "DCAU" => self.dcau = true,
             "UTF8" => self.utf8 = true,
             "PASV" => self.pasv_delayed |= rest.starts_with("ALLOWDELAYED"),
+            "X-GODWIT" => {
+                let has = |word| rest.split(',').any(|w| w.trim() == word);
+                self.live_channels |= has("CHANNELS");
+                self.live_report |= has("REPORT");
+            }
             "CKSM" => self.checksums = checksums(rest),
             _ => {}
         }
@@ -166,6 +175,15 @@ mod tests {
             Features::from_reply(&Reply::new(ReplyCode::of(211), "none")),
             Features::default()
         );
+    }
+
+    #[test]
+    fn asides() {
+        let said = |line| Features::from_reply(&feat_reply(&[line]));
+        let both = said(crate::live::FEATURE);
+        assert!(both.live_channels && both.live_report);
+        let one = said(" x-godwit Report, later");
+        assert!(!one.live_channels && one.live_report);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - [`command`], [`site`], [`opts`]: a command line, parsed and written
 //! - [`reply`]: replies, read incrementally and written so that no reader is misled
 //! - [`error`]: who broke what; the one table from storage failures to reply codes
+//! - [`live`]: asides to a running transfer, an extension of ours
 //! - [`feature`]: what FEAT announces; [`facts`]: MLSx lines; [`listing`]: LIST lines
 //! - [`marker`]: 111 and 112 markers; [`range_set`]: sets of byte ranges; [`restart`]: REST
 //! - [`path`], [`url`], [`hostport`], [`timestamp`], [`checksum`]: the small words
@@ -25,6 +26,7 @@ pub mod feature;
 pub mod hostport;
 pub mod line;
 pub mod listing;
+pub mod live;
 pub mod marker;
 pub mod mode_e;
 pub mod opts;

@@ -1,6 +1,6 @@
 //! SITE sub-commands.
 
-use crate::{path::FtpPath, timestamp::Timestamp};
+use crate::{live::Live, path::FtpPath, timestamp::Timestamp};
 
 /// `SITE ...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub enum Site {
         modify: Option<Timestamp>,
         checksums: Vec<(crate::checksum::ChecksumAlgorithm, String)>,
     },
+    /// `GODWIT CHANNELS n`, `GODWIT REPORT`.
+    Live(Live),
     /// `DSI name`, `SETNETSTACK`, `SETDISKSTACK` and the rest, known and refused: word and argument.
     Refused {
         word: String,
@@ -72,6 +74,7 @@ pub const WORDS: &[&str] = &[
     "CHGRP",
     "CHMOD",
     "CLIENTINFO",
+    "GODWIT",
     "HELP",
     "RBUFSIZ",
     "RBUFSZ",

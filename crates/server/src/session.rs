@@ -429,6 +429,12 @@ impl Session {
                     }
                 }
                 Output::ReportProgress => self.report_progress(),
+                Output::Live(live) => {
+                    let transfer = self.transfer.as_ref();
+                    let report = transfer.and_then(|t| t.running.live(live));
+                    self.pi
+                        .handle_input(Instant::now(), Input::Live(report.map(Box::new)));
+                }
                 Output::DropDataChannels => self.channels.close(),
                 Output::Close => {
                     self.closing = true;

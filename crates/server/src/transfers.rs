@@ -25,6 +25,7 @@ use godwit_proto::{
     ByteRange, ChecksumAlgorithm, FtpPath, RangeSet, RestartPoint,
     command::{Mode, Region, TypeCode},
     error::{StorageFailure, TransferFailure},
+    live::{Live, LiveReport},
     pi::server::{Placement, TransferKind, TransferRequest},
     timestamp::Timestamp,
 };
@@ -228,6 +229,21 @@ impl RunningTransfer {
             self.bytes = transfer.monitor().progress().bytes;
         }
         (self.bytes, self.fresh())
+    }
+
+    /// Looks at the data plane or changes its channels; `None` where it does not run.
+    pub(crate) fn live(&self, live: Live) -> Option<LiveReport> {
+        let Stage::Moving(transfer) = &self.stage else {
+            return None;
+        };
+        let monitor = transfer.monitor();
+        match live {
+            Live::Channels(wanted) => {
+                monitor.steer(wanted);
+            }
+            Live::Report => {}
+        }
+        Some(monitor.sample().into())
     }
 
     fn fresh(&self) -> RangeSet {

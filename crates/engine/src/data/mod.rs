@@ -14,6 +14,7 @@
 mod channel;
 mod mover;
 mod receive;
+mod report;
 mod sample;
 mod send;
 mod set;

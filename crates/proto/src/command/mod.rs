@@ -264,6 +264,11 @@ impl Command {
         }
     }
 
+    /// True for asides: answered at once and out of turn, see [`crate::live`].
+    pub fn is_aside(&self) -> bool {
+        matches!(self, Self::Site(Site::Live(_)))
+    }
+
     /// True for commands that move data over the data channel: replies may begin with 1xx.
     pub fn is_transfer(&self) -> bool {
         matches!(

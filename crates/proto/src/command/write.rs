@@ -3,7 +3,7 @@
 use std::{fmt::Write, net::SocketAddr};
 
 use super::{Command, EpsvArgument, MarkerEvent, Mode, NetworkProtocol, TypeCode};
-use crate::{hostport, path::FtpPath, site::Site};
+use crate::{hostport, live::Live, path::FtpPath, site::Site};
 
 pub(super) fn verb(command: &Command) -> &str {
     match command {
@@ -220,6 +220,8 @@ fn site_arguments(site: &Site, line: &mut Line) {
                 line.append(";");
             }
         }
+        Site::Live(Live::Channels(n)) => line.text(format_args!("GODWIT CHANNELS {n}")),
+        Site::Live(Live::Report) => line.text("GODWIT REPORT"),
         Site::Refused { word, argument } => {
             line.text(word);
             if !argument.is_empty() {

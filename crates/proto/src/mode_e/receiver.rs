@@ -48,7 +48,7 @@ pub enum ReceiveError {
 pub struct Receiver {
     eod_seen: u64,
     eod_expected: Option<u64>,
-    channels_max: u64,
+    ends_max: u64,
 }
 
 /// What to do behind a header.
@@ -88,12 +88,12 @@ pub enum ChannelPosition {
 }
 
 impl Receiver {
-    /// A transfer that accepts up to `channels_max` EODs.
-    pub fn new(channels_max: u64) -> Self {
+    /// A transfer that accepts up to `ends_max` EODs: channels over its whole time, not at a time.
+    pub fn new(ends_max: u64) -> Self {
         Self {
             eod_seen: 0,
             eod_expected: None,
-            channels_max,
+            ends_max,
         }
     }
 
@@ -121,19 +121,16 @@ impl Receiver {
                     seen: self.eod_seen,
                 });
             }
-            if announced > self.channels_max {
-                return Err(ReceiveError::TooManyChannels(announced, self.channels_max));
+            if announced > self.ends_max {
+                return Err(ReceiveError::TooManyChannels(announced, self.ends_max));
             }
             self.eod_expected = Some(announced);
         }
         let mut end = None;
         if d.contains(Descriptor::EOD) {
             self.eod_seen += 1;
-            if self.eod_seen > self.channels_max {
-                return Err(ReceiveError::TooManyChannels(
-                    self.eod_seen,
-                    self.channels_max,
-                ));
+            if self.eod_seen > self.ends_max {
+                return Err(ReceiveError::TooManyChannels(self.eod_seen, self.ends_max));
             }
             if let Some(announced) = self.eod_expected
                 && announced < self.eod_seen

@@ -1,6 +1,7 @@
 //! The client's protocol interpreter: commands in flight, replies matched to them.
 //!
-//! Replies come strictly in command order (RFC 959 §5.4), so any number of commands may be sent ahead. The
+//! Replies come strictly in command order (RFC 959 §5.4), so any number of commands may be sent ahead; only asides
+//! ([`crate::live`]) are answered out of turn, by codes of their own. The
 //! interpreter matches each reply to its command, tells preliminary from final, tolerates what known servers get
 //! wrong (stray lines, ARC's second final reply after a broken transfer), and watches the clock.
 //!
@@ -21,8 +22,11 @@ use std::{
 
 use crate::{
     command::Command,
-    reply::{BadReply, Reply, ReplyReader},
+    live,
+    reply::{BadReply, Reply, ReplyCode, ReplyReader},
 };
+
+const REFUSED_SESSION: ReplyCode = ReplyCode::of(421);
 
 /// Names a submitted command; rises by one for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -121,6 +125,8 @@ struct InFlight {
     id: CommandId,
     verb: String,
     is_transfer: bool,
+    /// Answered at once, by 258 or 558, or else by a refusal in its turn.
+    is_aside: bool,
     /// A 1xx came.
     running: bool,
 }
@@ -156,6 +162,7 @@ impl ClientPi {
             id,
             verb: command.verb().to_owned(),
             is_transfer: command.is_transfer(),
+            is_aside: command.is_aside(),
             running: false,
         });
         // Commands in a row leave in one write.
@@ -236,13 +243,13 @@ impl ClientPi {
             self.stray_abort = false;
             return;
         }
-        let at = if code.get() == 421 {
-            self.refused_by_421()
-        } else {
-            0
+        let at = match code {
+            REFUSED_SESSION => self.refused_by_421(),
+            live::DONE | live::NO_TRANSFER => self.in_flight.iter().position(|c| c.is_aside),
+            _ => None,
         };
         if code.is_preliminary() {
-            if let Some(command) = self.in_flight.front_mut() {
+            if let Some(command) = self.in_flight.front_mut().filter(|c| !c.is_aside) {
                 command.running = true;
                 if command.is_transfer {
                     self.stray_abort = false;
@@ -251,7 +258,11 @@ impl ClientPi {
                     .push_back(Output::Preliminary(command.id, reply));
                 return;
             }
-        } else if let Some(command) = self.in_flight.remove(at) {
+        } else if let Some(command) = self.in_flight.remove(at.unwrap_or(0)) {
+            // A server that passes over an aside would have each later reply taken for the one before it.
+            if command.is_aside && at.is_none() && !code.is_failure() {
+                return self.fail(ClientPiError::Unexpected(reply));
+            }
             if command.is_transfer && matches!(code.get(), 426 | 451) {
                 self.stray_abort = true;
             }
@@ -280,17 +291,13 @@ impl ClientPi {
                 .is_none_or(|command| command.verb != "ABOR")
     }
 
-    /// Which command a 421 answers.
-    fn refused_by_421(&self) -> usize {
-        match self.in_flight.front() {
-            Some(command) if command.is_transfer && command.running => self
-                .in_flight
-                .iter()
-                .skip(1)
-                .position(|command| command.is_transfer)
-                .map_or(0, |i| i + 1),
-            _ => 0,
-        }
+    /// Which command a 421 answers, if not the first.
+    fn refused_by_421(&self) -> Option<usize> {
+        self.in_flight
+            .front()
+            .filter(|command| command.is_transfer && command.running)?;
+        let next = self.in_flight.iter().skip(1).position(|c| c.is_transfer)?;
+        Some(next + 1)
     }
 
     /// How long the server may be silent now, and until when; `None` while it owes nothing.

@@ -129,6 +129,53 @@ fn stray_lines_are_skipped() {
 }
 
 #[test]
+fn asides_are_answered_out_of_turn() {
+    let mut pi = with(&[
+        "RETR /f",
+        "SITE GODWIT CHANNELS 3",
+        "NOOP",
+        "SITE GODWIT REPORT",
+    ]);
+    assert_eq!(
+        hear(
+            &mut pi,
+            "150 go\r\n258 bytes=1;channels=3;\r\n226 done\r\n558 over\r\n200 ok\r\n"
+        ),
+        ["0 150..", "1 258", "0 226", "3 558", "2 200"]
+    );
+    // Where nobody asked, the codes mean nothing special.
+    let mut pi = with(&["PWD"]);
+    assert_eq!(hear(&mut pi, "258 here\r\n"), ["0 258"]);
+}
+
+#[test]
+fn a_server_that_does_not_know_asides_refuses_them_in_their_turn() {
+    let mut pi = with(&["RETR /f", "SITE GODWIT REPORT", "PWD"]);
+    assert_eq!(
+        hear(
+            &mut pi,
+            "150 go\r\n226 done\r\n500 Invalid command.\r\n257 \"/\"\r\n"
+        ),
+        ["0 150..", "0 226", "1 500", "2 257"]
+    );
+}
+
+#[test]
+fn a_server_that_passes_over_an_aside_is_not_misunderstood() {
+    for reply in ["200 ok\r\n", "150 go\r\n", "226 done\r\n", "350 more\r\n"] {
+        let mut pi = with(&["SITE GODWIT REPORT", "RETR /f"]);
+        let out = hear(&mut pi, reply);
+        assert_eq!(out, [format!("unexpected reply: {}", reply.trim_end())]);
+    }
+    // Refused out of turn: the transfer seems to fail, and its own reply tells that it was not meant.
+    let mut pi = with(&["RETR /f", "SITE GODWIT REPORT"]);
+    assert_eq!(
+        hear(&mut pi, "150 go\r\n500 what?\r\n226 done\r\n"),
+        ["0 150..", "0 500", "unexpected reply: 226 done"]
+    );
+}
+
+#[test]
 fn a_reply_to_nothing_is_an_error() {
     let mut pi = with(&[]);
     assert_eq!(

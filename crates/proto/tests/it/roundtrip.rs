@@ -5,6 +5,7 @@ use godwit_proto::{
     facts::{FactSelection, parse_line, write_line},
     hostport,
     line::{LineEvent, LineReader},
+    live::LiveReport,
     marker::PerfMarker,
     mode_e::{BlockHeader, HEADER_OCTETS},
     reply::{Reply, ReplyReader},
@@ -52,6 +53,12 @@ proptest! {
         if !line.contains(&255) {
             prop_assert_eq!(Command::parse(&line[..line.len() - 2]), Ok(command));
         }
+    }
+
+    #[test]
+    fn live_reports(report in strategies::live_report()) {
+        let replies = read_replies(&written(&report.to_reply()));
+        prop_assert_eq!(LiveReport::from_reply(&replies[0]), Some(report));
     }
 
     /// Any path means the same file after the journey, even if it was written with `./`.

@@ -6,6 +6,7 @@ use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath, RangeSet, Reply, ReplyCode, RestartPoint,
     command::{EpsvArgument, MarkerEvent, Mode, NetworkProtocol, Password, Region, TypeCode},
     facts::{FactType, Facts},
+    live::{Live, LiveReport},
     mode_e::layout::StripeLayout,
     opts::{Opts, Parallelism, RetrOptions},
     reply::BodyStyle,
@@ -147,6 +148,8 @@ fn site() -> impl Strategy<Value = Site> {
             bytes
         }),
         stor_attr,
+        (1_u32..).prop_map(|n| Site::Live(Live::Channels(n))),
+        Just(Site::Live(Live::Report)),
         (
             select(vec!["DSI", "SETNETSTACK", "FAULT"]),
             option::of(text())
@@ -156,6 +159,34 @@ fn site() -> impl Strategy<Value = Site> {
                 argument: argument.unwrap_or_default(),
             }),
     ]
+}
+
+pub(crate) fn live_report() -> impl Strategy<Value = LiveReport> {
+    (
+        any::<(u64, u32)>(),
+        prop::array::uniform17(option::of(any::<u64>())),
+    )
+        .prop_map(|((bytes, channels), facts)| LiveReport {
+            bytes,
+            channels,
+            acknowledged: facts[0],
+            segments_sent: facts[1],
+            segments_retransmitted: facts[2],
+            bytes_retransmitted: facts[3],
+            channel_us: facts[4],
+            busy_us: facts[5],
+            receive_window_limited_us: facts[6],
+            send_buffer_limited_us: facts[7],
+            rtt_us: facts[8],
+            rtt_min_us: facts[9],
+            delivery_rate_bps: facts[10],
+            movers: facts[11],
+            mover_us: facts[12],
+            running_us: facts[13],
+            runnable_us: facts[14],
+            read_us: facts[15],
+            write_us: facts[16],
+        })
 }
 
 fn session_command() -> impl Strategy<Value = Command> {

@@ -10,6 +10,7 @@ mod harness;
 mod hostile;
 mod lifecycle;
 mod listings;
+mod live;
 mod policy;
 mod program;
 mod storage_failures;

@@ -4,6 +4,7 @@ use super::super::CommandError;
 use super::{QUOTED_CHARS_MAX, arguments::Arguments};
 use crate::{
     checksum::ChecksumAlgorithm,
+    live::Live,
     site::{BUFFER_WORDS, REFUSED_WORDS, Site},
     text::{printable, skip_blanks},
     timestamp::Timestamp,
@@ -73,9 +74,24 @@ pub(super) fn site(a: Arguments<'_>) -> Result<Site, CommandError> {
             }
             Site::Symlink { target, link }
         }
+        "GODWIT" => Site::Live(live(a)?),
         "STORATTR" => store_attributes(a)?,
         _ => return Err(unknown_site(word.as_bytes())),
     })
+}
+
+fn live(a: Arguments<'_>) -> Result<Live, CommandError> {
+    let (word, a) = a.word()?;
+    if word.eq_ignore_ascii_case(b"REPORT") {
+        Ok(Live::Report)
+    } else if word.eq_ignore_ascii_case(b"CHANNELS") {
+        match a.number()? {
+            (0, _) => Err(a.syntax("A transfer needs a channel.")),
+            (n, _) => Ok(Live::Channels(n)),
+        }
+    } else {
+        Err(unknown_site(&[b"GODWIT ", word].concat()))
+    }
 }
 
 fn unknown_site(word: &[u8]) -> CommandError {

@@ -4,6 +4,7 @@ use crate::{
     checksum::ChecksumAlgorithm,
     facts::FactSelection,
     feature::feat_reply,
+    live,
     reply::{BodyStyle, Reply, ReplyCode},
 };
 
@@ -84,6 +85,7 @@ const FEATURES: &[&str] = &[
     "SCKS",
     "EPSV",
     "EPRT",
+    live::FEATURE,
 ];
 
 /// HELP without argument and SITE HELP, which clients search for the words they would like to use.
@@ -172,6 +174,7 @@ const SITE_USAGE: &[(&str, &str)] = &[
     ("CHGRP", "<group> <path>"),
     ("CHMOD", "<octal mode> <path>"),
     ("CLIENTINFO", "<key>=<value>;..."),
+    ("GODWIT", "CHANNELS <number> | REPORT"),
     ("HELP", ""),
     ("RBUFSIZ", "<octets>"),
     ("RBUFSZ", "<octets>"),

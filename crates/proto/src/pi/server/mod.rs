@@ -2,7 +2,8 @@
 //!
 //! The shell owns sockets, files and movers. It feeds [`Input`]s with the present time and carries out
 //! [`Output`]s in order. At most one [`Request`] or transfer is outstanding; commands that arrive meanwhile
-//! are queued (up to [`QUEUE_MAX`]) and answered in order; ABOR alone is seen out of order.
+//! are queued (up to [`QUEUE_MAX`]) and answered in order. ABOR alone is seen out of order, and the asides of
+//! [`crate::live`] alone are answered so.
 //!
 //! ```text
 //!              line ──► queue ──► dispatch ──► reply                         (Pending::Nothing)
@@ -25,10 +26,12 @@ use std::{
 
 use crate::{
     line::{BadLine, LineEvent, LineReader},
+    live::Live,
     reply::{Reply, ReplyCode},
 };
 
 mod abort;
+mod aside;
 mod data_channel;
 mod dispatch;
 mod files;
@@ -66,6 +69,8 @@ pub struct ServerPi {
     queue: VecDeque<Queued>,
     queue_octets: usize,
     pending: Pending,
+    /// Asides that the shell has not answered yet.
+    asides: VecDeque<Live>,
     outputs: VecDeque<Output>,
     /// Last time a command began or ended.
     active_at: Instant,
@@ -104,6 +109,7 @@ impl ServerPi {
             queue: VecDeque::new(),
             queue_octets: 0,
             pending: Pending::Nothing,
+            asides: VecDeque::new(),
             outputs: VecDeque::new(),
             active_at: now,
             draining: false,
@@ -131,6 +137,7 @@ impl ServerPi {
             Input::TransferProgress { bytes, fresh } => {
                 self.on_transfer_progress(now, bytes, &fresh);
             }
+            Input::Live(report) => self.on_live(report),
             Input::TransferDone {
                 bytes,
                 fresh,
@@ -168,6 +175,8 @@ impl ServerPi {
                 LineEvent::Line(line) => {
                     if !self.is_idle() && is_abort(&line) {
                         self.on_abort_while_busy();
+                    } else if let Some(live) = self.aside_while_busy(&line) {
+                        self.run_aside(live);
                     } else {
                         self.enqueue(Queued::Line(line));
                     }
@@ -193,7 +202,8 @@ impl ServerPi {
 
     /// Runs what waits until the shell owes us something.
     fn run_queue(&mut self, now: Instant) {
-        while !self.closed && self.is_idle() {
+        // No command overtakes an aside: its client counts on that.
+        while !self.closed && self.is_idle() && self.asides.is_empty() {
             if self.draining {
                 self.answer(421, "Service not available, closing control connection.");
                 return self.end_session();

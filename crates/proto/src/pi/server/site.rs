@@ -55,6 +55,7 @@ impl ServerPi {
                 }
                 self.answer(250, "OK.");
             }
+            Site::Live(live) => self.run_aside(live),
             Site::Refused { word, argument } => self.refuse_site(&word, &argument),
         }
     }

@@ -15,6 +15,7 @@ use crate::{
     checksum::ChecksumAlgorithm,
     command::{Mode, Region},
     error::{StorageFailure, TransferFailure, transfer_reply},
+    live::Live,
     path::FtpPath,
     range_set::RangeSet,
     restart::RestartPoint,
@@ -62,6 +63,18 @@ impl Transfer {
         } else {
             self.markers.due()
         }
+    }
+
+    /// True where an aside finds something to work on.
+    pub(super) fn can_be(&self, live: Live) -> bool {
+        let moves = !self.aborted && matches!(self.phase, Phase::Moving);
+        moves
+            && match live {
+                Live::Report => true,
+                Live::Channels(_) => {
+                    self.way() == Way::Send && self.request.mode == Mode::ExtendedBlock
+                }
+            }
     }
 
     fn way(&self) -> Way {

@@ -7,6 +7,7 @@ use crate::{
     command::{Mode, NetworkProtocol, Password, Region, TypeCode},
     error::{StorageFailure, TransferFailure},
     facts::{FactSelection, Facts},
+    live::{Live, LiveReport},
     mode_e::layout::StripeLayout,
     path::FtpPath,
     range_set::RangeSet,
@@ -70,6 +71,8 @@ pub enum Input<'a> {
         /// Octets that became safe since the last report, relative to the region. Empty when sending.
         fresh: RangeSet,
     },
+    /// Answer to [`Output::Live`]: the transfer as it is now, or `None` where there is none that can be changed so.
+    Live(Option<Box<LiveReport>>),
     /// The transfer is over; for a receipt the file is closed, and `fresh` holds the last ranges.
     TransferDone {
         /// Octets moved.
@@ -96,6 +99,8 @@ pub enum Output {
     AbortTransfer,
     /// Answer with `TransferProgress`.
     ReportProgress,
+    /// Look at the running transfer or change its channels; answer with [`Input::Live`], in order.
+    Live(Live),
     /// Forget the data channel object: close listener and connections.
     DropDataChannels,
     /// Write what was sent, then close the control connection.

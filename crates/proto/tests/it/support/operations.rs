@@ -70,6 +70,9 @@ pub(crate) const LINES: &[&str] = &[
     "FEAT",
     "HELP",
     "SITE WHOAMI",
+    "SITE GODWIT CHANNELS 3",
+    "SITE GODWIT REPORT",
+    "SITE GODWIT CHANNELS 0",
     "USER v",
     "PASS w",
     "STAT",
@@ -93,6 +96,8 @@ const ANSWERS: &[&str] = &[
     "ready reused",
     "progress 10 0-10",
     "summed 10",
+    "live 10 3",
+    "live none",
     "done 10 0-10 cached",
     "done 10 -",
     "broken lost 10 0-10",
@@ -322,6 +327,8 @@ const REPLIES: &[&[u8]] = &[
     b"212-",
     b"\r\n",
     b"530 no\r\n",
+    b"258 bytes=1;channels=1;\r\n",
+    b"558 no transfer\r\n",
 ];
 
 const COMMANDS: &[&str] = &[
@@ -333,6 +340,7 @@ const COMMANDS: &[&str] = &[
     "PASV",
     "QUIT",
     "MLSC /d",
+    "SITE GODWIT REPORT",
 ];
 
 /// Feeds a `ClientPi` what `data` spells.
@@ -409,6 +417,7 @@ pub(crate) fn unasked() -> Vec<Input<'static>> {
     vec![
         Input::Done(Ok(Outcome::Listening(vec![addr("127.0.0.1:1")]))),
         Input::ChecksumProgress(1),
+        Input::Live(Some(Box::default())),
         Input::TransferReady { reused: true },
         Input::TransferProgress {
             bytes: 1,

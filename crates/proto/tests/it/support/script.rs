@@ -13,6 +13,7 @@
 //! | `account HOME ro\|rw` | `Done(Account)` |
 //! | `ready`, `ready reused` | `TransferReady` |
 //! | `progress BYTES RANGES` | `TransferProgress`; RANGES as in 111, `-` for none |
+//! | `live BYTES CHANNELS`, `live none` | `Live` |
 //! | `summed BYTES` | `ChecksumProgress` |
 //! | `done BYTES RANGES [cached]` | `TransferDone`, well |
 //! | `broken WHY BYTES RANGES` | `TransferDone`, not well; WHY: `ENOENT` and kin, `unconnected`, `lost`, `protocol`, `aborted`, `mismatch`, `limit` |
@@ -26,6 +27,7 @@ use godwit_proto::{
     command::{Mode, TypeCode},
     error::{StorageFailure, TransferFailure},
     facts::{FactType, Facts},
+    live::LiveReport,
     pi::server::{
         Account, DataChannelSpec, Input, ListForm, Outcome, Output, Request, TransferKind,
         TransferRequest,
@@ -83,6 +85,13 @@ pub(crate) fn directive(line: &str) -> Directive {
             bytes: number(0),
             fresh: ranges(word(1)),
         }),
+        "live" => Directive::Input(Input::Live((word(0) != "none").then(|| {
+            Box::new(LiveReport {
+                bytes: number(0),
+                channels: u32::try_from(number(1)).unwrap(),
+                ..LiveReport::default()
+            })
+        }))),
         "summed" => Directive::Input(Input::ChecksumProgress(number(0))),
         "done" => Directive::Input(Input::TransferDone {
             bytes: number(0),

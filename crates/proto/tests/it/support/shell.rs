@@ -74,7 +74,8 @@ impl FakeShell {
             }
             Output::AbortTransfer => {
                 assert!(self.running.is_some(), "nothing to abort");
-                self.due.clear();
+                self.due
+                    .retain(|(_, input)| matches!(input, Input::Live(_)));
                 self.end(at, 0, Err(TransferFailure::Aborted));
             }
             Output::ReportProgress => self.due.push_back((
@@ -84,6 +85,9 @@ impl FakeShell {
                     fresh: RangeSet::new(),
                 },
             )),
+            Output::Live(_) => self
+                .due
+                .push_back((at, Input::Live(self.running.is_some().then(Box::default)))),
             Output::DropDataChannels => self.cached = false,
             Output::Close => self.closed = true,
             Output::Note(_) => {}

@@ -1,0 +1,131 @@
+//! A sample, as a server tells it to its client ([`godwit_proto::live`]).
+
+use std::time::Duration;
+
+use godwit_proto::live::LiveReport;
+
+use super::{MoverTotals, Sample, StorageTotals, TcpTotals};
+
+impl From<Sample> for LiveReport {
+    fn from(sample: Sample) -> Self {
+        let Sample {
+            bytes,
+            acknowledged,
+            channels,
+            tcp,
+            movers,
+            storage,
+        } = sample;
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let of_tcp = |fact: fn(&TcpTotals) -> u64| tcp.as_ref().map(fact);
+        // Without an account of the threads' time the parts of it mean nothing.
+        let of_movers = |fact: u64| (movers.elapsed_us > 0).then_some(fact);
+        Self {
+            bytes,
+            channels,
+            acknowledged,
+            segments_sent: of_tcp(|t| t.segments_sent),
+            segments_retransmitted: of_tcp(|t| t.segments_retransmitted),
+            bytes_retransmitted: of_tcp(|t| t.bytes_retransmitted),
+            channel_us: of_tcp(|t| t.channel_us),
+            busy_us: of_tcp(|t| t.busy_us),
+            receive_window_limited_us: of_tcp(|t| t.receive_window_limited_us),
+            send_buffer_limited_us: of_tcp(|t| t.send_buffer_limited_us),
+            rtt_us: tcp.map(|t| micros(t.rtt)),
+            rtt_min_us: tcp.map(|t| micros(t.rtt_min)),
+            delivery_rate_bps: tcp.and_then(|t| t.delivery_rate_bps).map(whole),
+            movers: of_movers(movers.threads.into()),
+            mover_us: of_movers(movers.elapsed_us),
+            running_us: of_movers(movers.running_us),
+            runnable_us: of_movers(movers.runnable_us),
+            read_us: of_movers(storage.read_us),
+            write_us: of_movers(storage.write_us),
+        }
+    }
+}
+
+impl From<LiveReport> for Sample {
+    fn from(report: LiveReport) -> Self {
+        let known = |fact: Option<u64>| fact.unwrap_or(0);
+        let tcp = report.segments_sent.map(|segments_sent| TcpTotals {
+            segments_sent,
+            segments_retransmitted: known(report.segments_retransmitted),
+            bytes_retransmitted: known(report.bytes_retransmitted),
+            busy_us: known(report.busy_us),
+            receive_window_limited_us: known(report.receive_window_limited_us),
+            send_buffer_limited_us: known(report.send_buffer_limited_us),
+            channel_us: known(report.channel_us),
+            rtt: Duration::from_micros(known(report.rtt_us)),
+            rtt_min: Duration::from_micros(known(report.rtt_min_us)),
+            delivery_rate_bps: report.delivery_rate_bps.map(fraction),
+        });
+        Self {
+            bytes: report.bytes,
+            acknowledged: report.acknowledged,
+            channels: report.channels,
+            tcp,
+            movers: MoverTotals {
+                threads: u32::try_from(known(report.movers)).unwrap_or(u32::MAX),
+                running_us: known(report.running_us),
+                runnable_us: known(report.runnable_us),
+                elapsed_us: known(report.mover_us),
+            },
+            storage: StorageTotals {
+                read_us: known(report.read_us),
+                write_us: known(report.write_us),
+            },
+        }
+    }
+}
+
+/// Whole bits per second; the cast saturates, and NaN is 0.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn whole(rate: f64) -> u64 {
+    rate as u64
+}
+
+#[allow(clippy::cast_precision_loss)] // a rate needs no more than 53 bits
+fn fraction(rate: u64) -> f64 {
+    rate as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_on_the_wire() {
+        let whole = Sample {
+            bytes: 1,
+            acknowledged: Some(2),
+            channels: 3,
+            tcp: Some(TcpTotals {
+                segments_sent: 4,
+                segments_retransmitted: 5,
+                bytes_retransmitted: 6,
+                busy_us: 7,
+                receive_window_limited_us: 8,
+                send_buffer_limited_us: 9,
+                channel_us: 10,
+                rtt: Duration::from_micros(11),
+                rtt_min: Duration::from_micros(12),
+                delivery_rate_bps: Some(13.0),
+            }),
+            movers: MoverTotals {
+                threads: 14,
+                running_us: 15,
+                runnable_us: 16,
+                elapsed_us: 17,
+            },
+            storage: StorageTotals {
+                read_us: 18,
+                write_us: 19,
+            },
+        };
+        for sample in [whole, Sample::default()] {
+            let reply = LiveReport::from(sample).to_reply();
+            let heard = LiveReport::from_reply(&reply).map(Sample::from);
+            assert_eq!(heard, Some(sample), "{}", reply.text());
+        }
+    }
+}

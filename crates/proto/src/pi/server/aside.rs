@@ -1,0 +1,65 @@
+//! `SITE GODWIT` ([`crate::live`]): answered out of turn while a transfer runs, and at any other time.
+
+use crate::{
+    command::Command,
+    live::{Live, LiveReport, NO_TRANSFER},
+    reply::Reply,
+    site::Site,
+};
+
+use super::{Output, Pending, QUEUE_MAX, ServerPi};
+
+impl ServerPi {
+    /// The aside in a line that came while something else runs.
+    pub(super) fn aside_while_busy(&self, line: &[u8]) -> Option<Live> {
+        if self.is_idle() || !self.session.is_logged_in() || !is_site(line) {
+            return None;
+        }
+        match Command::parse(line) {
+            Ok(Command::Site(Site::Live(live))) => Some(live),
+            // A bad one is a command like any other, and refused in its turn.
+            _ => None,
+        }
+    }
+
+    pub(super) fn run_aside(&mut self, live: Live) {
+        let can_be = matches!(&self.pending, Pending::Transfer(transfer) if transfer.can_be(live));
+        // Behind one that waits for the shell also a refusal has to wait: asides are answered in their own order.
+        if !can_be && self.asides.is_empty() {
+            return self.refuse_aside();
+        }
+        if self.asides.len() >= QUEUE_MAX {
+            self.answer(500, "Pipeline queue full.");
+            return self.end_session();
+        }
+        self.asides.push_back(live);
+        self.outputs.push_back(Output::Live(live));
+    }
+
+    pub(super) fn on_live(&mut self, report: Option<Box<LiveReport>>) {
+        let Some(live) = self.asides.pop_front() else {
+            return;
+        };
+        let Some(report) = report else {
+            return self.refuse_aside();
+        };
+        // Cached channels are then as many as OPTS says, so that neither end need ask for what is there.
+        if let Live::Channels(n) = live {
+            self.session.parallelism = n.clamp(1, self.config.channels_max.max(1));
+        }
+        self.reply(&report.to_reply());
+    }
+
+    fn refuse_aside(&mut self) {
+        self.reply(&Reply::new(
+            NO_TRANSFER,
+            "No transfer runs that this applies to.",
+        ));
+    }
+}
+
+fn is_site(line: &[u8]) -> bool {
+    line.split(|octet| *octet == b' ')
+        .find(|word| !word.is_empty())
+        .is_some_and(|word| word.eq_ignore_ascii_case(b"SITE"))
+}
