@@ -25,6 +25,7 @@ impl Calibration {
         let goodputs = self.frontier.iter().map(|point| point.goodput_bps / 1e6);
         Figure::Lines {
             name: "Highest rates and numbers of channels that are emulated faithfully".to_owned(),
+            columns: None,
             panels: vec![Panel {
                 title: "hollow: the emulator fell behind, or the path was not full".to_owned(),
                 x: Axis::at("TCP channels", Scale::Log, channels.collect()),

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::report;
+use crate::report::{self, FigureFile};
 use crate::runner::{self, RunError};
 
 /// What to report on.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  godwit-lab report results/evolution\n  \
-                        godwit-lab report results/* -o report.html --svg figures")]
+                        godwit-lab report results/* -o report.html --markdown docs/results")]
 pub struct Options {
     /// Directories that `godwit-lab run` has filled
     #[arg(value_name = "DIR", required = true)]
@@ -23,6 +23,9 @@ pub struct Options {
     /// Also write each figure to a file of its own in this directory
     #[arg(long, value_name = "DIR")]
     pub svg: Option<PathBuf>,
+    /// Also write a Markdown page for each scenario to this directory, its figures beside it
+    #[arg(long, value_name = "DIR")]
+    pub markdown: Option<PathBuf>,
 }
 
 /// Why there is no report.
@@ -65,23 +68,38 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     };
     fs::write(&page, report::page(&all)).map_err(io_error(&page))?;
     say(out, &page)?;
-    if let Some(folder) = &options.svg {
-        fs::create_dir_all(folder).map_err(io_error(folder))?;
-        let mut names: Vec<String> = Vec::new();
-        for results in &all {
-            let name = results.environment.scenario.replace('/', "-");
-            let before = names.iter().filter(|known| **known == name).count();
-            names.push(name.clone());
-            // The same scenario again: its results lie in another directory.
-            let path = folder.join(match before {
-                0 => format!("{name}.svg"),
-                _ => format!("{name}-{}.svg", before + 1),
-            });
-            if let Some(svg) = report::svg(results) {
-                fs::write(&path, svg).map_err(io_error(&path))?;
+    let mut names: Vec<String> = Vec::new();
+    for results in &all {
+        // The same scenario again: its results lie in another directory.
+        let plain = results.environment.scenario.replace('/', "-");
+        let before = names.iter().filter(|known| **known == plain).count();
+        let name = match before {
+            0 => plain.clone(),
+            _ => format!("{plain}-{}", before + 1),
+        };
+        names.push(plain);
+        if let Some(folder) = &options.svg {
+            for path in write_all(folder, report::svgs(results, &name))? {
                 say(out, &path)?;
             }
         }
+        if let Some(folder) = &options.markdown {
+            let (page, figures) = report::markdown(results, &name);
+            write_all(folder, figures)?;
+            let path = folder.join(format!("{name}.md"));
+            fs::write(&path, page).map_err(io_error(&path))?;
+            say(out, &path)?;
+        }
     }
     Ok(())
+}
+
+fn write_all(folder: &Path, files: Vec<FigureFile>) -> Result<Vec<PathBuf>, CommandError> {
+    fs::create_dir_all(folder).map_err(io_error(folder))?;
+    let write = |FigureFile { name, svg }| {
+        let path = folder.join(name);
+        fs::write(&path, svg).map_err(io_error(&path))?;
+        Ok(path)
+    };
+    files.into_iter().map(write).collect()
 }

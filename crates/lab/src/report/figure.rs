@@ -45,6 +45,7 @@ pub(super) fn figure(results: &Results, groups: &[Group<'_>]) -> Option<Figure> 
         .collect();
     Some(Figure::Lines {
         name: results.scenario.title.clone(),
+        columns: None,
         panels,
     })
 }
@@ -61,6 +62,49 @@ fn facets(facets: &[Facet], group: &Group<'_>) -> String {
         .map(|facet| group.cell.facet(*facet, group.method))
         .collect();
     texts.join(", ")
+}
+
+/// What the figure shows and how sure it is.
+pub(super) fn caption(results: &Results, groups: &[Group<'_>]) -> String {
+    let repeats = groups.iter().map(|group| group.used().count());
+    let (least, most) = (
+        repeats.clone().min().unwrap_or(0),
+        repeats.max().unwrap_or(0),
+    );
+    let marks = match results.scenario.figure.x {
+        X::Method => "Bars",
+        _ => "Points",
+    };
+    let mut text = match (least, most) {
+        (_, 0 | 1) => format!("{marks} are single runs."),
+        (_, 2) => format!("{marks} are means of up to 2 runs, whiskers are their range."),
+        (least, most) => {
+            let runs = if least == most {
+                format!("{most} runs")
+            } else {
+                format!("{least} to {most} runs")
+            };
+            format!(
+                "{marks} are means of {runs}, bands and whiskers are 95 % confidence intervals \
+                 (Student's t)."
+            )
+        }
+    };
+    if groups.iter().any(Group::only_unfaithful) {
+        text.push_str(" Hollow points come from runs that the emulator did not keep up with.");
+    }
+    if !results.scenario.theory.is_empty() {
+        text.push_str(" Dashed lines are computed, not measured.");
+    }
+    if results
+        .scenario
+        .paper
+        .iter()
+        .any(|paper| paper.goodput.is_some())
+    {
+        text.push_str(" Diamonds are the paper's values.");
+    }
+    text
 }
 
 /// One series with its groups: those that agree in all that sets series apart.
@@ -108,7 +152,9 @@ fn panel(results: &Results, title: String, groups: &[&Group<'_>], heights: &[f64
     let curves = curves(results);
     for (number, curve) in curves.iter().enumerate() {
         for (index, name) in names.iter().enumerate() {
-            let Some(line) = lines.iter().find(|line| line.variant == *name) else {
+            let fixed = |line: &&Line<'_>| !line.groups[0].method.is_tuned();
+            let mut of_name = lines.iter().filter(|line| line.variant == *name);
+            let Some(line) = of_name.find(fixed) else {
                 continue;
             };
             series.push(Series {
@@ -135,7 +181,8 @@ fn panel(results: &Results, title: String, groups: &[&Group<'_>], heights: &[f64
         if !line.variant.is_empty() {
             label.push(line.variant.clone());
         }
-        if by_method || label.is_empty() {
+        let named = label.iter().any(|part| part.contains(&first.method.label));
+        if !named && (by_method || label.is_empty()) {
             label.push(first.method.label.clone());
         }
         series.push(Series {
@@ -165,9 +212,14 @@ fn panel(results: &Results, title: String, groups: &[&Group<'_>], heights: &[f64
     } else {
         Scale::Linear
     };
+    let mut x = Axis::at(x_label(axis), x_scale, xs);
+    // What a tuner settled at is no tick, but has its place.
+    for at in groups.iter().filter_map(|group| place(group, axis)) {
+        (x.low, x.high) = (x.low.min(at), x.high.max(at));
+    }
     Panel {
         title,
-        x: Axis::at(x_label(axis), x_scale, xs),
+        x,
         y: Axis::over("Goodput, Mbit/s", y_scale, heights.iter().copied()),
         series,
     }
@@ -195,16 +247,32 @@ fn interval(group: &Group<'_>) -> Option<(f64, f64)> {
     }
 }
 
+/// Where a group stands on the horizontal axis; a tuner at the channels that it settled at.
+fn place(group: &Group<'_>, axis: X) -> Option<f64> {
+    let settled = || {
+        Some(
+            group
+                .summary(|outcome| outcome.channels_mean)?
+                .median
+                .max(1.0),
+        )
+    };
+    match axis {
+        X::Channels => group.cell.x(axis).or_else(settled),
+        _ => group.cell.x(axis),
+    }
+}
+
 fn point(group: &Group<'_>, axis: X) -> Option<Point> {
     let goodput = group.goodput()?;
     Some(Point {
-        x: group.cell.x(axis)?,
+        x: place(group, axis)?,
         y: goodput.mean,
         interval: interval(group),
         tip: format!(
             "{}, N = {}: {} Mbit/s ({} to {}, {} runs)",
             group.method.label,
-            group.cell.channels,
+            place(group, X::Channels).map_or_else(|| "?".to_owned(), short),
             short(goodput.mean),
             short(goodput.min),
             short(goodput.max),
@@ -215,13 +283,8 @@ fn point(group: &Group<'_>, axis: X) -> Option<Point> {
 }
 
 fn curve_points(scenario: &Scenario, curve: &Curve, axis: X, groups: &[&Group<'_>]) -> Vec<Point> {
-    let computed = |x: f64, cell: &Cell, channels: f64| Point {
-        x,
-        y: curve.goodput(scenario, cell, channels),
-        interval: None,
-        tip: String::new(),
-        doubtful: false,
-    };
+    let computed =
+        |x: f64, cell: &Cell, channels: f64| Point::at(x, curve.goodput(scenario, cell, channels));
     if axis == X::Channels {
         let numbers = groups.iter().map(|group| f64::from(group.cell.channels));
         let low = numbers.clone().fold(f64::INFINITY, f64::min);
@@ -248,11 +311,8 @@ fn published(results: &Results, groups: &[&Group<'_>]) -> Option<Series> {
             let there = groups.iter().find(|group| group.cell.is_at(&paper.at))?;
             let y = paper.goodput?.0 / 1e6;
             Some(Point {
-                x: there.cell.x(axis)?,
-                y,
-                interval: None,
                 tip: format!("paper, {}: {}", paper.source, paper.value),
-                doubtful: false,
+                ..Point::at(there.cell.x(axis)?, y)
             })
         })
         .collect();
@@ -276,7 +336,7 @@ fn bars(results: &Results, groups: &[&Group<'_>]) -> Figure {
             };
             Some(Bar {
                 label,
-                colour: usize::from(group.cell.channels > 1),
+                colour: usize::from(group.cell.channels != 1),
                 value: goodput.mean,
                 interval: interval(group),
                 text: short(goodput.mean),

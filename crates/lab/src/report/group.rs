@@ -89,8 +89,10 @@ impl Group<'_> {
 /// Payload in flight per channel in the cells with the fewest channels, bytes: median over runs.
 /// That is the window that really flew, as long as so few channels do not fill the path.
 pub(super) fn measured_window_bytes(results: &Results) -> Option<f64> {
-    let asking =
-        |run: &&Run| (results.scenario.method(&run.method)).is_some_and(|m| m.tcp_buffer.is_some());
+    let asking = |run: &&Run| {
+        let method = results.scenario.method(&run.method);
+        method.is_some_and(|method| method.tcp_buffer.is_some() && !method.is_tuned())
+    };
     let fewest = (results.runs.iter().filter(asking))
         .map(|run| run.cell.channels)
         .min()?;
@@ -112,7 +114,12 @@ pub(super) fn disturbance(results: &Results) -> Option<String> {
         .collect();
     let median = stats::median(&others)?;
     let worst = others.iter().copied().fold(0.0, f64::max);
-    (median > OTHERS_MAX && results.scenario.load.is_empty()).then(|| {
+    let loaded = !results.scenario.load.is_empty()
+        || results
+            .runs
+            .iter()
+            .any(|run| run.cell.compute + run.cell.traffic > 0);
+    (median > OTHERS_MAX && !loaded).then(|| {
         format!(
             "The machine was busy with other programs: they took {median:.1} of its {} \
              processors (median over runs, at most {worst:.1}), which slows the ends of the path.",

@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use super::group::{disturbance, groups};
+use super::group::{Group, disturbance, groups};
+use super::tables::{judgements, varying};
 use super::verdict::{Met, beside, short, verdicts};
 use crate::runner::Results;
-use crate::scenario::Facet;
 
 /// Writes a table, the paper's values and what became of the expectations.
 ///
@@ -13,18 +13,7 @@ use crate::scenario::Facet;
 /// What `out` says.
 pub fn summarise(results: &Results, out: &mut dyn Write) -> io::Result<()> {
     let groups = groups(results);
-    let facets: Vec<Facet> = (results.scenario.figure.panels.iter().copied())
-        .chain(results.scenario.series_facets())
-        .chain([Facet::Rate, Facet::Delay, Facet::Loss, Facet::Background])
-        .filter(|facet| *facet != Facet::Method && *facet != Facet::Channels)
-        .filter(|facet| varies(*facet, &groups))
-        .collect();
-    let mut seen = Vec::new();
-    for facet in facets {
-        if !seen.contains(&facet) {
-            seen.push(facet);
-        }
-    }
+    let facets = varying(&groups);
     writeln!(
         out,
         "\n{:<34} {:>4}  {:>10} {:>9}  {:>19}  {:>8} {:>8}",
@@ -33,18 +22,14 @@ pub fn summarise(results: &Results, out: &mut dyn Write) -> io::Result<()> {
     for group in &groups {
         let mut name = vec![group.method.label.clone()];
         name.extend(
-            seen.iter()
+            facets
+                .iter()
                 .map(|facet| group.cell.facet(*facet, group.method)),
         );
         let mark = format!("  {}", group.remarks());
         let mark = mark.trim_end();
         let Some(goodput) = group.goodput() else {
-            writeln!(
-                out,
-                "{:<34} {:>4}{mark}",
-                name.join(", "),
-                group.cell.channels
-            )?;
+            writeln!(out, "{:<34} {:>4}{mark}", name.join(", "), channels(group))?;
             continue;
         };
         let of = |pick: fn(&crate::runner::Outcome) -> f64| {
@@ -54,13 +39,20 @@ pub fn summarise(results: &Results, out: &mut dyn Write) -> io::Result<()> {
             out,
             "{:<34} {:>4}  {:>10} {:>9}  {:>19}  {:>8.2} {:>8.1}{mark}",
             name.join(", "),
-            group.cell.channels,
+            channels(group),
             short(goodput.mean),
             goodput.half_width.map_or("-".to_owned(), short),
             format!("{} .. {}", short(goodput.min), short(goodput.max)),
             of(|outcome| outcome.sender.retransmitted() * 100.0),
             of(|outcome| outcome.sender.rtt_ms),
         )?;
+    }
+    let judged = judgements(results, &groups);
+    for row in &judged.rows {
+        writeln!(out)?;
+        for (name, cell) in judged.head.iter().zip(row) {
+            writeln!(out, "  {name:<22} {cell}")?;
+        }
     }
     for value in beside(results, &groups) {
         writeln!(
@@ -93,9 +85,12 @@ pub fn summarise(results: &Results, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn varies(facet: Facet, groups: &[super::group::Group<'_>]) -> bool {
-    let of = |group: &super::group::Group<'_>| group.cell.facet(facet, group.method);
-    groups
-        .first()
-        .is_some_and(|first| groups.iter().any(|group| of(group) != of(first)))
+/// How many, or what a tuner settled at.
+fn channels(group: &Group<'_>) -> String {
+    match group.cell.channels {
+        0 => group
+            .summary(|outcome| outcome.channels_mean)
+            .map_or("?".to_owned(), |mean| format!("~{:.0}", mean.median)),
+        fixed => fixed.to_string(),
+    }
 }

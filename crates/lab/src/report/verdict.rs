@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::group::{Group, best, curves};
+use super::judged::{Judged, judged, seconds};
 use crate::runner::Results;
 use crate::scenario::{Expectation, PaperValue, Quantity};
 
@@ -34,6 +35,7 @@ pub(super) fn verdicts(results: &Results, groups: &[Group<'_>]) -> Vec<Verdict> 
 fn verdict(results: &Results, groups: &[Group<'_>], expect: &Expectation) -> Verdict {
     let mut met = Met::NotMeasured;
     let mut seen = Vec::new();
+    let all_judged = judged(results, groups);
     let applies = !(expect.full_only && results.environment.quick);
     for method in results.scenario.method.iter().filter(|_| applies) {
         if !expect.methods.is_empty() && !expect.methods.contains(&method.name) {
@@ -48,7 +50,14 @@ fn verdict(results: &Results, groups: &[Group<'_>], expect: &Expectation) -> Ver
             linear(&ours, expect),
             near_theory(results, &ours, expect),
         ];
-        for (holds, text) in checks.into_iter().flatten() {
+        let of_method = |judged: &&Judged<'_>| {
+            judged.group.method.name == method.name && judged.group.cell.is_at(&expect.at)
+        };
+        let judgements = all_judged
+            .iter()
+            .filter(of_method)
+            .flat_map(|judged| judgement(judged, expect));
+        for (holds, text) in checks.into_iter().flatten().chain(judgements) {
             met = match (met, holds) {
                 (Met::No, _) | (_, false) => Met::No,
                 _ => Met::Yes,
@@ -119,6 +128,7 @@ fn near_theory(
     let curves = curves(results);
     let curve = curves.first()?;
     let worst = (groups.iter())
+        .filter(|group| !group.method.is_tuned())
         .filter_map(|group| {
             let measured = group.goodput()?.median;
             let channels = f64::from(group.cell.channels);
@@ -137,6 +147,36 @@ fn near_theory(
         cell.channels
     );
     Some((ratio.ln().abs() <= factor.ln(), text))
+}
+
+/// What of a judgement an expectation asks for: whether it holds, and what was seen.
+fn judgement(judged: &Judged<'_>, expect: &Expectation) -> Vec<(bool, String)> {
+    let mut all = Vec::new();
+    if let (Some(least), Some(steady)) = (expect.steady_at_least, judged.steady) {
+        let text = format!("{} % of the best static", short(steady.median * 100.0));
+        all.push((steady.median >= least.0, text));
+    }
+    if let (Some(most), Some(after)) = (expect.converges_within, judged.converged()) {
+        all.push((after <= most.0, format!("there after {} s", seconds(after))));
+    }
+    let slowest = judged.adapted().iter().copied().reduce(f64::max);
+    if let (Some(most), Some(after)) = (expect.adapts_within, slowest) {
+        let text = format!("slowest adaptation {} s", seconds(after));
+        all.push((after <= most.0, text));
+    }
+    if let (Some(most), Some(regret)) = (expect.regret_at_most, judged.regret) {
+        let text = format!("{} % lost on the way", short(regret * 100.0));
+        all.push((regret <= most.0, text));
+    }
+    let both = judged.channels.zip(judged.fewest);
+    if let (Some(most), Some((channels, fewest))) = (expect.channels_at_most, both) {
+        let text = format!("{} channels where {fewest} suffice", short(channels));
+        all.push((channels <= most * f64::from(fewest), text));
+    }
+    if let (Some(least), Some(jain)) = (expect.jain_at_least, judged.jain) {
+        all.push((jain >= least, format!("Jain's index {jain:.3}")));
+    }
+    all
 }
 
 /// A value of the paper, and ours.
@@ -162,14 +202,19 @@ pub(super) fn beside(results: &Results, groups: &[Group<'_>]) -> Vec<Beside> {
                         .filter(|group| group.method.name == method.name)
                         .filter(|group| group.cell.is_at(&paper.at))
                         .collect();
-                    Some((method.label.clone(), value(&ours, paper)?))
+                    Some((method.label.clone(), value(results, groups, &ours, paper)?))
                 })
                 .collect(),
         })
         .collect()
 }
 
-fn value(groups: &[&Group<'_>], paper: &PaperValue) -> Option<String> {
+fn value(
+    results: &Results,
+    all: &[Group<'_>],
+    groups: &[&Group<'_>],
+    paper: &PaperValue,
+) -> Option<String> {
     match paper.ours {
         Quantity::Goodput => {
             let summary = groups.first()?.goodput()?;
@@ -182,7 +227,15 @@ fn value(groups: &[&Group<'_>], paper: &PaperValue) -> Option<String> {
         }
         Quantity::BestGoodput => {
             let (_, channels, goodput) = best(groups)?;
-            Some(format!("{} Mbit/s at N = {channels}", short(goodput)))
+            let at = match channels {
+                0 => String::new(),
+                channels => format!(" at N = {channels}"),
+            };
+            Some(format!("{} Mbit/s{at}", short(goodput)))
+        }
+        Quantity::BestChannels if groups.first()?.method.is_tuned() => {
+            let channels = groups.first()?.summary(|outcome| outcome.channels_mean)?;
+            Some(format!("{} (settled)", short(channels.median)))
         }
         Quantity::BestChannels => {
             let (fewest, highest, _) = best(groups)?;
@@ -192,7 +245,19 @@ fn value(groups: &[&Group<'_>], paper: &PaperValue) -> Option<String> {
                 format!("{fewest} (within 2 %), {highest} (highest)")
             })
         }
-        Quantity::Convergence => None,
+        Quantity::Convergence => {
+            let judged = judged(results, all);
+            let ours = |j: &&Judged<'_>| {
+                (groups.iter()).any(|group| {
+                    group.method.name == j.group.method.name && group.cell == j.group.cell
+                })
+            };
+            let text = match judged.iter().find(ours)?.converged()? {
+                never if never.is_infinite() => "never".to_owned(),
+                seconds => format!("{seconds:.1} s"),
+            };
+            Some(text)
+        }
         Quantity::Gain => {
             let (_, channels, goodput) = best(groups)?;
             let one = groups.iter().find(|group| group.cell.channels == 1)?;

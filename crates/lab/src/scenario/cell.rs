@@ -79,7 +79,7 @@ impl Cell {
             Facet::Loss => format!("loss {}", self.loss),
             Facet::Background => format!("background {}", self.background),
             Facet::CongestionControl => self.congestion_control.clone(),
-            Facet::Channels if self.channels == 0 => "N tuned".to_owned(),
+            Facet::Channels if self.channels == 0 => method.label.clone(),
             Facet::Channels => format!("N = {}", self.channels),
             Facet::Compute => format!("ext.cmp = {}", self.compute),
             Facet::Traffic => format!("ext.tfr = {}", self.traffic),

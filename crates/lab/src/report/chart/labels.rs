@@ -37,6 +37,13 @@ pub(super) fn legend(svg: &mut Svg, panels: &[Panel], single: bool, width: f64) 
                 let class = format!("computed dash{} {class}", dashes % 3);
                 svg.line(&class, (x, y - 4.0), (x + 26.0, y - 4.0));
             }
+            Look::Course => {
+                let class = format!("line course {class}");
+                svg.line(&class, (x, y - 4.0), (x + 26.0, y - 4.0));
+            }
+            Look::Marks => {
+                svg.point(&format!("point {class}"), 0, (x + 13.0, y - 4.0), "");
+            }
             Look::Published => {
                 svg.point(&format!("published {class}"), 3, (x + 13.0, y - 4.0), "");
             }

@@ -5,12 +5,18 @@ use super::svg::{Anchor, Svg};
 use super::{Frame, Look, Panel, Series, colour_class, width_of};
 
 #[allow(clippy::cast_precision_loss, reason = "counts are small")]
-pub(super) fn draw(name: &str, panels: &[Panel], id: &str, style: Option<&str>) -> String {
-    let columns = match panels.len() {
+pub(super) fn draw(
+    name: &str,
+    panels: &[Panel],
+    columns: Option<usize>,
+    id: &str,
+    style: Option<&str>,
+) -> String {
+    let columns = columns.unwrap_or(match panels.len() {
         0 | 1 => 1,
         2 | 4 => 2,
         _ => 3,
-    };
+    });
     let single = panels.len() == 1;
     let (width, inner_height) = if single {
         (760.0, 330.0)
@@ -110,6 +116,12 @@ fn draw_series(svg: &mut Svg, series: &Series, place: &dyn Fn(f64, f64) -> (f64,
     match series.look {
         Look::Computed(dashes) => {
             svg.polyline(&format!("computed dash{} {class}", dashes % 3), &line);
+        }
+        Look::Course => svg.polyline(&format!("line course {class}"), &line),
+        Look::Marks => {
+            for (point, at) in series.points.iter().zip(&line) {
+                svg.point(&format!("point {class}"), 0, *at, &point.tip);
+            }
         }
         Look::Published => {
             for (point, at) in series.points.iter().zip(&line) {

@@ -34,6 +34,19 @@ pub struct Point {
     pub doubtful: bool,
 }
 
+impl Point {
+    /// One that tells nothing but where it is.
+    pub fn at(x: f64, y: f64) -> Point {
+        Point {
+            x,
+            y,
+            interval: None,
+            tip: String::new(),
+            doubtful: false,
+        }
+    }
+}
+
 /// How a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
@@ -43,6 +56,10 @@ pub enum Look {
     Computed(usize),
     /// Published by others: points alone.
     Published,
+    /// Against time: a line alone, for there are many points.
+    Course,
+    /// Moments on a course: points alone, not named.
+    Marks,
 }
 
 /// A line of points that belong together.
@@ -93,6 +110,8 @@ pub enum Figure {
     Lines {
         /// What it shows, for those who cannot see it.
         name: String,
+        /// Panels beside each other; `None` for as many as look well.
+        columns: Option<usize>,
         /// In rows.
         panels: Vec<Panel>,
     },
@@ -116,7 +135,11 @@ impl Figure {
     pub fn to_svg(&self, id: &str, alone: bool) -> String {
         let style = alone.then_some(STYLE);
         match self {
-            Figure::Lines { name, panels } => lines::draw(name, panels, id, style),
+            Figure::Lines {
+                name,
+                columns,
+                panels,
+            } => lines::draw(name, panels, *columns, id, style),
             Figure::Bars { name, axis, bars } => bars::draw(name, axis, bars, style),
         }
     }
@@ -168,6 +191,7 @@ mod tests {
     fn a_figure_without_data_is_still_a_figure() {
         let empty = Figure::Lines {
             name: "nothing".into(),
+            columns: None,
             panels: Vec::new(),
         };
         assert!(empty.to_svg("f", true).starts_with("<svg"));
@@ -179,6 +203,7 @@ mod tests {
         };
         let one = Figure::Lines {
             name: "axes <alone>".into(),
+            columns: Some(2),
             panels: vec![panel],
         };
         let svg = one.to_svg("f", false);

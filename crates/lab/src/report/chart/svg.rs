@@ -131,7 +131,12 @@ impl Svg {
 
     /// The whole element; `style` makes it stand alone as a file.
     pub(super) fn finish(self, width: f64, height: f64, name: &str, style: Option<&str>) -> String {
-        let style = style.map_or(String::new(), |style| format!("<style>{style}</style>\n"));
+        // Alone it may lie on a page of any colour, so it brings its own ground.
+        let style = style.map_or(String::new(), |style| {
+            format!(
+                "<style>{style}</style>\n<rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n"
+            )
+        });
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" role=\"img\" \
              aria-label=\"{}\" viewBox=\"0 0 {width:.0} {height:.0}\" \
