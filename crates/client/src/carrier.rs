@@ -12,7 +12,7 @@ use godwit_engine::data::ChannelParams;
 use godwit_proto::ByteRange;
 
 use crate::{
-    context::{Context, Endpoint, known},
+    context::{Context, Endpoint, Place, known},
     error::{Error, Result},
     events::Event,
     local,
@@ -109,6 +109,8 @@ pub(crate) struct Carrier {
     session: Option<Session>,
     /// Another session may do the work where this one cannot be opened.
     pub(crate) may_yield: bool,
+    /// Of the worker whose carrier it is.
+    pub(crate) place: Place,
 }
 
 impl Carrier {
@@ -117,6 +119,7 @@ impl Carrier {
             pool,
             session: None,
             may_yield: false,
+            place: Place::default(),
         }
     }
 
@@ -172,7 +175,7 @@ impl Carrier {
             if let Some(error) = self.pool.verdict(endpoint) {
                 return Err(error);
             }
-            let session = match self.pool.take_idle(endpoint) {
+            let mut session = match self.pool.take_idle(endpoint) {
                 Some(session) => session,
                 None => {
                     let pool = &self.pool;
@@ -180,6 +183,7 @@ impl Carrier {
                 }
             };
             self.pool.alive.fetch_add(1, Ordering::Relaxed);
+            session.place = self.place;
             self.session = Some(session);
         }
         self.session

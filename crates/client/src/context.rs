@@ -4,8 +4,9 @@ use std::{
     fmt::Display,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
+    time::Instant,
 };
 
 use godwit_proto::{FtpPath, command::Password, pi::login::Credentials, url::RemoteUrl};
@@ -14,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::{
     events::{Event, EventLog, Observer},
-    progress::Counters,
+    progress::{Counters, Snapshot},
     spec::Connections,
 };
 
@@ -23,8 +24,11 @@ pub(crate) struct Context {
     pub(crate) connections: Connections,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stop: Stop,
-    /// The setting that transfers follow while they run. What neither moves files nor is tuned leaves it at 1 x 1.
-    pub(crate) target: watch::Sender<Setting>,
+    /// What transfers and workers follow while they run. A run that moves no files leaves it at 1 x 1.
+    pub(crate) target: watch::Sender<Target>,
+    pub(crate) started: Instant,
+    /// Sessions that servers let in at a time, as far as anybody has found out.
+    sessions_max: AtomicU32,
     observer: Arc<dyn Observer>,
     log: Option<EventLog>,
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
@@ -41,7 +45,9 @@ impl Context {
             connections,
             counters: Arc::default(),
             stop,
-            target: watch::Sender::new(Setting::new(1, 1)),
+            target: watch::Sender::new(Target::default()),
+            started: Instant::now(),
+            sessions_max: AtomicU32::new(u32::MAX),
             observer,
             log,
             endpoints: Mutex::default(),
@@ -67,6 +73,42 @@ impl Context {
         self.emit(&Event::Warning {
             text: text.to_string(),
         });
+    }
+
+    pub(crate) fn sessions_max(&self) -> u32 {
+        self.sessions_max.load(Ordering::Relaxed)
+    }
+
+    /// A server lets no more than `most` sessions in: the target keeps to that from now on.
+    pub(crate) fn limit_sessions(&self, most: u32) {
+        self.sessions_max.fetch_min(most, Ordering::Relaxed);
+        let Target {
+            setting,
+            generation,
+        } = *self.target.borrow();
+        if setting.concurrency > most {
+            let to = Setting {
+                concurrency: most,
+                ..setting
+            };
+            self.target.send_replace(Target {
+                setting: to,
+                generation,
+            });
+            self.emit(&Event::Decision {
+                from: Some(setting.into()),
+                to: to.into(),
+                reason: format!("{setting} -> {to}: the server lets no further session in"),
+            });
+        }
+    }
+
+    /// Progress, with what everybody steers towards.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            setting: Some(self.target.borrow().setting),
+            ..self.counters.snapshot()
+        }
     }
 
     pub(crate) fn observer(&self) -> &dyn Observer {
@@ -96,6 +138,37 @@ impl Context {
         known.push(Arc::clone(&endpoint));
         endpoint
     }
+}
+
+/// What a run steers towards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) setting: Setting,
+    /// How often everything was to begin anew (`--epoch-mode restart`).
+    pub(crate) generation: u64,
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Self {
+            setting: Setting::new(1, 1),
+            generation: 0,
+        }
+    }
+}
+
+impl Target {
+    /// Whether the worker in `place` is still wanted.
+    pub(crate) fn wants(&self, place: Place) -> bool {
+        place.rank < self.setting.concurrency && place.generation == self.generation
+    }
+}
+
+/// A worker's place: the ones of the highest rank leave first, and all when a new generation begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) rank: u32,
+    pub(crate) generation: u64,
 }
 
 /// A server as one user sees it.

@@ -1,156 +1,218 @@
-//! From a tuner's setting to what the engine and the workers are told.
+//! Asks the tuner while data flows, and says what everybody steers towards.
+//!
+//! ```text
+//!   looks at the totals ─► Epoch ─► observation ─► Tuner ─► decision ─► Context::target
+//!                                                                        │ sessions open and retire channels
+//!                                                                        │ the crew gets workers, or lets them go
+//! ```
 
-use godwit_engine::data::ChannelParams;
-use godwit_proto::ByteRange;
-use godwit_tune::{Decision, Fixed, Setting, Tuner};
+use std::sync::Arc;
 
-use crate::spec::{Connections, JobSpec, TunerName, TunerSpec};
+use godwit_tune::{Bounds, Decision, Limit, Setting, Tuner, limit};
+use tokio::{
+    sync::Notify,
+    time::{MissedTickBehavior, interval},
+};
 
-/// Smallest piece that a file is cut into, octets. Below that a round trip and a slow start cost more than a second
-/// session gains. Chosen arbitrarily within a factor of four.
-pub(crate) const PIECE_BYTES_MIN: u64 = 8 << 20;
+use crate::{
+    context::{Context, Target},
+    epoch::{Epoch, LOOK, Look, Measured, Plan, Verdict},
+    events::Event,
+    local,
+    spec::{EpochMode, TunerSpec},
+};
 
-/// Pieces end at multiples of this: whole blocks of files and of MODE E.
-const PIECE_BYTES_ALIGN: u64 = 1 << 20;
+/// While less than this is left to do, seconds, nothing grows any more: it would not pay back.
+const END_SECONDS: f64 = 1.0;
 
-/// Asks the tuner, keeps to what the user has fixed.
+/// The tuner of a job, and what is in force.
 pub(crate) struct Controller {
-    setting: Setting,
-    reason: String,
+    tuner: Box<dyn Tuner>,
+    bounds: Bounds,
+    seconds: f64,
+    mode: EpochMode,
+    decided: Decision,
 }
 
 impl Controller {
+    /// The tuner that the user asked for.
     pub(crate) fn new(spec: &TunerSpec) -> Self {
-        let mut tuner: Box<dyn Tuner> = match spec.name {
-            TunerName::Static => Box::new(Fixed::new(spec.start, spec.bounds)),
-            TunerName::Globus => Box::new(Fixed::globus(spec.bounds)),
-        };
-        let Decision {
-            setting, rationale, ..
-        } = tuner.first();
-        let wanted = Setting {
-            concurrency: spec.concurrency.unwrap_or(setting.concurrency),
-            parallelism: spec.parallelism.unwrap_or(setting.parallelism),
-            ..setting
-        };
-        let fixed = spec.bounds.project(wanted);
+        let tuner = spec.method.build(None, spec.bounds, local::random());
+        Self::with(tuner, spec)
+    }
+
+    /// Some tuner.
+    pub(crate) fn with(mut tuner: Box<dyn Tuner>, spec: &TunerSpec) -> Self {
+        let mut decided = tuner.first();
+        let fixed = spec.bounds.project(decided.setting);
+        if fixed != decided.setting {
+            decided = Decision::new(fixed, format!("{fixed}: fixed by the command line"));
+        }
         Self {
-            reason: if fixed == setting {
-                rationale
-            } else {
-                format!("{fixed}: fixed by the command line")
-            },
-            setting: fixed,
+            tuner,
+            bounds: spec.bounds,
+            seconds: spec.epoch_seconds(),
+            mode: spec.mode,
+            decided,
         }
     }
 
-    pub(crate) fn setting(&self) -> Setting {
-        self.setting
+    /// Publishes the first setting. Before anything is opened.
+    pub(crate) fn begin(&self, context: &Context) {
+        context.target.send_replace(Target {
+            setting: self.decided.setting,
+            generation: 0,
+        });
+        context.emit(&Event::Decision {
+            from: None,
+            to: self.decided.setting.into(),
+            reason: self.decided.rationale.clone(),
+        });
     }
 
-    pub(crate) fn reason(&self) -> &str {
-        &self.reason
-    }
-
-    /// The engine's share of the setting.
-    pub(crate) fn channel_params(&self, job: &JobSpec, connections: &Connections) -> ChannelParams {
-        ChannelParams {
-            parallelism: self.setting.parallelism,
-            // A server that opens more channels than it was asked for is not let in with all of them.
-            channels_max: job.tuner.bounds.channels_max,
-            block_bytes: job.block_bytes,
-            socket_buffer_bytes: job.socket_buffer_bytes,
-            congestion: job.congestion.clone(),
-            connect_limit: connections.stall_limit.min(CONNECT_LIMIT),
-            stall_limit: connections.stall_limit,
+    /// Measures and decides until `over` is told; then what the last epoch has seen is told too.
+    pub(crate) async fn run(mut self, context: Arc<Context>, over: Arc<Notify>) {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut settles = true;
+        let over = over.notified();
+        tokio::pin!(over);
+        loop {
+            let mut epoch = Epoch::new(self.plan(&context, settles));
+            let verdict = loop {
+                tokio::select! {
+                    () = &mut over => {
+                        if let Some(seen) = epoch.so_far() {
+                            report(&context, &seen);
+                        }
+                        return;
+                    }
+                    _ = looks.tick() => {
+                        if let Some(verdict) = epoch.look(look(&context)) {
+                            break verdict;
+                        }
+                    }
+                }
+            };
+            settles = match verdict {
+                Verdict::Dropped => true,
+                Verdict::Measured(seen) => {
+                    report(&context, &seen);
+                    self.decide(&context, &seen)
+                }
+            };
         }
     }
 
-    /// The next piece of `left`, which nobody has begun, from its start. Guided self-scheduling (Polychronopoulos, Kuck
-    /// 1987): half of an equal share each time, so that pieces shrink towards the end and no session holds
-    /// the tail.
-    pub(crate) fn piece(&self, left: ByteRange) -> ByteRange {
-        let share = left.len() / (2 * u64::from(self.setting.concurrency));
-        let length = share
-            .max(PIECE_BYTES_MIN)
-            .next_multiple_of(PIECE_BYTES_ALIGN);
-        // What would remain as a crumb goes along.
-        let end = match left.start.checked_add(length) {
-            Some(end) if end < left.end && left.end - end >= PIECE_BYTES_MIN / 2 => end,
-            _ => left.end,
-        };
-        ByteRange {
-            start: left.start,
-            end,
+    fn plan(&self, context: &Context, settles: bool) -> Plan {
+        let restarts = self.mode == EpochMode::Restart;
+        Plan {
+            setting: context.target.borrow().setting,
+            seconds: self.decided.epoch_seconds.unwrap_or(self.seconds),
+            settles: settles && !restarts,
+            counts_idle: restarts,
         }
+    }
+
+    /// Asks the tuner and publishes what it says. True where anything changes.
+    fn decide(&mut self, context: &Context, seen: &Measured) -> bool {
+        let before = *context.target.borrow();
+        let mut decision = self.tuner.decide(&seen.observation);
+        decision.setting = self.bounds.project(Setting {
+            concurrency: decision.setting.concurrency.min(context.sessions_max()),
+            ..decision.setting
+        });
+        let grows = decision.setting.channels() > before.setting.channels();
+        if grows && ends_soon(context, seen.observation.goodput_bps()) {
+            let reason = format!("{}: stays, the end is near", before.setting);
+            decision = Decision {
+                setting: before.setting,
+                rationale: reason,
+                ..decision
+            };
+        }
+        let restarts = self.mode == EpochMode::Restart;
+        let changes = decision.setting != before.setting || restarts;
+        if changes {
+            context.target.send_replace(Target {
+                setting: decision.setting,
+                generation: before.generation + u64::from(restarts),
+            });
+        }
+        // Those who never move have the same to say after every epoch.
+        if changes || decision.rationale != self.decided.rationale {
+            context.emit(&Event::Decision {
+                from: Some(before.setting.into()),
+                to: decision.setting.into(),
+                reason: decision.rationale.clone(),
+            });
+        }
+        self.decided = decision;
+        changes
     }
 }
 
-/// Time for a data connection to come up. Shorter than the stall limit: a server that cannot reach us should cost
-/// seconds, not minutes, before we listen no more.
-const CONNECT_LIMIT: std::time::Duration = std::time::Duration::from_secs(20);
+fn look(context: &Context) -> Look {
+    let (totals, running) = context.counters.totals();
+    Look {
+        at: context.started.elapsed().as_secs_f64(),
+        totals,
+        running,
+    }
+}
+
+/// Tells everybody what an epoch has seen.
+fn report(context: &Context, seen: &Measured) {
+    let o = &seen.observation;
+    let limited_by = limit::judge(o);
+    context.counters.limited(limited_by, o.bytes);
+    context.emit(&Event::Epoch {
+        setting: o.setting.into(),
+        seconds: o.seconds,
+        bytes: o.bytes,
+        goodput_bps: o.goodput_bps(),
+        channels: seen.channels,
+        loss_ratio: o.loss_ratio,
+        rtt_ms: o.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+        limited_by: limited_by.map(Limit::as_str),
+    });
+}
+
+/// All that is to be done is known, and little of it is left.
+#[allow(clippy::cast_precision_loss)] // an estimate
+fn ends_soon(context: &Context, goodput_bps: f64) -> bool {
+    let now = context.counters.snapshot();
+    match now.bytes_total.checked_sub(now.bytes) {
+        // More than was announced: sources without a size.
+        None | Some(0) => false,
+        Some(left) => now.total_known && left as f64 * 8.0 < goodput_bps * END_SECONDS,
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use godwit_tune::Bounds;
+    use godwit_tune::Method;
 
-    fn controller(concurrency: u32) -> Controller {
+    fn controller(method: &str, bounds: Bounds) -> Controller {
         Controller::new(&TunerSpec {
-            name: TunerName::Static,
-            start: Setting::new(1, 4),
-            parallelism: None,
-            concurrency: Some(concurrency),
-            bounds: Bounds::up_to(128),
+            method: Method::parse(method).unwrap(),
+            bounds,
+            epoch: None,
+            mode: EpochMode::Live,
         })
     }
 
     #[test]
-    fn pieces_cover_the_file_once_and_shrink() {
-        for size in [0_u64, 1, 8 << 20, 100 << 20, (1 << 30) + 17] {
-            let controller = controller(4);
-            let (mut at, mut last) = (0, u64::MAX);
-            while at < size {
-                let piece = controller.piece(ByteRange {
-                    start: at,
-                    end: size,
-                });
-                assert_eq!(piece.start, at);
-                assert!(piece.end > at && piece.end <= size);
-                assert!(piece.len() <= last.max(2 * PIECE_BYTES_MIN));
-                (at, last) = (piece.end, piece.len());
-            }
-            assert_eq!(at, size);
+    fn what_the_user_fixes_wins_over_every_tuner() {
+        for method in Method::NAMES {
+            let bounds = Bounds {
+                concurrency: Some(2),
+                parallelism: Some(3),
+                ..Bounds::up_to(128)
+            };
+            let controller = controller(method, bounds);
+            assert_eq!(controller.decided.setting, Setting::new(2, 3), "{method}");
         }
-    }
-
-    #[test]
-    fn the_last_piece_is_small_beside_the_file() {
-        let controller = controller(4);
-        let size = 10_u64 << 30;
-        let mut left = ByteRange {
-            start: 0,
-            end: size,
-        };
-        let mut last = 0;
-        while !left.is_empty() {
-            let piece = controller.piece(left);
-            last = piece.len();
-            left.start = piece.end;
-        }
-        assert!(last < 3 * PIECE_BYTES_MIN, "{last}");
-    }
-
-    #[test]
-    fn what_the_user_fixes_wins_over_the_tuner() {
-        let controller = Controller::new(&TunerSpec {
-            name: TunerName::Globus,
-            start: Setting::new(1, 4),
-            parallelism: Some(3),
-            concurrency: None,
-            bounds: Bounds::up_to(128),
-        });
-        assert_eq!(controller.setting(), Setting::new(2, 3));
-        assert_eq!(controller.reason(), "2 x 3: fixed by the command line");
     }
 }

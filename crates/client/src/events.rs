@@ -35,6 +35,28 @@ pub enum Event {
         /// Octets of those whose size is known.
         bytes: u64,
     },
+    /// A setting was measured.
+    Epoch {
+        /// What was in force.
+        setting: SettingView,
+        /// Time that counts: neither settling nor standstill.
+        seconds: f64,
+        /// Octets that arrived in it.
+        bytes: u64,
+        /// `bytes` x 8 / `seconds`.
+        goodput_bps: f64,
+        /// Data channels at its end.
+        channels: u32,
+        /// Segments sent again over segments sent; absent where the kernel does not tell.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        loss_ratio: Option<f64>,
+        /// Smoothed round-trip time; absent where the kernel does not tell.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rtt_ms: Option<f64>,
+        /// What bound it, a word of [`godwit_tune::Limit`]; absent where nothing tells.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        limited_by: Option<&'static str>,
+    },
     /// A setting was chosen.
     Decision {
         /// What was in force; absent at the beginning.

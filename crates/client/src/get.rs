@@ -162,6 +162,8 @@ impl Get {
             command: way.command,
             may_block: self.is_stream(),
             counts: true,
+            may_be_cut: false,
+            began: None,
         };
         let (base, stream_start, limit) = (way.base, way.stream_start, way.limit);
         let outcome = session

@@ -4,7 +4,8 @@
 //! - [`flags`]: the command line; [`spec`]: what it comes to
 //! - [`job`]: a copy from plan to summary; [`plan`]: finding files; [`get`], [`put`], [`verify`]: one file
 //! - [`session`]: one control channel with its data channels; [`carrier`]: sessions that are replaced when they fail
-//! - [`controller`]: from a tuner's setting to what the engine is told
+//! - [`controller`]: asks the tuner while data flows; [`epoch`]: what it is told
+//! - [`pieces`], [`tails`]: how large files are shared between workers that come and go
 //! - [`manage`]: everything that is no copy
 //! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs
 //! - [`local`], [`context`]: this machine's files; what all parts of a run share
@@ -15,6 +16,7 @@
 mod carrier;
 mod context;
 mod controller;
+mod epoch;
 pub mod error;
 pub mod events;
 pub mod flags;
@@ -22,12 +24,14 @@ mod get;
 pub mod job;
 mod local;
 pub mod manage;
+mod pieces;
 mod plan;
 pub mod progress;
 mod put;
 mod session;
 pub mod spec;
 pub mod summary;
+mod tails;
 mod verify;
 
 pub use context::Stop;

@@ -1,16 +1,19 @@
 //! How far a job is: counters that everybody adds to, and the display on a terminal.
 
 use std::{
+    collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use godwit_engine::data::Monitor;
+use godwit_engine::data::{Monitor, Sample};
+use godwit_tune::{Limit, Setting};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::epoch;
 use crate::flags::units::{show_bytes, show_rate};
 
 /// Time between two looks at the counters.
@@ -35,8 +38,24 @@ pub(crate) struct Counters {
     pub(crate) bytes_done: AtomicU64,
     /// Checksums being computed now.
     pub(crate) verifying: AtomicU64,
-    running: Mutex<Vec<(u64, Monitor)>>,
-    next: AtomicU64,
+    transfers: Mutex<Transfers>,
+    limits: Mutex<Limits>,
+}
+
+#[derive(Default)]
+struct Transfers {
+    running: Vec<(u64, Monitor)>,
+    next: u64,
+    /// Of those that are over.
+    over: Sample,
+}
+
+/// What limited the epochs so far.
+#[derive(Default)]
+struct Limits {
+    last: Option<Limit>,
+    /// Octets moved under each.
+    bytes: BTreeMap<Limit, u64>,
 }
 
 /// One look at the counters.
@@ -51,6 +70,10 @@ pub struct Snapshot {
     pub files: u64,
     pub files_total: u64,
     pub channels: u32,
+    /// What is steered towards.
+    pub setting: Option<Setting>,
+    /// What limited the last epoch.
+    pub limited_by: Option<Limit>,
 }
 
 /// What a job is busy with.
@@ -68,7 +91,8 @@ pub enum Phase {
 impl Counters {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let transfers = self.transfers();
+        let running = &transfers.running;
         let (bytes, channels) = running.iter().fold((0_u64, 0_u32), |(b, c), (_, m)| {
             let p = m.progress();
             (b.saturating_add(p.bytes), c.saturating_add(p.channels))
@@ -90,7 +114,48 @@ impl Counters {
             files: read(&self.files_done) + read(&self.files_failed),
             files_total: read(&self.files_found),
             channels,
+            setting: None,
+            limited_by: self.limits().last,
         }
+    }
+
+    /// Totals since the job began, and whether a transfer is running.
+    pub(crate) fn totals(&self) -> (Sample, bool) {
+        let transfers = self.transfers();
+        let mut totals = transfers.over;
+        for (_, monitor) in &transfers.running {
+            epoch::add(&mut totals, &monitor.sample());
+        }
+        (totals, !transfers.running.is_empty())
+    }
+
+    /// An epoch of `bytes` was limited so.
+    pub(crate) fn limited(&self, by: Option<Limit>, bytes: u64) {
+        let mut limits = self.limits();
+        limits.last = by;
+        if let Some(limit) = by {
+            *limits.bytes.entry(limit).or_default() += bytes;
+        }
+    }
+
+    /// What held for most octets.
+    pub(crate) fn limited_by(&self) -> Option<Limit> {
+        let limits = self.limits();
+        limits
+            .bytes
+            .iter()
+            .max_by_key(|(_, bytes)| **bytes)
+            .map(|(limit, _)| *limit)
+    }
+
+    fn transfers(&self) -> MutexGuard<'_, Transfers> {
+        self.transfers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn limits(&self) -> MutexGuard<'_, Limits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,13 +167,11 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn new(counters: &Arc<Counters>, monitor: Monitor) -> Self {
-        let key = counters.next.fetch_add(1, Ordering::Relaxed);
-        let mut running = counters
-            .running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        running.push((key, monitor));
-        drop(running);
+        let mut transfers = counters.transfers();
+        let key = transfers.next;
+        transfers.next += 1;
+        transfers.running.push((key, monitor));
+        drop(transfers);
         Self {
             counters: Arc::clone(counters),
             key,
@@ -118,9 +181,19 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let running = &self.counters.running;
-        let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|(key, _)| *key != self.key);
+        let mut transfers = self.counters.transfers();
+        let transfers = &mut *transfers;
+        let at = transfers.running.iter().position(|(k, _)| *k == self.key);
+        if let Some(at) = at {
+            let (_, monitor) = transfers.running.swap_remove(at);
+            let last = Sample {
+                // What was on its way when the connections closed has arrived, or is moved and counted again.
+                acknowledged: None,
+                channels: 0,
+                ..monitor.sample()
+            };
+            epoch::add(&mut transfers.over, &last);
+        }
     }
 }
 
@@ -208,12 +281,19 @@ fn line(s: &Snapshot, bps: f64) -> String {
             } else {
                 String::new()
             };
+            let channels = match s.setting {
+                Some(setting) => setting.to_string(),
+                None => s.channels.to_string(),
+            };
+            let limited = s
+                .limited_by
+                .map(|limit| format!(", limited by {limit}"))
+                .unwrap_or_default();
             format!(
-                "transfer: {} of {}{more}, {}{eta}, {files}, {} channels",
+                "transfer: {} of {}{more}, {}{eta}, {files}, {channels} channels{limited}",
                 show_bytes(s.bytes),
                 show_bytes(s.bytes_total),
                 show_rate(bps),
-                s.channels
             )
         }
     }
@@ -243,11 +323,19 @@ mod tests {
             files: 1,
             files_total: 2,
             channels: 4,
+            setting: None,
+            limited_by: None,
         };
         assert_eq!(
             line(&s, 1e9),
             "transfer: 1.00 GiB of 2.00 GiB, 1.00 Gbit/s, 0:08 left, 1/2 files, 4 channels"
         );
+        let tuned = Snapshot {
+            setting: Some(Setting::new(2, 8)),
+            limited_by: Some(Limit::PathCapacity),
+            ..s
+        };
+        assert!(line(&tuned, 1e9).ends_with("2 x 8 channels, limited by path-capacity"));
         let scanning = Snapshot {
             phase: Phase::Scan,
             total_known: false,

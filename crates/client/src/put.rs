@@ -7,7 +7,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Job, Source},
+    data::{Job, Monitor, Source, TransferReport},
     digest::Digest,
     storage::{FastPath, FileKind, FileRef},
 };
@@ -18,10 +18,12 @@ use godwit_proto::{
 use crate::{
     context::known,
     error::{Error, Result},
+    job::Carried,
     local,
     plan::{Item, LocalEnd, is_device},
     session::{Session, TransferPlan},
     spec::{Part, Verify},
+    tails::{TailKey, Tails},
     verify::{self, Agreed, Regions},
 };
 
@@ -40,6 +42,8 @@ pub(crate) struct Put {
     from: Origin,
     /// Something may lie under the temporary name.
     begun: AtomicBool,
+    /// What sessions are sending, for those who come to help.
+    tails: Tails,
 }
 
 enum Origin {
@@ -103,6 +107,7 @@ impl Put {
             length,
             from,
             begun: AtomicBool::new(false),
+            tails: Tails::default(),
         })
     }
 
@@ -120,14 +125,54 @@ impl Put {
         matches!(self.from, Origin::Stream(_))
     }
 
-    /// Sends octets of the region, `None` for all of it.
+    /// Sends octets of the region, `None` for all of it; `began` is told when others may take of them.
     pub(crate) async fn send(
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
-    ) -> Result<u64> {
-        let doing = format!("put {}", self.url);
+        began: &dyn Fn(),
+    ) -> Carried {
         let range = range.or_else(|| self.length.and_then(|l| ByteRange::new(0, l)));
+        let tail = range.map(|range| self.tails.begin(range));
+        let outcome = self.send_once(session, range, tail, began).await;
+        // What others took meanwhile is theirs.
+        let range = tail.and_then(|tail| self.tails.end(tail)).or(range);
+        let report = match outcome {
+            Ok(report) => report,
+            Err(error) => return Carried::failed(error, 0, vec![range]),
+        };
+        let (sent, unsent) = report.map_or((0, Vec::new()), |r| (r.bytes, r.unsent));
+        let Some(range) = range else {
+            return Carried::whole(sent);
+        };
+        let left: Vec<_> = unsent
+            .into_iter()
+            .filter_map(|r| ByteRange::new(range.start + r.start, range.start + r.end))
+            .collect();
+        let expected = range.len() - left.iter().map(|r| r.len()).sum::<u64>();
+        if sent == expected {
+            return Carried {
+                result: Ok(()),
+                moved: sent,
+                left: left.into_iter().map(Some).collect(),
+            };
+        }
+        let error = Error::Size {
+            doing: self.doing(),
+            expected,
+            got: sent,
+        };
+        Carried::failed(error, 0, vec![Some(range)])
+    }
+
+    async fn send_once(
+        &self,
+        session: &mut Session,
+        range: Option<ByteRange>,
+        tail: Option<TailKey>,
+        began: &dyn Fn(),
+    ) -> Result<Option<TransferReport>> {
+        let doing = self.doing();
         let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
         let from = self.offset + range.map_or(0, |r| r.start);
         // Onto a device every part is as good as the whole.
@@ -149,7 +194,13 @@ impl Put {
         // A device takes no room, and a server that looks may see too little of it.
         let ahead = range
             .map(|r| Command::Allo(r.len()))
-            .filter(|_| !device && !known(&session.endpoint.learned.no_allo));
+            .filter(|_| !is_device(&self.written_to) && !known(&session.endpoint.learned.no_allo));
+        let began = |monitor: &Monitor| {
+            if let Some(tail) = tail {
+                self.tails.flows(tail, monitor);
+                began();
+            }
+        };
         let plan = TransferPlan {
             doing: &doing,
             direction: Direction::Put,
@@ -158,21 +209,28 @@ impl Put {
             command,
             may_block: self.is_stream(),
             counts: true,
+            may_be_cut: tail.is_some() && self.can_split(session),
+            began: Some(&began),
         };
         self.begun.store(true, Ordering::Relaxed);
         let outcome = session
             .transfer(plan, |_: Mode| Job::Send(self.source(from, range)))
             .await;
-        outcome.result?;
-        let sent = outcome.report.map_or(0, |r| r.bytes);
-        match range {
-            Some(range) if sent != range.len() => Err(Error::Size {
-                doing,
-                expected: range.len(),
-                got: sent,
-            }),
-            _ => Ok(sent),
-        }
+        outcome.result.map(|()| outcome.report)
+    }
+
+    /// Takes the later half of what some session has not begun, at least `least` octets.
+    pub(crate) fn take_tail(&self, least: u64) -> Option<ByteRange> {
+        self.tails.take(least)
+    }
+
+    /// Whether [`Self::take_tail`] finds something now or may once a session has begun.
+    pub(crate) fn may_have_tail(&self, least: u64) -> bool {
+        self.tails.may_have(least)
+    }
+
+    fn doing(&self) -> String {
+        format!("put {}", self.url)
     }
 
     fn source(&self, from: u64, range: Option<ByteRange>) -> Source {
@@ -191,7 +249,7 @@ impl Put {
 
     /// Compares checksums and gives the file its name.
     pub(crate) async fn finish(&self, session: &mut Session, moved: u64) -> Result<Option<Agreed>> {
-        let doing = format!("put {}", self.url);
+        let doing = self.doing();
         if !is_device(&self.written_to) {
             session.check_name(&self.written_to).await?;
         }

@@ -8,7 +8,7 @@ use godwit_proto::{
     command::Password,
     url::{Location, RemoteUrl},
 };
-use godwit_tune::{Bounds, Setting};
+use godwit_tune::{Bounds, Method};
 
 /// One run of the program.
 #[derive(Clone, Debug)]
@@ -82,27 +82,44 @@ pub struct Part {
 }
 
 /// Which tuner, and what the user has fixed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TunerSpec {
     /// Which.
-    pub name: TunerName,
-    /// Where it begins.
-    pub start: Setting,
-    /// `-p`.
-    pub parallelism: Option<u32>,
-    /// `-c`.
-    pub concurrency: Option<u32>,
-    /// What no tuner may pass.
+    pub method: Method,
+    /// What no tuner may pass: `--max-channels`, `-c`, `-p`.
     pub bounds: Bounds,
+    /// `--epoch`, seconds, more than 0.
+    pub epoch: Option<f64>,
+    /// `--epoch-mode`.
+    pub mode: EpochMode,
 }
 
-/// The tuners of this version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TunerName {
-    /// `static`.
-    Static,
-    /// `globus`.
-    Globus,
+/// Longest epoch where the user asks for none, seconds. Some methods were published with 30 s, in which most transfers are
+/// over.
+const EPOCH_SECONDS_MAX: f64 = 3.0;
+
+impl TunerSpec {
+    /// Length of an epoch whose length the tuner leaves to us, seconds.
+    pub fn epoch_seconds(&self) -> f64 {
+        self.epoch
+            .unwrap_or_else(|| self.method.epoch_seconds().min(EPOCH_SECONDS_MAX))
+    }
+
+    /// The number of workers may change while files are moved.
+    pub fn moves_workers(&self) -> bool {
+        let fixed = matches!(self.method, Method::Static(_) | Method::Globus);
+        self.mode == EpochMode::Restart || !fixed && self.bounds.concurrency.is_none()
+    }
+}
+
+/// How a control epoch is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EpochMode {
+    /// Data never stops: channels and sessions come and go.
+    #[default]
+    Live,
+    /// As published: between epochs everything ends and begins anew. For comparison.
+    Restart,
 }
 
 /// Whether checksums of both ends are compared.

@@ -15,6 +15,8 @@ use godwit_proto::ChecksumAlgorithm;
 
 pub use resolve::{Ambient, Parting, parse};
 
+use crate::spec::EpochMode;
+
 /// Copies files with GridFTP, and manages what lies on servers.
 #[derive(Debug, Parser)]
 #[command(
@@ -170,9 +172,17 @@ pub(crate) struct CpArgs {
     /// Most data channels in all
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_channels: u32,
-    /// How settings are chosen: static[:concurrency=N,parallelism=N] (1 x 4) or globus (2 x 8)
-    #[arg(long, value_name = "NAME[:key=value,...]")]
-    pub(crate) tuner: Option<String>,
+    /// How settings are chosen while data flows: godwit, apt, cd, cs, nm, balman, yildirim, mi, aimd, falcon, globus
+    /// (2 x 8), static[:concurrency=N,parallelism=N] (1 x 4)
+    #[arg(long, value_name = "NAME[:key=value,...]", default_value = "godwit")]
+    pub(crate) tuner: String,
+    /// Time that a setting is measured, where the tuner has no opinion; the default is that of the method, at most 3
+    #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
+    pub(crate) epoch: Option<Duration>,
+    /// live: channels and sessions come and go while data flows; restart: as published, everything ends and begins anew
+    /// with each epoch, for comparison
+    #[arg(long, value_name = "MODE", default_value = "live", value_parser = epoch_mode)]
+    pub(crate) epoch_mode: EpochMode,
 
     /// Socket buffers of data channels at both ends; 0 leaves them to the kernels
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = units::bytes)]
@@ -222,10 +232,6 @@ pub(crate) struct Later {
     #[arg(long, hide = true)]
     pub(crate) pipelining: Option<String>,
     #[arg(long, hide = true)]
-    pub(crate) epoch_mode: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) epoch: Option<String>,
-    #[arg(long, hide = true)]
     pub(crate) max_rate: Option<String>,
     #[arg(long, hide = true)]
     pub(crate) protect: Option<String>,
@@ -251,6 +257,14 @@ fn maybe_algorithm(text: &str) -> Result<MaybeAlgorithm, String> {
         "" => None,
         name => Some(algorithm(name)?),
     }))
+}
+
+fn epoch_mode(text: &str) -> Result<EpochMode, String> {
+    match text {
+        "live" => Ok(EpochMode::Live),
+        "restart" => Ok(EpochMode::Restart),
+        _ => Err("wanted live or restart".to_owned()),
+    }
 }
 
 fn mode(text: &str) -> Result<u32, String> {

@@ -8,20 +8,15 @@ use godwit_proto::{
     command::Password,
     url::{Location, RemoteUrl, Scheme},
 };
-use godwit_tune::{Bounds, Setting};
+use godwit_tune::{Bounds, Method, Setting};
 
 use super::{Anything, Cli, Common, CpArgs, MaybeAlgorithm, Urls, Verb};
 use crate::{
     error::Exit,
     spec::{
-        Connections, Invocation, JobSpec, Manage, Part, Request, TunerName, TunerSpec, Verify,
-        names_directory,
+        Connections, Invocation, JobSpec, Manage, Part, Request, TunerSpec, Verify, names_directory,
     },
 };
-
-/// Parallelism where nobody says anything. Four channels quadruple the window of a path whose buffers are too small,
-/// and cost little where they are not.
-const DEFAULT_PARALLELISM: u32 = 4;
 
 /// There is nothing to run: help was asked for, or the command line is wrong.
 #[derive(Debug)]
@@ -216,8 +211,6 @@ fn refuse_what_is_not_built(args: &CpArgs) -> Resolved<()> {
     let later = &args.later;
     let given = [
         ("--pipelining", &later.pipelining),
-        ("--epoch-mode", &later.epoch_mode),
-        ("--epoch", &later.epoch),
         ("--max-rate", &later.max_rate),
         ("--journal", &later.journal),
     ];
@@ -270,31 +263,7 @@ fn check_standard(
 }
 
 fn tuner(args: &CpArgs) -> Resolved<TunerSpec> {
-    let text = args.tuner.as_deref().unwrap_or("static");
-    let (name, keys) = text.split_once(':').unwrap_or((text, ""));
-    let mut start = Setting::new(1, DEFAULT_PARALLELISM);
-    let name = match name {
-        "static" => TunerName::Static,
-        "globus" => TunerName::Globus,
-        "godwit" | "apt" | "cd" | "cs" | "nm" | "balman" | "yildirim" | "mi" | "aimd"
-        | "falcon" => {
-            return Err(not_available(&format!("--tuner {name}")));
-        }
-        other => return Err(format!("--tuner {other}: unknown, use static or globus")),
-    };
-    for key_value in keys.split(',').filter(|k| !k.is_empty()) {
-        let (key, value) = key_value.split_once('=').unwrap_or((key_value, ""));
-        let slot = match (name, key) {
-            (TunerName::Static, "concurrency") => &mut start.concurrency,
-            (TunerName::Static, "parallelism") => &mut start.parallelism,
-            _ => return Err(format!("--tuner {text}: unknown key {key:?}")),
-        };
-        *slot = value
-            .parse()
-            .ok()
-            .filter(|n| *n > 0)
-            .ok_or_else(|| format!("--tuner {text}: {key} wants a number of at least 1"))?;
-    }
+    let method = Method::parse(&args.tuner).map_err(|e| format!("--{e}"))?;
     let fixed = Setting::new(args.concurrency.unwrap_or(1), args.parallelism.unwrap_or(1));
     if fixed.channels() > args.max_channels {
         return Err(format!(
@@ -303,11 +272,14 @@ fn tuner(args: &CpArgs) -> Resolved<TunerSpec> {
         ));
     }
     Ok(TunerSpec {
-        name,
-        start,
-        parallelism: args.parallelism,
-        concurrency: args.concurrency,
-        bounds: Bounds::up_to(args.max_channels),
+        method,
+        bounds: Bounds {
+            concurrency: args.concurrency,
+            parallelism: args.parallelism,
+            ..Bounds::up_to(args.max_channels)
+        },
+        epoch: args.epoch.map(|e| e.as_secs_f64()),
+        mode: args.epoch_mode,
     })
 }
 

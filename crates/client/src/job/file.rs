@@ -5,13 +5,14 @@ use std::{
     time::Instant,
 };
 
-use godwit_proto::{ByteRange, FtpPath, RangeSet};
+use godwit_proto::{ByteRange, FtpPath};
+use tokio::sync::Notify;
 
 use crate::{
     context::Endpoint,
-    controller::{Controller, PIECE_BYTES_MIN},
     error::{Error, Result},
     get::Get,
+    pieces::{Cutter, PIECE_BYTES_MIN},
     plan::Item,
     put::Put,
     session::Session,
@@ -27,6 +28,8 @@ pub(crate) struct FileJob {
     pub(crate) began: Instant,
     side: Side,
     pieces: Mutex<Pieces>,
+    /// Told when others may find something to do here.
+    changed: Arc<Notify>,
 }
 
 enum Side {
@@ -44,6 +47,42 @@ struct Pieces {
     failure: Option<Error>,
 }
 
+/// How moving some octets went.
+pub(crate) struct Carried {
+    pub(crate) result: Result<()>,
+    /// Octets that are there for good.
+    pub(crate) moved: u64,
+    /// What is still to be moved, also after a success that was cut short; `None` in it: all of the file.
+    pub(crate) left: Vec<Option<ByteRange>>,
+}
+
+impl Carried {
+    /// All of it is there.
+    pub(crate) fn whole(moved: u64) -> Self {
+        Self {
+            result: Ok(()),
+            moved,
+            left: Vec::new(),
+        }
+    }
+
+    pub(crate) fn failed(error: Error, moved: u64, left: Vec<Option<ByteRange>>) -> Self {
+        Self {
+            result: Err(error),
+            moved,
+            left,
+        }
+    }
+}
+
+/// What a file has to do for a worker that has nothing.
+pub(crate) enum Claim {
+    Piece(ByteRange),
+    /// Nothing yet, but perhaps soon.
+    Later,
+    Nothing,
+}
+
 /// What is to be done after a piece.
 pub(crate) enum After {
     /// Others still move theirs.
@@ -56,7 +95,12 @@ pub(crate) enum After {
 
 impl FileJob {
     /// Opens both ends. The caller holds the first piece: [`FileJob::first`].
-    pub(crate) async fn begin(session: &mut Session, item: &Item, spec: &JobSpec) -> Result<Self> {
+    pub(crate) async fn begin(
+        session: &mut Session,
+        item: &Item,
+        spec: &JobSpec,
+        changed: Arc<Notify>,
+    ) -> Result<Self> {
         use godwit_proto::pi::transfer::Direction;
         let side = match item.direction {
             Direction::Get => Side::Get(Get::begin(session, item, spec.part, spec.verify).await?),
@@ -68,32 +112,22 @@ impl FileJob {
             began: Instant::now(),
             side,
             pieces: Mutex::default(),
+            changed,
         })
     }
 
-    /// Decides whether the file is shared, and claims the first piece; `None`: all of it, however long that is.
-    pub(crate) fn first(
-        &self,
-        session: &Session,
-        controller: &Controller,
-    ) -> (Option<ByteRange>, bool) {
-        let (length, can_split) = match &self.side {
-            Side::Get(get) => (get.length(), get.can_split(session)),
-            Side::Put(put) => (put.length(), put.can_split(session)),
+    /// Decides whether the file is shared, and claims the first piece; `None`: all of it, however long that is. A put may
+    /// be taken all at once, since others can take of it later.
+    pub(crate) fn first(&self, session: &Session, cutter: &Cutter) -> (Option<ByteRange>, bool) {
+        let length = match &self.side {
+            Side::Get(get) => get.length(),
+            Side::Put(put) => put.length(),
         };
         let mut pieces = self.lock();
         pieces.busy = 1;
-        match length {
-            Some(length)
-                if can_split
-                    && controller.setting().concurrency > 1
-                    && length >= 2 * PIECE_BYTES_MIN =>
-            {
-                let all = ByteRange {
-                    start: 0,
-                    end: length,
-                };
-                let piece = controller.piece(all);
+        match length.and_then(|length| ByteRange::new(0, length)) {
+            Some(all) if self.can_split(session) && cutter.shares(all.len()) => {
+                let piece = self.part_of(all, cutter, None);
                 pieces.unclaimed = rest_of(all, piece).into_iter().collect();
                 (Some(piece), true)
             }
@@ -101,39 +135,86 @@ impl FileJob {
         }
     }
 
-    /// The next piece that nobody has.
-    pub(crate) fn claim(&self, controller: &Controller) -> Option<ByteRange> {
+    fn part_of(&self, left: ByteRange, cutter: &Cutter, rate_bps: Option<f64>) -> ByteRange {
+        match &self.side {
+            Side::Get(_) => cutter.piece(left, rate_bps),
+            Side::Put(_) => left,
+        }
+    }
+
+    /// The next piece that nobody has, for a session that moves `rate_bps`.
+    pub(crate) fn claim(&self, cutter: &Cutter, rate_bps: Option<f64>) -> Option<ByteRange> {
         let mut pieces = self.lock();
         let left = pieces.unclaimed.pop()?;
-        let piece = controller.piece(left);
+        let piece = self.part_of(left, cutter, rate_bps);
         pieces.unclaimed.extend(rest_of(left, piece));
         pieces.busy += 1;
         Some(piece)
     }
 
-    pub(crate) fn unclaim(&self, piece: ByteRange) {
+    /// Part of what another session has and has not begun.
+    pub(crate) fn relieve(&self) -> Claim {
+        let Side::Put(put) = &self.side else {
+            return Claim::Nothing;
+        };
         let mut pieces = self.lock();
-        pieces.busy -= 1;
-        // A file that has failed is not gone on with.
-        if pieces.failure.is_none() {
-            pieces.unclaimed.push(piece);
+        if pieces.failure.is_some() {
+            return Claim::Nothing;
+        }
+        match put.take_tail(PIECE_BYTES_MIN) {
+            Some(tail) => {
+                pieces.busy += 1;
+                Claim::Piece(tail)
+            }
+            None if put.may_have_tail(PIECE_BYTES_MIN) => Claim::Later,
+            None => Claim::Nothing,
         }
     }
 
-    pub(crate) fn has_unclaimed(&self) -> bool {
-        !self.lock().unclaimed.is_empty()
+    /// There is, or will be, something for a further worker.
+    pub(crate) fn has_work(&self) -> bool {
+        let pieces = self.lock();
+        let tail = match &self.side {
+            Side::Get(_) => false,
+            Side::Put(put) => pieces.failure.is_none() && put.may_have_tail(PIECE_BYTES_MIN),
+        };
+        !pieces.unclaimed.is_empty() || tail
     }
 
-    /// Moves octets. On failure the set tells what is there already.
-    pub(crate) async fn carry(
-        &self,
-        session: &mut Session,
-        range: Option<ByteRange>,
-    ) -> (Result<u64>, RangeSet) {
-        match &self.side {
-            Side::Get(get) => get.fetch(session, range).await,
-            Side::Put(put) => (put.send(session, range).await, RangeSet::new()),
+    /// Somebody moves a piece of it, or shall.
+    pub(crate) fn is_open(&self) -> bool {
+        let pieces = self.lock();
+        pieces.busy > 0 || !pieces.unclaimed.is_empty()
+    }
+
+    /// Moves octets.
+    pub(crate) async fn carry(&self, session: &mut Session, range: Option<ByteRange>) -> Carried {
+        let get = match &self.side {
+            Side::Put(put) => {
+                let began = || self.changed.notify_waiters();
+                return put.send(session, range, &began).await;
+            }
+            Side::Get(get) => get,
+        };
+        let (result, safe) = get.fetch(session, range).await;
+        let error = match result {
+            Ok(bytes) => return Carried::whole(bytes),
+            Err(error) => error,
+        };
+        let whole = range.or_else(|| get.length().and_then(|l| ByteRange::new(0, l)));
+        match whole {
+            Some(whole) if get.can_split(session) => {
+                let gaps: Vec<_> = safe.gaps(whole).into_iter().collect();
+                // All of it is here, and the server called it a failure: that is no success, whatever it was.
+                if !gaps.is_empty() {
+                    let moved = whole.len() - gaps.iter().map(|g| g.len()).sum::<u64>();
+                    let left = gaps.into_iter().map(Some).collect();
+                    return Carried::failed(error, moved, left);
+                }
+            }
+            _ => {}
         }
+        Carried::failed(error, 0, vec![range])
     }
 
     /// Octets pass by once: a failed attempt cannot be followed by another.
@@ -144,34 +225,15 @@ impl FileJob {
         }
     }
 
-    /// What is left of a range once `safe` is there; more than one rest only where parts can be asked for.
-    pub(crate) fn rests(
-        &self,
-        session_can_split: bool,
-        range: Option<ByteRange>,
-        safe: &RangeSet,
-    ) -> Vec<Option<ByteRange>> {
-        let whole = match &self.side {
-            Side::Get(get) => range.or_else(|| get.length().and_then(|l| ByteRange::new(0, l))),
-            Side::Put(_) => return vec![range],
-        };
-        match whole {
-            Some(whole) if session_can_split && !safe.is_empty() => {
-                safe.gaps(whole).into_iter().map(Some).collect()
-            }
-            _ => vec![range],
-        }
-    }
-
-    pub(crate) fn can_split(&self, session: &Session) -> bool {
+    fn can_split(&self, session: &Session) -> bool {
         match &self.side {
             Side::Get(get) => get.can_split(session),
             Side::Put(put) => put.can_split(session),
         }
     }
 
-    /// A worker is through with its piece.
-    pub(crate) fn piece_done(&self, outcome: Result<u64>) -> After {
+    /// A worker is through with its piece, or as far as it got: `left` is for others.
+    pub(crate) fn piece_done(&self, outcome: Result<u64>, left: Vec<ByteRange>) -> After {
         let mut pieces = self.lock();
         pieces.busy -= 1;
         match outcome {
@@ -180,6 +242,10 @@ impl FileJob {
                 pieces.unclaimed.clear();
                 pieces.failure.get_or_insert(error);
             }
+        }
+        // A file that has failed is not gone on with.
+        if pieces.failure.is_none() {
+            pieces.unclaimed.extend(left);
         }
         if pieces.busy > 0 || !pieces.unclaimed.is_empty() {
             return After::Others;

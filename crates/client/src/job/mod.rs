@@ -1,19 +1,29 @@
 //! A copy, from its plan to its summary.
 //!
 //! ```text
-//!   Planner ──bounded channel──► Queue ──► Worker 1 (session, mover)
+//!   Planner ──bounded channel──► Queue ──► Worker 1 (session, mover)      Crew: as many as the target wants
 //!                                  ▲  └──► Worker 2
-//!                                  └ pieces of large files that a worker shares
+//!                                  └ pieces of large files, and what a worker leaves when it goes
 //! ```
 
+mod crew;
 mod file;
 mod queue;
 mod worker;
 
-use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
+use std::{
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    time::Duration,
+};
 
+use godwit_engine::data::ChannelParams;
 use godwit_proto::url::Location;
-use tokio::{sync::mpsc, task::LocalSet, time};
+use godwit_tune::Tuner;
+use tokio::{
+    sync::{Notify, mpsc},
+    task::LocalSet,
+    time,
+};
 
 use crate::{
     carrier::Pool,
@@ -21,21 +31,26 @@ use crate::{
     controller::Controller,
     error::{Error, Exit, Result},
     events::{Event, EventLog, FileState, Observer},
+    pieces::Cutter,
     plan::{self, Planner},
     progress::TICK,
     spec::{Connections, JobSpec},
     summary::Summary,
 };
 
+pub(crate) use file::Carried;
 use queue::Queue;
-use worker::Worker;
+
+/// Time for a data connection to come up. Shorter than the stall limit: a server that cannot reach us should cost
+/// seconds, not minutes, before we listen no more.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
 /// What all workers of a job share.
 pub(crate) struct Job {
     pub(crate) spec: Arc<JobSpec>,
     pub(crate) context: Arc<Context>,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) controller: Controller,
+    pub(crate) cutter: Cutter,
     pub(crate) queue: Queue,
     /// How failed files would end the process, most telling first.
     verdicts: Mutex<Vec<Exit>>,
@@ -49,14 +64,35 @@ pub async fn run(
     observer: Arc<dyn Observer>,
     stop: Stop,
 ) -> Result<Summary> {
+    let controller = Controller::new(&spec.tuner);
+    run_under(controller, spec, connections, observer, stop).await
+}
+
+/// Like [`run`], with a tuner of the caller's; the method of `spec` is not used.
+pub async fn run_with(
+    tuner: Box<dyn Tuner>,
+    spec: JobSpec,
+    connections: Connections,
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+) -> Result<Summary> {
+    let controller = Controller::with(tuner, &spec.tuner);
+    run_under(controller, spec, connections, observer, stop).await
+}
+
+async fn run_under(
+    controller: Controller,
+    spec: JobSpec,
+    connections: Connections,
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+) -> Result<Summary> {
     let started = time::Instant::now();
     let log = match &spec.events {
         Some(path) => Some(EventLog::create(path, started.into_std())?),
         None => None,
     };
     let context = Context::new(connections, observer, log, stop);
-    let controller = Controller::new(&spec.tuner);
-    context.target.send_replace(controller.setting());
     context.emit(&Event::Start {
         command: spec.command.clone(),
         endpoints: spec
@@ -67,24 +103,22 @@ pub async fn run(
             .collect(),
         version: env!("CARGO_PKG_VERSION"),
     });
-    context.emit(&Event::Decision {
-        from: None,
-        to: controller.setting().into(),
-        reason: controller.reason().to_owned(),
-    });
-    let params = controller.channel_params(&spec, &context.connections);
+    controller.begin(&context);
+    let params = channel_params(&spec, &context.connections);
     let pool = Pool::new(Arc::clone(&context), params, spec.attempts);
     let (sender, receiver) = mpsc::channel(plan::AHEAD_MAX);
     let job = Arc::new(Job {
+        cutter: Cutter::new(context.target.subscribe(), spec.tuner.moves_workers()),
         spec: Arc::new(spec),
         context,
         pool,
-        controller,
         queue: Queue::new(receiver),
         verdicts: Mutex::default(),
     });
     let planner = Planner::new(Arc::clone(&job.spec), Arc::clone(&job.pool), sender);
-    LocalSet::new().run_until(move_all(&job, planner)).await;
+    LocalSet::new()
+        .run_until(move_all(&job, planner, controller))
+        .await;
     let summary = job.summarise(started.elapsed().as_secs_f64());
     job.context.emit(&Event::Summary(summary.clone()));
     if let Err(error) = job.context.finish_log() {
@@ -93,30 +127,39 @@ pub async fn run(
     Ok(summary)
 }
 
-async fn move_all(job: &Arc<Job>, planner: Planner) {
+/// What holds for all channels. Their number is the target's.
+fn channel_params(spec: &JobSpec, connections: &Connections) -> ChannelParams {
+    ChannelParams {
+        parallelism: 1,
+        // A server that opens more channels than it was asked for is not let in with all of them.
+        channels_max: spec.tuner.bounds.channels_max,
+        block_bytes: spec.block_bytes,
+        socket_buffer_bytes: spec.socket_buffer_bytes,
+        congestion: spec.congestion.clone(),
+        connect_limit: connections.stall_limit.min(CONNECT_LIMIT),
+        stall_limit: connections.stall_limit,
+    }
+}
+
+async fn move_all(job: &Arc<Job>, planner: Planner, controller: Controller) {
     let context = Arc::clone(&job.context);
     let display = tokio::task::spawn_local(async move {
         let mut ticks = time::interval(TICK);
         ticks.set_missed_tick_behavior(time::MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;
-            let snapshot = context.counters.snapshot();
+            let snapshot = context.snapshot();
             context.observer().on_progress(Some(&snapshot));
         }
     });
     let planning = tokio::task::spawn_local(planner.run());
-    let workers: Vec<_> = (0..job.controller.setting().concurrency)
-        .map(|_| tokio::task::spawn_local(Worker::new(Arc::clone(job), true).run()))
-        .collect();
-    for worker in workers {
-        // A panic in a worker is a bug, and its files are missing from the count of what is done.
-        if worker.await.is_err() {
-            job.record(Exit::Failed);
-        }
-    }
-    // What workers gave back because another one was there, which then ended too.
-    if !job.queue.is_empty() && !job.context.stop.is_set() {
-        Worker::new(Arc::clone(job), false).run().await;
+    let over = Arc::new(Notify::new());
+    let tuning = controller.run(Arc::clone(&job.context), Arc::clone(&over));
+    let tuning = tokio::task::spawn_local(tuning);
+    crew::run(job).await;
+    over.notify_one();
+    if tuning.await.is_err() {
+        job.record(Exit::Failed);
     }
     if planning.await.is_err() {
         job.record(Exit::Failed);
@@ -178,7 +221,12 @@ impl Job {
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         let exit = exit_of(self.context.stop.is_set(), done, &verdicts);
         let bytes = counters.bytes_done.load(Ordering::Relaxed);
-        Summary::new(bytes, seconds, done, failed, exit)
+        let (totals, _) = counters.totals();
+        Summary {
+            retransmitted_bytes: totals.tcp.map(|tcp| tcp.bytes_retransmitted),
+            limited_by: counters.limited_by().map(|limit| limit.to_string()),
+            ..Summary::new(bytes, seconds, done, failed, exit)
+        }
     }
 }
 

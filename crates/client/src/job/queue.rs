@@ -8,8 +8,8 @@ use std::{
 use godwit_proto::ByteRange;
 use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc};
 
-use super::file::FileJob;
-use crate::{controller::Controller, plan::Planned};
+use super::file::{Claim, FileJob};
+use crate::{pieces::Cutter, plan::Planned};
 
 /// Something for a worker to do.
 pub(crate) enum Task {
@@ -22,12 +22,12 @@ pub(crate) enum Task {
 pub(crate) struct Queue {
     planned: AsyncMutex<mpsc::Receiver<Planned>>,
     inner: Mutex<Inner>,
-    changed: Notify,
+    changed: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Shared files with octets that nobody has claimed.
+    /// Files that several workers may move.
     shared: VecDeque<Arc<FileJob>>,
     returned: VecDeque<Planned>,
     /// Files taken of which it is not known yet whether they will be shared. While there are some, nobody goes home.
@@ -41,18 +41,19 @@ impl Queue {
         Self {
             planned: AsyncMutex::new(planned),
             inner: Mutex::default(),
-            changed: Notify::new(),
+            changed: Arc::default(),
         }
     }
 
-    /// The next thing to do; `None` when there is nothing and will be nothing. After a [`Task::Begin`], [`Queue::decided`] must be called.
-    pub(crate) async fn next(&self, controller: &Controller) -> Option<Task> {
+    /// The next thing to do, for a session that moved `rate_bps` before; `None` when there is nothing and will be nothing.
+    /// After a [`Task::Begin`], [`Queue::decided`] must be called. Cancel-safe.
+    pub(crate) async fn next(&self, cutter: &Cutter, rate_bps: Option<f64>) -> Option<Task> {
         loop {
             // Registered before looking, so that no change falls between.
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match self.look(controller) {
+            match self.look(cutter, rate_bps) {
                 Look::Task(task) => return Some(task),
                 Look::Over => return None,
                 Look::Wait { dry } => tokio::select! {
@@ -78,20 +79,30 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
-    fn look(&self, controller: &Controller) -> Look {
+    fn look(&self, cutter: &Cutter, rate_bps: Option<f64>) -> Look {
         let mut inner = self.lock();
+        inner.shared.retain(|file| file.is_open());
         // Large files first: they decide when the job ends.
-        while let Some(file) = inner.shared.front() {
-            if let Some(piece) = file.claim(controller) {
+        for file in &inner.shared {
+            if let Some(piece) = file.claim(cutter, rate_bps) {
                 return Look::Task(Task::Piece(Arc::clone(file), piece));
             }
-            inner.shared.pop_front();
         }
         if let Some(planned) = inner.returned.pop_front() {
             inner.undecided += 1;
             return Look::Task(Task::Begin(planned));
         }
-        if inner.dry && inner.undecided == 0 {
+        let mut later = false;
+        for file in &inner.shared {
+            match file.relieve() {
+                Claim::Piece(piece) => {
+                    return Look::Task(Task::Piece(Arc::clone(file), piece));
+                }
+                Claim::Later => later = true,
+                Claim::Nothing => {}
+            }
+        }
+        if inner.dry && inner.undecided == 0 && !later {
             return Look::Over;
         }
         Look::Wait { dry: inner.dry }
@@ -112,16 +123,23 @@ impl Queue {
         self.decided(None);
     }
 
-    /// A worker cannot move the piece it took.
-    pub(crate) fn give_back_piece(&self, file: &Arc<FileJob>, piece: ByteRange) {
-        file.unclaim(piece);
-        self.lock().shared.push_back(Arc::clone(file));
+    /// A piece of a shared file is done, or given back in part.
+    pub(crate) fn piece_done(&self) {
         self.changed.notify_waiters();
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// There is, or may yet be, something for a further worker.
+    pub(crate) fn has_work(&self) -> bool {
         let inner = self.lock();
-        inner.dry && inner.returned.is_empty() && inner.shared.iter().all(|f| !f.has_unclaimed())
+        !inner.dry
+            || inner.undecided > 0
+            || !inner.returned.is_empty()
+            || inner.shared.iter().any(|f| f.has_work())
+    }
+
+    /// Told whenever [`Self::has_work`] may answer anew.
+    pub(crate) fn changed(&self) -> &Arc<Notify> {
+        &self.changed
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {

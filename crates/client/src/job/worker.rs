@@ -1,8 +1,11 @@
 //! One session that takes the next piece of work until there is none.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
 
-use godwit_proto::{ByteRange, RangeSet};
+use godwit_proto::ByteRange;
 
 use super::{
     Job,
@@ -11,6 +14,7 @@ use super::{
 };
 use crate::{
     carrier::{Carrier, Setback, Step},
+    context::Place,
     error::{Error, Result},
     plan::{Item, Planned},
     session::Session,
@@ -22,25 +26,53 @@ const CLEANING_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Worker {
     job: Arc<Job>,
     carrier: Carrier,
+    /// What the last piece of a get came at.
+    rate_bps: Option<f64>,
+}
+
+/// Why a worker went home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Farewell {
+    /// Nothing is left to do, or the user interrupted.
+    Over,
+    /// The target wants fewer, or all anew.
+    Spare,
+    /// The server lets no further session in.
+    Crowded,
 }
 
 impl Worker {
-    /// `may_yield`: where the server lets no further session in, leave the work to the others.
-    pub(crate) fn new(job: Arc<Job>, may_yield: bool) -> Self {
+    pub(crate) fn new(job: Arc<Job>, place: Place) -> Self {
         let mut carrier = Carrier::new(Arc::clone(&job.pool));
-        carrier.may_yield = may_yield;
-        Self { job, carrier }
+        // Where the server lets no further session in, the work is left to the others.
+        carrier.may_yield = true;
+        carrier.place = place;
+        Self {
+            job,
+            carrier,
+            rate_bps: None,
+        }
     }
 
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(mut self) -> Farewell {
+        let farewell = self.work().await;
+        self.carrier.close().await;
+        farewell
+    }
+
+    async fn work(&mut self) -> Farewell {
         let job = Arc::clone(&self.job);
+        let place = self.carrier.place;
+        let mut target = job.context.target.subscribe();
         loop {
             let task = tokio::select! {
-                task = job.queue.next(&job.controller) => task,
-                () = job.context.stop.wait() => None,
+                biased;
+                () = job.context.stop.wait() => return Farewell::Over,
+                _ = target.wait_for(|target| !target.wants(place)) => return Farewell::Spare,
+                task = job.queue.next(&job.cutter, self.rate_bps) => task,
             };
             let goes_on = match task {
-                None => break,
+                None => return Farewell::Over,
                 Some(Task::Begin(Planned::Failed { path, error })) => {
                     job.queue.decided(None);
                     job.file_failed(&path, 0.0, 0, &error);
@@ -50,27 +82,26 @@ impl Worker {
                 Some(Task::Piece(file, piece)) => self.piece(file, Some(piece)).await,
             };
             if !goes_on {
-                break;
+                return Farewell::Crowded;
             }
         }
-        self.carrier.close().await;
     }
 
     /// Begins a file and moves its first piece. False: this worker is one too many.
     async fn file(&mut self, item: Item) -> bool {
         let job = Arc::clone(&self.job);
         let path = item.source();
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let step = Step {
             endpoint: &item.endpoint,
             path: &path,
             range: None,
             attempts: None,
         };
-        let controller = &job.controller;
         let begin = async |session: &mut Session| {
-            let file = FileJob::begin(session, &item, &job.spec).await?;
-            let (piece, shared) = file.first(session, controller);
+            let changed = Arc::clone(job.queue.changed());
+            let file = FileJob::begin(session, &item, &job.spec, changed).await?;
+            let (piece, shared) = file.first(session, &job.cutter);
             Ok((file, piece, shared))
         };
         match self.carrier.attempt(step, begin).await {
@@ -94,33 +125,37 @@ impl Worker {
 
     /// Moves a piece (`None`: all of the file). False: this worker is one too many.
     async fn piece(&mut self, file: Arc<FileJob>, piece: Option<ByteRange>) -> bool {
-        let outcome = match self.carry(&file, piece).await {
-            Ok(bytes) => Ok(bytes),
+        let began = Instant::now();
+        let (outcome, moved, left) = self.carry(&file, piece).await;
+        self.rate_bps = rate(moved, began.elapsed());
+        let mut goes_on = true;
+        let outcome = match outcome {
+            Ok(()) => Ok(moved),
             Err(Setback::Failed(error)) => Err(error),
-            Err(Setback::Crowded(error)) => match piece {
-                // Only whole files come without a range, and whoever has begun one has a session.
-                None => Err(error),
-                Some(piece) => {
-                    self.one_too_many(&error);
-                    self.job.queue.give_back_piece(&file, piece);
-                    return false;
-                }
-            },
+            // Only whole files come without a range, and whoever has begun one has a session.
+            Err(Setback::Crowded(error)) if piece.is_none() => Err(error),
+            Err(Setback::Crowded(error)) => {
+                self.one_too_many(&error);
+                goes_on = false;
+                Ok(moved)
+            }
         };
-        match file.piece_done(outcome) {
+        match file.piece_done(outcome, left) {
             After::Others => {}
             After::Finish { moved } => self.finish(&file, moved).await,
             After::Discard { error, moved } => self.discard(&file, moved, &error).await,
         }
-        true
+        self.job.queue.piece_done();
+        goes_on
     }
 
-    /// Moves octets until all of the piece is there, keeping what failed attempts brought.
+    /// Moves octets until all of the piece is there or was cut short, keeping what failed attempts brought. Tells how many were moved
+    /// and what is left.
     async fn carry(
         &mut self,
         file: &Arc<FileJob>,
         piece: Option<ByteRange>,
-    ) -> std::result::Result<u64, Setback> {
+    ) -> (std::result::Result<(), Setback>, u64, Vec<ByteRange>) {
         let counters = Arc::clone(&self.job.context.counters);
         let step = Step {
             endpoint: &file.endpoint,
@@ -129,44 +164,26 @@ impl Worker {
             // What came from standard input is gone, and what went to standard output cannot be called back.
             attempts: file.is_stream().then_some(1),
         };
-        let mut safe = RangeSet::new();
+        let mut todo = vec![piece];
         let mut total = 0;
         let carry = async |session: &mut Session| {
-            let mut rests = file.rests(file.can_split(session), piece, &safe);
-            // All of it is here, and the server called it a failure: that is no success, whatever it was.
-            if rests.is_empty() {
-                (safe, total) = (RangeSet::new(), 0);
-                rests.push(piece);
-            }
-            for rest in rests {
-                let (outcome, fresh) = file.carry(session, rest).await;
-                match outcome {
-                    Ok(bytes) => {
-                        total += bytes;
-                        counters
-                            .bytes_moved
-                            .fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
-                        safe.union_with(&fresh);
-                    }
-                    Err(error) => {
-                        let before = safe.covered();
-                        safe.union_with(&fresh);
-                        if file.can_split(session) {
-                            let kept = safe.covered() - before;
-                            total += kept;
-                            counters
-                                .bytes_moved
-                                .fetch_add(kept, std::sync::atomic::Ordering::Relaxed);
-                        } else {
-                            safe = RangeSet::new();
-                        }
-                        return Err(error);
-                    }
+            while let Some(next) = todo.pop() {
+                let carried = file.carry(session, next).await;
+                total += carried.moved;
+                counters
+                    .bytes_moved
+                    .fetch_add(carried.moved, Ordering::Relaxed);
+                let cut_short = !carried.left.is_empty();
+                todo.extend(carried.left.into_iter().rev());
+                carried.result?;
+                if cut_short {
+                    break;
                 }
             }
-            Ok(total)
+            Ok(())
         };
-        self.carrier.attempt(step, carry).await
+        let outcome = self.carrier.attempt(step, carry).await;
+        (outcome, total, todo.into_iter().flatten().collect())
     }
 
     async fn finish(&mut self, file: &Arc<FileJob>, moved: u64) {
@@ -246,4 +263,9 @@ impl Worker {
         let text = format!("no further session, going on with those there are: {error}");
         self.job.context.note(text);
     }
+}
+
+#[allow(clippy::cast_precision_loss)] // 53 bits of octets are enough for a rate
+fn rate(bytes: u64, time: Duration) -> Option<f64> {
+    (bytes > 0 && !time.is_zero()).then(|| bytes as f64 * 8.0 / time.as_secs_f64())
 }

@@ -135,6 +135,8 @@ impl Session {
             command,
             may_block: false,
             counts: false,
+            may_be_cut: false,
+            began: None,
         };
         let outcome = self
             .transfer(plan, |_| Job::Receive(Sink::Stream(Box::new(sink))))

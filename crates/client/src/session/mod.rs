@@ -32,7 +32,7 @@ pub(crate) use listing::{Entry, Names};
 pub(crate) use transfer::{Outcome, TransferPlan};
 
 use crate::{
-    context::{Context, Endpoint},
+    context::{Context, Endpoint, Place},
     error::{Error, Result},
     events::Event,
 };
@@ -44,6 +44,8 @@ pub(crate) struct Session {
     pub(crate) server: ServerState,
     /// Channel parameters of transfers. A session that only asks and lists leaves them at their default.
     pub(crate) params: ChannelParams,
+    /// Of the worker whose session it is.
+    pub(crate) place: Place,
     control: ControlChannel,
     mover: Option<Mover>,
     set: Option<ChannelSet>,
@@ -132,6 +134,7 @@ impl Session {
             endpoint: Arc::clone(endpoint),
             server: ServerState::new(features),
             params,
+            place: Place::default(),
             control,
             mover: None,
             set: None,

@@ -41,8 +41,12 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) command: Command,
     /// Our end is standard input or output, which may block a mover for ever.
     pub(crate) may_block: bool,
-    /// Counts for the progress display.
+    /// Counts for the progress display, and follows the target.
     pub(crate) counts: bool,
+    /// A put that ends early where its worker is wanted no more: what is left can be sent by others.
+    pub(crate) may_be_cut: bool,
+    /// Told once the server has begun.
+    pub(crate) began: Option<&'a dyn Fn(&Monitor)>,
 }
 
 /// How it went.
@@ -66,7 +70,7 @@ impl Session {
             };
         }
         if plan.counts {
-            self.params.parallelism = self.context.target.borrow().parallelism;
+            self.params.parallelism = self.context.target.borrow().setting.parallelism;
         }
         let made = self
             .make_channels(plan.direction, plan.stream, plan.doing)
@@ -114,7 +118,13 @@ impl Session {
             let let_go = letting_go_due.unwrap_or_else(Instant::now);
             tokio::select! {
                 spoken = self.control.next_event(), if ending.listens() => match spoken {
-                    Ok(Spoken::Preliminary(of, _)) => ending.started |= of == id,
+                    Ok(Spoken::Preliminary(of, _)) if of == id && !ending.started => {
+                        ending.started = true;
+                        if let Some(began) = plan.began {
+                            began(&monitor);
+                        }
+                    }
+                    Ok(Spoken::Preliminary(..)) => {}
                     Ok(Spoken::Final(of, reply)) if of == id => {
                         if reply.code.is_failure() {
                             transfer.abort();
@@ -137,7 +147,11 @@ impl Session {
                 },
                 Ok(()) = target.changed(), if plan.counts && ending.flows() => {
                     let target = *target.borrow_and_update();
-                    self.follow(plan, &monitor, target);
+                    if plan.may_be_cut && !target.wants(self.place) {
+                        monitor.cut();
+                    } else {
+                        self.follow(plan, &monitor, target.setting);
+                    }
                 }
                 event = transfer.next_event(), if ending.report.is_none() => match event {
                     TransferEvent::Ready { reused } => {

@@ -196,6 +196,8 @@ fn many_small_files_use_their_data_channels_again() {
     let put = [
         "cp",
         "-r",
+        "--tuner",
+        "static",
         "--events",
         text(&log),
         text(&top),
@@ -207,6 +209,8 @@ fn many_small_files_use_their_data_channels_again() {
     let get = [
         "cp",
         "-r",
+        "--tuner",
+        "static",
         "--events",
         text(&log),
         &served.url("/top"),

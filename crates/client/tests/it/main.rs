@@ -7,4 +7,5 @@ mod degraded;
 mod errors;
 mod fake;
 mod harness;
+mod live;
 mod manage;

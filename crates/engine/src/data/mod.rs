@@ -247,6 +247,18 @@ impl Monitor {
         self.transfer.cut();
     }
 
+    /// Octets that [`Self::split_off`] may halve.
+    pub fn unbegun(&self) -> u64 {
+        self.transfer.unbegun()
+    }
+
+    /// Takes the second half of what a send has not begun, so that another transfer sends it: at least `least` octets, relative
+    /// to the base. This transfer ends before them, and its report's `bytes` are fewer by them. `None` where less is left,
+    /// before the first block, after a cut, for streams, stripes and MODE S.
+    pub fn split_off(&self, least: u64) -> Option<ByteRange> {
+        self.transfer.split_off(least)
+    }
+
     /// Opens or retires channels while data flows until there are `channels`, those that come up counted and those that shall
     /// end not. Bounds and conditions are those of [`Self::add_channels`] and [`Self::retire_channels`].
     pub fn steer(&self, channels: u32) -> Steered {

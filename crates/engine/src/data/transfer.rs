@@ -355,7 +355,11 @@ impl TransferShared {
         let live = u32::try_from(live).unwrap_or(u32::MAX);
         let ending = self.retire_wanted.load(Ordering::Relaxed);
         let staying = live.saturating_sub(ending);
-        let missing = channels.saturating_sub(staying);
+        // Towards the end channels have ended because nothing is left: nobody is to follow them.
+        let missing = match &self.body {
+            Body::SendFile { queues, .. } if queues.iter().all(WorkQueue::is_exhausted) => 0,
+            _ => channels.saturating_sub(staying),
+        };
         let kept = missing.min(ending);
         self.retire_wanted.fetch_sub(kept, Ordering::Relaxed);
         (missing - kept, staying.saturating_sub(channels))
@@ -407,6 +411,27 @@ impl TransferShared {
         {
             queues.iter().for_each(WorkQueue::cut);
         }
+    }
+
+    /// The queue of a send that may be given up in part.
+    fn divisible(&self) -> Option<&WorkQueue> {
+        match &self.body {
+            Body::SendFile { queues, .. } if self.mode == Mode::ExtendedBlock => {
+                match &queues[..] {
+                    [queue] => Some(queue),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn unbegun(&self) -> u64 {
+        self.divisible().map_or(0, WorkQueue::unbegun)
+    }
+
+    pub(super) fn split_off(&self, least: u64) -> Option<ByteRange> {
+        self.divisible()?.split_off(least)
     }
 
     fn unsent(&self) -> Vec<ByteRange> {

@@ -53,6 +53,40 @@ impl WorkQueue {
         Some(block)
     }
 
+    /// Everything has been given out.
+    pub(super) fn is_exhausted(&self) -> bool {
+        let mut pending = lock(&self.pending);
+        while pending.front.is_empty() {
+            match pending.rest.next() {
+                Some(range) => pending.front = range,
+                None => return true,
+            }
+        }
+        pending.cut
+    }
+
+    /// Octets that have not been begun and follow one another.
+    pub(super) fn unbegun(&self) -> u64 {
+        let pending = lock(&self.pending);
+        if pending.cut { 0 } else { pending.front.len() }
+    }
+
+    /// Gives up the second half of [`Self::unbegun`], whole blocks of it and no less than `least` octets, with as many left
+    /// here.
+    pub(super) fn split_off(&self, least: u64) -> Option<ByteRange> {
+        let mut pending = lock(&self.pending);
+        let ByteRange { start, end } = pending.front;
+        let kept = ((end - start) / 2)
+            .max(1)
+            .checked_next_multiple_of(self.block_bytes)?;
+        let middle = start.checked_add(kept).filter(|m| *m < end)?;
+        if pending.cut || end - middle < least {
+            return None;
+        }
+        pending.front.end = middle;
+        Some(ByteRange { start: middle, end })
+    }
+
     /// Gives out no further block.
     pub(super) fn cut(&self) {
         lock(&self.pending).cut = true;
@@ -141,6 +175,20 @@ mod tests {
             .map(|r| (r.start, r.end))
             .collect();
         assert_eq!(got, [(0, 10), (10, 20), (20, 25), (40, 45)]);
+    }
+
+    #[test]
+    fn half_of_what_is_not_begun_goes_elsewhere() {
+        let q = WorkQueue::new([ByteRange { start: 0, end: 95 }], 10);
+        assert_eq!(q.split_off(1), None, "nothing is begun yet");
+        assert_eq!(q.next_block(), Some(ByteRange { start: 0, end: 10 }));
+        assert_eq!(q.split_off(40), None, "of 85 octets 50 stay");
+        let other = q.split_off(20);
+        assert_eq!(other, Some(ByteRange { start: 60, end: 95 }));
+        assert_eq!(q.unbegun(), 50);
+        let left: u64 = std::iter::from_fn(|| q.next_block()).map(|r| r.len()).sum();
+        assert_eq!(left, 50);
+        assert_eq!(q.split_off(0), None);
     }
 
     #[test]

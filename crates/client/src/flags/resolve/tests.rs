@@ -1,4 +1,5 @@
 use super::*;
+use crate::spec::EpochMode;
 
 fn read(line: &str) -> Result<Invocation, Parting> {
     let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
@@ -22,9 +23,9 @@ fn refusal(line: &str) -> String {
 fn defaults_of_a_copy() {
     let job = job_of("godwit cp gsiftp://h/f here");
     assert_eq!(job.sources.len(), 1);
-    assert_eq!(job.tuner.start, Setting::new(1, 4));
-    assert_eq!((job.tuner.parallelism, job.tuner.concurrency), (None, None));
-    assert_eq!(job.tuner.bounds.channels_max, 128);
+    assert_eq!(job.tuner.method.name(), "godwit");
+    assert_eq!(job.tuner.bounds, Bounds::up_to(128));
+    assert_eq!((job.tuner.epoch, job.tuner.mode), (None, EpochMode::Live));
     assert_eq!(job.block_bytes, 1 << 20);
     assert_eq!(job.socket_buffer_bytes, None);
     assert_eq!(job.verify, Verify::WherePossible);
@@ -46,7 +47,7 @@ fn every_option_is_taken_up() {
             .as_str(),
     );
     assert_eq!(
-        (job.tuner.parallelism, job.tuner.concurrency),
+        (job.tuner.bounds.parallelism, job.tuner.bounds.concurrency),
         (Some(8), Some(2))
     );
     assert_eq!(job.socket_buffer_bytes, Some(4 << 20));
@@ -74,12 +75,20 @@ fn every_option_is_taken_up() {
             length: Some(2048)
         })
     );
+    let tuner = |line: &str| job_of(line).tuner;
     assert_eq!(
-        job_of("godwit cp --tuner globus f ftp://h/").tuner.name,
-        TunerName::Globus
+        tuner("godwit cp --tuner static:concurrency=2,parallelism=6 f ftp://h/").method,
+        Method::Static(Setting::new(2, 6))
     );
-    let started = job_of("godwit cp --tuner static:concurrency=2,parallelism=6 f ftp://h/").tuner;
-    assert_eq!(started.start, Setting::new(2, 6));
+    let cd = tuner("godwit cp --tuner cd --epoch-mode restart f ftp://h/");
+    assert_eq!((cd.mode, cd.epoch_seconds()), (EpochMode::Restart, 3.0));
+    let cd = tuner("godwit cp --tuner cd --epoch 30 f ftp://h/");
+    assert_eq!(cd.epoch_seconds(), 30.0);
+    assert!(cd.moves_workers());
+    for still in ["-c 2", "--tuner static", "--tuner globus -p 4"] {
+        let line = format!("godwit cp {still} f ftp://h/");
+        assert!(!tuner(&line).moves_workers(), "{line}");
+    }
 }
 
 #[test]
@@ -88,13 +97,10 @@ fn what_is_not_built_is_refused_by_name() {
         ("godwit cp --pipelining 4 f ftp://h/", "--pipelining"),
         ("godwit cp --max-rate 1G f ftp://h/", "--max-rate"),
         ("godwit cp --journal j f ftp://h/", "--journal"),
-        ("godwit cp --epoch 5 f ftp://h/", "--epoch"),
-        ("godwit cp --epoch-mode live f ftp://h/", "--epoch-mode"),
         (
             "godwit cp --protect private f ftp://h/",
             "--protect private",
         ),
-        ("godwit cp --tuner falcon f ftp://h/", "--tuner falcon"),
         ("godwit cp sshftp://h/f .", "sshftp"),
         (
             "godwit cp ftp://h/f ftp://i/f",
@@ -133,8 +139,10 @@ fn contradictions_are_named() {
         ("godwit cp --tuner static:x=1 a ftp://h/d", "unknown key"),
         (
             "godwit cp --tuner best a ftp://h/d",
-            "unknown, use static or globus",
+            "--tuner best: unknown, use one of godwit, ",
         ),
+        ("godwit cp --epoch 0 a ftp://h/d", "more than 0"),
+        ("godwit cp --epoch-mode dead a ftp://h/d", "live or restart"),
         ("godwit cp --verify=rot13 a ftp://h/d", "rot13"),
         ("godwit cp --tcp-buffer 1X a ftp://h/d", "unknown suffix"),
         ("godwit cp --nonsense a ftp://h/d", "--nonsense"),
@@ -191,6 +199,9 @@ fn help_lists_what_works_and_nothing_else() {
         "--concurrency",
         "--max-channels",
         "--tuner",
+        "falcon",
+        "--epoch",
+        "--epoch-mode",
         "--tcp-buffer",
         "--block-size",
         "--congestion",
@@ -207,14 +218,7 @@ fn help_lists_what_works_and_nothing_else() {
     ] {
         assert!(cp.contains(flag), "{flag}");
     }
-    for flag in [
-        "--journal",
-        "--max-rate",
-        "--epoch",
-        "--protect",
-        "--pipelining",
-        "falcon",
-    ] {
+    for flag in ["--journal", "--max-rate", "--protect", "--pipelining"] {
         assert!(!cp.contains(flag), "{flag}");
     }
     let all = help("godwit --help");

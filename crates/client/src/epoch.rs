@@ -1,0 +1,364 @@
+//! One control epoch: looks at running totals go in, an observation comes out. No clock, no I/O.
+//!
+//! ```text
+//!   first data      channels are there      settled            seconds of flowing data
+//!   ────┼───────────────────┼──────────────────┼───────────────────────────┼──► Measured
+//!        settling, at most SETTLE_MAX           measuring ── mostly idle ──► Dropped
+//! ```
+//! Time in which nothing flows (listings, checksums, renames) does not count, unless everything begins anew with each epoch:
+//! then the standstill is part of the price.
+
+use std::time::Duration;
+
+use godwit_engine::data::{Sample, TcpTotals};
+use godwit_tune::{Observation, Setting};
+
+/// Time between two looks. A fiftieth of the shortest epoch that makes sense would do; shorter looks cost system calls.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+/// Once the channels are there: time for their windows to grow, and at least this, seconds.
+const SETTLE_MIN: f64 = 0.1;
+/// Round trips in which a window grows from 10 segments to 2560, more than most paths hold.
+const SETTLE_ROUND_TRIPS: f64 = 8.0;
+/// Never wait longer than this, seconds: a peer may refuse channels, and small files keep opening theirs.
+const SETTLE_MAX: f64 = 2.0;
+/// Length of the samples whose spread is the error of the epoch's goodput, seconds.
+const SAMPLE_SECONDS: f64 = 0.1;
+
+/// What is to be measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) setting: Setting,
+    /// How long, once settled.
+    pub(crate) seconds: f64,
+    /// The setting is new: its channels must come up first.
+    pub(crate) settles: bool,
+    /// Standstill counts (`--epoch-mode restart`).
+    pub(crate) counts_idle: bool,
+}
+
+/// The totals of a job at a moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Look {
+    /// Seconds since whenever.
+    pub(crate) at: f64,
+    pub(crate) totals: Sample,
+    /// A transfer is running.
+    pub(crate) running: bool,
+}
+
+/// How an epoch ended.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Verdict {
+    Measured(Box<Measured>),
+    /// Less than half of its time data flowed.
+    Dropped,
+}
+
+/// What an epoch has seen.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Measured {
+    pub(crate) observation: Observation,
+    /// Channels at its end.
+    pub(crate) channels: u32,
+}
+
+/// An epoch in progress.
+pub(crate) struct Epoch {
+    plan: Plan,
+    last: Option<Look>,
+    /// Seconds that count, since the phase began.
+    counted: f64,
+    /// Settling: `counted` when all channels were there.
+    complete_at: Option<f64>,
+    measuring: Option<Measuring>,
+}
+
+struct Measuring {
+    base: Look,
+    /// Begin of the present sample: octets, `counted`.
+    sample: (u64, f64),
+    rates_bps: Vec<f64>,
+}
+
+impl Epoch {
+    pub(crate) fn new(plan: Plan) -> Self {
+        Self {
+            plan,
+            last: None,
+            counted: 0.0,
+            complete_at: None,
+            measuring: None,
+        }
+    }
+
+    /// A look, later than the one before. Answers once.
+    pub(crate) fn look(&mut self, look: Look) -> Option<Verdict> {
+        let Some(last) = self.last.replace(look) else {
+            self.begin_if_settled(&look);
+            return None;
+        };
+        // A transfer that came and went between two looks has left its octets.
+        let flows = last.running && look.running || look.totals.bytes > last.totals.bytes;
+        if flows || self.plan.counts_idle {
+            self.counted += (look.at - last.at).max(0.0);
+        }
+        let Some(measuring) = &mut self.measuring else {
+            self.begin_if_settled(&look);
+            return None;
+        };
+        measuring.sample(self.counted, look.totals.bytes);
+        if self.counted >= self.plan.seconds {
+            return self.so_far().map(|seen| Verdict::Measured(Box::new(seen)));
+        }
+        (look.at - measuring.base.at >= 2.0 * self.plan.seconds).then_some(Verdict::Dropped)
+    }
+
+    fn begin_if_settled(&mut self, look: &Look) {
+        if !look.running && !self.plan.counts_idle {
+            return;
+        }
+        if self.complete_at.is_none() && look.totals.channels == self.plan.setting.channels() {
+            self.complete_at = Some(self.counted);
+        }
+        let rtt = look.totals.tcp.map_or(0.0, |tcp| tcp.rtt.as_secs_f64());
+        let wait = SETTLE_MIN.max(SETTLE_ROUND_TRIPS * rtt);
+        let settled = self.complete_at.is_some_and(|at| self.counted - at >= wait);
+        if !self.plan.settles || settled || self.counted >= SETTLE_MAX {
+            self.counted = 0.0;
+            self.measuring = Some(Measuring {
+                base: *look,
+                sample: (look.totals.bytes, 0.0),
+                rates_bps: Vec::new(),
+            });
+        }
+    }
+
+    /// What was measured up to now; `None` before anything was.
+    pub(crate) fn so_far(&self) -> Option<Measured> {
+        let (measuring, last) = (self.measuring.as_ref()?, self.last?);
+        if self.counted <= 0.0 {
+            return None;
+        }
+        let (from, to) = (&measuring.base.totals, &last.totals);
+        let seen = to.since(from);
+        let tcp = to.tcp.filter(|tcp| !tcp.rtt.is_zero());
+        let observation = Observation {
+            loss_ratio: seen.loss_ratio,
+            rtt: tcp.map(|tcp| tcp.rtt),
+            rtt_min: tcp.map(|tcp| tcp.rtt_min).filter(|rtt| !rtt.is_zero()),
+            goodput_error_bps: standard_error(&measuring.rates_bps),
+            receive_window_limited: seen.receive_window_limited,
+            send_buffer_limited: seen.send_buffer_limited,
+            sender_idle: seen.sender_idle,
+            cpu_wait: seen.cpu_wait,
+            cpu_busy: seen.cpu_busy,
+            source_wait: seen.source_wait,
+            destination_wait: seen.destination_wait,
+            ..Observation::new(self.plan.setting, seen.bytes, self.counted)
+        };
+        Some(Measured {
+            observation,
+            channels: to.channels,
+        })
+    }
+}
+
+impl Measuring {
+    #[allow(clippy::cast_precision_loss)] // 53 bits of octets are enough for a rate
+    fn sample(&mut self, counted: f64, bytes: u64) {
+        let (from_bytes, from) = self.sample;
+        if counted - from >= SAMPLE_SECONDS {
+            let moved = bytes.saturating_sub(from_bytes) as f64;
+            self.rates_bps.push(moved * 8.0 / (counted - from));
+            self.sample = (bytes, counted);
+        }
+    }
+}
+
+/// Standard error of the mean; `None` for fewer than three samples.
+#[allow(clippy::cast_precision_loss)] // counts of samples
+fn standard_error(samples: &[f64]) -> Option<f64> {
+    let n = samples.len() as f64;
+    if samples.len() < 3 {
+        return None;
+    }
+    let mean = samples.iter().sum::<f64>() / n;
+    let squares: f64 = samples.iter().map(|s| (s - mean).powi(2)).sum();
+    Some((squares / (n - 1.0) / n).sqrt())
+}
+
+/// The totals of a job: of transfers that are over and of those that run. `bytes` are those that the receiver has, as far as
+/// anybody knows.
+pub(crate) fn add(job: &mut Sample, transfer: &Sample) {
+    job.bytes += transfer.acknowledged.unwrap_or(transfer.bytes);
+    if let Some(tcp) = transfer.tcp {
+        job.tcp = Some(job.tcp.map_or(tcp, |sum| {
+            add_tcp(sum, job.channels, tcp, transfer.channels)
+        }));
+    }
+    job.channels += transfer.channels;
+    let (movers, more) = (&mut job.movers, transfer.movers);
+    movers.threads += more.threads;
+    movers.running_us += more.running_us;
+    movers.runnable_us += more.runnable_us;
+    movers.elapsed_us += more.elapsed_us;
+    job.storage.read_us += transfer.storage.read_us;
+    job.storage.write_us += transfer.storage.write_us;
+}
+
+fn add_tcp(a: TcpTotals, a_channels: u32, b: TcpTotals, b_channels: u32) -> TcpTotals {
+    let rtt = (a.rtt * a_channels + b.rtt * b_channels)
+        .checked_div(a_channels.saturating_add(b_channels))
+        .unwrap_or_default();
+    let known = |rtt: &Duration| !rtt.is_zero();
+    TcpTotals {
+        segments_sent: a.segments_sent + b.segments_sent,
+        segments_retransmitted: a.segments_retransmitted + b.segments_retransmitted,
+        bytes_retransmitted: a.bytes_retransmitted + b.bytes_retransmitted,
+        busy_us: a.busy_us + b.busy_us,
+        receive_window_limited_us: a.receive_window_limited_us + b.receive_window_limited_us,
+        send_buffer_limited_us: a.send_buffer_limited_us + b.send_buffer_limited_us,
+        channel_us: a.channel_us + b.channel_us,
+        rtt,
+        rtt_min: [a.rtt_min, b.rtt_min]
+            .into_iter()
+            .filter(known)
+            .min()
+            .unwrap_or_default(),
+        delivery_rate_bps: match (a.delivery_rate_bps, b.delivery_rate_bps) {
+            (Some(a), Some(b)) => Some(a + b),
+            (one, other) => one.or(other),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(concurrency: u32, parallelism: u32, seconds: f64) -> Plan {
+        Plan {
+            setting: Setting::new(concurrency, parallelism),
+            seconds,
+            settles: true,
+            counts_idle: false,
+        }
+    }
+
+    /// Looks every 50 ms from `from` to `to`, at 1000 octets a second while `flows`.
+    fn looks(
+        epoch: &mut Epoch,
+        steps: std::ops::Range<u32>,
+        channels: u32,
+        flows: impl Fn(u32) -> bool,
+    ) -> Option<(u32, Verdict)> {
+        let mut bytes = 0;
+        for step in steps {
+            let running = flows(step);
+            bytes += if running { 50 } else { 0 };
+            let look = Look {
+                at: f64::from(step) * 0.05,
+                totals: Sample {
+                    bytes,
+                    channels: if running { channels } else { 0 },
+                    ..Sample::default()
+                },
+                running,
+            };
+            if let Some(verdict) = epoch.look(look) {
+                return Some((step, verdict));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn measures_once_the_channels_are_there_and_have_settled() {
+        let mut epoch = Epoch::new(plan(2, 4, 1.0));
+        let (step, verdict) = looks(&mut epoch, 0..100, 8, |_| true).unwrap();
+        // 2 looks of settling, 20 of measuring.
+        assert!((22..=24).contains(&step), "{step}");
+        let Verdict::Measured(seen) = verdict else {
+            panic!("{verdict:?}")
+        };
+        assert!((seen.observation.goodput_bps() - 8000.0).abs() < 1.0);
+        assert!(seen.observation.goodput_error_bps.unwrap() < 1.0);
+        assert_eq!(seen.channels, 8);
+        assert_eq!(seen.observation.setting, Setting::new(2, 4));
+    }
+
+    #[test]
+    fn channels_that_never_come_are_not_waited_for_longer_than_two_seconds() {
+        let mut epoch = Epoch::new(plan(2, 4, 1.0));
+        let (step, _) = looks(&mut epoch, 0..200, 7, |_| true).unwrap();
+        assert!((60..=62).contains(&step), "{step}");
+    }
+
+    #[test]
+    fn begins_with_the_first_data_and_leaves_standstill_out() {
+        let mut epoch = Epoch::new(plan(1, 1, 1.0));
+        let flows = |step| step >= 40 && !(50..55).contains(&step);
+        let (step, verdict) = looks(&mut epoch, 0..200, 1, flows).unwrap();
+        assert!((66..=72).contains(&step), "{step}");
+        let Verdict::Measured(seen) = verdict else {
+            panic!("{verdict:?}")
+        };
+        assert!((0.95..1.1).contains(&seen.observation.seconds), "{seen:?}");
+    }
+
+    #[test]
+    fn an_epoch_that_is_mostly_idle_is_dropped() {
+        let mut epoch = Epoch::new(plan(1, 1, 1.0));
+        let (_, verdict) = looks(&mut epoch, 0..400, 1, |step| step < 10).unwrap();
+        assert_eq!(verdict, Verdict::Dropped);
+    }
+
+    #[test]
+    fn standstill_counts_where_everything_begins_anew() {
+        let mut epoch = Epoch::new(Plan {
+            settles: false,
+            counts_idle: true,
+            ..plan(1, 1, 1.0)
+        });
+        let (_, verdict) = looks(&mut epoch, 0..100, 1, |step| step % 2 == 0).unwrap();
+        let Verdict::Measured(seen) = verdict else {
+            panic!("{verdict:?}")
+        };
+        assert!((3000.0..5000.0).contains(&seen.observation.goodput_bps()));
+    }
+
+    #[test]
+    fn totals_count_what_the_receiver_has_and_weigh_round_trips_by_channels() {
+        let transfer = |bytes, acknowledged, channels, ms| Sample {
+            bytes,
+            acknowledged,
+            channels,
+            tcp: Some(TcpTotals {
+                segments_sent: 10,
+                rtt: Duration::from_millis(ms),
+                rtt_min: Duration::from_millis(ms),
+                ..TcpTotals::default()
+            }),
+            ..Sample::default()
+        };
+        let mut job = Sample::default();
+        add(&mut job, &transfer(100, Some(90), 3, 10));
+        add(&mut job, &transfer(100, None, 1, 50));
+        // Over: it has no channel any more.
+        add(&mut job, &transfer(100, Some(100), 0, 0));
+        assert_eq!((job.bytes, job.channels), (290, 4));
+        let tcp = job.tcp.unwrap();
+        assert_eq!(tcp.segments_sent, 30);
+        assert_eq!(tcp.rtt, Duration::from_millis(20));
+        assert_eq!(tcp.rtt_min, Duration::from_millis(10));
+    }
+
+    #[test]
+    fn the_standard_error_needs_samples() {
+        assert_eq!(standard_error(&[1.0, 2.0]), None);
+        assert_eq!(standard_error(&[5.0; 4]), Some(0.0));
+        let error = standard_error(&[1.0, 2.0, 3.0]).unwrap();
+        assert!((error - (1.0_f64 / 3.0).sqrt()).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,164 @@
+//! Settings that change while data flows.
+
+use std::{ffi::OsString, fs, path::Path, sync::Arc};
+
+use godwit_client::{
+    Stop,
+    events::{Event, Observer},
+    flags::{self, Ambient},
+    job,
+    spec::Request,
+    summary::Summary,
+};
+use godwit_tune::{Decision, Observation, Setting, Tuner};
+use serde_json::Value;
+
+use crate::harness::{Served, octets, text};
+
+/// Jumps as no tuner would, and never measures for long.
+struct Wild(usize);
+
+const JUMPS: [(u32, u32); 8] = [
+    (1, 1),
+    (6, 2),
+    (1, 12),
+    (3, 5),
+    (8, 1),
+    (2, 16),
+    (1, 2),
+    (5, 3),
+];
+
+impl Tuner for Wild {
+    fn name(&self) -> &'static str {
+        "wild"
+    }
+
+    fn first(&mut self) -> Decision {
+        let (concurrency, parallelism) = JUMPS[self.0 % JUMPS.len()];
+        Decision {
+            epoch_seconds: Some(0.02),
+            ..Decision::new(
+                Setting::new(concurrency, parallelism),
+                format!("jump {}", self.0),
+            )
+        }
+    }
+
+    fn decide(&mut self, seen: &Observation) -> Decision {
+        assert!(seen.goodput_bps().is_finite() && seen.seconds > 0.0);
+        self.0 += 1;
+        self.first()
+    }
+}
+
+struct Quiet;
+
+impl Observer for Quiet {
+    fn on_event(&self, _: &Event) {}
+}
+
+/// Runs `godwit cp` in this process under the wild tuner; its summary and its event log.
+fn cp(options: &[&str], from: &str, to: &str, log: &Path) -> (Summary, Vec<Value>) {
+    let words: Vec<OsString> = ["godwit", "cp", "--events", text(log)]
+        .iter()
+        .chain(options)
+        .chain(&[from, to])
+        .map(OsString::from)
+        .collect();
+    let invocation = flags::parse(&words, &Ambient::default()).unwrap();
+    let Request::Copy(spec) = invocation.request else {
+        panic!("a copy was asked for")
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let connections = invocation.connections;
+    let copy = job::run_with(
+        Box::new(Wild(0)),
+        *spec,
+        connections,
+        Arc::new(Quiet),
+        Stop::default(),
+    );
+    let summary = runtime.block_on(copy).unwrap();
+    let lines = fs::read_to_string(log).unwrap();
+    let events = lines.lines().map(|l| serde_json::from_str(l).unwrap());
+    (summary, events.collect())
+}
+
+fn named<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
+    events.iter().filter(|e| e["event"] == name).collect()
+}
+
+/// Small buffers, so that a file lasts for many jumps.
+const SLOWLY: [&str; 4] = ["--tcp-buffer", "8K", "--block-size", "64K"];
+const LENGTH: usize = 96 << 20;
+
+fn there_and_back(options: &[&str]) -> [Vec<Value>; 2] {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let (file, log) = (here.path().join("big"), here.path().join("log"));
+    let data = octets(LENGTH, 11);
+    fs::write(&file, &data).unwrap();
+    let options = [&SLOWLY[..], options].concat();
+    let (summary, put) = cp(&options, text(&file), &served.url("/big"), &log);
+    assert_eq!((summary.exit, summary.bytes), (0, LENGTH as u64), "{put:?}");
+    assert!(fs::read(served.path("big")).unwrap() == data);
+    fs::remove_file(&file).unwrap();
+    let (summary, get) = cp(&options, &served.url("/big"), text(&file), &log);
+    assert_eq!((summary.exit, summary.bytes), (0, LENGTH as u64), "{get:?}");
+    assert!(fs::read(&file).unwrap() == data);
+    [put, get]
+}
+
+#[test]
+fn settings_jump_while_one_file_is_moved() {
+    let [put, get] = there_and_back(&[]);
+    for events in [&put, &get] {
+        let epochs = named(events, "epoch");
+        assert!(epochs.len() >= 2, "{events:#?}");
+        for epoch in &epochs {
+            assert!(epoch["seconds"].as_f64().unwrap() > 0.0);
+            assert!(epoch["goodput_bps"].as_f64().unwrap().is_finite());
+            assert!(epoch["channels"].as_u64().is_some(), "{epoch}");
+            assert!(epoch["setting"]["concurrency"].as_u64().unwrap() >= 1);
+        }
+        let decisions = named(events, "decision");
+        assert!(decisions[0].get("from").is_none());
+        for pair in decisions.windows(2) {
+            assert_eq!(pair[1]["from"], pair[0]["to"]);
+            let reason = pair[1]["reason"].as_str().unwrap();
+            assert!(reason.starts_with("jump") || reason.contains("the end is near"));
+        }
+        assert_eq!(named(events, "file")[0]["state"], "verified");
+    }
+    // Channels of a put come and go within its one file.
+    let states: Vec<_> = named(&put, "channel")
+        .iter()
+        .map(|c| c["state"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(states.iter().any(|s| s == "retired"), "{states:?}");
+    assert!(!states.iter().any(|s| s == "lost"), "{states:?}");
+}
+
+#[test]
+fn settings_jump_and_everything_begins_anew() {
+    let [put, _] = there_and_back(&["--epoch-mode", "restart"]);
+    assert!(named(&put, "epoch").len() >= 2, "{put:#?}");
+    assert!(!named(&put, "channel").iter().any(|c| c["state"] == "lost"));
+}
+
+#[test]
+fn what_the_user_fixed_never_moves() {
+    for events in there_and_back(&["-c", "2", "-p", "3"]) {
+        let fixed = serde_json::json!({"concurrency": 2, "parallelism": 3, "pipelining": 1});
+        for decision in named(&events, "decision") {
+            assert_eq!(decision["to"], fixed, "{decision}");
+        }
+        for epoch in named(&events, "epoch") {
+            assert_eq!(epoch["setting"], fixed, "{epoch}");
+        }
+    }
+}
