@@ -11,7 +11,10 @@
 //! Movers pull blocks from the transfer's one queue, so a slow channel holds at most one block; payload goes from
 //! file to socket and back without passing `godwit-proto`.
 
+mod body;
 mod channel;
+mod connections;
+mod event_loop;
 mod mover;
 mod receive;
 mod report;

@@ -17,9 +17,10 @@ use godwit_proto::{
 use rustix::net::RecvFlags;
 
 use super::{
+    body::Body,
     channel::{Flow, TURN_OCTETS, Wire, lost},
     lock,
-    transfer::{Attachment, Body},
+    transfer::Attachment,
 };
 use crate::storage::FastPath;
 

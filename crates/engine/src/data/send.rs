@@ -13,8 +13,9 @@ use godwit_proto::{
 use rustix::net::SendFlags;
 
 use super::{
+    body::Body,
     channel::{Flow, TURN_OCTETS, Wire, lost},
-    transfer::{Attachment, Body},
+    transfer::Attachment,
 };
 use crate::storage::FastPath;
 

@@ -25,11 +25,9 @@ use godwit_proto::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    ChannelParams, Job, Progress, Sample, Sink, Source, TransferEvent, TransferReport, lock,
-    set::SetShared,
-    work::{StreamSource, WorkQueue},
+    ChannelParams, Job, Progress, Sample, TransferEvent, TransferReport, body::Body, lock,
+    set::SetShared, work::WorkQueue,
 };
-use crate::storage::FileRef;
 
 pub(super) struct TransferShared {
     pub(super) mode: Mode,
@@ -49,30 +47,6 @@ pub(super) struct TransferShared {
     control: Mutex<Control>,
     safe: Mutex<Safe>,
     events: UnboundedSender<TransferEvent>,
-}
-
-/// Source or sink.
-pub(super) enum Body {
-    SendFile {
-        file: FileRef,
-        base: u64,
-        queues: Vec<WorkQueue>,
-    },
-    SendStream(StreamSource),
-    ReceiveFile {
-        file: FileRef,
-        base: u64,
-        stream_start: u64,
-        limit: Option<u64>,
-    },
-    ReceiveStream(Mutex<StreamSink>),
-}
-
-/// A sink without offsets.
-pub(super) struct StreamSink {
-    pub(super) writer: Box<dyn std::io::Write + Send>,
-    /// Wire offset that must come next.
-    pub(super) next: u64,
 }
 
 struct Control {
@@ -104,42 +78,7 @@ impl TransferShared {
         set: Weak<SetShared>,
         events: UnboundedSender<TransferEvent>,
     ) -> Self {
-        let body = match job {
-            Job::Send(Source::File { file, base, ranges }) => {
-                let block = params.block_bytes;
-                let queues = match layout {
-                    Some(layout) if stripes > 1 => {
-                        let total = ranges.last().map_or(0, |r| r.end);
-                        (0..stripes)
-                            .map(|i| {
-                                let own = ranges
-                                    .clone()
-                                    .into_iter()
-                                    .flat_map(move |r| layout.pieces(r, total, i, stripes));
-                                WorkQueue::new(own, block)
-                            })
-                            .collect()
-                    }
-                    _ => vec![WorkQueue::new(ranges, block)],
-                };
-                Body::SendFile { file, base, queues }
-            }
-            Job::Send(Source::Stream(reader)) => Body::SendStream(StreamSource::new(reader)),
-            Job::Receive(Sink::File {
-                file,
-                base,
-                stream_start,
-                limit,
-            }) => Body::ReceiveFile {
-                file,
-                base,
-                stream_start,
-                limit,
-            },
-            Job::Receive(Sink::Stream(writer)) => {
-                Body::ReceiveStream(Mutex::new(StreamSink { writer, next: 0 }))
-            }
-        };
+        let body = Body::new(job, stripes, layout, params.block_bytes);
         let control = Control {
             first_missing: 0,
             ready_sent: false,

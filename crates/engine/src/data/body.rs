@@ -1,0 +1,81 @@
+//! Source or sink of a transfer, as its channels use it.
+
+use std::sync::Mutex;
+
+use godwit_proto::mode_e::layout::StripeLayout;
+
+use super::{
+    Job, Sink, Source,
+    work::{StreamSource, WorkQueue},
+};
+use crate::storage::FileRef;
+
+/// Source or sink.
+pub(super) enum Body {
+    SendFile {
+        file: FileRef,
+        base: u64,
+        queues: Vec<WorkQueue>,
+    },
+    SendStream(StreamSource),
+    ReceiveFile {
+        file: FileRef,
+        base: u64,
+        stream_start: u64,
+        limit: Option<u64>,
+    },
+    ReceiveStream(Mutex<StreamSink>),
+}
+
+/// A sink without offsets.
+pub(super) struct StreamSink {
+    pub(super) writer: Box<dyn std::io::Write + Send>,
+    /// Wire offset that must come next.
+    pub(super) next: u64,
+}
+
+impl Body {
+    /// `stripes`: addresses that a sender connects to, each with the part of the file that `layout` gives it.
+    pub(super) fn new(
+        job: Job,
+        stripes: usize,
+        layout: Option<StripeLayout>,
+        block_bytes: u64,
+    ) -> Self {
+        match job {
+            Job::Send(Source::File { file, base, ranges }) => {
+                let queues = match layout {
+                    Some(layout) if stripes > 1 => {
+                        let total = ranges.last().map_or(0, |r| r.end);
+                        (0..stripes)
+                            .map(|i| {
+                                let own = ranges
+                                    .clone()
+                                    .into_iter()
+                                    .flat_map(move |r| layout.pieces(r, total, i, stripes));
+                                WorkQueue::new(own, block_bytes)
+                            })
+                            .collect()
+                    }
+                    _ => vec![WorkQueue::new(ranges, block_bytes)],
+                };
+                Body::SendFile { file, base, queues }
+            }
+            Job::Send(Source::Stream(reader)) => Body::SendStream(StreamSource::new(reader)),
+            Job::Receive(Sink::File {
+                file,
+                base,
+                stream_start,
+                limit,
+            }) => Body::ReceiveFile {
+                file,
+                base,
+                stream_start,
+                limit,
+            },
+            Job::Receive(Sink::Stream(writer)) => {
+                Body::ReceiveStream(Mutex::new(StreamSink { writer, next: 0 }))
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! How connections come to a mover: listeners, connecting, and those it is given.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Instant};
+
+use godwit_proto::error::TransferFailure;
+use mio::{Interest, Token};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{
+    ChannelParams,
+    channel::Channel,
+    event_loop::{Entry, EventLoop},
+    mover::Order,
+    set::{IdleChannel, SetShared},
+    transfer::Attachment,
+};
+use crate::storage::text_of;
+
+/// Connections taken from a listener before other channels get their turn.
+const ACCEPTS_PER_TURN: usize = 64;
+
+impl EventLoop {
+    pub(super) fn listen(&mut self, set: Arc<SetShared>, mut listener: mio::net::TcpListener) {
+        let slot = self.entries.vacant_entry();
+        let token = slot.key();
+        if let Err(e) =
+            self.poll
+                .registry()
+                .register(&mut listener, Token(token), Interest::READABLE)
+        {
+            // The transfer's connect limit tells the user.
+            tracing::error!(error = %e, "cannot watch a data listener");
+            return;
+        }
+        slot.insert(Entry::Listener {
+            set,
+            listener,
+            retry: false,
+        });
+        self.runnable.push_back(token);
+    }
+
+    pub(super) fn accept(&mut self, token: usize) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(Entry::Listener {
+                set,
+                listener,
+                retry,
+            }) = self.entries.get_mut(token)
+            else {
+                return;
+            };
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    let set = Arc::clone(set);
+                    let Some(mover) = set.admit() else { continue };
+                    if Arc::ptr_eq(&set.movers[mover], &self.shared) {
+                        self.adopt(set, mover, stream);
+                    } else {
+                        let target = Arc::clone(&set.movers[mover]);
+                        target.give(Order::Adopt { set, mover, stream });
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    // Out of descriptors or memory, or a connection that died in the queue: edge-triggered
+                    // readiness will not come again, so look once more later.
+                    tracing::warn!(error = %e, "cannot accept a data connection");
+                    *retry = true;
+                    return;
+                }
+            }
+        }
+        self.runnable.push_back(token);
+    }
+
+    pub(super) fn adopt(&mut self, set: Arc<SetShared>, mover: usize, stream: mio::net::TcpStream) {
+        if let Err(e) = stream.set_nodelay(true) {
+            tracing::debug!(error = %e, "cannot set TCP_NODELAY on a data channel");
+        }
+        self.serial += 1;
+        let channel = Channel::new(self.serial, stream, Arc::clone(&set), mover, 0);
+        let Some(token) = self.insert(channel) else {
+            set.closed(mover, self.serial);
+            return;
+        };
+        let idle = IdleChannel {
+            mover,
+            token,
+            serial: self.serial,
+            stripe: 0,
+            used: false,
+        };
+        if let Some(attachment) = set.attach_or_park(idle) {
+            self.begin(token, attachment, false);
+        }
+    }
+
+    fn insert(&mut self, mut channel: Channel) -> Option<usize> {
+        let slot = self.entries.vacant_entry();
+        let token = slot.key();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        match self
+            .poll
+            .registry()
+            .register(channel.stream_mut(), Token(token), interest)
+        {
+            Ok(()) => {
+                slot.insert(Entry::Channel(Box::new(channel)));
+                Some(token)
+            }
+            Err(e) => {
+                tracing::error!(error = %e, "cannot watch a data connection");
+                None
+            }
+        }
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        set: Arc<SetShared>,
+        mover: usize,
+        stripe: usize,
+        peer: SocketAddr,
+        attachment: Attachment,
+    ) {
+        self.serial += 1;
+        let serial = self.serial;
+        let sending = attachment.is_send();
+        let attempt = connect_socket(peer, &set.params, sending).and_then(|stream| {
+            let channel = Channel::connecting(serial, stream, Arc::clone(&set), mover, stripe);
+            self.insert(channel)
+                .ok_or_else(|| io::Error::other("the event loop refuses the socket"))
+        });
+        match attempt {
+            Ok(token) => {
+                if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
+                    let deadline = Instant::now() + set.params.connect_limit;
+                    channel.await_connection(attachment, peer, deadline);
+                }
+            }
+            Err(e) => {
+                set.closed(mover, serial);
+                connection_failed(&attachment, stripe, peer, &e);
+            }
+        }
+    }
+
+    pub(super) fn assign(&mut self, idle: &IdleChannel, attachment: Attachment) {
+        match self.entries.get(idle.token) {
+            Some(Entry::Channel(c)) if c.serial == idle.serial && c.is_idle() => {
+                self.begin(idle.token, attachment, idle.used);
+            }
+            // The peer closed it while it was on its way to us. A receiver loses nothing.
+            _ if attachment.is_send() => attachment.sender_failed_to_open(
+                idle.stripe,
+                TransferFailure::ConnectionLost(
+                    "the peer closed the cached data connection".into(),
+                ),
+            ),
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn connection_failed(
+    attachment: &Attachment,
+    stripe: usize,
+    peer: SocketAddr,
+    error: &io::Error,
+) {
+    let why = TransferFailure::NoConnection(format!("to {peer}: {}", text_of(error)));
+    if attachment.is_send() {
+        attachment.sender_failed_to_open(stripe, why);
+    } else {
+        attachment.fail(why);
+    }
+}
+
+fn connect_socket(
+    peer: SocketAddr,
+    params: &ChannelParams,
+    sending: bool,
+) -> io::Result<mio::net::TcpStream> {
+    let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    socket.set_tcp_nodelay(true)?;
+    // Before connect: the window scale is fixed in the handshake.
+    if let Some(bytes) = params.socket_buffer_bytes {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        socket.set_send_buffer_size(bytes)?;
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    if sending && let Some(name) = &params.congestion {
+        socket.set_tcp_congestion(name.as_bytes()).map_err(|e| {
+            io::Error::new(
+                e.kind(),
+                format!("congestion control {name:?} is not to be had: {e}"),
+            )
+        })?;
+    }
+    match socket.connect(&peer.into()) {
+        Ok(()) => {}
+        Err(e) if e.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
+        Err(e) => return Err(e),
+    }
+    Ok(mio::net::TcpStream::from_std(socket.into()))
+}

@@ -1,0 +1,304 @@
+//! The event loop of a mover.
+//!
+//! Readiness is edge-triggered; a channel that stopped because its budget was used up, and not because the socket would
+//! block, stays in a run queue.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use mio::{Events, Poll, Token};
+use slab::Slab;
+
+use super::{
+    channel::{Channel, Flow},
+    connections::connection_failed,
+    mover::{MoverShared, Order},
+    set::{IdleChannel, SetShared},
+    transfer::Attachment,
+};
+
+/// Token of the inbox; connections are slab keys and never reach it.
+pub(super) const INBOX: Token = Token(usize::MAX);
+
+/// How often limits are checked while something waits.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Octets that all channels of a mover share as receive buffer: fits into a second-level cache.
+const SCRATCH_OCTETS: usize = 256 * 1024;
+
+pub(super) struct EventLoop {
+    pub(super) poll: Poll,
+    pub(super) shared: Arc<MoverShared>,
+    pub(super) entries: Slab<Entry>,
+    /// Tokens of channels that can go on without waiting for the kernel.
+    pub(super) runnable: VecDeque<usize>,
+    watched: HashMap<u64, Weak<SetShared>>,
+    scratch: Box<[u8]>,
+    /// Number of the last connection.
+    pub(super) serial: u64,
+}
+
+pub(super) enum Entry {
+    Listener {
+        set: Arc<SetShared>,
+        listener: mio::net::TcpListener,
+        /// Accepting failed for want of descriptors: try again at the next tick.
+        retry: bool,
+    },
+    Channel(Box<Channel>),
+}
+
+impl EventLoop {
+    pub(super) fn new(poll: Poll, shared: Arc<MoverShared>) -> Self {
+        Self {
+            poll,
+            shared,
+            entries: Slab::new(),
+            runnable: VecDeque::new(),
+            watched: HashMap::new(),
+            scratch: vec![0; SCRATCH_OCTETS].into_boxed_slice(),
+            serial: 0,
+        }
+    }
+
+    /// Until the order to stop.
+    pub(super) fn run(mut self) {
+        let mut events = Events::with_capacity(1024);
+        let mut next_tick = Instant::now() + TICK;
+        loop {
+            let timeout = if !self.runnable.is_empty() {
+                Some(Duration::ZERO)
+            } else if self.has_deadlines() {
+                Some(next_tick.saturating_duration_since(Instant::now()))
+            } else {
+                None
+            };
+            match self.poll.poll(&mut events, timeout) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => {
+                    tracing::error!(error = %e, "a mover cannot wait for events and ends");
+                    return;
+                }
+            }
+            for event in &events {
+                if event.token() != INBOX {
+                    self.note_event(event);
+                }
+            }
+            for order in self.shared.take_orders() {
+                if matches!(order, Order::Stop) {
+                    return;
+                }
+                self.carry_out(order);
+            }
+            // One turn for each that can run now; those that still can come again after the next look at the kernel.
+            for _ in 0..self.runnable.len() {
+                if let Some(token) = self.runnable.pop_front() {
+                    self.turn(token);
+                }
+            }
+            let now = Instant::now();
+            if now >= next_tick {
+                next_tick = now + TICK;
+                self.tick(now);
+            }
+        }
+    }
+
+    fn has_deadlines(&self) -> bool {
+        !self.watched.is_empty()
+            || self
+                .entries
+                .iter()
+                .any(|(_, e)| matches!(e, Entry::Listener { retry: true, .. }))
+    }
+
+    fn note_event(&mut self, event: &mio::event::Event) {
+        let token = event.token().0;
+        match self.entries.get_mut(token) {
+            None => {}
+            Some(Entry::Listener { .. }) => self.runnable.push_back(token),
+            Some(Entry::Channel(channel)) => {
+                channel.note(event);
+                if channel.wants_turn() && !channel.queued {
+                    channel.queued = true;
+                    self.runnable.push_back(token);
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Listen { set, listener } => self.listen(set, listener),
+            Order::StopListening(id) => {
+                self.entries
+                    .retain(|_, e| !matches!(e, Entry::Listener { set, .. } if set.id == id));
+            }
+            Order::Watch(set) => {
+                if let Some(strong) = set.upgrade() {
+                    self.watched.insert(strong.id, set);
+                }
+            }
+            Order::Adopt { set, mover, stream } => self.adopt(set, mover, stream),
+            Order::Connect {
+                set,
+                mover,
+                stripe,
+                peer,
+                attachment,
+            } => {
+                self.connect(set, mover, stripe, peer, attachment);
+            }
+            Order::Assign {
+                channel,
+                attachment,
+            } => self.assign(&channel, attachment),
+            Order::Release(id) => self.release(id),
+            Order::CloseChannels(id) => {
+                for token in self.channels_of(id) {
+                    self.close(token);
+                }
+            }
+            Order::Stop => {}
+        }
+    }
+
+    fn channels_of(&self, id: u64) -> Vec<usize> {
+        self.entries
+            .iter()
+            .filter(|(_, e)| matches!(e, Entry::Channel(c) if c.set.id == id))
+            .map(|(token, _)| token)
+            .collect()
+    }
+
+    /// A connected channel begins to carry the attachment's transfer.
+    pub(super) fn begin(&mut self, token: usize, attachment: Attachment, reused: bool) {
+        if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
+            channel.begin(attachment, reused);
+            if !channel.queued {
+                channel.queued = true;
+                self.runnable.push_back(token);
+            }
+        }
+    }
+
+    fn release(&mut self, id: u64) {
+        for token in self.channels_of(id) {
+            let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+                continue;
+            };
+            match channel.release() {
+                None => {}
+                Some(true) => self.park(token),
+                Some(false) => self.close(token),
+            }
+        }
+    }
+
+    /// The connection's part is done; it waits for the next transfer.
+    fn park(&mut self, token: usize) {
+        if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
+            channel.set.park(IdleChannel {
+                mover: channel.mover,
+                token,
+                serial: channel.serial,
+                stripe: channel.stripe,
+                used: true,
+            });
+            // Only now: whoever hears that the transfer is over must find the connection parked.
+            channel.let_go();
+        }
+    }
+
+    pub(super) fn close(&mut self, token: usize) {
+        if let Some(Entry::Channel(mut channel)) = self.entries.try_remove(token) {
+            channel.set.closed(channel.mover, channel.serial);
+            if let Err(e) = self.poll.registry().deregister(channel.stream_mut()) {
+                tracing::debug!(error = %e, "a data connection was not watched");
+            }
+        }
+    }
+
+    fn turn(&mut self, token: usize) {
+        let flow = match self.entries.get_mut(token) {
+            None => return,
+            Some(Entry::Listener { .. }) => {
+                self.accept(token);
+                return;
+            }
+            Some(Entry::Channel(channel)) => {
+                channel.queued = false;
+                channel.turn(&mut self.scratch)
+            }
+        };
+        let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+            return;
+        };
+        match flow {
+            Flow::Wait => {}
+            Flow::Again => {
+                channel.queued = true;
+                self.runnable.push_back(token);
+            }
+            Flow::Park => self.park(token),
+            Flow::Close => self.close(token),
+            Flow::Failed(why) => {
+                let attachment = channel.take_attachment();
+                self.close(token);
+                if let Some(attachment) = attachment {
+                    attachment.fail(why);
+                }
+            }
+            Flow::NotConnected(peer, error) => {
+                let stripe = channel.stripe;
+                let attachment = channel.take_attachment();
+                self.close(token);
+                if let Some(attachment) = attachment {
+                    connection_failed(&attachment, stripe, peer, &error);
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.watched.retain(|_, set| match set.upgrade() {
+            None => false,
+            Some(set) => {
+                set.check_limits();
+                set.is_busy()
+            }
+        });
+        let mut late = Vec::new();
+        for (token, entry) in &mut self.entries {
+            match entry {
+                Entry::Listener { retry, .. } => {
+                    if std::mem::take(retry) {
+                        self.runnable.push_back(token);
+                    }
+                }
+                Entry::Channel(channel) => {
+                    if channel.connect_deadline().is_some_and(|d| now >= d) {
+                        late.push(token);
+                    }
+                }
+            }
+        }
+        for token in late {
+            let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+                continue;
+            };
+            let (stripe, peer) = (channel.stripe, channel.awaited_peer());
+            let attachment = channel.take_attachment();
+            self.close(token);
+            if let (Some(attachment), Some(peer)) = (attachment, peer) {
+                connection_failed(&attachment, stripe, peer, &io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+}
