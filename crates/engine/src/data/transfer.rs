@@ -29,6 +29,10 @@ use super::{
     set::SetShared, work::WorkQueue,
 };
 
+/// Channels come and go while a transfer runs: so many times the most that may be open at a time are taken from a peer before
+/// its count is held to be nonsense. A controller that changes its mind each second needs a day for as many.
+const CHANNEL_TURNOVER: u64 = 1 << 16;
+
 pub(super) struct TransferShared {
     pub(super) mode: Mode,
     pub(super) params: Arc<ChannelParams>,
@@ -85,7 +89,7 @@ impl TransferShared {
             result: None,
             done_sent: false,
             senders: vec![Sender::new(); stripes.max(1)],
-            receiver: Receiver::new(u64::from(params.channels_max)),
+            receiver: Receiver::new(u64::from(params.channels_max) * CHANNEL_TURNOVER),
             ended: 0,
         };
         Self {

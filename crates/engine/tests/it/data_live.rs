@@ -1,6 +1,9 @@
 //! What may be asked of a running transfer: more channels, fewer, an early end.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use godwit_engine::{
     data::{Job, Source, Steered, Transfer, TransferEvent, TransferReport},
@@ -122,11 +125,16 @@ fn a_cut_races_with_all_else() {
             let mut receive = pair.receiver.start(into(&target), Mode::ExtendedBlock);
             let mut send = pair.sender.start(whole(&source), Mode::ExtendedBlock);
             let monitor = send.monitor();
+            let over = Arc::new(AtomicBool::new(false));
+            let ended = Arc::clone(&over);
             let meddler = std::thread::spawn(move || {
                 // From before the first octet to after the last.
                 let due = u64::from(round) * 55_000;
-                while monitor.progress().bytes < due.min(3_000_000) {
-                    if round % 2 == 0 {
+                let mut meddled_at = 0;
+                while monitor.progress().bytes < due && !ended.load(Ordering::Relaxed) {
+                    let bytes = monitor.progress().bytes;
+                    if round % 2 == 0 && bytes > meddled_at {
+                        meddled_at = bytes + 30_000;
                         monitor.add_channels(1);
                         monitor.retire_channels(1 + round % 3);
                     }
@@ -136,6 +144,7 @@ fn a_cut_races_with_all_else() {
                 monitor.add_channels(1);
             });
             let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
+            over.store(true, Ordering::Relaxed);
             meddler.join().unwrap();
             assert_split(&sent, &received, &source, &target);
             send_rest(&pair, &source, &target, sent.unsent).await;

@@ -287,7 +287,7 @@ fn what_the_mode_forbids_fails_with_its_name() {
             "passes the end",
         ),
         ("2^63 octets", header(0, 1 << 63, 0), "passes the end"),
-        ("absurd EOF", header(EOF, 0, u64::MAX), "limit of 8"),
+        ("absurd EOF", header(EOF, 0, u64::MAX), "limit of 524288"),
         ("EOF of nothing", header(EOF, 0, 0), "announces 0"),
         (
             "second EOF",
