@@ -78,4 +78,7 @@ impl Body {
             }
         }
     }
+    pub(super) fn is_send(&self) -> bool {
+        matches!(self, Self::SendFile { .. } | Self::SendStream(_))
+    }
 }

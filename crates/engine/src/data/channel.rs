@@ -11,7 +11,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Instant};
 use godwit_proto::error::TransferFailure;
 
 use super::{receive::Receiving, send::Sending, set::SetShared, transfer::Attachment};
-use crate::storage::text_of;
+use crate::{storage::text_of, tcp_diag::Ends};
 
 /// Octets a channel may move before others get their turn.
 pub(super) const TURN_OCTETS: u64 = 4 << 20;
@@ -26,6 +26,8 @@ pub(super) struct Channel {
     pub(super) queued: bool,
     /// It has carried a transfer, or does.
     used: bool,
+    /// Both ends, once it is up.
+    ends: Option<Ends>,
     socket: Wire,
     activity: Activity,
 }
@@ -89,6 +91,7 @@ impl Channel {
             stripe,
             queued: false,
             used: false,
+            ends: None,
             socket,
             activity: Activity::Idle,
         }
@@ -162,7 +165,10 @@ impl Channel {
 
     /// Begins to carry a transfer on a connection that is up.
     pub(super) fn begin(&mut self, attachment: Attachment, reused: bool) {
-        attachment.channel_up(reused);
+        if self.ends.is_none() {
+            self.ends = ends_of(&self.socket.stream);
+        }
+        attachment.channel_up(self.ends, reused);
         self.used = true;
         self.activity = if attachment.is_send() {
             Activity::Sending(Box::new(Sending::new(attachment, self.stripe)))
@@ -191,11 +197,11 @@ impl Channel {
             Activity::Idle => None,
             Activity::Connecting { attachment, .. } => Some(attachment),
             Activity::Sending(s) => {
-                s.attachment.channel_down();
+                s.attachment.channel_down(self.ends);
                 Some(s.attachment)
             }
             Activity::Receiving(r) => {
-                r.attachment.channel_down();
+                r.attachment.channel_down(self.ends);
                 Some(r.attachment)
             }
         }
@@ -254,6 +260,13 @@ impl Channel {
             Err(_) => Flow::Close,
         }
     }
+}
+
+fn ends_of(stream: &mio::net::TcpStream) -> Option<Ends> {
+    Some(Ends {
+        local: stream.local_addr().ok()?,
+        remote: stream.peer_addr().ok()?,
+    })
 }
 
 /// Text for a connection that broke.

@@ -67,6 +67,7 @@ impl EventLoop {
 
     /// Until the order to stop.
     pub(super) fn run(mut self) {
+        self.shared.occupation.runs_here();
         let mut events = Events::with_capacity(1024);
         let mut next_tick = Instant::now() + TICK;
         loop {
@@ -77,7 +78,13 @@ impl EventLoop {
             } else {
                 None
             };
-            match self.poll.poll(&mut events, timeout) {
+            let looked = if timeout == Some(Duration::ZERO) {
+                self.poll.poll(&mut events, timeout)
+            } else {
+                let poll = || self.poll.poll(&mut events, timeout);
+                self.shared.occupation.waiting(poll)
+            };
+            match looked {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
@@ -222,6 +229,10 @@ impl EventLoop {
             if let Err(e) = self.poll.registry().deregister(channel.stream_mut()) {
                 tracing::debug!(error = %e, "a data connection was not watched");
             }
+            let attachment = channel.take_attachment();
+            // The connection first: whoever hears that the transfer is over may count on its end.
+            drop(channel);
+            drop(attachment);
         }
     }
 
@@ -270,7 +281,7 @@ impl EventLoop {
         self.watched.retain(|_, set| match set.upgrade() {
             None => false,
             Some(set) => {
-                set.check_limits();
+                set.tick();
                 set.is_busy()
             }
         });

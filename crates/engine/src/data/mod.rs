@@ -16,12 +16,15 @@ mod channel;
 mod connections;
 mod event_loop;
 mod mover;
+mod occupation;
 mod receive;
 mod report;
 mod sample;
 mod send;
 mod set;
+mod tcp_account;
 mod transfer;
+mod watch;
 mod work;
 
 use std::{

@@ -13,6 +13,7 @@ use mio::{Poll, Waker};
 use super::{
     event_loop::{EventLoop, INBOX},
     lock,
+    occupation::Occupation,
     set::{IdleChannel, SetShared},
     transfer::Attachment,
 };
@@ -32,6 +33,7 @@ impl Drop for Alive {
 pub(super) struct MoverShared {
     inbox: Mutex<Vec<Order>>,
     waker: Waker,
+    pub(super) occupation: Occupation,
 }
 
 impl MoverShared {
@@ -98,6 +100,7 @@ impl Mover {
         let shared = Arc::new(MoverShared {
             inbox: Mutex::default(),
             waker,
+            occupation: Occupation::new(),
         });
         let event_loop = EventLoop::new(poll, Arc::clone(&shared));
         std::thread::Builder::new()

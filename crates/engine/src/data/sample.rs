@@ -61,7 +61,9 @@ pub struct MoverTotals {
     pub elapsed_us: u64,
 }
 
-/// Time that movers slept in calls for storage, microseconds.
+/// Time that movers slept in calls for storage, microseconds: asleep, but not waiting for sockets. It counts the disk behind
+/// `sendfile` and not the copying and sending inside the same call, nor any copy to or from the page cache: that is time
+/// on a processor. 0 where the scheduler keeps no account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageTotals {
     /// Waiting for the source.

@@ -349,8 +349,8 @@ impl SetShared {
         lock(&self.inner).current.is_some()
     }
 
-    /// Fails the running transfer where a limit has passed.
-    pub(super) fn check_limits(&self) {
+    /// Fails the running transfer where a limit has passed; looks at the others' counters.
+    pub(super) fn tick(&self) {
         let Some(transfer) = lock(&self.inner).current.clone() else {
             return;
         };
@@ -359,8 +359,9 @@ impl SetShared {
             (None, Some(peer)) => format!("to {peer}: it does not answer"),
             (None, None) => String::new(),
         };
-        if let Some(why) = transfer.overdue(&place) {
-            transfer.fail(why);
+        match transfer.overdue(&place) {
+            Some(why) => transfer.fail(why),
+            None => transfer.look(),
         }
     }
 }

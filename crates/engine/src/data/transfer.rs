@@ -26,8 +26,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
     ChannelParams, Job, Progress, Sample, TransferEvent, TransferReport, body::Body, lock,
-    set::SetShared, work::WorkQueue,
+    set::SetShared, watch::Watch, work::WorkQueue,
 };
+use crate::tcp_diag::Ends;
 
 /// Channels come and go while a transfer runs: so many times the most that may be open at a time are taken from a peer before
 /// its count is held to be nonsense. A controller that changes its mind each second needs a day for as many.
@@ -50,6 +51,7 @@ pub(super) struct TransferShared {
     settled: AtomicBool,
     control: Mutex<Control>,
     safe: Mutex<Safe>,
+    watch: Watch,
     events: UnboundedSender<TransferEvent>,
 }
 
@@ -83,6 +85,7 @@ impl TransferShared {
         events: UnboundedSender<TransferEvent>,
     ) -> Self {
         let body = Body::new(job, stripes, layout, params.block_bytes);
+        let watch = Watch::new(body.is_send());
         let control = Control {
             first_missing: 0,
             ready_sent: false,
@@ -107,12 +110,13 @@ impl TransferShared {
             settled: AtomicBool::new(false),
             control: Mutex::new(control),
             safe: Mutex::new(Safe::default()),
+            watch,
             events,
         }
     }
 
     pub(super) fn is_send(&self) -> bool {
-        matches!(self.body, Body::SendFile { .. } | Body::SendStream(_))
+        self.body.is_send()
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -155,11 +159,22 @@ impl TransferShared {
     }
 
     pub(super) fn sample(&self) -> Sample {
-        let Progress { bytes, channels } = self.progress();
-        Sample {
-            bytes,
-            channels,
-            ..Sample::default()
+        self.look();
+        let mut sample = Sample::default();
+        self.watch.tell(&mut sample);
+        // Last, so that no more can be acknowledged than was moved.
+        Progress {
+            bytes: sample.bytes,
+            channels: sample.channels,
+        } = self.progress();
+        sample
+    }
+
+    /// Asks the kernel for its counters, unless that was done lately.
+    pub(super) fn look(&self) {
+        if let Some(set) = self.set.upgrade() {
+            let bytes = self.bytes.load(Ordering::Relaxed);
+            self.watch.look(bytes, &set.movers);
         }
     }
 
@@ -200,8 +215,12 @@ impl TransferShared {
         lock(&self.control).first_missing += count;
     }
 
-    /// A channel carries the transfer now. Sends `Ready` when it was the last that was missing.
-    pub(super) fn channel_up(&self, reused: bool) {
+    /// A channel carries the transfer now. Sends `Ready` when it was the last that was missing. `ends`: where known;
+    /// `reused`: it was up before.
+    pub(super) fn channel_up(&self, ends: Option<Ends>, reused: bool) {
+        if let Some(ends) = ends {
+            self.watch.joined(ends, !reused);
+        }
         let now = self.channels.fetch_add(1, Ordering::Relaxed) + 1;
         self.channels_peak.fetch_max(now, Ordering::Relaxed);
         self.touch();
@@ -220,7 +239,10 @@ impl TransferShared {
         }
     }
 
-    pub(super) fn channel_down(&self) {
+    pub(super) fn channel_down(&self, ends: Option<Ends>) {
+        if let Some(ends) = ends {
+            self.watch.left(ends);
+        }
         self.channels.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -429,14 +451,19 @@ impl TransferShared {
             control.done_sent = true;
             result
         };
-        let cached = self.set.upgrade().map_or(0, |s| s.idle_count());
+        let set = self.set.upgrade();
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let elapsed = self.started.elapsed();
+        let movers = set.as_ref().map_or(&[][..], |s| &s.movers);
+        self.watch.close(bytes, movers, elapsed);
+        let cached = set.map_or(0, |s| s.idle_count());
         let report = TransferReport {
-            bytes: self.bytes.load(Ordering::Relaxed),
+            bytes,
             safe: lock(&self.safe).all.clone(),
             cached: if result.is_ok() { cached } else { 0 },
             result,
             channels_peak: self.channels_peak.load(Ordering::Relaxed),
-            elapsed: self.started.elapsed(),
+            elapsed,
             unsent: self.unsent(),
         };
         // The listener may be gone: then nobody wants to know.

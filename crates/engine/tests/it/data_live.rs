@@ -1,8 +1,11 @@
 //! What may be asked of a running transfer: more channels, fewer, an early end.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use godwit_engine::{
@@ -28,6 +31,9 @@ fn channels_join_and_retire_while_data_flows() {
         ));
         let monitor = send.monitor();
         assert_eq!(monitor.add_channels(6), 6);
+        while monitor.progress().channels < 8 {
+            tokio::task::yield_now().await;
+        }
         assert_eq!(monitor.retire_channels(3), 3);
         assert_eq!(monitor.retire_channels(100), 4, "one channel must stay");
         // Of the seven that shall end, those that have not yet stay after all.
@@ -39,7 +45,8 @@ fn channels_join_and_retire_while_data_flows() {
         let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
         assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
         assert!(source.octets() == target.octets());
-        assert!(sent.channels_peak > 2);
+        assert_eq!(sent.channels_peak, 8);
+        assert_eq!(monitor.progress().channels, 0);
         assert!(
             sent.cached >= 1 && sent.cached == received.cached,
             "{} {}",
@@ -177,5 +184,54 @@ fn a_cut_spares_what_could_not_be_told_from_the_end() {
             assert_eq!((sent.bytes, sent.unsent.len()), (300_000, 0));
             assert!(source.octets() == target.octets());
         }
+    });
+}
+
+#[test]
+fn a_sender_knows_what_tcp_and_its_movers_did() {
+    run(async {
+        let pair = Pair::new(2, &params(4, 10_000));
+        let (source, target) = (Bytes::new(pattern(40_000_000)), Bytes::gated());
+        let mut receive = pair.receiver.start(into(&target), Mode::ExtendedBlock);
+        let mut send = pair.sender.start(whole(&source), Mode::ExtendedBlock);
+        assert!(matches!(
+            send.next_event().await,
+            TransferEvent::Ready { .. }
+        ));
+        let (sender, receiver) = (send.monitor(), receive.monitor());
+        // The receiver is stuck in its storage, so octets stay on their way.
+        let early = sender.sample();
+        receiver.sample();
+        assert!(early.acknowledged.is_none_or(|a| a <= early.bytes));
+        sender.add_channels(4);
+        sender.retire_channels(4);
+        tokio::time::sleep(Duration::from_millis(120)).await;
+        let stuck = receiver.sample();
+        target.gate.as_ref().unwrap().open();
+        let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
+        assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
+        let (end, other) = (sender.sample(), receiver.sample());
+        assert_eq!(
+            (end.bytes, end.channels, end.movers.threads),
+            (40_000_000, 0, 2)
+        );
+        assert_eq!((other.acknowledged, other.tcp), (None, None));
+        assert_eq!(sender.sample(), end, "it is over");
+        if let Some(tcp) = end.tcp {
+            assert!(tcp.segments_sent > 100, "{tcp:?}");
+            assert!(end.acknowledged.unwrap() > 30_000_000);
+            assert!(tcp.channel_us >= 4 * 120_000 && tcp.busy_us > 0, "{tcp:?}");
+            assert!(!tcp.rtt_min.is_zero() && tcp.rtt_min <= Duration::from_secs(1));
+            let early = early.tcp.unwrap();
+            assert!(early.segments_sent <= tcp.segments_sent && early.channel_us < tcp.channel_us);
+        } else {
+            println!("skipped in part: the kernel tells nothing of TCP here");
+        }
+        if stuck.movers.elapsed_us > 0 {
+            assert!(stuck.storage.write_us >= 50_000, "{stuck:?}");
+        } else {
+            println!("skipped in part: the scheduler keeps no account here");
+        }
+        assert_eq!((stuck.storage.read_us, end.storage.write_us), (0, 0));
     });
 }

@@ -1,0 +1,176 @@
+//! Asks the kernel about a transfer: seldom, and never on the way of the octets.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use super::{
+    lock,
+    mover::MoverShared,
+    occupation::MoverAccount,
+    sample::{Sample, StorageTotals},
+    tcp_account::TcpAccount,
+};
+use crate::tcp_diag::{Ends, TcpDiag};
+
+/// Least time between two looks. A transfer that is over sooner, and was not asked about, is never looked at.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+
+/// A look that takes long (many channels) is followed by a pause this many times as long: at most 2 % of a processor.
+const PAUSE_FACTOR: u32 = 50;
+
+pub(super) struct Watch {
+    sending: bool,
+    /// Connections that came and went since the last look. Apart from `seen`, so that a mover never waits for a look.
+    news: Mutex<Vec<News>>,
+    seen: Mutex<Seen>,
+}
+
+struct News {
+    ends: Ends,
+    at: Instant,
+    change: Change,
+}
+
+enum Change {
+    Joined { fresh: bool },
+    Left,
+}
+
+#[derive(Default)]
+struct Seen {
+    kernel: Kernel,
+    tcp: TcpAccount,
+    acknowledged: Option<u64>,
+    movers: MoverAccount,
+    /// When, and the time it took.
+    looked: Option<(Instant, Duration)>,
+    /// The transfer is over, its connections may carry another one.
+    closed: bool,
+}
+
+#[derive(Default)]
+enum Kernel {
+    #[default]
+    NotAsked,
+    Answers(TcpDiag),
+    Silent,
+}
+
+impl Watch {
+    pub(super) fn new(sending: bool) -> Self {
+        Self {
+            sending,
+            news: Mutex::default(),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// A connection carries the transfer from now on. `fresh`: and has carried nothing before.
+    pub(super) fn joined(&self, ends: Ends, fresh: bool) {
+        self.note(ends, Change::Joined { fresh });
+    }
+
+    /// A connection carries it no more.
+    pub(super) fn left(&self, ends: Ends) {
+        self.note(ends, Change::Left);
+    }
+
+    fn note(&self, ends: Ends, change: Change) {
+        if self.sending {
+            let at = Instant::now();
+            lock(&self.news).push(News { ends, at, change });
+        }
+    }
+
+    /// Looks, unless it was done lately. `bytes`: how many octets have been moved, read before the call.
+    pub(super) fn look(&self, bytes: u64, movers: &[Arc<MoverShared>]) {
+        let mut seen = lock(&self.seen);
+        // A look that came before the first connection has found nothing to rest on.
+        let rested = (self.sending && !seen.tcp.is_known())
+            || (seen.looked)
+                .is_none_or(|(at, took)| at.elapsed() >= PAUSE_MIN.max(took * PAUSE_FACTOR));
+        if rested {
+            self.look_now(&mut seen, bytes, movers);
+        }
+    }
+
+    /// The last look, before the connections are free for other transfers.
+    pub(super) fn close(&self, bytes: u64, movers: &[Arc<MoverShared>], elapsed: Duration) {
+        let mut seen = lock(&self.seen);
+        if seen.looked.is_some() || elapsed >= PAUSE_MIN {
+            self.look_now(&mut seen, bytes, movers);
+        }
+        seen.closed = true;
+    }
+
+    fn look_now(&self, seen: &mut Seen, bytes: u64, movers: &[Arc<MoverShared>]) {
+        if seen.closed {
+            return;
+        }
+        let begun = Instant::now();
+        seen.movers
+            .update(movers.iter().map(|m| m.occupation.read()));
+        if self.sending {
+            for News { ends, at, change } in std::mem::take(&mut *lock(&self.news)) {
+                match change {
+                    Change::Joined { fresh } => seen.tcp.joined(ends, fresh, at),
+                    Change::Left => seen.tcp.left(ends, at),
+                }
+            }
+            seen.ask(bytes);
+        }
+        seen.looked = Some((begun, begun.elapsed()));
+    }
+
+    /// Fills in what the last look has found.
+    pub(super) fn tell(&self, sample: &mut Sample) {
+        let seen = lock(&self.seen);
+        if let Kernel::Answers(_) = seen.kernel {
+            sample.acknowledged = seen.acknowledged;
+            sample.tcp = (seen.looked).and_then(|(at, _)| seen.tcp.totals(at));
+        }
+        sample.movers = seen.movers.totals();
+        let asleep = seen.movers.asleep_us();
+        sample.storage = if self.sending {
+            StorageTotals {
+                read_us: asleep,
+                write_us: 0,
+            }
+        } else {
+            StorageTotals {
+                read_us: 0,
+                write_us: asleep,
+            }
+        };
+    }
+}
+
+impl Seen {
+    fn ask(&mut self, bytes: u64) {
+        if let Kernel::NotAsked = self.kernel {
+            self.kernel = match TcpDiag::open() {
+                Ok(diag) => Kernel::Answers(diag),
+                Err(e) => silent(&e),
+            };
+        }
+        let Kernel::Answers(diag) = &mut self.kernel else {
+            return;
+        };
+        match diag.look_up(&self.tcp.ends()) {
+            Ok(answers) => {
+                self.tcp.update(&answers);
+                // `bytes` is older than the answers, so what is not queued of it has arrived.
+                let arrived = self.tcp.queued().map(|queued| bytes.saturating_sub(queued));
+                self.acknowledged = self.acknowledged.max(arrived);
+            }
+            Err(e) => self.kernel = silent(&e),
+        }
+    }
+}
+
+fn silent(error: &std::io::Error) -> Kernel {
+    tracing::debug!(%error, "the kernel tells nothing of TCP connections");
+    Kernel::Silent
+}
