@@ -235,8 +235,15 @@ pub(super) fn method(results: &Results, groups: &[Group<'_>]) -> String {
              client's process, login included."
         ),
     };
+    // Writing to a string cannot fail, here and below.
+    if run.round_trips > 0 {
+        let _ = write!(
+            text,
+            " Both spans are {} round trips longer.",
+            run.round_trips
+        );
+    }
     if let Some(evolve) = run.evolve {
-        // Writing to a string cannot fail, here and below.
         let _ = write!(
             text,
             " Methods that evolve run for {evolve} from their first data; their goodput is that of \

@@ -156,13 +156,14 @@ fn judgement(judged: &Judged<'_>, expect: &Expectation) -> Vec<(bool, String)> {
         let text = format!("{} % of the best static", short(steady.median * 100.0));
         all.push((steady.median >= least.0, text));
     }
-    if let (Some(most), Some(after)) = (expect.converges_within, judged.converged()) {
-        all.push((after <= most.0, format!("there after {} s", seconds(after))));
+    if let (Some(most), Some(settled)) = (expect.converges_within, judged.converged()) {
+        let text = format!("there after {}", after(settled));
+        all.push((settled <= most.0, text));
     }
     let slowest = judged.adapted().iter().copied().reduce(f64::max);
-    if let (Some(most), Some(after)) = (expect.adapts_within, slowest) {
-        let text = format!("slowest adaptation {} s", seconds(after));
-        all.push((after <= most.0, text));
+    if let (Some(most), Some(slowest)) = (expect.adapts_within, slowest) {
+        let text = format!("slowest adaptation {}", after(slowest));
+        all.push((slowest <= most.0, text));
     }
     if let (Some(most), Some(regret)) = (expect.regret_at_most, judged.regret) {
         let text = format!("{} % lost on the way", short(regret * 100.0));
@@ -215,6 +216,11 @@ fn value(
     groups: &[&Group<'_>],
     paper: &PaperValue,
 ) -> Option<String> {
+    let judged_first = || {
+        let first: &Group<'_> = groups.first()?;
+        let is_first = |judged: &Judged<'_>| std::ptr::eq(judged.group, first);
+        judged(results, all).into_iter().find(is_first)
+    };
     match paper.ours {
         Quantity::Goodput => {
             let summary = groups.first()?.goodput()?;
@@ -246,17 +252,12 @@ fn value(
             })
         }
         Quantity::Convergence => {
-            let judged = judged(results, all);
-            let ours = |j: &&Judged<'_>| {
-                (groups.iter()).any(|group| {
-                    group.method.name == j.group.method.name && group.cell == j.group.cell
-                })
-            };
-            let text = match judged.iter().find(ours)?.converged()? {
-                never if never.is_infinite() => "never".to_owned(),
-                seconds => format!("{seconds:.1} s"),
-            };
-            Some(text)
+            let settled = judged_first()?.converged()?;
+            Some(after(settled))
+        }
+        Quantity::Fairness => {
+            let jain = judged_first()?.jain?;
+            Some(format!("Jain's index {jain:.3}"))
         }
         Quantity::Gain => {
             let (_, channels, goodput) = best(groups)?;
@@ -264,6 +265,14 @@ fn value(
             let gain = goodput / one.goodput()?.median - 1.0;
             Some(format!("{:+.0} % at N = {channels}", gain * 100.0))
         }
+    }
+}
+
+/// A time with its unit, or that there was none.
+fn after(value: f64) -> String {
+    match value.is_finite() {
+        true => format!("{} s", seconds(value)),
+        false => seconds(value),
     }
 }
 

@@ -101,7 +101,7 @@ struct Measurement<'a> {
 impl Measurement<'_> {
     /// Data without end: what arrives in the steady part, then everything is ended.
     fn stream(mut self) -> Result<Outcome, RunError> {
-        let (ramp, measure) = self.job.scenario.span(self.job.method);
+        let (ramp, measure) = self.job.scenario.span(self.job.method, self.job.cell);
         let first = self.wait_for_data()?;
         self.schedule_changes()?;
         while self.look(Some(first))? < first + ramp {

@@ -217,7 +217,6 @@ fn godwit(
         option("--epoch-mode", mode);
         option("--max-channels", text(method.max_channels));
         option("--parallelism", text(method.parallelism));
-        option("--concurrency", text(method.concurrency));
     } else {
         let parallelism = method.parallelism.unwrap_or(task.channels);
         option("--parallelism", text(Some(parallelism)));

@@ -1,5 +1,6 @@
 //! How long runs take, when what changes, and the quick variant.
 
+use super::cell::Cell;
 use super::format::{Load, Method, Scenario};
 use super::quantity::Time;
 use crate::judge;
@@ -46,8 +47,10 @@ impl Scenario {
     fn shrink_times(&mut self, factor: f64) {
         let loads = self.load.iter_mut().flat_map(Load::times_mut).flatten();
         let changes = self.change.iter_mut().map(|change| &mut change.at);
-        let staggers = (self.method.iter_mut()).filter_map(|method| method.stagger.as_mut());
-        for time in loads.chain(changes).chain(staggers) {
+        let methods = (self.method.iter_mut())
+            .flat_map(|method| [&mut method.stagger, &mut method.epoch])
+            .flatten();
+        for time in loads.chain(changes).chain(methods) {
             time.0 *= factor;
         }
     }
@@ -69,31 +72,38 @@ impl Scenario {
 
     /// Whether a method is seen evolving over [`super::RunSpec::evolve`], not measured at once.
     pub fn evolves(&self, method: &Method) -> bool {
-        method.is_tuned() || !self.steps().is_empty()
+        method.is_tuned() || method.transfers > 1 || !self.steps().is_empty()
     }
 
     /// What is left out after the first data, and what is measured then, s.
-    pub fn span(&self, method: &Method) -> (f64, f64) {
+    pub fn span(&self, method: &Method, cell: &Cell) -> (f64, f64) {
         match self.run.evolve {
             Some(Time(whole)) if self.evolves(method) => {
                 let steady = whole * judge::STEADY_PART;
                 (whole - steady, steady)
             }
-            _ => (self.run.ramp.0, self.run.measure.0),
+            _ => {
+                let more = f64::from(self.run.round_trips) * cell.rtt_s();
+                (self.run.ramp.0 + more, self.run.measure.0 + more)
+            }
         }
     }
 
     /// How long all runs take at least, s: what is measured and left out, without starting and
     /// ending programs (about 2 s a run).
-    #[allow(clippy::cast_precision_loss, reason = "counts are small")]
     pub fn least_seconds(&self) -> f64 {
         if self.work.file.is_some() {
             return 0.0;
         }
         let once: f64 = (self.method.iter())
-            .map(|method| {
-                let (ramp, measure) = self.span(method);
-                self.cells(method).len() as f64 * (ramp + measure)
+            .flat_map(|method| {
+                self.cells(method)
+                    .into_iter()
+                    .map(move |cell| (method, cell))
+            })
+            .map(|(method, cell)| {
+                let (ramp, measure) = self.span(method, &cell);
+                ramp + measure
             })
             .sum();
         once * f64::from(self.run.repeats)

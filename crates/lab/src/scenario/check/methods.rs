@@ -1,5 +1,6 @@
 //! Methods: programs that can do what is asked of them.
 
+use super::super::cell::Cell;
 use super::super::error::Invalid;
 use super::super::format::{Client, Direction, Method, Scenario, Server};
 use super::CHANNELS_MAX;
@@ -83,7 +84,6 @@ impl Scenario {
             };
         }
         let of_tuners = [
-            ("concurrency", method.concurrency.is_some()),
             ("epoch", method.epoch.is_some()),
             ("epoch_mode", method.epoch_mode.is_some()),
             ("max_channels", method.max_channels.is_some()),
@@ -123,7 +123,8 @@ impl Scenario {
             return Err(Invalid::new(field("transfers"), reason));
         }
         let last = method.start_of(method.transfers as usize - 1);
-        if last > self.span(method).0 {
+        let late = |cell: &Cell| last > self.span(method, cell).0;
+        if self.cells(method).iter().any(late) {
             let reason = "the last transfer starts too late to be measured";
             return Err(Invalid::new(field("stagger"), reason));
         }

@@ -102,6 +102,8 @@ pub enum Quantity {
     Convergence,
     /// The highest goodput over that of one channel.
     Gain,
+    /// Jain's index over the steady parts of several transfers.
+    Fairness,
 }
 
 /// Something that must hold, for each of `methods`.

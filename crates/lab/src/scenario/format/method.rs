@@ -27,9 +27,6 @@ pub struct Method {
     /// must leave alone.
     #[serde(default)]
     pub parallelism: Option<u32>,
-    /// Only beside `tuner`: movers that it must leave alone.
-    #[serde(default)]
-    pub concurrency: Option<u32>,
     /// `godwit --tuner`: `apt:n0=4`. Then nobody else chooses the channels, and the method runs for
     /// [`super::RunSpec::evolve`].
     #[serde(default)]

@@ -198,8 +198,11 @@ pub struct RunSpec {
     pub ramp: Time,
     /// Measured. Default 8 s. For `work.file` the longest that a run may take.
     pub measure: Time,
-    /// How long methods with a tuner run, from their first data; where load or path change in
-    /// mid-run, all methods. What counts as their goodput is the last third.
+    /// Round trips that `ramp` and `measure` get on top, each: where delays vary, far ends take
+    /// longer. Default 0.
+    pub round_trips: u32,
+    /// How long methods with a tuner or several transfers run, from their first data; where load
+    /// or path change in mid-run, all methods. What counts as their goodput is the last third.
     pub evolve: Option<Time>,
     /// Runs of every cell and method. Default 5.
     pub repeats: u32,
@@ -212,6 +215,7 @@ impl Default for RunSpec {
         RunSpec {
             ramp: Time(3.0),
             measure: Time(8.0),
+            round_trips: 0,
             evolve: None,
             repeats: 5,
             seed: 1,
@@ -227,8 +231,8 @@ pub struct Quick {
     pub ramp: Option<Time>,
     /// Instead of [`RunSpec::measure`].
     pub measure: Option<Time>,
-    /// Instead of [`RunSpec::evolve`]; all times of loads, changes and staggered starts shrink with
-    /// it.
+    /// Instead of [`RunSpec::evolve`]; all times of loads, changes, staggered starts and epochs shrink
+    /// with it.
     pub evolve: Option<Time>,
     /// Instead of [`RunSpec::repeats`].
     pub repeats: Option<u32>,
