@@ -6,3 +6,4 @@ pub mod demo;
 pub mod netns_gc;
 pub mod report;
 pub mod run;
+pub mod tournament;

@@ -1,6 +1,7 @@
 //! Holding a setting: what it gives, whether that changed, and when to try a neighbour.
 
-use crate::Observation;
+use super::{probe::Neighbours, search::Point};
+use crate::{Observation, Setting};
 
 /// Epochs between probes.
 const PROBE_EVERY: u32 = 6;
@@ -26,53 +27,57 @@ pub(super) enum Verdict {
         from: f64,
         to: f64,
     },
-    Probe {
-        up: bool,
-    },
+    Probe,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
     epochs: u32,
+    /// Channels were found to buy nothing where movers do.
+    pub(super) movers_alone: bool,
     since_probe: u32,
+    pub(super) neighbours: Neighbours,
     /// Mean of the logarithm of goodput.
     mean: f64,
     last: f64,
-    loss: Option<f64>,
+    /// The last epoch.
+    point: Option<Point>,
     /// Mean square of differences between neighbouring epochs, halved: the variance of an epoch.
     variance: Option<f64>,
     rise: f64,
     fall: f64,
-    up: bool,
     /// Highest mean since the load last changed.
     best: f64,
 }
 
 impl Hold {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(movers_alone: bool, neighbours: Neighbours) -> Self {
         Self {
             epochs: 0,
+            movers_alone,
             since_probe: 0,
+            neighbours,
             mean: 0.0,
             last: 0.0,
-            loss: None,
+            point: None,
             variance: None,
             rise: 0.0,
             fall: 0.0,
-            up: true,
             best: f64::NEG_INFINITY,
         }
     }
 
     /// An epoch at the setting is over. `noise` is the relative deviation of an epoch.
-    pub(super) fn note(&mut self, seen: &Observation, noise: f64) -> Verdict {
-        let x = seen.goodput_bps().max(1.0).ln();
-        self.loss = seen.loss_ratio;
+    pub(super) fn note(&mut self, point: Point, noise: f64) -> Verdict {
+        let x = point.goodput_bps.max(1.0).ln();
+        self.point = Some(point);
         if self.epochs == 0 {
             self.mean = x;
         } else {
             let square = (x - self.last).powi(2) / 2.0;
-            self.variance = Some(self.variance.map_or(square, |v| v + (square - v) / 10.0));
+            self.variance = Some(self.variance.map_or(square, |v| {
+                v + (square - v) / f64::from(self.epochs).min(MEMORY)
+            }));
         }
         self.last = x;
         let deviation = noise.max(DEVIATION_MIN);
@@ -93,9 +98,7 @@ impl Hold {
         }
         self.best = self.best.max(self.mean);
         self.since_probe = 0;
-        let up = self.up;
-        self.up = !up;
-        Verdict::Probe { up }
+        Verdict::Probe
     }
 
     /// Goodput of the setting, bit/s.
@@ -103,16 +106,22 @@ impl Hold {
         self.mean.exp()
     }
 
-    /// Loss of the last epoch.
-    pub(super) const fn loss(&self) -> Option<f64> {
-        self.loss
+    /// What is known of the setting that is held, which is `home`.
+    pub(super) fn point(&self, home: Setting) -> Point {
+        Point {
+            setting: home,
+            goodput_bps: self.goodput_bps(),
+            ..self
+                .point
+                .unwrap_or(Point::seen(home, &Observation::new(home, 0, 0.0)))
+        }
     }
 
     /// Relative deviation of an epoch: what was measured, mixed into what was known.
     pub(super) fn noise(&self, known: f64) -> f64 {
         match self.variance {
             // Neighbours resemble each other, so differences show less than there is.
-            Some(variance) if self.epochs >= 4 => known + (1.3 * variance.sqrt() - known) / 10.0,
+            Some(variance) if self.epochs >= 4 => known + (1.3 * variance.sqrt() - known) / 4.0,
             _ => known,
         }
     }
@@ -126,13 +135,7 @@ impl Hold {
     pub(super) const fn moved(&self) -> Self {
         Self {
             best: self.best,
-            up: false,
-            ..Self::new()
+            ..Self::new(self.movers_alone, self.neighbours)
         }
-    }
-
-    /// Nothing came of a probe.
-    pub(super) const fn probe_was_vain(&mut self) {
-        self.since_probe = 0;
     }
 }

@@ -21,12 +21,14 @@
 //! Goodput alone is enough; evidence only spares epochs.
 
 mod hold;
+mod probe;
 mod search;
 #[cfg(test)]
 mod tests;
 
 use hold::{Hold, Verdict};
-use search::{Axis, Next, Search};
+use probe::Neighbours;
+use search::{Axis, Next, Point, Search};
 
 use crate::{Bounds, Decision, Limit, Observation, Setting, Tuner, limit, words::Rate};
 
@@ -41,34 +43,52 @@ const HOLD_S: f64 = 0.5;
 /// Longest epoch of a probe, s.
 const PROBE_MAX_S: f64 = 2.0;
 
-/// The price of channels and of loss.
+/// What a setting is worth: the logarithm of its goodput, less the price of its channels and of loss.
+///
+/// N channels cost N^2 / (2 S^2) and a trifle: nothing to speak of while they are few, and where copies bid for one bottleneck the
+/// price is what makes each the same size, since what the next channel brings (1 - share) must equal (N / S)^2.
 #[derive(Clone, Copy, Debug)]
 struct Worth {
-    /// Channels whose price is a factor e of goodput. More than any bound, so that a gain in proportion to
-    /// channels always pays: at the bound the last channel costs 0.8 of what it then brings.
-    channels: f64,
+    /// S: where goodput in proportion to channels just does not pay any more. Above any bound.
+    scale: f64,
 }
 
 impl Worth {
-    /// What a segment sent again costs, in segments: Falcon's B.
-    const LOSS: f64 = 10.0;
+    /// What a segment sent again costs others, in segments. Our own goodput shows what it costs us; Falcon's 10 gives up
+    /// goodput on small windows, which lose a lot without harm.
+    const LOSS: f64 = 3.0;
+    /// Channels with fewer segments in flight recover from loss by timeouts, and those of others do too: the price rises.
+    const WINDOW: f64 = 10.0;
+
+    /// So that of two equal settings the smaller wins.
+    const TIDY: f64 = 0.1;
 
     fn new(bounds: Bounds) -> Self {
         Self {
-            channels: 1.25 * f64::from(bounds.channels_max.max(128)),
+            scale: 1.1 * f64::from(bounds.channels_max.max(128)),
         }
     }
 
-    /// Logarithm of goodput (bit/s, at least 1), less the prices.
-    fn of(self, goodput_bps: f64, channels: u32, loss: Option<f64>) -> f64 {
-        let loss = loss.filter(|l| l.is_finite()).unwrap_or(0.0);
-        let kept = (1.0 - Self::LOSS * loss).clamp(0.1, 1.0);
-        goodput_bps.max(1.0).ln() + kept.ln() - f64::from(channels) / self.channels
+    /// For movers where channels are proven to buy nothing: then nobody's share of the path is at stake.
+    const fn of_movers(self) -> Self {
+        Self {
+            scale: 3.0 * self.scale,
+        }
+    }
+
+    fn of(self, point: &Point) -> f64 {
+        let kept = (1.0 - Self::LOSS * point.loss.unwrap_or(0.0)).clamp(0.1, 1.0);
+        let crowd = point
+            .window
+            .map_or(1.0, |w| (Self::WINDOW / w).clamp(1.0, 4.0));
+        let n = f64::from(point.setting.channels()) / self.scale;
+        point.goodput_bps.max(1.0).ln() + kept.ln() - crowd * n * n / 2.0 - Self::TIDY * n
     }
 }
 
 pub(crate) struct Godwit {
     bounds: Bounds,
+    /// The price along parallelism, or where channels may be what binds.
     worth: Worth,
     at: Setting,
     state: State,
@@ -79,11 +99,16 @@ pub(crate) struct Godwit {
 enum State {
     Search(Search),
     Hold(Hold),
-    Probe {
-        hold: Hold,
-        at: Setting,
-        seconds: f64,
-    },
+    Probe(Probe),
+}
+
+/// A neighbour under way.
+struct Probe {
+    hold: Hold,
+    home: Setting,
+    seconds: f64,
+    /// What a first epoch gave that spoke for staying: one may be chance.
+    first_bps: Option<f64>,
 }
 
 impl Godwit {
@@ -128,28 +153,48 @@ impl Godwit {
     fn search(&mut self, mut search: Search) -> Decision {
         let tolerance = TOLERANCE + self.deviation(STEP_S);
         loop {
-            match search.next(self.bounds, self.worth, tolerance) {
+            match search.next(self.bounds, self.worth(&search), tolerance) {
                 Next::Try { x, why, leap } => {
                     let to = search.setting(self.bounds, x);
                     self.state = State::Search(search);
                     return self.go(to, &why, if leap { LEAP_S } else { STEP_S });
                 }
                 Next::Done { best, why } => {
-                    if let Some(axis) = search.axis.after(self.bounds)
-                        && concurrency_may_pay(best.limit)
+                    if let Some(axis) = search.axis_after(self.bounds, best)
+                        && movers_may_pay(best.limit)
                     {
-                        search = Search::continued(axis, best);
+                        let flat = search.is_flat(best, tolerance);
+                        search = search.continued(axis, best, flat);
                         continue;
                     }
-                    self.state = State::Hold(Hold::new());
+                    let axis = self.probed_axis(best.setting);
+                    let neighbours = Neighbours::above(search.too_small(axis, best));
+                    self.state = State::Hold(Hold::new(search.movers_alone, neighbours));
                     return self.go(best.setting, &why, HOLD_S);
                 }
             }
         }
     }
 
+    const fn worth(&self, search: &Search) -> Worth {
+        if search.movers_alone {
+            self.worth.of_movers()
+        } else {
+            self.worth
+        }
+    }
+
+    /// What a probe moves: movers where they were found to pay.
+    const fn probed_axis(&self, at: Setting) -> Axis {
+        if at.concurrency > 1 && self.bounds.concurrency.is_none() {
+            Axis::Concurrency
+        } else {
+            Axis::first(self.bounds)
+        }
+    }
+
     fn hold(&mut self, mut hold: Hold, seen: &Observation) -> Decision {
-        let verdict = hold.note(seen, self.noise);
+        let verdict = hold.note(Point::seen(self.at, seen), self.noise);
         self.noise = hold.noise(self.noise);
         match verdict {
             Verdict::Changed { from, to } => {
@@ -161,26 +206,33 @@ impl Godwit {
                 self.state = State::Search(Search::around(Axis::first(self.bounds), self.at));
                 self.go(self.at, &why, STEP_S)
             }
-            Verdict::Probe { up } => {
-                let axis = Axis::first(self.bounds);
+            Verdict::Probe => {
+                let axis = self.probed_axis(self.at);
                 let x = f64::from(axis.of(self.at));
-                let to = axis.setting(self.bounds, self.at, if up { more(x) } else { fewer(x) });
-                if to == self.at {
-                    return self.keep(hold, seen);
-                }
-                // Longer where goodput is noisy: until its deviation is that of a tolerable difference.
-                let seconds = HOLD_S * (self.noise / TOLERANCE).powi(2);
-                let seconds = seconds.clamp(HOLD_S, PROBE_MAX_S);
-                self.state = State::Probe {
+                let next = hold.neighbours.next(x);
+                let to = next.map_or(self.at, |x| axis.setting(self.bounds, self.at, x));
+                let up = to.channels() > self.at.channels();
+                // Longer where goodput is noisy: until its deviation is that of a tolerable difference. Not with
+                // fewer channels, which may cost goodput as long as it lasts.
+                let seconds = HOLD_S
+                    * if up {
+                        (self.noise / TOLERANCE).powi(2)
+                    } else {
+                        1.0
+                    };
+                let why = match (to == self.at, up) {
+                    (true, _) => return self.keep(hold, seen),
+                    (_, true) => "see whether more pay",
+                    (_, false) => "see whether fewer do",
+                };
+                let probe = Probe {
                     hold,
-                    at: self.at,
-                    seconds,
+                    home: self.at,
+                    seconds: seconds.clamp(HOLD_S, PROBE_MAX_S),
+                    first_bps: None,
                 };
-                let why = if up {
-                    "see whether more pay"
-                } else {
-                    "see whether fewer do"
-                };
+                let seconds = probe.seconds;
+                self.state = State::Probe(probe);
                 self.go(to, why, seconds)
             }
             Verdict::Steady => self.keep(hold, seen),
@@ -197,39 +249,52 @@ impl Godwit {
     }
 
     /// The epoch of a probe is over: stay there, search from there, or go back.
-    fn probed(
-        &mut self,
-        mut hold: Hold,
-        home: Setting,
-        seconds: f64,
-        seen: &Observation,
-    ) -> Decision {
-        let goodput = seen.goodput_bps();
-        let here = self.worth.of(goodput, self.at.channels(), seen.loss_ratio);
-        let there = self
-            .worth
-            .of(hold.goodput_bps(), home.channels(), hold.loss());
-        let gain = here - there;
-        let up = self.at.channels() > home.channels();
+    fn probed(&mut self, probe: Probe, seen: &Observation) -> Decision {
+        let Probe {
+            mut hold,
+            home,
+            mut seconds,
+            first_bps,
+        } = probe;
+        let (there, mut here) = (hold.point(home), Point::seen(self.at, seen));
+        if let Some(first) = first_bps {
+            here.goodput_bps = (here.goodput_bps * first).sqrt();
+            seconds *= 2.0;
+        }
+        let axis = self.probed_axis(home);
+        let mut search = Search::around(axis, home);
+        search.movers_alone = axis == Axis::Concurrency && hold.movers_alone;
+        let worth = self.worth(&search);
+        let gain = worth.of(&here) - worth.of(&there);
         let words = format!(
             "{} with {} channels, {} with {}",
-            Rate(goodput),
+            Rate(here.goodput_bps),
             self.at.channels(),
-            Rate(hold.goodput_bps()),
+            Rate(there.goodput_bps),
             home.channels()
         );
-        if up && gain > TOLERANCE + 1.5 * self.deviation(seconds) {
-            let axis = Axis::first(self.bounds);
-            let mut search = Search::around(axis, home);
-            search.note(home, hold.goodput_bps(), hold.loss(), None);
-            search.note(self.at, goodput, seen.loss_ratio, limit::judge(seen));
+        if self.at.channels() < home.channels() {
+            if hold.may_give_up(here.goodput_bps, gain) {
+                self.state = State::Hold(hold.moved());
+                return self.go(self.at, &format!("{words}: fewer do"), HOLD_S);
+            }
+        } else if gain > TOLERANCE / 2.0 + 1.5 * self.deviation(seconds) {
+            if first_bps.is_none() {
+                let first_bps = Some(here.goodput_bps);
+                self.state = State::Probe(Probe {
+                    hold,
+                    home,
+                    seconds,
+                    first_bps,
+                });
+                return self.go(self.at, &format!("{words}: once more"), seconds);
+            }
+            search.note(there);
+            search.note(here);
             return self.search(search);
         }
-        if !up && hold.may_give_up(goodput, gain) {
-            self.state = State::Hold(hold.moved());
-            return self.go(self.at, &format!("{words}: fewer do"), HOLD_S);
-        }
-        hold.probe_was_vain();
+        hold.neighbours
+            .was_vain(f64::from(axis.of(self.at)), f64::from(axis.of(home)), gain);
         self.state = State::Hold(hold);
         self.go(home, &format!("{words}: back"), HOLD_S)
     }
@@ -238,18 +303,8 @@ impl Godwit {
 /// Differences of goodput below this are not worth a channel, relative.
 const TOLERANCE: f64 = 0.01;
 
-/// A quarter more, at least one.
-fn more(x: f64) -> f64 {
-    (1.25 * x).ceil().max(x + 1.0)
-}
-
-/// A fifth fewer, at least one.
-fn fewer(x: f64) -> f64 {
-    (x / 1.25).floor()
-}
-
 /// Movers buy processors and files at a time. Where the path binds they buy what channels buy.
-const fn concurrency_may_pay(limit: Option<Limit>) -> bool {
+const fn movers_may_pay(limit: Option<Limit>) -> bool {
     matches!(limit, None | Some(Limit::Cpu | Limit::Remote))
 }
 
@@ -263,14 +318,15 @@ impl Tuner for Godwit {
     }
 
     fn decide(&mut self, seen: &Observation) -> Decision {
-        match std::mem::replace(&mut self.state, State::Hold(Hold::new())) {
+        // Every arm puts a state in place of this one.
+        let none = State::Search(Search::around(Axis::first(self.bounds), self.at));
+        match std::mem::replace(&mut self.state, none) {
             State::Search(mut search) => {
-                let limit = limit::judge(seen);
-                search.note(self.at, seen.goodput_bps(), seen.loss_ratio, limit);
+                search.note(Point::seen(self.at, seen));
                 self.search(search)
             }
             State::Hold(hold) => self.hold(hold, seen),
-            State::Probe { hold, at, seconds } => self.probed(hold, at, seconds, seen),
+            State::Probe(probe) => self.probed(probe, seen),
         }
     }
 }

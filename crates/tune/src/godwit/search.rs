@@ -1,7 +1,7 @@
 //! From what has been measured along one axis to the next number to try.
 
 use super::Worth;
-use crate::{Bounds, Limit, Setting, words::Rate};
+use crate::{Bounds, Limit, Observation, Setting, limit, words::Rate};
 
 /// Growth while goodput rises in proportion to channels.
 const LEAP: f64 = 4.0;
@@ -29,14 +29,6 @@ impl Axis {
             Self::Concurrency
         } else {
             Self::Parallelism
-        }
-    }
-
-    /// What is searched after this one.
-    pub(super) const fn after(self, bounds: Bounds) -> Option<Self> {
-        match self {
-            Self::Parallelism if bounds.concurrency.is_none() => Some(Self::Concurrency),
-            Self::Parallelism | Self::Concurrency => None,
         }
     }
 
@@ -79,8 +71,30 @@ pub(super) struct Point {
     pub(super) setting: Setting,
     pub(super) goodput_bps: f64,
     pub(super) loss: Option<f64>,
+    /// Segments in flight of a channel, where the round-trip time is known.
+    pub(super) window: Option<f64>,
     pub(super) limit: Option<Limit>,
 }
+
+impl Point {
+    /// What an epoch says about the setting that was in force, which is `setting`.
+    pub(super) fn seen(setting: Setting, seen: &Observation) -> Self {
+        let goodput_bps = seen.goodput_bps();
+        Self {
+            setting,
+            goodput_bps,
+            loss: seen.loss_ratio.filter(|l| l.is_finite()),
+            window: seen.rtt.map(|rtt| {
+                let segments = goodput_bps * rtt.as_secs_f64() / (8.0 * SEGMENT_BYTES);
+                segments / f64::from(setting.channels())
+            }),
+            limit: limit::judge(seen),
+        }
+    }
+}
+
+/// Payload of a segment on most paths, octets.
+const SEGMENT_BYTES: f64 = 1448.0;
 
 /// What a search wants.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,6 +110,12 @@ pub(super) struct Search {
     base: Setting,
     /// Growth and decrease where there is nothing to reckon with yet.
     factor: f64,
+    /// Searches before this one.
+    rounds: u32,
+    /// What the search before this one found too small, along its axis.
+    other_too_small: u32,
+    /// Movers are tried, and channels were found to buy nothing.
+    pub(super) movers_alone: bool,
     /// Smallest first, each number once.
     points: Vec<Point>,
 }
@@ -107,6 +127,9 @@ impl Search {
             axis,
             base,
             factor: LEAP,
+            rounds: 0,
+            other_too_small: 0,
+            movers_alone: false,
             points: Vec::new(),
         }
     }
@@ -117,50 +140,74 @@ impl Search {
             axis,
             base,
             factor: STEP,
+            rounds: 0,
+            other_too_small: 0,
+            movers_alone: false,
             points: Vec::new(),
         }
     }
 
-    /// The other axis, from the best point of the first.
-    pub(super) fn continued(axis: Axis, best: Point) -> Self {
+    /// What is searched after this one: movers after channels; then channels again, of which more movers may need fewer,
+    /// and movers again, as long as that moves anything.
+    pub(super) fn axis_after(&self, bounds: Bounds, best: Point) -> Option<Axis> {
+        let moved = best.setting != self.base;
+        match (self.axis, self.rounds) {
+            _ if bounds.concurrency.is_some() || bounds.parallelism.is_some() => None,
+            (Axis::Parallelism, 0) => Some(Axis::Concurrency),
+            (Axis::Parallelism, 2) if moved => Some(Axis::Concurrency),
+            (Axis::Concurrency, 1) if moved && best.setting.parallelism > 1 => {
+                Some(Axis::Parallelism)
+            }
+            _ => None,
+        }
+    }
+
+    /// The other axis, from the best point of this one.
+    pub(super) fn continued(&self, axis: Axis, best: Point, flat: bool) -> Self {
         Self {
             axis,
             base: best.setting,
             factor: STEP,
+            rounds: self.rounds + 1,
+            other_too_small: self.too_small(self.axis, best),
+            movers_alone: match axis {
+                Axis::Concurrency => flat,
+                Axis::Parallelism => false,
+            },
             points: vec![best],
         }
+    }
+
+    /// The largest number of `axis` that was measured below the best; 0 where none was.
+    pub(super) fn too_small(&self, axis: Axis, best: Point) -> u32 {
+        if axis != self.axis {
+            return self.other_too_small;
+        }
+        let x = self.axis.of(best.setting);
+        let below = self
+            .points
+            .iter()
+            .map(|p| self.axis.of(p.setting))
+            .filter(|n| *n < x);
+        below.max().unwrap_or(0)
     }
 
     pub(super) fn setting(&self, bounds: Bounds, x: f64) -> Setting {
         self.axis.setting(bounds, self.base, x)
     }
 
-    /// `setting` was measured; what was known about it before is forgotten.
-    pub(super) fn note(
-        &mut self,
-        setting: Setting,
-        goodput_bps: f64,
-        loss: Option<f64>,
-        limit: Option<Limit>,
-    ) {
-        let x = self.axis.of(setting);
+    /// A setting was measured; what was known about it before is forgotten.
+    pub(super) fn note(&mut self, point: Point) {
         let axis = self.axis;
+        let x = axis.of(point.setting);
         self.points.retain(|p| axis.of(p.setting) != x);
         let at = self.points.partition_point(|p| axis.of(p.setting) < x);
-        self.points.insert(
-            at,
-            Point {
-                setting,
-                goodput_bps,
-                loss,
-                limit,
-            },
-        );
+        self.points.insert(at, point);
     }
 
     /// The next number to try. Points within `tolerance` (relative) of the best are as good, and the smallest of them wins.
     pub(super) fn next(&self, bounds: Bounds, worth: Worth, tolerance: f64) -> Next {
-        let value = |p: &Point| worth.of(p.goodput_bps, p.setting.channels(), p.loss);
+        let value = |p: &Point| worth.of(p);
         let most = self
             .points
             .iter()
@@ -173,10 +220,10 @@ impl Search {
             .expect("something was measured before");
         let best = self.points[at];
         let below = at.checked_sub(1).map(|at| self.points[at]);
-        let (next, why) = if at + 1 == self.points.len() && may_grow(self.axis, best.limit) {
-            self.grow(bounds, best, below)
-        } else {
-            (None, String::new())
+        let (next, why) = match self.points.get(at + 1) {
+            None if may_grow(self.axis, best.limit) => self.grow(bounds, best, below),
+            Some(above) if value(above) < most - tolerance => self.between(best, below, *above),
+            _ => (None, String::new()),
         };
         let (next, why, leap) = match next {
             Some(x) => (Some(x), why, true),
@@ -225,6 +272,24 @@ impl Search {
         };
         let next = f64::from(self.axis.of(self.setting(bounds, factor * x)));
         ((next > x).then_some(next), why)
+    }
+
+    /// A leap went too far, and goodput was in proportion before it: something between may be better still.
+    fn between(&self, best: Point, below: Option<Point>, above: Point) -> (Option<f64>, String) {
+        let rises = below.is_none_or(|below| {
+            let rise = best.goodput_bps / below.goodput_bps.max(1.0);
+            rise.ln() >= IN_PROPORTION * (self.x(best) / self.x(below)).ln()
+        });
+        let next = (self.x(best) * self.x(above)).sqrt().floor();
+        let pays = rises && next >= self.x(best) * WORTH_TRIMMING.sqrt() && next > self.x(best);
+        let why = format!("{} went too far", above.setting.channels());
+        (pays.then_some(next), why)
+    }
+
+    /// Whether more along this axis gave no more goodput than the best: what it buys does not bind.
+    pub(super) fn is_flat(&self, best: Point, tolerance: f64) -> bool {
+        let top = self.points[self.points.len() - 1];
+        self.x(top) > self.x(best) && top.goodput_bps <= best.goodput_bps * (1.0 + tolerance)
     }
 
     /// A smaller number that should do: what the rate of a channel measured below says, and some to spare; where

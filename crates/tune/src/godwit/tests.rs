@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::model::{
-    Condition,
-    arena::{Entrant, Track, run},
-    score::{Score, best, score},
+    Condition, Cpu, Load,
+    arena::{Entrant, Track, run, run_together},
+    score::{Score, best, jain, score},
 };
 
 const BOUNDS: Bounds = Bounds::up_to(128);
@@ -24,17 +24,171 @@ fn tuned(condition: &Condition) -> (Score, Track) {
 
 /// 1 Gbit/s, 20 ms, 64 KiB of window as Linux makes it: 34.4 Mbit/s a channel.
 fn published() -> Condition {
-    Condition::path(965e6, 0.02, 86_000.0)
+    Condition {
+        noise: 0.02,
+        ..Condition::path(965e6, 0.02, 86_000.0)
+    }
 }
 
 #[test]
 fn fills_the_published_path_within_two_seconds() {
-    let (score, track) = tuned(&published());
+    for evidence in [false, true] {
+        let (score, track) = tuned(&Condition {
+            evidence,
+            ..published()
+        });
+        assert!(
+            score.convergence_s <= 2.0,
+            "{score:?} {:?}",
+            track.decisions
+        );
+        assert!(score.regret <= 0.02, "{score:?}");
+        assert!(score.steady >= 0.98 && score.channels <= 1.5, "{score:?}");
+    }
+}
+
+#[test]
+fn one_channel_that_fills_the_path_stays_nearly_alone() {
+    let (score, track) = tuned(&Condition {
+        window_bytes: 1e7,
+        ..published()
+    });
     assert!(
-        score.convergence_s <= 2.0,
+        score.steady >= 0.98 && score.channels <= 2.0,
         "{score:?} {:?}",
         track.decisions
     );
-    assert!(score.regret <= 0.02, "{score:?}");
-    assert!(score.steady >= 0.98 && score.channels <= 1.5, "{score:?}");
+}
+
+#[test]
+fn grows_on_while_goodput_rises_with_channels() {
+    let lossy = Condition {
+        capacity_bps: 1e10,
+        loss: 1e-4,
+        window_bytes: 1e8,
+        ..published()
+    };
+    let (score, _) = tuned(&lossy);
+    assert!(score.steady >= 0.95 && score.regret <= 0.03, "{score:?}");
+}
+
+#[test]
+fn movers_are_kept_only_where_they_pay() {
+    let loaded = |by_group| Condition {
+        cpu: Some(Cpu {
+            cores: 4.0,
+            core_bps: 400e6,
+            by_group,
+        }),
+        loads: vec![Load {
+            busy: 16,
+            ..Load::default()
+        }],
+        window_bytes: 1e7,
+        ..published()
+    };
+    let (score, track) = tuned(&loaded(false));
+    assert!(score.steady >= 0.95, "{score:?} {:?}", track.decisions);
+    let (score, track) = tuned(&loaded(true));
+    assert!(score.steady >= 0.98, "{score:?} {:?}", track.decisions);
+    assert!(
+        track.channels[track.channels.len() - 1] <= 8,
+        "{:?}",
+        track.decisions
+    );
+}
+
+#[test]
+fn storage_that_binds_ends_the_growth() {
+    let slow = Condition {
+        storage_bps: Some(200e6),
+        evidence: true,
+        ..published()
+    };
+    let (score, track) = tuned(&slow);
+    assert!(
+        score.steady >= 0.98 && score.channels <= 2.0,
+        "{score:?} {:?}",
+        track.decisions
+    );
+}
+
+#[test]
+fn load_that_comes_and_goes_is_answered_within_ten_seconds() {
+    let mut varying = Condition {
+        seconds: 90.0,
+        ..published()
+    };
+    varying.loads.push(Load {
+        from_s: 30.0,
+        constant: 0.5,
+        ..Load::default()
+    });
+    varying.loads.push(Load {
+        from_s: 60.0,
+        ..Load::default()
+    });
+    let (score, track) = tuned(&varying);
+    assert!(
+        score.adaptation_s <= 10.0,
+        "{score:?} {:?}",
+        track.decisions
+    );
+}
+
+#[test]
+fn copies_share_and_one_alone_does_not_drift() {
+    let path = Condition {
+        seconds: 120.0,
+        evidence: true,
+        ..published()
+    };
+    let starts = [0.0, 10.0, 20.0, 30.0];
+    let index_of = |seed| {
+        let tracks = run_together(starts.map(entrant).into(), &path, seed);
+        let last_third = |track: &Track| {
+            track.goodput_bps[track.goodput_bps.len() * 2 / 3..]
+                .iter()
+                .sum()
+        };
+        jain(&tracks.iter().map(last_third).collect::<Vec<f64>>())
+    };
+    let mean = (1..=5).map(index_of).sum::<f64>() / 5.0;
+    assert!(mean >= 0.95, "{mean}");
+    let (score, _) = tuned(&path);
+    assert!(score.channels <= 1.5, "{score:?}");
+}
+
+#[test]
+fn what_is_remembered_is_measured_before_it_is_believed() {
+    let mut tuner = Godwit::new(Some(Setting::new(1, 100)), BOUNDS);
+    let mut at = tuner.first().setting;
+    assert_eq!(at, Setting::new(1, 100));
+    for _ in 0..20 {
+        at = tuner.decide(&Observation::of_rate(at, 1e9, 0.5)).setting;
+    }
+    assert!(at.channels() <= 4, "{at}");
+}
+
+#[test]
+fn reasons_carry_numbers() {
+    let (_, track) = tuned(&Condition {
+        evidence: true,
+        noise: 0.0,
+        ..published()
+    });
+    let reasons: Vec<&str> = track
+        .decisions
+        .iter()
+        .map(|(_, d)| d.rationale.as_str())
+        .collect();
+    assert_eq!(
+        reasons[..4],
+        [
+            "1 x 4: to begin with",
+            "1 x 4 -> 1 x 16: 135 Mbit/s, limited by receive-window",
+            "1 x 16 -> 1 x 64: 4.0 times the goodput with 4.0 times the channels",
+            "1 x 64 -> 1 x 34: 956 Mbit/s at 34.0 Mbit/s each",
+        ]
+    );
 }

@@ -120,9 +120,13 @@ impl Family {
                 });
             }
         }
+        condition.window_bytes = condition.window_bytes.max(WINDOW_MIN_BYTES);
         condition
     }
 }
+
+/// No system of the last twenty years has smaller windows.
+const WINDOW_MIN_BYTES: f64 = 16_384.0;
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

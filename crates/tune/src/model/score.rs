@@ -105,9 +105,8 @@ fn lengths(condition: &Condition) -> Vec<f64> {
 
 /// Judges a transfer that began at 0 and had the path for itself.
 pub fn score(track: &Track, condition: &Condition, best: &Best) -> Score {
-    let smooth = smoothed(&track.goodput_bps);
     let starts: Vec<usize> = condition.loads.iter().map(|l| steps(l.from_s)).collect();
-    let end = smooth.len();
+    let end = track.goodput_bps.len();
     let spans: Vec<(usize, usize)> = starts
         .iter()
         .zip(starts[1..].iter().chain([&end]))
@@ -116,7 +115,9 @@ pub fn score(track: &Track, condition: &Condition, best: &Best) -> Score {
     let stays: Vec<f64> = spans
         .iter()
         .zip(&best.of_load)
-        .map(|((from, to), best)| stays_after(&smooth[*from..*to], CONVERGED * best))
+        .map(|((from, to), best)| {
+            stays_after(&smoothed(&track.goodput_bps[*from..*to]), CONVERGED * best)
+        })
         .collect();
     let (from, to) = spans[spans.len() - 1];
     let tail = to - (to - from) / 3;

@@ -1,0 +1,122 @@
+//! Which neighbour of a held number to try next.
+
+/// Turns after which what is known about larger numbers is forgotten, and of many, what is known about fewer: others come
+/// and go without a trace in our goodput.
+const FORGET_AFTER: u32 = 8;
+/// A number that lost this much, relative, went over a cliff.
+const CLIFF: f64 = 0.05;
+
+/// What is known of the neighbours, along one axis.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Neighbours {
+    /// The largest number that was too small.
+    floor: f64,
+    /// The smallest number that was far too large.
+    ceiling: f64,
+    turns: u32,
+    up: bool,
+    far: bool,
+}
+
+impl Neighbours {
+    /// `floor` is known to be too small; 0 where nothing is known.
+    pub(super) fn above(floor: u32) -> Self {
+        Self {
+            floor: f64::from(floor),
+            ceiling: f64::INFINITY,
+            turns: 0,
+            up: true,
+            far: true,
+        }
+    }
+
+    /// The number to try instead of `x`, `None` when there is nothing to learn. Larger and smaller ones take turns.
+    pub(super) fn next(&mut self, x: f64) -> Option<f64> {
+        self.turns += 1;
+        if self.turns.is_multiple_of(FORGET_AFTER) {
+            self.ceiling = f64::INFINITY;
+            self.floor = self.floor.min((0.9 * x).floor() - 1.0).max(1.0);
+        }
+        let (first, second) = if self.up {
+            (self.larger(x), self.smaller(x))
+        } else {
+            (self.smaller(x), self.larger(x))
+        };
+        self.up = !self.up;
+        first.or(second)
+    }
+
+    /// Half more, since a small step hides a small gain in noise; or a fifth more, since half may jump over the best.
+    fn larger(self, x: f64) -> Option<f64> {
+        let wanted = (x * if self.far { 1.5 } else { 1.2 }).ceil();
+        let next = if wanted < self.ceiling {
+            wanted
+        } else {
+            ((x + self.ceiling) / 2.0).floor()
+        };
+        (next > x && next < self.ceiling).then_some(next)
+    }
+
+    /// Half-way down to what is too small, but where that is known, not by more than a tenth: goodput may suffer.
+    fn smaller(self, x: f64) -> Option<f64> {
+        let middle = ((self.floor + x) / 2.0).floor();
+        let next = if self.floor > 0.0 {
+            middle.max((0.9 * x).floor())
+        } else {
+            middle
+        };
+        (next >= 1.0 && next > self.floor && next < x).then_some(next)
+    }
+
+    /// `tried` instead of `x` was worth `gain` more, which was not enough.
+    pub(super) fn was_vain(&mut self, tried: f64, x: f64, gain: f64) {
+        if tried < x {
+            self.floor = tried;
+        } else {
+            self.far = !self.far;
+            if gain < -CLIFF {
+                self.ceiling = tried;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn larger_and_smaller_take_turns() {
+        let mut n = Neighbours::above(0);
+        assert_eq!(n.next(8.0), Some(12.0));
+        n.was_vain(12.0, 8.0, 0.0);
+        assert_eq!(n.next(8.0), Some(4.0));
+        n.was_vain(4.0, 8.0, -0.5);
+        assert_eq!(n.next(8.0), Some(10.0));
+    }
+
+    #[test]
+    fn what_is_too_small_is_closed_in_on() {
+        let mut n = Neighbours::above(4);
+        n.up = false;
+        assert_eq!(n.next(8.0), Some(7.0));
+        n.was_vain(7.0, 8.0, -0.1);
+        n.up = false;
+        assert_eq!(n.next(8.0), Some(12.0), "nothing smaller is left");
+    }
+
+    #[test]
+    fn a_cliff_is_approached_by_halves_and_forgotten_in_time() {
+        let mut n = Neighbours::above(7);
+        n.was_vain(12.0, 8.0, -0.6);
+        assert_eq!(n.next(8.0), Some(10.0));
+        n.was_vain(10.0, 8.0, -0.3);
+        n.up = true;
+        assert_eq!(n.next(8.0), Some(9.0));
+        let tried: Vec<_> = (0..FORGET_AFTER).map(|_| n.next(8.0)).collect();
+        assert!(
+            tried.contains(&Some(12.0)) || tried.contains(&Some(10.0)),
+            "{tried:?}"
+        );
+    }
+}
