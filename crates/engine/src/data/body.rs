@@ -44,6 +44,7 @@ impl Body {
     ) -> Self {
         match job {
             Job::Send(Source::File { file, base, ranges }) => {
+                let octets = ranges.iter().map(|r| r.len()).sum::<u64>();
                 let queues = match layout {
                     Some(layout) if stripes > 1 => {
                         let total = ranges.last().map_or(0, |r| r.end);
@@ -53,11 +54,11 @@ impl Body {
                                     .clone()
                                     .into_iter()
                                     .flat_map(move |r| layout.pieces(r, total, i, stripes));
-                                WorkQueue::new(own, block_bytes)
+                                WorkQueue::new(own, octets / stripes as u64, block_bytes)
                             })
                             .collect()
                     }
-                    _ => vec![WorkQueue::new(ranges, block_bytes)],
+                    _ => vec![WorkQueue::new(ranges, octets, block_bytes)],
                 };
                 Body::SendFile { file, base, queues }
             }

@@ -52,7 +52,8 @@ pub struct ChannelParams {
     /// Most channels at a time; further connections are refused. Worst-case memory of a sender whose storage
     /// needs copies is `channels_max` x 256 KiB.
     pub channels_max: u32,
-    /// MODE E block, octets.
+    /// Longest MODE E block, octets; at least 1. A sender makes them shorter, down to 64 KiB, for a small file and near the
+    /// end, so that each channel finds work.
     pub block_bytes: u64,
     /// SO_SNDBUF and SO_RCVBUF; `None` leaves them to the kernel's autotuning.
     pub socket_buffer_bytes: Option<u64>,

@@ -193,18 +193,19 @@ mod tests {
             move || {
                 occupation.runs_here();
                 occupation.waiting(|| {
-                    begun.send(Instant::now()).unwrap();
+                    begun.send(()).unwrap();
                     ending.recv().unwrap();
                 });
                 occupation.read()
             }
         });
-        let begin = beginning.recv().unwrap();
+        beginning.recv().unwrap();
         let Some(first) = occupation.read() else {
             println!("skipped: the scheduler keeps no account here");
             end.send(()).unwrap();
             return;
         };
+        let begin = Instant::now();
         while begin.elapsed() < Duration::from_millis(5) {
             std::thread::yield_now();
         }

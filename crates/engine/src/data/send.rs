@@ -111,7 +111,7 @@ impl Sending {
         match &self.attachment.body {
             Body::SendFile { base, queues, .. } => {
                 let queue = &queues[self.stripe.min(queues.len() - 1)];
-                let Some(block) = queue.next_block() else {
+                let Some(block) = queue.next_block(self.attachment.channels_expected()) else {
                     return Ok(false);
                 };
                 let Some(at) = base.checked_add(block.start) else {

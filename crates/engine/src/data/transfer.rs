@@ -39,6 +39,8 @@ pub(super) struct TransferShared {
     pub(super) params: Arc<ChannelParams>,
     pub(super) body: Body,
     set: Weak<SetShared>,
+    /// Addresses that a sender connects to; at least 1.
+    stripes: usize,
     started: Instant,
     bytes: AtomicU64,
     /// Milliseconds after `started` at which an octet last moved.
@@ -100,6 +102,7 @@ impl TransferShared {
             params,
             body,
             set,
+            stripes: stripes.max(1),
             started: Instant::now(),
             bytes: AtomicU64::new(0),
             moved_at_ms: AtomicU64::new(0),
@@ -237,6 +240,12 @@ impl TransferShared {
             // The listener may be gone: then nobody wants to know.
             let _ = self.events.send(TransferEvent::Ready { reused });
         }
+    }
+
+    /// Channels of a stripe that carry data or are about to.
+    pub(super) fn channels_expected(&self) -> u32 {
+        let stripes = u32::try_from(self.stripes).unwrap_or(u32::MAX);
+        self.attached.load(Ordering::Relaxed).div_ceil(stripes)
     }
 
     pub(super) fn channel_down(&self, ends: Option<Ends>) {

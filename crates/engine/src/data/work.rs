@@ -6,6 +6,14 @@ use godwit_proto::{ByteRange, error::StorageFailure};
 
 use super::lock;
 
+/// Smallest block that is made of a longer range: its header and its system calls cost less than a percent of the time that
+/// 10 Gbit/s need for it.
+const BLOCK_FLOOR: u64 = 64 << 10;
+
+/// Blocks that each channel shall still find in what is left: 1 would let a slow channel hold up the end by as long as
+/// all the rest took, more buys little (guided self-scheduling, Polychronopoulos, Kuck 1987, takes 1 or 2).
+const BLOCKS_A_CHANNEL: u64 = 4;
+
 /// Ranges still to be sent, in order. Made as they are asked for: a peer may wish for stripes of one octet.
 pub(super) struct WorkQueue {
     pending: Mutex<Pending>,
@@ -15,18 +23,23 @@ pub(super) struct WorkQueue {
 struct Pending {
     front: ByteRange,
     rest: Box<dyn Iterator<Item = ByteRange> + Send>,
+    /// Octets in `front` and `rest`, as far as known; decides the length of blocks and nothing else.
+    left: u64,
     /// Nothing more is given out.
     cut: bool,
 }
 
 impl WorkQueue {
+    /// `octets`: about how many there are in `ranges`.
     pub(super) fn new(
         ranges: impl IntoIterator<Item = ByteRange, IntoIter: Send + 'static>,
+        octets: u64,
         block_bytes: u64,
     ) -> Self {
         let pending = Pending {
             front: ByteRange { start: 0, end: 0 },
             rest: Box::new(ranges.into_iter()),
+            left: octets,
             cut: false,
         };
         Self {
@@ -35,8 +48,9 @@ impl WorkQueue {
         }
     }
 
-    /// The next block: at most `block_bytes`, contiguous. `None` when all has been given out, or after a cut.
-    pub(super) fn next_block(&self) -> Option<ByteRange> {
+    /// The next block, contiguous; `None` when all has been given out, or after a cut. At most `block_bytes`, less near
+    /// the end and of a small file, so that each of `channels` finds work and none drags the tail alone.
+    pub(super) fn next_block(&self, channels: u32) -> Option<ByteRange> {
         let mut pending = lock(&self.pending);
         if pending.cut {
             return None;
@@ -45,12 +59,21 @@ impl WorkQueue {
             pending.front = pending.rest.next()?;
         }
         let ByteRange { start, end } = pending.front;
+        let octets = self.block_octets(pending.left, channels);
         let block = ByteRange {
             start,
-            end: end.min(start.saturating_add(self.block_bytes)),
+            end: end.min(start.saturating_add(octets)),
         };
         pending.front.start = block.end;
+        pending.left = pending.left.saturating_sub(block.len());
         Some(block)
+    }
+
+    fn block_octets(&self, left: u64, channels: u32) -> u64 {
+        let share = left / (BLOCKS_A_CHANNEL * u64::from(channels.max(1)));
+        // Whole multiples keep blocks on the boundaries of pages.
+        let guided = share.next_multiple_of(BLOCK_FLOOR).max(BLOCK_FLOOR);
+        guided.min(self.block_bytes)
     }
 
     /// Everything has been given out.
@@ -84,6 +107,7 @@ impl WorkQueue {
             return None;
         }
         pending.front.end = middle;
+        pending.left = pending.left.saturating_sub(end - middle);
         Some(ByteRange { start: middle, end })
     }
 
@@ -169,9 +193,10 @@ mod tests {
                 ByteRange { start: 30, end: 30 },
                 ByteRange { start: 40, end: 45 },
             ],
+            30,
             10,
         );
-        let got: Vec<_> = std::iter::from_fn(|| q.next_block())
+        let got: Vec<_> = std::iter::from_fn(|| q.next_block(3))
             .map(|r| (r.start, r.end))
             .collect();
         assert_eq!(got, [(0, 10), (10, 20), (20, 25), (40, 45)]);
@@ -179,16 +204,45 @@ mod tests {
 
     #[test]
     fn half_of_what_is_not_begun_goes_elsewhere() {
-        let q = WorkQueue::new([ByteRange { start: 0, end: 95 }], 10);
+        let q = WorkQueue::new([ByteRange { start: 0, end: 95 }], 95, 10);
         assert_eq!(q.split_off(1), None, "nothing is begun yet");
-        assert_eq!(q.next_block(), Some(ByteRange { start: 0, end: 10 }));
+        assert_eq!(q.next_block(1), Some(ByteRange { start: 0, end: 10 }));
         assert_eq!(q.split_off(40), None, "of 85 octets 50 stay");
         let other = q.split_off(20);
         assert_eq!(other, Some(ByteRange { start: 60, end: 95 }));
         assert_eq!(q.unbegun(), 50);
-        let left: u64 = std::iter::from_fn(|| q.next_block()).map(|r| r.len()).sum();
+        let left: u64 = std::iter::from_fn(|| q.next_block(1))
+            .map(|r| r.len())
+            .sum();
         assert_eq!(left, 50);
         assert_eq!(q.split_off(0), None);
+    }
+
+    #[test]
+    fn blocks_shrink_where_channels_would_starve() {
+        let blocks = |octets, channels| -> Vec<u64> {
+            let all = ByteRange {
+                start: 0,
+                end: octets,
+            };
+            let q = WorkQueue::new([all], octets, 1 << 20);
+            let blocks: Vec<_> = std::iter::from_fn(|| q.next_block(channels))
+                .map(ByteRange::len)
+                .collect();
+            assert_eq!(blocks.iter().sum::<u64>(), octets);
+            blocks
+        };
+        let of_small = blocks(10_000_000, 16);
+        assert!(of_small.len() > 3 * 16, "{of_small:?}");
+        assert!(of_small[0] < 256 << 10);
+        // 64 channels are too many for whole floors, but most get two.
+        assert_eq!(blocks(10_000_000, 64).len(), 153);
+        let of_big = blocks(1 << 30, 16);
+        assert!(of_big[..900].iter().all(|b| *b == 1 << 20));
+        assert!(of_big.is_sorted_by(|a, b| a >= b));
+        assert!(of_big.len() < 1024 + 16 * 16, "{}", of_big.len());
+        assert_eq!(of_big[of_big.len() - 16..], [BLOCK_FLOOR; 16]);
+        assert_eq!(blocks(5, 64), [5]);
     }
 
     #[test]
@@ -197,16 +251,16 @@ mod tests {
             ByteRange { start: 0, end: 25 },
             ByteRange { start: 30, end: 35 },
         ];
-        let q = WorkQueue::new(ranges, 10);
+        let q = WorkQueue::new(ranges, 30, 10);
         let drained = || {
             let mut left = Vec::new();
             q.drain_cut(|r| left.push((r.start, r.end)));
             left
         };
-        q.next_block().unwrap();
+        q.next_block(1).unwrap();
         assert_eq!(drained(), []);
         q.cut();
-        assert_eq!(q.next_block(), None);
+        assert_eq!(q.next_block(1), None);
         assert_eq!(drained(), [(10, 25), (30, 35)]);
     }
 
