@@ -20,8 +20,10 @@ pub(crate) const LOOK: Duration = Duration::from_millis(50);
 const SETTLE_MIN: f64 = 0.1;
 /// Round trips in which a window grows from 10 segments to 2560, more than most paths hold.
 const SETTLE_ROUND_TRIPS: f64 = 8.0;
-/// Never wait longer than this, seconds: a peer may refuse channels, and small files keep opening theirs.
+/// Never wait longer than this, seconds, nor than so many lengths of a short epoch: a peer may refuse channels, and small
+/// files keep opening theirs.
 const SETTLE_MAX: f64 = 2.0;
+const SETTLE_EPOCHS_MAX: f64 = 10.0;
 /// Length of the samples whose spread is the error of the epoch's goodput, seconds.
 const SAMPLE_SECONDS: f64 = 0.1;
 
@@ -124,7 +126,8 @@ impl Epoch {
         let rtt = look.totals.tcp.map_or(0.0, |tcp| tcp.rtt.as_secs_f64());
         let wait = SETTLE_MIN.max(SETTLE_ROUND_TRIPS * rtt);
         let settled = self.complete_at.is_some_and(|at| self.counted - at >= wait);
-        if !self.plan.settles || settled || self.counted >= SETTLE_MAX {
+        let patience = SETTLE_MAX.min(SETTLE_EPOCHS_MAX * self.plan.seconds);
+        if !self.plan.settles || settled || self.counted >= patience {
             self.counted = 0.0;
             self.measuring = Some(Measuring {
                 base: *look,

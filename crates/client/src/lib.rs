@@ -6,7 +6,7 @@
 //! - [`session`]: one control channel with its data channels; [`carrier`]: sessions that are replaced when they fail
 //! - [`controller`]: asks the tuner while data flows; [`epoch`]: what it is told
 //! - [`pieces`], [`tails`]: how large files are shared between workers that come and go
-//! - [`manage`]: everything that is no copy
+//! - [`manage`]: everything that is no copy; [`explain`]: what an event log tells
 //! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs
 //! - [`local`], [`context`]: this machine's files; what all parts of a run share
 //!
@@ -19,6 +19,7 @@ mod controller;
 mod epoch;
 pub mod error;
 pub mod events;
+pub mod explain;
 pub mod flags;
 mod get;
 pub mod job;

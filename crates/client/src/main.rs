@@ -11,6 +11,7 @@ use godwit_client::{
     Stop,
     error::Exit,
     events::{Event, FileState, Observer},
+    explain,
     flags::{self, Ambient},
     job, manage,
     progress::{Display, Snapshot},
@@ -59,6 +60,20 @@ async fn run(invocation: Invocation) -> Exit {
     let connections = invocation.connections;
     match invocation.request {
         Request::Manage(what) => manage::run(what, connections, console, stop).await,
+        Request::Explain { log, json } => match explain::read(&log) {
+            Err(error) => {
+                tell(format_args!("{}", error.explained()));
+                error.exit()
+            }
+            Ok(told) => {
+                let text = match serde_json::to_string(&told) {
+                    Ok(text) if json => text,
+                    _ => told.to_string(),
+                };
+                console.on_output(text.as_bytes());
+                Exit::Done
+            }
+        },
         Request::Copy(spec) => {
             let json = spec.json;
             let outcome = job::run(*spec, connections, Arc::clone(&console) as _, stop).await;

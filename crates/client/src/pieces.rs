@@ -16,6 +16,9 @@ const PIECE_BYTES_ALIGN: u64 = 1 << 20;
 /// more leaves soon. Ten round trips of 200 ms, so that asking for the next costs little.
 const PIECE_SECONDS: f64 = 2.5;
 
+/// So many may come where their number changes: the first must not hold what they could share.
+const WORKERS_TO_COME: u32 = 8;
+
 /// Cuts pieces for workers.
 pub(crate) struct Cutter {
     target: watch::Receiver<Target>,
@@ -37,7 +40,11 @@ impl Cutter {
     /// knows). Guided self-scheduling (Polychronopoulos, Kuck 1987): half of an equal share each time, so that pieces
     /// shrink towards the end and no session holds the tail.
     pub(crate) fn piece(&self, left: ByteRange, rate_bps: Option<f64>) -> ByteRange {
-        let share = left.len() / (2 * u64::from(self.workers()));
+        let workers = match self.may_change {
+            true => self.workers().max(WORKERS_TO_COME),
+            false => self.workers(),
+        };
+        let share = left.len() / (2 * u64::from(workers));
         let length = share
             .min(self.patience(rate_bps))
             .max(PIECE_BYTES_MIN)
@@ -123,14 +130,14 @@ mod tests {
     fn pieces_last_seconds_where_workers_come_and_go() {
         let left = ByteRange {
             start: 0,
-            end: 10_u64 << 30,
+            end: 16_u64 << 30,
         };
         let free = cutter(1, true);
         assert_eq!(free.piece(left, None).len(), PIECE_BYTES_MIN);
         assert_eq!(free.piece(left, Some(f64::NAN)).len(), PIECE_BYTES_MIN);
         let second = free.piece(left, Some(8e8)).len();
         assert!((250_000_000..252_000_000).contains(&second), "{second}");
-        assert_eq!(free.piece(left, Some(f64::INFINITY)).len(), 5 << 30);
+        assert_eq!(free.piece(left, Some(f64::INFINITY)).len(), 1 << 30);
         assert!(free.shares(2 * PIECE_BYTES_MIN) && !free.shares(PIECE_BYTES_MIN));
         assert!(!cutter(1, false).shares(u64::MAX));
     }

@@ -26,6 +26,13 @@ pub struct Invocation {
 pub enum Request {
     /// `cp`.
     Copy(Box<JobSpec>),
+    /// `explain`.
+    Explain {
+        /// The event log.
+        log: PathBuf,
+        /// As JSON instead of text.
+        json: bool,
+    },
     /// Everything else.
     Manage(Manage),
 }

@@ -29,7 +29,8 @@ use crate::spec::EpochMode;
                   godwit cp big.tar gsiftp://host/incoming/      one file up, verified\n  \
                   godwit cp -r gsiftp://host/run7/ ./run7/       a directory down\n  \
                   godwit cp -p 16 'ftp://host/run7/*.root' .     sixteen channels, a wildcard\n  \
-                  godwit ls -l gsiftp://host/incoming/\n\n\
+                  godwit ls -l gsiftp://host/incoming/\n  \
+                  godwit explain events.json                     what limited a copy made with --events\n\n\
                   URLs: gsiftp://[user@]host[:2811]/path, ftp://host/path, file:///path, a bare local path, \
                   or - for standard input or output.\n\
                   A password is taken from the URL or from the environment variable GODWIT_PASSWORD.\n\n\
@@ -108,9 +109,17 @@ pub(crate) enum Verb {
     /// Not available in this version
     #[command(hide = true)]
     Proxy(Anything),
-    /// Not available in this version
-    #[command(hide = true)]
-    Explain(Anything),
+    /// Read an event log (cp --events) and tell what was moved, how fast, and what limited it
+    Explain {
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+        /// The event log
+        #[arg(value_name = "FILE")]
+        log: PathBuf,
+        #[command(flatten)]
+        common: Common,
+    },
 }
 
 /// Words of a subcommand that is known and not available, so that it is told so whatever follows it.

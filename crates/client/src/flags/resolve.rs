@@ -148,7 +148,7 @@ fn request(verb: Verb, arguments: &[OsString]) -> Resolved<(Request, Common)> {
         ),
         Verb::Sync(words) => return Err(later("sync", &words)),
         Verb::Proxy(words) => return Err(later("proxy", &words)),
-        Verb::Explain(words) => return Err(later("explain", &words)),
+        Verb::Explain { json, log, common } => (Request::Explain { log, json }, common),
     })
 }
 

@@ -92,30 +92,27 @@ fn named<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
     events.iter().filter(|e| e["event"] == name).collect()
 }
 
-/// Small buffers, so that a file lasts for many jumps.
-const SLOWLY: [&str; 4] = ["--tcp-buffer", "8K", "--block-size", "64K"];
-const LENGTH: usize = 96 << 20;
-
-fn there_and_back(options: &[&str]) -> [Vec<Value>; 2] {
+/// There and back, the copies compared; the two event logs. Small blocks, so that channels can retire often.
+fn there_and_back(length: usize, options: &[&str]) -> [Vec<Value>; 2] {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let (file, log) = (here.path().join("big"), here.path().join("log"));
-    let data = octets(LENGTH, 11);
+    let data = octets(length, 11);
     fs::write(&file, &data).unwrap();
-    let options = [&SLOWLY[..], options].concat();
+    let options = [&["--block-size", "64K"], options].concat();
     let (summary, put) = cp(&options, text(&file), &served.url("/big"), &log);
-    assert_eq!((summary.exit, summary.bytes), (0, LENGTH as u64), "{put:?}");
+    assert_eq!((summary.exit, summary.bytes), (0, length as u64), "{put:?}");
     assert!(fs::read(served.path("big")).unwrap() == data);
     fs::remove_file(&file).unwrap();
     let (summary, get) = cp(&options, &served.url("/big"), text(&file), &log);
-    assert_eq!((summary.exit, summary.bytes), (0, LENGTH as u64), "{get:?}");
+    assert_eq!((summary.exit, summary.bytes), (0, length as u64), "{get:?}");
     assert!(fs::read(&file).unwrap() == data);
     [put, get]
 }
 
 #[test]
 fn settings_jump_while_one_file_is_moved() {
-    let [put, get] = there_and_back(&[]);
+    let [put, get] = there_and_back(320 << 20, &[]);
     for events in [&put, &get] {
         let epochs = named(events, "epoch");
         assert!(epochs.len() >= 2, "{events:#?}");
@@ -145,14 +142,14 @@ fn settings_jump_while_one_file_is_moved() {
 
 #[test]
 fn settings_jump_and_everything_begins_anew() {
-    let [put, _] = there_and_back(&["--epoch-mode", "restart"]);
+    let [put, _] = there_and_back(200 << 20, &["--epoch-mode", "restart"]);
     assert!(named(&put, "epoch").len() >= 2, "{put:#?}");
     assert!(!named(&put, "channel").iter().any(|c| c["state"] == "lost"));
 }
 
 #[test]
 fn what_the_user_fixed_never_moves() {
-    for events in there_and_back(&["-c", "2", "-p", "3"]) {
+    for events in there_and_back(64 << 20, &["-c", "2", "-p", "3"]) {
         let fixed = serde_json::json!({"concurrency": 2, "parallelism": 3, "pipelining": 1});
         for decision in named(&events, "decision") {
             assert_eq!(decision["to"], fixed, "{decision}");

@@ -1,0 +1,309 @@
+//! `godwit explain`: from an event log to what was moved, how fast, under which settings, and what limited it.
+//!
+//! Tolerant: unknown events and keys, lines that are none of ours, a last line that was cut off, several runs in one file.
+
+mod show;
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{BufRead, BufReader},
+    path::Path,
+};
+
+use godwit_tune::Limit;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+
+/// What a log tells.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub struct Explanation {
+    /// In the order of the log.
+    pub runs: Vec<Run>,
+    /// Lines that are no events: cut off, or somebody else's.
+    pub lines_ignored: u64,
+}
+
+/// One run of `godwit cp`. What the log does not tell is 0, empty or absent.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub struct Run {
+    /// The command line.
+    pub command: String,
+    /// Octets of files that are there; without a summary those of the epochs.
+    pub bytes: u64,
+    /// Seconds; without a summary the time of the last event.
+    pub seconds: f64,
+    /// Bits per second over all of it.
+    pub goodput_bps: f64,
+    /// Files that are there.
+    pub files_done: u64,
+    /// Files that are not.
+    pub files_failed: u64,
+    /// Exit status; absent where the log ends before the run did.
+    pub exit: Option<u64>,
+    /// Attempts that failed and were repeated.
+    pub retries: u64,
+    /// Octets that TCP sent again.
+    pub retransmitted_bytes: Option<u64>,
+    /// Epochs, neighbours with the same setting and limit as one.
+    pub phases: Vec<Phase>,
+    /// What limited it, most octets first.
+    pub limits: Vec<Share>,
+    /// Why the last setting was chosen.
+    pub last_reason: String,
+}
+
+/// Time under one setting with one limit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Phase {
+    /// Its end, seconds since the start of the process.
+    pub until: f64,
+    /// Control channels, each with its own mover.
+    pub concurrency: u64,
+    /// Data channels of each.
+    pub parallelism: u64,
+    /// Seconds that were measured.
+    pub seconds: f64,
+    /// Octets of them.
+    pub bytes: u64,
+    /// Bits per second of them.
+    pub goodput_bps: f64,
+    /// The word of the log.
+    pub limited_by: Option<String>,
+}
+
+/// What limited a part of a run, and whose turn it is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Share {
+    /// The word of the log.
+    pub limited_by: String,
+    /// Of the measured octets, `0..=1`.
+    pub share: f64,
+    /// What helps; absent for words of later versions.
+    pub advice: Option<&'static str>,
+}
+
+/// Reads the log at `path`.
+///
+/// # Errors
+/// The file cannot be read, or holds no event of ours.
+pub fn read(path: &Path) -> Result<Explanation> {
+    let doing = || format!("read event log {}", path.display());
+    let file = File::open(path).map_err(|e| Error::local(doing(), &e))?;
+    let mut explanation = Explanation::default();
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.map_err(|e| Error::local(doing(), &e))?;
+        explanation.take(&line);
+    }
+    if explanation.runs.is_empty() {
+        return Err(Error::Usage(format!(
+            "{}: holds no event: give the file of cp --events",
+            path.display()
+        )));
+    }
+    explanation.runs.iter_mut().for_each(Run::finish);
+    Ok(explanation)
+}
+
+impl Explanation {
+    fn take(&mut self, line: &[u8]) {
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        let event = serde_json::from_slice::<Value>(line).ok();
+        let Some((event, name)) = event.as_ref().and_then(|e| Some((e, e["event"].as_str()?)))
+        else {
+            self.lines_ignored += 1;
+            return;
+        };
+        // A log whose beginning is lost is one run all the same.
+        if name == "start" || self.runs.is_empty() {
+            self.runs.push(Run::default());
+        }
+        if let Some(run) = self.runs.last_mut() {
+            run.take(name, event);
+        }
+    }
+}
+
+impl Run {
+    fn take(&mut self, name: &str, event: &Value) {
+        let number = |key: &str| event[key].as_f64().unwrap_or(0.0);
+        let count = |key: &str| event[key].as_u64().unwrap_or(0);
+        let word = |key: &str| event[key].as_str().unwrap_or("").to_owned();
+        if self.exit.is_none() {
+            self.seconds = self.seconds.max(number("t"));
+        }
+        match name {
+            "start" => self.command = word("command"),
+            "retry" => self.retries += 1,
+            "decision" => self.last_reason = word("reason"),
+            "epoch" => self.epoch(Phase {
+                until: number("t"),
+                concurrency: event["setting"]["concurrency"].as_u64().unwrap_or(0),
+                parallelism: event["setting"]["parallelism"].as_u64().unwrap_or(0),
+                seconds: number("seconds"),
+                bytes: count("bytes"),
+                goodput_bps: number("goodput_bps"),
+                limited_by: event["limited_by"].as_str().map(str::to_owned),
+            }),
+            "summary" => {
+                self.bytes = count("bytes");
+                self.seconds = number("seconds");
+                self.files_done = count("files_done");
+                self.files_failed = count("files_failed");
+                self.retransmitted_bytes = event["retransmitted_bytes"].as_u64();
+                self.exit = Some(count("exit"));
+            }
+            _ => {}
+        }
+    }
+
+    fn epoch(&mut self, next: Phase) {
+        match self.phases.last_mut() {
+            Some(last)
+                if (last.concurrency, last.parallelism) == (next.concurrency, next.parallelism)
+                    && last.limited_by == next.limited_by =>
+            {
+                last.until = next.until;
+                last.seconds += next.seconds;
+                last.bytes = last.bytes.saturating_add(next.bytes);
+                last.goodput_bps = rate(last.bytes, last.seconds);
+            }
+            _ => self.phases.push(next),
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)] // shares for people
+    fn finish(&mut self) {
+        let measured = |phases: &[Phase]| phases.iter().map(|p| p.bytes as f64).sum::<f64>();
+        let mut by_word = BTreeMap::<&str, f64>::new();
+        for phase in &self.phases {
+            if let Some(word) = &phase.limited_by {
+                *by_word.entry(word).or_default() += phase.bytes as f64;
+            }
+        }
+        let total = measured(&self.phases).max(1.0);
+        self.limits = by_word
+            .into_iter()
+            .map(|(word, bytes)| Share {
+                limited_by: word.to_owned(),
+                share: bytes / total,
+                advice: Limit::ALL
+                    .into_iter()
+                    .find(|limit| limit.as_str() == word)
+                    .map(Limit::advice),
+            })
+            .collect();
+        self.limits.sort_by(|a, b| b.share.total_cmp(&a.share));
+        if self.exit.is_none() {
+            self.bytes = self
+                .phases
+                .iter()
+                .fold(0, |sum, p| p.bytes.saturating_add(sum));
+        }
+        self.goodput_bps = rate(self.bytes, self.seconds);
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // a rate for people
+fn rate(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 {
+        bytes as f64 * 8.0 / seconds
+    } else {
+        0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explain(log: &str) -> Explanation {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, log).unwrap();
+        read(&path).unwrap()
+    }
+
+    const START: &str = r#"{"t":0.0,"event":"start","command":"godwit cp a b"}"#;
+
+    fn epoch(t: u32, c: u32, limit: &str) -> String {
+        format!(
+            r#"{{"t":{t},"event":"epoch","setting":{{"concurrency":{c},"parallelism":4}},"seconds":1.0,"bytes":1000000,"goodput_bps":8000000.0,"limited_by":"{limit}"}}"#
+        )
+    }
+
+    #[test]
+    fn a_run_is_told_with_settings_limits_and_advice() {
+        let log = [
+            START.to_owned(),
+            r#"{"t":0.0,"event":"decision","to":{},"reason":"to begin with"}"#.to_owned(),
+            epoch(1, 1, "receive-window"),
+            epoch(2, 1, "receive-window"),
+            epoch(3, 2, "path-capacity"),
+            r#"{"t":4,"event":"summary","bytes":4000000,"seconds":4.0,"files_done":1,"files_failed":0,"exit":0}"#
+                .to_owned(),
+        ];
+        let told = explain(&log.join("\n"));
+        let run = &told.runs[0];
+        assert_eq!(
+            (run.phases.len(), run.bytes, run.exit),
+            (2, 4_000_000, Some(0))
+        );
+        assert_eq!(run.limits[0].limited_by, "receive-window");
+        assert_eq!(run.limits[0].advice, Some(Limit::ReceiveWindow.advice()));
+        let text = told.to_string();
+        for part in [
+            "godwit cp a b",
+            "8.00 Mbit/s",
+            "1 x 4",
+            "2 x 4",
+            "path-capacity",
+            "67 %",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn strange_lines_later_words_and_a_cut_end_do_no_harm() {
+        let log = [
+            r#"{"event":"comet","tail":1}"#.to_owned(),
+            "not json".to_owned(),
+            epoch(1, 1, "cosmic-rays"),
+            START.to_owned(),
+            epoch(7, 3, "cpu"),
+            r#"{"t":8,"event":"summ"#.to_owned(),
+        ];
+        let told = explain(&log.join("\n"));
+        assert_eq!((told.runs.len(), told.lines_ignored), (2, 2));
+        assert_eq!(told.runs[0].limits[0].advice, None);
+        let cut = &told.runs[1];
+        assert_eq!((cut.exit, cut.bytes, cut.seconds), (None, 1_000_000, 7.0));
+        assert!(told.to_string().contains("ends before the run did"));
+        for nonsense in [
+            "{}",
+            r#"{"event":"epoch"}"#,
+            r#"{"event":"summary","t":"x"}"#,
+        ] {
+            let _ = explain(&format!("{START}\n{nonsense}")).to_string();
+        }
+    }
+
+    #[test]
+    fn what_is_no_log_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, "hello\n").unwrap();
+        assert!(
+            read(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("holds no event")
+        );
+        assert!(read(&dir.path().join("none")).is_err());
+    }
+}
