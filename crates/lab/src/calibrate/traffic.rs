@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
-use socket2::SockRef;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::host::Host;
 use crate::network::Error;
@@ -75,12 +75,16 @@ impl Bulk {
     }
 
     fn listen(&self, host: &Host) -> io::Result<TcpListener> {
-        let listener = TcpListener::bind(SocketAddr::from((host.address(), 0)))?;
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
         if let Some(bytes) = self.buffer_bytes {
             // Accepted sockets inherit it, early enough for the window scale.
-            SockRef::from(&listener).set_recv_buffer_size(bytes)?;
+            listener.set_recv_buffer_size(bytes)?;
         }
-        Ok(listener)
+        listener.bind(&SocketAddr::from((host.address(), 0)).into())?;
+        // Room for all at once: connections beyond it are reset after a while.
+        listener.listen(i32::try_from(self.channels).unwrap_or(i32::MAX).max(1))?;
+        listener.set_nonblocking(true)?;
+        Ok(TcpListener::from_std(listener.into()))
     }
 
     fn connect(&self, to: SocketAddr) -> io::Result<Vec<TcpStream>> {
