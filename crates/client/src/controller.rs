@@ -8,40 +8,75 @@
 
 use std::sync::Arc;
 
-use godwit_tune::{Bounds, Decision, Limit, Setting, Tuner, limit};
+use godwit_tune::{Bounds, Decision, Limit, Method, Observation, Setting, Tuner, limit};
 use tokio::{
     sync::Notify,
     time::{MissedTickBehavior, interval},
 };
 
 use crate::{
+    company::{Change, Company},
     context::{Context, Target},
     epoch::{Epoch, LOOK, Look, Measured, Plan, Verdict},
     events::Event,
     local,
+    path_memory::PathMemory,
     spec::{EpochMode, TunerSpec},
 };
 
 /// While less than this is left to do, seconds, nothing grows any more: it would not pay back.
 const END_SECONDS: f64 = 1.0;
 
+/// Epochs that a transfer must have seen before what it ends with is worth remembering.
+const REMEMBERED_EPOCHS: u32 = 3;
+
 /// The tuner of a job, and what is in force.
 pub(crate) struct Controller {
     tuner: Box<dyn Tuner>,
+    method: Method,
     bounds: Bounds,
     seconds: f64,
     mode: EpochMode,
+    /// For all of the company; our target is our share of it.
     decided: Decision,
+    company: Company,
+    memory: Option<Memory>,
+}
+
+/// Where the setting goes at the end.
+struct Memory {
+    paths: PathMemory,
+    path: String,
+    epochs: u32,
+    goodput_bps: f64,
 }
 
 impl Controller {
-    /// The tuner that the user asked for.
-    pub(crate) fn new(spec: &TunerSpec) -> Self {
-        let tuner = spec.method.build(None, spec.bounds, local::random());
-        Self::with(tuner, spec)
+    /// The tuner that the user asked for. `path` names what the job goes over.
+    pub(crate) fn new(spec: &TunerSpec, path: &str) -> Self {
+        // The methods of others know neither memory nor company.
+        let ours = spec.method == Method::Godwit;
+        let paths = PathMemory::of_user().filter(|_| ours && spec.remembers);
+        let start = paths.as_ref().and_then(|paths| paths.recall(path));
+        let tuner = spec.method.build(start, spec.bounds, local::random());
+        let mut controller = Self::with(tuner, spec);
+        if start.is_some() {
+            let reason = "where the last transfer over this path ended";
+            controller.decided.rationale = format!("{}: {reason}", controller.decided.setting);
+        }
+        controller.memory = paths.map(|paths| Memory {
+            paths,
+            path: path.to_owned(),
+            epochs: 0,
+            goodput_bps: 0.0,
+        });
+        if let Some(weight) = spec.weight.filter(|_| ours) {
+            controller.company = Company::of(path, weight);
+        }
+        controller
     }
 
-    /// Some tuner.
+    /// Some tuner, without memory and company.
     pub(crate) fn with(mut tuner: Box<dyn Tuner>, spec: &TunerSpec) -> Self {
         let mut decided = tuner.first();
         let fixed = spec.bounds.project(decided.setting);
@@ -50,24 +85,32 @@ impl Controller {
         }
         Self {
             tuner,
+            method: spec.method.clone(),
             bounds: spec.bounds,
             seconds: spec.epoch_seconds(),
             mode: spec.mode,
             decided,
+            company: Company::none(),
+            memory: None,
         }
     }
 
     /// Publishes the first setting. Before anything is opened.
-    pub(crate) fn begin(&self, context: &Context) {
+    pub(crate) fn begin(&mut self, context: &Context) {
+        if let Some(total) = self.company.followed() {
+            self.decided = Company::reason_to_follow(total);
+        }
+        let setting = self.share(context);
         context.target.send_replace(Target {
-            setting: self.decided.setting,
+            setting,
             generation: 0,
         });
         context.emit(&Event::Decision {
             from: None,
-            to: self.decided.setting.into(),
-            reason: self.decided.rationale.clone(),
+            to: setting.into(),
+            reason: self.reason(),
         });
+        self.company.tell(self.decided.setting, context);
     }
 
     /// Measures and decides until `over` is told; then what the last epoch has seen is told too.
@@ -85,10 +128,17 @@ impl Controller {
                         if let Some(seen) = epoch.so_far() {
                             report(&context, &seen);
                         }
+                        self.remember(&context);
                         return;
                     }
                     _ = looks.tick() => {
-                        if let Some(verdict) = epoch.look(look(&context)) {
+                        let mut look = look(&context);
+                        if let Some(change) = self.company.look(look.totals.bytes, &context) {
+                            self.follow(change, &context);
+                            break Verdict::Dropped;
+                        }
+                        look.others_bytes = self.company.others_bytes();
+                        if let Some(verdict) = epoch.look(look) {
                             break verdict;
                         }
                     }
@@ -106,49 +156,126 @@ impl Controller {
 
     fn plan(&self, context: &Context, settles: bool) -> Plan {
         let restarts = self.mode == EpochMode::Restart;
+        let setting = context.target.borrow().setting;
         Plan {
-            setting: context.target.borrow().setting,
+            setting,
+            channels: setting.channels(),
             seconds: self.decided.epoch_seconds.unwrap_or(self.seconds),
             settles: settles && !restarts,
             counts_idle: restarts,
         }
     }
 
+    /// Our part of what was decided.
+    fn share(&self, context: &Context) -> Setting {
+        let share = self.company.share(self.decided.setting);
+        self.bounds.project(Setting {
+            concurrency: share.concurrency.min(context.sessions_max()),
+            ..share
+        })
+    }
+
     /// Asks the tuner and publishes what it says. True where anything changes.
     fn decide(&mut self, context: &Context, seen: &Measured) -> bool {
-        let before = *context.target.borrow();
-        let mut decision = self.tuner.decide(&seen.observation);
+        if self.company.followed().is_some() {
+            return false;
+        }
+        let observation = Observation {
+            setting: self.decided.setting,
+            bytes: seen.observation.bytes.saturating_add(seen.others_bytes),
+            ..seen.observation
+        };
+        if let Some(memory) = &mut self.memory {
+            memory.epochs = memory.epochs.saturating_add(1);
+            memory.goodput_bps = observation.goodput_bps();
+        }
+        let before = self.decided.setting;
+        let mut decision = self.tuner.decide(&observation);
         decision.setting = self.bounds.project(Setting {
             concurrency: decision.setting.concurrency.min(context.sessions_max()),
             ..decision.setting
         });
-        let grows = decision.setting.channels() > before.setting.channels();
+        let grows = decision.setting.channels() > before.channels();
         if grows && ends_soon(context, seen.observation.goodput_bps()) {
-            let reason = format!("{}: stays, the end is near", before.setting);
             decision = Decision {
-                setting: before.setting,
-                rationale: reason,
+                setting: before,
+                rationale: format!("{before}: stays, the end is near"),
                 ..decision
             };
         }
+        if decision.setting != before {
+            self.company.tell(decision.setting, context);
+        }
+        let news = decision.rationale != self.decided.rationale;
+        self.decided = decision;
+        self.publish(context, news)
+    }
+
+    /// The company changed: other members, or another decision of the one who leads it.
+    fn follow(&mut self, change: Change, context: &Context) {
+        match change {
+            Change::Total(total) => self.decided = Company::reason_to_follow(total),
+            Change::Parts => {
+                self.decided.rationale = format!("{} for all", self.decided.setting);
+            }
+            Change::Leads => {
+                // Whoever led before has ended; what it had found is where we go on.
+                let total = self.decided.setting;
+                self.tuner = (self.method).build(Some(total), self.bounds, local::random());
+                self.decided = self.tuner.first();
+                self.company.tell(self.decided.setting, context);
+            }
+        }
+        self.publish(context, true);
+    }
+
+    /// Makes our share of what was decided the target. True where that changes anything.
+    fn publish(&self, context: &Context, news: bool) -> bool {
+        let before = *context.target.borrow();
+        let setting = self.share(context);
         let restarts = self.mode == EpochMode::Restart;
-        let changes = decision.setting != before.setting || restarts;
+        let changes = setting != before.setting || restarts;
         if changes {
             context.target.send_replace(Target {
-                setting: decision.setting,
+                setting,
                 generation: before.generation + u64::from(restarts),
             });
         }
         // Those who never move have the same to say after every epoch.
-        if changes || decision.rationale != self.decided.rationale {
+        if changes || news {
             context.emit(&Event::Decision {
                 from: Some(before.setting.into()),
-                to: decision.setting.into(),
-                reason: decision.rationale.clone(),
+                to: setting.into(),
+                reason: self.reason(),
             });
         }
-        self.decided = decision;
         changes
+    }
+
+    fn reason(&self) -> String {
+        let rationale = &self.decided.rationale;
+        if self.company.is_alone() {
+            rationale.clone()
+        } else {
+            format!("{rationale} ({})", self.company.words())
+        }
+    }
+
+    fn remember(&self, context: &Context) {
+        let Some(memory) = &self.memory else { return };
+        // A share of what several have says little about one.
+        if memory.epochs < REMEMBERED_EPOCHS || !self.company.is_alone() {
+            return;
+        }
+        let setting = self.decided.setting;
+        if let Err(error) = memory
+            .paths
+            .remember(&memory.path, setting, memory.goodput_bps)
+        {
+            context.note(format!(
+                "the setting is not kept for the next time: {error}"
+            ));
+        }
     }
 }
 
@@ -157,6 +284,7 @@ fn look(context: &Context) -> Look {
     Look {
         at: context.started.elapsed().as_secs_f64(),
         totals,
+        others_bytes: 0,
         running,
     }
 }
@@ -195,12 +323,17 @@ mod tests {
     use godwit_tune::Method;
 
     fn controller(method: &str, bounds: Bounds) -> Controller {
-        Controller::new(&TunerSpec {
-            method: Method::parse(method).unwrap(),
-            bounds,
-            epoch: None,
-            mode: EpochMode::Live,
-        })
+        Controller::new(
+            &TunerSpec {
+                method: Method::parse(method).unwrap(),
+                bounds,
+                epoch: None,
+                mode: EpochMode::Live,
+                remembers: false,
+                weight: None,
+            },
+            "",
+        )
     }
 
     #[test]

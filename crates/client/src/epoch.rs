@@ -31,6 +31,8 @@ const SAMPLE_SECONDS: f64 = 0.1;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) setting: Setting,
+    /// Ours of its channels: others may have some.
+    pub(crate) channels: u32,
     /// How long, once settled.
     pub(crate) seconds: f64,
     /// The setting is new: its channels must come up first.
@@ -45,6 +47,8 @@ pub(crate) struct Look {
     /// Seconds since whenever.
     pub(crate) at: f64,
     pub(crate) totals: Sample,
+    /// Octets of other jobs under the same setting.
+    pub(crate) others_bytes: u64,
     /// A transfer is running.
     pub(crate) running: bool,
 }
@@ -63,6 +67,8 @@ pub(crate) struct Measured {
     pub(crate) observation: Observation,
     /// Channels at its end.
     pub(crate) channels: u32,
+    /// Octets of other jobs under the same setting; the observation has ours.
+    pub(crate) others_bytes: u64,
 }
 
 /// An epoch in progress.
@@ -120,7 +126,7 @@ impl Epoch {
         if !look.running && !self.plan.counts_idle {
             return;
         }
-        if self.complete_at.is_none() && look.totals.channels == self.plan.setting.channels() {
+        if self.complete_at.is_none() && look.totals.channels == self.plan.channels {
             self.complete_at = Some(self.counted);
         }
         let rtt = look.totals.tcp.map_or(0.0, |tcp| tcp.rtt.as_secs_f64());
@@ -163,6 +169,9 @@ impl Epoch {
         Some(Measured {
             observation,
             channels: to.channels,
+            others_bytes: last
+                .others_bytes
+                .saturating_sub(measuring.base.others_bytes),
         })
     }
 }
@@ -243,6 +252,7 @@ mod tests {
     fn plan(concurrency: u32, parallelism: u32, seconds: f64) -> Plan {
         Plan {
             setting: Setting::new(concurrency, parallelism),
+            channels: concurrency * parallelism,
             seconds,
             settles: true,
             counts_idle: false,
@@ -267,6 +277,7 @@ mod tests {
                     channels: if running { channels } else { 0 },
                     ..Sample::default()
                 },
+                others_bytes: 0,
                 running,
             };
             if let Some(verdict) = epoch.look(look) {

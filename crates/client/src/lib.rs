@@ -14,6 +14,7 @@
 //! Everything asynchronous runs on the caller's thread; payload moves on the engine's mover threads.
 
 mod carrier;
+mod company;
 mod context;
 mod controller;
 mod epoch;

@@ -99,6 +99,11 @@ pub struct TunerSpec {
     pub epoch: Option<f64>,
     /// `--epoch-mode`.
     pub mode: EpochMode,
+    /// Begin where the last transfer over the path ended, and keep where this one does.
+    pub remembers: bool,
+    /// Part in what transfers of this user over the same path have together, relative to theirs; finite, above 0. `None`: tune as
+    /// if there were no others.
+    pub weight: Option<f64>,
 }
 
 /// Longest epoch where the user asks for none, seconds. Some methods were published with 30 s, in which most transfers are

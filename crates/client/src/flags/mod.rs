@@ -192,6 +192,15 @@ pub(crate) struct CpArgs {
     /// with each epoch, for comparison
     #[arg(long, value_name = "MODE", default_value = "live", value_parser = epoch_mode)]
     pub(crate) epoch_mode: EpochMode,
+    /// Part in the channels that transfers of yours over the same path share, relative to theirs: 2 has twice what 1 has
+    #[arg(long, value_name = "W", default_value = "1", value_parser = weight)]
+    pub(crate) weight: f64,
+    /// Tune as if no other transfer of yours were running
+    #[arg(long)]
+    pub(crate) alone: bool,
+    /// Neither begin with the setting that the last transfer over this path ended with, nor keep this one's
+    #[arg(long)]
+    pub(crate) no_path_memory: bool,
 
     /// Socket buffers of data channels at both ends; 0 leaves them to the kernels
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = units::bytes)]
@@ -266,6 +275,13 @@ fn maybe_algorithm(text: &str) -> Result<MaybeAlgorithm, String> {
         "" => None,
         name => Some(algorithm(name)?),
     }))
+}
+
+fn weight(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(weight) if (0.01..=100.0).contains(&weight) => Ok(weight),
+        _ => Err("wanted a number from 0.01 to 100".to_owned()),
+    }
 }
 
 fn epoch_mode(text: &str) -> Result<EpochMode, String> {

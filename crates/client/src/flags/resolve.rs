@@ -280,6 +280,8 @@ fn tuner(args: &CpArgs) -> Resolved<TunerSpec> {
         },
         epoch: args.epoch.map(|e| e.as_secs_f64()),
         mode: args.epoch_mode,
+        remembers: !args.no_path_memory,
+        weight: Some(args.weight).filter(|_| !args.alone),
     })
 }
 

@@ -31,6 +31,7 @@ use crate::{
     controller::Controller,
     error::{Error, Exit, Result},
     events::{Event, EventLog, FileState, Observer},
+    path_memory::path_key,
     pieces::Cutter,
     plan::{self, Planner},
     progress::TICK,
@@ -64,7 +65,7 @@ pub async fn run(
     observer: Arc<dyn Observer>,
     stop: Stop,
 ) -> Result<Summary> {
-    let controller = Controller::new(&spec.tuner);
+    let controller = Controller::new(&spec.tuner, &path_of(&spec));
     run_under(controller, spec, connections, observer, stop).await
 }
 
@@ -81,7 +82,7 @@ pub async fn run_with(
 }
 
 async fn run_under(
-    controller: Controller,
+    mut controller: Controller,
     spec: JobSpec,
     connections: Connections,
     observer: Arc<dyn Observer>,
@@ -125,6 +126,17 @@ async fn run_under(
         job.context.warn(format!("write event log: {error}"));
     }
     Ok(summary)
+}
+
+/// What a job goes over: the server, and the way octets go.
+fn path_of(spec: &JobSpec) -> String {
+    let (server, way) = match (&spec.destination, spec.sources.first()) {
+        (Location::Remote(to), _) => (to, "put"),
+        (_, Some(Location::Remote(from))) => (from, "get"),
+        // Both ends local: the flags refuse it.
+        _ => return String::new(),
+    };
+    path_key(&format!("{}:{}", server.host, server.port), way)
 }
 
 /// What holds for all channels. Their number is the target's.

@@ -66,6 +66,8 @@ pub(crate) fn godwit(arguments: &[&str]) -> Command {
         .args(arguments)
         .env_remove("GODWIT_PASSWORD")
         .env_remove("GLOBUS_TCP_PORT_RANGE")
+        .env("XDG_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"))
+        .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::null());
     command
 }

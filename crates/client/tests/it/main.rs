@@ -9,3 +9,4 @@ mod fake;
 mod harness;
 mod live;
 mod manage;
+mod together;
