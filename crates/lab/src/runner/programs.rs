@@ -203,7 +203,11 @@ fn godwit(
     source: &str,
 ) -> Result<Command, peers::Error> {
     let mut command = Command::new(godwit::binary("godwit")?);
-    command.args(["cp", "--quiet", "--no-verify"]);
+    // Each run finds out for itself.
+    command.args(["cp", "--quiet", "--no-verify", "--no-path-memory"]);
+    if !method.one_user {
+        command.arg("--alone");
+    }
     let mut option = |name: &str, value: Option<String>| {
         if let Some(value) = value {
             command.args([name, &value]);

@@ -87,6 +87,7 @@ impl Scenario {
             ("epoch", method.epoch.is_some()),
             ("epoch_mode", method.epoch_mode.is_some()),
             ("max_channels", method.max_channels.is_some()),
+            ("one_user", method.one_user),
         ];
         if let Some((name, _)) = of_tuners.into_iter().find(|(_, given)| *given) {
             return Err(Invalid::new(field(name), "needs tuner"));

@@ -46,6 +46,10 @@ pub struct Method {
     /// How much later each of them starts than the one before. Default: all at once.
     #[serde(default)]
     pub stagger: Option<Time>,
+    /// Whether transfers over the same path may find each other and share one tuner, as those of one user
+    /// on one machine do. Default: no, as if they were of different users.
+    #[serde(default)]
+    pub one_user: bool,
     /// Socket buffer asked for at both ends. Default: left to the kernel.
     #[serde(default)]
     pub tcp_buffer: Option<Size>,
