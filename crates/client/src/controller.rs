@@ -282,7 +282,12 @@ impl Controller {
 fn look(context: &Context) -> Look {
     let (totals, running) = context.counters.totals();
     Look {
-        at: context.started.elapsed().as_secs_f64(),
+        // The totals are of that moment; with the present one short epochs would be fast by as much as they are old.
+        at: context
+            .started
+            .elapsed()
+            .saturating_sub(totals.age)
+            .as_secs_f64(),
         totals,
         others_bytes: 0,
         running,

@@ -44,7 +44,7 @@ pub(crate) struct Plan {
 /// The totals of a job at a moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look {
-    /// Seconds since whenever.
+    /// When the totals were such, seconds since whenever.
     pub(crate) at: f64,
     pub(crate) totals: Sample,
     /// Octets of other jobs under the same setting.
@@ -204,6 +204,7 @@ fn standard_error(samples: &[f64]) -> Option<f64> {
 /// anybody knows.
 pub(crate) fn add(job: &mut Sample, transfer: &Sample) {
     job.bytes += transfer.acknowledged.unwrap_or(transfer.bytes);
+    job.age = mean_by_channels(job.age, job.channels, transfer.age, transfer.channels);
     if let Some(tcp) = transfer.tcp {
         job.tcp = Some(job.tcp.map_or(tcp, |sum| {
             add_tcp(sum, job.channels, tcp, transfer.channels)
@@ -219,10 +220,14 @@ pub(crate) fn add(job: &mut Sample, transfer: &Sample) {
     job.storage.write_us += transfer.storage.write_us;
 }
 
-fn add_tcp(a: TcpTotals, a_channels: u32, b: TcpTotals, b_channels: u32) -> TcpTotals {
-    let rtt = (a.rtt * a_channels + b.rtt * b_channels)
+fn mean_by_channels(a: Duration, a_channels: u32, b: Duration, b_channels: u32) -> Duration {
+    (a * a_channels + b * b_channels)
         .checked_div(a_channels.saturating_add(b_channels))
-        .unwrap_or_default();
+        .unwrap_or_default()
+}
+
+fn add_tcp(a: TcpTotals, a_channels: u32, b: TcpTotals, b_channels: u32) -> TcpTotals {
+    let rtt = mean_by_channels(a.rtt, a_channels, b.rtt, b_channels);
     let known = |rtt: &Duration| !rtt.is_zero();
     TcpTotals {
         segments_sent: a.segments_sent + b.segments_sent,

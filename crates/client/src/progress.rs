@@ -189,6 +189,7 @@ impl Drop for Running {
             let last = Sample {
                 // What was on its way when the connections closed has arrived, or is moved and counted again.
                 acknowledged: None,
+                age: Duration::ZERO,
                 channels: 0,
                 ..monitor.sample()
             };

@@ -11,6 +11,8 @@ impl From<Sample> for LiveReport {
         let Sample {
             bytes,
             acknowledged,
+            // The way to the client makes it older by more than that.
+            age: _,
             channels,
             tcp,
             movers,
@@ -62,6 +64,7 @@ impl From<LiveReport> for Sample {
         Self {
             bytes: report.bytes,
             acknowledged: report.acknowledged,
+            age: Duration::ZERO,
             channels: report.channels,
             tcp,
             movers: MoverTotals {
@@ -98,6 +101,7 @@ mod tests {
         let whole = Sample {
             bytes: 1,
             acknowledged: Some(2),
+            age: Duration::ZERO,
             channels: 3,
             tcp: Some(TcpTotals {
                 segments_sent: 4,

@@ -10,6 +10,8 @@ pub struct Sample {
     /// Senders: payload octets that the peer's kernel has for certain; never more than `bytes`. `None` for receipts and
     /// where the kernel does not tell.
     pub acknowledged: Option<u64>,
+    /// How long ago `acknowledged` was true: the kernel is asked seldom, and who divides by time must know.
+    pub age: Duration,
     /// Channels that carry it now.
     pub channels: u32,
     /// Senders: what TCP knows. `None` for receipts and where the kernel does not tell.

@@ -15,7 +15,7 @@ use super::{
 use crate::tcp_diag::{Ends, TcpDiag};
 
 /// Least time between two looks. A transfer that is over sooner, and was not asked about, is never looked at.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MIN: Duration = Duration::from_millis(20);
 
 /// A look that takes long (many channels) is followed by a pause this many times as long: at most 2 % of a processor.
 const PAUSE_FACTOR: u32 = 50;
@@ -129,6 +129,9 @@ impl Watch {
         let seen = lock(&self.seen);
         if let Kernel::Answers(_) = seen.kernel {
             sample.acknowledged = seen.acknowledged;
+            if !seen.closed {
+                sample.age = seen.looked.map_or(Duration::ZERO, |(at, _)| at.elapsed());
+            }
             sample.tcp = (seen.looked).and_then(|(at, _)| seen.tcp.totals(at));
         }
         sample.movers = seen.movers.totals();
