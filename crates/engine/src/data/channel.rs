@@ -168,7 +168,7 @@ impl Channel {
         if self.ends.is_none() {
             self.ends = ends_of(&self.socket.stream);
         }
-        attachment.channel_up(self.ends, reused);
+        attachment.channel_up(self.stripe, self.ends, reused);
         self.used = true;
         self.activity = if attachment.is_send() {
             Activity::Sending(Box::new(Sending::new(attachment, self.stripe)))

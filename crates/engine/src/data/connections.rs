@@ -68,6 +68,7 @@ impl EventLoop {
                     // readiness will not come again, so look once more later.
                     tracing::warn!(error = %e, "cannot accept a data connection");
                     *retry = true;
+                    self.set_deadline(Instant::now());
                     return;
                 }
             }
@@ -123,6 +124,7 @@ impl EventLoop {
         mover: usize,
         stripe: usize,
         peer: SocketAddr,
+        deadline: Instant,
         attachment: Attachment,
     ) {
         self.serial += 1;
@@ -136,9 +138,9 @@ impl EventLoop {
         match attempt {
             Ok(token) => {
                 if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
-                    let deadline = Instant::now() + set.params.connect_limit;
                     channel.await_connection(attachment, peer, deadline);
                 }
+                self.set_deadline(deadline);
             }
             Err(e) => {
                 set.closed(mover, serial);

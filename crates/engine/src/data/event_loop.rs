@@ -37,6 +37,8 @@ pub(super) struct EventLoop {
     /// Tokens of channels that can go on without waiting for the kernel.
     pub(super) runnable: VecDeque<usize>,
     watched: HashMap<u64, Weak<SetShared>>,
+    /// Until then something may be late, also where no set is watched.
+    deadlines_until: Instant,
     scratch: Box<[u8]>,
     /// Number of the last connection.
     pub(super) serial: u64,
@@ -60,6 +62,7 @@ impl EventLoop {
             entries: Slab::new(),
             runnable: VecDeque::new(),
             watched: HashMap::new(),
+            deadlines_until: Instant::now(),
             scratch: vec![0; SCRATCH_OCTETS].into_boxed_slice(),
             serial: 0,
         }
@@ -73,10 +76,8 @@ impl EventLoop {
         loop {
             let timeout = if !self.runnable.is_empty() {
                 Some(Duration::ZERO)
-            } else if self.has_deadlines() {
-                Some(next_tick.saturating_duration_since(Instant::now()))
             } else {
-                None
+                self.until_tick(next_tick)
             };
             let looked = if timeout == Some(Duration::ZERO) {
                 self.poll.poll(&mut events, timeout)
@@ -117,12 +118,16 @@ impl EventLoop {
         }
     }
 
-    fn has_deadlines(&self) -> bool {
-        !self.watched.is_empty()
-            || self
-                .entries
-                .iter()
-                .any(|(_, e)| matches!(e, Entry::Listener { retry: true, .. }))
+    /// Time until limits must be looked at; `None`: there are none.
+    fn until_tick(&self, next_tick: Instant) -> Option<Duration> {
+        let now = Instant::now();
+        (!self.watched.is_empty() || now <= self.deadlines_until)
+            .then(|| next_tick.saturating_duration_since(now))
+    }
+
+    /// A limit passes at `deadline`, and is noticed at the tick after it.
+    pub(super) fn set_deadline(&mut self, deadline: Instant) {
+        self.deadlines_until = self.deadlines_until.max(deadline + TICK);
     }
 
     fn note_event(&mut self, event: &mio::event::Event) {
@@ -158,14 +163,21 @@ impl EventLoop {
                 mover,
                 stripe,
                 peer,
+                limit,
                 attachment,
             } => {
-                self.connect(set, mover, stripe, peer, attachment);
+                let deadline = Instant::now() + limit;
+                self.connect(set, mover, stripe, peer, deadline, attachment);
             }
             Order::Assign {
                 channel,
                 attachment,
             } => self.assign(&channel, attachment),
+            Order::Reconsider(id) => {
+                for token in self.channels_of(id) {
+                    self.enqueue(token);
+                }
+            }
             Order::Release(id) => self.release(id),
             Order::CloseChannels(id) => {
                 for token in self.channels_of(id) {
@@ -188,10 +200,17 @@ impl EventLoop {
     pub(super) fn begin(&mut self, token: usize, attachment: Attachment, reused: bool) {
         if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
             channel.begin(attachment, reused);
-            if !channel.queued {
-                channel.queued = true;
-                self.runnable.push_back(token);
-            }
+            self.enqueue(token);
+        }
+    }
+
+    /// Gives a channel its turn.
+    fn enqueue(&mut self, token: usize) {
+        if let Some(Entry::Channel(channel)) = self.entries.get_mut(token)
+            && !channel.queued
+        {
+            channel.queued = true;
+            self.runnable.push_back(token);
         }
     }
 

@@ -59,7 +59,8 @@ pub struct ChannelParams {
     pub socket_buffer_bytes: Option<u64>,
     /// TCP congestion control of sending sockets; `None`: the system's.
     pub congestion: Option<String>,
-    /// Time for a connection to come up (either way) before the transfer fails.
+    /// Time for a connection to come up (either way) before the transfer fails. One that is added to a running transfer has
+    /// 5 s at most, and its failure is noted only.
     pub connect_limit: Duration,
     /// Time without an octet on any channel before the transfer fails.
     pub stall_limit: Duration,

@@ -6,6 +6,7 @@
 use std::{
     io,
     sync::{Arc, Mutex, Weak},
+    time::Duration,
 };
 
 use mio::{Poll, Waker};
@@ -77,6 +78,8 @@ pub(super) enum Order {
         mover: usize,
         stripe: usize,
         peer: std::net::SocketAddr,
+        /// Time for the connection to come up.
+        limit: Duration,
         attachment: Attachment,
     },
     /// An idle connection carries a transfer now.
@@ -84,6 +87,8 @@ pub(super) enum Order {
         channel: IdleChannel,
         attachment: Attachment,
     },
+    /// Channels of a set that keep their EOD back ask again whether they must.
+    Reconsider(u64),
     /// Channels of a set that are attached to a finished transfer let go of it.
     Release(u64),
     /// Close all connections of a set.

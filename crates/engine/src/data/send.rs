@@ -152,11 +152,13 @@ impl Sending {
     /// Nothing is left to send. `None`: a last header is due.
     fn no_more(&mut self, wire: &Wire) -> Option<Flow> {
         match self.attachment.mode {
-            Mode::ExtendedBlock => {
-                let last = self.attachment.sender_ends(self.stripe, AfterEod::Keep);
-                self.last_header(last, AfterEod::Keep);
-                None
-            }
+            Mode::ExtendedBlock => match self.attachment.sender_ends(self.stripe, AfterEod::Keep) {
+                Some(last) => {
+                    self.last_header(last, AfterEod::Keep);
+                    None
+                }
+                None => Some(Flow::Wait),
+            },
             Mode::Stream => {
                 // Close is the end of the file; what the kernel still holds is sent after it.
                 if let Err(e) = wire.stream.shutdown(Shutdown::Write) {

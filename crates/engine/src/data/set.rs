@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use godwit_proto::{command::Mode, error::TransferFailure, mode_e::layout::StripeLayout};
@@ -17,6 +18,10 @@ use super::{
     mover::{Mover, MoverShared, Order},
     transfer::{Attachment, TransferShared},
 };
+
+/// Time for a connection to come up that a running transfer can do without: two repeats of a lost first packet. The end
+/// of a transfer may have to wait for it.
+const FURTHER_LIMIT: Duration = Duration::from_secs(5);
 
 /// The data channel object of a session: a listener or peers to connect to, and the connections that live on between
 /// transfers. Dropping it closes them all and fails a running transfer with `Aborted`.
@@ -213,7 +218,8 @@ impl SetShared {
                 {
                     break;
                 }
-                orders.push(self.connect_order(&mut inner, stripe, transfer));
+                let limit = transfer.params.connect_limit;
+                orders.push(self.connect_order(&mut inner, stripe, limit, transfer));
             }
         }
         transfer.expect_first(u32::try_from(orders.len()).unwrap_or(u32::MAX));
@@ -227,6 +233,7 @@ impl SetShared {
         self: &Arc<Self>,
         inner: &mut Inner,
         stripe: usize,
+        limit: Duration,
         transfer: &Arc<TransferShared>,
     ) -> (usize, Order) {
         inner.open += 1;
@@ -237,6 +244,7 @@ impl SetShared {
             mover,
             stripe,
             peer: self.peers[stripe],
+            limit,
             attachment: Attachment::new(transfer),
         };
         (mover, order)
@@ -252,13 +260,14 @@ impl SetShared {
             return 0;
         }
         let mut inner = lock(&self.inner);
+        let limit = transfer.params.connect_limit.min(FURTHER_LIMIT);
         let mut opened = 0;
         while opened < count && inner.open < transfer.params.channels_max {
             let stripe = opened as usize % self.peers.len();
             if !transfer.sender_joins(stripe) {
                 break;
             }
-            let (mover, order) = self.connect_order(&mut inner, stripe, transfer);
+            let (mover, order) = self.connect_order(&mut inner, stripe, limit, transfer);
             self.movers[mover].give(order);
             opened += 1;
         }
@@ -325,6 +334,13 @@ impl SetShared {
             for mover in &self.movers {
                 mover.give(Order::Release(self.id));
             }
+        }
+    }
+
+    /// Channels that keep their EOD back ask again.
+    pub(super) fn reconsider(&self) {
+        for mover in &self.movers {
+            mover.give(Order::Reconsider(self.id));
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -65,6 +65,8 @@ struct Control {
     done_sent: bool,
     /// Sending: one per receiving address.
     senders: Vec<Sender>,
+    /// A channel keeps its EOD back until a connection has come up or failed.
+    holding: bool,
     receiver: Receiver,
     /// Channels whose part is done: EOD written (sending), payload up to the EOD written (receiving).
     ended: u64,
@@ -94,6 +96,7 @@ impl TransferShared {
             result: None,
             done_sent: false,
             senders: vec![Sender::new(); stripes.max(1)],
+            holding: false,
             receiver: Receiver::new(u64::from(params.channels_max) * CHANNEL_TURNOVER),
             ended: 0,
         };
@@ -220,7 +223,7 @@ impl TransferShared {
 
     /// A channel carries the transfer now. Sends `Ready` when it was the last that was missing. `ends`: where known;
     /// `reused`: it was up before.
-    pub(super) fn channel_up(&self, ends: Option<Ends>, reused: bool) {
+    pub(super) fn channel_up(&self, stripe: usize, ends: Option<Ends>, reused: bool) {
         if let Some(ends) = ends {
             self.watch.joined(ends, !reused);
         }
@@ -231,7 +234,13 @@ impl TransferShared {
         if !reused {
             control.first_missing = control.first_missing.saturating_sub(1);
         }
+        if let Some(sender) = control.senders.get_mut(stripe)
+            && self.is_send()
+        {
+            sender.channel_opens();
+        }
         self.ready_if_all_up(&mut control, reused);
+        self.reconsider(control);
     }
 
     fn ready_if_all_up(&self, control: &mut Control, reused: bool) {
@@ -279,17 +288,33 @@ impl TransferShared {
                     .is_some_and(Sender::channel_failed_to_open);
             if ok {
                 self.ready_if_all_up(&mut control, false);
+                self.reconsider(control);
             }
             ok
         };
-        if !carried_on {
+        if carried_on {
+            tracing::info!(%why, "a data channel less");
+        } else {
             self.fail(why);
         }
     }
 
-    /// The last header of a channel that has nothing more to send.
-    pub(super) fn sender_ends(&self, stripe: usize, after: AfterEod) -> BlockHeader {
-        lock(&self.control).senders[stripe].channel_ends(after)
+    /// The last header of a channel that has nothing more to send. `None`: it must wait for a connection that is still
+    /// being made, and is told when to ask again.
+    pub(super) fn sender_ends(&self, stripe: usize, after: AfterEod) -> Option<BlockHeader> {
+        let mut control = lock(&self.control);
+        let may_end = control.senders[stripe].may_end();
+        control.holding |= !may_end;
+        may_end.then(|| control.senders[stripe].channel_ends(after))
+    }
+
+    /// A connection has come up or failed: channels that wait for it ask again.
+    fn reconsider(&self, mut control: MutexGuard<'_, Control>) {
+        let holding = std::mem::take(&mut control.holding);
+        drop(control);
+        if holding && let Some(set) = self.set.upgrade() {
+            set.reconsider();
+        }
     }
 
     /// The last header of a channel has left; finishes the transfer when it was the last of all.

@@ -1,6 +1,7 @@
 //! What may be asked of a running transfer: more channels, fewer, an early end.
 
 use std::{
+    io::Read,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -9,12 +10,15 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Job, Source, Steered, Transfer, TransferEvent, TransferReport},
+    data::{
+        ChannelParams, ChannelSet, Job, Mover, Source, Steered, Transfer, TransferEvent,
+        TransferReport,
+    },
     storage::FileRef,
 };
 use godwit_proto::{ByteRange, command::Mode};
 
-use crate::data::{Bytes, Pair, done, into, params, pattern, run, whole};
+use crate::data::{Bytes, Pair, done, into, listener, params, pattern, run, whole};
 
 #[test]
 fn channels_join_and_retire_while_data_flows() {
@@ -45,7 +49,7 @@ fn channels_join_and_retire_while_data_flows() {
         let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
         assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
         assert!(source.octets() == target.octets());
-        assert_eq!(sent.channels_peak, 8);
+        assert!(sent.channels_peak >= 8);
         assert_eq!(monitor.progress().channels, 0);
         assert!(
             sent.cached >= 1 && sent.cached == received.cached,
@@ -233,5 +237,88 @@ fn a_sender_knows_what_tcp_and_its_movers_did() {
             println!("skipped in part: the scheduler keeps no account here");
         }
         assert_eq!((stuck.storage.read_us, end.storage.write_us), (0, 0));
+    });
+}
+
+/// Takes one connection at `listener` and, when `go` is heard, reads it to its EOF: the header's count.
+fn lone_receiver(
+    listener: &std::net::TcpListener,
+    go: std::sync::mpsc::Receiver<()>,
+) -> std::thread::JoinHandle<u64> {
+    let (mut stream, _) = listener.accept().unwrap();
+    std::thread::spawn(move || {
+        go.recv().unwrap();
+        loop {
+            let mut header = [0; 17];
+            stream.read_exact(&mut header).unwrap();
+            let number = |at: usize| u64::from_be_bytes(header[at..at + 8].try_into().unwrap());
+            if header[0] & 0x40 != 0 {
+                return number(9);
+            }
+            std::io::copy(&mut (&stream).take(number(1)), &mut std::io::sink()).unwrap();
+        }
+    })
+}
+
+#[test]
+fn a_further_channel_that_is_refused_is_done_without() {
+    run(async {
+        let (listener, at) = listener();
+        let set = ChannelSet::active(
+            &[Mover::spawn("m").unwrap()],
+            vec![at],
+            None,
+            ChannelParams {
+                channels_max: 5,
+                ..params(1, 10_000)
+            },
+        );
+        let mut send = set.start(whole(&Bytes::new(pattern(8_000_000))), Mode::ExtendedBlock);
+        let (go, going) = std::sync::mpsc::channel();
+        let receiver = lone_receiver(&listener, going);
+        drop(listener);
+        assert!(matches!(
+            send.next_event().await,
+            TransferEvent::Ready { .. }
+        ));
+        assert_eq!(send.monitor().add_channels(100), 4, "five in all");
+        go.send(()).unwrap();
+        let report = done(&mut send).await;
+        assert_eq!((report.result, report.channels_peak), (Ok(()), 1));
+        assert_eq!(receiver.join().unwrap(), 1, "only what came up is counted");
+    });
+}
+
+#[test]
+fn a_further_channel_that_never_answers_holds_the_end_up_and_no_more() {
+    run(async {
+        use socket2::{Domain, Socket, Type};
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let any: std::net::SocketAddr = ([127, 0, 0, 1], 0).into();
+        socket.bind(&any.into()).unwrap();
+        socket.listen(0).unwrap();
+        let listener = std::net::TcpListener::from(socket);
+        let at = listener.local_addr().unwrap();
+        let quick = ChannelParams {
+            connect_limit: Duration::from_millis(300),
+            ..params(1, 10_000)
+        };
+        // The limits of the second mover are its own business.
+        let movers = [Mover::spawn("m").unwrap(), Mover::spawn("n").unwrap()];
+        let set = ChannelSet::active(&movers, vec![at], None, quick);
+        let mut send = set.start(whole(&Bytes::new(pattern(8_000_000))), Mode::ExtendedBlock);
+        let (go, going) = std::sync::mpsc::channel();
+        let receiver = lone_receiver(&listener, going);
+        assert!(matches!(
+            send.next_event().await,
+            TransferEvent::Ready { .. }
+        ));
+        // Fills the queue of the listener: who comes now gets no answer.
+        let _waiting = std::net::TcpStream::connect(at).unwrap();
+        assert_eq!(send.monitor().add_channels(2), 2);
+        go.send(()).unwrap();
+        let report = done(&mut send).await;
+        assert_eq!((report.result, report.channels_peak), (Ok(()), 1));
+        assert_eq!(receiver.join().unwrap(), 1);
     });
 }

@@ -2,7 +2,8 @@
 //!
 //! An opened connection must never be left out of the count: it would reach the receiver between
 //! transfers, where GCT's server takes and forgets it and then waits for ever. So EOF comes last, from the
-//! last channel to end, and counts every connection that was opened or reused for this transfer.
+//! last channel to end, and counts every connection that was opened or reused for this transfer. While a connection is
+//! still being made the last open channel keeps its EOD back: should the other never come up, somebody must say EOF.
 
 use super::header::{BlockHeader, Descriptor};
 
@@ -11,6 +12,8 @@ use super::header::{BlockHeader, Descriptor};
 pub struct Sender {
     /// Connected, or still connecting, and not yet ended.
     live: u64,
+    /// Of these the connected ones.
+    open: u64,
     /// EODs sent.
     ended: u64,
     eof_sent: bool,
@@ -42,20 +45,30 @@ impl Sender {
         true
     }
 
+    /// A connection that was counted is up. Call once for each that `channel_joins` has let in.
+    pub fn channel_opens(&mut self) {
+        debug_assert!(self.open < self.live, "a channel opened twice");
+        self.open += 1;
+    }
+
     /// A connection that was counted never came up: the receiver has not seen it. False where nothing is left
     /// to carry the EOF, and the transfer has failed.
     #[must_use]
     pub fn channel_failed_to_open(&mut self) -> bool {
-        debug_assert!(self.live > 0, "a channel that never joined failed");
+        debug_assert!(
+            self.live > self.open,
+            "a channel that is open or never joined failed"
+        );
         self.live = self.live.saturating_sub(1);
         self.live > 0
     }
 
     /// A channel has nothing more to send: the header it must write last. The last live channel writes EOF|EOD
-    /// with the total; the others EOD. Call only for a live channel, once.
+    /// with the total; the others EOD. Call only for an open channel that [`Self::may_end`], once.
     pub fn channel_ends(&mut self, after: AfterEod) -> BlockHeader {
-        debug_assert!(self.live > 0 && !self.eof_sent, "a channel ended twice");
+        debug_assert!(self.may_end() && !self.eof_sent, "a channel ended twice");
         self.live = self.live.saturating_sub(1);
+        self.open = self.open.saturating_sub(1);
         self.ended += 1;
         let mut descriptor = Descriptor::EOD;
         if after == AfterEod::Close {
@@ -74,9 +87,14 @@ impl Sender {
         }
     }
 
-    /// True where `retire` of one channel leaves another to carry on.
+    /// True where an open channel may say EOD: another open one is left to say EOF, or none is still being made.
+    pub fn may_end(&self) -> bool {
+        self.open > 1 || (self.open == 1 && self.live == 1)
+    }
+
+    /// True where an open channel may end early: another open one is left to carry on.
     pub fn may_retire(&self) -> bool {
-        self.live > 1
+        self.open > 1
     }
 
     /// Channels that have not ended.
@@ -103,12 +121,19 @@ mod tests {
     fn the_last_channel_announces_all() {
         let mut sender = Sender::new();
         assert!(sender.channel_joins() && sender.channel_joins() && sender.channel_joins());
+        sender.channel_opens();
+        assert!(
+            !sender.may_retire() && !sender.may_end(),
+            "the others may never come up"
+        );
+        sender.channel_opens();
         assert!(sender.may_retire());
         let retired = sender.channel_ends(AfterEod::Close);
         assert_eq!(retired.encode()[0], 0x0c);
         assert!(sender.channel_failed_to_open());
-        assert!(!sender.may_retire());
+        assert!(!sender.may_retire() && sender.may_end());
         assert!(sender.channel_joins(), "growing is fine until EOF");
+        sender.channel_opens();
         assert_eq!(sender.channel_ends(AfterEod::Keep).encode()[0], 0x08);
         let last = sender.channel_ends(AfterEod::Keep);
         assert_eq!((last.encode()[0], last.count, last.offset), (0x48, 0, 3));
@@ -119,7 +144,7 @@ mod tests {
     fn nobody_left_to_carry_the_eof() {
         let mut sender = Sender::new();
         assert!(sender.channel_joins() && sender.channel_joins());
-        sender.channel_ends(AfterEod::Keep);
+        assert!(sender.channel_failed_to_open());
         assert!(!sender.channel_failed_to_open());
     }
 }

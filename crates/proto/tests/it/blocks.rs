@@ -104,10 +104,10 @@ proptest! {
 
     /// Joins, failures to open, retirements and ends in any order; the receiver agrees with what was announced.
     #[test]
-    fn sender_announces_exactly_the_eods_sent(steps in vec(0_u8..5, 0..60)) {
+    fn sender_announces_exactly_the_eods_sent(steps in vec(0_u8..7, 0..60)) {
         let mut sender = Sender::new();
         let mut receiver = Receiver::new(1000);
-        let (mut live, mut failed) = (0_u64, false);
+        let (mut live, mut open, mut failed) = (0_u64, 0_u64, false);
         let mut send = |header: BlockHeader| {
             receiver.handle_header(&mut ChannelPosition::default(), &header).map(|_| receiver.is_complete())
         };
@@ -115,23 +115,28 @@ proptest! {
         for step in steps {
             match step {
                 0 | 1 => live += u64::from(sender.channel_joins()),
-                2 if live > 0 => {
+                2 | 3 if live > open => {
+                    open += 1;
+                    sender.channel_opens();
+                }
+                4 if live > open => {
                     live -= 1;
                     failed = !sender.channel_failed_to_open();
                 }
-                3 if sender.may_retire() => {
-                    live -= 1;
+                5 if sender.may_retire() => {
+                    (live, open) = (live - 1, open - 1);
                     complete = send(sender.channel_ends(AfterEod::Close)).unwrap();
                     prop_assert!(!complete, "a retirement never ends a transfer");
                 }
-                4 if live > 0 => {
-                    live -= 1;
+                6 if sender.may_end() => {
+                    (live, open) = (live - 1, open - 1);
                     complete = send(sender.channel_ends(AfterEod::Keep)).unwrap();
                     prop_assert_eq!(complete, live == 0);
                 }
                 _ => {}
             }
             prop_assert_eq!(sender.live(), live);
+            prop_assert!(!failed || sender.ended() == 0, "who said EOD leaves somebody to say EOF");
             prop_assert_eq!(sender.is_complete(), complete);
             if failed || complete {
                 break;
