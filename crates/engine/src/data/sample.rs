@@ -153,6 +153,7 @@ mod tests {
         let start = Sample {
             bytes: 1000,
             acknowledged: Some(400),
+            age: Duration::ZERO,
             channels: 2,
             tcp: Some(TcpTotals {
                 segments_sent: 100,
@@ -213,6 +214,7 @@ mod tests {
             let sample = |n: [u64; 12]| Sample {
                 bytes: n[0],
                 acknowledged: Some(n[1]),
+                age: Duration::ZERO,
                 channels: 1,
                 tcp: Some(TcpTotals {
                     segments_sent: n[2],
