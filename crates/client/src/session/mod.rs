@@ -34,7 +34,7 @@ pub(crate) use transfer::{Outcome, TransferPlan};
 use crate::{
     context::{Context, Endpoint, Place},
     error::{Error, Result},
-    events::Event,
+    events::{ChannelState, Event},
 };
 
 /// One logged-in control connection and its data channels.
@@ -175,7 +175,9 @@ impl Session {
 
     /// Closes the session in good order.
     pub(crate) async fn quit(mut self) {
-        self.set = None;
+        let cached = self.set.take().map_or(0, |set| set.cached());
+        let count = u32::try_from(cached).unwrap_or(u32::MAX);
+        self.tell(ChannelState::Retired, count);
         if !self.broken {
             self.control.quit().await;
         }

@@ -270,7 +270,7 @@ impl Session {
         }
     }
 
-    fn tell(&self, state: ChannelState, count: u32) {
+    pub(super) fn tell(&self, state: ChannelState, count: u32) {
         if count > 0 {
             self.context.emit(&Event::Channel {
                 state,

@@ -19,13 +19,13 @@ use crate::harness::{Served, octets, text};
 struct Wild(usize);
 
 const JUMPS: [(u32, u32); 8] = [
-    (1, 1),
-    (6, 2),
     (1, 12),
+    (1, 2),
+    (6, 2),
+    (1, 1),
     (3, 5),
     (8, 1),
     (2, 16),
-    (1, 2),
     (5, 3),
 ];
 
