@@ -104,11 +104,14 @@ impl Series<'_> {
 /// Holds a transfer against the best static settings; `None` without phases or data.
 pub fn judge(series: Series<'_>, phases: &[Phase]) -> Option<Judgement> {
     let last = phases.last()?;
-    let end = series.seconds();
-    let moved: f64 = series.goodput_bps.iter().sum::<f64>() * series.bin_seconds;
-    let possible: f64 = (phases.iter())
-        .map(|phase| phase.best_bps * (phase.until.min(end) - phase.from).max(0.0))
-        .sum();
+    // Of the same bins, so that a transfer which is cut off in the middle of one loses nothing.
+    let (mut moved, mut possible) = (0.0, 0.0);
+    for phase in phases {
+        for goodput in series.between(phase.from, phase.until) {
+            moved += goodput;
+            possible += phase.best_bps;
+        }
+    }
     Some(Judgement {
         steady_ratio: series.steady()? / last.best_bps,
         settled: (phases.iter())

@@ -5,7 +5,7 @@ use super::group::Group;
 use super::judged::phases;
 use super::tables::varying;
 use crate::judge::Phase;
-use crate::runner::{Course, Evolution, Results};
+use crate::runner::{Choice, Course, Evolution, Results};
 use crate::scenario::Method;
 
 /// Panels beside each other: goodput and channels.
@@ -191,9 +191,12 @@ fn steps(course: &Course, bin_seconds: f64) -> Vec<Point> {
         .collect()
 }
 
-/// What its program decided.
+/// What its program decided, as far as it changed anything.
 fn marks(course: &Course) -> Vec<Point> {
+    let setting = |choice: &Choice| (choice.concurrency, choice.parallelism);
+    let mut last = None;
     (course.choices.iter())
+        .filter(|choice| last.replace(setting(choice)) != Some(setting(choice)))
         .filter(|choice| choice.seconds >= 0.0)
         .take(MARKS_MAX)
         .map(|choice| Point {

@@ -59,7 +59,7 @@ fn figures(results: &Results, groups: &[Group<'_>]) -> Vec<Shown> {
         caption: figure::caption(results, groups),
     });
     let evolution = evolution::figure(results, groups).map(|drawing| Shown {
-        suffix: "-evolution",
+        suffix: "-time",
         drawing,
         caption: "The first faithful run of each method, in bins of half a second as the \
                   receiving kernel counts. Marks on the right are decisions; the dashed line is \

@@ -400,7 +400,7 @@ fn what_evolves_is_drawn_told_and_judged() {
     let results = tuned();
     let files = svgs(&results, "x");
     let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
-    assert_eq!(names, ["x.svg", "x-evolution.svg"]);
+    assert_eq!(names, ["x.svg", "x-time.svg"]);
     let drawn = &files[1].svg;
     assert_well_formed(drawn);
     for part in [
@@ -413,7 +413,7 @@ fn what_evolves_is_drawn_told_and_judged() {
     let (page, figures) = markdown(&results, "x");
     assert_eq!(figures, files);
     for part in [
-        "![A tuner beside two static settings, one change](x-evolution.svg)",
+        "![A tuner beside two static settings, one change](x-time.svg)",
         "## Against the best static setting",
         "| until it is there | 40 s | apt: 3.0 s |",
         "apt: 30.0 (settled)",

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use super::group::{Group, best, curves};
 use super::judged::{Judged, judged, seconds};
+use super::tables::varying;
 use crate::runner::Results;
-use crate::scenario::{Expectation, PaperValue, Quantity};
+use crate::scenario::{Expectation, Facet, PaperValue, Quantity};
 
 /// Whether something that was expected came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,7 @@ fn verdict(results: &Results, groups: &[Group<'_>], expect: &Expectation) -> Ver
     let mut met = Met::NotMeasured;
     let mut seen = Vec::new();
     let all_judged = judged(results, groups);
+    let facets = varying(groups);
     let applies = !(expect.full_only && results.environment.quick);
     for method in results.scenario.method.iter().filter(|_| applies) {
         if !expect.methods.is_empty() && !expect.methods.contains(&method.name) {
@@ -56,7 +58,7 @@ fn verdict(results: &Results, groups: &[Group<'_>], expect: &Expectation) -> Ver
         let judgements = all_judged
             .iter()
             .filter(of_method)
-            .flat_map(|judged| judgement(judged, expect));
+            .flat_map(|judged| judgement(judged, expect, &facets));
         for (holds, text) in checks.into_iter().flatten().chain(judgements) {
             met = match (met, holds) {
                 (Met::No, _) | (_, false) => Met::No,
@@ -150,7 +152,7 @@ fn near_theory(
 }
 
 /// What of a judgement an expectation asks for: whether it holds, and what was seen.
-fn judgement(judged: &Judged<'_>, expect: &Expectation) -> Vec<(bool, String)> {
+fn judgement(judged: &Judged<'_>, expect: &Expectation, facets: &[Facet]) -> Vec<(bool, String)> {
     let mut all = Vec::new();
     if let (Some(least), Some(steady)) = (expect.steady_at_least, judged.steady) {
         let text = format!("{} % of the best static", short(steady.median * 100.0));
@@ -177,7 +179,13 @@ fn judgement(judged: &Judged<'_>, expect: &Expectation) -> Vec<(bool, String)> {
     if let (Some(least), Some(jain)) = (expect.jain_at_least, judged.jain) {
         all.push((jain >= least, format!("Jain's index {jain:.3}")));
     }
-    all
+    let group = judged.group;
+    let place: String = (facets.iter())
+        .map(|facet| format!("{}, ", group.cell.facet(*facet, group.method)))
+        .collect();
+    (all.into_iter())
+        .map(|(holds, text)| (holds, format!("{place}{text}")))
+        .collect()
 }
 
 /// A value of the paper, and ours.

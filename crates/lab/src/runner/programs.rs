@@ -56,11 +56,14 @@ impl Serving {
             Direction::Put | Direction::ThirdParty => "rw",
         };
         let started = host.enter(|| match server {
-            Server::Godwitd => Godwitd::serving("/")
-                .ip(ip)
-                .anonymous(access)
-                .start()
-                .map(Serving::Godwitd),
+            Server::Godwitd => {
+                let config = Godwitd::serving("/").ip(ip).anonymous(access);
+                let config = match direction {
+                    Direction::ThirdParty => config.arg("--allow-foreign-data-hosts"),
+                    Direction::Get | Direction::Put => config,
+                };
+                config.start().map(Serving::Godwitd)
+            }
             Server::GlobusGridftpServer => GctServer::serving("/").ip(ip).start().map(Serving::Gct),
             Server::Iperf3 => Iperf3Server::start(ip).map(Serving::Iperf3),
         })?;
@@ -250,7 +253,8 @@ fn url_copy(
     if let Some(buffer) = method.tcp_buffer {
         command.args(["-tcp-bs", &buffer.0.to_string()]);
     }
-    if task.file.is_none() {
+    // Between servers a length would be asked room for, and /dev/zero has no end anyway.
+    if task.file.is_none() && method.direction != Direction::ThirdParty {
         command.args(["-len", &ENDLESS_BYTES.to_string()]);
     }
     command.args([ends.from(source, "file://"), ends.to("file://")]);
