@@ -13,9 +13,12 @@ const SLACK: f64 = 0.75;
 const ALARM: f64 = 7.0;
 /// One epoch may add this much, so that a single outlier raises no alarm.
 const OUTLIER: f64 = 4.0;
+/// A change from which on everything may be different, in the logarithm. Copies that come, go and look around make smaller
+/// ones, and answering each with a search would keep all of them searching.
+const UPHEAVAL: f64 = 0.2;
 /// Deviations smaller than this are taken for it, relative.
 const DEVIATION_MIN: f64 = 0.01;
-/// How far below the best mean under this load fewer channels may go, relative.
+/// How much less than the best under this load fewer channels may be worth.
 const GIVE_UP: f64 = 0.01;
 
 /// What to do after an epoch.
@@ -39,6 +42,8 @@ pub(super) struct Hold {
     pub(super) neighbours: Neighbours,
     /// Mean of the logarithm of goodput.
     mean: f64,
+    /// The same over the last few epochs.
+    recent: f64,
     last: f64,
     /// The last epoch.
     point: Option<Point>,
@@ -46,7 +51,7 @@ pub(super) struct Hold {
     variance: Option<f64>,
     rise: f64,
     fall: f64,
-    /// Highest mean since the load last changed.
+    /// The most that a held setting was worth since the load last changed.
     best: f64,
 }
 
@@ -58,6 +63,7 @@ impl Hold {
             since_probe: 0,
             neighbours,
             mean: 0.0,
+            recent: 0.0,
             last: 0.0,
             point: None,
             variance: None,
@@ -72,7 +78,7 @@ impl Hold {
         let x = point.goodput_bps.max(1.0).ln();
         self.point = Some(point);
         if self.epochs == 0 {
-            self.mean = x;
+            (self.mean, self.recent) = (x, x);
         } else {
             let square = (x - self.last).powi(2) / 2.0;
             self.variance = Some(self.variance.map_or(square, |v| {
@@ -86,19 +92,31 @@ impl Hold {
         self.fall = (self.fall - z - SLACK).max(0.0);
         self.epochs += 1;
         self.since_probe += 1;
+        self.recent += (x - self.recent) / 2.0;
         if self.rise.max(self.fall) >= ALARM {
-            return Verdict::Changed {
-                from: self.mean.exp(),
-                to: x.exp(),
-            };
+            let (from, to) = (self.mean, self.recent);
+            if (to - from).abs() >= UPHEAVAL {
+                return Verdict::Changed {
+                    from: from.exp(),
+                    to: to.exp(),
+                };
+            }
+            self.settle_at(to);
         }
         self.mean += (x - self.mean) / f64::from(self.epochs).min(MEMORY);
         if self.since_probe < PROBE_EVERY {
             return Verdict::Steady;
         }
-        self.best = self.best.max(self.mean);
         self.since_probe = 0;
         Verdict::Probe
+    }
+
+    /// A change too small to search for: another level, at which the neighbours are worth a look soon.
+    fn settle_at(&mut self, level: f64) {
+        (self.mean, self.best) = (level, f64::NEG_INFINITY);
+        (self.rise, self.fall) = (0.0, 0.0);
+        self.epochs = self.epochs.min(4);
+        self.since_probe = PROBE_EVERY;
     }
 
     /// Goodput of the setting, bit/s.
@@ -126,9 +144,11 @@ impl Hold {
         }
     }
 
-    /// Whether fewer channels, which gave `goodput_bps` and are worth `gain` more, are to stay.
-    pub(super) fn may_give_up(&self, goodput_bps: f64, gain: f64) -> bool {
-        gain >= -GIVE_UP / 2.0 && goodput_bps.max(1.0).ln() >= self.best - GIVE_UP
+    /// Whether fewer channels are to stay, which are worth `here` and `gain` more than the held setting, which is worth `there`.
+    /// Small losses must not add up, so the best that was held counts too.
+    pub(super) fn may_give_up(&mut self, there: f64, here: f64, gain: f64) -> bool {
+        self.best = self.best.max(there);
+        gain >= -GIVE_UP / 2.0 && here >= self.best - GIVE_UP
     }
 
     /// The same load, another setting.

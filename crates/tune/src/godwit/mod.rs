@@ -46,10 +46,11 @@ const PROBE_MAX_S: f64 = 2.0;
 /// What a setting is worth: the logarithm of its goodput, less the price of its channels and of loss.
 ///
 /// N channels cost N^2 / (2 S^2) and a trifle: nothing to speak of while they are few, and where copies bid for one bottleneck the
-/// price is what makes each the same size, since what the next channel brings (1 - share) must equal (N / S)^2.
+/// price is what makes each the same size, since what the next channel brings (1 - share) must equal (N / S)^2. Where goodput
+/// rises in proportion to channels, nobody's share is taken, and there is no price.
 #[derive(Clone, Copy, Debug)]
 struct Worth {
-    /// S: where goodput in proportion to channels just does not pay any more. Above any bound.
+    /// S. Four copies on one path settle near 0.9 S each.
     scale: f64,
 }
 
@@ -62,17 +63,31 @@ impl Worth {
 
     /// So that of two equal settings the smaller wins.
     const TIDY: f64 = 0.1;
+    /// Elasticity of goodput that counts as proportion here: a channel more on a path of which we have an eighth.
+    const FREE: f64 = 0.88;
 
     fn new(bounds: Bounds) -> Self {
         Self {
-            scale: 1.1 * f64::from(bounds.channels_max.max(128)),
+            scale: 0.55 * f64::from(bounds.channels_max.max(128)),
         }
     }
 
     /// For movers where channels are proven to buy nothing: then nobody's share of the path is at stake.
     const fn of_movers(self) -> Self {
         Self {
-            scale: 3.0 * self.scale,
+            scale: 6.0 * self.scale,
+        }
+    }
+
+    /// What `more` is worth over `fewer`.
+    fn gain(self, fewer: &Point, more: &Point) -> f64 {
+        let channels = |p: &Point| f64::from(p.setting.channels());
+        let growth = (channels(more) / channels(fewer)).ln();
+        let rise = (more.goodput_bps.max(1.0) / fewer.goodput_bps.max(1.0)).ln();
+        if rise >= Self::FREE * growth {
+            rise
+        } else {
+            self.of(more) - self.of(fewer)
         }
     }
 
@@ -265,7 +280,11 @@ impl Godwit {
         let mut search = Search::around(axis, home);
         search.movers_alone = axis == Axis::Concurrency && hold.movers_alone;
         let worth = self.worth(&search);
-        let gain = worth.of(&here) - worth.of(&there);
+        let gain = if self.at.channels() > home.channels() {
+            worth.gain(&there, &here)
+        } else {
+            -worth.gain(&here, &there)
+        };
         let words = format!(
             "{} with {} channels, {} with {}",
             Rate(here.goodput_bps),
@@ -274,7 +293,7 @@ impl Godwit {
             home.channels()
         );
         if self.at.channels() < home.channels() {
-            if hold.may_give_up(here.goodput_bps, gain) {
+            if hold.may_give_up(worth.of(&there), worth.of(&here), gain) {
                 self.state = State::Hold(hold.moved());
                 return self.go(self.at, &format!("{words}: fewer do"), HOLD_S);
             }

@@ -207,22 +207,20 @@ impl Search {
 
     /// The next number to try. Points within `tolerance` (relative) of the best are as good, and the smallest of them wins.
     pub(super) fn next(&self, bounds: Bounds, worth: Worth, tolerance: f64) -> Next {
-        let value = |p: &Point| worth.of(p);
-        let most = self
-            .points
+        let mut values = vec![0.0];
+        for pair in self.points.windows(2) {
+            values.push(values[values.len() - 1] + worth.gain(&pair[0], &pair[1]));
+        }
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let at = values
             .iter()
-            .map(value)
-            .fold(f64::NEG_INFINITY, f64::max);
-        let at = self
-            .points
-            .iter()
-            .position(|p| value(p) >= most - tolerance)
-            .expect("something was measured before");
+            .position(|value| *value >= most - tolerance)
+            .expect("the most is among them");
         let best = self.points[at];
         let below = at.checked_sub(1).map(|at| self.points[at]);
         let (next, why) = match self.points.get(at + 1) {
             None if may_grow(self.axis, best.limit) => self.grow(bounds, best, below),
-            Some(above) if value(above) < most - tolerance => self.between(best, below, *above),
+            Some(above) if values[at + 1] < most - tolerance => self.between(best, below, *above),
             _ => (None, String::new()),
         };
         let (next, why, leap) = match next {
