@@ -193,6 +193,7 @@ pub(crate) struct Learned {
     pub(crate) no_rename: AtomicBool,
     pub(crate) rename_probed: AtomicBool,
     pub(crate) no_buffers: AtomicBool,
+    pub(crate) no_asides: AtomicBool,
     /// Octets above 0x7E in names were seen to come back whole.
     pub(crate) octets_pass: AtomicBool,
 }

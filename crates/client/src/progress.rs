@@ -44,10 +44,34 @@ pub(crate) struct Counters {
 
 #[derive(Default)]
 struct Transfers {
-    running: Vec<(u64, Monitor)>,
+    running: Vec<Entry>,
     next: u64,
     /// Of those that are over.
     over: Sample,
+}
+
+/// A transfer that runs.
+struct Entry {
+    key: u64,
+    monitor: Monitor,
+    /// What the server told of its side of a get.
+    remote: Option<Sample>,
+}
+
+impl Entry {
+    /// Both sides: a sender knows TCP and the source, a receiver the destination. The octets are ours, and both have movers.
+    fn sample(&self) -> Sample {
+        let mut sample = self.monitor.sample();
+        if let Some(remote) = &self.remote {
+            sample.tcp = remote.tcp;
+            sample.storage.read_us = remote.storage.read_us;
+            sample.movers.threads += remote.movers.threads;
+            sample.movers.running_us += remote.movers.running_us;
+            sample.movers.runnable_us += remote.movers.runnable_us;
+            sample.movers.elapsed_us += remote.movers.elapsed_us;
+        }
+        sample
+    }
 }
 
 /// What limited the epochs so far.
@@ -93,8 +117,8 @@ impl Counters {
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let transfers = self.transfers();
         let running = &transfers.running;
-        let (bytes, channels) = running.iter().fold((0_u64, 0_u32), |(b, c), (_, m)| {
-            let p = m.progress();
+        let (bytes, channels) = running.iter().fold((0_u64, 0_u32), |(b, c), entry| {
+            let p = entry.monitor.progress();
             (b.saturating_add(p.bytes), c.saturating_add(p.channels))
         });
         let total_known = self.scanned.load(Ordering::Relaxed);
@@ -123,8 +147,8 @@ impl Counters {
     pub(crate) fn totals(&self) -> (Sample, bool) {
         let transfers = self.transfers();
         let mut totals = transfers.over;
-        for (_, monitor) in &transfers.running {
-            epoch::add(&mut totals, &monitor.sample());
+        for entry in &transfers.running {
+            epoch::add(&mut totals, &entry.sample());
         }
         (totals, !transfers.running.is_empty())
     }
@@ -170,11 +194,23 @@ impl Running {
         let mut transfers = counters.transfers();
         let key = transfers.next;
         transfers.next += 1;
-        transfers.running.push((key, monitor));
+        transfers.running.push(Entry {
+            key,
+            monitor,
+            remote: None,
+        });
         drop(transfers);
         Self {
             counters: Arc::clone(counters),
             key,
+        }
+    }
+
+    /// The server told of its side.
+    pub(crate) fn tell_remote(&self, sample: Sample) {
+        let mut transfers = self.counters.transfers();
+        if let Some(entry) = transfers.running.iter_mut().find(|e| e.key == self.key) {
+            entry.remote = Some(sample);
         }
     }
 }
@@ -183,15 +219,15 @@ impl Drop for Running {
     fn drop(&mut self) {
         let mut transfers = self.counters.transfers();
         let transfers = &mut *transfers;
-        let at = transfers.running.iter().position(|(k, _)| *k == self.key);
+        let at = transfers.running.iter().position(|e| e.key == self.key);
         if let Some(at) = at {
-            let (_, monitor) = transfers.running.swap_remove(at);
+            let entry = transfers.running.swap_remove(at);
             let last = Sample {
                 // What was on its way when the connections closed has arrived, or is moved and counted again.
                 acknowledged: None,
                 age: Duration::ZERO,
                 channels: 0,
-                ..monitor.sample()
+                ..entry.sample()
             };
             epoch::add(&mut transfers.over, &last);
         }

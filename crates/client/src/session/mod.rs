@@ -3,9 +3,10 @@
 //! # Map
 //! - this file: login, single commands
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
-//! - [`transfer`]: one transfer command with its data, to the end of both
+//! - [`transfer`]: one transfer command with its data, to the end of both; [`asides`]: what is asked of the server meanwhile
 //! - [`files`]: sizes, directories, renames, checksums; [`listing`]: names that servers list
 
+mod asides;
 mod channels;
 mod files;
 mod listing;

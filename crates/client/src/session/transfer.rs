@@ -15,9 +15,12 @@ use godwit_proto::{
 use godwit_tune::Setting;
 use tokio::time::{Instant, sleep_until};
 
-use super::Session;
+use super::{
+    Session,
+    asides::{self, Answer, Asides},
+};
 use crate::{
-    context::Learned,
+    context::{Learned, known},
     error::{Error, Result, most_telling},
     events::{ChannelState, Event},
     progress::Running,
@@ -90,16 +93,25 @@ impl Session {
                 result: Err(self.lost_before(plan.doing)),
             };
         };
+        let asides = self.asides(&plan, mode, set.cached());
         let transfer = set.start(job(mode), mode);
         let running = plan
             .counts
             .then(|| Running::new(&self.context.counters, transfer.monitor()));
-        let ending = self.converse(&plan, transfer).await;
+        let ending = self
+            .converse(&plan, transfer, asides, running.as_ref())
+            .await;
         drop(running);
         self.judge(&plan, mode, ending)
     }
 
-    async fn converse(&mut self, plan: &TransferPlan<'_>, mut transfer: Transfer) -> Ending {
+    async fn converse(
+        &mut self,
+        plan: &TransferPlan<'_>,
+        mut transfer: Transfer,
+        mut asides: Asides,
+        running: Option<&Running>,
+    ) -> Ending {
         let mut ending = Ending::default();
         let ahead = plan.ahead.as_ref().map(|c| self.control.submit(c));
         let id = self.control.submit(&plan.command);
@@ -110,14 +122,18 @@ impl Session {
         target.mark_changed();
         let mut explanation_due = None;
         let mut letting_go_due = None;
-        while !ending.is_complete() {
+        while !ending.is_complete(&asides) {
+            self.mind(&mut asides, &mut ending);
             let due = explanation_due.unwrap_or_else(Instant::now);
             if plan.may_block && ending.was_aborted() && letting_go_due.is_none() {
                 letting_go_due = Some(Instant::now() + LETTING_GO_LIMIT);
             }
             let let_go = letting_go_due.unwrap_or_else(Instant::now);
+            let wake = asides
+                .wake()
+                .filter(|_| ending.flows() || asides.is_waiting());
             tokio::select! {
-                spoken = self.control.next_event(), if ending.listens() => match spoken {
+                spoken = self.control.next_event(), if ending.hears(&asides) => match spoken {
                     Ok(Spoken::Preliminary(of, _)) if of == id && !ending.started => {
                         ending.started = true;
                         if let Some(began) = plan.began {
@@ -134,10 +150,16 @@ impl Session {
                     Ok(Spoken::Final(of, reply)) => {
                         if Some(of) == ahead {
                             self.answered_ahead(plan, &reply, &mut ending);
+                        } else if let Some(answer) = asides.answer(of, &reply, Instant::now()) {
+                            self.answered(answer, &reply, &mut ending, running);
                         }
                     }
                     Err(error) => {
                         self.broken = true;
+                        if asides.is_waiting() {
+                            self.without_asides(&error);
+                            asides.cease();
+                        }
                         transfer.abort();
                         ending.lost = Some(Error::Control {
                             doing: plan.doing.to_owned(),
@@ -150,7 +172,7 @@ impl Session {
                     if plan.may_be_cut && !target.wants(self.place) {
                         monitor.cut();
                     } else {
-                        self.follow(plan, &monitor, target.setting);
+                        self.follow(plan, &monitor, &mut asides, target.setting);
                     }
                 }
                 event = transfer.next_event(), if ending.report.is_none() => match event {
@@ -169,6 +191,7 @@ impl Session {
                         ending.report = Some(report);
                     }
                 },
+                () = sleep_until(wake.unwrap_or(due)), if wake.is_some() => {}
                 () = sleep_until(due), if explanation_due.is_some() => ending.mute = true,
                 () = sleep_until(let_go), if letting_go_due.is_some() => ending.stuck = true,
                 () = stop.wait(), if !ending.stopped => {
@@ -181,16 +204,91 @@ impl Session {
     }
 
     /// The target has changed, or the server has just begun: brings the channels of the running transfer to it.
-    fn follow(&self, plan: &TransferPlan<'_>, monitor: &Monitor, target: Setting) {
+    fn follow(
+        &self,
+        plan: &TransferPlan<'_>,
+        monitor: &Monitor,
+        asides: &mut Asides,
+        target: Setting,
+    ) {
         match plan.direction {
             Direction::Put => {
                 let Steered { opened, retired } = monitor.steer(target.parallelism);
                 self.tell(ChannelState::Opened, opened);
                 self.tell(ChannelState::Retired, retired);
             }
-            // The server connects, with what OPTS asked for before: the next transfer follows.
-            Direction::Get => {}
+            // The server connects: where it takes no asides, with what OPTS asked for before, and the next transfer follows.
+            Direction::Get => asides.want(target.parallelism),
         }
+    }
+
+    /// What may be asked of the server while this transfer runs, on `cached` connections if there are any.
+    fn asides(&self, plan: &TransferPlan<'_>, mode: Mode, cached: usize) -> Asides {
+        let now = Instant::now();
+        let is_get = plan.counts && plan.direction == Direction::Get;
+        if !is_get || mode != Mode::ExtendedBlock || known(&self.endpoint.learned.no_asides) {
+            return Asides::none(now);
+        }
+        let channels = match u32::try_from(cached) {
+            Ok(0) | Err(_) => self.params.parallelism,
+            Ok(cached) => cached,
+        };
+        Asides::new(&self.server.features, channels, now)
+    }
+
+    /// Asks what is to be asked; gives up an answer that does not come.
+    fn mind(&mut self, asides: &mut Asides, ending: &mut Ending) {
+        let now = Instant::now();
+        if asides.is_overdue(now) {
+            asides.cease();
+            self.without_asides(&"no answer");
+            // The transfer is not to blame; but whatever is asked behind it could not be told from the answer.
+            ending.unanswered = true;
+        }
+        if ending.flows()
+            && let Some(what) = asides.next(now)
+        {
+            let id = self.control.submit(&asides::command(what));
+            asides.asked(what, id, now);
+        }
+    }
+
+    fn answered(
+        &mut self,
+        answer: Answer,
+        reply: &Reply,
+        ending: &mut Ending,
+        running: Option<&Running>,
+    ) {
+        match answer {
+            Answer::Report(sample, before, after) => {
+                if let Some(running) = running {
+                    running.tell_remote(*sample);
+                }
+                if before != after {
+                    if !ending.reused && ending.channels_told == 0 {
+                        ending.channels_told = before;
+                        self.tell(ChannelState::Opened, before);
+                    }
+                    self.tell(ChannelState::Opened, after.saturating_sub(before));
+                    self.tell(ChannelState::Retired, before.saturating_sub(after));
+                    self.server.parallelism = Some(after);
+                }
+            }
+            Answer::NoTransfer => {}
+            Answer::Refused => self.without_asides(reply),
+        }
+    }
+
+    fn without_asides(&self, why: &dyn std::fmt::Display) {
+        Learned::learn(
+            &self.endpoint.learned.no_asides,
+            &self.context,
+            format!(
+                "{}: no SITE GODWIT after all: channels of running gets stay as they are ({why})",
+                self.endpoint.name()
+            ),
+        );
     }
 
     fn answered_ahead(&self, plan: &TransferPlan<'_>, reply: &Reply, ending: &mut Ending) {
@@ -212,7 +310,10 @@ impl Session {
     }
 
     fn judge(&mut self, plan: &TransferPlan<'_>, mode: Mode, ending: Ending) -> Outcome {
-        if ending.reply.is_none() || ending.reply.as_ref().is_some_and(|r| r.code.get() == 421) {
+        if ending.unanswered
+            || ending.reply.is_none()
+            || ending.reply.as_ref().is_some_and(|r| r.code.get() == 421)
+        {
             self.broken = true;
         }
         self.tell_channels(plan, &ending);
@@ -298,6 +399,8 @@ struct Ending {
     stuck: bool,
     /// The server owes an explanation and does not give it.
     mute: bool,
+    /// The server owes the answer to an aside and does not give it.
+    unanswered: bool,
 }
 
 impl Ending {
@@ -316,7 +419,13 @@ impl Ending {
         self.stopped || self.lost.is_some() || refused
     }
 
-    fn is_complete(&self) -> bool {
-        self.stuck || self.report.is_some() && (!self.listens() || self.stopped)
+    /// Some reply may still come, and is waited for. An answer to an aside is a round trip away at most, and cheaper than
+    /// to tell it later from the reply to another command.
+    fn hears(&self, asides: &Asides) -> bool {
+        self.listens() || (self.lost.is_none() && asides.is_waiting())
+    }
+
+    fn is_complete(&self, asides: &Asides) -> bool {
+        self.stuck || self.report.is_some() && (!self.hears(asides) || self.stopped)
     }
 }

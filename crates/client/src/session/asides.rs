@@ -1,0 +1,210 @@
+//! What a running get asks of its server beside the transfer: other numbers of channels, reports. One question at a time,
+//! and only where the server announced that it answers ([`godwit_proto::live`]). No I/O.
+
+use std::time::Duration;
+
+use godwit_engine::data::Sample;
+use godwit_proto::{
+    Command, Reply,
+    feature::Features,
+    live::{Live, LiveReport, NO_TRANSFER},
+    pi::client::CommandId,
+    site::Site,
+};
+use tokio::time::Instant;
+
+/// Time between an answer and the next look at the server's side.
+const REPORT_PAUSE: Duration = Duration::from_millis(250);
+
+/// Time for an answer. The server has nothing to wait for; what is this late will not come.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+pub(super) struct Asides {
+    changes: bool,
+    reports: bool,
+    /// Channels that the transfer has, as far as was asked for.
+    in_force: u32,
+    wanted: u32,
+    asked: Option<Asked>,
+    next_report: Instant,
+}
+
+struct Asked {
+    id: CommandId,
+    what: Live,
+    due: Instant,
+}
+
+/// What an answer came to.
+#[derive(Debug, PartialEq)]
+pub(super) enum Answer {
+    /// The server's side as it is, and how many channels there were and are.
+    Report(Box<Sample>, u32, u32),
+    /// The transfer is over, or not yet so far.
+    NoTransfer,
+    /// The server does not know the question after all.
+    Refused,
+}
+
+impl Asides {
+    /// Nothing is ever asked.
+    pub(super) fn none(now: Instant) -> Self {
+        Self::new(&Features::default(), 1, now)
+    }
+
+    /// For a get that begins with `in_force` channels.
+    pub(super) fn new(features: &Features, in_force: u32, now: Instant) -> Self {
+        Self {
+            changes: features.live_channels,
+            reports: features.live_report,
+            in_force,
+            wanted: in_force,
+            asked: None,
+            next_report: now,
+        }
+    }
+
+    /// The transfer shall have this many channels.
+    pub(super) fn want(&mut self, channels: u32) {
+        self.wanted = channels;
+    }
+
+    /// What is to be asked now; the caller sends it and tells [`Self::asked`].
+    pub(super) fn next(&self, now: Instant) -> Option<Live> {
+        if self.asked.is_some() {
+            None
+        } else if self.changes && self.wanted != self.in_force {
+            Some(Live::Channels(self.wanted))
+        } else {
+            (self.reports && self.next_report <= now).then_some(Live::Report)
+        }
+    }
+
+    pub(super) fn asked(&mut self, what: Live, id: CommandId, now: Instant) {
+        let due = now + ANSWER_LIMIT;
+        self.asked = Some(Asked { id, what, due });
+    }
+
+    /// Takes a final reply. `None`: it answers something else.
+    pub(super) fn answer(&mut self, id: CommandId, reply: &Reply, now: Instant) -> Option<Answer> {
+        let asked = self.asked.take_if(|asked| asked.id == id)?;
+        self.next_report = now + REPORT_PAUSE;
+        let before = self.in_force;
+        // Also where it was not to be had: asking again would give the same answer.
+        if let Live::Channels(n) = asked.what {
+            self.in_force = n;
+        }
+        if reply.code == NO_TRANSFER {
+            return Some(Answer::NoTransfer);
+        }
+        Some(match LiveReport::from_reply(reply) {
+            Some(report) => Answer::Report(Box::new(report.into()), before, self.in_force),
+            None => {
+                self.cease();
+                Answer::Refused
+            }
+        })
+    }
+
+    /// An answer is due.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// The answer that is due has not come in time.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.due <= now)
+    }
+
+    /// Nothing more is asked or waited for.
+    pub(super) fn cease(&mut self) {
+        self.asked = None;
+        self.changes = false;
+        self.reports = false;
+    }
+
+    /// When to look here again.
+    pub(super) fn wake(&self) -> Option<Instant> {
+        match &self.asked {
+            Some(asked) => Some(asked.due),
+            None => self.reports.then_some(self.next_report),
+        }
+    }
+}
+
+/// The command that asks.
+pub(super) fn command(what: Live) -> Command {
+    Command::Site(Site::Live(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_proto::ReplyCode;
+
+    use super::*;
+
+    const FIRST: CommandId = CommandId(7);
+
+    fn all(now: Instant) -> Asides {
+        let features = Features {
+            live_channels: true,
+            live_report: true,
+            ..Features::default()
+        };
+        Asides::new(&features, 4, now)
+    }
+
+    fn reply(code: u16) -> Reply {
+        Reply::new(ReplyCode::of(code), "bytes=10;channels=4;")
+    }
+
+    #[test]
+    fn one_question_at_a_time_and_changes_first() {
+        let now = Instant::now();
+        let mut asides = all(now);
+        assert_eq!(asides.next(now), Some(Live::Report));
+        asides.asked(Live::Report, FIRST, now);
+        asides.want(8);
+        assert_eq!(asides.next(now), None);
+        assert_eq!(asides.answer(CommandId(6), &reply(226), now), None);
+        assert!(matches!(
+            asides.answer(FIRST, &reply(258), now),
+            Some(Answer::Report(_, 4, 4))
+        ));
+        assert_eq!(asides.next(now), Some(Live::Channels(8)));
+        asides.asked(Live::Channels(8), FIRST, now);
+        assert!(matches!(
+            asides.answer(FIRST, &reply(258), now),
+            Some(Answer::Report(_, 4, 8))
+        ));
+        assert_eq!(asides.next(now), None);
+        assert_eq!(asides.next(now + REPORT_PAUSE), Some(Live::Report));
+    }
+
+    #[test]
+    fn a_refusal_or_silence_is_the_last_word() {
+        let now = Instant::now();
+        let mut asides = all(now);
+        asides.asked(Live::Report, FIRST, now);
+        assert!(!asides.is_overdue(now) && asides.is_overdue(now + ANSWER_LIMIT));
+        assert_eq!(asides.wake(), Some(now + ANSWER_LIMIT));
+        assert_eq!(
+            asides.answer(FIRST, &reply(500), now),
+            Some(Answer::Refused)
+        );
+        assert_eq!(
+            (asides.next(now + ANSWER_LIMIT), asides.wake()),
+            (None, None)
+        );
+        // Too early or too late is none.
+        let mut asides = all(now);
+        asides.want(2);
+        asides.asked(Live::Channels(2), FIRST, now);
+        assert_eq!(
+            asides.answer(FIRST, &reply(558), now),
+            Some(Answer::NoTransfer)
+        );
+        assert_eq!(asides.next(now), None, "not again at once");
+        assert!(Asides::none(now).next(now).is_none());
+    }
+}
