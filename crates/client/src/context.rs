@@ -194,6 +194,7 @@ pub(crate) struct Learned {
     pub(crate) rename_probed: AtomicBool,
     pub(crate) no_buffers: AtomicBool,
     pub(crate) no_asides: AtomicBool,
+    pub(crate) no_pipelining: AtomicBool,
     /// Octets above 0x7E in names were seen to come back whole.
     pub(crate) octets_pass: AtomicBool,
 }

@@ -109,16 +109,18 @@ impl Get {
         session.server.features.eret && matches!(self.to, Destination::File { .. })
     }
 
-    /// Fetches octets of the region, `None` for all of it. On failure tells which of them are there already.
+    /// Fetches octets of the region, `None` for all of it. On failure tells which of them are there already. `next` is the range
+    /// that will be asked for next, on the same session, whatever comes of this one.
     pub(crate) async fn fetch(
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
+        next: Option<ByteRange>,
     ) -> (Result<u64>, RangeSet) {
         let doing = format!("get {}", self.url);
         for last_try in [false, true] {
             let mode_e_before = !known(&session.endpoint.learned.no_port);
-            let (result, safe) = self.fetch_once(session, range, &doing).await;
+            let (result, safe) = self.fetch_once(session, range, next, &doing).await;
             match result {
                 // The server cannot connect to us: addresses are translated, or something filters. Not the file's fault.
                 Err(error)
@@ -148,8 +150,13 @@ impl Get {
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
+        next: Option<ByteRange>,
         doing: &str,
     ) -> (Result<u64>, RangeSet) {
+        // What needs a REST or MODE S cannot follow without a pause.
+        let next = next
+            .and_then(|next| self.way(session, Some(next)).ok())
+            .filter(|way| !way.stream && way.rest.is_none());
         let way = match self.way(session, range) {
             Ok(way) => way,
             Err(error) => return (Err(error), RangeSet::new()),
@@ -160,6 +167,7 @@ impl Get {
             stream: way.stream || self.is_stream(),
             ahead: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             command: way.command,
+            next: next.map(|way| way.command),
             may_block: self.is_stream(),
             counts: true,
             may_be_cut: false,

@@ -207,6 +207,7 @@ impl Put {
             stream: self.is_stream(),
             ahead,
             command,
+            next: None,
             may_block: self.is_stream(),
             counts: true,
             may_be_cut: tail.is_some() && self.can_split(session),

@@ -26,6 +26,8 @@ const CLEANING_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Worker {
     job: Arc<Job>,
     carrier: Carrier,
+    /// Claimed ahead, so that the server can be asked for it before its turn. Belongs to the file of the present piece.
+    next: Option<(Arc<FileJob>, ByteRange)>,
     /// What the last piece of a get came at.
     rate_bps: Option<f64>,
 }
@@ -50,12 +52,17 @@ impl Worker {
         Self {
             job,
             carrier,
+            next: None,
             rate_bps: None,
         }
     }
 
     pub(crate) async fn run(mut self) -> Farewell {
         let farewell = self.work().await;
+        if let Some((file, piece)) = self.next.take() {
+            file.piece_done(Ok(0), vec![piece]);
+            self.job.queue.piece_done();
+        }
         self.carrier.close().await;
         farewell
     }
@@ -68,6 +75,7 @@ impl Worker {
             let task = tokio::select! {
                 biased;
                 () = job.context.stop.wait() => return Farewell::Over,
+                Some((file, piece)) = async { self.next.take() } => Some(Task::Piece(file, piece)),
                 _ = target.wait_for(|target| !target.wants(place)) => return Farewell::Spare,
                 task = job.queue.next(&job.cutter, self.rate_bps) => task,
             };
@@ -126,6 +134,7 @@ impl Worker {
     /// Moves a piece (`None`: all of the file). False: this worker is one too many.
     async fn piece(&mut self, file: Arc<FileJob>, piece: Option<ByteRange>) -> bool {
         let began = Instant::now();
+        self.look_ahead(&file, piece);
         let (outcome, moved, left) = self.carry(&file, piece).await;
         self.rate_bps = rate(moved, began.elapsed());
         let mut goes_on = true;
@@ -149,6 +158,15 @@ impl Worker {
         goes_on
     }
 
+    /// Claims the piece that comes after `piece`, while this worker is wanted.
+    fn look_ahead(&mut self, file: &Arc<FileJob>, piece: Option<ByteRange>) {
+        let wanted = self.job.context.target.borrow().wants(self.carrier.place);
+        if piece.is_some() && wanted && file.is_pipelined() {
+            let claimed = file.claim(&self.job.cutter, self.rate_bps);
+            self.next = claimed.map(|next| (Arc::clone(file), next));
+        }
+    }
+
     /// Moves octets until all of the piece is there or was cut short, keeping what failed attempts brought. Tells how many were moved
     /// and what is left.
     async fn carry(
@@ -166,9 +184,11 @@ impl Worker {
         };
         let mut todo = vec![piece];
         let mut total = 0;
+        let next = self.next.as_ref().map(|(_, next)| *next);
         let carry = async |session: &mut Session| {
-            while let Some(next) = todo.pop() {
-                let carried = file.carry(session, next).await;
+            while let Some(rest) = todo.pop() {
+                let next = next.filter(|_| todo.is_empty());
+                let carried = file.carry(session, rest, next).await;
                 total += carried.moved;
                 counters
                     .bytes_moved

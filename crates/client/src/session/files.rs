@@ -133,6 +133,7 @@ impl Session {
             stream: true,
             ahead: None,
             command,
+            next: None,
             may_block: false,
             counts: false,
             may_be_cut: false,

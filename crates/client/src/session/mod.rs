@@ -3,13 +3,15 @@
 //! # Map
 //! - this file: login, single commands
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
-//! - [`transfer`]: one transfer command with its data, to the end of both; [`asides`]: what is asked of the server meanwhile
+//! - [`transfer`]: one transfer command with its data, to the end of both; [`asides`]: what is asked of the server meanwhile;
+//!   [`pipelined`]: the command of the next transfer, sent during the present one
 //! - [`files`]: sizes, directories, renames, checksums; [`listing`]: names that servers list
 
 mod asides;
 mod channels;
 mod files;
 mod listing;
+mod pipelined;
 mod transfer;
 
 use std::{net::SocketAddr, sync::Arc, sync::atomic::Ordering};
@@ -30,6 +32,7 @@ use godwit_proto::{
 
 pub(crate) use files::Found;
 pub(crate) use listing::{Entry, Names};
+use pipelined::Pipelined;
 pub(crate) use transfer::{Outcome, TransferPlan};
 
 use crate::{
@@ -50,6 +53,8 @@ pub(crate) struct Session {
     control: ControlChannel,
     mover: Option<Mover>,
     set: Option<ChannelSet>,
+    /// The transfer command that went out before its turn.
+    pipelined: Option<Pipelined>,
     /// A reply is missing or the connection is gone: nothing more can be asked.
     broken: bool,
 }
@@ -139,12 +144,15 @@ impl Session {
             control,
             mover: None,
             set: None,
+            pipelined: None,
             broken: false,
         })
     }
 
     /// Sends a command and waits for its final reply, whatever it says. `doing` names verb and URL for messages.
     pub(crate) async fn ask(&mut self, command: &Command, doing: &str) -> Result<Reply> {
+        // The answer would wait behind a transfer that nobody takes.
+        self.broken |= self.pipelined.is_some();
         if self.broken {
             return Err(self.lost_before(doing));
         }
@@ -179,7 +187,7 @@ impl Session {
         let cached = self.set.take().map_or(0, |set| set.cached());
         let count = u32::try_from(cached).unwrap_or(u32::MAX);
         self.tell(ChannelState::Retired, count);
-        if !self.broken {
+        if !self.broken && self.pipelined.is_none() {
             self.control.quit().await;
         }
     }

@@ -16,7 +16,7 @@ use godwit_tune::Setting;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    Session,
+    Pipelined, Session,
     asides::{self, Answer, Asides},
 };
 use crate::{
@@ -42,6 +42,8 @@ pub(crate) struct TransferPlan<'a> {
     /// ALLO or REST, sent just before; a refusal of ALLO is ignored.
     pub(crate) ahead: Option<Command>,
     pub(crate) command: Command,
+    /// The transfer that follows on this session for certain, on the same channels and without anything before it.
+    pub(crate) next: Option<Command>,
     /// Our end is standard input or output, which may block a mover for ever.
     pub(crate) may_block: bool,
     /// Counts for the progress display, and follows the target.
@@ -75,9 +77,15 @@ impl Session {
         if plan.counts {
             self.params.parallelism = self.context.target.borrow().setting.parallelism;
         }
-        let made = self
-            .make_channels(plan.direction, plan.stream, plan.doing)
-            .await;
+        let pipelined = self.take_pipelined(&plan);
+        let made = match &pipelined {
+            Some(_) => Ok(Mode::ExtendedBlock),
+            None if self.broken => Err(self.lost_before(plan.doing)),
+            None => {
+                self.make_channels(plan.direction, plan.stream, plan.doing)
+                    .await
+            }
+        };
         let mode = match made {
             Ok(mode) => mode,
             Err(error) => {
@@ -99,7 +107,7 @@ impl Session {
             .counts
             .then(|| Running::new(&self.context.counters, transfer.monitor()));
         let ending = self
-            .converse(&plan, transfer, asides, running.as_ref())
+            .converse(&plan, mode, pipelined, transfer, asides, running.as_ref())
             .await;
         drop(running);
         self.judge(&plan, mode, ending)
@@ -108,13 +116,32 @@ impl Session {
     async fn converse(
         &mut self,
         plan: &TransferPlan<'_>,
+        mode: Mode,
+        pipelined: Option<Pipelined>,
         mut transfer: Transfer,
         mut asides: Asides,
         running: Option<&Running>,
     ) -> Ending {
         let mut ending = Ending::default();
-        let ahead = plan.ahead.as_ref().map(|c| self.control.submit(c));
-        let id = self.control.submit(&plan.command);
+        let mut ahead = None;
+        let id = match pipelined {
+            Some(pipelined) => {
+                ending.started = pipelined.started;
+                if pipelined
+                    .reply
+                    .as_ref()
+                    .is_some_and(|r| r.code.is_failure())
+                {
+                    transfer.abort();
+                }
+                ending.reply = pipelined.reply;
+                pipelined.id
+            }
+            None => {
+                ahead = plan.ahead.as_ref().map(|c| self.control.submit(c));
+                self.control.submit(&plan.command)
+            }
+        };
         let stop = self.context.stop.clone();
         let explanation_limit = EXPLANATION_LIMIT.min(self.context.connections.stall_limit);
         let monitor = transfer.monitor();
@@ -124,6 +151,9 @@ impl Session {
         let mut letting_go_due = None;
         while !ending.is_complete(&asides) {
             self.mind(&mut asides, &mut ending);
+            if ending.goes_well() {
+                self.pipeline(plan, mode);
+            }
             let due = explanation_due.unwrap_or_else(Instant::now);
             if plan.may_block && ending.was_aborted() && letting_go_due.is_none() {
                 letting_go_due = Some(Instant::now() + LETTING_GO_LIMIT);
@@ -140,7 +170,9 @@ impl Session {
                             began(&monitor);
                         }
                     }
-                    Ok(Spoken::Preliminary(..)) => {}
+                    Ok(Spoken::Preliminary(of, _)) => {
+                        self.heard_early(of, None);
+                    }
                     Ok(Spoken::Final(of, reply)) if of == id => {
                         if reply.code.is_failure() {
                             transfer.abort();
@@ -148,7 +180,9 @@ impl Session {
                         ending.reply = Some(reply);
                     }
                     Ok(Spoken::Final(of, reply)) => {
-                        if Some(of) == ahead {
+                        if self.heard_early(of, Some(&reply)) {
+                            // Its turn comes.
+                        } else if Some(of) == ahead {
                             self.answered_ahead(plan, &reply, &mut ending);
                         } else if let Some(answer) = asides.answer(of, &reply, Instant::now()) {
                             self.answered(answer, &reply, &mut ending, running);
@@ -341,6 +375,7 @@ impl Session {
         }
         errors.extend(ending.lost);
         let cached = ending.report.as_ref().map_or(0, |r| r.cached);
+        self.check_pipelined(errors.is_empty() && cached > 0);
         let result = match most_telling(errors) {
             None => {
                 self.server.transfer_done(plan.direction, cached > 0);
@@ -412,6 +447,11 @@ impl Ending {
     /// The server has begun and the data plane has not ended.
     fn flows(&self) -> bool {
         self.started && self.reply.is_none() && self.report.is_none()
+    }
+
+    /// The server has begun, and nothing speaks against going on with the next.
+    fn goes_well(&self) -> bool {
+        self.started && self.report.is_none() && !self.stopped && !self.was_aborted()
     }
 
     fn was_aborted(&self) -> bool {

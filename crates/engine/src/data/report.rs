@@ -6,6 +6,10 @@ use godwit_proto::live::LiveReport;
 
 use super::{MoverTotals, Sample, StorageTotals, TcpTotals};
 
+/// A larger fact is read as this: twelve days in microseconds, a petabyte in segments. Sums over millions of transfers fit
+/// into 64 bits then, whatever a peer says.
+const FACT_MAX: u64 = 1 << 40;
+
 impl From<Sample> for LiveReport {
     fn from(sample: Sample) -> Self {
         let Sample {
@@ -48,9 +52,9 @@ impl From<Sample> for LiveReport {
 
 impl From<LiveReport> for Sample {
     fn from(report: LiveReport) -> Self {
-        let known = |fact: Option<u64>| fact.unwrap_or(0);
-        let tcp = report.segments_sent.map(|segments_sent| TcpTotals {
-            segments_sent,
+        let known = |fact: Option<u64>| fact.unwrap_or(0).min(FACT_MAX);
+        let tcp = report.segments_sent.map(|segments| TcpTotals {
+            segments_sent: segments.min(FACT_MAX),
             segments_retransmitted: known(report.segments_retransmitted),
             bytes_retransmitted: known(report.bytes_retransmitted),
             busy_us: known(report.busy_us),
@@ -68,7 +72,9 @@ impl From<LiveReport> for Sample {
             channels: report.channels,
             tcp,
             movers: MoverTotals {
-                threads: u32::try_from(known(report.movers)).unwrap_or(u32::MAX),
+                threads: report
+                    .movers
+                    .map_or(0, |n| u16::try_from(n).unwrap_or(u16::MAX).into()),
                 running_us: known(report.running_us),
                 runnable_us: known(report.runnable_us),
                 elapsed_us: known(report.mover_us),
@@ -95,6 +101,31 @@ fn fraction(rate: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_peer_makes_sums_overflow() {
+        let text = [
+            "segments_sent",
+            "channel_us",
+            "rtt_us",
+            "movers",
+            "mover_us",
+            "read_us",
+        ]
+        .map(|fact| format!("{fact}={};", u64::MAX))
+        .concat();
+        let reply = godwit_proto::Reply::new(
+            godwit_proto::live::DONE,
+            format!("bytes=0;channels=0;{text}"),
+        );
+        let sample = Sample::from(LiveReport::from_reply(&reply).unwrap());
+        let tcp = sample.tcp.unwrap();
+        assert_eq!((tcp.segments_sent, tcp.channel_us), (FACT_MAX, FACT_MAX));
+        assert_eq!(tcp.rtt, Duration::from_micros(FACT_MAX));
+        assert_eq!(sample.movers.threads, u16::MAX.into());
+        assert_eq!(sample.movers.elapsed_us, FACT_MAX);
+        assert_eq!(sample.storage.read_us, FACT_MAX);
+    }
 
     #[test]
     fn nothing_is_lost_on_the_wire() {
