@@ -65,7 +65,7 @@ impl Entry {
         if let Some(remote) = &self.remote {
             sample.tcp = remote.tcp;
             sample.storage.read_us = remote.storage.read_us;
-            sample.movers.threads += remote.movers.threads;
+            sample.movers.threads = sample.movers.threads.saturating_add(remote.movers.threads);
             sample.movers.running_us += remote.movers.running_us;
             sample.movers.runnable_us += remote.movers.runnable_us;
             sample.movers.elapsed_us += remote.movers.elapsed_us;
@@ -206,10 +206,12 @@ impl Running {
         }
     }
 
-    /// The server told of its side.
+    /// The server told of its side. Totals only grow: smaller ones are of the next transfer, which has begun there already.
     pub(crate) fn tell_remote(&self, sample: Sample) {
         let mut transfers = self.counters.transfers();
-        if let Some(entry) = transfers.running.iter_mut().find(|e| e.key == self.key) {
+        if let Some(entry) = transfers.running.iter_mut().find(|e| e.key == self.key)
+            && entry.remote.is_none_or(|known| known.bytes <= sample.bytes)
+        {
             entry.remote = Some(sample);
         }
     }

@@ -144,7 +144,8 @@ fn channel_params(spec: &JobSpec, connections: &Connections) -> ChannelParams {
     ChannelParams {
         parallelism: 1,
         // A server that opens more channels than it was asked for is not let in with all of them.
-        channels_max: spec.tuner.bounds.channels_max,
+        // Twice: those that were retired may still be on their way out when their successors come.
+        channels_max: spec.tuner.bounds.channels_max.saturating_mul(2),
         block_bytes: spec.block_bytes,
         socket_buffer_bytes: spec.socket_buffer_bytes,
         congestion: spec.congestion.clone(),

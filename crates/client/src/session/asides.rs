@@ -17,7 +17,7 @@ use tokio::time::Instant;
 const REPORT_PAUSE: Duration = Duration::from_millis(250);
 
 /// Time for an answer. The server has nothing to wait for; what is this late will not come.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) struct Asides {
     changes: bool,
@@ -26,6 +26,7 @@ pub(super) struct Asides {
     in_force: u32,
     wanted: u32,
     asked: Option<Asked>,
+    answer_limit: Duration,
     next_report: Instant,
 }
 
@@ -49,17 +50,23 @@ pub(super) enum Answer {
 impl Asides {
     /// Nothing is ever asked.
     pub(super) fn none(now: Instant) -> Self {
-        Self::new(&Features::default(), 1, now)
+        Self::new(&Features::default(), 1, ANSWER_LIMIT, now)
     }
 
     /// For a get that begins with `in_force` channels.
-    pub(super) fn new(features: &Features, in_force: u32, now: Instant) -> Self {
+    pub(super) fn new(
+        features: &Features,
+        in_force: u32,
+        answer_limit: Duration,
+        now: Instant,
+    ) -> Self {
         Self {
             changes: features.live_channels,
             reports: features.live_report,
             in_force,
             wanted: in_force,
             asked: None,
+            answer_limit,
             next_report: now,
         }
     }
@@ -81,7 +88,7 @@ impl Asides {
     }
 
     pub(super) fn asked(&mut self, what: Live, id: CommandId, now: Instant) {
-        let due = now + ANSWER_LIMIT;
+        let due = now + self.answer_limit;
         self.asked = Some(Asked { id, what, due });
     }
 
@@ -151,7 +158,7 @@ mod tests {
             live_report: true,
             ..Features::default()
         };
-        Asides::new(&features, 4, now)
+        Asides::new(&features, 4, ANSWER_LIMIT, now)
     }
 
     fn reply(code: u16) -> Reply {

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     Pipelined, Session,
-    asides::{self, Answer, Asides},
+    asides::{self, ANSWER_LIMIT, Answer, Asides},
 };
 use crate::{
     context::{Learned, known},
@@ -149,8 +149,11 @@ impl Session {
         target.mark_changed();
         let mut explanation_due = None;
         let mut letting_go_due = None;
-        while !ending.is_complete(&asides) {
+        loop {
             self.mind(&mut asides, &mut ending);
+            if ending.is_complete(&asides) {
+                return ending;
+            }
             if ending.goes_well() {
                 self.pipeline(plan, mode);
             }
@@ -194,6 +197,10 @@ impl Session {
                             self.without_asides(&error);
                             asides.cease();
                         }
+                        if !ending.listens() {
+                            // The transfer has its reply; only an aside was due.
+                            continue;
+                        }
                         transfer.abort();
                         ending.lost = Some(Error::Control {
                             doing: plan.doing.to_owned(),
@@ -234,7 +241,6 @@ impl Session {
                 }
             }
         }
-        ending
     }
 
     /// The target has changed, or the server has just begun: brings the channels of the running transfer to it.
@@ -267,7 +273,8 @@ impl Session {
             Ok(0) | Err(_) => self.params.parallelism,
             Ok(cached) => cached,
         };
-        Asides::new(&self.server.features, channels, now)
+        let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
+        Asides::new(&self.server.features, channels, limit, now)
     }
 
     /// Asks what is to be asked; gives up an answer that does not come.

@@ -141,6 +141,18 @@ fn settings_jump_while_one_file_is_moved() {
 }
 
 #[test]
+fn channels_of_one_get_change_while_it_runs() {
+    let [_, get] = there_and_back(320 << 20, &["-c", "1"]);
+    // One RETR, and still more than its first channels: the server was asked for them meanwhile.
+    let channels = named(&get, "channel");
+    assert!(channels.len() >= 2, "{get:#?}");
+    assert!(!channels.iter().any(|c| c["state"] == "lost"), "{get:#?}");
+    // A receiver knows of the sender's round trips only what that one tells.
+    let knows_rtt = |e: &&Value| e["rtt_ms"].as_f64().is_some();
+    assert!(named(&get, "epoch").iter().any(knows_rtt), "{get:#?}");
+}
+
+#[test]
 fn settings_jump_and_everything_begins_anew() {
     let [put, _] = there_and_back(200 << 20, &["--epoch-mode", "restart"]);
     assert!(named(&put, "epoch").len() >= 2, "{put:#?}");
