@@ -1,0 +1,161 @@
+//! Who of a transfer's channels says EOD, who says EOF, and when all has come: the machines of `godwit_proto::mode_e`, shared
+//! by the channels.
+
+use std::sync::{MutexGuard, atomic::Ordering};
+
+use godwit_proto::{
+    command::Mode,
+    error::TransferFailure,
+    mode_e::{
+        BlockHeader,
+        receiver::{ChannelEnd, ChannelPosition, ReceiveError, Step},
+        sender::{AfterEod, Sender},
+    },
+};
+
+use super::{Control, TransferShared};
+use crate::data::{body::Body, lock, work::WorkQueue};
+
+impl TransferShared {
+    /// A connection towards `stripe` is about to be opened or reused; false: too late, EOF is out.
+    pub(in crate::data) fn sender_joins(&self, stripe: usize) -> bool {
+        let mut control = lock(&self.control);
+        control.result.is_none()
+            && control
+                .senders
+                .get_mut(stripe)
+                .is_some_and(Sender::channel_joins)
+    }
+
+    /// A counted connection never came up.
+    pub(in crate::data) fn sender_failed_to_open(&self, stripe: usize, why: TransferFailure) {
+        let carried_on = {
+            let mut control = lock(&self.control);
+            control.first_missing = control.first_missing.saturating_sub(1);
+            let ok = self.mode == Mode::ExtendedBlock
+                && control
+                    .senders
+                    .get_mut(stripe)
+                    .is_some_and(Sender::channel_failed_to_open);
+            if ok {
+                self.ready_if_all_up(&mut control, false);
+                self.reconsider(control);
+            }
+            ok
+        };
+        if carried_on {
+            tracing::info!(%why, "a data channel less");
+        } else {
+            self.fail(why);
+        }
+    }
+
+    /// The last header of a channel that has nothing more to send. `None`: it must wait for a connection that is still
+    /// being made, and is told when to ask again.
+    pub(in crate::data) fn sender_ends(
+        &self,
+        stripe: usize,
+        after: AfterEod,
+    ) -> Option<BlockHeader> {
+        let mut control = lock(&self.control);
+        let may_end = control.senders[stripe].may_end();
+        control.holding |= !may_end;
+        may_end.then(|| control.senders[stripe].channel_ends(after))
+    }
+
+    /// A connection has come up or failed: channels that wait for it ask again.
+    pub(super) fn reconsider(&self, mut control: MutexGuard<'_, Control>) {
+        let holding = std::mem::take(&mut control.holding);
+        drop(control);
+        if holding && let Some(set) = self.set.upgrade() {
+            set.reconsider();
+        }
+    }
+
+    /// The last header of a channel has left; finishes the transfer when it was the last of all.
+    pub(in crate::data) fn sender_ended(&self) {
+        let complete = {
+            let mut control = lock(&self.control);
+            control.ended += 1;
+            let said: u64 = control.senders.iter().map(Sender::ended).sum();
+            control.senders.iter().all(Sender::is_complete) && control.ended == said
+        };
+        if complete {
+            self.succeed();
+        }
+    }
+
+    /// The last header of a channel that may retire: somebody wished for it and another is left to carry on.
+    pub(in crate::data) fn retire(&self, stripe: usize) -> Option<BlockHeader> {
+        if self.retire_wanted.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        // Asked and answered under one lock: two channels must not both believe that the other stays.
+        let mut control = lock(&self.control);
+        if !control.senders[stripe].may_retire() {
+            return None;
+        }
+        self.retire_wanted
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
+            .ok()?;
+        Some(control.senders[stripe].channel_ends(AfterEod::Close))
+    }
+
+    /// How many channels are missing from `channels` or are more than it. Those that shall end and have not yet are asked to
+    /// stay first.
+    pub(in crate::data) fn towards(&self, channels: u32) -> (u32, u32) {
+        let control = lock(&self.control);
+        let live: u64 = control.senders.iter().map(Sender::live).sum();
+        let live = u32::try_from(live).unwrap_or(u32::MAX);
+        let ending = self.retire_wanted.load(Ordering::Relaxed);
+        let staying = live.saturating_sub(ending);
+        // Towards the end channels have ended because nothing is left: nobody is to follow them.
+        let missing = match &self.body {
+            Body::SendFile { queues, .. } if queues.iter().all(WorkQueue::is_exhausted) => 0,
+            _ => channels.saturating_sub(staying),
+        };
+        let kept = missing.min(ending);
+        self.retire_wanted.fetch_sub(kept, Ordering::Relaxed);
+        (missing - kept, staying.saturating_sub(channels))
+    }
+
+    pub(in crate::data) fn want_retired(&self, count: u32) -> u32 {
+        let control = lock(&self.control);
+        let live: u64 = control.senders.iter().map(Sender::live).sum();
+        let spare =
+            u32::try_from(live.saturating_sub(control.senders.len() as u64)).unwrap_or(u32::MAX);
+        let pending = self.retire_wanted.load(Ordering::Relaxed);
+        let granted = count.min(spare.saturating_sub(pending));
+        self.retire_wanted.fetch_add(granted, Ordering::Relaxed);
+        granted
+    }
+
+    pub(in crate::data) fn receive_header(
+        &self,
+        position: &mut ChannelPosition,
+        header: &BlockHeader,
+    ) -> Result<Step, ReceiveError> {
+        lock(&self.control).receiver.handle_header(position, header)
+    }
+
+    pub(in crate::data) fn receive_close(
+        &self,
+        position: ChannelPosition,
+    ) -> Result<(), ReceiveError> {
+        lock(&self.control).receiver.handle_close(position)
+    }
+
+    /// The payload up to a channel's end was written; finishes the transfer when nothing is missing.
+    pub(in crate::data) fn receiver_channel_ended(&self, end: ChannelEnd) {
+        let complete = {
+            let mut control = lock(&self.control);
+            if end != ChannelEnd::Retired {
+                control.ended += 1;
+            }
+            control.receiver.is_complete() && control.ended == control.receiver.eod_seen()
+        };
+        if complete {
+            self.succeed();
+        }
+    }
+}
