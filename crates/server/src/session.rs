@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use godwit_engine::data::Sample;
 use godwit_proto::{
     FtpPath,
     error::StorageFailure,
@@ -351,33 +352,43 @@ impl Session {
     }
 
     fn log_transfer(&self, transfer: &Transfer, end: &TransferEnd) {
-        let Transfer { verb, path, .. } = transfer;
+        let Transfer {
+            verb,
+            path,
+            running,
+            ..
+        } = transfer;
         let seconds = end.elapsed.as_secs_f64();
         let user = self.user.as_deref().unwrap_or("");
-        match &end.result {
-            Ok(()) => info!(
-                session = self.id,
-                peer = %self.peer,
-                user = ?user,
-                verb,
-                path = ?path,
-                bytes = end.bytes,
-                seconds,
-                channels = end.channels_peak,
-                "transfer complete"
-            ),
-            Err(error) => info!(
-                session = self.id,
-                peer = %self.peer,
-                user = ?user,
-                verb,
-                path = ?path,
-                bytes = end.bytes,
-                seconds,
-                error = ?error.to_string(),
-                "transfer failed"
-            ),
-        }
+        let (outcome, error) = match &end.result {
+            Ok(()) => ("transfer complete", None),
+            Err(error) => ("transfer failed", Some(error.to_string())),
+        };
+        // What is not known is left out: TCP tells of sending only, and of nothing that is over in a moment.
+        let totals = running.totals();
+        let limits = totals.since(&Sample::default());
+        let share = |of: Option<f64>| of.map(|share| (share * 1000.0).round() / 1000.0);
+        info!(
+            session = self.id,
+            peer = %self.peer,
+            user = ?user,
+            verb,
+            path = ?path,
+            bytes = end.bytes,
+            seconds,
+            channels = end.channels_peak,
+            error = error.as_deref(),
+            retransmitted_bytes = totals.tcp.map(|tcp| tcp.bytes_retransmitted),
+            loss_ratio = limits.loss_ratio,
+            receive_window_limited = share(limits.receive_window_limited),
+            send_buffer_limited = share(limits.send_buffer_limited),
+            sender_idle = share(limits.sender_idle),
+            cpu_busy = share(limits.cpu_busy),
+            cpu_wait = share(limits.cpu_wait),
+            source_wait = share(limits.source_wait),
+            destination_wait = share(limits.destination_wait),
+            "{outcome}"
+        );
     }
 
     fn on_deadline(&mut self) -> Option<End> {

@@ -16,7 +16,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Job, Sink, Source, Transfer, TransferEvent, TransferReport},
+    data::{Job, Sample, Sink, Source, Transfer, TransferEvent, TransferReport},
     digest,
     storage::{FastPath, FileCursor, FileKind, Storage, WriteMode, listing::Listing},
     text::{CrlfReader, LfWriter},
@@ -49,6 +49,8 @@ pub(crate) struct RunningTransfer {
     reports_ranges: bool,
     checks: Option<Checks>,
     bytes: u64,
+    /// Known once the octets have moved.
+    totals: Sample,
     aborted: bool,
 }
 
@@ -118,6 +120,7 @@ impl RunningTransfer {
             reports_ranges: false,
             checks: None,
             bytes: 0,
+            totals: Sample::default(),
             aborted: false,
         }
     }
@@ -186,6 +189,9 @@ impl RunningTransfer {
     fn moved(&mut self, report: TransferReport) -> Option<TransferEnd> {
         let fresh = self.fresh();
         self.bytes = report.bytes;
+        if let Stage::Moving(transfer) = &self.stage {
+            self.totals = transfer.monitor().sample();
+        }
         // The transfer holds the file until here.
         self.stage = Stage::Over;
         match self.checks.take() {
@@ -221,6 +227,11 @@ impl RunningTransfer {
                 None
             }
         }
+    }
+
+    /// What the data plane knows of the whole transfer, once the octets have moved.
+    pub(crate) fn totals(&self) -> Sample {
+        self.totals
     }
 
     /// Octets so far, and ranges that became safe since the last call.
