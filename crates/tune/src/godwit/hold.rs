@@ -16,6 +16,8 @@ const OUTLIER: f64 = 4.0;
 /// A change from which on everything may be different, in the logarithm. Copies that come, go and look around make smaller
 /// ones, and answering each with a search would keep all of them searching.
 const UPHEAVAL: f64 = 0.2;
+/// Epochs after which goodput must be what the search saw.
+const SEEN_TO_LAST: u32 = 3;
 /// Deviations smaller than this are taken for it, relative.
 const DEVIATION_MIN: f64 = 0.01;
 /// How much less than the best under this load fewer channels may be worth.
@@ -44,6 +46,8 @@ pub(super) struct Hold {
     mean: f64,
     /// The same over the last few epochs.
     recent: f64,
+    /// What the search saw, until it is seen to last.
+    expected: Option<f64>,
     last: f64,
     /// The last epoch.
     point: Option<Point>,
@@ -63,6 +67,7 @@ impl Hold {
             since_probe: 0,
             neighbours,
             mean: 0.0,
+            expected: None,
             recent: 0.0,
             last: 0.0,
             point: None,
@@ -70,6 +75,14 @@ impl Hold {
             rise: 0.0,
             fall: 0.0,
             best: f64::NEG_INFINITY,
+        }
+    }
+
+    /// The search saw `goodput_bps`. Where that was a slow start before the first loss, it does not last.
+    pub(super) fn expecting(self, goodput_bps: f64) -> Self {
+        Self {
+            expected: Some(goodput_bps.max(1.0).ln()),
+            ..self
         }
     }
 
@@ -104,6 +117,15 @@ impl Hold {
             self.settle_at(to);
         }
         self.mean += (x - self.mean) / f64::from(self.epochs).min(MEMORY);
+        if self.epochs == SEEN_TO_LAST
+            && let Some(expected) = self.expected.take()
+            && self.recent < expected - UPHEAVAL
+        {
+            return Verdict::Changed {
+                from: expected.exp(),
+                to: self.recent.exp(),
+            };
+        }
         if self.since_probe < PROBE_EVERY {
             return Verdict::Steady;
         }
@@ -151,11 +173,12 @@ impl Hold {
         gain >= -GIVE_UP / 2.0 && here >= self.best - GIVE_UP
     }
 
-    /// The same load, another setting.
-    pub(super) const fn moved(&self) -> Self {
+    /// The same load, fewer channels. Even fewer may do: that is tried next, and soon.
+    pub(super) const fn moved_down(&self) -> Self {
         Self {
             best: self.best,
-            ..Self::new(self.movers_alone, self.neighbours)
+            since_probe: PROBE_EVERY - 2,
+            ..Self::new(self.movers_alone, self.neighbours.down_again())
         }
     }
 }

@@ -28,16 +28,14 @@ mod tests;
 
 use hold::{Hold, Verdict};
 use probe::Neighbours;
-use search::{Axis, Next, Point, Search};
+use search::{Axis, Next, PATIENT_S, Point, STEP_S, Search};
 
 use crate::{Bounds, Decision, Limit, Observation, Setting, Tuner, limit, words::Rate};
 
 /// Channels to begin with where nothing is remembered: the default of the other clients of the field.
 const BEGIN: Setting = Setting::new(1, 4);
-/// How long growth is measured, s. A leap shows at once.
-const LEAP_S: f64 = 0.2;
-/// How long finer steps of a search are measured, s.
-const STEP_S: f64 = 0.4;
+/// Length of the first epoch, s.
+const BEGIN_S: f64 = 0.2;
 /// Length of an epoch of holding, s.
 const HOLD_S: f64 = 0.5;
 /// Longest epoch of a probe, s.
@@ -122,7 +120,7 @@ struct Probe {
     hold: Hold,
     home: Setting,
     seconds: f64,
-    /// What a first epoch gave that spoke for staying: one may be chance.
+    /// What a first epoch gave that was not believed: more may pay by chance, and fewer need time.
     first_bps: Option<f64>,
 }
 
@@ -169,14 +167,14 @@ impl Godwit {
         let tolerance = TOLERANCE + self.deviation(STEP_S);
         loop {
             match search.next(self.bounds, self.worth(&search), tolerance) {
-                Next::Try { x, why, leap } => {
+                Next::Try { x, why, seconds } => {
                     let to = search.setting(self.bounds, x);
                     self.state = State::Search(search);
-                    return self.go(to, &why, if leap { LEAP_S } else { STEP_S });
+                    return self.go(to, &why, seconds);
                 }
                 Next::Done { best, why } => {
                     if let Some(axis) = search.axis_after(self.bounds, best)
-                        && movers_may_pay(best.limit)
+                        && movers_may_pay(&best)
                     {
                         let flat = search.is_flat(best, tolerance);
                         search = search.continued(axis, best, flat);
@@ -184,7 +182,9 @@ impl Godwit {
                     }
                     let axis = self.probed_axis(best.setting);
                     let neighbours = Neighbours::above(search.too_small(axis, best));
-                    self.state = State::Hold(Hold::new(search.movers_alone, neighbours));
+                    self.state = State::Hold(
+                        Hold::new(search.movers_alone, neighbours).expecting(best.goodput_bps),
+                    );
                     return self.go(best.setting, &why, HOLD_S);
                 }
             }
@@ -272,7 +272,7 @@ impl Godwit {
             first_bps,
         } = probe;
         let (there, mut here) = (hold.point(home), Point::seen(self.at, seen));
-        if let Some(first) = first_bps {
+        if let Some(first) = first_bps.filter(|_| self.at.channels() > home.channels()) {
             here.goodput_bps = (here.goodput_bps * first).sqrt();
             seconds *= 2.0;
         }
@@ -294,8 +294,19 @@ impl Godwit {
         );
         if self.at.channels() < home.channels() {
             if hold.may_give_up(worth.of(&there), worth.of(&here), gain) {
-                self.state = State::Hold(hold.moved());
+                self.state = State::Hold(hold.moved_down());
                 return self.go(self.at, &format!("{words}: fewer do"), HOLD_S);
+            }
+            if first_bps.is_none() && home.channels() <= FEW {
+                // The few that are left take a while to open their windows.
+                let (first_bps, seconds) = (Some(here.goodput_bps), PATIENT_S);
+                self.state = State::Probe(Probe {
+                    hold,
+                    home,
+                    seconds,
+                    first_bps,
+                });
+                return self.go(self.at, &format!("{words}: once more"), seconds);
             }
         } else if gain > TOLERANCE / 2.0 + 1.5 * self.deviation(seconds) {
             if first_bps.is_none() {
@@ -319,12 +330,19 @@ impl Godwit {
     }
 }
 
+/// Up to this many channels each carries so much of the path that it takes seconds to take over what another leaves.
+const FEW: u32 = 8;
+
 /// Differences of goodput below this are not worth a channel, relative.
 const TOLERANCE: f64 = 0.01;
 
 /// Movers buy processors and files at a time. Where the path binds they buy what channels buy.
-const fn movers_may_pay(limit: Option<Limit>) -> bool {
-    matches!(limit, None | Some(Limit::Cpu | Limit::Remote))
+const fn movers_may_pay(best: &Point) -> bool {
+    match best.limit {
+        Some(Limit::Cpu | Limit::Remote) => true,
+        None => !best.served,
+        Some(_) => false,
+    }
 }
 
 impl Tuner for Godwit {
@@ -333,7 +351,7 @@ impl Tuner for Godwit {
     }
 
     fn first(&mut self) -> Decision {
-        self.go(self.at, "to begin with", LEAP_S)
+        self.go(self.at, "to begin with", BEGIN_S)
     }
 
     fn decide(&mut self, seen: &Observation) -> Decision {

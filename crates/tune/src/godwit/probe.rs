@@ -68,6 +68,11 @@ impl Neighbours {
         (next >= 1.0 && next > self.floor && next < x).then_some(next)
     }
 
+    /// The next turn is a smaller number's.
+    pub(super) const fn down_again(self) -> Self {
+        Self { up: false, ..self }
+    }
+
     /// `tried` instead of `x` was worth `gain` more, which was not enough.
     pub(super) fn was_vain(&mut self, tried: f64, x: f64, gain: f64) {
         if tried < x {

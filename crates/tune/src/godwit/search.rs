@@ -15,6 +15,16 @@ const SPARE: f64 = 1.2;
 /// A number is not worth trying that is not smaller than the best by this factor.
 const WORTH_TRIMMING: f64 = 1.3;
 
+/// How long growth is measured, s. A leap shows at once.
+const LEAP_S: f64 = 0.2;
+/// How long finer steps are measured, s.
+pub(super) const STEP_S: f64 = 0.4;
+/// How long a smaller number is measured that at first gave less, s: after a crowd the channels that are left take seconds to
+/// open their windows again.
+pub(super) const PATIENT_S: f64 = 1.0;
+/// Share of the best goodput that makes this worth waiting for.
+const RECOVERING: f64 = 0.6;
+
 /// Which of the two numbers moves; the other stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Axis {
@@ -74,6 +84,8 @@ pub(super) struct Point {
     /// Segments in flight of a channel, where the round-trip time is known.
     pub(super) window: Option<f64>,
     pub(super) limit: Option<Limit>,
+    /// The movers are known to have had processors whenever they wanted.
+    pub(super) served: bool,
 }
 
 impl Point {
@@ -89,9 +101,14 @@ impl Point {
                 segments / f64::from(setting.channels())
             }),
             limit: limit::judge(seen),
+            served: seen.cpu_wait.is_some_and(|wait| wait < SERVED)
+                && seen.cpu_busy.is_none_or(|busy| busy < 1.0 - SERVED),
         }
     }
 }
+
+/// Share of the time that movers may wait for a processor, or have left, without a thought of more of them.
+const SERVED: f64 = 0.1;
 
 /// Payload of a segment on most paths, octets.
 const SEGMENT_BYTES: f64 = 1448.0;
@@ -99,7 +116,7 @@ const SEGMENT_BYTES: f64 = 1448.0;
 /// What a search wants.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Next {
-    Try { x: f64, why: String, leap: bool },
+    Try { x: f64, why: String, seconds: f64 },
     Done { best: Point, why: String },
 }
 
@@ -116,6 +133,9 @@ pub(super) struct Search {
     other_too_small: u32,
     /// Movers are tried, and channels were found to buy nothing.
     pub(super) movers_alone: bool,
+    latest: Option<Point>,
+    /// Channels were retired for the latest point, and it was measured once.
+    may_recover: bool,
     /// Smallest first, each number once.
     points: Vec<Point>,
 }
@@ -130,6 +150,8 @@ impl Search {
             rounds: 0,
             other_too_small: 0,
             movers_alone: false,
+            latest: None,
+            may_recover: false,
             points: Vec::new(),
         }
     }
@@ -143,6 +165,8 @@ impl Search {
             rounds: 0,
             other_too_small: 0,
             movers_alone: false,
+            latest: None,
+            may_recover: false,
             points: Vec::new(),
         }
     }
@@ -174,6 +198,8 @@ impl Search {
                 Axis::Concurrency => flat,
                 Axis::Parallelism => false,
             },
+            latest: None,
+            may_recover: false,
             points: vec![best],
         }
     }
@@ -200,6 +226,10 @@ impl Search {
     pub(super) fn note(&mut self, point: Point) {
         let axis = self.axis;
         let x = axis.of(point.setting);
+        self.may_recover = self
+            .latest
+            .is_some_and(|latest| latest.setting.channels() > point.setting.channels());
+        self.latest = Some(point);
         self.points.retain(|p| axis.of(p.setting) != x);
         let at = self.points.partition_point(|p| axis.of(p.setting) < x);
         self.points.insert(at, point);
@@ -217,21 +247,32 @@ impl Search {
             .position(|value| *value >= most - tolerance)
             .expect("the most is among them");
         let best = self.points[at];
+        if let Some(latest) = self.latest.filter(|_| self.may_recover)
+            && latest.setting.channels() < best.setting.channels()
+            && latest.goodput_bps >= RECOVERING * best.goodput_bps
+        {
+            return Next::Try {
+                x: self.x(latest),
+                why: format!("{}, which may be recovering", Rate(latest.goodput_bps)),
+                seconds: PATIENT_S,
+            };
+        }
         let below = at.checked_sub(1).map(|at| self.points[at]);
         let (next, why) = match self.points.get(at + 1) {
             None if may_grow(self.axis, best.limit) => self.grow(bounds, best, below),
             Some(above) if values[at + 1] < most - tolerance => self.between(best, below, *above),
             _ => (None, String::new()),
         };
-        let (next, why, leap) = match next {
-            Some(x) => (Some(x), why, true),
-            None => {
-                let (next, why) = self.trim(best, below);
-                (next, why, false)
-            }
+        let (next, why) = match next {
+            Some(_) => (next, why),
+            None => self.trim(best, below),
         };
         match next {
-            Some(x) => Next::Try { x, why, leap },
+            Some(x) => Next::Try {
+                x,
+                why,
+                seconds: if x > self.x(best) { LEAP_S } else { STEP_S },
+            },
             None => Next::Done {
                 best,
                 why: format!("{} is what there is to get", Rate(best.goodput_bps)),

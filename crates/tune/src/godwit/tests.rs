@@ -153,8 +153,9 @@ fn copies_share_and_one_alone_does_not_drift() {
         };
         jain(&tracks.iter().map(last_third).collect::<Vec<f64>>())
     };
-    let mean = (1..=5).map(index_of).sum::<f64>() / 5.0;
-    assert!(mean >= 0.95, "{mean}");
+    let mut indices: Vec<f64> = (0..10).map(index_of).collect();
+    indices.sort_by(f64::total_cmp);
+    assert!(indices[5] >= 0.95 && indices[0] >= 0.8, "{indices:?}");
     let (score, _) = tuned(&path);
     assert!(score.channels <= 1.5, "{score:?}");
 }
@@ -191,4 +192,48 @@ fn reasons_carry_numbers() {
             "1 x 64 -> 1 x 34: 956 Mbit/s at 34.0 Mbit/s each",
         ]
     );
+}
+
+/// Slow starts run ahead of losses: what a search sees may be gone a second later.
+#[test]
+fn goodput_that_does_not_last_is_searched_for_again() {
+    let mut tuner = Godwit::new(None, BOUNDS);
+    let mut at = tuner.first().setting;
+    let mut epochs_at = 0;
+    for _ in 0..60 {
+        epochs_at += 1;
+        // 25 Mbit/s a channel, three times as much at first, 1 Gbit/s together.
+        let each = if epochs_at == 1 { 75e6 } else { 25e6 };
+        let goodput = (each * f64::from(at.channels())).min(1e9);
+        let next = tuner
+            .decide(&Observation::of_rate(at, goodput, 0.5))
+            .setting;
+        if next.channels() > at.channels() {
+            epochs_at = 0;
+        }
+        at = next;
+    }
+    assert!(at.channels() >= 36, "{at}");
+}
+
+#[test]
+fn channels_that_are_left_get_time_to_recover() {
+    let mut tuner = Godwit::new(None, BOUNDS);
+    let mut at = tuner.first().setting;
+    let mut before = at;
+    let mut crowded = false;
+    for _ in 0..12 {
+        let full = (34e6 * f64::from(at.channels())).min(965e6);
+        crowded |= at.channels() >= 64;
+        let retired = crowded && at.channels() < before.channels();
+        before = at;
+        at = tuner
+            .decide(&Observation::of_rate(
+                at,
+                full * if retired { 0.86 } else { 1.0 },
+                0.4,
+            ))
+            .setting;
+    }
+    assert!((29..=40).contains(&at.channels()), "{at}");
 }
