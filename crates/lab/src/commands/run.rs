@@ -25,7 +25,7 @@ pub struct Options {
     /// Print the scenario as it stands, to start one of your own from
     #[arg(long)]
     pub print: bool,
-    /// Fewer cells and repeats: shows the shape within a minute, not the truth
+    /// Fewer cells and repeats: shows the shape within two minutes, not the truth
     #[arg(long)]
     pub quick: bool,
     /// Where results go, a directory without results [default: results/NAME]

@@ -47,7 +47,7 @@ pub use record::{Fidelity, Outcome, Run, Sample, Sender};
 use crate::netns;
 use crate::network;
 use crate::peers::Missing;
-use crate::scenario::{Cell, Loaded, Method, Scenario};
+use crate::scenario::{Cell, Facet, Loaded, Method, Scenario};
 use measure::Job;
 use output::Output;
 
@@ -291,7 +291,8 @@ fn describe(run: &Run, scenario: &Scenario) -> String {
             .series_facets()
             .iter()
             .chain(&scenario.figure.panels))
-        .filter(|facet| **facet != crate::scenario::Facet::Method)
+        // The method stands before them, the channels behind.
+        .filter(|facet| !matches!(facet, Facet::Method | Facet::Channels))
         .map(|facet| run.cell.facet(*facet, method))
         .collect();
     }
@@ -299,7 +300,6 @@ fn describe(run: &Run, scenario: &Scenario) -> String {
         (0, Some(result)) => format!("N -> {:.0}", result.channels_mean),
         (channels, _) => format!("N = {channels}"),
     };
-    coordinates.retain(|text| !text.starts_with("N "));
     coordinates.push(channels);
     let outcome = match (&run.result, &run.error) {
         (Some(result), _) => {
