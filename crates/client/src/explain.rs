@@ -47,7 +47,9 @@ pub struct Run {
     pub retries: u64,
     /// Octets that TCP sent again.
     pub retransmitted_bytes: Option<u64>,
-    /// Epochs, neighbours with the same setting and limit as one.
+    /// As measured.
+    pub epochs: Vec<Phase>,
+    /// Neighbouring epochs with the same setting as one, with what limited most octets of it.
     pub phases: Vec<Phase>,
     /// What limited it, most octets first.
     pub limits: Vec<Share>,
@@ -55,7 +57,7 @@ pub struct Run {
     pub last_reason: String,
 }
 
-/// Time under one setting with one limit.
+/// Time under one setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Phase {
     /// Its end, seconds since the start of the process.
@@ -140,7 +142,7 @@ impl Run {
             "start" => self.command = word("command"),
             "retry" => self.retries += 1,
             "decision" => self.last_reason = word("reason"),
-            "epoch" => self.epoch(Phase {
+            "epoch" => self.epochs.push(Phase {
                 until: number("t"),
                 concurrency: event["setting"]["concurrency"].as_u64().unwrap_or(0),
                 parallelism: event["setting"]["parallelism"].as_u64().unwrap_or(0),
@@ -161,51 +163,65 @@ impl Run {
         }
     }
 
-    fn epoch(&mut self, next: Phase) {
-        match self.phases.last_mut() {
-            Some(last)
-                if (last.concurrency, last.parallelism) == (next.concurrency, next.parallelism)
-                    && last.limited_by == next.limited_by =>
-            {
-                last.until = next.until;
-                last.seconds += next.seconds;
-                last.bytes = last.bytes.saturating_add(next.bytes);
-                last.goodput_bps = rate(last.bytes, last.seconds);
-            }
-            _ => self.phases.push(next),
-        }
-    }
-
-    #[allow(clippy::cast_precision_loss)] // shares for people
     fn finish(&mut self) {
-        let measured = |phases: &[Phase]| phases.iter().map(|p| p.bytes as f64).sum::<f64>();
-        let mut by_word = BTreeMap::<&str, f64>::new();
-        for phase in &self.phases {
-            if let Some(word) = &phase.limited_by {
-                *by_word.entry(word).or_default() += phase.bytes as f64;
-            }
-        }
-        let total = measured(&self.phases).max(1.0);
-        self.limits = by_word
+        self.phases = self
+            .epochs
+            .chunk_by(|a, b| (a.concurrency, a.parallelism) == (b.concurrency, b.parallelism))
+            .filter_map(together)
+            .collect();
+        let total = sum(&self.epochs).max(1);
+        self.limits = by_word(&self.epochs)
             .into_iter()
             .map(|(word, bytes)| Share {
                 limited_by: word.to_owned(),
-                share: bytes / total,
+                share: ratio(bytes, total),
                 advice: Limit::ALL
                     .into_iter()
                     .find(|limit| limit.as_str() == word)
                     .map(Limit::advice),
             })
             .collect();
-        self.limits.sort_by(|a, b| b.share.total_cmp(&a.share));
         if self.exit.is_none() {
-            self.bytes = self
-                .phases
-                .iter()
-                .fold(0, |sum, p| p.bytes.saturating_add(sum));
+            self.bytes = sum(&self.epochs);
         }
         self.goodput_bps = rate(self.bytes, self.seconds);
     }
+}
+
+/// Epochs as one; `None` for none.
+fn together(epochs: &[Phase]) -> Option<Phase> {
+    let bytes = sum(epochs);
+    let seconds = epochs.iter().map(|e| e.seconds).sum();
+    Some(Phase {
+        seconds,
+        bytes,
+        goodput_bps: rate(bytes, seconds),
+        limited_by: by_word(epochs).first().map(|(word, _)| (*word).to_owned()),
+        ..epochs.last()?.clone()
+    })
+}
+
+fn sum(epochs: &[Phase]) -> u64 {
+    epochs.iter().fold(0, |sum, e| sum.saturating_add(e.bytes))
+}
+
+/// Octets under each word, most first.
+fn by_word(epochs: &[Phase]) -> Vec<(&str, u64)> {
+    let mut words = BTreeMap::<&str, u64>::new();
+    for epoch in epochs {
+        if let Some(word) = &epoch.limited_by {
+            let bytes = words.entry(word).or_default();
+            *bytes = bytes.saturating_add(epoch.bytes);
+        }
+    }
+    let mut words: Vec<_> = words.into_iter().collect();
+    words.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    words
+}
+
+#[allow(clippy::cast_precision_loss)] // a share for people
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
 }
 
 #[allow(clippy::cast_precision_loss)] // a rate for people

@@ -173,7 +173,8 @@ impl Observer for Console {
                 self.line(format_args!("{}", summary.closing_line()));
             }
             Event::Note { text } if self.verbosity >= 2 => self.line(format_args!("{text}")),
-            Event::Decision { reason, .. } if self.verbosity >= 2 => {
+            // Why a setting stays is in the event log.
+            Event::Decision { from, to, reason } if self.verbosity >= 2 && *from != Some(*to) => {
                 self.line(format_args!("sessions x channels {reason}"));
             }
             Event::Retry { path, error, .. } if self.verbosity >= 2 => {

@@ -7,6 +7,8 @@ use crate::flags::units::{show_bytes, show_rate};
 
 /// Rows of the table of settings; of longer runs the first and the last are shown.
 const ROWS_MAX: usize = 24;
+/// What limited less than this share of the octets is not worth a line.
+const SHARE_MIN: f64 = 0.005;
 /// Bars of the picture of goodput.
 const BARS_MAX: usize = 60;
 
@@ -47,11 +49,11 @@ fn show(run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Some(0) => {}
         Some(exit) => write!(f, "\n  exit status {exit}")?,
     }
-    table(&run.phases, f)?;
+    table(run, f)?;
     if !run.last_reason.is_empty() {
         write!(f, "\n  last setting: {}", run.last_reason)?;
     }
-    for limit in &run.limits {
+    for limit in run.limits.iter().filter(|l| l.share >= SHARE_MIN) {
         let share = limit.share * 100.0;
         write!(
             f,
@@ -70,11 +72,12 @@ fn show(run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-fn table(phases: &[Phase], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn table(run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let phases = &run.phases;
     if phases.is_empty() {
         return Ok(());
     }
-    write!(f, "\n  goodput over time: {}", bars(phases))?;
+    write!(f, "\n  goodput over time: {}", bars(&run.epochs))?;
     write!(
         f,
         "\n  {:>9}  {:>9}  {:>12}  limited by",
@@ -107,14 +110,14 @@ fn table(phases: &[Phase], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     clippy::cast_precision_loss,
     reason = "casts of floats saturate, NaN is 0, and a picture needs no precision"
 )]
-fn bars(phases: &[Phase]) -> String {
+fn bars(epochs: &[Phase]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let total: f64 = phases.iter().map(|p| p.seconds.max(0.0)).sum();
-    let most = phases.iter().map(|p| p.goodput_bps).fold(0.0, f64::max);
-    let bars = BARS_MAX.min(phases.len() * 4);
-    let mut at = phases.iter();
-    let mut phase = at.next();
-    let mut end = phase.map_or(0.0, |p| p.seconds);
+    let total: f64 = epochs.iter().map(|p| p.seconds.max(0.0)).sum();
+    let most = epochs.iter().map(|p| p.goodput_bps).fold(0.0, f64::max);
+    let bars = BARS_MAX.min(epochs.len() * 2);
+    let mut at = epochs.iter();
+    let mut epoch = at.next();
+    let mut end = epoch.map_or(0.0, |p| p.seconds);
     (0..bars)
         .map_while(|i| {
             let middle = total * (i as f64 + 0.5) / bars as f64;
@@ -122,9 +125,9 @@ fn bars(phases: &[Phase]) -> String {
                 && let Some(next) = at.next()
             {
                 end += next.seconds;
-                phase = Some(next);
+                epoch = Some(next);
             }
-            let height = phase?.goodput_bps / most * 8.0;
+            let height = epoch?.goodput_bps / most * 8.0;
             Some(BARS[(height as usize).min(7)])
         })
         .collect()

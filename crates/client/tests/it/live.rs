@@ -13,7 +13,7 @@ use godwit_client::{
 use godwit_tune::{Decision, Observation, Setting, Tuner};
 use serde_json::Value;
 
-use crate::harness::{Served, octets, text};
+use crate::harness::{Served, octets, run, text};
 
 /// Jumps as no tuner would, and never measures for long.
 struct Wild(usize);
@@ -150,6 +150,23 @@ fn channels_of_one_get_change_while_it_runs() {
     // A receiver knows of the sender's round trips only what that one tells.
     let knows_rtt = |e: &&Value| e["rtt_ms"].as_f64().is_some();
     assert!(named(&get, "epoch").iter().any(knows_rtt), "{get:#?}");
+}
+
+#[test]
+fn the_log_of_a_copy_explains_it() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let (file, log) = (here.path().join("f"), here.path().join("log"));
+    fs::write(&file, octets(50_000_000, 3)).unwrap();
+    let put = ["cp", "--events", text(&log), text(&file), &served.url("/f")];
+    run(&put).expect(0, &[]);
+    let told = run(&["explain", text(&log)]).expect(0, &[]).out;
+    let told = String::from_utf8(told).unwrap();
+    assert!(told.contains("1 of 1 files, 47.7 MiB"), "{told}");
+    let json = run(&["explain", "--json", text(&log)]).expect(0, &[]).out;
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["runs"][0]["bytes"], 50_000_000);
+    run(&["explain", text(&file)]).expect(2, &["holds no event"]);
 }
 
 #[test]
