@@ -205,7 +205,7 @@ pub(crate) struct CpArgs {
     /// Socket buffers of data channels at both ends; 0 leaves them to the kernels
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = units::bytes)]
     pub(crate) tcp_buffer: u64,
-    /// Block of the extended block mode
+    /// Longest block of the extended block mode; small files go in shorter ones
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = units::some_bytes)]
     pub(crate) block_size: u64,
     /// TCP congestion control of our sending sockets

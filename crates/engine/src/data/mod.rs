@@ -10,6 +10,9 @@
 //! ```
 //! Movers pull blocks from the transfer's one queue, so a slow channel holds at most one block; payload goes from
 //! file to socket and back without passing `godwit-proto`.
+//!
+//! Beside that, and never on the way of the octets, a watch asks the kernel what TCP and the scheduler know of the transfer's
+//! connections and movers: [`Monitor::sample`].
 
 mod body;
 mod channel;

@@ -16,8 +16,9 @@ pub(super) struct TcpAccount {
 
 struct Watched {
     ends: Ends,
-    /// Made for this transfer: what it did before the first look is the transfer's.
+    /// Made for this transfer: what it did before the first look is the transfer's. Others count from that look on.
     fresh: bool,
+    /// Since when its time counts.
     joined: Instant,
     /// No part of the transfer any more, but its last octets may be under way.
     left: Option<Instant>,
@@ -47,8 +48,8 @@ impl TcpAccount {
         self.connections.iter().map(|w| w.ends).collect()
     }
 
-    /// The kernel's answers, in the order of `ends`.
-    pub(super) fn update(&mut self, answers: &[Option<Connection>]) {
+    /// The kernel's answers of now, in the order of `ends`.
+    pub(super) fn update(&mut self, answers: &[Option<Connection>], at: Instant) {
         let mut answers = answers.iter();
         let Self {
             connections,
@@ -61,6 +62,9 @@ impl TcpAccount {
             let answer = answer.filter(|a| watched.last.is_none_or(|l| l.cookie == a.cookie));
             if let Some(now) = answer {
                 *known = true;
+                if watched.last.is_none() && !watched.fresh {
+                    watched.joined = at;
+                }
                 watched.add(&now, sums);
             }
             let Some(left) = watched.left else {
@@ -185,25 +189,25 @@ mod tests {
         account.joined(ends(1), true, at(0));
         account.joined(ends(2), false, at(0));
         assert_eq!(account.queued(), None, "nobody has answered");
-        account.update(&[seen(1, 100, 500), seen(2, 1000, 700)]);
+        account.update(&[seen(1, 100, 500), seen(2, 1000, 700)], at(4));
         let totals = account.totals(at(10)).unwrap();
         assert_eq!(
             (totals.segments_sent, totals.segments_retransmitted),
             (100, 10)
         );
-        assert_eq!((totals.channel_us, totals.busy_us), (20_000, 1000));
+        assert_eq!((totals.channel_us, totals.busy_us), (16_000, 1000));
         assert_eq!(totals.rtt, Duration::from_millis(2));
         assert_eq!(totals.rtt_min, Duration::from_micros(1100));
         assert_eq!(account.queued(), Some(1200));
 
         // One leaves with octets under way, and is gone at the look after the next.
         account.left(ends(1), at(20));
-        account.update(&[seen(1, 150, 20), seen(2, 1100, 0)]);
+        account.update(&[seen(1, 150, 20), seen(2, 1100, 0)], at(20));
         assert_eq!(account.ends().len(), 2);
-        account.update(&[None, seen(2, 1100, 0)]);
+        account.update(&[None, seen(2, 1100, 0)], at(25));
         assert_eq!(account.ends(), [ends(2)]);
         let totals = account.totals(at(30)).unwrap();
-        assert_eq!((totals.segments_sent, totals.channel_us), (250, 50_000));
+        assert_eq!((totals.segments_sent, totals.channel_us), (250, 46_000));
         assert_eq!(account.queued(), Some(0));
     }
 
@@ -212,14 +216,14 @@ mod tests {
         let now = Instant::now();
         let mut account = TcpAccount::default();
         account.joined(ends(1), true, now);
-        account.update(&[seen(1, 100, 5)]);
+        account.update(&[seen(1, 100, 5)], now);
         account.left(ends(1), now);
         account.joined(ends(1), true, now);
-        account.update(&[seen(2, 7, 0), seen(2, 7, 0)]);
+        account.update(&[seen(2, 7, 0), seen(2, 7, 0)], now);
         assert_eq!(account.ends().len(), 1);
         assert_eq!(account.totals(now).unwrap().segments_sent, 107);
         account.left(ends(1), now);
-        account.update(&[seen(2, 9, 0)]);
+        account.update(&[seen(2, 9, 0)], now);
         assert_eq!(account.totals(now).unwrap().segments_sent, 109);
         assert_eq!(account.ends(), []);
     }
@@ -229,8 +233,8 @@ mod tests {
         let now = Instant::now();
         let mut account = TcpAccount::default();
         account.joined(ends(1), false, now);
-        account.update(&[seen(1, u32::MAX - 9, 0)]);
-        account.update(&[seen(1, 5, 0)]);
+        account.update(&[seen(1, u32::MAX - 9, 0)], now);
+        account.update(&[seen(1, 5, 0)], now);
         assert_eq!(account.totals(now).unwrap().segments_sent, 15);
     }
 }

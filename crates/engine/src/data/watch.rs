@@ -163,7 +163,7 @@ impl Seen {
         };
         match diag.look_up(&self.tcp.ends()) {
             Ok(answers) => {
-                self.tcp.update(&answers);
+                self.tcp.update(&answers, Instant::now());
                 // `bytes` is older than the answers, so what is not queued of it has arrived.
                 let arrived = self.tcp.queued().map(|queued| bytes.saturating_sub(queued));
                 self.acknowledged = self.acknowledged.max(arrived);

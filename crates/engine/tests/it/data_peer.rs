@@ -214,7 +214,9 @@ fn close_in_each_of_its_forms() {
             })
             .await;
         ok(&report);
-        assert_eq!((got.as_slice(), report.cached), (&b"xyz"[..], 1));
+        assert_eq!(got, b"xyz");
+        // The other may have ended before it was looked at, and is found by the one after.
+        assert!((1..=2).contains(&report.cached));
 
         // A cached connection that ends without a word is dropped as quietly.
         let mut c = r.connect();
