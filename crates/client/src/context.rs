@@ -29,6 +29,8 @@ pub(crate) struct Context {
     pub(crate) started: Instant,
     /// Sessions that servers let in at a time, as far as anybody has found out.
     sessions_max: AtomicU32,
+    /// Data channels that they take in one transfer, likewise.
+    channels_max: AtomicU32,
     observer: Arc<dyn Observer>,
     log: Option<EventLog>,
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
@@ -48,6 +50,7 @@ impl Context {
             target: watch::Sender::new(Target::default()),
             started: Instant::now(),
             sessions_max: AtomicU32::new(u32::MAX),
+            channels_max: AtomicU32::new(u32::MAX),
             observer,
             log,
             endpoints: Mutex::default(),
@@ -75,30 +78,43 @@ impl Context {
         });
     }
 
-    pub(crate) fn sessions_max(&self) -> u32 {
-        self.sessions_max.load(Ordering::Relaxed)
+    /// `setting` as far as servers were found to let it.
+    pub(crate) fn fit(&self, setting: Setting) -> Setting {
+        Setting {
+            concurrency: setting
+                .concurrency
+                .min(self.sessions_max.load(Ordering::Relaxed)),
+            parallelism: setting
+                .parallelism
+                .min(self.channels_max.load(Ordering::Relaxed)),
+            ..setting
+        }
     }
 
     /// A server lets no more than `most` sessions in: the target keeps to that from now on.
     pub(crate) fn limit_sessions(&self, most: u32) {
         self.sessions_max.fetch_min(most, Ordering::Relaxed);
-        let Target {
-            setting,
-            generation,
-        } = *self.target.borrow();
-        if setting.concurrency > most {
-            let to = Setting {
-                concurrency: most,
-                ..setting
-            };
+        self.keep_to_limits("the server lets no further session in");
+    }
+
+    /// A server takes no more than `most` data channels in a transfer: the target keeps to that from now on.
+    pub(crate) fn limit_channels(&self, most: u32) {
+        self.channels_max.fetch_min(most.max(1), Ordering::Relaxed);
+        self.keep_to_limits("the server gave up when channels were added");
+    }
+
+    fn keep_to_limits(&self, why: &str) {
+        let before = *self.target.borrow();
+        let (from, to) = (before.setting, self.fit(before.setting));
+        if from != to {
             self.target.send_replace(Target {
                 setting: to,
-                generation,
+                ..before
             });
             self.emit(&Event::Decision {
-                from: Some(setting.into()),
+                from: Some(from.into()),
                 to: to.into(),
-                reason: format!("{setting} -> {to}: the server lets no further session in"),
+                reason: format!("{from} -> {to}: {why}"),
             });
         }
     }

@@ -169,10 +169,7 @@ impl Controller {
     /// Our part of what was decided.
     fn share(&self, context: &Context) -> Setting {
         let share = self.company.share(self.decided.setting);
-        self.bounds.project(Setting {
-            concurrency: share.concurrency.min(context.sessions_max()),
-            ..share
-        })
+        self.bounds.project(context.fit(share))
     }
 
     /// Asks the tuner and publishes what it says. True where anything changes.
@@ -191,10 +188,7 @@ impl Controller {
         }
         let before = self.decided.setting;
         let mut decision = self.tuner.decide(&observation);
-        decision.setting = self.bounds.project(Setting {
-            concurrency: decision.setting.concurrency.min(context.sessions_max()),
-            ..decision.setting
-        });
+        decision.setting = self.bounds.project(context.fit(decision.setting));
         let grows = decision.setting.channels() > before.channels();
         if grows && ends_soon(context, seen.observation.goodput_bps()) {
             decision = Decision {

@@ -32,6 +32,9 @@ const EXPLANATION_LIMIT: Duration = Duration::from_secs(10);
 /// Time for an aborted transfer to let go of standard input or output.
 const LETTING_GO_LIMIT: Duration = Duration::from_secs(1);
 
+/// A put that fails so soon after channels were added has failed because of them.
+const GROWTH_LIMIT: Duration = Duration::from_secs(1);
+
 /// A transfer to be run.
 pub(crate) struct TransferPlan<'a> {
     /// Verb and URL for messages.
@@ -122,7 +125,10 @@ impl Session {
         mut asides: Asides,
         running: Option<&Running>,
     ) -> Ending {
-        let mut ending = Ending::default();
+        let mut ending = Ending {
+            parallelism: self.params.parallelism,
+            ..Ending::default()
+        };
         let mut ahead = None;
         let id = match pipelined {
             Some(pipelined) => {
@@ -213,6 +219,7 @@ impl Session {
                     if plan.may_be_cut && !target.wants(self.place) {
                         monitor.cut();
                     } else {
+                        ending.followed(plan.direction, target.setting.parallelism);
                         self.follow(plan, &monitor, &mut asides, target.setting);
                     }
                 }
@@ -381,6 +388,13 @@ impl Session {
             });
         }
         errors.extend(ending.lost);
+        if let Some((before, at)) = ending.grew
+            && !errors.is_empty()
+            && !ending.stopped
+            && at.elapsed() < GROWTH_LIMIT
+        {
+            self.context.limit_channels(before);
+        }
         let cached = ending.report.as_ref().map_or(0, |r| r.cached);
         self.check_pipelined(errors.is_empty() && cached > 0);
         let result = match most_telling(errors) {
@@ -435,6 +449,10 @@ struct Ending {
     reused: bool,
     /// First channels of which the event log knows.
     channels_told: u32,
+    /// Channels that were followed last.
+    parallelism: u32,
+    /// From how many channels the transfer last grew, and when.
+    grew: Option<(u32, Instant)>,
     /// The user interrupted.
     stopped: bool,
     /// The data plane hangs in a system call that nobody can end.
@@ -459,6 +477,13 @@ impl Ending {
     /// The server has begun, and nothing speaks against going on with the next.
     fn goes_well(&self) -> bool {
         self.started && self.report.is_none() && !self.stopped && !self.was_aborted()
+    }
+
+    fn followed(&mut self, direction: Direction, parallelism: u32) {
+        if direction == Direction::Put && parallelism > self.parallelism {
+            self.grew = Some((self.parallelism, Instant::now()));
+        }
+        self.parallelism = parallelism;
     }
 
     fn was_aborted(&self) -> bool {

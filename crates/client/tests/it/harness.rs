@@ -23,8 +23,14 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    /// With other settings.
+    pub(crate) fn start_with(change: impl FnOnce(&mut ServerSettings)) -> Self {
         let root = tempfile::tempdir().unwrap();
         let mut settings = ServerSettings::new(root.path(), Anonymous::Rw);
+        change(&mut settings);
         settings.listen = vec!["127.0.0.1:0".parse().unwrap()];
         let (shutdown, over) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();

@@ -16,9 +16,9 @@ use serde_json::Value;
 use crate::harness::{Served, octets, run, text};
 
 /// Jumps as no tuner would, and never measures for long.
-struct Wild(usize);
+struct Wild(usize, &'static [(u32, u32)]);
 
-const JUMPS: [(u32, u32); 8] = [
+const JUMPS: &[(u32, u32)] = &[
     (1, 12),
     (1, 2),
     (6, 2),
@@ -35,7 +35,7 @@ impl Tuner for Wild {
     }
 
     fn first(&mut self) -> Decision {
-        let (concurrency, parallelism) = JUMPS[self.0 % JUMPS.len()];
+        let (concurrency, parallelism) = self.1[self.0 % self.1.len()];
         Decision {
             epoch_seconds: Some(0.02),
             ..Decision::new(
@@ -60,6 +60,16 @@ impl Observer for Quiet {
 
 /// Runs `godwit cp` in this process under the wild tuner; its summary and its event log.
 fn cp(options: &[&str], from: &str, to: &str, log: &Path) -> (Summary, Vec<Value>) {
+    cp_under(JUMPS, options, from, to, log)
+}
+
+fn cp_under(
+    jumps: &'static [(u32, u32)],
+    options: &[&str],
+    from: &str,
+    to: &str,
+    log: &Path,
+) -> (Summary, Vec<Value>) {
     let words: Vec<OsString> = ["godwit", "cp", "--events", text(log)]
         .iter()
         .chain(options)
@@ -76,7 +86,7 @@ fn cp(options: &[&str], from: &str, to: &str, log: &Path) -> (Summary, Vec<Value
         .unwrap();
     let connections = invocation.connections;
     let copy = job::run_with(
-        Box::new(Wild(0)),
+        Box::new(Wild(0, jumps)),
         *spec,
         connections,
         Arc::new(Quiet),
@@ -150,6 +160,25 @@ fn channels_of_one_get_change_while_it_runs() {
     // A receiver knows of the sender's round trips only what that one tells.
     let knows_rtt = |e: &&Value| e["rtt_ms"].as_f64().is_some();
     assert!(named(&get, "epoch").iter().any(knows_rtt), "{get:#?}");
+}
+
+#[test]
+fn a_server_that_takes_no_more_channels_is_left_with_those_it_took() {
+    let served = Served::start_with(|settings| settings.channels_max = 6);
+    let here = tempfile::tempdir().unwrap();
+    let (file, log) = (here.path().join("big"), here.path().join("log"));
+    let data = octets(320 << 20, 5);
+    fs::write(&file, &data).unwrap();
+    let options = ["-c", "1", "--block-size", "64K"];
+    let jumps = &[(1, 2), (1, 12)];
+    let (summary, events) = cp_under(jumps, &options, text(&file), &served.url("/big"), &log);
+    assert_eq!(summary.exit, 0, "{events:#?}");
+    assert!(fs::read(served.path("big")).unwrap() == data);
+    let limited = |e: &&Value| e["reason"].as_str().unwrap().contains("gave up");
+    assert!(
+        named(&events, "decision").iter().any(limited),
+        "{events:#?}"
+    );
 }
 
 #[test]
