@@ -74,6 +74,8 @@ fn rows<'a>(results: &Results, groups: &'a [Group<'a>]) -> Vec<Row<'a>> {
             .collect();
         if !single {
             title.insert(0, method.label.clone());
+        } else if groups.iter().any(|group| group.method.transfers > 1) {
+            title.insert(0, "one transfer at a time".to_owned());
         }
         let row = Row {
             title: title.join(", "),
