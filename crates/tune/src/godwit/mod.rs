@@ -32,12 +32,15 @@ use search::{Axis, Next, PATIENT_S, Point, STEP_S, Search};
 
 use crate::{Bounds, Decision, Limit, Observation, Setting, Tuner, limit, words::Rate};
 
-/// Channels to begin with where nothing is remembered: the default of the other clients of the field.
-const BEGIN: Setting = Setting::new(1, 4);
+/// Channels to begin with where nothing is remembered. On a path that one channel fills, channels that are not there need
+/// not be given up again; on others two leaps more are a fraction of a second.
+const BEGIN: Setting = Setting::new(1, 2);
 /// Length of the first epoch, s.
 const BEGIN_S: f64 = 0.2;
 /// Length of an epoch of holding, s.
 const HOLD_S: f64 = 0.5;
+/// Deviation of an epoch on a path that is always full, relative. Windows that halve now and then show more.
+const QUIET: f64 = 0.02;
 /// Longest epoch of a probe, s.
 const PROBE_MAX_S: f64 = 2.0;
 
@@ -191,8 +194,8 @@ impl Godwit {
         }
     }
 
-    const fn worth(&self, search: &Search) -> Worth {
-        if search.movers_alone {
+    fn worth(&self, search: &Search) -> Worth {
+        if search.movers_alone || search.is_about_processors() {
             self.worth.of_movers()
         } else {
             self.worth
@@ -225,7 +228,17 @@ impl Godwit {
                 let axis = self.probed_axis(self.at);
                 let x = f64::from(axis.of(self.at));
                 let next = hold.neighbours.next(x);
-                let to = next.map_or(self.at, |x| axis.setting(self.bounds, self.at, x));
+                let mut to = next.map_or(self.at, |x| axis.setting(self.bounds, self.at, x));
+                let here = Point::seen(self.at, seen);
+                // The window of the one that goes would be missing for many seconds.
+                let last_pair = self.at.channels() == 2 && to.channels() < 2;
+                // A queue stands all the time: the path is full, and more channels would only push others aside.
+                let is_full = here.limit == Some(Limit::PathCapacity)
+                    && self.noise <= QUIET
+                    && to.channels() > self.at.channels();
+                if here.drifts && (last_pair || is_full) {
+                    to = self.at;
+                }
                 let up = to.channels() > self.at.channels();
                 // Longer where goodput is noisy: until its deviation is that of a tolerable difference. Not with
                 // fewer channels, which may cost goodput as long as it lasts.
@@ -279,6 +292,8 @@ impl Godwit {
         let axis = self.probed_axis(home);
         let mut search = Search::around(axis, home);
         search.movers_alone = axis == Axis::Concurrency && hold.movers_alone;
+        search.note(there);
+        search.note(here);
         let worth = self.worth(&search);
         let gain = if self.at.channels() > home.channels() {
             worth.gain(&there, &here)
@@ -319,8 +334,6 @@ impl Godwit {
                 });
                 return self.go(self.at, &format!("{words}: once more"), seconds);
             }
-            search.note(there);
-            search.note(here);
             return self.search(search);
         }
         hold.neighbours

@@ -19,11 +19,19 @@ const WORTH_TRIMMING: f64 = 1.3;
 const LEAP_S: f64 = 0.2;
 /// How long finer steps are measured, s.
 pub(super) const STEP_S: f64 = 0.4;
+/// How long any step is measured where congestion windows must find their size, s.
+const DRIFT_S: f64 = 0.8;
 /// How long a smaller number is measured that at first gave less, s: after a crowd the channels that are left take seconds to
 /// open their windows again.
 pub(super) const PATIENT_S: f64 = 1.0;
 /// Share of the best goodput that makes this worth waiting for.
 const RECOVERING: f64 = 0.6;
+
+/// Loss that grew by this factor with the channels, and by more than a few chance losses in an epoch, is their doing.
+const LOSS_RISE: f64 = 3.0;
+const LOSS_NOISE: f64 = 0.001;
+/// Goodput with twice the channels that makes a step under loss worth it.
+const WORTH_A_STEP: f64 = 1.05;
 
 /// Which of the two numbers moves; the other stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +94,10 @@ pub(super) struct Point {
     pub(super) limit: Option<Limit>,
     /// The movers are known to have had processors whenever they wanted.
     pub(super) served: bool,
+    /// Congestion windows, which take seconds to find their size, are what binds as far as anybody can tell. A short epoch
+    /// right after a change says little then: fresh channels have not met their first loss, and those
+    /// that are left have not taken over what others gave up.
+    pub(super) drifts: bool,
 }
 
 impl Point {
@@ -103,8 +115,18 @@ impl Point {
             limit: limit::judge(seen),
             served: seen.cpu_wait.is_some_and(|wait| wait < SERVED)
                 && seen.cpu_busy.is_none_or(|busy| busy < 1.0 - SERVED),
+            drifts: drifts(seen),
         }
     }
+}
+
+/// Without evidence nothing is known, and each epoch is believed.
+fn drifts(seen: &Observation) -> bool {
+    let by_network = matches!(
+        limit::judge(seen),
+        None | Some(Limit::NetworkLoss | Limit::PathCapacity)
+    );
+    by_network && seen.rtt.is_some()
 }
 
 /// Share of the time that movers may wait for a processor, or have left, without a thought of more of them.
@@ -237,6 +259,9 @@ impl Search {
 
     /// The next number to try. Points within `tolerance` (relative) of the best are as good, and the smallest of them wins.
     pub(super) fn next(&self, bounds: Bounds, worth: Worth, tolerance: f64) -> Next {
+        if let Some(next) = self.next_under_loss(bounds) {
+            return next;
+        }
         let mut values = vec![0.0];
         for pair in self.points.windows(2) {
             values.push(values[values.len() - 1] + worth.gain(&pair[0], &pair[1]));
@@ -271,7 +296,11 @@ impl Search {
             Some(x) => Next::Try {
                 x,
                 why,
-                seconds: if x > self.x(best) { LEAP_S } else { STEP_S },
+                seconds: match (self.points.iter().any(|p| p.drifts), x > self.x(best)) {
+                    (true, _) => DRIFT_S,
+                    (false, true) => LEAP_S,
+                    (false, false) => STEP_S,
+                },
             },
             None => Next::Done {
                 best,
@@ -280,18 +309,63 @@ impl Search {
         }
     }
 
+    /// Where congestion windows bind, goodputs of different age cannot be compared: fresh channels are fast until they meet
+    /// their first loss. But under random loss each channel adds its rate (Mathis et al. 1997), so more are opened
+    /// until the path is full, goodput no longer rises, or loss does: then it is ours. `None` where something else binds.
+    fn next_under_loss(&self, bounds: Bounds) -> Option<Next> {
+        let top = *self.points.last()?;
+        let below = self.points.len().checked_sub(2).map(|at| self.points[at]);
+        if self.axis != Axis::Parallelism || !self.points.iter().all(|p| p.drifts) {
+            return None;
+        }
+        let done = |best: Point| Next::Done {
+            best,
+            why: format!("{} is what there is to get", Rate(best.goodput_bps)),
+        };
+        match top.limit {
+            Some(Limit::PathCapacity) => return Some(done(top)),
+            Some(Limit::NetworkLoss) => {}
+            _ => return None,
+        }
+        if let Some(below) = below {
+            let known = |p: Point| p.loss.unwrap_or(0.0);
+            let loss_rose = known(top) > LOSS_RISE * known(below) + LOSS_NOISE;
+            // The first was measured at its beginning.
+            let vain = self.points.len() > 2 && top.goodput_bps < WORTH_A_STEP * below.goodput_bps;
+            if loss_rose || vain {
+                return Some(done(below));
+            }
+        }
+        let x = f64::from(self.axis.of(self.setting(bounds, STEP * self.x(top))));
+        if x <= self.x(top) {
+            return Some(done(top));
+        }
+        Some(Next::Try {
+            x,
+            why: format!("{}, limited by network-loss", Rate(top.goodput_bps)),
+            seconds: DRIFT_S,
+        })
+    }
+
     /// The largest number is the best: a larger one, unless the bound is reached.
     fn grow(&self, bounds: Bounds, best: Point, below: Option<Point>) -> (Option<f64>, String) {
         let x = self.x(best);
         let (factor, why) = match below {
+            // A queue stands: the path is full already.
+            None if best.drifts && best.limit == Some(Limit::PathCapacity) => {
+                return (None, String::new());
+            }
             None if best.limit == Some(Limit::ReceiveWindow) => (
                 LEAP,
                 format!("{}, limited by receive-window", Rate(best.goodput_bps)),
             ),
             None => (
-                self.factor,
+                if best.drifts { STEP } else { self.factor },
                 format!("{} to begin with", Rate(best.goodput_bps)),
             ),
+            Some(below) if best.drifts && best.limit == Some(Limit::PathCapacity) => {
+                return self.trim(best, Some(below));
+            }
             Some(below) => {
                 let growth = x / self.x(below);
                 let rise = best.goodput_bps / below.goodput_bps.max(1.0);
@@ -300,7 +374,7 @@ impl Search {
                     rise
                 );
                 if rise.ln() >= IN_PROPORTION * growth.ln() {
-                    (LEAP, why)
+                    (if best.drifts { STEP } else { LEAP }, why)
                 } else if let (Some(knee), why) = self.trim(best, Some(below)) {
                     // Whether the knee lies between is cheaper to see than whether there is more above.
                     return (Some(knee), why);
@@ -325,6 +399,11 @@ impl Search {
         (pays.then_some(next), why)
     }
 
+    /// Movers are tried, and processors bind with few as with many: what a mover takes, nobody on the path gives.
+    pub(super) fn is_about_processors(&self) -> bool {
+        self.axis == Axis::Concurrency && self.points.iter().all(|p| p.limit == Some(Limit::Cpu))
+    }
+
     /// Whether more along this axis gave no more goodput than the best: what it buys does not bind.
     pub(super) fn is_flat(&self, best: Point, tolerance: f64) -> bool {
         let top = self.points[self.points.len() - 1];
@@ -336,6 +415,9 @@ impl Search {
     fn trim(&self, best: Point, below: Option<Point>) -> (Option<f64>, String) {
         let x = self.x(best);
         let (next, why) = match below {
+            // Then fewer are looked for later, step by step, with time for each.
+            Some(Point { drifts: true, .. }) => return (None, String::new()),
+            None if best.drifts => return (None, String::new()),
             Some(below) => {
                 let each = below.goodput_bps.max(1.0) / self.x(below);
                 let needed = best.goodput_bps / each;
