@@ -3,12 +3,13 @@
 //! # Map
 //! - this file: login, single commands
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
-//! - [`transfer`]: one transfer command with its data, to the end of both; [`asides`]: what is asked of the server meanwhile;
-//!   [`pipelined`]: the command of the next transfer, sent during the present one
+//! - [`transfer`]: one transfer command with its data, to the end of both; [`ending`]: what is known of it;
+//!   [`asides`]: what is asked of the server meanwhile; [`pipelined`]: the command of the next transfer, sent during the present one
 //! - [`files`]: sizes, directories, renames, checksums; [`listing`]: names that servers list
 
 mod asides;
 mod channels;
+mod ending;
 mod files;
 mod listing;
 mod pipelined;

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     Pipelined, Session,
     asides::{self, ANSWER_LIMIT, Answer, Asides},
+    ending::Ending,
 };
 use crate::{
     context::{Learned, known},
@@ -31,9 +32,6 @@ const EXPLANATION_LIMIT: Duration = Duration::from_secs(10);
 
 /// Time for an aborted transfer to let go of standard input or output.
 const LETTING_GO_LIMIT: Duration = Duration::from_secs(1);
-
-/// A put that fails so soon after channels were added has failed because of them.
-const GROWTH_LIMIT: Duration = Duration::from_secs(1);
 
 /// A transfer to be run.
 pub(crate) struct TransferPlan<'a> {
@@ -366,6 +364,7 @@ impl Session {
         }
         self.tell_channels(plan, &ending);
         let doing = || plan.doing.to_owned();
+        let too_many_from = ending.too_many_from();
         let mut errors = Vec::new();
         if ending.stopped {
             errors.push(Error::Interrupted);
@@ -388,11 +387,7 @@ impl Session {
             });
         }
         errors.extend(ending.lost);
-        if let Some((before, at)) = ending.grew
-            && !errors.is_empty()
-            && !ending.stopped
-            && at.elapsed() < GROWTH_LIMIT
-        {
+        if let Some(before) = too_many_from.filter(|_| !errors.is_empty()) {
             self.context.limit_channels(before);
         }
         let cached = ending.report.as_ref().map_or(0, |r| r.cached);
@@ -435,69 +430,5 @@ impl Session {
                 endpoint: self.endpoint.name(),
             });
         }
-    }
-}
-
-#[derive(Default)]
-struct Ending {
-    reply: Option<Reply>,
-    report: Option<TransferReport>,
-    lost: Option<Error>,
-    refused_ahead: Option<Reply>,
-    /// The server said 1xx.
-    started: bool,
-    reused: bool,
-    /// First channels of which the event log knows.
-    channels_told: u32,
-    /// Channels that were followed last.
-    parallelism: u32,
-    /// From how many channels the transfer last grew, and when.
-    grew: Option<(u32, Instant)>,
-    /// The user interrupted.
-    stopped: bool,
-    /// The data plane hangs in a system call that nobody can end.
-    stuck: bool,
-    /// The server owes an explanation and does not give it.
-    mute: bool,
-    /// The server owes the answer to an aside and does not give it.
-    unanswered: bool,
-}
-
-impl Ending {
-    /// A reply may still come, and is waited for.
-    fn listens(&self) -> bool {
-        self.reply.is_none() && self.lost.is_none() && !self.mute
-    }
-
-    /// The server has begun and the data plane has not ended.
-    fn flows(&self) -> bool {
-        self.started && self.reply.is_none() && self.report.is_none()
-    }
-
-    /// The server has begun, and nothing speaks against going on with the next.
-    fn goes_well(&self) -> bool {
-        self.started && self.report.is_none() && !self.stopped && !self.was_aborted()
-    }
-
-    fn followed(&mut self, direction: Direction, parallelism: u32) {
-        if direction == Direction::Put && parallelism > self.parallelism {
-            self.grew = Some((self.parallelism, Instant::now()));
-        }
-        self.parallelism = parallelism;
-    }
-
-    fn was_aborted(&self) -> bool {
-        let refused = self.reply.as_ref().is_some_and(|r| r.code.is_failure());
-        self.stopped || self.lost.is_some() || refused
-    }
-
-    /// Some reply may still come, and is waited for. An answer to an aside is a round trip away at most, and cheaper than
-    /// to tell it later from the reply to another command.
-    fn hears(&self, asides: &Asides) -> bool {
-        self.listens() || (self.lost.is_none() && asides.is_waiting())
-    }
-
-    fn is_complete(&self, asides: &Asides) -> bool {
-        self.stuck || self.report.is_some() && (!self.hears(asides) || self.stopped)
     }
 }

@@ -1,0 +1,84 @@
+//! What is known of a transfer that runs, and whether it is over.
+
+use std::time::Duration;
+
+use godwit_engine::data::TransferReport;
+use godwit_proto::{Reply, pi::transfer::Direction};
+use tokio::time::Instant;
+
+use super::asides::Asides;
+use crate::error::Error;
+
+/// A put that fails so soon after channels were added has failed because of them.
+const GROWTH_LIMIT: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(super) struct Ending {
+    pub(super) reply: Option<Reply>,
+    pub(super) report: Option<TransferReport>,
+    pub(super) lost: Option<Error>,
+    pub(super) refused_ahead: Option<Reply>,
+    /// The server said 1xx.
+    pub(super) started: bool,
+    pub(super) reused: bool,
+    /// First channels of which the event log knows.
+    pub(super) channels_told: u32,
+    /// Channels that were followed last.
+    pub(super) parallelism: u32,
+    /// From how many channels the transfer last grew, and when.
+    pub(super) grew: Option<(u32, Instant)>,
+    /// The user interrupted.
+    pub(super) stopped: bool,
+    /// The data plane hangs in a system call that nobody can end.
+    pub(super) stuck: bool,
+    /// The server owes an explanation and does not give it.
+    pub(super) mute: bool,
+    /// The server owes the answer to an aside and does not give it.
+    pub(super) unanswered: bool,
+}
+
+impl Ending {
+    /// A reply may still come, and is waited for.
+    pub(super) fn listens(&self) -> bool {
+        self.reply.is_none() && self.lost.is_none() && !self.mute
+    }
+
+    /// The server has begun and the data plane has not ended.
+    pub(super) fn flows(&self) -> bool {
+        self.started && self.reply.is_none() && self.report.is_none()
+    }
+
+    /// The server has begun, and nothing speaks against going on with the next.
+    pub(super) fn goes_well(&self) -> bool {
+        self.started && self.report.is_none() && !self.stopped && !self.was_aborted()
+    }
+
+    /// The channels were brought to `parallelism`.
+    pub(super) fn followed(&mut self, direction: Direction, parallelism: u32) {
+        if direction == Direction::Put && parallelism > self.parallelism {
+            self.grew = Some((self.parallelism, Instant::now()));
+        }
+        self.parallelism = parallelism;
+    }
+
+    /// It failed, and so soon after it grew that this is why: how many channels it had before.
+    pub(super) fn too_many_from(&self) -> Option<u32> {
+        let (before, at) = self.grew?;
+        (!self.stopped && at.elapsed() < GROWTH_LIMIT).then_some(before)
+    }
+
+    pub(super) fn was_aborted(&self) -> bool {
+        let refused = self.reply.as_ref().is_some_and(|r| r.code.is_failure());
+        self.stopped || self.lost.is_some() || refused
+    }
+
+    /// Some reply may still come, and is waited for. An answer to an aside is a round trip away at most, and cheaper than
+    /// to tell it later from the reply to another command.
+    pub(super) fn hears(&self, asides: &Asides) -> bool {
+        self.listens() || (self.lost.is_none() && asides.is_waiting())
+    }
+
+    pub(super) fn is_complete(&self, asides: &Asides) -> bool {
+        self.stuck || self.report.is_some() && (!self.hears(asides) || self.stopped)
+    }
+}
