@@ -6,7 +6,7 @@ use super::quantity::Time;
 use crate::judge;
 
 impl Scenario {
-    /// The same with the changes of [`Quick`].
+    /// The same with the changes of the quick form.
     #[must_use]
     pub fn quick(mut self) -> Scenario {
         fn fewer<T>(all: &mut Vec<T>, fewer: Vec<T>) {
