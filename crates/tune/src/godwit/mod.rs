@@ -232,10 +232,9 @@ impl Godwit {
                 let here = Point::seen(self.at, seen);
                 // The window of the one that goes would be missing for many seconds.
                 let last_pair = self.at.channels() == 2 && to.channels() < 2;
-                // A queue stands all the time: the path is full, and more channels would only push others aside.
-                let is_full = here.limit == Some(Limit::PathCapacity)
-                    && self.noise <= QUIET
-                    && to.channels() > self.at.channels();
+                // More channels would only push others aside.
+                let is_full =
+                    here.is_full() && self.noise <= QUIET && to.channels() > self.at.channels();
                 if here.drifts && (last_pair || is_full) {
                     to = self.at;
                 }
@@ -292,6 +291,7 @@ impl Godwit {
         let axis = self.probed_axis(home);
         let mut search = Search::around(axis, home);
         search.movers_alone = axis == Axis::Concurrency && hold.movers_alone;
+        search.settled = true;
         search.note(there);
         search.note(here);
         let worth = self.worth(&search);

@@ -120,6 +120,18 @@ impl Point {
     }
 }
 
+impl Point {
+    /// A queue stands and our windows are large: the path is full, and nobody keeps us small.
+    pub(super) fn is_full(&self) -> bool {
+        self.drifts
+            && self.limit == Some(Limit::PathCapacity)
+            && self.window.is_some_and(|segments| segments >= ROOMY)
+    }
+}
+
+/// Segments in flight of a channel that has its share of a path.
+const ROOMY: f64 = 128.0;
+
 /// Without evidence nothing is known, and each epoch is believed.
 fn drifts(seen: &Observation) -> bool {
     let by_network = matches!(
@@ -158,6 +170,8 @@ pub(super) struct Search {
     latest: Option<Point>,
     /// Channels were retired for the latest point, and it was measured once.
     may_recover: bool,
+    /// What is known is of one age: probes compare what has lasted.
+    pub(super) settled: bool,
     /// Smallest first, each number once.
     points: Vec<Point>,
 }
@@ -174,6 +188,7 @@ impl Search {
             movers_alone: false,
             latest: None,
             may_recover: false,
+            settled: false,
             points: Vec::new(),
         }
     }
@@ -189,6 +204,7 @@ impl Search {
             movers_alone: false,
             latest: None,
             may_recover: false,
+            settled: false,
             points: Vec::new(),
         }
     }
@@ -222,6 +238,7 @@ impl Search {
             },
             latest: None,
             may_recover: false,
+            settled: false,
             points: vec![best],
         }
     }
@@ -315,7 +332,8 @@ impl Search {
     fn next_under_loss(&self, bounds: Bounds) -> Option<Next> {
         let top = *self.points.last()?;
         let below = self.points.len().checked_sub(2).map(|at| self.points[at]);
-        if self.axis != Axis::Parallelism || !self.points.iter().all(|p| p.drifts) {
+        let all_drift = self.points.iter().all(|p| p.drifts);
+        if self.axis != Axis::Parallelism || self.settled || !all_drift {
             return None;
         }
         let done = |best: Point| Next::Done {
@@ -323,8 +341,14 @@ impl Search {
             why: format!("{} is what there is to get", Rate(best.goodput_bps)),
         };
         match top.limit {
-            Some(Limit::PathCapacity) => return Some(done(top)),
-            Some(Limit::NetworkLoss) => {}
+            // Among others on a full path each channel still adds its share.
+            Some(Limit::PathCapacity)
+                if top.is_full() || below.is_some_and(|b| !self.in_proportion(b, top)) =>
+            {
+                return Some(done(top));
+            }
+            Some(Limit::PathCapacity) if below.is_none() => return None,
+            Some(Limit::NetworkLoss | Limit::PathCapacity) => {}
             _ => return None,
         }
         if let Some(below) = below {
@@ -342,7 +366,10 @@ impl Search {
         }
         Some(Next::Try {
             x,
-            why: format!("{}, limited by network-loss", Rate(top.goodput_bps)),
+            why: match top.limit {
+                Some(limit) => format!("{}, limited by {limit}", Rate(top.goodput_bps)),
+                None => Rate(top.goodput_bps).to_string(),
+            },
             seconds: DRIFT_S,
         })
     }
@@ -351,10 +378,7 @@ impl Search {
     fn grow(&self, bounds: Bounds, best: Point, below: Option<Point>) -> (Option<f64>, String) {
         let x = self.x(best);
         let (factor, why) = match below {
-            // A queue stands: the path is full already.
-            None if best.drifts && best.limit == Some(Limit::PathCapacity) => {
-                return (None, String::new());
-            }
+            None if best.is_full() => return (None, String::new()),
             None if best.limit == Some(Limit::ReceiveWindow) => (
                 LEAP,
                 format!("{}, limited by receive-window", Rate(best.goodput_bps)),
@@ -363,7 +387,8 @@ impl Search {
                 if best.drifts { STEP } else { self.factor },
                 format!("{} to begin with", Rate(best.goodput_bps)),
             ),
-            Some(below) if best.drifts && best.limit == Some(Limit::PathCapacity) => {
+            // Windows were full, and now the path is.
+            Some(below) if !below.drifts && best.limit == Some(Limit::PathCapacity) => {
                 return self.trim(best, Some(below));
             }
             Some(below) => {
@@ -373,7 +398,7 @@ impl Search {
                     "{:.1} times the goodput with {growth:.1} times the channels",
                     rise
                 );
-                if rise.ln() >= IN_PROPORTION * growth.ln() {
+                if self.in_proportion(below, best) {
                     (if best.drifts { STEP } else { LEAP }, why)
                 } else if let (Some(knee), why) = self.trim(best, Some(below)) {
                     // Whether the knee lies between is cheaper to see than whether there is more above.
@@ -387,12 +412,15 @@ impl Search {
         ((next > x).then_some(next), why)
     }
 
+    /// Whether goodput rose about as channels did.
+    fn in_proportion(&self, fewer: Point, more: Point) -> bool {
+        let rise = more.goodput_bps.max(1.0) / fewer.goodput_bps.max(1.0);
+        rise.ln() >= IN_PROPORTION * (self.x(more) / self.x(fewer)).ln()
+    }
+
     /// A leap went too far, and goodput was in proportion before it: something between may be better still.
     fn between(&self, best: Point, below: Option<Point>, above: Point) -> (Option<f64>, String) {
-        let rises = below.is_none_or(|below| {
-            let rise = best.goodput_bps / below.goodput_bps.max(1.0);
-            rise.ln() >= IN_PROPORTION * (self.x(best) / self.x(below)).ln()
-        });
+        let rises = below.is_none_or(|below| self.in_proportion(below, best));
         let next = (self.x(best) * self.x(above)).sqrt().floor();
         let pays = rises && next >= self.x(best) * WORTH_TRIMMING.sqrt() && next > self.x(best);
         let why = format!("{} went too far", above.setting.channels());
