@@ -1,6 +1,7 @@
 //! The machine and the programs that results were made with.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -61,7 +62,7 @@ impl Environment {
         Environment {
             scenario: name.to_owned(),
             began: utc(since.map_or(0, |since| since.as_secs())),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: command(),
             quick,
             lab: env!("CARGO_PKG_VERSION").to_owned(),
             kernel: read("/proc/sys/kernel/osrelease"),
@@ -119,6 +120,20 @@ fn programs(scenario: &Scenario) -> Vec<(String, String)> {
         }
     }
     found
+}
+
+/// The command line, without the folder that the program happens to lie in.
+fn command() -> String {
+    let mut words = std::env::args();
+    let program = words.next().unwrap_or_default();
+    let name = Path::new(&program).file_name().map_or_else(
+        || program.clone(),
+        |name| name.to_string_lossy().into_owned(),
+    );
+    std::iter::once(name)
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Seconds since 1970 as date and time, UTC (Hinnant's days-to-civil algorithm).
