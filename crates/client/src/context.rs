@@ -9,6 +9,7 @@ use std::{
     time::Instant,
 };
 
+use godwit_engine::data::RateLimit;
 use godwit_proto::{FtpPath, command::Password, pi::login::Credentials, url::RemoteUrl};
 use godwit_tune::Setting;
 use tokio::sync::watch;
@@ -26,6 +27,8 @@ pub(crate) struct Context {
     pub(crate) stop: Stop,
     /// What transfers and workers follow while they run. A run that moves no files leaves it at 1 x 1.
     pub(crate) target: watch::Sender<Target>,
+    /// How fast all data channels may go together.
+    pub(crate) rate: Arc<RateLimit>,
     pub(crate) started: Instant,
     /// Sessions that servers let in at a time, as far as anybody has found out.
     sessions_max: AtomicU32,
@@ -48,6 +51,7 @@ impl Context {
             counters: Arc::default(),
             stop,
             target: watch::Sender::new(Target::default()),
+            rate: Arc::default(),
             started: Instant::now(),
             sessions_max: AtomicU32::new(u32::MAX),
             channels_max: AtomicU32::new(u32::MAX),

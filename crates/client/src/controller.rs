@@ -285,6 +285,7 @@ fn look(context: &Context) -> Look {
         totals,
         others_bytes: 0,
         running,
+        rate_cap_bps: context.rate.get(),
     }
 }
 

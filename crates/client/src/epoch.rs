@@ -51,6 +51,8 @@ pub(crate) struct Look {
     pub(crate) others_bytes: u64,
     /// A transfer is running.
     pub(crate) running: bool,
+    /// What we may have at most.
+    pub(crate) rate_cap_bps: Option<u64>,
 }
 
 /// How an epoch ended.
@@ -144,6 +146,7 @@ impl Epoch {
     }
 
     /// What was measured up to now; `None` before anything was.
+    #[allow(clippy::cast_precision_loss)] // rates need no more than 53 bits
     pub(crate) fn so_far(&self) -> Option<Measured> {
         let (measuring, last) = (self.measuring.as_ref()?, self.last?);
         if self.counted <= 0.0 {
@@ -164,6 +167,7 @@ impl Epoch {
             cpu_busy: seen.cpu_busy,
             source_wait: seen.source_wait,
             destination_wait: seen.destination_wait,
+            rate_cap_bps: last.rate_cap_bps.map(|bps| bps as f64),
             ..Observation::new(self.plan.setting, seen.bytes, self.counted)
         };
         Some(Measured {
@@ -282,8 +286,8 @@ mod tests {
                     channels: if running { channels } else { 0 },
                     ..Sample::default()
                 },
-                others_bytes: 0,
                 running,
+                ..Look::default()
             };
             if let Some(verdict) = epoch.look(look) {
                 return Some((step, verdict));

@@ -67,6 +67,8 @@ pub struct JobSpec {
     pub block_bytes: u64,
     /// Congestion control of our sockets.
     pub congestion: Option<String>,
+    /// Cap of all channels together, bit/s, at least 64000.
+    pub max_rate_bps: Option<u64>,
     /// Checksums.
     pub verify: Verify,
     /// Attempts per range, at least 1.

@@ -211,6 +211,9 @@ pub(crate) struct CpArgs {
     /// TCP congestion control of our sending sockets
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
+    /// Cap of the whole transfer in bits per second, as 200M: all channels of this command share it
+    #[arg(long, value_name = "BITS", value_parser = units::bits_per_second)]
+    pub(crate) max_rate: Option<u64>,
 
     /// First octet of a partial transfer
     #[arg(long, value_name = "N", value_parser = units::bytes)]
@@ -249,8 +252,6 @@ pub(crate) struct CpArgs {
 pub(crate) struct Later {
     #[arg(long, hide = true)]
     pub(crate) pipelining: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) max_rate: Option<String>,
     #[arg(long, hide = true)]
     pub(crate) protect: Option<String>,
     #[arg(long, hide = true)]

@@ -199,6 +199,7 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
         socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),
         block_bytes: args.block_size,
         congestion: args.congestion,
+        max_rate_bps: args.max_rate,
         verify,
         attempts: args.retries,
         events: args.events,
@@ -211,7 +212,6 @@ fn refuse_what_is_not_built(args: &CpArgs) -> Resolved<()> {
     let later = &args.later;
     let given = [
         ("--pipelining", &later.pipelining),
-        ("--max-rate", &later.max_rate),
         ("--journal", &later.journal),
     ];
     if let Some((name, _)) = given.iter().find(|(_, value)| value.is_some()) {

@@ -4,25 +4,49 @@ use std::time::Duration;
 
 /// Octets: `K M G T` are powers of 1024. `8M` is 8388608.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let (digits, factor) = match text.char_indices().last() {
-        Some((i, c)) if c.is_ascii_alphabetic() => {
-            let power = match c.to_ascii_uppercase() {
-                'K' => 1,
-                'M' => 2,
-                'G' => 3,
-                'T' => 4,
-                _ => return Err(format!("unknown suffix {c:?}: use K, M, G or T")),
-            };
-            (&text[..i], 1024_u64.pow(power))
-        }
-        _ => (text, 1),
-    };
+    let (digits, power) = suffixed(text)?;
     let number: u64 = digits
         .parse()
         .map_err(|_| "wanted a whole number, with K, M, G or T for powers of 1024".to_owned())?;
     number
-        .checked_mul(factor)
+        .checked_mul(1024_u64.pow(power))
         .ok_or_else(|| "too large: wanted less than 16 E".to_owned())
+}
+
+/// Bits per second: `K M G T` are powers of 1000. `1.5G` is 1500000000. At least 64 kbit/s: slower, a single turn of many channels
+/// outlasts the patience of servers.
+pub(crate) fn bits_per_second(text: &str) -> Result<u64, String> {
+    const LEAST: f64 = 64e3;
+    const MOST: f64 = 1e15;
+    let (digits, power) = suffixed(text)?;
+    let plain = digits.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let number: f64 = (digits.parse().ok().filter(|_| plain))
+        .ok_or("wanted bits per second, with K, M, G or T for powers of 1000")?;
+    let bps = (number * [1.0, 1e3, 1e6, 1e9, 1e12][power as usize]).round();
+    if !(LEAST..=MOST).contains(&bps) {
+        return Err("wanted 64K to 1000T bits per second".to_owned());
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within the bounds
+    Ok(bps as u64)
+}
+
+/// The number in front of a suffix, and the power that the suffix stands for.
+fn suffixed(text: &str) -> Result<(&str, u32), String> {
+    let Some((i, c)) = text
+        .char_indices()
+        .last()
+        .filter(|(_, c)| c.is_ascii_alphabetic())
+    else {
+        return Ok((text, 0));
+    };
+    let power = match c.to_ascii_uppercase() {
+        'K' => 1,
+        'M' => 2,
+        'G' => 3,
+        'T' => 4,
+        _ => return Err(format!("unknown suffix {c:?}: use K, M, G or T")),
+    };
+    Ok((&text[..i], power))
 }
 
 /// Octets, at least 1.
@@ -99,6 +123,24 @@ mod tests {
         }
         for text in ["", "K", "-1", "1.5M", "1X", "99999999999T", "1MM", "é"] {
             assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bit_suffixes_are_powers_of_1000() {
+        for (text, want) in [
+            ("64000", 64_000),
+            ("64k", 64_000),
+            ("2.5M", 2_500_000),
+            ("1.5G", 1_500_000_000),
+            ("1T", 1_000_000_000_000),
+        ] {
+            assert_eq!(bits_per_second(text), Ok(want), "{text}");
+        }
+        for text in [
+            "", "0", "63K", "-1M", "+1M", "1e9", "infG", "NaN", "1001T", "1MB", ".",
+        ] {
+            assert!(bits_per_second(text).is_err(), "{text}");
         }
     }
 

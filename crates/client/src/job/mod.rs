@@ -94,6 +94,7 @@ async fn run_under(
         None => None,
     };
     let context = Context::new(connections, observer, log, stop);
+    context.rate.set(spec.max_rate_bps);
     context.emit(&Event::Start {
         command: spec.command.clone(),
         endpoints: spec
@@ -105,7 +106,7 @@ async fn run_under(
         version: env!("CARGO_PKG_VERSION"),
     });
     controller.begin(&context);
-    let params = channel_params(&spec, &context.connections);
+    let params = channel_params(&spec, &context);
     let pool = Pool::new(Arc::clone(&context), params, spec.attempts);
     let (sender, receiver) = mpsc::channel(plan::AHEAD_MAX);
     let job = Arc::new(Job {
@@ -140,7 +141,8 @@ fn path_of(spec: &JobSpec) -> String {
 }
 
 /// What holds for all channels. Their number is the target's.
-fn channel_params(spec: &JobSpec, connections: &Connections) -> ChannelParams {
+fn channel_params(spec: &JobSpec, context: &Context) -> ChannelParams {
+    let connections = &context.connections;
     ChannelParams {
         parallelism: 1,
         // A server that opens more channels than it was asked for is not let in with all of them.
@@ -149,6 +151,7 @@ fn channel_params(spec: &JobSpec, connections: &Connections) -> ChannelParams {
         block_bytes: spec.block_bytes,
         socket_buffer_bytes: spec.socket_buffer_bytes,
         congestion: spec.congestion.clone(),
+        rate: Arc::clone(&context.rate),
         connect_limit: connections.stall_limit.min(CONNECT_LIMIT),
         stall_limit: connections.stall_limit,
     }

@@ -10,4 +10,5 @@ mod fake;
 mod harness;
 mod live;
 mod manage;
+mod rates;
 mod together;

@@ -58,6 +58,8 @@ pub(super) enum Flow {
     Wait,
     /// Budget used up, more can be done at once.
     Again,
+    /// The rate limit lets nothing through before then.
+    Pause(Instant),
     /// Part in the transfer done, keep the connection. The attachment is still held: call `let_go` after parking.
     Park,
     /// Close the connection; all is well.
@@ -214,12 +216,23 @@ impl Channel {
                 return flow;
             }
         }
-        match &mut self.activity {
-            Activity::Connecting { .. } => Flow::Wait,
-            Activity::Idle => self.look_at_idle(),
-            Activity::Sending(sending) => sending.turn(&mut self.socket),
-            Activity::Receiving(receiving) => receiving.turn(&mut self.socket, scratch),
-        }
+        let rate = &self.set.params.rate;
+        let granted = match &self.activity {
+            Activity::Connecting { .. } => return Flow::Wait,
+            Activity::Idle => return self.look_at_idle(),
+            Activity::Sending(_) | Activity::Receiving(_) => match rate.grant() {
+                Ok(granted) => granted.min(TURN_OCTETS),
+                Err(then) => return Flow::Pause(then),
+            },
+        };
+        let mut left = granted;
+        let flow = match &mut self.activity {
+            Activity::Sending(sending) => sending.turn(&mut self.socket, &mut left),
+            Activity::Receiving(receiving) => receiving.turn(&mut self.socket, scratch, &mut left),
+            Activity::Connecting { .. } | Activity::Idle => Flow::Wait,
+        };
+        rate.spend(granted - left);
+        flow
     }
 
     /// `None`: up, go on with the transfer.

@@ -36,6 +36,9 @@ pub(super) struct EventLoop {
     pub(super) entries: Slab<Entry>,
     /// Tokens of channels that can go on without waiting for the kernel.
     pub(super) runnable: VecDeque<usize>,
+    /// Tokens of channels that wait for their rate limit, and until when the first of them does.
+    paused: Vec<usize>,
+    paused_until: Option<Instant>,
     watched: HashMap<u64, Weak<SetShared>>,
     /// Until then something may be late, also where no set is watched.
     deadlines_until: Instant,
@@ -61,6 +64,8 @@ impl EventLoop {
             shared,
             entries: Slab::new(),
             runnable: VecDeque::new(),
+            paused: Vec::new(),
+            paused_until: None,
             watched: HashMap::new(),
             deadlines_until: Instant::now(),
             scratch: vec![0; SCRATCH_OCTETS].into_boxed_slice(),
@@ -77,7 +82,7 @@ impl EventLoop {
             let timeout = if !self.runnable.is_empty() {
                 Some(Duration::ZERO)
             } else {
-                self.until_tick(next_tick)
+                self.until_next(next_tick)
             };
             let looked = if timeout == Some(Duration::ZERO) {
                 self.poll.poll(&mut events, timeout)
@@ -104,6 +109,7 @@ impl EventLoop {
                 }
                 self.carry_out(order);
             }
+            self.resume();
             // One turn for each that can run now; those that still can come again after the next look at the kernel.
             for _ in 0..self.runnable.len() {
                 if let Some(token) = self.runnable.pop_front() {
@@ -118,11 +124,20 @@ impl EventLoop {
         }
     }
 
-    /// Time until limits must be looked at; `None`: there are none.
-    fn until_tick(&self, next_tick: Instant) -> Option<Duration> {
+    /// Time until limits must be looked at or a pause is over; `None`: there is nothing to wait for.
+    fn until_next(&self, next_tick: Instant) -> Option<Duration> {
         let now = Instant::now();
-        (!self.watched.is_empty() || now <= self.deadlines_until)
-            .then(|| next_tick.saturating_duration_since(now))
+        let tick = (!self.watched.is_empty() || now <= self.deadlines_until).then_some(next_tick);
+        (tick.into_iter().chain(self.paused_until).min())
+            .map(|next| next.saturating_duration_since(now))
+    }
+
+    /// Those whose pause is over run again, in the order in which they began to wait.
+    fn resume(&mut self) {
+        if (self.paused_until).is_some_and(|until| Instant::now() >= until) {
+            self.paused_until = None;
+            self.runnable.extend(self.paused.drain(..));
+        }
     }
 
     /// A limit passes at `deadline`, and is noticed at the tick after it.
@@ -275,6 +290,12 @@ impl EventLoop {
             Flow::Again => {
                 channel.queued = true;
                 self.runnable.push_back(token);
+            }
+            Flow::Pause(until) => {
+                channel.queued = true;
+                self.paused.push(token);
+                let first = self.paused_until.map_or(until, |u| u.min(until));
+                self.paused_until = Some(first);
             }
             Flow::Park => self.park(token),
             Flow::Close => self.close(token),

@@ -20,6 +20,7 @@ mod connections;
 mod event_loop;
 mod mover;
 mod occupation;
+mod rate;
 mod receive;
 mod report;
 mod sample;
@@ -41,6 +42,7 @@ use tokio::sync::mpsc;
 
 pub use self::{
     mover::Mover,
+    rate::RateLimit,
     sample::{Interval, MoverTotals, Sample, StorageTotals, TcpTotals},
     set::ChannelSet,
 };
@@ -62,6 +64,8 @@ pub struct ChannelParams {
     pub socket_buffer_bytes: Option<u64>,
     /// TCP congestion control of sending sockets; `None`: the system's.
     pub congestion: Option<String>,
+    /// How fast the channels may go in all, together with those of other sets that share it.
+    pub rate: Arc<RateLimit>,
     /// Time for a connection to come up (either way) before the transfer fails. One that is added to a running transfer has
     /// 5 s at most, and its failure is noted only.
     pub connect_limit: Duration,
@@ -77,6 +81,7 @@ impl Default for ChannelParams {
             block_bytes: 1 << 20,
             socket_buffer_bytes: None,
             congestion: None,
+            rate: Arc::default(),
             connect_limit: Duration::from_secs(60),
             stall_limit: Duration::from_secs(60),
         }

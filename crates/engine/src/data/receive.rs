@@ -18,7 +18,7 @@ use rustix::net::RecvFlags;
 
 use super::{
     body::Body,
-    channel::{Flow, TURN_OCTETS, Wire, lost},
+    channel::{Flow, Wire, lost},
     lock,
     transfer::Attachment,
 };
@@ -77,16 +77,15 @@ impl Receiving {
             )
     }
 
-    /// Reads until the socket is empty, the budget is used up, or this channel's part is done.
-    pub(super) fn turn(&mut self, wire: &mut Wire, scratch: &mut [u8]) -> Flow {
-        let mut budget = TURN_OCTETS;
+    /// Reads until the socket is empty, the budget of octets (at least 1) is used up, or this channel's part is done.
+    pub(super) fn turn(&mut self, wire: &mut Wire, scratch: &mut [u8], budget: &mut u64) -> Flow {
         loop {
             if self.attachment.is_finished_hint() {
                 // Aborted, failed or complete elsewhere: the order that says what becomes of us is on its way.
                 return Flow::Wait;
             }
             let step = if self.left > 0 {
-                self.read_payload(wire, scratch)
+                self.read_payload(wire, scratch, *budget)
             } else {
                 self.read_header(wire)
             };
@@ -109,8 +108,8 @@ impl Receiving {
             {
                 return self.ended(end);
             }
-            budget = budget.saturating_sub(n);
-            if budget == 0 {
+            *budget = budget.saturating_sub(n);
+            if *budget == 0 {
                 return Flow::Again;
             }
         }
@@ -190,9 +189,15 @@ impl Receiving {
         }
     }
 
-    fn read_payload(&mut self, wire: &mut Wire, scratch: &mut [u8]) -> Result<Option<u64>, Flow> {
+    /// Reads at most `most` octets of payload, and the header behind it.
+    fn read_payload(
+        &mut self,
+        wire: &mut Wire,
+        scratch: &mut [u8],
+        most: u64,
+    ) -> Result<Option<u64>, Flow> {
         let stream_mode = self.attachment.mode == Mode::Stream;
-        let want = usize::try_from(self.left)
+        let want = usize::try_from(self.left.min(most))
             .unwrap_or(usize::MAX)
             .min(scratch.len());
         let discard = match &self.attachment.body {

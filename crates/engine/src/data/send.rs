@@ -14,7 +14,7 @@ use rustix::net::SendFlags;
 
 use super::{
     body::Body,
-    channel::{Flow, TURN_OCTETS, Wire, lost},
+    channel::{Flow, Wire, lost},
     transfer::Attachment,
 };
 use crate::storage::FastPath;
@@ -62,9 +62,8 @@ impl Sending {
         }
     }
 
-    /// Writes until the socket is full, the budget is used up, or there is no more.
-    pub(super) fn turn(&mut self, wire: &mut Wire) -> Flow {
-        let mut budget = TURN_OCTETS;
+    /// Writes until the socket is full, the budget of octets (at least 1) is used up, or there is no more.
+    pub(super) fn turn(&mut self, wire: &mut Wire, budget: &mut u64) -> Flow {
         loop {
             if self.attachment.is_finished_hint() {
                 // Aborted or failed elsewhere: the order to close is on its way.
@@ -83,11 +82,11 @@ impl Sending {
                     Err(flow) => return flow,
                 }
             }
-            match self.write_some(wire) {
+            match self.write_some(wire, *budget) {
                 Ok(0) => return Flow::Wait,
                 Ok(n) => {
-                    budget = budget.saturating_sub(n);
-                    if budget == 0 {
+                    *budget = budget.saturating_sub(n);
+                    if *budget == 0 {
                         return Flow::Again;
                     }
                 }
@@ -178,8 +177,9 @@ impl Sending {
         }
     }
 
-    /// One write; octets written, headers included, 0 when the socket is full.
-    fn write_some(&mut self, wire: &mut Wire) -> Result<u64, Flow> {
+    /// One write of at most `budget` octets of payload; octets written, headers included, 0 when the socket is full.
+    fn write_some(&mut self, wire: &mut Wire, budget: u64) -> Result<u64, Flow> {
+        let most = usize::try_from(budget).unwrap_or(usize::MAX);
         let header = &self.header[self.header_sent..];
         let file = match &self.attachment.body {
             Body::SendFile { file, .. } => Some(file),
@@ -199,7 +199,7 @@ impl Sending {
             }
             FastPath::Descriptor(fd) => {
                 let mut at = self.at;
-                let count = usize::try_from(self.left.min(TURN_OCTETS)).unwrap_or(usize::MAX);
+                let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(most);
                 match rustix::fs::sendfile(wire.stream.as_fd(), fd, Some(&mut at), count) {
                     Ok(0) => return Err(self.file_is_shorter()),
                     Ok(n) => Ok((0, n)),
@@ -215,17 +215,19 @@ impl Sending {
             FastPath::Zeros => {
                 let n = usize::try_from(self.left)
                     .unwrap_or(usize::MAX)
-                    .min(ZEROS.len());
+                    .min(ZEROS.len())
+                    .min(most);
                 write_both(wire, header, &ZEROS[..n])
             }
             FastPath::Copy | FastPath::Discard => {
                 if self.buffer_is_empty() {
                     self.fill_buffer()?;
                 }
+                let payload = &self.buffer[self.buffer_sent..];
                 write_both(
                     wire,
                     &self.header[self.header_sent..],
-                    &self.buffer[self.buffer_sent..],
+                    &payload[..payload.len().min(most)],
                 )
             }
         };

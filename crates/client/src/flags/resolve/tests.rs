@@ -42,6 +42,7 @@ fn defaults_of_a_copy() {
 fn every_option_is_taken_up() {
     let job = job_of(
         "godwit cp -r -p 8 -c 2 --max-channels 64 --tcp-buffer 4M --block-size 256K --congestion cubic \
+         --max-rate 2.5M \
          --verify=md5 --retries 3 --events e.json --json a b ftp://u@h/d/"
             .replace("  ", " ")
             .as_str(),
@@ -53,6 +54,7 @@ fn every_option_is_taken_up() {
     assert_eq!(job.socket_buffer_bytes, Some(4 << 20));
     assert_eq!(job.block_bytes, 256 << 10);
     assert_eq!(job.congestion.as_deref(), Some("cubic"));
+    assert_eq!(job.max_rate_bps, Some(2_500_000));
     assert_eq!(
         job.verify,
         Verify::Always(Some(godwit_proto::ChecksumAlgorithm::Md5))
@@ -95,7 +97,6 @@ fn every_option_is_taken_up() {
 fn what_is_not_built_is_refused_by_name() {
     for (line, name) in [
         ("godwit cp --pipelining 4 f ftp://h/", "--pipelining"),
-        ("godwit cp --max-rate 1G f ftp://h/", "--max-rate"),
         ("godwit cp --journal j f ftp://h/", "--journal"),
         (
             "godwit cp --protect private f ftp://h/",
@@ -204,6 +205,7 @@ fn help_lists_what_works_and_nothing_else() {
         "--tcp-buffer",
         "--block-size",
         "--congestion",
+        "--max-rate",
         "--offset",
         "--length",
         "--verify",
@@ -217,7 +219,7 @@ fn help_lists_what_works_and_nothing_else() {
     ] {
         assert!(cp.contains(flag), "{flag}");
     }
-    for flag in ["--journal", "--max-rate", "--protect", "--pipelining"] {
+    for flag in ["--journal", "--protect", "--pipelining"] {
         assert!(!cp.contains(flag), "{flag}");
     }
     let all = help("godwit --help");

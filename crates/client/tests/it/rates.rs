@@ -1,0 +1,75 @@
+//! Caps.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::harness::{Served, godwit, octets, text};
+
+const CAP: &str = "80M";
+const CAP_BPS: f64 = 80e6;
+/// Three seconds at the cap, so that what is under way at either end weighs little.
+const LENGTH: usize = 30_000_000;
+
+/// Runs a capped copy; the summary and the epochs.
+fn capped(options: &[&str], from: &str, to: &str) -> (Value, Vec<Value>) {
+    let here = tempfile::tempdir().unwrap();
+    let log = here.path().join("log");
+    let fixed = ["cp", "-q", "--json", "--no-verify", "--max-rate", CAP];
+    let words = [&fixed[..], &["--events", text(&log)], options, &[from, to]].concat();
+    let output = (godwit(&words).env("XDG_RUNTIME_DIR", here.path()))
+        .env("XDG_STATE_HOME", here.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let epochs = (fs::read_to_string(&log).unwrap().lines())
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|event| event["event"] == "epoch")
+        .collect();
+    (serde_json::from_slice(&output.stdout).unwrap(), epochs)
+}
+
+/// There and back under a cap. Slower than the cap is what a busy machine makes of it; faster is wrong.
+fn there_and_back(options: &[&str]) {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let (file, copy) = (here.path().join("f"), here.path().join("copy"));
+    let data = octets(LENGTH, 3);
+    fs::write(&file, &data).unwrap();
+    let url = served.url("/f");
+    for (from, to) in [(text(&file), url.as_str()), (&url, text(&copy))] {
+        let (summary, epochs) = capped(options, from, to);
+        let goodput = summary["goodput_bps"].as_f64().unwrap();
+        assert!(goodput < 1.05 * CAP_BPS, "{from}: {goodput}");
+        let reached = |e: &Value| e["goodput_bps"].as_f64().unwrap() >= 0.95 * CAP_BPS;
+        for epoch in epochs.iter().filter(|e| reached(e)) {
+            assert_eq!(epoch["limited_by"], "policy", "{epoch}");
+        }
+        assert!(epochs.iter().any(reached), "{epochs:#?}");
+        assert_eq!(summary["limited_by"], "policy", "{summary}");
+    }
+    assert!(fs::read(served.path("f")).unwrap() == data);
+    assert!(fs::read(&copy).unwrap() == data);
+}
+
+#[test]
+fn a_cap_holds_for_one_channel() {
+    there_and_back(&["-c", "1", "-p", "1"]);
+}
+
+#[test]
+fn a_cap_holds_for_all_channels_of_all_movers_together() {
+    there_and_back(&["-c", "3", "-p", "4"]);
+}
+
+#[test]
+fn a_tuner_adds_no_channels_against_a_cap() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let file = here.path().join("f");
+    fs::write(&file, octets(LENGTH, 5)).unwrap();
+    let (summary, epochs) = capped(&[], text(&file), &served.url("/f"));
+    assert!(summary["goodput_bps"].as_f64().unwrap() < 1.05 * CAP_BPS);
+    let last = epochs.last().unwrap();
+    assert!(last["channels"].as_u64().unwrap() <= 4, "{epochs:#?}");
+}
