@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use godwit_engine::data::RateLimit;
+use godwit_engine::data::{Congestion, RateLimit};
 use godwit_proto::{FtpPath, command::Password, pi::login::Credentials, url::RemoteUrl};
 use godwit_tune::Setting;
 use tokio::sync::watch;
@@ -29,6 +29,8 @@ pub(crate) struct Context {
     pub(crate) target: watch::Sender<Target>,
     /// How fast all data channels may go together.
     pub(crate) rate: Arc<RateLimit>,
+    /// What our data channels send with.
+    pub(crate) congestion: Arc<Congestion>,
     pub(crate) started: Instant,
     /// Sessions that servers let in at a time, as far as anybody has found out.
     sessions_max: AtomicU32,
@@ -52,6 +54,7 @@ impl Context {
             stop,
             target: watch::Sender::new(Target::default()),
             rate: Arc::default(),
+            congestion: Arc::default(),
             started: Instant::now(),
             sessions_max: AtomicU32::new(u32::MAX),
             channels_max: AtomicU32::new(u32::MAX),

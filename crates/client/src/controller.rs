@@ -8,7 +8,11 @@
 
 use std::sync::Arc;
 
-use godwit_tune::{Bounds, Decision, Limit, Method, Observation, Setting, Tuner, limit};
+use godwit_tune::{
+    Bounds, Decision, Limit, Method, Observation, Setting, Tuner,
+    congestion::{Congestion, Step, Then},
+    limit,
+};
 use tokio::{
     sync::Notify,
     time::{MissedTickBehavior, interval},
@@ -41,6 +45,7 @@ pub(crate) struct Controller {
     decided: Decision,
     company: Company,
     memory: Option<Memory>,
+    congestion: Option<Congestion>,
 }
 
 /// Where the setting goes at the end.
@@ -92,7 +97,13 @@ impl Controller {
             decided,
             company: Company::none(),
             memory: None,
+            congestion: None,
         }
+    }
+
+    /// Who chooses the congestion control of our sockets (`--congestion auto`).
+    pub(crate) fn chooses_congestion(&mut self, chooser: Option<Congestion>) {
+        self.congestion = chooser;
     }
 
     /// Publishes the first setting. Before anything is opened.
@@ -174,6 +185,12 @@ impl Controller {
 
     /// Asks the tuner and publishes what it says. True where anything changes.
     fn decide(&mut self, context: &Context, seen: &Measured) -> bool {
+        let alone = self.company.is_alone();
+        if let Some(chooser) = &mut self.congestion
+            && let Some(step) = chooser.decide(&seen.observation, alone)
+        {
+            return self.send_with(step, context);
+        }
         if self.company.followed().is_some() {
             return false;
         }
@@ -203,6 +220,28 @@ impl Controller {
         let news = decision.rationale != self.decided.rationale;
         self.decided = decision;
         self.publish(context, news)
+    }
+
+    /// The congestion control changes, or is to stay. Where the decision is for others too, the setting is not touched. True where
+    /// anything changes.
+    fn send_with(&mut self, step: Step, context: &Context) -> bool {
+        if step.then != Then::GoOn {
+            context.congestion.set(&step.control);
+        }
+        let anew = match step.then {
+            _ if !self.company.is_alone() => None,
+            Then::GoOn => None,
+            Then::FromCold => self.tuner.begin_anew(None),
+            Then::From(setting) => self.tuner.begin_anew(Some(setting)),
+        };
+        if let Some(mut anew) = anew {
+            anew.setting = self.bounds.project(context.fit(anew.setting));
+            self.decided = anew;
+            self.company.tell(self.decided.setting, context);
+        }
+        self.decided.rationale = step.rationale;
+        self.publish(context, true);
+        step.then != Then::GoOn
     }
 
     /// The company changed: other members, or another decision of the one who leads it.
@@ -259,6 +298,14 @@ impl Controller {
         let Some(memory) = &self.memory else { return };
         // A share of what several have says little about one.
         if memory.epochs < REMEMBERED_EPOCHS || !self.company.is_alone() {
+            return;
+        }
+        // The next one begins with the usual congestion control, and what is right for another is not for that.
+        if self
+            .congestion
+            .as_ref()
+            .is_some_and(Congestion::has_changed)
+        {
             return;
         }
         let setting = self.decided.setting;

@@ -15,6 +15,7 @@
 
 mod carrier;
 mod company;
+mod congestion;
 mod context;
 mod controller;
 mod epoch;

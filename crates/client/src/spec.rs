@@ -65,8 +65,8 @@ pub struct JobSpec {
     pub socket_buffer_bytes: Option<u64>,
     /// MODE E block.
     pub block_bytes: u64,
-    /// Congestion control of our sockets.
-    pub congestion: Option<String>,
+    /// Congestion control of our sending sockets.
+    pub congestion: CongestionChoice,
     /// Cap of all channels together, bit/s, at least 64000.
     pub max_rate_bps: Option<u64>,
     /// Checksums.
@@ -79,6 +79,25 @@ pub struct JobSpec {
     pub json: bool,
     /// The command line for the event log, secrets masked.
     pub command: String,
+}
+
+impl JobSpec {
+    /// We are the sender.
+    pub fn sends(&self) -> bool {
+        matches!(self.destination, Location::Remote(_))
+    }
+}
+
+/// `--congestion`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CongestionChoice {
+    /// The system's.
+    #[default]
+    System,
+    /// This one.
+    Fixed(String),
+    /// Whichever the path turns out to need.
+    Auto,
 }
 
 /// Part of a file.

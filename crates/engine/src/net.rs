@@ -84,6 +84,24 @@ pub fn parse_port_range(text: &str) -> Option<PortRange> {
     (1 <= first && first <= last).then_some(first..=last)
 }
 
+/// The congestion control that a TCP socket here has from the start.
+pub fn usual_congestion() -> io::Result<String> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    let name = socket.tcp_congestion()?;
+    let name = name.split(|octet| *octet == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// Whether this process may send with the congestion control `name`. The kernel may load it for the asking.
+///
+/// # Errors
+/// NotFound where the kernel does not have it, PermissionDenied where the administrator allows it to nobody else
+/// (`net.ipv4.tcp_allowed_congestion_control`).
+pub fn try_congestion(name: &str) -> io::Result<()> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_tcp_congestion(name.as_bytes())
+}
+
 /// Lets this process open as many descriptors as it may: the soft limit becomes the hard one. Returns the limit that holds
 /// then, `u64::MAX` for none.
 pub fn raise_fd_limit() -> u64 {
@@ -176,6 +194,14 @@ mod tests {
             io::ErrorKind::WouldBlock
         );
         TcpStream::connect(address).unwrap();
+    }
+
+    #[test]
+    fn the_usual_congestion_control_can_be_had_and_an_unknown_one_cannot() {
+        let usual = usual_congestion().unwrap();
+        assert!(!usual.is_empty());
+        try_congestion(&usual).unwrap();
+        assert!(try_congestion("no such").is_err());
     }
 
     #[test]

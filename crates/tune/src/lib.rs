@@ -5,6 +5,7 @@
 //! - [`Observation`]: what one control epoch measured
 //! - [`Decision`]: the next setting and why, in words
 //! - [`Tuner`]: the trait, and [`Method`]: what the user calls a tuner, its keys, and how to make one
+//! - [`congestion`]: which congestion control to send with
 //! - [`limit`]: what held an epoch back, in one word
 //! - [`fixed`]: `static` and `globus`, which never move
 //! - [`godwit`]: our own, the default
@@ -18,6 +19,7 @@
 //! then told one [`Observation`] per control epoch. Whatever it is told (zero, NaN, nothing), it must
 //! not panic and must stay inside its bounds.
 
+pub mod congestion;
 mod fixed;
 mod godwit;
 pub mod limit;
@@ -154,4 +156,10 @@ pub trait Tuner: Send {
     fn first(&mut self) -> Decision;
     /// An epoch is over.
     fn decide(&mut self, observation: &Observation) -> Decision;
+    /// Another congestion control is in force, so what was measured is void: begins anew from `start`, or without one from cold.
+    /// `None`: the method goes on, and finds out by itself.
+    fn begin_anew(&mut self, start: Option<Setting>) -> Option<Decision> {
+        let _ = start;
+        None
+    }
 }

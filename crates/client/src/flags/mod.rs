@@ -208,7 +208,8 @@ pub(crate) struct CpArgs {
     /// Longest block of the extended block mode; small files go in shorter ones
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = units::some_bytes)]
     pub(crate) block_size: u64,
-    /// TCP congestion control of our sending sockets
+    /// TCP congestion control of our sending sockets. auto: the system's, and bbr where packets are lost by chance and it moves
+    /// more without harm to others
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
     /// Cap of the whole transfer in bits per second, as 200M: all channels of this command share it

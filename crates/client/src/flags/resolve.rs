@@ -14,7 +14,8 @@ use super::{Anything, Cli, Common, CpArgs, MaybeAlgorithm, Urls, Verb};
 use crate::{
     error::Exit,
     spec::{
-        Connections, Invocation, JobSpec, Manage, Part, Request, TunerSpec, Verify, names_directory,
+        CongestionChoice, Connections, Invocation, JobSpec, Manage, Part, Request, TunerSpec,
+        Verify, names_directory,
     },
 };
 
@@ -198,7 +199,11 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
         tuner: tuner(&args)?,
         socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),
         block_bytes: args.block_size,
-        congestion: args.congestion,
+        congestion: match args.congestion {
+            None => CongestionChoice::System,
+            Some(name) if name == "auto" => CongestionChoice::Auto,
+            Some(name) => CongestionChoice::Fixed(name),
+        },
         max_rate_bps: args.max_rate,
         verify,
         attempts: args.retries,

@@ -27,6 +27,7 @@ use tokio::{
 
 use crate::{
     carrier::Pool,
+    congestion,
     context::{Context, Stop},
     controller::Controller,
     error::{Error, Exit, Result},
@@ -35,7 +36,7 @@ use crate::{
     pieces::Cutter,
     plan::{self, Planner},
     progress::TICK,
-    spec::{Connections, JobSpec},
+    spec::{CongestionChoice, Connections, JobSpec},
     summary::Summary,
 };
 
@@ -95,6 +96,9 @@ async fn run_under(
     };
     let context = Context::new(connections, observer, log, stop);
     context.rate.set(spec.max_rate_bps);
+    if let CongestionChoice::Fixed(name) = &spec.congestion {
+        context.congestion.set(name);
+    }
     context.emit(&Event::Start {
         command: spec.command.clone(),
         endpoints: spec
@@ -105,6 +109,7 @@ async fn run_under(
             .collect(),
         version: env!("CARGO_PKG_VERSION"),
     });
+    controller.chooses_congestion(congestion::chooser(&spec, &context));
     controller.begin(&context);
     let params = channel_params(&spec, &context);
     let pool = Pool::new(Arc::clone(&context), params, spec.attempts);
@@ -150,7 +155,7 @@ fn channel_params(spec: &JobSpec, context: &Context) -> ChannelParams {
         channels_max: spec.tuner.bounds.channels_max.saturating_mul(2),
         block_bytes: spec.block_bytes,
         socket_buffer_bytes: spec.socket_buffer_bytes,
-        congestion: spec.congestion.clone(),
+        congestion: Arc::clone(&context.congestion),
         rate: Arc::clone(&context.rate),
         connect_limit: connections.stall_limit.min(CONNECT_LIMIT),
         stall_limit: connections.stall_limit,

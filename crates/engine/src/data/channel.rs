@@ -28,6 +28,8 @@ pub(super) struct Channel {
     used: bool,
     /// Both ends, once it is up.
     ends: Option<Ends>,
+    /// Changes of the congestion control that its socket has seen.
+    congestion_seen: u64,
     socket: Wire,
     activity: Activity,
 }
@@ -94,6 +96,7 @@ impl Channel {
             queued: false,
             used: false,
             ends: None,
+            congestion_seen: 0,
             socket,
             activity: Activity::Idle,
         }
@@ -177,6 +180,15 @@ impl Channel {
         } else {
             Activity::Receiving(Box::new(Receiving::new(attachment, reused)))
         };
+        self.follow_congestion();
+    }
+
+    /// A sender takes up the congestion control that is wanted now.
+    pub(super) fn follow_congestion(&mut self) {
+        if let Activity::Sending(_) = self.activity {
+            let wanted = &self.set.params.congestion;
+            wanted.apply(&self.socket.stream, &mut self.congestion_seen);
+        }
     }
 
     /// The transfer is over without us. `None`: we had no part in it; `Some(true)`: nothing of it was read or written here, keep the connection.

@@ -194,13 +194,8 @@ fn connect_socket(
         socket.set_send_buffer_size(bytes)?;
         socket.set_recv_buffer_size(bytes)?;
     }
-    if sending && let Some(name) = &params.congestion {
-        socket.set_tcp_congestion(name.as_bytes()).map_err(|e| {
-            io::Error::new(
-                e.kind(),
-                format!("congestion control {name:?} is not to be had: {e}"),
-            )
-        })?;
+    if sending {
+        params.congestion.demand(&socket)?;
     }
     match socket.connect(&peer.into()) {
         Ok(()) => {}

@@ -334,6 +334,7 @@ impl EventLoop {
                     }
                 }
                 Entry::Channel(channel) => {
+                    channel.follow_congestion();
                     if channel.connect_deadline().is_some_and(|d| now >= d) {
                         late.push(token);
                     }

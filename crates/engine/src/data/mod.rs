@@ -16,6 +16,7 @@
 
 mod body;
 mod channel;
+mod congestion;
 mod connections;
 mod event_loop;
 mod mover;
@@ -41,6 +42,7 @@ use godwit_proto::{ByteRange, RangeSet, error::TransferFailure};
 use tokio::sync::mpsc;
 
 pub use self::{
+    congestion::Congestion,
     mover::Mover,
     rate::RateLimit,
     sample::{Interval, MoverTotals, Sample, StorageTotals, TcpTotals},
@@ -62,8 +64,8 @@ pub struct ChannelParams {
     pub block_bytes: u64,
     /// SO_SNDBUF and SO_RCVBUF; `None` leaves them to the kernel's autotuning.
     pub socket_buffer_bytes: Option<u64>,
-    /// TCP congestion control of sending sockets; `None`: the system's.
-    pub congestion: Option<String>,
+    /// TCP congestion control of sending sockets.
+    pub congestion: Arc<Congestion>,
     /// How fast the channels may go in all, together with those of other sets that share it.
     pub rate: Arc<RateLimit>,
     /// Time for a connection to come up (either way) before the transfer fails. One that is added to a running transfer has
@@ -80,7 +82,7 @@ impl Default for ChannelParams {
             channels_max: 2048,
             block_bytes: 1 << 20,
             socket_buffer_bytes: None,
-            congestion: None,
+            congestion: Arc::default(),
             rate: Arc::default(),
             connect_limit: Duration::from_secs(60),
             stall_limit: Duration::from_secs(60),

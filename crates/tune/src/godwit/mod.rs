@@ -379,4 +379,9 @@ impl Tuner for Godwit {
             State::Probe(probe) => self.probed(probe, seen),
         }
     }
+
+    fn begin_anew(&mut self, start: Option<Setting>) -> Option<Decision> {
+        *self = Self::new(start, self.bounds);
+        Some(self.first())
+    }
 }

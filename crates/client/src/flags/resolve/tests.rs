@@ -28,6 +28,7 @@ fn defaults_of_a_copy() {
     assert_eq!((job.tuner.epoch, job.tuner.mode), (None, EpochMode::Live));
     assert_eq!(job.block_bytes, 1 << 20);
     assert_eq!(job.socket_buffer_bytes, None);
+    assert_eq!(job.congestion, CongestionChoice::System);
     assert_eq!(job.verify, Verify::WherePossible);
     assert_eq!(job.attempts, 5);
     assert_eq!(job.part, None);
@@ -53,7 +54,7 @@ fn every_option_is_taken_up() {
     );
     assert_eq!(job.socket_buffer_bytes, Some(4 << 20));
     assert_eq!(job.block_bytes, 256 << 10);
-    assert_eq!(job.congestion.as_deref(), Some("cubic"));
+    assert_eq!(job.congestion, CongestionChoice::Fixed("cubic".to_owned()));
     assert_eq!(job.max_rate_bps, Some(2_500_000));
     assert_eq!(
         job.verify,

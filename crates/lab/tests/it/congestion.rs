@@ -1,0 +1,104 @@
+//! `--congestion auto` on paths that need it and on paths that do not.
+
+use std::{fs, io::Write as _, process::Command};
+
+use godwit_lab::{
+    network::{NetworkConfig, Paths, is_allowed},
+    path::{Loss, PathConfig, Queue, QueueLimit},
+    peers::godwit::{self, Godwitd},
+};
+use serde_json::Value;
+
+use crate::netns::{LONG, MBPS, ends, present, start};
+use crate::support::{Need, have};
+
+/// A put over 200 Mbit/s and an RTT of 40 ms with the given loss: the events of its log. `None`, with a printed reason, where that
+/// cannot be had.
+fn put(test: &str, loss: Loss, length: &str) -> Option<Vec<Value>> {
+    if !present(test) || !have(&[Need::Godwit, Need::Godwitd]) {
+        return None;
+    }
+    if let Some(missing) = ["cubic", "bbr"].iter().find(|name| !is_allowed(name)) {
+        let mut err = std::io::stderr().lock();
+        let _ = writeln!(err, "skipped {test}: the kernel lets nobody use {missing}");
+        return None;
+    }
+    let path = PathConfig {
+        loss,
+        queue: Queue {
+            limit: QueueLimit::Packets(700),
+            ..Queue::default()
+        },
+        ..PathConfig::new(200 * MBPS, 20_000_000)
+    };
+    let host = |host: godwit_lab::host::HostConfig| host.congestion_control("cubic");
+    let network = start(&NetworkConfig::pair(Paths::same(path)).each_host(host));
+    let (left, right) = ends(&network);
+    let server = (right.enter(|| Godwitd::serving("/").ip(right.address().into()).start()))
+        .expect("entered")
+        .unwrap_or_else(|error| panic!("{error}"));
+    let folder = tempfile::tempdir().expect("a directory");
+    let log = folder.path().join("log");
+    let mut client = Command::new(godwit::binary("godwit").expect("present"));
+    client
+        .args(["cp", "-q", "--congestion", "auto", "--max-channels", "8"])
+        .args(["--no-verify", "--length", length, "--events"])
+        .args([log.as_os_str(), "/dev/zero".as_ref()])
+        .arg(server.url("dev/null"))
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .env("XDG_STATE_HOME", folder.path());
+    (left
+        .run(client, 2 * LONG)
+        .and_then(|finished| finished.success()))
+    .unwrap_or_else(|error| panic!("{error}\n{}", server.log()));
+    let lines = fs::read_to_string(log).expect("a log");
+    let events = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    Some(events.collect())
+}
+
+/// Where a decision says `words`.
+fn decided(events: &[Value], words: &str) -> Option<usize> {
+    events.iter().position(|e| {
+        e["event"] == "decision" && e["reason"].as_str().is_some_and(|r| r.contains(words))
+    })
+}
+
+/// The largest goodput of an epoch, bit/s.
+fn most(events: &[Value]) -> f64 {
+    (events.iter())
+        .filter_map(|e| e["goodput_bps"].as_f64().filter(|_| e["event"] == "epoch"))
+        .fold(0.0, f64::max)
+}
+
+#[test]
+fn random_loss_is_left_to_bbr() {
+    let test = "random_loss_is_left_to_bbr";
+    let Some(events) = put(test, Loss::Random { ratio: 0.01 }, "300M") else {
+        return;
+    };
+    let reasons = || {
+        let decisions = events.iter().filter(|e| e["event"] == "decision");
+        decisions.map(|e| e["reason"].clone()).collect::<Vec<_>>()
+    };
+    let begun = decided(&events, "cubic -> bbr: ").unwrap_or_else(|| panic!("{:#?}", reasons()));
+    let kept = decided(&events, "bbr stays: ").unwrap_or_else(|| panic!("{:#?}", reasons()));
+    assert!(
+        begun < kept && decided(&events, "bbr -> cubic").is_none(),
+        "{:#?}",
+        reasons()
+    );
+    let (cubic, bbr) = (most(&events[..begun]), most(&events[kept..]));
+    assert!(bbr > cubic, "{cubic} {bbr}");
+}
+
+#[test]
+fn a_path_without_loss_keeps_the_systems_control() {
+    let test = "a_path_without_loss_keeps_the_systems_control";
+    let Some(events) = put(test, Loss::None, "200M") else {
+        return;
+    };
+    assert!(most(&events) > 0.0);
+    assert_eq!(decided(&events, "bbr"), None, "{events:#?}");
+}

@@ -1,0 +1,282 @@
+//! Which congestion control the sending sockets use, where the user leaves that to us.
+//!
+//! ```text
+//!   watch ── steady, held back by loss ──► try ── pays, without harm ──► keep ── harm ──┐
+//!     ▲                                     └── else ──┐                                │
+//!     └──────────── after a long time ──── rest ◄──────┴────────────────────────────────┘
+//! ```
+//! A control that takes loss for a full path (cubic, reno) stays far below a path that loses packets by chance, whatever the number of
+//! channels; one that measures rate and delay (bbr) does not. But where loss means a full path the latter takes it from others.
+//! So it is tried where the evidence speaks for chance, judged by what it brings *and* by what it does to the path, and
+//! given up when it does harm.
+//!
+//! As pure as a tuner: observations go in, steps come out.
+
+use std::fmt;
+
+use crate::{Limit, Observation, Setting, limit, words::Rate};
+
+/// Epochs in a row under one setting that make a level: neither a search nor a probe goes on.
+const STEADY_EPOCHS: u32 = 4;
+/// Below this share of segments sent again, another control has little to win back.
+const LOSS_WORTH_IT: f64 = 1e-4;
+/// What the other control must bring, relative. Less may be chance, and does not pay for what others may lose.
+const GAIN: f64 = 1.1;
+/// Harm: more segments sent again than this, or than twice as many as before where that is more,
+const LOSS_HARMFUL: f64 = 0.02;
+/// or round trips longer than this many times the shortest: a standing queue, which everybody else waits in too.
+const QUEUE_HARMFUL: f64 = 2.0;
+/// Harm for so long, seconds, ends it. A few epochs: a search that overshoots does some.
+const HARM_S: f64 = 3.0;
+/// A trial that has found no level by then is over, seconds.
+const TRIAL_S: f64 = 20.0;
+/// After a control was given up it is not tried again for so long, seconds: a trial in vain costs less than a thirtieth.
+const REST_S: f64 = 600.0;
+
+/// Chooses between the control that the system would use and another.
+#[derive(Clone, Debug)]
+pub struct Congestion {
+    usual: String,
+    other: String,
+    state: State,
+    steady: Steady,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Watch,
+    /// The other control is in force.
+    Other {
+        before: Level,
+        kept: bool,
+        seconds: f64,
+        /// Seconds in a row in which it did harm.
+        harm_s: f64,
+    },
+    Rest {
+        seconds: f64,
+    },
+}
+
+/// What to do, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The control to use from now on.
+    pub control: String,
+    /// What becomes of the setting.
+    pub then: Then,
+    /// Why, in lower case and without a full stop.
+    pub rationale: String,
+}
+
+/// What becomes of the setting after a [`Step`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// Nothing: the control stays.
+    GoOn,
+    /// Another control needs another number of channels, and fewer: what was learned is void.
+    FromCold,
+    /// The setting that was right for this control.
+    From(Setting),
+}
+
+impl Congestion {
+    /// `usual` is in force, `other` can be had.
+    pub fn new(usual: &str, other: &str) -> Self {
+        Self {
+            usual: usual.to_owned(),
+            other: other.to_owned(),
+            state: State::Watch,
+            steady: Steady::default(),
+        }
+    }
+
+    /// The other control is in force.
+    pub const fn has_changed(&self) -> bool {
+        matches!(self.state, State::Other { .. })
+    }
+
+    /// An epoch under the control in force is over. `alone`: no other transfer of the user is part of what was observed; else nothing
+    /// new is tried, and a trial ends.
+    pub fn decide(&mut self, seen: &Observation, alone: bool) -> Option<Step> {
+        let level = self.steady.note(seen);
+        let passed = if seen.seconds.is_finite() {
+            seen.seconds.max(0.0)
+        } else {
+            0.0
+        };
+        match &mut self.state {
+            State::Watch => {
+                let before = level.filter(|l| l.lossy && l.loss > LOSS_WORTH_IT && alone)?;
+                Some(self.try_other(before))
+            }
+            State::Rest { seconds } => {
+                *seconds -= passed;
+                if *seconds <= 0.0 {
+                    self.state = State::Watch;
+                }
+                None
+            }
+            State::Other {
+                before,
+                kept,
+                seconds,
+                harm_s,
+            } => {
+                *seconds += passed;
+                let harm = harm_of(seen, before);
+                *harm_s = if harm.is_some() {
+                    *harm_s + passed
+                } else {
+                    0.0
+                };
+                let (before, kept, seconds) = (*before, *kept, *seconds);
+                if let Some(harm) = harm.filter(|_| *harm_s >= HARM_S) {
+                    return Some(self.back(&before, &harm.to_string()));
+                }
+                if kept {
+                    return None;
+                }
+                if !alone {
+                    return Some(self.back(&before, "other transfers share the path now"));
+                }
+                match level {
+                    Some(level) => Some(self.judge(&before, &level, seen)),
+                    None if seconds >= TRIAL_S => {
+                        Some(self.back(&before, "nothing steady came of it"))
+                    }
+                    None => None,
+                }
+            }
+        }
+    }
+
+    fn try_other(&mut self, before: Level) -> Step {
+        self.steady = Steady::default();
+        self.state = State::Other {
+            before,
+            kept: false,
+            seconds: 0.0,
+            harm_s: 0.0,
+        };
+        Step {
+            control: self.other.clone(),
+            then: Then::FromCold,
+            rationale: format!(
+                "{} -> {}: {} with {:.2} % of segments lost and no queue",
+                self.usual,
+                self.other,
+                Rate(before.goodput_bps),
+                before.loss * 100.0
+            ),
+        }
+    }
+
+    fn judge(&mut self, before: &Level, level: &Level, seen: &Observation) -> Step {
+        let words = format!(
+            "{} instead of {}",
+            Rate(level.goodput_bps),
+            Rate(before.goodput_bps)
+        );
+        if let Some(harm) = harm_of(seen, before) {
+            return self.back(before, &format!("{words}, but {harm}"));
+        }
+        if level.goodput_bps <= GAIN * before.goodput_bps {
+            return self.back(before, &format!("only {words}"));
+        }
+        if let State::Other { kept, .. } = &mut self.state {
+            *kept = true;
+        }
+        Step {
+            control: self.other.clone(),
+            then: Then::GoOn,
+            rationale: format!(
+                "{} stays: {words}, {:.2} % of segments lost",
+                self.other,
+                level.loss * 100.0
+            ),
+        }
+    }
+
+    fn back(&mut self, before: &Level, why: &str) -> Step {
+        self.steady = Steady::default();
+        self.state = State::Rest { seconds: REST_S };
+        Step {
+            control: self.usual.clone(),
+            then: Then::From(before.setting),
+            rationale: format!("{} -> {}: {why}", self.other, self.usual),
+        }
+    }
+}
+
+/// What an epoch does to the path and those on it.
+#[derive(Clone, Copy, Debug)]
+enum Harm {
+    Loss(f64),
+    Queue(f64),
+}
+
+impl fmt::Display for Harm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Loss(loss) => write!(f, "{:.1} % of segments are lost", loss * 100.0),
+            Self::Queue(times) => write!(f, "round trips take {times:.1} times the shortest"),
+        }
+    }
+}
+
+fn harm_of(seen: &Observation, before: &Level) -> Option<Harm> {
+    let loss = seen.loss_ratio.unwrap_or(0.0);
+    if loss > LOSS_HARMFUL.max(2.0 * before.loss) {
+        return Some(Harm::Loss(loss));
+    }
+    let (rtt, least) = (seen.rtt?.as_secs_f64(), seen.rtt_min?.as_secs_f64());
+    (least > 0.0 && rtt > QUEUE_HARMFUL * least).then(|| Harm::Queue(rtt / least))
+}
+
+/// What a setting gives once nothing changes any more.
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    setting: Setting,
+    goodput_bps: f64,
+    loss: f64,
+    /// Every epoch was held back by loss, without a queue.
+    lossy: bool,
+}
+
+/// Finds levels: runs of epochs under one setting.
+#[derive(Clone, Copy, Debug, Default)]
+struct Steady {
+    run: Option<Level>,
+    epochs: u32,
+}
+
+impl Steady {
+    /// The mean of the run that `seen` belongs to, once it is long enough. Then the next run begins.
+    fn note(&mut self, seen: &Observation) -> Option<Level> {
+        let this = Level {
+            setting: seen.setting,
+            goodput_bps: seen.goodput_bps(),
+            loss: seen.loss_ratio.filter(|l| l.is_finite()).unwrap_or(0.0),
+            lossy: limit::judge(seen) == Some(Limit::NetworkLoss),
+        };
+        let run = self.run.filter(|run| run.setting == this.setting);
+        self.epochs = run.map_or(1, |_| self.epochs + 1);
+        let n = f64::from(self.epochs);
+        let mean = run.map_or(this, |run| Level {
+            goodput_bps: run.goodput_bps + (this.goodput_bps - run.goodput_bps) / n,
+            loss: run.loss + (this.loss - run.loss) / n,
+            lossy: run.lossy && this.lossy,
+            ..this
+        });
+        if self.epochs < STEADY_EPOCHS {
+            self.run = Some(mean);
+            return None;
+        }
+        self.run = None;
+        Some(mean)
+    }
+}
+
+#[cfg(test)]
+mod tests;
