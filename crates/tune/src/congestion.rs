@@ -26,8 +26,11 @@ const GAIN: f64 = 1.1;
 const LOSS_HARMFUL: f64 = 0.02;
 /// or round trips longer than this many times the shortest: a standing queue, which everybody else waits in too.
 const QUEUE_HARMFUL: f64 = 2.0;
-/// Harm for so long, seconds, ends it. A few epochs: a search that overshoots does some.
-const HARM_S: f64 = 3.0;
+/// Harm for so long, seconds, ends it. A search or a probe that overshoots does some for shorter.
+const HARM_S: f64 = 5.0;
+/// The beginning of a trial says nothing, seconds: a start-up that overshoots loses more packets than it will ever lose again, and
+/// repeats them for a while.
+const START_UP_S: f64 = 2.0;
 /// A trial that has found no level by then is over, seconds.
 const TRIAL_S: f64 = 20.0;
 /// After a control was given up it is not tried again for so long, seconds: a trial in vain costs less than a thirtieth.
@@ -123,8 +126,13 @@ impl Congestion {
                 seconds,
                 harm_s,
             } => {
+                let starts = *seconds < START_UP_S;
                 *seconds += passed;
-                let harm = harm_of(seen, before);
+                if starts {
+                    self.steady = Steady::default();
+                    return None;
+                }
+                let harm = harm_of(&Level::of(seen), before);
                 *harm_s = if harm.is_some() {
                     *harm_s + passed
                 } else {
@@ -140,10 +148,10 @@ impl Congestion {
                 if !alone {
                     return Some(self.back(&before, "other transfers share the path now"));
                 }
-                match level {
-                    Some(level) => Some(self.judge(&before, &level, seen)),
+                match level.filter(|level| harm_of(level, &before).is_none()) {
+                    Some(level) => Some(self.judge(&before, &level)),
                     None if seconds >= TRIAL_S => {
-                        Some(self.back(&before, "nothing steady came of it"))
+                        Some(self.back(&before, "nothing steady and harmless came of it"))
                     }
                     None => None,
                 }
@@ -172,15 +180,12 @@ impl Congestion {
         }
     }
 
-    fn judge(&mut self, before: &Level, level: &Level, seen: &Observation) -> Step {
+    fn judge(&mut self, before: &Level, level: &Level) -> Step {
         let words = format!(
             "{} instead of {}",
             Rate(level.goodput_bps),
             Rate(before.goodput_bps)
         );
-        if let Some(harm) = harm_of(seen, before) {
-            return self.back(before, &format!("{words}, but {harm}"));
-        }
         if level.goodput_bps <= GAIN * before.goodput_bps {
             return self.back(before, &format!("only {words}"));
         }
@@ -209,7 +214,7 @@ impl Congestion {
     }
 }
 
-/// What an epoch does to the path and those on it.
+/// What is done to the path and those on it.
 #[derive(Clone, Copy, Debug)]
 enum Harm {
     Loss(f64),
@@ -225,23 +230,39 @@ impl fmt::Display for Harm {
     }
 }
 
-fn harm_of(seen: &Observation, before: &Level) -> Option<Harm> {
-    let loss = seen.loss_ratio.unwrap_or(0.0);
-    if loss > LOSS_HARMFUL.max(2.0 * before.loss) {
-        return Some(Harm::Loss(loss));
+fn harm_of(level: &Level, before: &Level) -> Option<Harm> {
+    if level.loss > LOSS_HARMFUL.max(2.0 * before.loss) {
+        return Some(Harm::Loss(level.loss));
     }
-    let (rtt, least) = (seen.rtt?.as_secs_f64(), seen.rtt_min?.as_secs_f64());
-    (least > 0.0 && rtt > QUEUE_HARMFUL * least).then(|| Harm::Queue(rtt / least))
+    (level.queue > QUEUE_HARMFUL).then_some(Harm::Queue(level.queue))
 }
 
-/// What a setting gives once nothing changes any more.
+/// What a setting gives: in an epoch, or once nothing changes any more.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     setting: Setting,
     goodput_bps: f64,
     loss: f64,
+    /// Round-trip time over the shortest; 0 where it is not known.
+    queue: f64,
     /// Every epoch was held back by loss, without a queue.
     lossy: bool,
+}
+
+impl Level {
+    fn of(seen: &Observation) -> Self {
+        let queue = match (seen.rtt, seen.rtt_min) {
+            (Some(rtt), Some(least)) if !least.is_zero() => rtt.as_secs_f64() / least.as_secs_f64(),
+            _ => 0.0,
+        };
+        Self {
+            setting: seen.setting,
+            goodput_bps: seen.goodput_bps(),
+            loss: seen.loss_ratio.filter(|l| l.is_finite()).unwrap_or(0.0),
+            queue,
+            lossy: limit::judge(seen) == Some(Limit::NetworkLoss),
+        }
+    }
 }
 
 /// Finds levels: runs of epochs under one setting.
@@ -254,18 +275,14 @@ struct Steady {
 impl Steady {
     /// The mean of the run that `seen` belongs to, once it is long enough. Then the next run begins.
     fn note(&mut self, seen: &Observation) -> Option<Level> {
-        let this = Level {
-            setting: seen.setting,
-            goodput_bps: seen.goodput_bps(),
-            loss: seen.loss_ratio.filter(|l| l.is_finite()).unwrap_or(0.0),
-            lossy: limit::judge(seen) == Some(Limit::NetworkLoss),
-        };
+        let this = Level::of(seen);
         let run = self.run.filter(|run| run.setting == this.setting);
         self.epochs = run.map_or(1, |_| self.epochs + 1);
         let n = f64::from(self.epochs);
         let mean = run.map_or(this, |run| Level {
             goodput_bps: run.goodput_bps + (this.goodput_bps - run.goodput_bps) / n,
             loss: run.loss + (this.loss - run.loss) / n,
+            queue: run.queue + (this.queue - run.queue) / n,
             lossy: run.lossy && this.lossy,
             ..this
         });

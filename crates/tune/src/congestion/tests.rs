@@ -138,7 +138,7 @@ fn harm_outweighs_goodput_and_is_soon_over() {
     let [(begun, _), (over, back)] = &run.steps[..] else {
         panic!("{:?}", run.steps)
     };
-    assert!(over - begun <= HARM_S + 1.0, "{:?}", run.steps);
+    assert!(over - begun <= START_UP_S + HARM_S + 1.0, "{:?}", run.steps);
     assert_eq!(
         (back.control.as_str(), back.then),
         ("cubic", Then::From(Setting::new(1, 8)))
@@ -166,7 +166,7 @@ fn a_path_that_turns_shallow_ends_it() {
     let mut run = Run::new("godwit", Bounds::up_to(32));
     run.go(random_loss, 100.0);
     assert_eq!(run.control, "bbr");
-    run.go(shallow, 10.0);
+    run.go(shallow, HARM_S + 5.0);
     assert_eq!(run.control, "cubic", "{:?}", run.steps);
 }
 
@@ -184,7 +184,9 @@ fn a_trial_ends_when_others_come() {
         ("bbr", true)
     );
     let better = observed(setting, random_loss("bbr", 8), 1.0);
-    let over = congestion.decide(&better, false).unwrap();
+    let over = (0..3)
+        .find_map(|_| congestion.decide(&better, false))
+        .unwrap();
     assert_eq!(
         (over.control.as_str(), congestion.has_changed()),
         ("cubic", false)

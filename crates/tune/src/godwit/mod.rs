@@ -382,6 +382,11 @@ impl Tuner for Godwit {
 
     fn begin_anew(&mut self, start: Option<Setting>) -> Option<Decision> {
         *self = Self::new(start, self.bounds);
+        if start.is_none() {
+            // One may do, and where it does, a second can only take from others.
+            self.at = self.bounds.project(Setting::new(1, 1));
+            self.state = State::Search(Search::from_cold(Axis::first(self.bounds), self.at));
+        }
         Some(self.first())
     }
 }
