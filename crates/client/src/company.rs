@@ -1,20 +1,36 @@
-//! The other transfers over our path, as the controller sees them: who decides, and how much of it is ours.
+//! The user's other transfers, as the controller sees them: who decides for those over our path, how much of it is ours, and what is
+//! ours of that which all on this host share.
 
 use godwit_tune::{Decision, Setting};
 
 use crate::{
     context::Context,
     group::{Group, View, share},
+    host::{Allowance, Host, Wish},
+    spec::Rates,
 };
 
 /// Looks of the controller between two looks at the company.
 const EVERY: u32 = 2;
+/// Time over which our own rate is measured, seconds.
+const RATE_SECONDS: f64 = 0.5;
+/// Who uses so much of what it may have would use more.
+const USED: f64 = 0.9;
+/// Others leave us so much more than what we use at present.
+const SPARE: f64 = 1.25;
 
 /// A group that we belong to, or nobody.
 pub(crate) struct Company {
     group: Option<Group>,
     view: View,
     looks: u32,
+    host: Option<Host>,
+    allowance: Allowance,
+    /// What we say to the others on this host.
+    wish: Wish,
+    rates: Rates,
+    /// Seconds and octets when our rate was last measured.
+    measured: (f64, u64),
 }
 
 /// What is new.
@@ -26,6 +42,8 @@ pub(crate) enum Change {
     Parts,
     /// We decide from now on.
     Leads,
+    /// Others on this host leave us another number of channels.
+    Allowance,
 }
 
 const ALONE: View = View {
@@ -34,44 +52,114 @@ const ALONE: View = View {
     others_bytes: 0,
     part: 1.0,
     total: None,
+    others_cap_bps: Some(0),
 };
 
 impl Company {
-    pub(crate) const fn none() -> Self {
+    pub(crate) const fn none(rates: Rates) -> Self {
         Self {
             group: None,
             view: ALONE,
             looks: 0,
+            host: None,
+            allowance: Allowance {
+                channels: u32::MAX,
+                rate_bps: rates.host_bps,
+            },
+            wish: Wish {
+                channels: 1,
+                rate_bps: f64::INFINITY,
+            },
+            rates,
+            measured: (0.0, 0),
         }
     }
 
-    /// Those who move over `path` too. Where they cannot be found each is on its own.
-    pub(crate) fn of(path: &str, weight: f64) -> Self {
+    /// All transfers of this user on this host. Where they cannot be found each is on its own.
+    pub(crate) fn on_host(weight: f64, rates: Rates) -> Self {
+        let mut company = Self::none(rates);
+        let wish = company.wish;
+        let joined = Host::join(weight, rates.host_bps).and_then(|mut host| {
+            let allowance = host.exchange(wish)?;
+            Ok((host, allowance))
+        });
+        match joined {
+            Ok((host, allowance)) => {
+                (company.host, company.allowance) = (Some(host), allowance);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "other transfers on this host are not looked for")
+            }
+        }
+        company
+    }
+
+    /// And those who move over `path` too, to tune with them.
+    pub(crate) fn over(mut self, path: &str, weight: f64) -> Self {
+        let cap_bps = self.rate_bps();
         let joined = Group::join(path, weight).and_then(|mut group| {
-            let view = group.exchange(0)?;
+            let view = group.exchange(0, cap_bps)?;
             Ok((group, view))
         });
         match joined {
-            Ok((group, view)) => Self {
-                group: Some(group),
-                view,
-                looks: 0,
-            },
+            Ok((group, view)) => (self.group, self.view) = (Some(group), view),
             Err(error) => {
                 tracing::debug!(%error, "transfers over the same path are not looked for");
-                Self::none()
             }
         }
+        self
     }
 
-    /// Tells what we have moved, and looks at the others.
-    pub(crate) fn look(&mut self, bytes: u64, context: &Context) -> Option<Change> {
+    /// Tells what we have moved `at` a time, seconds, and looks at the others.
+    pub(crate) fn look(&mut self, at: f64, bytes: u64, context: &Context) -> Option<Change> {
         self.looks = self.looks.wrapping_add(1);
         if !self.looks.is_multiple_of(EVERY) {
             return None;
         }
+        let allowed = self.look_at_host(at, bytes, context);
+        self.look_at_path(bytes, context).or(allowed)
+    }
+
+    fn look_at_host(&mut self, at: f64, bytes: u64, context: &Context) -> Option<Change> {
+        self.measure(at, bytes);
+        let before = self.allowance;
+        match self.host.as_mut()?.exchange(self.wish) {
+            Ok(allowance) => self.allowance = allowance,
+            Err(error) => {
+                context.note(format!(
+                    "other transfers on this host are looked for no more: {error}"
+                ));
+                self.host = None;
+                self.allowance = Self::none(self.rates).allowance;
+            }
+        }
+        context.rate.set(self.rate_bps());
+        let runs = |allowance: Allowance| self.wish.channels.min(allowance.channels);
+        (runs(before) != runs(self.allowance)).then_some(Change::Allowance)
+    }
+
+    /// What we would have of the rate: all, or where we use less than we may, somewhat more than that.
+    #[allow(clippy::cast_precision_loss)] // rates need no more than 53 bits
+    fn measure(&mut self, at: f64, bytes: u64) {
+        let (then, had) = self.measured;
+        if at - then < RATE_SECONDS {
+            return;
+        }
+        self.measured = (at, bytes);
+        let rate = bytes.saturating_sub(had) as f64 * 8.0 / (at - then);
+        let most = self.rates.own_bps.map_or(f64::INFINITY, |bps| bps as f64);
+        let uses_all = (self.rate_bps()).is_none_or(|bps| rate >= USED * bps as f64);
+        self.wish.rate_bps = if uses_all {
+            most
+        } else {
+            most.min(SPARE * rate)
+        };
+    }
+
+    fn look_at_path(&mut self, bytes: u64, context: &Context) -> Option<Change> {
         let before = self.view;
-        match self.group.as_mut()?.exchange(bytes) {
+        let cap_bps = self.rate_bps();
+        match self.group.as_mut()?.exchange(bytes, cap_bps) {
             Ok(view) => self.view = view,
             Err(error) => {
                 self.leave(&error, context);
@@ -117,16 +205,58 @@ impl Company {
         self.view.others_bytes
     }
 
+    /// Our part of `total`, as far as others on this host leave us the channels.
     pub(crate) fn share(&self, total: Setting) -> Setting {
-        share(total, self.view.part)
+        let wished = share(total, self.view.part);
+        let channels = wished.channels().max(1);
+        if channels <= self.allowance.channels {
+            return wished;
+        }
+        share(
+            wished,
+            f64::from(self.allowance.channels) / f64::from(channels),
+        )
     }
 
-    pub(crate) fn words(&self) -> String {
-        format!(
-            "{:.0} % of it here, {} transfers over this path",
-            self.view.part * 100.0,
-            self.view.members
-        )
+    /// Our part of `total` is what we would run.
+    pub(crate) fn wish_for(&mut self, total: Setting) {
+        self.wish.channels = share(total, self.view.part).channels();
+    }
+
+    /// What we may have at most, bit/s.
+    pub(crate) fn rate_bps(&self) -> Option<u64> {
+        (self
+            .rates
+            .own_bps
+            .into_iter()
+            .chain(self.allowance.rate_bps))
+        .min()
+    }
+
+    /// What all over our path may have at most, bit/s; `None` where one has no cap.
+    pub(crate) fn path_rate_bps(&self) -> Option<u64> {
+        let ours_and_theirs = self.rate_bps().zip(self.view.others_cap_bps);
+        ours_and_theirs.map(|(ours, theirs)| ours.saturating_add(theirs))
+    }
+
+    /// Why `total` is not what runs here; `None` where it is.
+    pub(crate) fn words(&self, total: Setting) -> Option<String> {
+        let of_path = (!self.is_alone()).then(|| {
+            format!(
+                "{:.0} % of it here, {} transfers over this path",
+                self.view.part * 100.0,
+                self.view.members
+            )
+        });
+        let wished = share(total, self.view.part).channels();
+        let of_host = (wished > self.allowance.channels).then(|| {
+            let (ours, all) = (self.allowance.channels, crate::host::CHANNELS);
+            format!("{ours} of the {all} channels of this host")
+        });
+        match (of_path, of_host) {
+            (Some(path), Some(host)) => Some(format!("{path}; {host}")),
+            (path, host) => path.or(host),
+        }
     }
 
     /// Somebody else's decision, as if it were ours.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use godwit_tune::{
     Bounds, Decision, Limit, Method, Observation, Setting, Tuner,
-    congestion::{Congestion, Step, Then},
+    congestion::{Congestion, Step},
     limit,
 };
 use tokio::{
@@ -75,8 +75,13 @@ impl Controller {
             epochs: 0,
             goodput_bps: 0.0,
         });
-        if let Some(weight) = spec.weight.filter(|_| ours) {
-            controller.company = Company::of(path, weight);
+        if let Some(weight) = spec.weight {
+            let company = Company::on_host(weight, spec.rates);
+            controller.company = if ours {
+                company.over(path, weight)
+            } else {
+                company
+            };
         }
         controller
     }
@@ -95,7 +100,7 @@ impl Controller {
             seconds: spec.epoch_seconds(),
             mode: spec.mode,
             decided,
-            company: Company::none(),
+            company: Company::none(spec.rates),
             memory: None,
             congestion: None,
         }
@@ -108,9 +113,11 @@ impl Controller {
 
     /// Publishes the first setting. Before anything is opened.
     pub(crate) fn begin(&mut self, context: &Context) {
+        context.rate.set(self.company.rate_bps());
         if let Some(total) = self.company.followed() {
             self.decided = Company::reason_to_follow(total);
         }
+        self.company.wish_for(self.decided.setting);
         let setting = self.share(context);
         context.target.send_replace(Target {
             setting,
@@ -144,7 +151,8 @@ impl Controller {
                     }
                     _ = looks.tick() => {
                         let mut look = look(&context);
-                        if let Some(change) = self.company.look(look.totals.bytes, &context) {
+                        let change = self.company.look(look.at, look.totals.bytes, &context);
+                        if let Some(change) = change {
                             self.follow(change, &context);
                             break Verdict::Dropped;
                         }
@@ -191,12 +199,17 @@ impl Controller {
         {
             return self.send_with(step, context);
         }
+        if (self.congestion.as_ref()).is_some_and(Congestion::is_trying) {
+            return false;
+        }
         if self.company.followed().is_some() {
             return false;
         }
+        #[allow(clippy::cast_precision_loss)] // a rate
         let observation = Observation {
             setting: self.decided.setting,
             bytes: seen.observation.bytes.saturating_add(seen.others_bytes),
+            rate_cap_bps: self.company.path_rate_bps().map(|bps| bps as f64),
             ..seen.observation
         };
         if let Some(memory) = &mut self.memory {
@@ -222,33 +235,26 @@ impl Controller {
         self.publish(context, news)
     }
 
-    /// The congestion control changes, or is to stay. Where the decision is for others too, the setting is not touched. True where
-    /// anything changes.
+    /// The congestion control changes, or is to stay. Where the setting is for others too, it is not touched. True where anything
+    /// changes.
     fn send_with(&mut self, step: Step, context: &Context) -> bool {
-        if step.then != Then::GoOn {
-            context.congestion.set(&step.control);
-        }
-        let anew = match step.then {
-            _ if !self.company.is_alone() => None,
-            Then::GoOn => None,
-            Then::FromCold => self.tuner.begin_anew(None),
-            Then::From(setting) => self.tuner.begin_anew(Some(setting)),
-        };
-        if let Some(mut anew) = anew {
-            anew.setting = self.bounds.project(context.fit(anew.setting));
-            self.decided = anew;
+        context.congestion.set(&step.control);
+        if self.company.is_alone() {
+            let anew = self.tuner.begin_anew(step.setting);
+            self.decided = anew.unwrap_or(Decision::new(step.setting, String::new()));
+            self.decided.setting = self.bounds.project(context.fit(self.decided.setting));
             self.company.tell(self.decided.setting, context);
         }
         self.decided.rationale = step.rationale;
         self.publish(context, true);
-        step.then != Then::GoOn
+        true
     }
 
     /// The company changed: other members, or another decision of the one who leads it.
     fn follow(&mut self, change: Change, context: &Context) {
         match change {
             Change::Total(total) => self.decided = Company::reason_to_follow(total),
-            Change::Parts => {
+            Change::Parts | Change::Allowance => {
                 self.decided.rationale = format!("{} for all", self.decided.setting);
             }
             Change::Leads => {
@@ -263,7 +269,8 @@ impl Controller {
     }
 
     /// Makes our share of what was decided the target. True where that changes anything.
-    fn publish(&self, context: &Context, news: bool) -> bool {
+    fn publish(&mut self, context: &Context, news: bool) -> bool {
+        self.company.wish_for(self.decided.setting);
         let before = *context.target.borrow();
         let setting = self.share(context);
         let restarts = self.mode == EpochMode::Restart;
@@ -287,10 +294,9 @@ impl Controller {
 
     fn reason(&self) -> String {
         let rationale = &self.decided.rationale;
-        if self.company.is_alone() {
-            rationale.clone()
-        } else {
-            format!("{rationale} ({})", self.company.words())
+        match self.company.words(self.decided.setting) {
+            None => rationale.clone(),
+            Some(words) => format!("{rationale} ({words})"),
         }
     }
 
@@ -367,6 +373,7 @@ fn ends_soon(context: &Context, goodput_bps: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Rates;
     use godwit_tune::Method;
 
     fn controller(method: &str, bounds: Bounds) -> Controller {
@@ -378,6 +385,7 @@ mod tests {
                 mode: EpochMode::Live,
                 remembers: false,
                 weight: None,
+                rates: Rates::default(),
             },
             "",
         )

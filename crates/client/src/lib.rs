@@ -5,6 +5,7 @@
 //! - [`job`]: a copy from plan to summary; [`plan`]: finding files; [`get`], [`put`], [`verify`]: one file
 //! - [`session`]: one control channel with its data channels; [`carrier`]: sessions that are replaced when they fail
 //! - [`controller`]: asks the tuner while data flows; [`epoch`]: what it is told
+//! - [`company`]: other transfers of the user; [`group`]: over the same path; [`host`]: on this host; [`roster`]: how they meet
 //! - [`pieces`], [`tails`]: how large files are shared between workers that come and go
 //! - [`manage`]: everything that is no copy; [`explain`]: what an event log tells
 //! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs
@@ -25,6 +26,7 @@ pub mod explain;
 pub mod flags;
 mod get;
 mod group;
+mod host;
 pub mod job;
 mod local;
 pub mod manage;
@@ -33,6 +35,7 @@ mod pieces;
 mod plan;
 pub mod progress;
 mod put;
+mod roster;
 mod session;
 pub mod spec;
 pub mod summary;

@@ -67,8 +67,6 @@ pub struct JobSpec {
     pub block_bytes: u64,
     /// Congestion control of our sending sockets.
     pub congestion: CongestionChoice,
-    /// Cap of all channels together, bit/s, at least 64000.
-    pub max_rate_bps: Option<u64>,
     /// Checksums.
     pub verify: Verify,
     /// Attempts per range, at least 1.
@@ -125,6 +123,17 @@ pub struct TunerSpec {
     /// Part in what transfers of this user over the same path have together, relative to theirs; finite, above 0. `None`: tune as
     /// if there were no others.
     pub weight: Option<f64>,
+    /// How fast it may go.
+    pub rates: Rates,
+}
+
+/// Caps, bit/s, at least 64000; `None`: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Of all channels of the copy together (`--max-rate`).
+    pub own_bps: Option<u64>,
+    /// Of all copies of this user on this host together (`--host-rate`).
+    pub host_bps: Option<u64>,
 }
 
 /// Longest epoch where the user asks for none, seconds. Some methods were published with 30 s, in which most transfers are

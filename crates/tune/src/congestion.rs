@@ -33,6 +33,8 @@ const HARM_S: f64 = 5.0;
 const START_UP_S: f64 = 2.0;
 /// A trial that has found no level by then is over, seconds.
 const TRIAL_S: f64 = 20.0;
+/// The setting of a trial. One channel of a control that measures rate fills a path, and several make a queue that one does not.
+const TRIAL: Setting = Setting::new(1, 1);
 /// After a control was given up it is not tried again for so long, seconds: a trial in vain costs less than a thirtieth.
 const REST_S: f64 = 600.0;
 
@@ -66,21 +68,10 @@ enum State {
 pub struct Step {
     /// The control to use from now on.
     pub control: String,
-    /// What becomes of the setting.
-    pub then: Then,
+    /// The setting to go on from.
+    pub setting: Setting,
     /// Why, in lower case and without a full stop.
     pub rationale: String,
-}
-
-/// What becomes of the setting after a [`Step`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
-    /// Nothing: the control stays.
-    GoOn,
-    /// Another control needs another number of channels, and fewer: what was learned is void.
-    FromCold,
-    /// The setting that was right for this control.
-    From(Setting),
 }
 
 impl Congestion {
@@ -97,6 +88,11 @@ impl Congestion {
     /// The other control is in force.
     pub const fn has_changed(&self) -> bool {
         matches!(self.state, State::Other { .. })
+    }
+
+    /// The other control is being tried: the setting must stay as it is.
+    pub const fn is_trying(&self) -> bool {
+        matches!(self.state, State::Other { kept: false, .. })
     }
 
     /// An epoch under the control in force is over. `alone`: no other transfer of the user is part of what was observed; else nothing
@@ -169,7 +165,7 @@ impl Congestion {
         };
         Step {
             control: self.other.clone(),
-            then: Then::FromCold,
+            setting: TRIAL,
             rationale: format!(
                 "{} -> {}: {} with {:.2} % of segments lost and no queue",
                 self.usual,
@@ -194,7 +190,7 @@ impl Congestion {
         }
         Step {
             control: self.other.clone(),
-            then: Then::GoOn,
+            setting: level.setting,
             rationale: format!(
                 "{} stays: {words}, {:.2} % of segments lost",
                 self.other,
@@ -208,7 +204,7 @@ impl Congestion {
         self.state = State::Rest { seconds: REST_S };
         Step {
             control: self.usual.clone(),
-            then: Then::From(before.setting),
+            setting: before.setting,
             rationale: format!("{} -> {}: {why}", self.other, self.usual),
         }
     }

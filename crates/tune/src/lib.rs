@@ -156,10 +156,10 @@ pub trait Tuner: Send {
     fn first(&mut self) -> Decision;
     /// An epoch is over.
     fn decide(&mut self, observation: &Observation) -> Decision;
-    /// Another congestion control is in force, so what was measured is void: begins anew from `start`, or without one from cold.
-    /// `None`: the method goes on, and finds out by itself.
-    fn begin_anew(&mut self, start: Option<Setting>) -> Option<Decision> {
-        let _ = start;
+    /// Another congestion control is in force, so what was measured is void: goes on from `setting`. `None`: the method knows nothing
+    /// of that, and decides after the next epoch.
+    fn begin_anew(&mut self, setting: Setting) -> Option<Decision> {
+        let _ = setting;
         None
     }
 }

@@ -192,10 +192,10 @@ pub(crate) struct CpArgs {
     /// with each epoch, for comparison
     #[arg(long, value_name = "MODE", default_value = "live", value_parser = epoch_mode)]
     pub(crate) epoch_mode: EpochMode,
-    /// Part in the channels that transfers of yours over the same path share, relative to theirs: 2 has twice what 1 has
+    /// Part in the channels and the rate that transfers of yours share, relative to theirs: 2 has twice what 1 has
     #[arg(long, value_name = "W", default_value = "1", value_parser = weight)]
     pub(crate) weight: f64,
-    /// Tune as if no other transfer of yours were running
+    /// Run as if no other transfer of yours were running
     #[arg(long)]
     pub(crate) alone: bool,
     /// Neither begin with the setting that the last transfer over this path ended with, nor keep this one's
@@ -215,6 +215,10 @@ pub(crate) struct CpArgs {
     /// Cap of the whole transfer in bits per second, as 200M: all channels of this command share it
     #[arg(long, value_name = "BITS", value_parser = units::bits_per_second)]
     pub(crate) max_rate: Option<u64>,
+    /// Cap of all transfers of yours on this host together, to whatever servers; they share it by weight, and those without
+    /// traffic leave theirs to the others. Where several were given one, the smallest holds
+    #[arg(long, value_name = "BITS", conflicts_with = "alone", value_parser = units::bits_per_second)]
+    pub(crate) host_rate: Option<u64>,
 
     /// First octet of a partial transfer
     #[arg(long, value_name = "N", value_parser = units::bytes)]

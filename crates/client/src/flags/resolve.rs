@@ -14,8 +14,8 @@ use super::{Anything, Cli, Common, CpArgs, MaybeAlgorithm, Urls, Verb};
 use crate::{
     error::Exit,
     spec::{
-        CongestionChoice, Connections, Invocation, JobSpec, Manage, Part, Request, TunerSpec,
-        Verify, names_directory,
+        CongestionChoice, Connections, Invocation, JobSpec, Manage, Part, Rates, Request,
+        TunerSpec, Verify, names_directory,
     },
 };
 
@@ -204,7 +204,6 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
             Some(name) if name == "auto" => CongestionChoice::Auto,
             Some(name) => CongestionChoice::Fixed(name),
         },
-        max_rate_bps: args.max_rate,
         verify,
         attempts: args.retries,
         events: args.events,
@@ -287,6 +286,10 @@ fn tuner(args: &CpArgs) -> Resolved<TunerSpec> {
         mode: args.epoch_mode,
         remembers: !args.no_path_memory,
         weight: Some(args.weight).filter(|_| !args.alone),
+        rates: Rates {
+            own_bps: args.max_rate,
+            host_bps: args.host_rate,
+        },
     })
 }
 

@@ -95,7 +95,6 @@ async fn run_under(
         None => None,
     };
     let context = Context::new(connections, observer, log, stop);
-    context.rate.set(spec.max_rate_bps);
     if let CongestionChoice::Fixed(name) = &spec.congestion {
         context.congestion.set(name);
     }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::harness::{Served, godwit, octets, text};
+use crate::harness::{Served, godwit, octets, run, text};
 
 const CAP: &str = "80M";
 const CAP_BPS: f64 = 80e6;
@@ -72,4 +72,45 @@ fn a_tuner_adds_no_channels_against_a_cap() {
     assert!(summary["goodput_bps"].as_f64().unwrap() < 1.05 * CAP_BPS);
     let last = epochs.last().unwrap();
     assert!(last["channels"].as_u64().unwrap() <= 4, "{epochs:#?}");
+}
+
+/// Two transfers to two servers at a time, each under `options`; their summaries.
+fn side_by_side(options: [&[&str]; 2]) -> [Value; 2] {
+    let here = tempfile::tempdir().unwrap();
+    let file = here.path().join("f");
+    fs::write(&file, octets(LENGTH, 7)).unwrap();
+    let servers = [Served::start(), Served::start()];
+    let puts = [0, 1].map(|i| {
+        let to = servers[i].url("/f");
+        let fixed = ["cp", "-q", "--json", "--no-verify", "--no-path-memory"];
+        let words = [&fixed[..], options[i], &[text(&file), &to]].concat();
+        godwit(&words)
+            .env("XDG_RUNTIME_DIR", here.path())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+    });
+    puts.map(|put| {
+        let output = put.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    })
+}
+
+#[test]
+fn transfers_to_different_servers_share_the_rate_of_the_host() {
+    // One is told, both keep to it.
+    let [a, b] = side_by_side([&["--host-rate", CAP], &[]]);
+    let seconds = |summary: &Value| summary["seconds"].as_f64().unwrap();
+    #[allow(clippy::cast_precision_loss)] // a length
+    let both = 2.0 * 8.0 * LENGTH as f64;
+    // As long as both run each has half; who comes later has the whole for half a second, until it is heard.
+    let least = (both - 0.75 * CAP_BPS) / CAP_BPS / 1.05;
+    assert!(seconds(&a).max(seconds(&b)) > least, "{a} {b}");
+    assert_eq!(a["limited_by"], "policy", "{a}");
+}
+
+#[test]
+fn who_is_alone_keeps_its_own_cap_only() {
+    run(&["cp", "--alone", "--host-rate", "1G", "a", "ftp://h/"]).expect(2, &["--alone"]);
 }

@@ -34,8 +34,11 @@ impl Congestion {
     /// From now on, on connections that are up too, within a quarter of a second. A new connection fails where the kernel refuses; one
     /// that is up goes on with what it has.
     pub fn set(&self, name: &str) {
-        *lock(&self.name) = Some(name.into());
-        self.changes.fetch_add(1, Ordering::Release);
+        let mut known = lock(&self.name);
+        if known.as_deref() != Some(name) {
+            *known = Some(name.into());
+            self.changes.fetch_add(1, Ordering::Release);
+        }
     }
 
     /// `None`: the system's.

@@ -79,15 +79,13 @@ impl Run {
             let seen = observed(setting, surface(&self.control, setting.channels()), length);
             self.seconds += length;
             match self.congestion.decide(&seen, true) {
+                None if self.congestion.is_trying() => {}
                 None => self.decided = self.tuner.decide(&seen),
                 Some(step) => {
                     self.control.clone_from(&step.control);
-                    let anew = match step.then {
-                        Then::GoOn => None,
-                        Then::FromCold => self.tuner.begin_anew(None),
-                        Then::From(setting) => self.tuner.begin_anew(Some(setting)),
-                    };
-                    self.decided = anew.unwrap_or_else(|| self.decided.clone());
+                    let anew = self.tuner.begin_anew(step.setting);
+                    let words = step.rationale.clone();
+                    self.decided = anew.unwrap_or(Decision::new(step.setting, words));
                     self.steps.push((self.seconds, step));
                 }
             }
@@ -140,8 +138,8 @@ fn harm_outweighs_goodput_and_is_soon_over() {
     };
     assert!(over - begun <= START_UP_S + HARM_S + 1.0, "{:?}", run.steps);
     assert_eq!(
-        (back.control.as_str(), back.then),
-        ("cubic", Then::From(Setting::new(1, 8)))
+        (back.control.as_str(), back.setting),
+        ("cubic", Setting::new(1, 8))
     );
     assert!(
         back.rationale.contains("15.0 % of segments are lost"),
@@ -212,7 +210,6 @@ proptest! {
             };
             if let Some(step) = congestion.decide(&seen, alone) {
                 prop_assert!(step.control == "cubic" || step.control == "bbr");
-                prop_assert_eq!(step.then == Then::GoOn, step.control == in_force);
                 in_force = step.control;
             }
             prop_assert_eq!(congestion.has_changed(), in_force == "bbr");

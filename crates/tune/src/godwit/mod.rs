@@ -380,13 +380,10 @@ impl Tuner for Godwit {
         }
     }
 
-    fn begin_anew(&mut self, start: Option<Setting>) -> Option<Decision> {
-        *self = Self::new(start, self.bounds);
-        if start.is_none() {
-            // One may do, and where it does, a second can only take from others.
-            self.at = self.bounds.project(Setting::new(1, 1));
-            self.state = State::Search(Search::from_cold(Axis::first(self.bounds), self.at));
-        }
-        Some(self.first())
+    fn begin_anew(&mut self, setting: Setting) -> Option<Decision> {
+        // Somebody has measured it: no search, but a watch, and a look at the neighbours now and then.
+        *self = Self::new(Some(setting), self.bounds);
+        self.state = State::Hold(Hold::new(false, Neighbours::above(0)));
+        Some(self.go(self.at, "goes on from here", HOLD_S))
     }
 }

@@ -43,7 +43,7 @@ fn defaults_of_a_copy() {
 fn every_option_is_taken_up() {
     let job = job_of(
         "godwit cp -r -p 8 -c 2 --max-channels 64 --tcp-buffer 4M --block-size 256K --congestion cubic \
-         --max-rate 2.5M \
+         --max-rate 2.5M --host-rate 1G \
          --verify=md5 --retries 3 --events e.json --json a b ftp://u@h/d/"
             .replace("  ", " ")
             .as_str(),
@@ -55,7 +55,13 @@ fn every_option_is_taken_up() {
     assert_eq!(job.socket_buffer_bytes, Some(4 << 20));
     assert_eq!(job.block_bytes, 256 << 10);
     assert_eq!(job.congestion, CongestionChoice::Fixed("cubic".to_owned()));
-    assert_eq!(job.max_rate_bps, Some(2_500_000));
+    assert_eq!(
+        job.tuner.rates,
+        Rates {
+            own_bps: Some(2_500_000),
+            host_bps: Some(1_000_000_000)
+        }
+    );
     assert_eq!(
         job.verify,
         Verify::Always(Some(godwit_proto::ChecksumAlgorithm::Md5))
@@ -207,6 +213,7 @@ fn help_lists_what_works_and_nothing_else() {
         "--block-size",
         "--congestion",
         "--max-rate",
+        "--host-rate",
         "--offset",
         "--length",
         "--verify",
