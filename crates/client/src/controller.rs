@@ -235,11 +235,10 @@ impl Controller {
         self.publish(context, news)
     }
 
-    /// The congestion control changes, or is to stay. Where the setting is for others too, it is not touched. True where anything
-    /// changes.
+    /// The congestion control changes, or is to stay. The setting goes with it, unless another decides. True where anything changes.
     fn send_with(&mut self, step: Step, context: &Context) -> bool {
         context.congestion.set(&step.control);
-        if self.company.is_alone() {
+        if self.company.followed().is_none() {
             let anew = self.tuner.begin_anew(step.setting);
             self.decided = anew.unwrap_or(Decision::new(step.setting, String::new()));
             self.decided.setting = self.bounds.project(context.fit(self.decided.setting));

@@ -6,7 +6,7 @@
 //! share of that, by weight. When the leader ends, however it ends, the lock is free and another goes on from the same total.
 //!
 //! ```text
-//!   $XDG_RUNTIME_DIR/godwit/PATH/        a roster (see [`crate::roster`]) and
+//!   $XDG_RUNTIME_DIR/godwit/PATH/        a roster, and
 //!       ID         weight, octets and, where it has one, the cap of the member, bit/s
 //!       leader     locked by the leader
 //!       total      the setting that all share, replaced as a whole
