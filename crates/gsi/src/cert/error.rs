@@ -1,0 +1,115 @@
+//! What can be wrong with credentials of our own, and with making new ones.
+
+use std::path::PathBuf;
+
+use openssl::error::ErrorStack;
+
+/// A credential could not be read or made. The remedy is local.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CredentialError {
+    /// There is no such file.
+    #[error("{path}: no such file: {remedy}")]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// What would put it there.
+        remedy: &'static str,
+    },
+    /// The file could not be read or written.
+    #[error("{path}: {reason}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
+    /// Others could read the key.
+    #[error("{path}: mode {mode:04o} lets others at the key: run `chmod 600 {path}`")]
+    Permissions {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The file belongs to somebody else, who could exchange it.
+    #[error("{path}: belongs to user {owner}, not to user {expected} who would use it")]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Whose it should be.
+        expected: u32,
+    },
+    /// Something is wrong inside a file.
+    #[error("{path}: {fault}")]
+    In {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        fault: Box<CredentialError>,
+    },
+    /// No `BEGIN CERTIFICATE` there.
+    #[error("no certificate found (expected PEM with BEGIN CERTIFICATE)")]
+    NoCertificate,
+    /// No `BEGIN ... PRIVATE KEY` there.
+    #[error("no private key found (expected PEM with BEGIN PRIVATE KEY)")]
+    NoKey,
+    /// The key is encrypted and there was no passphrase, or a wrong one.
+    #[error("the private key is encrypted, and the passphrase is missing or wrong")]
+    Passphrase,
+    /// The key could not be read.
+    #[error("the private key cannot be read")]
+    KeyMalformed,
+    /// The certificate could not be read.
+    #[error("the certificate cannot be read")]
+    CertificateMalformed,
+    /// Too many certificates in one place.
+    #[error("more than {max} certificates in one chain")]
+    ChainTooLong {
+        /// How many may be there.
+        max: usize,
+    },
+    /// Key and certificate are of different people.
+    #[error("the private key does not belong to the certificate of {subject}")]
+    KeyMismatch {
+        /// Whose certificate.
+        subject: String,
+    },
+    /// The request of the other side for a proxy makes no sense.
+    #[error("the request for a proxy {fault}")]
+    Request {
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// The issuer may not issue this.
+    #[error("{subject} {fault}")]
+    Issuer {
+        /// The issuer.
+        subject: String,
+        /// Why it may not.
+        fault: String,
+    },
+    /// The certificate that came back for our request is of another key.
+    #[error("the delegated certificate is not for the key that was sent")]
+    Delegated,
+    /// OpenSSL failed at something that cannot fail by what anybody sends.
+    #[error("OpenSSL: {0}")]
+    Library(String),
+}
+
+impl From<ErrorStack> for CredentialError {
+    fn from(stack: ErrorStack) -> Self {
+        Self::Library(stack.to_string())
+    }
+}
+
+impl CredentialError {
+    pub(crate) fn at(self, path: &std::path::Path) -> Self {
+        Self::In {
+            path: path.to_owned(),
+            fault: Box::new(self),
+        }
+    }
+}

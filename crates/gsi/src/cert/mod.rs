@@ -1,0 +1,20 @@
+//! Certificates, the keys that belong to them, and proxies made from them.
+//!
+//! - [`certificate`]: one certificate with what GSI asks of it; [`extensions`]: what its extensions say
+//! - [`credential`]: a certificate with its key and chain, read from and written to PEM
+//! - [`files`]: where credentials lie on a machine, and who may read them; the one module here that touches files
+//! - [`key`]: keys and digests
+//! - [`proxy`]: new proxies, and delegation: the request of one side and the signature of the other
+
+pub mod certificate;
+pub mod credential;
+mod error;
+pub mod extensions;
+pub mod files;
+pub mod key;
+pub mod proxy;
+
+pub use certificate::Certificate;
+pub use credential::Credential;
+pub use error::CredentialError;
+pub use extensions::{ProxyInfo, ProxyKind, ProxyPolicy};

@@ -1,0 +1,5 @@
+//! GSI security.
+
+pub mod cert;
+mod der;
+pub mod name;

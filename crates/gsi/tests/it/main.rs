@@ -1,0 +1,6 @@
+//! Tests of the crate from outside. All certificates are made here.
+
+#![allow(clippy::unwrap_used)]
+
+mod credentials;
+mod pki;
