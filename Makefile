@@ -5,12 +5,13 @@ CARGO ?= cargo
 .PHONY: help demo test check bench
 
 help:
-	@echo 'make demo    build and watch data move between a server and a client'
+	@echo 'make demo    install what building needs, build and watch data move between a server and a client'
 	@echo 'make test    install what the tests need, build, run all tests'
 	@echo 'make check   what every commit must pass (no installation)'
 	@echo 'make bench   compare with the peers on this machine'
 
 demo:
+	scripts/install-test-deps.sh --build
 	$(CARGO) build --release --workspace --bins
 	target/release/godwit-lab demo
 
@@ -22,4 +23,5 @@ check:
 	$(CARGO) xtask check
 
 bench:
+	scripts/install-test-deps.sh --build
 	$(CARGO) xtask bench

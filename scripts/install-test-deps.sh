@@ -1,14 +1,23 @@
 #!/bin/sh
-# Installs the programs that the tests run against ours. Tests whose program is missing print a skip.
+# Installs what building needs beside a Rust tool chain, and the programs that the tests run against
+# ours. Tests whose program is missing print a skip.
 #
-#   scripts/install-test-deps.sh          install what is missing
-#   scripts/install-test-deps.sh --list   print the list only
+#   scripts/install-test-deps.sh           install what is missing
+#   scripts/install-test-deps.sh --build   only what building needs
+#   scripts/install-test-deps.sh --list    print the list only
 #
 # Idempotent, and quick when nothing is missing. Needs root on Debian, Ubuntu or a relative; on any
 # other machine it says so, changes nothing and succeeds.
 set -eu
 
-packages() {
+build_packages() {
+    cat <<'LIST'
+libssl-dev                   OpenSSL, for identity and encryption (GSI)
+pkg-config                   finds OpenSSL
+LIST
+}
+
+test_packages() {
     cat <<'LIST'
 globus-gridftp-server-progs  the reference server, globus-gridftp-server
 globus-gass-copy-progs       the reference client, globus-url-copy
@@ -23,8 +32,20 @@ openssl                      makes the certificates for tests of identity
 LIST
 }
 
+wanted=all
+case ${1:-} in
+--build) wanted=build ;;
+esac
+
+packages() {
+    build_packages
+    if [ "$wanted" = all ]; then
+        test_packages
+    fi
+}
+
 say() {
-    echo "test dependencies: $*"
+    echo "dependencies: $*"
 }
 
 installed() {
@@ -37,7 +58,8 @@ if [ "${1:-}" = --list ]; then
 fi
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-    say "this is not a Debian-like system, nothing installed; tests without their program are skipped. Wanted:"
+    say "this is not a Debian-like system, nothing installed. OpenSSL's headers must be there to build;"
+    say "tests without their program are skipped. Wanted:"
     packages
     exit 0
 fi
@@ -55,7 +77,8 @@ packages | while read -r package reason; do
     installed "$package" || printf '  %-28s %s\n' "$package" "$reason"
 done
 if [ "$(id -u)" -ne 0 ]; then
-    say "not root, nothing installed; tests without their program are skipped"
+    say "not root, nothing installed. To install: sudo apt-get install" $missing
+    say "libssl-dev is needed to build; tests without their program are skipped"
     exit 0
 fi
 
@@ -90,7 +113,7 @@ apt_get update >/dev/null || say "the package lists could not be renewed"
 if ! apt_get install -y --no-install-recommends $missing >/dev/null; then
     for package in $missing; do
         apt_get install -y --no-install-recommends "$package" >/dev/null ||
-            say "$package could not be installed; tests that need it are skipped"
+            say "$package could not be installed; tests that need it are skipped, and without libssl-dev nothing builds"
     done
 fi
 

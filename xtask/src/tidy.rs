@@ -6,14 +6,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Which crate of ours may depend on which (tests included): proto and tune on nothing, engine on proto alone.
+/// Which crate of ours may depend on which (tests included): proto, tune and gsi on nothing, engine on proto
+/// alone.
 const ARROWS: &[(&str, &[&str])] = &[
     ("proto", &[]),
     ("tune", &[]),
+    ("gsi", &[]),
     ("engine", &["proto"]),
-    ("client", &["engine", "proto", "tune", "server"]),
-    ("server", &["engine", "proto"]),
-    ("lab", &["client", "server", "engine", "tune", "proto"]),
+    ("client", &["engine", "gsi", "proto", "tune", "server"]),
+    ("server", &["engine", "gsi", "proto"]),
+    (
+        "lab",
+        &["client", "server", "engine", "gsi", "tune", "proto"],
+    ),
 ];
 
 /// Dependencies allowed for tests only.
