@@ -3,4 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod credentials;
+mod grid;
+mod hosts;
 mod pki;
+mod refused;
+mod verifier;

@@ -212,14 +212,17 @@ pub(crate) fn rsa_key() -> PKey<Private> {
         .clone()
 }
 
+/// A part without `=` belongs to the value before it, as in `/CN=host/a.example`.
 fn parts(subject: &str) -> Vec<(String, String)> {
-    let parts = subject.split('/').skip(1);
+    let mut parts: Vec<(String, String)> = Vec::new();
+    for part in subject.split('/').skip(1) {
+        match (part.split_once('='), parts.last_mut()) {
+            (Some((label, value)), _) => parts.push((label.to_owned(), value.to_owned())),
+            (None, Some((_, value))) => *value = format!("{value}/{part}"),
+            (None, None) => panic!("label=value is expected in {subject}"),
+        }
+    }
     parts
-        .map(|part| {
-            let (label, value) = part.split_once('=').expect("label=value");
-            (label.to_owned(), value.to_owned())
-        })
-        .collect()
 }
 
 fn x509_name(parts: &[(String, String)]) -> X509Name {
