@@ -14,7 +14,8 @@ use super::CredentialError;
 pub enum KeyKind {
     /// RSA of so many bits: what every peer understands. Bounds: [`RSA_BITS_MIN`] to [`RSA_BITS_MAX`].
     Rsa(u32),
-    /// ECDSA over P-256: made in a moment, where all peers are of this decade.
+    /// ECDSA over P-256: made in a moment, where all peers are of this decade. Who holds one cannot delegate to the reference
+    /// server (13.24), which makes an RSA key of as many bits as the delegating key has.
     EcP256,
 }
 

@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod contexts;
 mod credentials;
+mod gct;
 mod grid;
 mod hosts;
+mod pair;
 mod pki;
 mod refused;
 mod verifier;
+mod wrapping;

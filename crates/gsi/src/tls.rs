@@ -1,0 +1,235 @@
+//! OpenSSL between two buffers: records in, records out, no socket.
+
+use std::io::{self, Read, Write};
+
+use openssl::ssl::{
+    ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions,
+    SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
+};
+
+use crate::cert::{Certificate, Credential, CredentialError};
+use crate::verify::Strength;
+
+/// Which versions of TLS to speak. Nothing below 1.2 is spoken at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Versions {
+    /// The newest that both know.
+    #[default]
+    Any,
+    /// 1.2 alone.
+    Tls12,
+    /// 1.3 alone.
+    Tls13,
+}
+
+/// Who speaks first: the initiator is the TLS client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Initiator,
+    Acceptor,
+}
+
+/// What OpenSSL has to say against the peer's octets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsFault(pub(crate) String);
+
+/// What a read came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ReadOutcome {
+    /// So many octets.
+    Octets(usize),
+    /// Nothing until more records come.
+    Starved,
+    /// The peer has closed its half.
+    Closed,
+}
+
+pub(crate) struct Tls {
+    stream: SslStream<Buffers>,
+}
+
+impl Tls {
+    pub(crate) fn new(
+        role: Role,
+        credential: &Credential,
+        strength: Strength,
+        versions: Versions,
+        server_name: Option<&str>,
+    ) -> Result<Self, CredentialError> {
+        let context = context(credential, strength, versions)?;
+        let mut ssl = Ssl::new(&context)?;
+        match role {
+            Role::Initiator => {
+                if let Some(name) = server_name {
+                    ssl.set_hostname(name)?;
+                }
+                ssl.set_connect_state();
+            }
+            Role::Acceptor => ssl.set_accept_state(),
+        }
+        let stream = SslStream::new(ssl, Buffers::default())?;
+        Ok(Self { stream })
+    }
+
+    /// Octets from the peer, cut anywhere.
+    pub(crate) fn feed(&mut self, octets: &[u8]) {
+        self.stream.get_mut().input.extend_from_slice(octets);
+    }
+
+    /// Octets that no record has taken.
+    pub(crate) fn take_unread(&mut self) -> Vec<u8> {
+        let buffers = self.stream.get_mut();
+        let rest = buffers.input.split_off(buffers.taken);
+        buffers.input.clear();
+        buffers.taken = 0;
+        rest
+    }
+
+    /// Octets for the peer.
+    pub(crate) fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.stream.get_mut().output)
+    }
+
+    /// Goes on as far as the input allows. `true` when the handshake is over.
+    pub(crate) fn handshake(&mut self) -> Result<bool, TlsFault> {
+        match self.stream.do_handshake() {
+            Ok(()) => Ok(true),
+            Err(error) if is_starved(&error) => Ok(false),
+            Err(error) => Err(fault(&error)),
+        }
+    }
+
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome, TlsFault> {
+        match self.stream.ssl_read(buffer) {
+            Ok(count) => Ok(ReadOutcome::Octets(count)),
+            Err(error) if is_starved(&error) => Ok(ReadOutcome::Starved),
+            Err(error) if error.code() == ErrorCode::ZERO_RETURN => Ok(ReadOutcome::Closed),
+            Err(error) => Err(fault(&error)),
+        }
+    }
+
+    /// Takes all of it: the output buffer has no bound but what the caller writes.
+    pub(crate) fn write(&mut self, clear: &[u8]) -> Result<(), TlsFault> {
+        let mut rest = clear;
+        while !rest.is_empty() {
+            match self.stream.ssl_write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) => return Err(fault(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the peer has shown so far, its own certificate first. Empty before it has shown any.
+    pub(crate) fn peer_chain(&self) -> Result<Vec<Certificate>, CredentialError> {
+        let ssl = self.stream.ssl();
+        let Some(own) = ssl.peer_certificate() else {
+            return Ok(Vec::new());
+        };
+        let mut chain = vec![Certificate::new(own.clone())?];
+        // An acceptor is given the chain without the peer's own certificate, an initiator with it.
+        for sent in ssl.peer_cert_chain().into_iter().flatten() {
+            if sent != &*own {
+                chain.push(Certificate::new(sent.to_owned())?);
+            }
+        }
+        Ok(chain)
+    }
+
+    pub(crate) fn is_tls13(&self) -> bool {
+        self.stream.ssl().version2() == Some(SslVersion::TLS1_3)
+    }
+
+    /// `TLSv1.3, TLS_AES_256_GCM_SHA384`.
+    pub(crate) fn describe(&self) -> String {
+        let ssl = self.stream.ssl();
+        let cipher = ssl.current_cipher().map_or("none", |cipher| cipher.name());
+        format!("{}, {cipher}", ssl.version_str())
+    }
+}
+
+fn context(
+    credential: &Credential,
+    strength: Strength,
+    versions: Versions,
+) -> Result<SslContext, CredentialError> {
+    let mut builder = SslContextBuilder::new(SslMethod::tls())?;
+    let (least, most) = match versions {
+        Versions::Any => (SslVersion::TLS1_2, SslVersion::TLS1_3),
+        Versions::Tls12 => (SslVersion::TLS1_2, SslVersion::TLS1_2),
+        Versions::Tls13 => (SslVersion::TLS1_3, SslVersion::TLS1_3),
+    };
+    builder.set_min_proto_version(Some(least))?;
+    builder.set_max_proto_version(Some(most))?;
+    builder.set_security_level(match strength {
+        Strength::Modern => 2,
+        Strength::Legacy => 1,
+    });
+    builder.set_cipher_list("HIGH:!aNULL:!eNULL:!PSK:!SRP")?;
+    builder.set_options(
+        SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION,
+    );
+    // A ticket behind the handshake would stand where peers expect the NUL record.
+    builder.set_num_tickets(0)?;
+    builder.set_session_cache_mode(SslSessionCacheMode::OFF);
+    builder.set_session_id_context(b"godwit")?;
+    builder.set_mode(SslMode::NO_AUTO_CHAIN);
+    // OpenSSL checks that the peer holds its key; whose key it is decides `verify`, before anything that follows from the
+    // handshake leaves.
+    builder.set_verify_callback(
+        SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT,
+        |_, _| true,
+    );
+    builder.set_certificate(credential.certificate().as_x509())?;
+    builder.set_private_key(credential.key())?;
+    for certificate in credential.chain() {
+        builder.add_extra_chain_cert(certificate.as_x509().clone())?;
+    }
+    Ok(builder.build())
+}
+
+fn is_starved(error: &openssl::ssl::Error) -> bool {
+    error.code() == ErrorCode::WANT_READ
+}
+
+fn fault(error: &openssl::ssl::Error) -> TlsFault {
+    let first = error.ssl_error().and_then(|stack| stack.errors().first());
+    TlsFault(match first.and_then(|error| error.reason()) {
+        Some(reason) => reason.to_owned(),
+        None => error.to_string(),
+    })
+}
+
+#[derive(Debug, Default)]
+struct Buffers {
+    input: Vec<u8>,
+    /// Of `input`, what was read.
+    taken: usize,
+    output: Vec<u8>,
+}
+
+impl Read for Buffers {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let rest = &self.input[self.taken..];
+        if rest.is_empty() {
+            self.input.clear();
+            self.taken = 0;
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.taken += count;
+        Ok(count)
+    }
+}
+
+impl Write for Buffers {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.output.extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
