@@ -5,6 +5,7 @@
 //! - [`verify`]: path validation for chains that end in proxies; names of hosts
 //! - [`context`]: the handshake, in ADAT or on a data channel, and delegation within
 //! - [`adat`]: tokens in the text of a control channel; [`wrap`]: what follows, protected
+//! - [`gridmap`]: from identities to local accounts; [`name`]: distinguished names on one line
 //!
 //! # Calling contract of a context
 //! ```text
@@ -37,6 +38,7 @@ pub mod adat;
 pub mod cert;
 pub mod context;
 mod der;
+pub mod gridmap;
 pub mod name;
 mod tls;
 pub mod verify;
