@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod contexts;
+mod corpus;
 mod credentials;
 mod gct;
 mod grid;
 mod hosts;
 mod pair;
+mod parsers;
 mod pki;
 mod refused;
 mod verifier;

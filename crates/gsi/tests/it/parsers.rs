@@ -1,0 +1,118 @@
+//! What the fuzz targets do with octets, one function a target; the test of the corpora replays through the same.
+//!
+//! Nothing may panic, nobody may be believed, and what was understood must survive being written and read again.
+
+use std::sync::OnceLock;
+
+use godwit_gsi::cert::credential::certificates_from_pem;
+use godwit_gsi::cert::proxy::{self, DelegationRequest, ProxyRequest};
+use godwit_gsi::cert::{Certificate, Credential};
+use godwit_gsi::gridmap::{AllowList, Gridmap, MAPPED_USER};
+use godwit_gsi::name::DistinguishedName;
+use godwit_gsi::verify::signing_policy::SigningPolicy;
+use godwit_gsi::verify::{HostName, Policy, verify};
+use godwit_gsi::{Context, adat};
+
+use crate::pair::{Ends, join};
+use crate::pki::{ec_key, now};
+
+/// Keys take their time to make.
+fn ends() -> &'static Ends {
+    static ENDS: OnceLock<Ends> = OnceLock::new();
+    ENDS.get_or_init(Ends::new)
+}
+
+/// Tokens in text, and an acceptor that is fed with anything.
+pub(crate) fn adat(octets: &[u8]) {
+    let text = String::from_utf8_lossy(octets);
+    if let Ok(token) = adat::decode(&text) {
+        assert_eq!(adat::encode(&token), text.trim());
+    }
+    let token = adat::token_of_reply(&text).ok().flatten();
+    for token in [octets, &token.unwrap_or_default()] {
+        let mut acceptor = Context::accept(ends().server()).expect("waits");
+        let _ = acceptor.handle_input(now(), token);
+        assert!(acceptor.outcome().is_none());
+        let mut initiator = Context::initiate(ends().client(None)).expect("begins");
+        let _ = initiator.handle_input(now(), token);
+        assert!(initiator.outcome().is_none());
+    }
+}
+
+/// Certificates, their verification, and requests for proxies.
+pub(crate) fn certificate(octets: &[u8]) {
+    let ends = ends();
+    let read = Certificate::from_der(octets).ok().into_iter();
+    for certificate in read.chain(certificates_from_pem(octets).unwrap_or_default()) {
+        let der = certificate.to_der().expect("der");
+        assert_eq!(Certificate::from_der(&der).as_ref(), Ok(&certificate));
+        let _ = HostName::new("a.example.org").check(&certificate);
+        let _ = certificate.subject().common_names().count();
+        let chain = [vec![certificate], crate::grid::sent(&ends.user)].concat();
+        let verified = verify(&chain, &ends.grid.anchors(), &Policy::default(), now());
+        assert!(verified.is_err(), "{verified:?}");
+    }
+    let _ = Credential::from_pem(octets, octets, Some(b"sesame"));
+    let _ = proxy::sign_request(&ends.user, octets, &ProxyRequest::default(), now());
+    let asked = DelegationRequest::with_key(ec_key()).expect("asks");
+    let user = ends.user.certificate().clone();
+    assert!(asked.finish(octets, &[user]).is_err());
+}
+
+/// The holder's certificate of the grid that everything is verified against.
+pub(crate) fn good_certificate() -> Vec<u8> {
+    ends().user.chain()[0].to_der().expect("der")
+}
+
+/// Gridmap files and allow lists.
+pub(crate) fn gridmap(octets: &[u8]) {
+    let text = String::from_utf8_lossy(octets);
+    let (map, faults) = Gridmap::parse(&text);
+    assert!(map.len() + faults.len() <= text.lines().count());
+    let (list, _) = AllowList::parse(&text);
+    for line in text.lines() {
+        let Some(name) = DistinguishedName::parse(line) else {
+            continue;
+        };
+        assert_eq!(
+            DistinguishedName::parse(name.as_str()).as_ref(),
+            Some(&name)
+        );
+        assert!(name.same_as(&name));
+        let _ = list.allows(&name);
+        if let Ok(account) = map.account(&name, MAPPED_USER) {
+            assert_eq!(map.account(&name, account), Ok(account));
+        }
+    }
+}
+
+/// Signing policies.
+pub(crate) fn signing_policy(octets: &[u8]) {
+    let text = String::from_utf8_lossy(octets);
+    let Ok(policy) = SigningPolicy::parse(&text) else {
+        return;
+    };
+    let subject = DistinguishedName::parse("/O=Grid/CN=Jo").expect("a name");
+    for word in text.split(['\'', '"', ' ']) {
+        if let Some(authority) = DistinguishedName::parse(word) {
+            let allowed = policy.allows(&authority, &subject);
+            assert!(!allowed || policy.names(&authority));
+        }
+    }
+}
+
+/// Protected commands and replies, behind an established context.
+pub(crate) fn wrap(octets: &[u8]) {
+    let joined = join(ends().client(None), ends().server()).expect("joins");
+    let (mut client, mut server) = (joined.initiator.wrap, joined.acceptor.wrap);
+    let text = String::from_utf8_lossy(octets);
+    for line in text.lines() {
+        // Nobody but the other end can have sealed anything; no octets are sealed in no records.
+        let nothing = |clear: Option<Vec<u8>>| clear.is_none_or(|clear| clear.is_empty());
+        assert!(server.clear_command(line).map_or(true, nothing));
+        assert!(client.clear_reply(line).map_or(true, nothing));
+    }
+    let mut clear = Vec::new();
+    let _ = server.open(octets, &mut clear);
+    assert!(clear.is_empty());
+}
