@@ -168,6 +168,12 @@ impl Carrier {
         }
     }
 
+    /// The session that is open to `endpoint`, if there is one.
+    pub(crate) fn open_session(&mut self, endpoint: &Arc<Endpoint>) -> Option<&mut Session> {
+        let fits = |s: &&mut Session| s.is_usable() && Arc::ptr_eq(&s.endpoint, endpoint);
+        self.session.as_mut().filter(fits)
+    }
+
     async fn session(&mut self, endpoint: &Arc<Endpoint>) -> Result<&mut Session> {
         let fits = |s: &Session| s.is_usable() && Arc::ptr_eq(&s.endpoint, endpoint);
         if !self.session.as_ref().is_some_and(fits) {

@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use godwit_engine::data::{Congestion, RateLimit};
@@ -15,7 +15,7 @@ use godwit_tune::Setting;
 use tokio::sync::watch;
 
 use crate::{
-    events::{Event, EventLog, Observer},
+    events::{Event, EventLog, Observer, SettingView},
     progress::{Counters, Snapshot},
     spec::Connections,
 };
@@ -36,6 +36,8 @@ pub(crate) struct Context {
     sessions_max: AtomicU32,
     /// Data channels that they take in one transfer, likewise.
     channels_max: AtomicU32,
+    /// Small files in flight on a session, as it was last told.
+    pipelining: AtomicU32,
     observer: Arc<dyn Observer>,
     log: Option<EventLog>,
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
@@ -58,6 +60,7 @@ impl Context {
             started: Instant::now(),
             sessions_max: AtomicU32::new(u32::MAX),
             channels_max: AtomicU32::new(u32::MAX),
+            pipelining: AtomicU32::new(1),
             observer,
             log,
             endpoints: Mutex::default(),
@@ -119,11 +122,40 @@ impl Context {
                 ..before
             });
             self.emit(&Event::Decision {
-                from: Some(from.into()),
-                to: to.into(),
+                from: Some(self.view(from)),
+                to: self.view(to),
                 reason: format!("{from} -> {to}: {why}"),
             });
         }
+    }
+
+    /// A session has so many small files in flight. Told where that is half or twice of what was told before: sessions differ a
+    /// little, and nobody cares.
+    pub(crate) fn pipelines(&self, depth: u32, round_trip: Duration) {
+        let before = self.pipelining.load(Ordering::Relaxed);
+        if depth < before.saturating_mul(2) && before < depth.saturating_mul(2) {
+            return;
+        }
+        let setting = self.target.borrow().setting;
+        let from = self.view(setting);
+        self.pipelining.store(depth, Ordering::Relaxed);
+        self.emit(&Event::Decision {
+            from: Some(from),
+            to: self.view(setting),
+            reason: format!(
+                "{setting}: {depth} small files in flight on a control channel with a round trip of {:.1} ms",
+                round_trip.as_secs_f64() * 1e3
+            ),
+        });
+    }
+
+    /// A setting as logs hold it.
+    pub(crate) fn view(&self, setting: Setting) -> SettingView {
+        Setting {
+            pipelining_depth: self.pipelining.load(Ordering::Relaxed),
+            ..setting
+        }
+        .into()
     }
 
     /// Progress, with what everybody steers towards.

@@ -125,7 +125,7 @@ impl Controller {
         });
         context.emit(&Event::Decision {
             from: None,
-            to: setting.into(),
+            to: context.view(setting),
             reason: self.reason(),
         });
         self.company.tell(self.decided.setting, context);
@@ -283,8 +283,8 @@ impl Controller {
         // Those who never move have the same to say after every epoch.
         if changes || news {
             context.emit(&Event::Decision {
-                from: Some(before.setting.into()),
-                to: setting.into(),
+                from: Some(context.view(before.setting)),
+                to: context.view(setting),
                 reason: self.reason(),
             });
         }
@@ -347,7 +347,7 @@ fn report(context: &Context, seen: &Measured) {
     let limited_by = limit::judge(o);
     context.counters.limited(limited_by, o.bytes);
     context.emit(&Event::Epoch {
-        setting: o.setting.into(),
+        setting: context.view(o.setting),
         seconds: o.seconds,
         bytes: o.bytes,
         goodput_bps: o.goodput_bps(),

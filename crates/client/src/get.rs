@@ -53,9 +53,20 @@ enum Destination {
 }
 
 impl Get {
-    /// Opens the destination.
+    /// Opens the destination, once it is sure that the server understands the name.
     pub(crate) async fn begin(
         session: &mut Session,
+        item: &Item,
+        part: Option<Part>,
+        wish: Verify,
+    ) -> Result<Self> {
+        session.check_name(&item.remote).await?;
+        Self::open(session, item, part, wish)
+    }
+
+    /// Opens the destination. Asks nothing of the server.
+    pub(crate) fn open(
+        session: &Session,
         item: &Item,
         part: Option<Part>,
         wish: Verify,
@@ -76,7 +87,6 @@ impl Get {
             (Some(left), wanted) => Some(wanted.map_or(left, |w| w.min(left))),
             (None, wanted) => wanted.filter(|_| is_device(&item.remote)),
         };
-        session.check_name(&item.remote).await?;
         let algorithm = verify::choose(session, wish, part.is_some())?;
         let to = match &item.local {
             LocalEnd::Path(path) => {
@@ -282,6 +292,38 @@ impl Get {
         }
     }
 
+    /// Where all of the file goes.
+    pub(crate) fn whole(&self) -> Sink {
+        self.sink(0, 0, self.length)
+    }
+
+    /// Whether `safe` is all that was wanted.
+    pub(crate) fn holds_all(&self, safe: &RangeSet) -> bool {
+        let wanted = self.length.and_then(|l| ByteRange::new(0, l));
+        wanted.is_some_and(|wanted| safe.contains(wanted))
+    }
+
+    /// What is written, where it can be read again.
+    pub(crate) fn file(&self) -> Option<&FileRef> {
+        match &self.to {
+            Destination::File { file, .. } => Some(file),
+            Destination::Output(_) => None,
+        }
+    }
+
+    /// Written under its final name, which stands for something that is no file.
+    pub(crate) fn is_in_place(&self) -> bool {
+        matches!(&self.to, Destination::File { target, .. } if lock(target).is_in_place())
+    }
+
+    /// Gives the file its name.
+    pub(crate) fn commit(&self) -> Result<()> {
+        match &self.to {
+            Destination::File { target, .. } => lock(target).commit(),
+            Destination::Output(_) => Ok(()),
+        }
+    }
+
     /// Octets go to standard output.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.to, Destination::Output(_))
@@ -291,11 +333,10 @@ impl Get {
     pub(crate) async fn finish(&self, session: &mut Session) -> Result<Option<Agreed>> {
         let doing = format!("get {}", self.url);
         let agreed = match &self.to {
-            Destination::File { file, target } => {
-                let in_place = lock(target).is_in_place();
+            Destination::File { file, .. } => {
                 let algorithm = verify::choose(session, self.wish, self.is_part)?;
                 // What went into a device cannot be read again.
-                match algorithm.filter(|_| !in_place) {
+                match algorithm.filter(|_| !self.is_in_place()) {
                     None => None,
                     Some(algorithm) => {
                         let regions = Regions {
@@ -312,9 +353,7 @@ impl Get {
             }
             Destination::Output(output) => self.compare_output(session, output, &doing).await?,
         };
-        if let Destination::File { target, .. } = &self.to {
-            lock(target).commit()?;
-        }
+        self.commit()?;
         Ok(agreed)
     }
 

@@ -6,6 +6,7 @@
 //! - [`session`]: one control channel with its data channels; [`carrier`]: sessions that are replaced when they fail
 //! - [`controller`]: asks the tuner while data flows; [`epoch`]: what it is told
 //! - [`company`]: other transfers of the user; [`group`]: over the same path; [`host`]: on this host; [`roster`]: how they meet
+//! - [`flight`]: a small file among others in flight; [`pipelining`]: how many of them
 //! - [`pieces`], [`tails`]: how large files are shared between workers that come and go
 //! - [`manage`]: everything that is no copy; [`explain`]: what an event log tells
 //! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs
@@ -24,6 +25,7 @@ pub mod error;
 pub mod events;
 pub mod explain;
 pub mod flags;
+mod flight;
 mod get;
 mod group;
 mod host;
@@ -32,6 +34,7 @@ mod local;
 pub mod manage;
 mod path_memory;
 mod pieces;
+mod pipelining;
 mod plan;
 pub mod progress;
 mod put;

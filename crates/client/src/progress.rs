@@ -153,6 +153,11 @@ impl Counters {
         (totals, !transfers.running.is_empty())
     }
 
+    /// So many octets of use have moved.
+    pub(crate) fn moved(&self, bytes: u64) {
+        self.bytes_moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// An epoch of `bytes` was limited so.
     pub(crate) fn limited(&self, by: Option<Limit>, bytes: u64) {
         let mut limits = self.limits();

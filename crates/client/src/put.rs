@@ -60,6 +60,21 @@ impl Put {
         part: Option<Part>,
         wish: Verify,
     ) -> Result<Self> {
+        let can_rename = match item.remote.parent() {
+            Some(parent) if !writes_in_place(item, part) => session.can_rename(&parent).await?,
+            _ => false,
+        };
+        Self::open(session, item, part, wish, can_rename)
+    }
+
+    /// Opens the source. Asks nothing of the server.
+    pub(crate) fn open(
+        session: &Session,
+        item: &Item,
+        part: Option<Part>,
+        wish: Verify,
+        can_rename: bool,
+    ) -> Result<Self> {
         let url = item.endpoint.url(&item.remote);
         let algorithm = verify::choose(session, wish, part.is_some())?;
         let offset = part.map_or(0, |p| p.offset);
@@ -90,12 +105,9 @@ impl Put {
             }
             (_, None) => None,
         };
-        // A part goes into what is there; a device cannot be renamed over.
-        let in_place = part.is_some() || is_device(&item.remote);
-        let written_to = if in_place {
-            None
-        } else {
-            temporary_beside(session, &item.remote).await?
+        let written_to = match can_rename && !writes_in_place(item, part) {
+            true => temporary_beside(&item.remote),
+            false => None,
         };
         Ok(Self {
             rename_to: written_to.is_some().then(|| item.remote.clone()),
@@ -213,7 +225,7 @@ impl Put {
             may_be_cut: tail.is_some() && self.can_split(session),
             began: Some(&began),
         };
-        self.begun.store(true, Ordering::Relaxed);
+        self.begins();
         let outcome = session
             .transfer(plan, |_: Mode| Job::Send(self.source(from, range)))
             .await;
@@ -279,9 +291,9 @@ impl Put {
         if agreed.is_none() && !self.is_part && !is_device(&self.written_to) {
             self.compare_size(session, moved, &doing).await?;
         }
-        if let Some(to) = &self.rename_to {
-            session.rename(&self.written_to, to).await?;
-            self.begun.store(false, Ordering::Relaxed);
+        if let Some((from, to)) = self.names() {
+            session.rename(from, to).await?;
+            self.renamed();
         }
         Ok(agreed)
     }
@@ -316,6 +328,34 @@ impl Put {
         }
     }
 
+    /// All of the file.
+    pub(crate) fn whole(&self) -> Source {
+        self.source(self.offset, self.length.and_then(|l| ByteRange::new(0, l)))
+    }
+
+    /// What is read, where it can be read again.
+    pub(crate) fn file(&self) -> Option<&FileRef> {
+        match &self.from {
+            Origin::File(file) => Some(file),
+            Origin::Stream(_) => None,
+        }
+    }
+
+    /// The temporary and the final name, where they are two.
+    pub(crate) fn names(&self) -> Option<(&FtpPath, &FtpPath)> {
+        self.rename_to.as_ref().map(|to| (&self.written_to, to))
+    }
+
+    /// From now on something may lie under the temporary name.
+    pub(crate) fn begins(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// What lay under the temporary name has its final one.
+    pub(crate) fn renamed(&self) {
+        self.begun.store(false, Ordering::Relaxed);
+    }
+
     /// The temporary file that is to be removed when the put has failed.
     pub(crate) fn rubbish(&self) -> Option<&FtpPath> {
         (self.rename_to.is_some() && self.begun.load(Ordering::Relaxed)).then_some(&self.written_to)
@@ -345,18 +385,17 @@ fn open_source(
     Ok((Origin::File(file), None))
 }
 
-/// A name beside the final one, where the server can rename; `None`: write in place.
-async fn temporary_beside(session: &mut Session, remote: &FtpPath) -> Result<Option<FtpPath>> {
-    let Some(parent) = remote.parent() else {
-        return Ok(None);
-    };
-    if !session.can_rename(&parent).await? {
-        return Ok(None);
-    }
+/// A part goes into what is there; a device cannot be renamed over.
+fn writes_in_place(item: &Item, part: Option<Part>) -> bool {
+    part.is_some() || is_device(&item.remote)
+}
+
+/// A name beside the final one.
+fn temporary_beside(remote: &FtpPath) -> Option<FtpPath> {
     // A final name that some servers would mangle puts such an octet into the temporary name too, so that it is seen
     // before anything is renamed.
     let name = local::temporary_name(!remote.as_bytes().is_ascii());
-    Ok(parent.join(name.as_bytes()).ok())
+    remote.parent()?.join(name.as_bytes()).ok()
 }
 
 /// What can be read once, with the checksum of what was read.

@@ -61,6 +61,8 @@ pub struct JobSpec {
     pub part: Option<Part>,
     /// How settings are chosen.
     pub tuner: TunerSpec,
+    /// Small files in flight on a control channel, at least 1; `None`: as many as the path wants.
+    pub pipelining: Option<u32>,
     /// SO_SNDBUF, SO_RCVBUF and SBUF.
     pub socket_buffer_bytes: Option<u64>,
     /// MODE E block.

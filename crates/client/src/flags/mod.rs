@@ -15,7 +15,7 @@ use godwit_proto::ChecksumAlgorithm;
 
 pub use resolve::{Ambient, Parting, parse};
 
-use crate::spec::EpochMode;
+use crate::{pipelining::DEPTH_MAX, spec::EpochMode};
 
 /// Copies files with GridFTP, and manages what lies on servers.
 #[derive(Debug, Parser)]
@@ -178,6 +178,9 @@ pub(crate) struct CpArgs {
     /// Control channels, each with its own thread; large files are shared between them
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) concurrency: Option<u32>,
+    /// Small files in flight on a control channel; 1 copies one after the other, the default is what the path needs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=DEPTH_MAX as i64))]
+    pub(crate) pipelining: Option<u32>,
     /// Most data channels in all
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_channels: u32,
@@ -255,8 +258,6 @@ pub(crate) struct CpArgs {
 /// Options that are documented and not built yet: known, so that they are refused by name and never ignored.
 #[derive(Debug, Args)]
 pub(crate) struct Later {
-    #[arg(long, hide = true)]
-    pub(crate) pipelining: Option<String>,
     #[arg(long, hide = true)]
     pub(crate) protect: Option<String>,
     #[arg(long, hide = true)]

@@ -197,6 +197,7 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
         recursive: args.recursive,
         part,
         tuner: tuner(&args)?,
+        pipelining: args.pipelining,
         socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),
         block_bytes: args.block_size,
         congestion: match args.congestion {
@@ -214,10 +215,7 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
 
 fn refuse_what_is_not_built(args: &CpArgs) -> Resolved<()> {
     let later = &args.later;
-    let given = [
-        ("--pipelining", &later.pipelining),
-        ("--journal", &later.journal),
-    ];
+    let given = [("--journal", &later.journal)];
     if let Some((name, _)) = given.iter().find(|(_, value)| value.is_some()) {
         return Err(not_available(name));
     }

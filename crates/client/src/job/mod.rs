@@ -7,6 +7,7 @@
 //! ```
 
 mod crew;
+mod feed;
 mod file;
 mod queue;
 mod worker;

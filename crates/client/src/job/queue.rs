@@ -9,7 +9,24 @@ use godwit_proto::ByteRange;
 use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc};
 
 use super::file::{Claim, FileJob};
-use crate::{pieces::Cutter, plan::Planned};
+use crate::{
+    pieces::Cutter,
+    pipelining::SMALL_OCTETS_MAX,
+    plan::{Item, Planned},
+};
+
+/// Files taken from the planner at a time: one look at the channel for many small ones.
+const RECEIVED_MAX: usize = 64;
+
+/// Where a worker looks first. Large files decide when a job ends, so that one worker begins with them while the others move small
+/// ones: neither the channels of the large nor the round trips of the small stand alone at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Large files, while there are any.
+    Large,
+    /// Whatever comes.
+    Any,
+}
 
 /// Something for a worker to do.
 pub(crate) enum Task {
@@ -46,14 +63,20 @@ impl Queue {
     }
 
     /// The next thing to do, for a session that moved `rate_bps` before; `None` when there is nothing and will be nothing.
-    /// After a [`Task::Begin`], [`Queue::decided`] must be called. Cancel-safe.
-    pub(crate) async fn next(&self, cutter: &Cutter, rate_bps: Option<f64>) -> Option<Task> {
+    /// `from` says where among the files that wait it looks first. After a [`Task::Begin`], [`Queue::decided`] must be called.
+    /// Cancel-safe.
+    pub(crate) async fn next(
+        &self,
+        cutter: &Cutter,
+        rate_bps: Option<f64>,
+        from: End,
+    ) -> Option<Task> {
         loop {
             // Registered before looking, so that no change falls between.
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match self.look(cutter, rate_bps) {
+            match self.look(cutter, rate_bps, from) {
                 Look::Task(task) => return Some(task),
                 Look::Over => return None,
                 Look::Wait { dry } => tokio::select! {
@@ -64,22 +87,68 @@ impl Queue {
         }
     }
 
-    async fn receive(&self) -> Option<Planned> {
-        self.planned.lock().await.recv().await
+    /// The next file that `fits`, or that could not be planned, for a session that has such files in flight. `None` where something else
+    /// waits to be done, or nothing more will come. After `Some`, [`Queue::decided`] must be called. Cancel-safe.
+    pub(crate) async fn next_small(
+        &self,
+        from: End,
+        fits: impl Fn(&Item) -> bool,
+    ) -> Option<Planned> {
+        loop {
+            // Registered before looking, so that no change falls between.
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match self.look_small(from, &fits) {
+                Look::Task(small) => return Some(small),
+                Look::Over => return None,
+                Look::Wait { .. } => tokio::select! {
+                    () = &mut changed => {}
+                    planned = self.receive() => self.accept(planned),
+                },
+            }
+        }
     }
 
-    /// A file from the planner joins those given back, so that one place hands them out.
-    fn accept(&self, planned: Option<Planned>) {
+    fn look_small(&self, from: End, fits: impl Fn(&Item) -> bool) -> Look<Planned> {
         let mut inner = self.lock();
-        match planned {
-            Some(planned) => inner.returned.push_back(planned),
-            None => inner.dry = true,
+        let is_small = |planned: &Planned| match planned {
+            Planned::File(item) => fits(item),
+            Planned::Failed { .. } => true,
+        };
+        let large_waits = inner.returned.iter().any(|p| !is_small(p));
+        let small = match (from, large_waits) {
+            (End::Large, true) => None,
+            _ => inner.returned.iter().position(is_small),
+        };
+        if let Some(small) = small.and_then(|at| inner.returned.remove(at)) {
+            inner.undecided += 1;
+            return Look::Task(small);
         }
+        if large_waits || inner.dry || inner.shared.iter().any(|file| file.has_work()) {
+            return Look::Over;
+        }
+        Look::Wait { dry: false }
+    }
+
+    /// Empty when the planner has finished.
+    async fn receive(&self) -> Vec<Planned> {
+        let mut planned = Vec::new();
+        let mut receiver = self.planned.lock().await;
+        receiver.recv_many(&mut planned, RECEIVED_MAX).await;
+        planned
+    }
+
+    /// Files from the planner join those given back, so that one place hands them out.
+    fn accept(&self, planned: Vec<Planned>) {
+        let mut inner = self.lock();
+        inner.dry |= planned.is_empty();
+        inner.returned.extend(planned);
         drop(inner);
         self.changed.notify_waiters();
     }
 
-    fn look(&self, cutter: &Cutter, rate_bps: Option<f64>) -> Look {
+    fn look(&self, cutter: &Cutter, rate_bps: Option<f64>, from: End) -> Look<Task> {
         let mut inner = self.lock();
         inner.shared.retain(|file| file.is_open());
         // Large files first: they decide when the job ends.
@@ -88,7 +157,11 @@ impl Queue {
                 return Look::Task(Task::Piece(Arc::clone(file), piece));
             }
         }
-        if let Some(planned) = inner.returned.pop_front() {
+        let large = match from {
+            End::Large => inner.returned.iter().position(is_large),
+            End::Any => None,
+        };
+        if let Some(planned) = inner.returned.remove(large.unwrap_or(0)) {
             inner.undecided += 1;
             return Look::Task(Task::Begin(planned));
         }
@@ -147,8 +220,12 @@ impl Queue {
     }
 }
 
-enum Look {
-    Task(Task),
+enum Look<T> {
+    Task(T),
     Wait { dry: bool },
     Over,
+}
+
+fn is_large(planned: &Planned) -> bool {
+    matches!(planned, Planned::File(item) if item.size.is_none_or(|s| s > SMALL_OCTETS_MAX))
 }

@@ -5,17 +5,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_proto::ByteRange;
+use godwit_proto::{ByteRange, FtpPath};
 
 use super::{
     Job,
+    feed::SmallFiles,
     file::{After, FileJob},
-    queue::Task,
+    queue::{End, Task},
 };
 use crate::{
     carrier::{Carrier, Setback, Step},
-    context::Place,
+    context::{Endpoint, Place},
     error::{Error, Result},
+    flight::is_small,
     plan::{Item, Planned},
     session::Session,
 };
@@ -77,7 +79,7 @@ impl Worker {
                 () = job.context.stop.wait() => return Farewell::Over,
                 Some((file, piece)) = async { self.next.take() } => Some(Task::Piece(file, piece)),
                 _ = target.wait_for(|target| !target.wants(place)) => return Farewell::Spare,
-                task = job.queue.next(&job.cutter, self.rate_bps) => task,
+                task = job.queue.next(&job.cutter, self.rate_bps, end_of(&job, place)) => task,
             };
             let goes_on = match task {
                 None => return Farewell::Over,
@@ -95,9 +97,12 @@ impl Worker {
         }
     }
 
-    /// Begins a file and moves its first piece. False: this worker is one too many.
+    /// Begins a file and moves its first piece, or it and others like it in a pipeline. False: this worker is one too many.
     async fn file(&mut self, item: Item) -> bool {
         let job = Arc::clone(&self.job);
+        let Some(item) = self.pipeline(item).await else {
+            return true;
+        };
         let path = item.source();
         let began = Instant::now();
         let step = Step {
@@ -129,6 +134,59 @@ impl Worker {
                 true
             }
         }
+    }
+
+    /// Moves small files one behind the other, beginning with `item`; gives it back where that cannot be.
+    async fn pipeline(&mut self, item: Item) -> Option<Item> {
+        let job = Arc::clone(&self.job);
+        let place = self.carrier.place;
+        let endpoint = Arc::clone(&item.endpoint);
+        let session = match self.carrier.open_session(&endpoint) {
+            Some(session)
+                if is_small(&item, &job.spec)
+                    && job.spec.pipelining != Some(1)
+                    && session.can_pipeline(item.direction) =>
+            {
+                session
+            }
+            _ => return Some(item),
+        };
+        let mut feed = SmallFiles::new(&job, place, &item);
+        let leavings = session.pipeline(item, &job.spec, &mut feed).await;
+        for item in leavings.returned.into_iter().rev() {
+            job.queue.give_back(Planned::File(item));
+        }
+        self.tidy(&endpoint, leavings.rubbish).await;
+        None
+    }
+
+    /// Removes temporary files that a pipeline left at the server.
+    async fn tidy(&mut self, endpoint: &Arc<Endpoint>, rubbish: Vec<FtpPath>) {
+        if rubbish.is_empty() {
+            return;
+        }
+        let failed = if self.job.context.stop.is_set() {
+            self.remove_after_interrupt(endpoint, &rubbish).await
+        } else {
+            let step = Step {
+                endpoint,
+                path: &endpoint.name(),
+                range: None,
+                attempts: Some(2),
+            };
+            let remove = async |session: &mut Session| session.remove_files(&rubbish).await;
+            self.without_yielding(step, remove).await
+        };
+        let (left, why) = match failed {
+            Ok(failed) => match failed.into_iter().next() {
+                None => return,
+                Some((path, why)) => (path, why),
+            },
+            Err(why) => (rubbish[0].clone(), why),
+        };
+        let what = endpoint.url(&left);
+        let text = format!("{what}: left behind, cannot be removed: {why}");
+        self.job.context.warn(text);
     }
 
     /// Moves a piece (`None`: all of the file). False: this worker is one too many.
@@ -228,7 +286,9 @@ impl Worker {
         if let Some(rubbish) = file.rubbish() {
             let what = file.endpoint.url(rubbish);
             let removed = if self.job.context.stop.is_set() {
-                self.remove_after_interrupt(file).await
+                let one = std::slice::from_ref(rubbish);
+                let failed = self.remove_after_interrupt(&file.endpoint, one).await;
+                failed.and_then(|failed| failed.into_iter().next().map_or(Ok(()), |(_, e)| Err(e)))
             } else {
                 let step = Step {
                     endpoint: &file.endpoint,
@@ -251,16 +311,16 @@ impl Worker {
     }
 
     /// With a session of its own: the one that was interrupted owes a reply.
-    async fn remove_after_interrupt(&self, file: &FileJob) -> Result<()> {
-        let Some(rubbish) = file.rubbish() else {
-            return Ok(());
-        };
+    async fn remove_after_interrupt(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        rubbish: &[FtpPath],
+    ) -> Result<Vec<(FtpPath, Error)>> {
         let pool = &self.job.pool;
         let remove = async {
             let params = pool.params.clone();
-            let mut session =
-                Session::open_undisturbed(&pool.context, &file.endpoint, params).await?;
-            session.remove_file_undisturbed(rubbish).await
+            let mut session = Session::open_undisturbed(&pool.context, endpoint, params).await?;
+            session.remove_files(rubbish).await
         };
         tokio::time::timeout(CLEANING_LIMIT, remove)
             .await
@@ -282,6 +342,16 @@ impl Worker {
     fn one_too_many(&self, error: &Error) {
         let text = format!("no further session, going on with those there are: {error}");
         self.job.context.note(text);
+    }
+}
+
+/// One of several workers begins at the large end.
+pub(super) fn end_of(job: &Job, place: Place) -> End {
+    let several = job.context.target.borrow().setting.concurrency > 1;
+    if several && place.rank == 0 {
+        End::Large
+    } else {
+        End::Any
     }
 }
 

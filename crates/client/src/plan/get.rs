@@ -311,6 +311,7 @@ fn get(endpoint: Arc<Endpoint>, remote: FtpPath, local: LocalEnd, size: Option<u
         remote,
         local,
         size,
+        setbacks: 0,
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Item {
     pub(crate) local: LocalEnd,
     /// Octets of the whole file; `None`: nobody knows, or it is a device.
     pub(crate) size: Option<u64>,
+    /// How often it was in flight among others when its session was given up.
+    pub(crate) setbacks: u8,
 }
 
 /// Our end of a copy.

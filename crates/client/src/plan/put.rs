@@ -258,5 +258,6 @@ fn put(endpoint: &Arc<Endpoint>, local: LocalEnd, remote: FtpPath, size: Option<
         remote,
         local,
         size,
+        setbacks: 0,
     }
 }

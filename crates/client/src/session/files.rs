@@ -1,13 +1,16 @@
 //! What a session can find out about files and do to them without moving their octets.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+};
 
 use godwit_engine::{
     control::Event as Spoken,
     data::{Job, Sink},
 };
 use godwit_proto::{
-    ChecksumAlgorithm, Command, FtpPath,
+    ChecksumAlgorithm, Command, FtpPath, Reply,
     error::{FailureKind, failure_kind},
     facts::{self, FactType, Facts},
     pi::transfer::Direction,
@@ -21,6 +24,9 @@ use crate::{
     context::known,
     error::{Error, Result},
 };
+
+/// Commands sent together. Fewer than any server queues.
+const TOGETHER_MAX: usize = 100;
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -278,16 +284,57 @@ impl Session {
         Ok(())
     }
 
-    /// Removes a file, also after the user's interrupt.
-    pub(crate) async fn remove_file_undisturbed(&mut self, path: &FtpPath) -> Result<()> {
-        let doing = format!("remove {}", self.endpoint.url(path));
-        let outcome = self.control.call(&Command::Dele(path.clone())).await;
-        let reply = self.checked(outcome, &doing)?;
-        if reply.code.is_success() {
-            Ok(())
-        } else {
-            Err(Error::refused(doing, reply))
+    /// Removes files, all asked for at once, also after the user's interrupt. Those that could not be, and why; what is not there
+    /// is as good as removed.
+    pub(crate) async fn remove_files(
+        &mut self,
+        paths: &[FtpPath],
+    ) -> Result<Vec<(FtpPath, Error)>> {
+        let mut failed = Vec::new();
+        for paths in paths.chunks(TOGETHER_MAX) {
+            let replies = self
+                .ask_all(
+                    paths.iter().map(|p| Command::Dele(p.clone())),
+                    "remove files",
+                )
+                .await?;
+            for (path, reply) in paths.iter().zip(replies) {
+                let kind = failure_kind(&reply);
+                if kind.is_some_and(|kind| kind != FailureKind::NotFound) {
+                    let doing = format!("remove {}", self.endpoint.url(path));
+                    failed.push((path.clone(), Error::refused(doing, reply)));
+                }
+            }
         }
+        Ok(failed)
+    }
+
+    /// Sends commands together and waits for their final replies, in order. Goes on after the user's interrupt. At most
+    /// [`TOGETHER_MAX`].
+    pub(crate) async fn ask_all(
+        &mut self,
+        commands: impl Iterator<Item = Command>,
+        doing: &str,
+    ) -> Result<Vec<Reply>> {
+        self.broken |= self.pipelined.is_some();
+        if !self.is_usable() {
+            return Err(self.lost_before(doing));
+        }
+        let mut due: VecDeque<_> = commands.map(|c| self.control.submit(&c)).collect();
+        let mut replies = Vec::with_capacity(due.len());
+        while let Some(id) = due.front() {
+            match self.control.next_event().await {
+                Ok(Spoken::Final(of, reply)) if of == *id => {
+                    replies.push(self.checked(Ok(reply), doing)?);
+                    due.pop_front();
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    self.checked(Err(error), doing)?;
+                }
+            }
+        }
+        Ok(replies)
     }
 
     /// The server's checksum of `length` octets (`None`: to the end) of a file from `offset`, lower-case hexadecimal.
@@ -305,12 +352,19 @@ impl Session {
             length,
             path: path.clone(),
         };
-        let reply = self.demand(&command, &doing).await?;
-        let value = reply.text().trim().to_ascii_lowercase();
-        if value.is_empty() || !value.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(Error::refused(doing, reply));
-        }
+        let reply = self.ask(&command, &doing).await?;
+        checksum_in(reply, doing)
+    }
+}
+
+/// The checksum in an answer to CKSM, lower-case hexadecimal.
+pub(crate) fn checksum_in(reply: Reply, doing: String) -> Result<String> {
+    let value = reply.text().trim().to_ascii_lowercase();
+    let is_checksum = !value.is_empty() && value.bytes().all(|b| b.is_ascii_hexdigit());
+    if reply.code.is_success() && is_checksum {
         Ok(value)
+    } else {
+        Err(Error::refused(doing, reply))
     }
 }
 

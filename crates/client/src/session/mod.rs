@@ -5,17 +5,24 @@
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
 //! - [`transfer`]: one transfer command with its data, to the end of both; [`ending`]: what is known of it;
 //!   [`asides`]: what is asked of the server meanwhile; [`pipelined`]: the command of the next transfer, sent during the present one
+//! - [`pipeline`]: many small files in flight; [`lineup`]: whose reply is whose, and whose turn it is
 //! - [`files`]: sizes, directories, renames, checksums; [`listing`]: names that servers list
 
 mod asides;
 mod channels;
 mod ending;
 mod files;
+mod lineup;
 mod listing;
+mod pipeline;
 mod pipelined;
 mod transfer;
 
-use std::{net::SocketAddr, sync::Arc, sync::atomic::Ordering};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
 
 use godwit_engine::{
     control::{ControlChannel, ControlError, DialogueLog},
@@ -31,8 +38,9 @@ use godwit_proto::{
     },
 };
 
-pub(crate) use files::Found;
+pub(crate) use files::{Found, checksum_in};
 pub(crate) use listing::{Entry, Names};
+pub(crate) use pipeline::Feed;
 use pipelined::Pipelined;
 pub(crate) use transfer::{Outcome, TransferPlan};
 
@@ -56,6 +64,8 @@ pub(crate) struct Session {
     set: Option<ChannelSet>,
     /// The transfer command that went out before its turn.
     pipelined: Option<Pipelined>,
+    /// Shortest time from a command to its answer: what the path takes.
+    pub(crate) round_trip: Duration,
     /// A reply is missing or the connection is gone: nothing more can be asked.
     broken: bool,
 }
@@ -120,10 +130,13 @@ impl Session {
         let credentials = endpoint.credentials(context.connections.password.as_ref());
         let mut login = Login::new(credentials, client_info(endpoint));
         let mut step = login.handle_reply(&greeting);
+        let mut round_trip = Duration::MAX;
         let features = loop {
             match step {
                 Step::Send(command) => {
+                    let asked = Instant::now();
                     let reply = control.call(&command).await.map_err(lost)?;
+                    round_trip = round_trip.min(asked.elapsed());
                     step = login.handle_reply(&reply);
                 }
                 Step::Done(features) => break *features,
@@ -146,6 +159,7 @@ impl Session {
             mover: None,
             set: None,
             pipelined: None,
+            round_trip,
             broken: false,
         })
     }
@@ -158,8 +172,12 @@ impl Session {
             return Err(self.lost_before(doing));
         }
         let stop = self.context.stop.clone();
+        let asked = Instant::now();
         let outcome = tokio::select! {
-            outcome = self.control.call(command) => outcome,
+            outcome = self.control.call(command) => {
+                self.round_trip = self.round_trip.min(asked.elapsed());
+                outcome
+            }
             () = stop.wait() => {
                 self.broken = true;
                 return Err(Error::Interrupted);

@@ -20,7 +20,7 @@ pub(super) struct Pipelined {
 
 impl Session {
     /// Sends the command of the next transfer, if there is one and the present channels will carry it.
-    pub(super) fn pipeline(&mut self, plan: &TransferPlan<'_>, mode: Mode) {
+    pub(super) fn send_next(&mut self, plan: &TransferPlan<'_>, mode: Mode) {
         let Some(next) = &plan.next else { return };
         let wanted = self.context.target.borrow().setting.parallelism;
         // Other channels need a new address between the two, unless those that are there can be changed.

@@ -159,7 +159,7 @@ impl Session {
                 return ending;
             }
             if ending.goes_well() {
-                self.pipeline(plan, mode);
+                self.send_next(plan, mode);
             }
             let due = explanation_due.unwrap_or_else(Instant::now);
             if plan.may_block && ending.was_aborted() && letting_go_due.is_none() {

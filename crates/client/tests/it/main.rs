@@ -10,5 +10,6 @@ mod fake;
 mod harness;
 mod live;
 mod manage;
+mod many;
 mod rates;
 mod together;

@@ -67,6 +67,12 @@ fn every_option_is_taken_up() {
         Verify::Always(Some(godwit_proto::ChecksumAlgorithm::Md5))
     );
     assert_eq!((job.attempts, job.sources.len()), (3, 2));
+    assert_eq!(job.pipelining, None);
+    let deep = job_of("godwit cp --pipelining 40 gsiftp://h/f here");
+    assert_eq!(deep.pipelining, Some(40));
+    for n in ["0", "241"] {
+        refusal(&format!("godwit cp --pipelining {n} gsiftp://h/f here"));
+    }
     assert!(job.recursive && job.json && job.events.is_some());
     assert_eq!(
         job_of("godwit cp --verify gsiftp://h/f here").verify,
@@ -103,7 +109,6 @@ fn every_option_is_taken_up() {
 #[test]
 fn what_is_not_built_is_refused_by_name() {
     for (line, name) in [
-        ("godwit cp --pipelining 4 f ftp://h/", "--pipelining"),
         ("godwit cp --journal j f ftp://h/", "--journal"),
         (
             "godwit cp --protect private f ftp://h/",
@@ -205,6 +210,7 @@ fn help_lists_what_works_and_nothing_else() {
         "--parallelism",
         "--concurrency",
         "--max-channels",
+        "--pipelining",
         "--tuner",
         "falcon",
         "--epoch",
@@ -227,7 +233,7 @@ fn help_lists_what_works_and_nothing_else() {
     ] {
         assert!(cp.contains(flag), "{flag}");
     }
-    for flag in ["--journal", "--protect", "--pipelining"] {
+    for flag in ["--journal", "--protect"] {
         assert!(!cp.contains(flag), "{flag}");
     }
     let all = help("godwit --help");

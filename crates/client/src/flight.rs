@@ -1,0 +1,277 @@
+//! A small file on its way among others: what is asked of the server for it, all at once, and what becomes of the answers.
+
+use std::{sync::Arc, time::Instant};
+
+use godwit_engine::{
+    data::{Job, TransferReport},
+    digest,
+    storage::FileRef,
+};
+use godwit_proto::{ChecksumAlgorithm, Command, FtpPath, Reply, pi::transfer::Direction};
+use tokio::task::JoinHandle;
+
+use crate::{
+    context::known,
+    error::{Error, Result},
+    get::Get,
+    pipelining::SMALL_OCTETS_MAX,
+    plan::{Item, LocalEnd, is_device},
+    put::Put,
+    session::{Session, checksum_in},
+    spec::JobSpec,
+    verify::{self, Agreed},
+};
+
+/// Setbacks after which a file goes alone.
+const SETBACKS_MAX: u8 = 8;
+
+/// Octets whose checksum is computed at once; more of them on a thread of its own.
+const DIGEST_AT_ONCE_MAX: u64 = 256 << 10;
+
+/// A file whose both ends are open.
+pub(crate) struct Flight {
+    pub(crate) item: Item,
+    pub(crate) began: Instant,
+    size: u64,
+    check: Option<Check>,
+    end: End,
+    digest: Option<JoinHandle<Digested>>,
+}
+
+type Digested = std::result::Result<String, godwit_proto::error::StorageFailure>;
+
+enum End {
+    Get(Get),
+    Put(Put),
+}
+
+/// What tells whether a file is right.
+#[derive(Clone, Copy)]
+enum Check {
+    Checksum(ChecksumAlgorithm),
+    /// Of a put that is not compared: at least the size.
+    Size,
+}
+
+/// Whether a file can travel among others, as far as it depends on the file and on what is known of its server.
+pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
+    let ascii = item.remote.as_bytes().is_ascii();
+    item.size.is_some_and(|size| size <= SMALL_OCTETS_MAX)
+        && spec.part.is_none()
+        && item.local != LocalEnd::Standard
+        && item.setbacks < SETBACKS_MAX
+        && !is_device(&item.remote)
+        // A name that the server may mangle needs a look first.
+        && (ascii || known(&item.endpoint.learned.octets_pass))
+}
+
+impl Flight {
+    /// Opens the local end. Asks nothing of the server.
+    pub(crate) fn open(
+        session: &Session,
+        item: Item,
+        spec: &JobSpec,
+    ) -> std::result::Result<Self, Box<(Item, Error)>> {
+        let end = match item.direction {
+            Direction::Get => Get::open(session, &item, None, spec.verify).map(End::Get),
+            Direction::Put => Put::open(session, &item, None, spec.verify, true).map(End::Put),
+        };
+        let check = verify::choose(session, spec.verify, false);
+        let (end, check) = match (end, check) {
+            (Ok(end), Ok(check)) => (end, check),
+            (Err(error), _) | (_, Err(error)) => return Err(Box::new((item, error))),
+        };
+        let length = match &end {
+            End::Get(get) => get.length(),
+            End::Put(put) => put.length(),
+        };
+        let size_tells = item.direction == Direction::Put && session.server.features.size;
+        let check = check
+            .filter(|_| !end.is_in_place())
+            .map(Check::Checksum)
+            .or(size_tells.then_some(Check::Size));
+        Ok(Self {
+            size: length.unwrap_or(0),
+            began: Instant::now(),
+            item,
+            check,
+            end,
+            digest: None,
+        })
+    }
+
+    /// RETR or STOR.
+    pub(crate) fn transfer(&self) -> Command {
+        match &self.end {
+            End::Get(_) => Command::Retr(self.item.remote.clone()),
+            End::Put(put) => {
+                put.begins();
+                Command::Stor(put.written_to.clone())
+            }
+        }
+    }
+
+    /// What is asked right behind it.
+    pub(crate) fn check(&self) -> Option<Command> {
+        let path = match &self.end {
+            End::Get(_) => &self.item.remote,
+            End::Put(put) => &put.written_to,
+        };
+        Some(match self.check? {
+            Check::Checksum(algorithm) => Command::Cksm {
+                algorithm,
+                offset: 0,
+                length: None,
+                path: path.clone(),
+            },
+            Check::Size => Command::Size(path.clone()),
+        })
+    }
+
+    /// What the data plane has to do.
+    pub(crate) fn job(&self) -> Job {
+        match &self.end {
+            End::Get(get) => Job::Receive(get.whole()),
+            End::Put(put) => Job::Send(put.whole()),
+        }
+    }
+
+    /// Octets.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn doing(&self) -> String {
+        let verb = match self.end {
+            End::Get(_) => "get",
+            End::Put(_) => "put",
+        };
+        format!("{verb} {}", self.item.endpoint.url(&self.item.remote))
+    }
+
+    /// Its octets have moved: whether that were all.
+    pub(crate) fn moved(&mut self, report: &TransferReport) -> Result<()> {
+        let all = match &self.end {
+            End::Get(get) => report.bytes >= self.size && get.holds_all(&report.safe),
+            End::Put(_) => report.bytes == self.size,
+        };
+        if !all {
+            return Err(Error::Size {
+                doing: self.doing(),
+                expected: self.size,
+                got: report.bytes,
+            });
+        }
+        if let Some(Check::Checksum(algorithm)) = self.check
+            && self.size > DIGEST_AT_ONCE_MAX
+            && let Some(file) = self.file()
+        {
+            let size = self.size;
+            let compute = move || compute(&file, algorithm, size);
+            self.digest = Some(tokio::task::spawn_blocking(compute));
+        }
+        Ok(())
+    }
+
+    /// Compares with what the server says of its end.
+    pub(crate) async fn verify(
+        &mut self,
+        session: &Session,
+        spec: &JobSpec,
+        reply: Option<Reply>,
+    ) -> Result<Option<Agreed>> {
+        let (Some(check), Some(reply)) = (self.check, reply) else {
+            return Ok(None);
+        };
+        let doing = self.doing();
+        match check {
+            Check::Checksum(algorithm) => {
+                let asked = format!("compute {algorithm} of {doing}");
+                let theirs = match checksum_in(reply, asked) {
+                    Ok(theirs) => theirs,
+                    Err(error) => return verify::unable(session, spec.verify, error),
+                };
+                let ours = self.own_digest(algorithm).await?;
+                verify::agree(&doing, algorithm, ours, theirs).map(Some)
+            }
+            Check::Size => match reply.text().trim().parse() {
+                Ok(got) if reply.code.is_success() && got != self.size => Err(Error::Size {
+                    doing,
+                    expected: self.size,
+                    got,
+                }),
+                _ => Ok(None),
+            },
+        }
+    }
+
+    async fn own_digest(&mut self, algorithm: ChecksumAlgorithm) -> Result<String> {
+        let failed = || Error::Usage("the checksum was not computed".to_owned());
+        let digested = match self.digest.take() {
+            Some(digest) => digest.await.map_err(|_| failed())?,
+            None => {
+                let file = self.file().ok_or_else(failed)?;
+                compute(&file, algorithm, self.size)
+            }
+        };
+        digested.map_err(Error::Local)
+    }
+
+    fn file(&self) -> Option<FileRef> {
+        match &self.end {
+            End::Get(get) => get.file().map(Arc::clone),
+            End::Put(put) => put.file().map(Arc::clone),
+        }
+    }
+
+    /// Gives a file that was fetched its name.
+    pub(crate) fn commit(&self) -> Result<()> {
+        match &self.end {
+            End::Get(get) => get.commit(),
+            End::Put(_) => Ok(()),
+        }
+    }
+
+    /// The temporary and the final name of a put.
+    pub(crate) fn names(&self) -> Option<(&FtpPath, &FtpPath)> {
+        match &self.end {
+            End::Get(_) => None,
+            End::Put(put) => put.names(),
+        }
+    }
+
+    /// It has its final name at the server.
+    pub(crate) fn renamed(&self) {
+        if let End::Put(put) = &self.end {
+            put.renamed();
+        }
+    }
+
+    /// What it leaves at the server when it goes no further.
+    pub(crate) fn rubbish(&self) -> Option<&FtpPath> {
+        match &self.end {
+            End::Get(_) => None,
+            End::Put(put) => put.rubbish(),
+        }
+    }
+
+    /// Back to where it came from. `alone`: it may be the reason.
+    pub(crate) fn into_item(mut self, alone: bool) -> Item {
+        self.item.setbacks = match alone {
+            true => SETBACKS_MAX,
+            false => self.item.setbacks.saturating_add(1),
+        };
+        self.item
+    }
+}
+
+impl End {
+    fn is_in_place(&self) -> bool {
+        matches!(self, Self::Get(get) if get.is_in_place())
+    }
+}
+
+fn compute(file: &FileRef, algorithm: ChecksumAlgorithm, size: u64) -> Digested {
+    // One octet more, so that a file that is too long does not pass.
+    digest::of_file(file.as_ref(), algorithm, 0, Some(size + 1), &mut |_| true)
+}

@@ -1,0 +1,94 @@
+//! Small files for a pipeline: what it takes next, and whom it tells what became of them.
+
+use std::sync::Arc;
+
+use godwit_proto::pi::transfer::Direction;
+use tokio::sync::watch;
+
+use super::{Job, worker::end_of};
+use crate::{
+    context::{Endpoint, Place, Target},
+    error::{Error, Result},
+    flight::{Flight, is_small},
+    plan::{Item, Planned},
+    session::Feed,
+    verify::Agreed,
+};
+
+/// The small files of a job that go one way over one endpoint, as long as their worker is wanted.
+pub(super) struct SmallFiles<'a> {
+    job: &'a Job,
+    place: Place,
+    endpoint: Arc<Endpoint>,
+    direction: Direction,
+    target: watch::Receiver<Target>,
+    /// Data channels of the session. A get has other ones only after a new address.
+    parallelism: u32,
+}
+
+impl<'a> SmallFiles<'a> {
+    /// Files like `first`.
+    pub(super) fn new(job: &'a Job, place: Place, first: &Item) -> Self {
+        let target = job.context.target.subscribe();
+        let parallelism = target.borrow().setting.parallelism;
+        Self {
+            job,
+            place,
+            endpoint: Arc::clone(&first.endpoint),
+            direction: first.direction,
+            target,
+            parallelism,
+        }
+    }
+}
+
+impl Feed for SmallFiles<'_> {
+    async fn next(&mut self) -> Option<Item> {
+        let Self {
+            job,
+            place,
+            endpoint,
+            direction,
+            target,
+            parallelism,
+        } = self;
+        let other = |t: &Target| {
+            let channels = *direction == Direction::Get && t.setting.parallelism != *parallelism;
+            !t.wants(*place) || channels
+        };
+        let fits = |item: &Item| {
+            item.direction == *direction
+                && Arc::ptr_eq(&item.endpoint, endpoint)
+                && is_small(item, &job.spec)
+        };
+        loop {
+            let planned = tokio::select! {
+                biased;
+                _ = target.wait_for(other) => return None,
+                planned = job.queue.next_small(end_of(job, *place), fits) => planned,
+            };
+            match planned? {
+                Planned::File(item) => return Some(item),
+                Planned::Failed { path, error } => {
+                    job.queue.decided(None);
+                    job.file_failed(&path, 0.0, 0, &error);
+                }
+            }
+        }
+    }
+
+    fn settled(&mut self, flight: &Flight, outcome: Result<Option<Agreed>>) {
+        self.job.queue.decided(None);
+        let path = flight.item.source();
+        let seconds = flight.began.elapsed().as_secs_f64();
+        match outcome {
+            Ok(agreed) => self.job.file_done(&path, seconds, flight.size(), agreed),
+            Err(error) => self.job.file_failed(&path, seconds, 0, &error),
+        }
+    }
+
+    fn unopened(&mut self, item: &Item, error: &Error) {
+        self.job.queue.decided(None);
+        self.job.file_failed(&item.source(), 0.0, 0, error);
+    }
+}

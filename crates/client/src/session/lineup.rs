@@ -1,0 +1,340 @@
+//! Files in flight on one control channel: whose reply is whose, whose turn it is to use the data channels. No I/O.
+//!
+//! ```text
+//!            command sent      1xx          data moved        2xx and check        renamed
+//!   get    ──► Waiting ─────► (its turn) ──► Flowing ──► Moved ──► ripe
+//!   put    ──► Waiting ─► (its turn, no 1xx awaited) ──► Flowing ──► Moved ──► ripe ──► Renaming ──► ripe
+//! ```
+//! A MODE E block says where in its file it belongs and not of which file it is: octets belong to files in the order of the
+//! transfers that the server has begun. So a get reads only after the 1xx of its file, and a refused one is passed over. A put is sent
+//! before its 1xx, or each would cost a round trip; then a refusal means that its octets lie on the channels and
+//! meet the next file (GCT's server writes them into it), so that nothing sent behind it counts.
+
+use std::collections::VecDeque;
+
+use godwit_engine::data::TransferReport;
+use godwit_proto::{Reply, pi::client::CommandId, pi::transfer::Direction};
+
+use crate::verify::Agreed;
+
+/// Files in flight, oldest first.
+#[derive(Debug)]
+pub(super) struct Lineup<T> {
+    direction: Direction,
+    slots: VecDeque<Slot<T>>,
+}
+
+/// A file in flight.
+#[derive(Debug)]
+pub(super) struct Slot<T> {
+    pub(super) load: T,
+    transfer: CommandId,
+    /// CKSM or SIZE.
+    check: Option<CommandId>,
+    /// RNFR and RNTO.
+    rename: Option<[CommandId; 2]>,
+    /// Octets of its commands.
+    octets: usize,
+    /// A 1xx came.
+    pub(super) begun: bool,
+    data: Data,
+    pub(super) answer: Option<Reply>,
+    pub(super) checked: Option<Reply>,
+    pub(super) renamed: [Option<Reply>; 2],
+    /// What the check has come to.
+    pub(super) agreed: Option<Agreed>,
+}
+
+#[derive(Debug)]
+enum Data {
+    Waiting,
+    Flowing,
+    Moved(TransferReport),
+}
+
+/// What a file has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Something is still due.
+    Open,
+    /// The server refused the transfer, or broke it off.
+    Refused,
+    /// The data plane failed.
+    Broken,
+    /// Moved, said to be so, and the check is answered.
+    Arrived,
+    /// The rename is answered.
+    Renamed,
+}
+
+impl<T> Lineup<T> {
+    pub(super) fn new(direction: Direction) -> Self {
+        Self {
+            direction,
+            slots: VecDeque::new(),
+        }
+    }
+
+    /// The commands of a further file were sent.
+    pub(super) fn push(
+        &mut self,
+        load: T,
+        transfer: CommandId,
+        check: Option<CommandId>,
+        octets: usize,
+    ) {
+        self.slots.push_back(Slot {
+            load,
+            transfer,
+            check,
+            rename: None,
+            octets,
+            begun: false,
+            data: Data::Waiting,
+            answer: None,
+            checked: None,
+            renamed: [None, None],
+            agreed: None,
+        });
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Files that are not being renamed: that is what the depth counts.
+    pub(super) fn in_flight(&self) -> usize {
+        let renaming = self.slots.iter().filter(|s| s.rename.is_some()).count();
+        self.slots.len() - renaming
+    }
+
+    /// Octets of commands of files in flight.
+    pub(super) fn command_octets(&self) -> usize {
+        self.slots.iter().map(|s| s.octets).sum()
+    }
+
+    /// A reply, 1xx without its text. The place of the file it is for; `None`: for none of these.
+    pub(super) fn hear(&mut self, id: CommandId, answer: Option<Reply>) -> Option<usize> {
+        let at = self.slots.iter().position(|s| s.owns(id))?;
+        let slot = &mut self.slots[at];
+        match (answer, slot.rename) {
+            (None, _) => slot.begun |= id == slot.transfer,
+            (answer, _) if id == slot.transfer => slot.answer = answer,
+            (answer, _) if Some(id) == slot.check => slot.checked = answer,
+            (answer, Some([rnfr, _])) => slot.renamed[usize::from(id != rnfr)] = answer,
+            (Some(_), None) => {}
+        }
+        Some(at)
+    }
+
+    /// The file whose turn it is to use the data channels, marked as flowing; `None` while another flows or none may.
+    pub(super) fn next_to_flow(&mut self) -> Option<&T> {
+        if self.slots.iter().any(|s| matches!(s.data, Data::Flowing)) {
+            return None;
+        }
+        let is_get = self.direction == Direction::Get;
+        let next = self
+            .slots
+            .iter_mut()
+            .find(|s| matches!(s.data, Data::Waiting))?;
+        // Whoever was refused is taken out, not waited for.
+        if is_get && !next.begun || next.answer.as_ref().is_some_and(|r| !r.code.is_success()) {
+            return None;
+        }
+        next.data = Data::Flowing;
+        Some(&next.load)
+    }
+
+    /// The flowing file's data plane has ended. Its place.
+    pub(super) fn moved(&mut self, report: TransferReport) -> Option<usize> {
+        let at = self
+            .slots
+            .iter()
+            .position(|s| matches!(s.data, Data::Flowing))?;
+        self.slots[at].data = Data::Moved(report);
+        Some(at)
+    }
+
+    /// What the file at `at` has come to.
+    pub(super) fn state(&self, at: usize) -> State {
+        let Some(slot) = self.slots.get(at) else {
+            return State::Open;
+        };
+        if slot.rename.is_some() {
+            let answered = slot.renamed.iter().all(Option::is_some);
+            return if answered {
+                State::Renamed
+            } else {
+                State::Open
+            };
+        }
+        match (&slot.answer, &slot.data) {
+            (Some(answer), _) if !answer.code.is_success() => State::Refused,
+            // Without a 1xx nobody reads what is called whole.
+            (Some(_), Data::Waiting) if self.direction == Direction::Get && !slot.begun => {
+                State::Refused
+            }
+            (_, Data::Moved(report)) if report.result.is_err() => State::Broken,
+            (Some(_), Data::Moved(_)) if slot.check.is_none() || slot.checked.is_some() => {
+                State::Arrived
+            }
+            _ => State::Open,
+        }
+    }
+
+    /// RNFR and RNTO of the file at `at` were sent.
+    pub(super) fn renames(&mut self, at: usize, commands: [CommandId; 2], octets: usize) {
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.rename = Some(commands);
+            slot.octets = octets;
+        }
+    }
+
+    pub(super) fn get(&self, at: usize) -> Option<&Slot<T>> {
+        self.slots.get(at)
+    }
+
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Slot<T>> {
+        self.slots.get_mut(at)
+    }
+
+    /// The file at `at` is settled.
+    pub(super) fn remove(&mut self, at: usize) -> Option<Slot<T>> {
+        self.slots.remove(at)
+    }
+
+    /// All that are left, in order: nothing is known for certain of any.
+    pub(super) fn give_up(&mut self) -> impl Iterator<Item = T> {
+        std::mem::take(&mut self.slots).into_iter().map(|s| s.load)
+    }
+}
+
+impl<T> Slot<T> {
+    fn owns(&self, id: CommandId) -> bool {
+        id == self.transfer
+            || Some(id) == self.check
+            || self.rename.is_some_and(|rename| rename.contains(&id))
+    }
+
+    /// How its octets moved.
+    pub(super) fn report(&self) -> Option<&TransferReport> {
+        match &self.data {
+            Data::Moved(report) => Some(report),
+            Data::Waiting | Data::Flowing => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use godwit_proto::{RangeSet, ReplyCode, error::TransferFailure};
+
+    use super::*;
+
+    fn reply(code: u16) -> Option<Reply> {
+        Some(Reply::new(ReplyCode::of(code), "x"))
+    }
+
+    fn report(result: Result<(), TransferFailure>) -> TransferReport {
+        TransferReport {
+            bytes: 3,
+            safe: RangeSet::new(),
+            result,
+            cached: 1,
+            channels_peak: 1,
+            elapsed: Duration::ZERO,
+            unsent: Vec::new(),
+        }
+    }
+
+    /// Three files, transfers 0, 2, 4 and checks 1, 3, 5.
+    fn three(direction: Direction) -> Lineup<char> {
+        let mut lineup = Lineup::new(direction);
+        for (i, name) in (0..).zip(['a', 'b', 'c']) {
+            let check = Some(CommandId(2 * i + 1));
+            lineup.push(name, CommandId(2 * i), check, 10);
+        }
+        lineup
+    }
+
+    #[test]
+    fn a_get_reads_after_its_1xx_one_file_at_a_time_and_ripens_with_its_check() {
+        let mut lineup = three(Direction::Get);
+        assert_eq!(lineup.next_to_flow(), None);
+        assert_eq!(lineup.hear(CommandId(0), None), Some(0));
+        assert_eq!(lineup.next_to_flow(), Some(&'a'));
+        lineup.hear(CommandId(0), reply(226));
+        lineup.hear(CommandId(1), reply(213));
+        lineup.hear(CommandId(2), None);
+        assert_eq!(lineup.next_to_flow(), None, "the first still flows");
+        assert_eq!(lineup.state(0), State::Open);
+        assert_eq!(lineup.moved(report(Ok(()))), Some(0));
+        assert_eq!(lineup.state(0), State::Arrived);
+        assert_eq!(lineup.remove(0).map(|s| s.load), Some('a'));
+        assert_eq!(lineup.next_to_flow(), Some(&'b'));
+    }
+
+    #[test]
+    fn a_refused_get_is_passed_over() {
+        let mut lineup = three(Direction::Get);
+        assert_eq!(lineup.hear(CommandId(0), reply(550)), Some(0));
+        assert_eq!(lineup.state(0), State::Refused);
+        lineup.remove(0);
+        assert_eq!(
+            lineup.hear(CommandId(1), reply(550)),
+            None,
+            "its check is nobody's"
+        );
+        lineup.hear(CommandId(2), None);
+        assert_eq!(lineup.next_to_flow(), Some(&'b'));
+    }
+
+    #[test]
+    fn puts_flow_unasked_and_in_order() {
+        let mut lineup = three(Direction::Put);
+        for name in ['a', 'b'] {
+            assert_eq!(lineup.next_to_flow(), Some(&name));
+            assert_eq!(lineup.next_to_flow(), None);
+            lineup.moved(report(Ok(())));
+        }
+        lineup.hear(CommandId(0), None);
+        lineup.hear(CommandId(0), reply(226));
+        assert_eq!(lineup.state(0), State::Open, "the check is due");
+        lineup.hear(CommandId(1), reply(213));
+        assert_eq!(lineup.state(0), State::Arrived);
+        lineup.renames(0, [CommandId(6), CommandId(7)], 8);
+        assert_eq!((lineup.in_flight(), lineup.command_octets()), (2, 28));
+        lineup.hear(CommandId(6), reply(350));
+        assert_eq!(lineup.state(0), State::Open);
+        lineup.hear(CommandId(7), reply(250));
+        assert_eq!(lineup.state(0), State::Renamed);
+        assert_eq!(lineup.give_up().collect::<String>(), "abc");
+        assert!(lineup.is_empty());
+    }
+
+    #[test]
+    fn failures_of_either_plane_end_a_file() {
+        let mut lineup = three(Direction::Put);
+        lineup.next_to_flow();
+        lineup.moved(report(Err(TransferFailure::Aborted)));
+        assert_eq!(lineup.state(0), State::Broken);
+        lineup.hear(CommandId(0), reply(426));
+        assert_eq!(
+            lineup.state(0),
+            State::Refused,
+            "the server's words say more"
+        );
+        let mut lineup = three(Direction::Get);
+        lineup.hear(CommandId(0), reply(226));
+        assert_eq!(lineup.state(0), State::Refused, "no 1xx before it");
+        assert_eq!(lineup.moved(report(Ok(()))), None, "nothing flows");
+        assert_eq!(lineup.hear(CommandId(99), reply(200)), None);
+        assert_eq!(lineup.state(7), State::Open);
+    }
+}

@@ -1,0 +1,454 @@
+//! Small files through one session, many in flight: nothing that is asked for one of them stops the stream of the others.
+//!
+//! Begins on data channels that carried a file already, so that nothing about them is left to be found out. Whatever cannot be told for
+//! certain of a file is left to the path of single files: the item goes back, and is neither done nor failed. Where it is doubtful
+//! which octets are whose, the session is given up.
+
+use std::{collections::VecDeque, time::Instant};
+
+use godwit_engine::{
+    control::{ControlError, Event as Spoken},
+    data::{Transfer, TransferEvent},
+};
+use godwit_proto::{
+    Command, FtpPath, Reply,
+    command::Mode,
+    error::{FailureKind, failure_kind},
+    pi::{client::CommandId, transfer::Direction},
+};
+
+use super::{
+    Session,
+    lineup::{Lineup, State},
+};
+use crate::{
+    context::{Learned, known},
+    error::{Error, Result},
+    events::Event,
+    flight::Flight,
+    pipelining::{COMMAND_OCTETS_MAX, Pace},
+    plan::Item,
+    progress::Running,
+    spec::JobSpec,
+    verify::Agreed,
+};
+
+/// Octets of a command beside its path, at most.
+const COMMAND_OCTETS: usize = 32;
+
+/// Where the files come from and whom their fate is told.
+pub(crate) trait Feed {
+    /// The next file; `None`: no more on this session. Cancel-safe.
+    async fn next(&mut self) -> Option<Item>;
+    /// A file is there, or never will be.
+    fn settled(&mut self, flight: &Flight, outcome: Result<Option<Agreed>>);
+    /// A file could not even be opened here.
+    fn unopened(&mut self, item: &Item, error: &Error);
+}
+
+/// What a pipeline leaves behind.
+#[derive(Default)]
+pub(crate) struct Leavings {
+    /// Files of which nothing is certain, in order: they are still to be copied.
+    pub(crate) returned: Vec<Item>,
+    /// Temporary names at the server under which something may lie.
+    pub(crate) rubbish: Vec<FtpPath>,
+}
+
+impl Session {
+    /// Whether small files can go in a pipeline now: the data channels are there and known to work.
+    pub(crate) fn can_pipeline(&self, direction: Direction) -> bool {
+        let learned = &self.endpoint.learned;
+        let wanted = self.context.target.borrow().setting.parallelism;
+        let ready = match direction {
+            Direction::Get => self.server.parallelism == Some(wanted),
+            // Octets go out before the server has agreed to take them: a final name must not be in reach.
+            Direction::Put => known(&learned.rename_probed) && !known(&learned.no_rename),
+        };
+        ready
+            && self.is_usable()
+            && self.pipelined.is_none()
+            && !known(&learned.no_pipelining)
+            && self.server.can_reuse(direction)
+            && self.set.as_ref().is_some_and(|set| set.cached() > 0)
+    }
+
+    /// Moves `first` and what `feed` gives after it, all in one direction on this endpoint.
+    pub(crate) async fn pipeline(
+        &mut self,
+        first: Item,
+        spec: &JobSpec,
+        feed: &mut impl Feed,
+    ) -> Leavings {
+        let mut pipeline = Pipeline {
+            lineup: Lineup::new(first.direction),
+            direction: first.direction,
+            pace: Pace::new(spec.pipelining, self.round_trip),
+            session: self,
+            spec,
+            feed,
+            flowing: None,
+            feeding: true,
+            filling: true,
+            arrived: 0,
+            channels_gone: false,
+            removing: VecDeque::new(),
+            leavings: Leavings::default(),
+        };
+        pipeline.admit(first);
+        pipeline.run().await;
+        pipeline.end()
+    }
+}
+
+struct Pipeline<'a, F> {
+    session: &'a mut Session,
+    spec: &'a JobSpec,
+    feed: &'a mut F,
+    direction: Direction,
+    lineup: Lineup<Flight>,
+    pace: Pace,
+    flowing: Option<(Transfer, Running)>,
+    /// More may come.
+    feeding: bool,
+    /// Files are taken until the depth is reached, then none until some have gone: commands leave in bunches.
+    filling: bool,
+    arrived: u64,
+    /// A transfer was refused for a reason that is not the file's: the data channels are of no use any more.
+    channels_gone: bool,
+    /// Temporary files that are being removed.
+    removing: VecDeque<(CommandId, FtpPath)>,
+    leavings: Leavings,
+}
+
+impl<F: Feed> Pipeline<'_, F> {
+    async fn run(&mut self) {
+        let stop = self.session.context.stop.clone();
+        let stopped = stop.wait();
+        tokio::pin!(stopped);
+        loop {
+            self.start_next();
+            let room = self.has_room();
+            let due = !self.lineup.is_empty() || !self.removing.is_empty();
+            if !due && !self.feeding {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = &mut stopped => {
+                    self.give_up(None);
+                    return;
+                }
+                item = self.feed.next(), if room => match item {
+                    Some(item) => self.admit(item),
+                    None => self.feeding = false,
+                },
+                event = next_of(&mut self.flowing), if self.flowing.is_some() => self.flowed(event).await,
+                spoken = self.session.control.next_event(), if due => self.heard(spoken).await,
+            }
+        }
+    }
+
+    fn has_room(&mut self) -> bool {
+        let depth = self.pace.depth() as usize;
+        let full = depth.saturating_sub(self.lineup.in_flight());
+        self.filling = match self.filling {
+            true => full > 0,
+            false => full > depth / 8,
+        };
+        // Files that are being renamed hold no place in the depth, but commands.
+        self.feeding
+            && self.filling
+            && self.lineup.len() < 2 * depth
+            && self.lineup.command_octets() < COMMAND_OCTETS_MAX
+    }
+
+    /// Opens our end and asks for all that the file needs.
+    fn admit(&mut self, item: Item) {
+        let flight = match Flight::open(self.session, item, self.spec) {
+            Ok(flight) => flight,
+            Err(unopened) => {
+                let (item, error) = *unopened;
+                return self.feed.unopened(&item, &error);
+            }
+        };
+        let control = &mut self.session.control;
+        let transfer = flight.transfer();
+        let octets = COMMAND_OCTETS + flight.item.remote.as_bytes().len();
+        let transfer = control.submit(&transfer);
+        let check = flight.check().map(|check| control.submit(&check));
+        let octets = octets * (1 + usize::from(check.is_some()));
+        self.lineup.push(flight, transfer, check, octets);
+    }
+
+    /// Lets the next file use the data channels.
+    fn start_next(&mut self) {
+        if self.flowing.is_some() {
+            return;
+        }
+        let Some(set) = &self.session.set else { return };
+        if let Some(flight) = self.lineup.next_to_flow() {
+            let transfer = set.start(flight.job(), Mode::ExtendedBlock);
+            let running = Running::new(&self.session.context.counters, transfer.monitor());
+            self.flowing = Some((transfer, running));
+        }
+    }
+
+    async fn flowed(&mut self, event: TransferEvent) {
+        let TransferEvent::Done(report) = event else {
+            return;
+        };
+        self.flowing = None;
+        let whole = report.result.is_ok();
+        let Some(at) = self.lineup.moved(report.clone()) else {
+            return;
+        };
+        let complaint = match self.lineup.get_mut(at) {
+            Some(slot) if whole => slot.load.moved(&report).err(),
+            _ => None,
+        };
+        match complaint {
+            Some(error) => self.give_up(Some((at, error))),
+            None => self.settle(at).await,
+        }
+    }
+
+    async fn heard(&mut self, spoken: std::result::Result<Spoken, ControlError>) {
+        let (id, answer) = match spoken {
+            Ok(Spoken::Preliminary(id, _)) => (id, None),
+            Ok(Spoken::Final(id, reply)) => (id, Some(reply)),
+            Err(error) => {
+                let doing = match self.lineup.get(0) {
+                    Some(slot) => slot.load.doing(),
+                    None => format!("go on at {}", self.session.endpoint.name()),
+                };
+                self.tell_setback(&Error::Control { doing, error });
+                return self.give_up(None);
+            }
+        };
+        let refusal = answer.clone().filter(|r| r.code.is_failure());
+        match self.lineup.hear(id, answer) {
+            Some(at) => self.settle(at).await,
+            None => self.removed(id, refusal),
+        }
+    }
+
+    /// The answer to a removal, or to a check of a file that is out already.
+    fn removed(&mut self, id: CommandId, refusal: Option<Reply>) {
+        let Some(at) = self.removing.iter().position(|(of, _)| *of == id) else {
+            return;
+        };
+        let path = self.removing.remove(at).map(|(_, path)| path);
+        let absent = |r: &Reply| failure_kind(r) == Some(FailureKind::NotFound);
+        if refusal.is_some_and(|r| !absent(&r)) {
+            self.leavings.rubbish.extend(path);
+        }
+    }
+
+    async fn settle(&mut self, at: usize) {
+        match self.lineup.state(at) {
+            State::Open => {}
+            State::Refused => self.refused(at),
+            State::Broken => {
+                let slot = self.lineup.get(at);
+                let failure = slot.and_then(|s| s.report()?.result.clone().err());
+                let doing = slot.map(|s| s.load.doing()).unwrap_or_default();
+                let error = failure.map(|failure| Error::Transfer { doing, failure });
+                self.give_up(error.map(|error| (at, error)));
+            }
+            State::Arrived => self.compare(at).await,
+            State::Renamed => self.renamed(at),
+        }
+    }
+
+    async fn compare(&mut self, at: usize) {
+        let Some(slot) = self.lineup.get_mut(at) else {
+            return;
+        };
+        let reply = slot.checked.take();
+        let verified = slot.load.verify(self.session, self.spec, reply).await;
+        let agreed = match verified {
+            Ok(agreed) => agreed,
+            // Perhaps these were not its octets.
+            Err(error) => return self.give_up(Some((at, error))),
+        };
+        self.count(at);
+        let Some(slot) = self.lineup.get_mut(at) else {
+            return;
+        };
+        let names = slot.load.names();
+        let Some((from, to)) = names.map(|(from, to)| (from.clone(), to.clone())) else {
+            let outcome = slot.load.commit().map(|()| agreed);
+            return self.done(at, outcome);
+        };
+        slot.agreed = agreed;
+        let octets = 2 * COMMAND_OCTETS + from.as_bytes().len() + to.as_bytes().len();
+        let control = &mut self.session.control;
+        let commands = [Command::Rnfr(from), Command::Rnto(to)].map(|c| control.submit(&c));
+        self.lineup.renames(at, commands, octets);
+    }
+
+    /// Its octets are there, and right.
+    fn count(&mut self, at: usize) {
+        let Some(slot) = self.lineup.get(at) else {
+            return;
+        };
+        let octets = slot.load.size();
+        self.arrived += 1;
+        let context = &self.session.context;
+        context.counters.moved(octets);
+        if self.pace.arrived(octets, Instant::now()) || self.arrived == 1 {
+            context.pipelines(self.pace.depth(), self.session.round_trip);
+        }
+    }
+
+    fn renamed(&mut self, at: usize) {
+        let Some(mut slot) = self.lineup.remove(at) else {
+            return;
+        };
+        let [rnfr, rnto] = std::mem::take(&mut slot.renamed);
+        let (Some(rnfr), Some(rnto)) = (rnfr, rnto) else {
+            return;
+        };
+        if rnfr.code.is_intermediate() && rnto.code.is_success() {
+            slot.load.renamed();
+            return self.feed.settled(&slot.load, Ok(slot.agreed));
+        }
+        if let Some(path) = slot.load.rubbish() {
+            let id = self.session.control.submit(&Command::Dele(path.clone()));
+            self.removing.push_back((id, path.clone()));
+        }
+        // RNTO after a refused RNFR fails for lack of it.
+        let refused_rnfr = !rnfr.code.is_intermediate();
+        let reply = if refused_rnfr { rnfr } else { rnto };
+        if failure_kind(&reply) == Some(FailureKind::Exists) {
+            // This server does not rename over a file: what is there must go first.
+            return self.leavings.returned.push(slot.load.into_item(true));
+        }
+        let to = self.session.endpoint.url(&slot.load.item.remote);
+        let error = Error::refused(format!("rename to {to}"), reply);
+        self.feed.settled(&slot.load, Err(error));
+    }
+
+    fn refused(&mut self, at: usize) {
+        let Some(slot) = self.lineup.get(at) else {
+            return;
+        };
+        let Some(reply) = slot.answer.clone() else {
+            return;
+        };
+        let begun = slot.begun;
+        let kind = failure_kind(&reply);
+        let of_the_file = matches!(
+            kind,
+            Some(
+                FailureKind::NotFound
+                    | FailureKind::PermissionDenied
+                    | FailureKind::NotADirectory
+                    | FailureKind::IsADirectory
+            )
+        );
+        let error = Error::Refused {
+            doing: slot.load.doing(),
+            reply: Box::new(reply.clone()),
+            started: begun,
+        };
+        let never = kind == Some(FailureKind::NotSupported) && self.arrived == 0 && !begun;
+        if reply.code.get() == 421 || never {
+            self.learn(&reply);
+            return self.give_up(None);
+        }
+        match self.direction {
+            Direction::Get if begun => self.give_up(Some((at, error))),
+            // The server has sent nothing for it.
+            Direction::Get if of_the_file => {
+                self.done(at, Err(error));
+            }
+            Direction::Get => {
+                self.feeding = false;
+                self.channels_gone = true;
+                self.return_one(at, false);
+            }
+            Direction::Put if of_the_file && !begun => {
+                self.done(at, Err(error));
+                self.give_up(None);
+            }
+            Direction::Put => self.give_up(Some((at, error))),
+        }
+    }
+
+    fn learn(&self, reply: &Reply) {
+        Learned::learn(
+            &self.session.endpoint.learned.no_pipelining,
+            &self.session.context,
+            format!(
+                "{}: takes no transfer before the one before it is over: files go one by one (server said: {reply})",
+                self.session.endpoint.name()
+            ),
+        );
+    }
+
+    fn done(&mut self, at: usize, outcome: Result<Option<Agreed>>) {
+        if let Some(slot) = self.lineup.remove(at) {
+            self.feed.settled(&slot.load, outcome);
+        }
+    }
+
+    fn return_one(&mut self, at: usize, alone: bool) {
+        if let Some(slot) = self.lineup.remove(at) {
+            self.leavings.rubbish.extend(slot.load.rubbish().cloned());
+            self.leavings.returned.push(slot.load.into_item(alone));
+        }
+    }
+
+    /// Nothing is certain any more of what is in flight. The file at a place may be the reason, and goes alone from now on.
+    fn give_up(&mut self, reason: Option<(usize, Error)>) {
+        if let Some((at, error)) = reason {
+            self.tell_setback(&error);
+            self.return_one(at, true);
+        }
+        self.flowing = None;
+        for flight in self.lineup.give_up() {
+            self.leavings.rubbish.extend(flight.rubbish().cloned());
+            self.leavings.returned.push(flight.into_item(false));
+        }
+        let removing = std::mem::take(&mut self.removing);
+        self.leavings
+            .rubbish
+            .extend(removing.into_iter().map(|(_, path)| path));
+        self.session.set = None;
+        self.session.broken = true;
+        self.feeding = false;
+    }
+
+    fn tell_setback(&self, error: &Error) {
+        let path = match self.lineup.get(0) {
+            Some(slot) => slot.load.item.source(),
+            None => self.session.endpoint.name(),
+        };
+        self.session.context.emit(&Event::Retry {
+            path,
+            range: None,
+            attempt: 1,
+            error: error.to_string(),
+        });
+    }
+
+    fn end(self) -> Leavings {
+        let session = self.session;
+        if self.channels_gone {
+            session.set = None;
+            session.server.forget();
+        }
+        let cached = session.set.as_ref().map_or(0, |set| set.cached());
+        session.server.transfer_done(self.direction, cached > 0);
+        self.leavings
+    }
+}
+
+async fn next_of(flowing: &mut Option<(Transfer, Running)>) -> TransferEvent {
+    match flowing {
+        Some((transfer, _)) => transfer.next_event().await,
+        None => std::future::pending().await,
+    }
+}
