@@ -11,6 +11,7 @@ mod support;
 
 mod client;
 mod client_failures;
+mod client_many;
 mod congestion;
 mod control;
 mod gfal;

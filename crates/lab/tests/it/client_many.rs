@@ -1,0 +1,163 @@
+//! Many small files through our client: the same demands on the reference server and on ours, and bad files among the good.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use crate::support::{
+    Kind, Need, Site, am_root, assert_holds, assert_same_tree, files_below, have, noise,
+    write_noise,
+};
+
+/// Nobody reads it, not even root, and nobody makes a file beside it.
+const UNREADABLE: &str = "/proc/sys/vm/drop_caches";
+
+fn site(kind: Kind) -> Option<Site> {
+    let server = match kind {
+        Kind::Godwitd => Need::Godwitd,
+        Kind::Gct => Need::Gct,
+    };
+    have(&[Need::Godwit, server]).then(|| Site::new(kind))
+}
+
+/// Paths below `root` of `count` files in seven directories, no two alike.
+fn write_many(root: &Path, count: usize) -> Vec<String> {
+    let paths: Vec<String> = (0..count).map(|i| format!("d{}/f{i}", i % 7)).collect();
+    for (i, path) in paths.iter().enumerate() {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        let octets = [0, 1, 300, 4000, 10_240, 80_000][i % 6];
+        write_noise(&path, octets, i as u64);
+    }
+    paths
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn two_thousand_both_ways(kind: Kind) {
+    let Some(site) = site(kind) else { return };
+    let many = site.local("many");
+    let paths = write_many(&many, 2000);
+    for options in [&["-c", "1", "-p", "1"][..], &["-c", "2", "-p", "4"], &[]] {
+        let back = site.local("back");
+        let url = site.url("there");
+        for (from, to) in [(text(&many), url.as_str()), (url.as_str(), text(&back))] {
+            site.godwit(&[&["cp", "-r"], options, &[from, to]].concat());
+        }
+        assert_same_tree(&paths, &many, &site.at("there"));
+        assert_same_tree(&paths, &many, &back);
+        assert_eq!(files_below(&site.at("there")), 2000);
+        assert_eq!(files_below(&back), 2000);
+        fs::remove_dir_all(site.at("there")).expect("removed");
+        fs::remove_dir_all(back).expect("removed");
+    }
+}
+
+#[test]
+fn two_thousand_both_ways_with_the_reference_server() {
+    two_thousand_both_ways(Kind::Gct);
+}
+
+#[test]
+fn two_thousand_both_ways_with_godwitd() {
+    two_thousand_both_ways(Kind::Godwitd);
+}
+
+#[test]
+fn a_file_that_the_reference_server_cannot_open_fails_alone() {
+    let Some(site) = site(Kind::Gct) else { return };
+    if fs::read(UNREADABLE).is_ok() {
+        return;
+    }
+    let paths = write_many(&site.at("many"), 300);
+    for i in [0, 3, 5] {
+        symlink(UNREADABLE, site.at(&format!("many/d{i}/closed"))).expect("a link");
+    }
+    let back = site.local("back");
+    let get = ["cp", "-r", "-c", "1", &site.url("many"), text(&back)];
+    let said = site.godwit_exits(1, &get);
+    assert!(said.contains("d3/closed"), "{said}");
+    assert_same_tree(&paths, &site.at("many"), &back);
+    assert_eq!(files_below(&back), 300, "{said}");
+}
+
+/// The reference server writes what was sent for a refused file into the next one, and calls that a success.
+#[test]
+fn octets_of_a_put_that_the_reference_server_refuses_reach_no_other_file() {
+    let Some(site) = site(Kind::Gct) else { return };
+    if fs::write("/proc/sys/vm/godwit", "x").is_ok() {
+        return;
+    }
+    let many = site.local("many");
+    let paths = write_many(&many, 300);
+    fs::create_dir(site.at("there")).expect("a directory");
+    symlink("/proc/sys/vm", site.at("there/d3")).expect("a link");
+    for verify in ["--verify=md5", "--no-verify"] {
+        let from = format!("{}/", text(&many));
+        let to = site.url("there/");
+        let put = ["cp", "-r", "-c", "1", verify, from.as_str(), to.as_str()];
+        let said = site.godwit_exits(1, &put);
+        assert!(said.contains("d3/f"), "{said}");
+        let good: Vec<_> = paths.iter().filter(|p| !p.starts_with("d3/")).collect();
+        for path in &good {
+            let expected = fs::read(many.join(path)).expect("readable");
+            assert_holds(&site.at("there").join(path), &expected);
+        }
+        for folder in ["d0", "d1", "d2", "d4", "d5", "d6"] {
+            let folder = site.at("there").join(folder);
+            for entry in fs::read_dir(&folder).expect("a directory") {
+                let name = entry.expect("an entry").file_name();
+                let name = name.to_string_lossy();
+                assert!(!name.starts_with('.'), "{name} stays in {folder:?}");
+            }
+            fs::remove_dir_all(folder).expect("removed");
+        }
+    }
+}
+
+#[test]
+fn files_that_our_server_cannot_open_fail_alone_both_ways() {
+    if !have(&[Need::Godwit, Need::Godwitd]) || !am_root("a server of nobody needs root") {
+        return;
+    }
+    let site = Site::godwitd_of_nobody();
+    let paths = write_many(&site.at("many"), 300);
+    let close = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    for i in [10, 11, 12, 200] {
+        close(&site.at("many").join(&paths[i]), 0o000);
+    }
+    let back = site.local("back");
+    let get = ["cp", "-r", "-c", "1", &site.url("many"), text(&back)];
+    let said = site.godwit_exits(1, &get);
+    assert!(said.contains("ermission denied"), "{said}");
+    assert_eq!(files_below(&back), 296, "{said}");
+    for (i, path) in paths.iter().enumerate() {
+        if ![10, 11, 12, 200].contains(&i) {
+            let octets = [0, 1, 300, 4000, 10_240, 80_000][i % 6];
+            assert_holds(&back.join(path), &noise(octets, i as u64));
+        }
+    }
+    // All may write below it but into one directory.
+    let there = site.at("there");
+    for i in 0..7 {
+        let folder = there.join(format!("d{i}"));
+        fs::create_dir_all(&folder).expect("a directory");
+        close(&folder, if i == 4 { 0o555 } else { 0o777 });
+    }
+    close(&there, 0o777);
+    let from = format!("{}/", text(&back));
+    let put = ["cp", "-r", "-c", "1", from.as_str(), &site.url("there/")];
+    let said = site.godwit_exits(1, &put);
+    assert!(said.contains("d4/f"), "{said}");
+    let refused = files_below(&back.join("d4"));
+    assert_eq!(files_below(&there), 296 - refused, "{said}");
+    for path in paths.iter().filter(|p| !p.starts_with("d4/")) {
+        if let Ok(expected) = fs::read(back.join(path)) {
+            assert_holds(&there.join(path), &expected);
+        }
+    }
+}
