@@ -96,11 +96,16 @@ impl Context {
             State::Failed => return Err(ContextError::Over),
             State::Established => {
                 // Behind the end: it belongs to what follows.
-                if let Some(established) = &mut self.established {
-                    established.rest.extend_from_slice(input);
-                    return Ok(());
+                let Some(established) = &mut self.established else {
+                    return Err(ContextError::Over);
+                };
+                if established.rest.len() + input.len() > HANDSHAKE_OCTETS_MAX {
+                    return Err(ContextError::TooMuch {
+                        max: HANDSHAKE_OCTETS_MAX,
+                    });
                 }
-                return Err(ContextError::Over);
+                established.rest.extend_from_slice(input);
+                return Ok(());
             }
             _ => {}
         }
@@ -145,7 +150,8 @@ impl Context {
     }
 
     /// Lends the TLS to a step. Its output is kept for the peer only if the step went well: what OpenSSL made of a peer
-    /// that was then refused must not leave. An alert may: it says nothing else.
+    /// that was then refused must not leave. After a fault an alert may, and before the peer was verified nothing else: a
+    /// fault behind a flight of 1.2 comes after our certificate was written and before the peer's was looked at.
     fn with_tls(
         &mut self,
         step: impl FnOnce(&mut Self, &mut Tls) -> Result<(), ContextError>,
@@ -153,8 +159,11 @@ impl Context {
         let mut tls = self.tls.take().ok_or(ContextError::Over)?;
         let result = step(self, &mut tls);
         let output = tls.take_output();
-        if matches!(result, Ok(()) | Err(ContextError::Tls(_))) {
-            self.output.extend(output);
+        match &result {
+            Ok(()) => self.output.extend(output),
+            Err(ContextError::Tls(_)) if self.peer.is_some() => self.output.extend(output),
+            Err(ContextError::Tls(_)) => self.output.extend(alerts(&output)),
+            Err(_) => {}
         }
         self.tls = Some(tls);
         result
@@ -337,6 +346,22 @@ impl Context {
         });
         Ok(())
     }
+}
+
+/// The alerts among records. RFC 8446 §5.1: type, version and a length of two octets, then so many.
+fn alerts(records: &[u8]) -> Vec<u8> {
+    const ALERT: u8 = 21;
+    let mut found = Vec::new();
+    let mut rest = records;
+    while let [kind, _, _, high, low, ..] = *rest {
+        let end = 5 + usize::from(u16::from_be_bytes([high, low]));
+        let (record, next) = rest.split_at(end.min(rest.len()));
+        if kind == ALERT {
+            found.extend_from_slice(record);
+        }
+        rest = next;
+    }
+    found
 }
 
 /// The octet of a record that has just one.

@@ -223,6 +223,31 @@ fn a_refused_peer_learns_nothing_more() {
 }
 
 #[test]
+fn a_fault_before_the_peer_is_known_lets_nothing_out_but_an_alert() {
+    let ends = Ends::new();
+    for versions in BOTH {
+        let client = Settings {
+            expect: Expect::Host(HostName::new("other.example.org")),
+            ..with(versions, ends.client(None))
+        };
+        let mut initiator = Context::initiate(client).expect("begins");
+        let mut acceptor = Context::accept(ends.server()).expect("waits");
+        let hello = initiator.poll_output().expect("a token");
+        acceptor.handle_input(now(), &hello).expect("goes on");
+        let mut flight = acceptor.poll_output().expect("a token");
+        // In 1.2 OpenSSL answers the flight, goes on to this, and fails before anybody has looked at the host.
+        flight.extend_from_slice(&[HANDSHAKE, 3, 3, 0, 4, 0xff, 0, 0, 0]);
+        initiator.handle_input(now(), &flight).expect_err("refuses");
+        let output = initiator.poll_output().unwrap_or_default();
+        assert!(
+            records(&output).iter().all(|&kind| kind == ALERT),
+            "{output:?}"
+        );
+        assert!(initiator.outcome().is_none());
+    }
+}
+
+#[test]
 fn limited_proxies_and_weak_keys_follow_the_policy() {
     let ends = Ends::new();
     let limited = proxy::create(
