@@ -1,10 +1,11 @@
 //! Holding a setting: what it gives, whether that changed, and when to try a neighbour.
 
-use super::{probe::Neighbours, search::Point};
+use super::{crowd::Crowd, probe::Neighbours, search::Point};
 use crate::{Observation, Setting};
 
-/// Epochs between probes.
+/// Epochs between probes, at first and where nothing was found.
 const PROBE_EVERY: u32 = 6;
+const PROBE_EVERY_MAX: u32 = 12;
 /// Epochs that the mean remembers, about.
 const MEMORY: f64 = 20.0;
 /// Drift that the CUSUM lets pass, and what it takes to raise the alarm, in deviations. With these a false alarm
@@ -33,6 +34,10 @@ pub(super) enum Verdict {
         to: f64,
     },
     Probe,
+    /// Others are on the path: so many channels are fair.
+    Crowded {
+        channels: f64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -41,7 +46,9 @@ pub(super) struct Hold {
     /// Channels were found to buy nothing where movers do.
     pub(super) movers_alone: bool,
     since_probe: u32,
+    probe_every: u32,
     pub(super) neighbours: Neighbours,
+    pub(super) crowd: Crowd,
     /// Mean of the logarithm of goodput.
     mean: f64,
     /// The same over the last few epochs.
@@ -65,7 +72,9 @@ impl Hold {
             epochs: 0,
             movers_alone,
             since_probe: 0,
+            probe_every: PROBE_EVERY,
             neighbours,
+            crowd: Crowd::new(),
             mean: 0.0,
             expected: None,
             recent: 0.0,
@@ -90,6 +99,7 @@ impl Hold {
     pub(super) fn note(&mut self, point: Point, noise: f64) -> Verdict {
         let x = point.goodput_bps.max(1.0).ln();
         self.point = Some(point);
+        self.crowd.note(&point);
         if self.epochs == 0 {
             (self.mean, self.recent) = (x, x);
         } else {
@@ -108,7 +118,9 @@ impl Hold {
         self.recent += (x - self.recent) / 2.0;
         if self.rise.max(self.fall) >= ALARM {
             let (from, to) = (self.mean, self.recent);
-            if (to - from).abs() >= UPHEAVAL {
+            self.crowd.forget();
+            // How many channels are right among others is known without a search.
+            if (to - from).abs() >= UPHEAVAL && !self.crowd.is_there() {
                 return Verdict::Changed {
                     from: from.exp(),
                     to: to.exp(),
@@ -120,13 +132,17 @@ impl Hold {
         if self.epochs == SEEN_TO_LAST
             && let Some(expected) = self.expected.take()
             && self.recent < expected - UPHEAVAL
+            && !self.crowd.is_there()
         {
             return Verdict::Changed {
                 from: expected.exp(),
                 to: self.recent.exp(),
             };
         }
-        if self.since_probe < PROBE_EVERY {
+        if let Some(channels) = self.crowd.step(f64::from(point.setting.channels())) {
+            return Verdict::Crowded { channels };
+        }
+        if self.since_probe < self.probe_every || self.crowd.is_there() {
             return Verdict::Steady;
         }
         self.since_probe = 0;
@@ -139,6 +155,21 @@ impl Hold {
         (self.rise, self.fall) = (0.0, 0.0);
         self.epochs = self.epochs.min(4);
         self.since_probe = PROBE_EVERY;
+        self.probe_every = PROBE_EVERY;
+    }
+
+    /// A probe found nothing: the next may wait longer.
+    pub(super) fn was_vain(&mut self, tried: f64, x: f64, gain: f64) {
+        self.probe_every = (2 * self.probe_every).min(PROBE_EVERY_MAX);
+        self.neighbours.was_vain(tried, x, gain);
+    }
+
+    /// Another number of channels among the same others.
+    pub(super) const fn moved_in_crowd(&self) -> Self {
+        Self {
+            crowd: self.crowd.moved(),
+            ..Self::new(self.movers_alone, self.neighbours)
+        }
     }
 
     /// Goodput of the setting, bit/s.

@@ -20,6 +20,7 @@
 //!
 //! Goodput alone is enough; evidence only spares epochs.
 
+mod crowd;
 mod hold;
 mod probe;
 mod search;
@@ -125,6 +126,8 @@ struct Probe {
     seconds: f64,
     /// What a first epoch gave that was not believed: more may pay by chance, and fewer need time.
     first_bps: Option<f64>,
+    /// The fair number among others is tried: what it gives decides otherwise.
+    in_crowd: bool,
 }
 
 impl Godwit {
@@ -257,13 +260,64 @@ impl Godwit {
                     home: self.at,
                     seconds: seconds.clamp(HOLD_S, PROBE_MAX_S),
                     first_bps: None,
+                    in_crowd: false,
                 };
                 let seconds = probe.seconds;
                 self.state = State::Probe(probe);
                 self.go(to, why, seconds)
             }
+            Verdict::Crowded { channels } => self.among_others(hold, channels, seen),
             Verdict::Steady => self.keep(hold, seen),
         }
+    }
+
+    /// The path is full, and so many channels are fair on it.
+    fn among_others(&mut self, hold: Hold, channels: f64, seen: &Observation) -> Decision {
+        let axis = Axis::first(self.bounds);
+        let stays = f64::from(self.at.channels()) / f64::from(axis.of(self.at));
+        let to = axis.setting(self.bounds, self.at, channels / stays);
+        let why = format!(
+            "windows of {:.0} segments on a full path: {} channels are fair",
+            hold.crowd.window(),
+            to.channels()
+        );
+        if to.channels() == self.at.channels() {
+            return self.keep(hold, seen);
+        }
+        if to.channels() < self.at.channels() {
+            self.state = State::Hold(hold.moved_in_crowd());
+            return self.go(to, &why, HOLD_S);
+        }
+        self.state = State::Probe(Probe {
+            hold,
+            home: self.at,
+            seconds: PATIENT_S,
+            first_bps: None,
+            in_crowd: true,
+        });
+        self.go(to, &why, PATIENT_S)
+    }
+
+    /// More channels were opened among others: they stay if they brought a good part of what they should.
+    fn tried_among_others(&mut self, probe: Probe, seen: &Observation) -> Decision {
+        let Probe { mut hold, home, .. } = probe;
+        let (there, here) = (hold.point(home), Point::seen(self.at, seen));
+        let growth = f64::from(self.at.channels()) / f64::from(home.channels());
+        let rise = here.goodput_bps.max(1.0) / there.goodput_bps.max(1.0);
+        let words = format!(
+            "{} with {} channels, {} with {}",
+            Rate(here.goodput_bps),
+            self.at.channels(),
+            Rate(there.goodput_bps),
+            home.channels()
+        );
+        if rise.ln() >= search::PAYS_IN_CROWD * growth.ln() + self.deviation(PATIENT_S) {
+            self.state = State::Hold(hold.moved_in_crowd());
+            return self.go(self.at, &format!("{words}: more pay"), HOLD_S);
+        }
+        hold.crowd.was_vain();
+        self.state = State::Hold(hold);
+        self.go(home, &format!("{words}: back"), HOLD_S)
     }
 
     fn keep(&mut self, hold: Hold, seen: &Observation) -> Decision {
@@ -282,6 +336,7 @@ impl Godwit {
             home,
             mut seconds,
             first_bps,
+            in_crowd: _,
         } = probe;
         let (there, mut here) = (hold.point(home), Point::seen(self.at, seen));
         if let Some(first) = first_bps.filter(|_| self.at.channels() > home.channels()) {
@@ -320,6 +375,7 @@ impl Godwit {
                     home,
                     seconds,
                     first_bps,
+                    in_crowd: false,
                 });
                 return self.go(self.at, &format!("{words}: once more"), seconds);
             }
@@ -331,13 +387,13 @@ impl Godwit {
                     home,
                     seconds,
                     first_bps,
+                    in_crowd: false,
                 });
                 return self.go(self.at, &format!("{words}: once more"), seconds);
             }
             return self.search(search);
         }
-        hold.neighbours
-            .was_vain(f64::from(axis.of(self.at)), f64::from(axis.of(home)), gain);
+        hold.was_vain(f64::from(axis.of(self.at)), f64::from(axis.of(home)), gain);
         self.state = State::Hold(hold);
         self.go(home, &format!("{words}: back"), HOLD_S)
     }
@@ -376,6 +432,7 @@ impl Tuner for Godwit {
                 self.search(search)
             }
             State::Hold(hold) => self.hold(hold, seen),
+            State::Probe(probe) if probe.in_crowd => self.tried_among_others(probe, seen),
             State::Probe(probe) => self.probed(probe, seen),
         }
     }

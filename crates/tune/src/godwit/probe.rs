@@ -5,6 +5,8 @@
 const FORGET_AFTER: u32 = 8;
 /// A number that lost this much, relative, went over a cliff.
 const CLIFF: f64 = 0.05;
+/// Most turns of smaller numbers left out.
+const REST_MAX: u32 = 7;
 
 /// What is known of the neighbours, along one axis.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +18,9 @@ pub(super) struct Neighbours {
     turns: u32,
     up: bool,
     far: bool,
+    /// Turns of smaller numbers to leave out, and how many after the next vain one: each costs goodput.
+    rest: u32,
+    next_rest: u32,
 }
 
 impl Neighbours {
@@ -27,6 +32,8 @@ impl Neighbours {
             turns: 0,
             up: true,
             far: true,
+            rest: 0,
+            next_rest: 1,
         }
     }
 
@@ -37,10 +44,15 @@ impl Neighbours {
             self.ceiling = f64::INFINITY;
             self.floor = self.floor.min((0.9 * x).floor() - 1.0).max(1.0);
         }
+        let mut smaller = self.smaller(x);
+        if !self.up && smaller.is_some() && self.rest > 0 {
+            self.rest -= 1;
+            smaller = None;
+        }
         let (first, second) = if self.up {
-            (self.larger(x), self.smaller(x))
+            (self.larger(x), smaller.filter(|_| self.rest == 0))
         } else {
-            (self.smaller(x), self.larger(x))
+            (smaller, self.larger(x))
         };
         self.up = !self.up;
         first.or(second)
@@ -70,13 +82,20 @@ impl Neighbours {
 
     /// The next turn is a smaller number's.
     pub(super) const fn down_again(self) -> Self {
-        Self { up: false, ..self }
+        Self {
+            up: false,
+            rest: 0,
+            next_rest: 1,
+            ..self
+        }
     }
 
     /// `tried` instead of `x` was worth `gain` more, which was not enough.
     pub(super) fn was_vain(&mut self, tried: f64, x: f64, gain: f64) {
         if tried < x {
             self.floor = tried;
+            self.rest = self.next_rest;
+            self.next_rest = (2 * self.next_rest + 1).min(REST_MAX);
         } else {
             self.far = !self.far;
             if gain < -CLIFF {

@@ -1,6 +1,6 @@
 //! From what has been measured along one axis to the next number to try.
 
-use super::Worth;
+use super::{Worth, crowd};
 use crate::{Bounds, Limit, Observation, Setting, limit, words::Rate};
 
 /// Growth while goodput rises in proportion to channels.
@@ -27,9 +27,14 @@ pub(super) const PATIENT_S: f64 = 1.0;
 /// Share of the best goodput that makes this worth waiting for.
 const RECOVERING: f64 = 0.6;
 
-/// Loss that grew by this factor with the channels, and by more than a few chance losses in an epoch, is their doing.
+/// Full windows that give less than this elasticity say that the path is full.
+const FULL_WINDOWS: f64 = 0.94;
+/// Elasticity of goodput among others that makes a step towards the fair number worth it.
+pub(super) const PAYS_IN_CROWD: f64 = 0.2;
+/// Loss that grew by this factor with the channels is their doing.
 const LOSS_RISE: f64 = 3.0;
-const LOSS_NOISE: f64 = 0.001;
+/// Losses that chance may hide from a short epoch.
+const LOSSES_UNSEEN: f64 = 3.0;
 /// Goodput with twice the channels that makes a step under loss worth it.
 const WORTH_A_STEP: f64 = 1.05;
 
@@ -89,6 +94,8 @@ pub(super) struct Point {
     pub(super) setting: Setting,
     pub(super) goodput_bps: f64,
     pub(super) loss: Option<f64>,
+    /// Segments that arrived in the epoch, about.
+    pub(super) segments: f64,
     /// Segments in flight of a channel, where the round-trip time is known.
     pub(super) window: Option<f64>,
     pub(super) limit: Option<Limit>,
@@ -108,6 +115,7 @@ impl Point {
             setting,
             goodput_bps,
             loss: seen.loss_ratio.filter(|l| l.is_finite()),
+            segments: goodput_bps * seen.seconds / (8.0 * SEGMENT_BYTES),
             window: seen.rtt.map(|rtt| {
                 let segments = goodput_bps * rtt.as_secs_f64() / (8.0 * SEGMENT_BYTES);
                 segments / f64::from(setting.channels())
@@ -126,6 +134,21 @@ impl Point {
         self.drifts
             && self.limit == Some(Limit::PathCapacity)
             && self.window.is_some_and(|segments| segments >= ROOMY)
+    }
+
+    /// A queue stands and our windows are small: there are many channels on the path, of whomever.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.drifts
+            && self.limit == Some(Limit::PathCapacity)
+            && self.window.is_some_and(|segments| segments < ROOMY)
+    }
+
+    /// Loss that is more than that of `fewer` channels, beyond what chance explains.
+    fn loses_more_than(&self, fewer: &Self) -> bool {
+        let (Some(here), Some(there)) = (self.loss, fewer.loss) else {
+            return false;
+        };
+        here > LOSS_RISE * (there + LOSSES_UNSEEN / fewer.segments.max(1.0))
     }
 }
 
@@ -340,27 +363,36 @@ impl Search {
             best,
             why: format!("{} is what there is to get", Rate(best.goodput_bps)),
         };
+        let mut wanted = STEP * self.x(top);
         match top.limit {
-            // Among others on a full path each channel still adds its share.
-            Some(Limit::PathCapacity)
-                if top.is_full() || below.is_some_and(|b| !self.in_proportion(b, top)) =>
-            {
-                return Some(done(top));
+            Some(Limit::PathCapacity) if top.is_full() => return Some(done(top)),
+            // Among others on a full path each channel still adds its share, up to what is fair.
+            Some(Limit::PathCapacity) => {
+                let fair = crowd::fair(top.window.unwrap_or(ROOMY));
+                if let Some(below) = below
+                    && !self.rises(below, top, PAYS_IN_CROWD)
+                {
+                    return Some(done(if self.x(below) < fair { below } else { top }));
+                }
+                wanted = fair.min(LEAP * self.x(top));
+                if wanted < WORTH_TRIMMING * self.x(top) {
+                    return Some(done(top));
+                }
             }
-            Some(Limit::PathCapacity) if below.is_none() => return None,
-            Some(Limit::NetworkLoss | Limit::PathCapacity) => {}
+            Some(Limit::NetworkLoss) => {
+                if let Some(below) = below {
+                    let ours = top.loses_more_than(&below) && !self.in_proportion(below, top);
+                    // The first was measured at its beginning.
+                    let vain = self.points.len() > 2
+                        && top.goodput_bps < WORTH_A_STEP * below.goodput_bps;
+                    if ours || vain {
+                        return Some(done(below));
+                    }
+                }
+            }
             _ => return None,
         }
-        if let Some(below) = below {
-            let known = |p: Point| p.loss.unwrap_or(0.0);
-            let loss_rose = known(top) > LOSS_RISE * known(below) + LOSS_NOISE;
-            // The first was measured at its beginning.
-            let vain = self.points.len() > 2 && top.goodput_bps < WORTH_A_STEP * below.goodput_bps;
-            if loss_rose || vain {
-                return Some(done(below));
-            }
-        }
-        let x = f64::from(self.axis.of(self.setting(bounds, STEP * self.x(top))));
+        let x = f64::from(self.axis.of(self.setting(bounds, wanted)));
         if x <= self.x(top) {
             return Some(done(top));
         }
@@ -388,7 +420,14 @@ impl Search {
                 format!("{} to begin with", Rate(best.goodput_bps)),
             ),
             // Windows were full, and now the path is.
-            Some(below) if !below.drifts && best.limit == Some(Limit::PathCapacity) => {
+            Some(below)
+                if !below.drifts
+                    && match best.limit {
+                        Some(Limit::PathCapacity) => true,
+                        Some(Limit::ReceiveWindow) => !self.rises(below, best, FULL_WINDOWS),
+                        _ => false,
+                    } =>
+            {
                 return self.trim(best, Some(below));
             }
             Some(below) => {
@@ -414,8 +453,13 @@ impl Search {
 
     /// Whether goodput rose about as channels did.
     fn in_proportion(&self, fewer: Point, more: Point) -> bool {
+        self.rises(fewer, more, IN_PROPORTION)
+    }
+
+    /// Whether goodput rose with at least this elasticity.
+    fn rises(&self, fewer: Point, more: Point, elasticity: f64) -> bool {
         let rise = more.goodput_bps.max(1.0) / fewer.goodput_bps.max(1.0);
-        rise.ln() >= IN_PROPORTION * (self.x(more) / self.x(fewer)).ln()
+        rise.ln() >= elasticity * (self.x(more) / self.x(fewer)).ln()
     }
 
     /// A leap went too far, and goodput was in proportion before it: something between may be better still.

@@ -1,0 +1,108 @@
+//! A full path that others use too: how many channels are fair there.
+//!
+//! All channels over a bottleneck see about the same window, whoever opened them. Copies that each hold a number which follows
+//! from that window alone hold the same number, whatever they held before: N = K w channels of w segments. On a path that holds B
+//! segments, its queue included, m copies settle where m N w = B, at N = sqrt(K B / m) each. No bidding, no memory of who
+//! came first.
+//!
+//! More channels than that are given up unasked. Fewer are raised only as long as it pays: one transfer alone on its path
+//! gains nothing by it.
+
+use super::search::Point;
+
+/// Channels for each segment of their window. Four copies on 1 Gbit/s, 20 ms and a queue of 500 packets hold about
+/// 30 each, which is what one alone needs there with 64 KiB windows.
+const K: f64 = 1.6;
+/// A number that is off by less than this factor is let be.
+const NEAR: f64 = 1.25;
+/// Epochs in a row, about, that must show a crowd.
+const SEEN: u32 = 2;
+/// Epochs before more channels are tried again that bought nothing; doubled each time.
+const VAIN_REST: u32 = 12;
+const VAIN_REST_MAX: u32 = 96;
+
+/// The fair number of channels whose windows are of `window` segments.
+pub(super) fn fair(window: f64) -> f64 {
+    (K * window).max(1.0)
+}
+
+/// What epochs of holding say about a crowd.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crowd {
+    /// Mean of the logarithm of the window.
+    window_ln: f64,
+    streak: u32,
+    /// Epochs until more channels may be tried.
+    rest: u32,
+    next_rest: u32,
+}
+
+impl Crowd {
+    pub(super) const fn new() -> Self {
+        Self {
+            window_ln: 0.0,
+            streak: 0,
+            rest: 0,
+            next_rest: VAIN_REST,
+        }
+    }
+
+    pub(super) fn note(&mut self, point: &Point) {
+        self.rest = self.rest.saturating_sub(1);
+        match point.window.filter(|_| point.is_crowded()) {
+            Some(window) => {
+                let x = window.max(1.0).ln();
+                self.window_ln = if self.streak == 0 {
+                    x
+                } else {
+                    f64::midpoint(self.window_ln, x)
+                };
+                self.streak = (self.streak + 1).min(2 * SEEN);
+            }
+            None => self.streak = self.streak.saturating_sub(1),
+        }
+    }
+
+    /// Whether others are seen on the path.
+    pub(super) const fn is_there(&self) -> bool {
+        self.streak >= SEEN
+    }
+
+    /// The number of channels to go to from `n`, half the way in their logarithms since the others move too; `None`: stay.
+    pub(super) fn step(&self, n: f64) -> Option<f64> {
+        if !self.is_there() {
+            return None;
+        }
+        let fair = fair(self.window_ln.exp());
+        let wanted = (n * fair).sqrt();
+        if n > NEAR * fair {
+            Some(wanted.floor())
+        } else if n * NEAR < fair && self.rest == 0 {
+            Some(wanted.ceil())
+        } else {
+            None
+        }
+    }
+
+    /// Segments in the window of a channel.
+    pub(super) fn window(&self) -> f64 {
+        self.window_ln.exp()
+    }
+
+    /// More channels were tried, and bought nothing.
+    pub(super) fn was_vain(&mut self) {
+        self.rest = self.next_rest;
+        self.next_rest = (2 * self.next_rest).min(VAIN_REST_MAX);
+    }
+
+    /// Others came or went: everything may be worth a look again.
+    pub(super) const fn forget(&mut self) {
+        self.rest = 0;
+        self.next_rest = VAIN_REST;
+    }
+
+    /// The same others, another number of channels.
+    pub(super) const fn moved(self) -> Self {
+        Self { streak: 0, ..self }
+    }
+}
