@@ -233,6 +233,9 @@ impl Godwit {
                 let next = hold.neighbours.next(x);
                 let mut to = next.map_or(self.at, |x| axis.setting(self.bounds, self.at, x));
                 let here = Point::seen(self.at, seen);
+                if f64::from(to.channels()) < here.needed() * f64::from(self.at.channels()) {
+                    to = self.at;
+                }
                 // The window of the one that goes would be missing for many seconds.
                 let last_pair = self.at.channels() == 2 && to.channels() < 2;
                 // More channels would only push others aside.

@@ -69,14 +69,11 @@ impl Neighbours {
         (next > x && next < self.ceiling).then_some(next)
     }
 
-    /// Half-way down to what is too small, but where that is known, not by more than a tenth: goodput may suffer.
+    /// Half-way down to what is too small, but not by much, and by less where something is known to be: goodput may suffer.
     fn smaller(self, x: f64) -> Option<f64> {
         let middle = ((self.floor + x) / 2.0).floor();
-        let next = if self.floor > 0.0 {
-            middle.max((0.9 * x).floor())
-        } else {
-            middle
-        };
+        let least = if self.floor > 0.0 { 0.93 * x } else { 0.8 * x };
+        let next = middle.max(least.floor());
         (next >= 1.0 && next > self.floor && next < x).then_some(next)
     }
 
@@ -114,8 +111,8 @@ mod tests {
         let mut n = Neighbours::above(0);
         assert_eq!(n.next(8.0), Some(12.0));
         n.was_vain(12.0, 8.0, 0.0);
-        assert_eq!(n.next(8.0), Some(4.0));
-        n.was_vain(4.0, 8.0, -0.5);
+        assert_eq!(n.next(8.0), Some(6.0));
+        n.was_vain(6.0, 8.0, -0.5);
         assert_eq!(n.next(8.0), Some(10.0));
     }
 

@@ -31,6 +31,9 @@ const RECOVERING: f64 = 0.6;
 const FULL_WINDOWS: f64 = 0.94;
 /// Elasticity of goodput among others that makes a step towards the fair number worth it.
 pub(super) const PAYS_IN_CROWD: f64 = 0.2;
+/// Goodput that fell by less than this with many more channels is flat: nothing between is better.
+const FLAT: f64 = 0.9;
+const FLAT_MORE: f64 = 1.03;
 /// Loss that grew by this factor with the channels is their doing.
 const LOSS_RISE: f64 = 3.0;
 /// Losses that chance may hide from a short epoch.
@@ -98,6 +101,8 @@ pub(super) struct Point {
     pub(super) segments: f64,
     /// Segments in flight of a channel, where the round-trip time is known.
     pub(super) window: Option<f64>,
+    /// Round trips over the shortest, `1..`.
+    pub(super) stretch: Option<f64>,
     pub(super) limit: Option<Limit>,
     /// The movers are known to have had processors whenever they wanted.
     pub(super) served: bool,
@@ -120,6 +125,12 @@ impl Point {
                 let segments = goodput_bps * rtt.as_secs_f64() / (8.0 * SEGMENT_BYTES);
                 segments / f64::from(setting.channels())
             }),
+            stretch: match (seen.rtt, seen.rtt_min) {
+                (Some(rtt), Some(least)) if !least.is_zero() => {
+                    Some((rtt.as_secs_f64() / least.as_secs_f64()).max(1.0))
+                }
+                _ => None,
+            },
             limit: limit::judge(seen),
             served: seen.cpu_wait.is_some_and(|wait| wait < SERVED)
                 && seen.cpu_busy.is_none_or(|busy| busy < 1.0 - SERVED),
@@ -141,6 +152,15 @@ impl Point {
         self.drifts
             && self.limit == Some(Limit::PathCapacity)
             && self.window.is_some_and(|segments| segments < ROOMY)
+    }
+
+    /// The least part of the channels, `0..=1`, that may do: full windows without a queue are all needed, and a queue is what is
+    /// too much. `0` where nothing is known.
+    pub(super) fn needed(&self) -> f64 {
+        match (self.limit, self.stretch) {
+            (Some(Limit::ReceiveWindow), Some(stretch)) => (1.0 / stretch).min(1.0),
+            _ => 0.0,
+        }
     }
 
     /// Loss that is more than that of `fewer` channels, beyond what chance explains.
@@ -465,8 +485,17 @@ impl Search {
     /// A leap went too far, and goodput was in proportion before it: something between may be better still.
     fn between(&self, best: Point, below: Option<Point>, above: Point) -> (Option<f64>, String) {
         let rises = below.is_none_or(|below| self.in_proportion(below, best));
-        let next = (self.x(best) * self.x(above)).sqrt().floor();
-        let pays = rises && next >= self.x(best) * WORTH_TRIMMING.sqrt() && next > self.x(best);
+        let x = self.x(best);
+        let rise = above.goodput_bps / best.goodput_bps.max(1.0);
+        // Where each adds the same until something is full, what the larger number gives says where that is.
+        let next = if !best.drifts && rise >= FLAT {
+            (SPARE * rise.max(1.0) * x).ceil()
+        } else {
+            (x * self.x(above)).sqrt().floor()
+        };
+        let apart = WORTH_TRIMMING.sqrt();
+        let flat = !best.drifts && (FLAT..FLAT_MORE).contains(&rise);
+        let pays = rises && !flat && next >= x * apart && next * apart <= self.x(above) && next > x;
         let why = format!("{} went too far", above.setting.channels());
         (pays.then_some(next), why)
     }
