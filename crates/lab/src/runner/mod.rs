@@ -169,7 +169,9 @@ pub fn run(
     if options.quick {
         scenario = scenario.quick();
     }
-    scenario.run.repeats = options.repeats.unwrap_or(scenario.run.repeats);
+    if let Some(repeats) = options.repeats {
+        scenario.repeat_all(repeats);
+    }
     choose_methods(&mut scenario, &options.only, say)?;
     let mut output = Output::create(&options.out, loaded, &scenario, options.quick)?;
     let file = scenario
@@ -242,9 +244,11 @@ fn plan(scenario: &Scenario) -> Vec<(u32, Cell, Method)> {
         }
     }
     let mut plan = Vec::new();
-    for repeat in 0..scenario.run.repeats {
+    let most = scenario.method.iter().map(|m| scenario.repeats(m)).max();
+    for repeat in 0..most.unwrap_or(0) {
         let in_turn = one
             .iter()
+            .filter(|(_, method)| repeat < scenario.repeats(method))
             .map(|(cell, method)| (repeat, cell.clone(), method.clone()));
         if repeat % 2 == 0 {
             plan.extend(in_turn);

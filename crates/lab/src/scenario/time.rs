@@ -21,7 +21,9 @@ impl Scenario {
             self.shrink_times(quick.0 / evolve.0);
             self.run.evolve = Some(quick);
         }
-        self.run.repeats = quick.repeats.unwrap_or(self.run.repeats);
+        if let Some(repeats) = quick.repeats {
+            self.repeat_all(repeats);
+        }
         self.work.file = quick.file.or(self.work.file);
         fewer(&mut self.sweep.rate, quick.sweep.rate);
         fewer(&mut self.sweep.delay, quick.sweep.delay);
@@ -42,6 +44,19 @@ impl Scenario {
             }
         }
         self
+    }
+
+    /// So many runs of every cell, whatever the scenario says.
+    pub fn repeat_all(&mut self, repeats: u32) {
+        self.run.repeats = repeats;
+        for method in &mut self.method {
+            method.repeats = None;
+        }
+    }
+
+    /// Runs of each cell of `method`.
+    pub fn repeats(&self, method: &Method) -> u32 {
+        method.repeats.unwrap_or(self.run.repeats)
     }
 
     fn shrink_times(&mut self, factor: f64) {
@@ -95,7 +110,7 @@ impl Scenario {
         if self.work.file.is_some() {
             return 0.0;
         }
-        let once: f64 = (self.method.iter())
+        (self.method.iter())
             .flat_map(|method| {
                 self.cells(method)
                     .into_iter()
@@ -103,9 +118,8 @@ impl Scenario {
             })
             .map(|(method, cell)| {
                 let (ramp, measure) = self.span(method, &cell);
-                ramp + measure
+                (ramp + measure) * f64::from(self.repeats(method))
             })
-            .sum();
-        once * f64::from(self.run.repeats)
+            .sum()
     }
 }

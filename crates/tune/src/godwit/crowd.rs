@@ -63,9 +63,14 @@ impl Crowd {
         }
     }
 
-    /// Whether others are seen on the path.
+    /// Whether many channels are seen on the path, of whomever.
     pub(super) const fn is_there(&self) -> bool {
         self.streak >= SEEN
+    }
+
+    /// Whether they are others' as far as anybody knows: had more channels bought nothing, all of them were ours.
+    pub(super) const fn is_others(&self) -> bool {
+        self.is_there() && self.rest == 0
     }
 
     /// The number of channels to go to from `n`, half the way in their logarithms since the others move too; `None`: stay.

@@ -142,7 +142,7 @@ impl Hold {
         if let Some(channels) = self.crowd.step(f64::from(point.setting.channels())) {
             return Verdict::Crowded { channels };
         }
-        if self.since_probe < self.probe_every || self.crowd.is_there() {
+        if self.since_probe < self.probe_every || self.crowd.is_others() {
             return Verdict::Steady;
         }
         self.since_probe = 0;

@@ -403,8 +403,8 @@ impl Search {
                 if let Some(below) = below {
                     let ours = top.loses_more_than(&below) && !self.in_proportion(below, top);
                     // The first was measured at its beginning.
-                    let vain = self.points.len() > 2
-                        && top.goodput_bps < WORTH_A_STEP * below.goodput_bps;
+                    let vain =
+                        self.points.len() > 2 && top.goodput_bps < WORTH_A_STEP * below.goodput_bps;
                     if ours || vain {
                         return Some(done(below));
                     }

@@ -55,8 +55,10 @@ impl Scenario {
                 })?;
             }
         }
-        let runs: usize = self.method.iter().map(|m| self.cells(m).len()).sum();
-        if runs * self.run.repeats as usize > RUNS_MAX {
+        let runs: usize = (self.method.iter())
+            .map(|m| self.cells(m).len() * self.repeats(m) as usize)
+            .sum();
+        if runs > RUNS_MAX {
             return Err(Invalid::new(
                 "sweep",
                 format!("makes more than {RUNS_MAX} runs"),
@@ -136,10 +138,14 @@ impl Scenario {
         span("run.evolve", self.run.evolve, EVOLVE_MIN)?;
         span("quick.evolve", self.quick.evolve, EVOLVE_MIN)?;
         self.check_times()?;
+        let of_methods = (self.method.iter()).map(|m| ("method.repeats", m.repeats));
         for (field, repeats) in [
             ("run.repeats", Some(self.run.repeats)),
             ("quick.repeats", self.quick.repeats),
-        ] {
+        ]
+        .into_iter()
+        .chain(of_methods)
+        {
             if repeats.is_some_and(|repeats| !(1..=1000).contains(&repeats)) {
                 return Err(Invalid::new(field, "must be 1 to 1000"));
             }

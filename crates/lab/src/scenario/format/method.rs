@@ -53,6 +53,9 @@ pub struct Method {
     /// Socket buffer asked for at both ends. Default: left to the kernel.
     #[serde(default)]
     pub tcp_buffer: Option<Size>,
+    /// Runs of every cell. Default: those of the scenario.
+    #[serde(default)]
+    pub repeats: Option<u32>,
 }
 
 impl Method {

@@ -33,9 +33,10 @@ fn all_embedded_scenarios_are_scenarios() {
             .unwrap_or_else(|error| panic!("{}: {error:?}", entry.name));
         // With what starting and ending programs takes.
         let whole = |scenario: &Scenario| {
-            let runs = scenario.method.iter().map(|m| scenario.cells(m).len());
-            let runs = u32::try_from(runs.sum::<usize>()).expect("few") * scenario.run.repeats;
-            scenario.least_seconds() + 2.0 * f64::from(runs)
+            let runs = (scenario.method.iter())
+                .map(|m| scenario.cells(m).len() * scenario.repeats(m) as usize);
+            scenario.least_seconds()
+                + 2.0 * f64::from(u32::try_from(runs.sum::<usize>()).expect("few"))
         };
         for (variant, scenario, most) in [
             ("full", &loaded.scenario, 20.0 * 60.0),
