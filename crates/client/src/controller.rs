@@ -176,12 +176,14 @@ impl Controller {
     fn plan(&self, context: &Context, settles: bool) -> Plan {
         let restarts = self.mode == EpochMode::Restart;
         let setting = context.target.borrow().setting;
+        let seconds = self.decided.epoch_seconds.unwrap_or(self.seconds);
         Plan {
             setting,
             channels: setting.channels(),
-            seconds: self.decided.epoch_seconds.unwrap_or(self.seconds),
+            seconds,
             settles: settles && !restarts,
             counts_idle: restarts,
+            chunk_bytes: (self.decided.chunk_bytes(seconds)).filter(|_| restarts),
         }
     }
 

@@ -27,6 +27,9 @@ const SETTLE_EPOCHS_MAX: f64 = 10.0;
 /// Length of the samples whose spread is the error of the epoch's goodput, seconds.
 const SAMPLE_SECONDS: f64 = 0.1;
 
+/// Lengths of an epoch after which a chunk is cut off that is slower than expected.
+const CHUNK_PATIENCE: f64 = 3.0;
+
 /// What is to be measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Plan {
@@ -39,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) settles: bool,
     /// Standstill counts (`--epoch-mode restart`).
     pub(crate) counts_idle: bool,
+    /// Over with so many octets, where that is known; `seconds` are a guess then.
+    pub(crate) chunk_bytes: Option<u64>,
 }
 
 /// The totals of a job at a moment.
@@ -118,10 +123,19 @@ impl Epoch {
             return None;
         };
         measuring.sample(self.counted, look.totals.bytes);
-        if self.counted >= self.plan.seconds {
+        let moved = look
+            .totals
+            .bytes
+            .saturating_sub(measuring.base.totals.bytes);
+        let over = match self.plan.chunk_bytes {
+            Some(chunk) => moved >= chunk || self.counted >= CHUNK_PATIENCE * self.plan.seconds,
+            None => self.counted >= self.plan.seconds,
+        };
+        if over {
             return self.so_far().map(|seen| Verdict::Measured(Box::new(seen)));
         }
-        (look.at - measuring.base.at >= 2.0 * self.plan.seconds).then_some(Verdict::Dropped)
+        let mostly_idle = look.at - measuring.base.at >= 2.0 * self.plan.seconds.max(self.counted);
+        mostly_idle.then_some(Verdict::Dropped)
     }
 
     fn begin_if_settled(&mut self, look: &Look) {
@@ -265,6 +279,7 @@ mod tests {
             seconds,
             settles: true,
             counts_idle: false,
+            chunk_bytes: None,
         }
     }
 
@@ -349,6 +364,27 @@ mod tests {
             panic!("{verdict:?}")
         };
         assert!((3000.0..5000.0).contains(&seen.observation.goodput_bps()));
+    }
+
+    #[test]
+    fn a_chunk_is_over_with_its_last_octet_or_when_it_is_far_too_slow() {
+        let chunk = |bytes| Plan {
+            settles: false,
+            counts_idle: true,
+            chunk_bytes: Some(bytes),
+            ..plan(1, 1, 1.0)
+        };
+        for (bytes, seconds) in [(500, 0.5), (1_500, 1.5), (u64::MAX, CHUNK_PATIENCE)] {
+            let (_, verdict) =
+                looks(&mut Epoch::new(chunk(bytes)), 0..100, 1, |_| true).expect("ends");
+            let Verdict::Measured(seen) = verdict else {
+                panic!("{verdict:?}")
+            };
+            assert!(
+                (seen.observation.seconds - seconds).abs() < 0.11,
+                "{seen:?}"
+            );
+        }
     }
 
     #[test]

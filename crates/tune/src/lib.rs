@@ -144,6 +144,18 @@ impl Decision {
             expected_bps: None,
         }
     }
+
+    /// Octets of a chunk that lasts about `seconds`: X = expected goodput x Delta (APT §3), at least 1. `None` where nothing is
+    /// expected; nonsense (zero, negative, NaN) makes the smallest chunk.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "casts of floats saturate, and NaN is 0"
+    )]
+    pub fn chunk_bytes(&self, seconds: f64) -> Option<u64> {
+        self.expected_bps
+            .map(|bps| ((bps / 8.0 * seconds) as u64).max(1))
+    }
 }
 
 /// A method that picks settings.

@@ -35,6 +35,8 @@ pub(super) struct Crowd {
     /// Epochs until more channels may be tried.
     rest: u32,
     next_rest: u32,
+    /// Epochs until channels may be given up again.
+    keep: u32,
 }
 
 impl Crowd {
@@ -44,11 +46,13 @@ impl Crowd {
             streak: 0,
             rest: 0,
             next_rest: VAIN_REST,
+            keep: 0,
         }
     }
 
     pub(super) fn note(&mut self, point: &Point) {
         self.rest = self.rest.saturating_sub(1);
+        self.keep = self.keep.saturating_sub(1);
         match point.window.filter(|_| point.is_crowded()) {
             Some(window) => {
                 let x = window.max(1.0).ln();
@@ -81,7 +85,7 @@ impl Crowd {
         let fair = fair(self.window_ln.exp());
         let wanted = (n * fair).sqrt();
         if n > NEAR * fair {
-            Some(wanted.floor())
+            (self.keep == 0).then_some(wanted.floor())
         } else if n * NEAR < fair && self.rest == 0 {
             Some(wanted.ceil())
         } else {
@@ -100,10 +104,16 @@ impl Crowd {
         self.next_rest = (2 * self.next_rest).min(VAIN_REST_MAX);
     }
 
+    /// Nobody took what was given up: the queue was of our making, and packets are lost anyway.
+    pub(super) const fn was_none(&mut self) {
+        self.keep = VAIN_REST_MAX;
+    }
+
     /// Others came or went: everything may be worth a look again.
     pub(super) const fn forget(&mut self) {
         self.rest = 0;
         self.next_rest = VAIN_REST;
+        self.keep = 0;
     }
 
     /// The same others, another number of channels.

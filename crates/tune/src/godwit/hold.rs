@@ -19,6 +19,8 @@ const OUTLIER: f64 = 4.0;
 const UPHEAVAL: f64 = 0.2;
 /// Epochs after which goodput must be what the search saw.
 const SEEN_TO_LAST: u32 = 3;
+/// Epochs after which channels that were given up are seen to have mattered.
+const SEEN_TO_MATTER: u32 = 3;
 /// Deviations smaller than this are taken for it, relative.
 const DEVIATION_MIN: f64 = 0.01;
 /// How much less than the best under this load fewer channels may be worth.
@@ -64,6 +66,8 @@ pub(super) struct Hold {
     fall: f64,
     /// The most that a held setting was worth since the load last changed.
     best: f64,
+    /// What was held before channels were given up among others, until it is known that others took what they left.
+    gave_up: Option<Point>,
 }
 
 impl Hold {
@@ -84,6 +88,7 @@ impl Hold {
             rise: 0.0,
             fall: 0.0,
             best: f64::NEG_INFINITY,
+            gave_up: None,
         }
     }
 
@@ -139,6 +144,19 @@ impl Hold {
                 to: self.recent.exp(),
             };
         }
+        if self.epochs >= SEEN_TO_MATTER
+            && let Some(before) = self.gave_up.take()
+            && !self.crowd.is_there()
+            && before.rises_from(&Point {
+                goodput_bps: self.recent.exp(),
+                ..point
+            })
+        {
+            self.crowd.was_none();
+            return Verdict::Crowded {
+                channels: f64::from(before.setting.channels()),
+            };
+        }
         if let Some(channels) = self.crowd.step(f64::from(point.setting.channels())) {
             return Verdict::Crowded { channels };
         }
@@ -164,10 +182,11 @@ impl Hold {
         self.neighbours.was_vain(tried, x, gain);
     }
 
-    /// Another number of channels among the same others.
-    pub(super) const fn moved_in_crowd(&self) -> Self {
+    /// Another number of channels among the same others than `home`.
+    pub(super) fn moved_in_crowd(&self, home: Setting, fewer: bool) -> Self {
         Self {
             crowd: self.crowd.moved(),
+            gave_up: fewer.then(|| self.point(home)),
             ..Self::new(self.movers_alone, self.neighbours)
         }
     }

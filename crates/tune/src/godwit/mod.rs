@@ -63,6 +63,8 @@ impl Worth {
     /// Channels with fewer segments in flight recover from loss by timeouts, and those of others do too: the price rises.
     const WINDOW: f64 = 10.0;
 
+    /// S is so many times larger where round trips are known.
+    const EVIDENT: f64 = 3.0;
     /// So that of two equal settings the smaller wins.
     const TIDY: f64 = 0.1;
     /// Elasticity of goodput that counts as proportion here: a channel more on a path of which we have an eighth.
@@ -98,7 +100,12 @@ impl Worth {
         let crowd = point
             .window
             .map_or(1.0, |w| (Self::WINDOW / w).clamp(1.0, 4.0));
-        let n = f64::from(point.setting.channels()) / self.scale;
+        // Among others the window says how many are fair; the price is for where nothing shows them.
+        let scale = match point.window {
+            Some(_) => Self::EVIDENT * self.scale,
+            None => self.scale,
+        };
+        let n = f64::from(point.setting.channels()) / scale;
         point.goodput_bps.max(1.0).ln() + kept.ln() - crowd * n * n / 2.0 - Self::TIDY * n
     }
 }
@@ -288,7 +295,7 @@ impl Godwit {
             return self.keep(hold, seen);
         }
         if to.channels() < self.at.channels() {
-            self.state = State::Hold(hold.moved_in_crowd());
+            self.state = State::Hold(hold.moved_in_crowd(self.at, true));
             return self.go(to, &why, HOLD_S);
         }
         self.state = State::Probe(Probe {
@@ -315,7 +322,7 @@ impl Godwit {
             home.channels()
         );
         if rise.ln() >= search::PAYS_IN_CROWD * growth.ln() + self.deviation(PATIENT_S) {
-            self.state = State::Hold(hold.moved_in_crowd());
+            self.state = State::Hold(hold.moved_in_crowd(home, false));
             return self.go(self.at, &format!("{words}: more pay"), HOLD_S);
         }
         hold.crowd.was_vain();

@@ -28,12 +28,16 @@ pub(super) const PATIENT_S: f64 = 1.0;
 const RECOVERING: f64 = 0.6;
 
 /// Full windows that give less than this elasticity say that the path is full.
-const FULL_WINDOWS: f64 = 0.94;
+const FULL_WINDOWS: f64 = 0.96;
+/// Round trips that became longer by this factor with more channels say so too.
+const QUEUES: f64 = 1.08;
 /// Elasticity of goodput among others that makes a step towards the fair number worth it.
 pub(super) const PAYS_IN_CROWD: f64 = 0.2;
 /// Goodput that fell by less than this with many more channels is flat: nothing between is better.
 const FLAT: f64 = 0.9;
 const FLAT_MORE: f64 = 1.03;
+/// Elasticity of goodput that says that channels which were given up are missed.
+const MATTERS: f64 = 0.5;
 /// Loss that grew by this factor with the channels is their doing.
 const LOSS_RISE: f64 = 3.0;
 /// Losses that chance may hide from a short epoch.
@@ -154,13 +158,24 @@ impl Point {
             && self.window.is_some_and(|segments| segments < ROOMY)
     }
 
+    fn queues_more_than(&self, fewer: &Self) -> bool {
+        matches!((self.stretch, fewer.stretch), (Some(here), Some(there)) if here >= QUEUES * there)
+    }
+
     /// The least part of the channels, `0..=1`, that may do: full windows without a queue are all needed, and a queue is what is
     /// too much. `0` where nothing is known.
     pub(super) fn needed(&self) -> f64 {
         match (self.limit, self.stretch) {
-            (Some(Limit::ReceiveWindow), Some(stretch)) => (1.0 / stretch).min(1.0),
+            (Some(Limit::ReceiveWindow), Some(stretch)) => (HEADROOM / stretch).min(1.0),
             _ => 0.0,
         }
+    }
+
+    /// Whether goodput is higher about as channels are than those of `fewer`.
+    pub(super) fn rises_from(&self, fewer: &Self) -> bool {
+        let growth = f64::from(self.setting.channels()) / f64::from(fewer.setting.channels());
+        let rise = self.goodput_bps.max(1.0) / fewer.goodput_bps.max(1.0);
+        rise.ln() >= MATTERS * growth.ln()
     }
 
     /// Loss that is more than that of `fewer` channels, beyond what chance explains.
@@ -174,6 +189,9 @@ impl Point {
 
 /// Segments in flight of a channel that has its share of a path.
 const ROOMY: f64 = 128.0;
+
+/// Full windows need a queue of this part of the path, so that a bottleneck has always something to send.
+const HEADROOM: f64 = 1.15;
 
 /// Without evidence nothing is known, and each epoch is believed.
 fn drifts(seen: &Observation) -> bool {
@@ -444,7 +462,9 @@ impl Search {
                 if !below.drifts
                     && match best.limit {
                         Some(Limit::PathCapacity) => true,
-                        Some(Limit::ReceiveWindow) => !self.rises(below, best, FULL_WINDOWS),
+                        Some(Limit::ReceiveWindow) => {
+                            best.queues_more_than(&below) || !self.rises(below, best, FULL_WINDOWS)
+                        }
                         _ => false,
                     } =>
             {

@@ -22,30 +22,6 @@ pub struct Params {
     pub alpha: f64,
 }
 
-/// Size of a chunk that lasts about `delta_s` seconds, octets, at least 1.
-///
-/// X = expected goodput x Delta, where the tuner expects something ([`crate::Decision::expected_bps`]), else that of the
-/// first chunk, X = N0 W / R x Delta, with W the socket buffer in octets and R the round-trip time in seconds. Nonsense
-/// (zero, negative, NaN) makes the smallest chunk.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "casts of floats saturate, and NaN is 0"
-)]
-pub fn chunk_bytes(
-    expected_bps: Option<f64>,
-    setting: Setting,
-    window_bytes: f64,
-    rtt_s: f64,
-    delta_s: f64,
-) -> u64 {
-    let bytes_per_s = match expected_bps {
-        Some(bps) => bps / 8.0,
-        None => f64::from(setting.channels()) * window_bytes / rtt_s,
-    };
-    ((bytes_per_s * delta_s) as u64).max(1)
-}
-
 /// A number of channels and the goodput it gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Seen {
@@ -218,10 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_last_about_delta() {
-        // 4 x 64 KiB / 20 ms x 3 s.
-        let first = chunk_bytes(None, Setting::new(1, 4), 65_536.0, 0.02, 3.0);
-        assert_eq!(first, 39_321_600);
+    fn expects_what_chunks_are_sized_by() {
         let mut apt = Apt::new(line(128), N0, 2.0);
         let seen = |g: f64| Observation::of_rate(Setting::new(1, 1), g, 1.0);
         let _ = apt.first();
@@ -236,11 +209,5 @@ mod tests {
             search.expected_bps,
             Some(160.0 * 5.0 / 8.0 + 80.0 * 3.0 / 8.0)
         );
-        for nonsense in [0.0, -1.0, f64::NAN] {
-            assert_eq!(
-                chunk_bytes(Some(nonsense), Setting::new(1, 1), 0.0, 0.0, 1.0),
-                1
-            );
-        }
     }
 }
