@@ -185,13 +185,17 @@ impl Godwit {
                     self.state = State::Search(search);
                     return self.go(to, &why, seconds);
                 }
-                Next::Done { best, why } => {
+                Next::Done { mut best, why } => {
                     if let Some(axis) = search.axis_after(self.bounds, best)
                         && movers_may_pay(&best)
                     {
                         let flat = search.is_flat(best, tolerance);
                         search = search.continued(axis, best, flat);
                         continue;
+                    }
+                    if search.axis == Axis::Parallelism {
+                        let x = f64::from(best.setting.parallelism) * best.headroom();
+                        best.setting = search.setting(self.bounds, x.ceil());
                     }
                     let axis = self.probed_axis(best.setting);
                     let neighbours = Neighbours::above(search.too_small(axis, best));

@@ -158,6 +158,18 @@ impl Point {
             && self.window.is_some_and(|segments| segments < ROOMY)
     }
 
+    /// How many times the channels keep the bottleneck busy where full windows just fill it, at least 1.
+    pub(super) fn headroom(&self) -> f64 {
+        match (self.limit, self.stretch) {
+            (Some(Limit::ReceiveWindow), Some(stretch))
+                if stretch >= 1.0 + (QUEUES - 1.0) / 2.0 =>
+            {
+                (HEADROOM / stretch).max(1.0)
+            }
+            _ => 1.0,
+        }
+    }
+
     fn queues_more_than(&self, fewer: &Self) -> bool {
         matches!((self.stretch, fewer.stretch), (Some(here), Some(there)) if here >= QUEUES * there)
     }
@@ -166,7 +178,7 @@ impl Point {
     /// too much. `0` where nothing is known.
     pub(super) fn needed(&self) -> f64 {
         match (self.limit, self.stretch) {
-            (Some(Limit::ReceiveWindow), Some(stretch)) => (HEADROOM / stretch).min(1.0),
+            (Some(Limit::ReceiveWindow), Some(stretch)) => (HEADROOM_MIN / stretch).min(1.0),
             _ => 0.0,
         }
     }
@@ -190,8 +202,10 @@ impl Point {
 /// Segments in flight of a channel that has its share of a path.
 const ROOMY: f64 = 128.0;
 
-/// Full windows need a queue of this part of the path, so that a bottleneck has always something to send.
-const HEADROOM: f64 = 1.15;
+/// Full windows of this many paths keep a queue before the bottleneck, so that it has always something to send.
+const HEADROOM: f64 = 1.25;
+/// With less than this they do not.
+const HEADROOM_MIN: f64 = 1.15;
 
 /// Without evidence nothing is known, and each epoch is believed.
 fn drifts(seen: &Observation) -> bool {
