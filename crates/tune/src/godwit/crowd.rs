@@ -8,7 +8,7 @@
 //! More channels than that are given up unasked. Fewer are raised only as long as it pays: one transfer alone on its path
 //! gains nothing by it.
 
-use super::search::Point;
+use super::point::Point;
 
 /// Channels for each segment of their window. Four copies on 1 Gbit/s, 20 ms and a queue of 500 packets hold about
 /// 30 each, which is what one alone needs there with 64 KiB windows.

@@ -1,6 +1,6 @@
 //! Holding a setting: what it gives, whether that changed, and when to try a neighbour.
 
-use super::{crowd::Crowd, probe::Neighbours, search::Point};
+use super::{crowd::Crowd, point::Point, probe::Neighbours};
 use crate::{Observation, Setting};
 
 /// Epochs between probes, at first and where nothing was found.

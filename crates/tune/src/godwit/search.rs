@@ -1,7 +1,12 @@
 //! From what has been measured along one axis to the next number to try.
 
-use super::{Worth, crowd};
-use crate::{Bounds, Limit, Observation, Setting, limit, words::Rate};
+use super::{
+    axis::Axis,
+    crowd,
+    point::{Point, ROOMY},
+    worth::Worth,
+};
+use crate::{Bounds, Limit, Setting, words::Rate};
 
 /// Growth while goodput rises in proportion to channels.
 const LEAP: f64 = 4.0;
@@ -29,198 +34,13 @@ const RECOVERING: f64 = 0.6;
 
 /// Full windows that give less than this elasticity say that the path is full.
 const FULL_WINDOWS: f64 = 0.96;
-/// Round trips that became longer by this factor with more channels say so too.
-const QUEUES: f64 = 1.08;
 /// Elasticity of goodput among others that makes a step towards the fair number worth it.
 pub(super) const PAYS_IN_CROWD: f64 = 0.2;
 /// Goodput that fell by less than this with many more channels is flat: nothing between is better.
 const FLAT: f64 = 0.9;
 const FLAT_MORE: f64 = 1.03;
-/// Elasticity of goodput that says that channels which were given up are missed.
-const MATTERS: f64 = 0.5;
-/// Loss that grew by this factor with the channels is their doing.
-const LOSS_RISE: f64 = 3.0;
-/// Losses that chance may hide from a short epoch.
-const LOSSES_UNSEEN: f64 = 3.0;
 /// Goodput with twice the channels that makes a step under loss worth it.
 const WORTH_A_STEP: f64 = 1.05;
-
-/// Which of the two numbers moves; the other stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Axis {
-    Parallelism,
-    Concurrency,
-}
-
-impl Axis {
-    /// Where a search begins: parallelism, unless the user fixed it.
-    pub(super) const fn first(bounds: Bounds) -> Self {
-        if bounds.parallelism.is_some() {
-            Self::Concurrency
-        } else {
-            Self::Parallelism
-        }
-    }
-
-    /// The number of `setting` that moves.
-    pub(super) const fn of(self, setting: Setting) -> u32 {
-        match self {
-            Self::Parallelism => setting.parallelism,
-            Self::Concurrency => setting.concurrency,
-        }
-    }
-
-    /// `base` with `x` (rounded, inside the bounds) in the place of the number that moves.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "casts of floats saturate, and the bounds cut"
-    )]
-    pub(super) fn setting(self, bounds: Bounds, base: Setting, x: f64) -> Setting {
-        let stays = match self {
-            Self::Parallelism => base.concurrency,
-            Self::Concurrency => base.parallelism,
-        };
-        let x = (x.round() as u32).clamp(1, (bounds.channels_max / stays.max(1)).max(1));
-        bounds.project(match self {
-            Self::Parallelism => Setting {
-                parallelism: x,
-                ..base
-            },
-            Self::Concurrency => Setting {
-                concurrency: x,
-                ..base
-            },
-        })
-    }
-}
-
-/// One setting, measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Point {
-    pub(super) setting: Setting,
-    pub(super) goodput_bps: f64,
-    pub(super) loss: Option<f64>,
-    /// Segments that arrived in the epoch, about.
-    pub(super) segments: f64,
-    /// Segments in flight of a channel, where the round-trip time is known.
-    pub(super) window: Option<f64>,
-    /// Round trips over the shortest, `1..`.
-    pub(super) stretch: Option<f64>,
-    pub(super) limit: Option<Limit>,
-    /// The movers are known to have had processors whenever they wanted.
-    pub(super) served: bool,
-    /// Congestion windows, which take seconds to find their size, are what binds as far as anybody can tell. A short epoch
-    /// right after a change says little then: fresh channels have not met their first loss, and those
-    /// that are left have not taken over what others gave up.
-    pub(super) drifts: bool,
-}
-
-impl Point {
-    /// What an epoch says about the setting that was in force, which is `setting`.
-    pub(super) fn seen(setting: Setting, seen: &Observation) -> Self {
-        let goodput_bps = seen.goodput_bps();
-        Self {
-            setting,
-            goodput_bps,
-            loss: seen.loss_ratio.filter(|l| l.is_finite()),
-            segments: goodput_bps * seen.seconds / (8.0 * SEGMENT_BYTES),
-            window: seen.rtt.map(|rtt| {
-                let segments = goodput_bps * rtt.as_secs_f64() / (8.0 * SEGMENT_BYTES);
-                segments / f64::from(setting.channels())
-            }),
-            stretch: match (seen.rtt, seen.rtt_min) {
-                (Some(rtt), Some(least)) if !least.is_zero() => {
-                    Some((rtt.as_secs_f64() / least.as_secs_f64()).max(1.0))
-                }
-                _ => None,
-            },
-            limit: limit::judge(seen),
-            served: seen.cpu_wait.is_some_and(|wait| wait < SERVED)
-                && seen.cpu_busy.is_none_or(|busy| busy < 1.0 - SERVED),
-            drifts: drifts(seen),
-        }
-    }
-}
-
-impl Point {
-    /// A queue stands and our windows are large: the path is full, and nobody keeps us small.
-    pub(super) fn is_full(&self) -> bool {
-        self.drifts
-            && self.limit == Some(Limit::PathCapacity)
-            && self.window.is_some_and(|segments| segments >= ROOMY)
-    }
-
-    /// A queue stands and our windows are small: there are many channels on the path, of whomever.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.drifts
-            && self.limit == Some(Limit::PathCapacity)
-            && self.window.is_some_and(|segments| segments < ROOMY)
-    }
-
-    /// How many times the channels keep the bottleneck busy where full windows just fill it, at least 1.
-    pub(super) fn headroom(&self) -> f64 {
-        match (self.limit, self.stretch) {
-            (Some(Limit::ReceiveWindow), Some(stretch))
-                if stretch >= 1.0 + (QUEUES - 1.0) / 2.0 =>
-            {
-                (HEADROOM / stretch).max(1.0)
-            }
-            _ => 1.0,
-        }
-    }
-
-    fn queues_more_than(&self, fewer: &Self) -> bool {
-        matches!((self.stretch, fewer.stretch), (Some(here), Some(there)) if here >= QUEUES * there)
-    }
-
-    /// The least part of the channels, `0..=1`, that may do: full windows without a queue are all needed, and a queue is what is
-    /// too much. `0` where nothing is known.
-    pub(super) fn needed(&self) -> f64 {
-        match (self.limit, self.stretch) {
-            (Some(Limit::ReceiveWindow), Some(stretch)) => (HEADROOM_MIN / stretch).min(1.0),
-            _ => 0.0,
-        }
-    }
-
-    /// Whether goodput is higher about as channels are than those of `fewer`.
-    pub(super) fn rises_from(&self, fewer: &Self) -> bool {
-        let growth = f64::from(self.setting.channels()) / f64::from(fewer.setting.channels());
-        let rise = self.goodput_bps.max(1.0) / fewer.goodput_bps.max(1.0);
-        rise.ln() >= MATTERS * growth.ln()
-    }
-
-    /// Loss that is more than that of `fewer` channels, beyond what chance explains.
-    fn loses_more_than(&self, fewer: &Self) -> bool {
-        let (Some(here), Some(there)) = (self.loss, fewer.loss) else {
-            return false;
-        };
-        here > LOSS_RISE * (there + LOSSES_UNSEEN / fewer.segments.max(1.0))
-    }
-}
-
-/// Segments in flight of a channel that has its share of a path.
-const ROOMY: f64 = 128.0;
-
-/// Full windows of this many paths keep a queue before the bottleneck, so that it has always something to send.
-const HEADROOM: f64 = 1.25;
-/// With less than this they do not.
-const HEADROOM_MIN: f64 = 1.15;
-
-/// Without evidence nothing is known, and each epoch is believed.
-fn drifts(seen: &Observation) -> bool {
-    let by_network = matches!(
-        limit::judge(seen),
-        None | Some(Limit::NetworkLoss | Limit::PathCapacity)
-    );
-    by_network && seen.rtt.is_some()
-}
-
-/// Share of the time that movers may wait for a processor, or have left, without a thought of more of them.
-const SERVED: f64 = 0.1;
-
-/// Payload of a segment on most paths, octets.
-const SEGMENT_BYTES: f64 = 1448.0;
 
 /// What a search wants.
 #[derive(Clone, Debug, PartialEq)]

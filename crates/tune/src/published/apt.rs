@@ -2,7 +2,7 @@
 
 use super::{Move, Walk};
 use crate::{
-    Observation, Setting,
+    Observation,
     space::Space,
     words::{Change, Rate, change_percent},
 };
@@ -164,6 +164,7 @@ fn ratio(a: f64, b: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Setting;
     use crate::published::tests::{line, trace};
 
     /// APT §3.5: N0 = 1, alpha = 2, optimum 6.
