@@ -179,6 +179,10 @@ fn judgement(judged: &Judged<'_>, expect: &Expectation, facets: &[Facet]) -> Vec
     if let (Some(least), Some(jain)) = (expect.jain_at_least, judged.jain) {
         all.push((jain >= least, format!("Jain's index {jain:.3}")));
     }
+    if let (Some(least), Some((_, share))) = (expect.leaves_at_least, judged.beside) {
+        let text = format!("leaves {} % to others", short(share * 100.0));
+        all.push((share >= least.0, text));
+    }
     let group = judged.group;
     let place: String = (facets.iter())
         .map(|facet| format!("{}, ", group.cell.facet(*facet, group.method)))

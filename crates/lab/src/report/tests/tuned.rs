@@ -62,6 +62,7 @@ converges_within = "5 s"
 adapts_within = "2 s"
 regret_at_most = "10 %"
 channels_at_most = 1.0
+leaves_at_least = "20 %"
 
 [[expect]]
 what = "two share"

@@ -241,6 +241,7 @@ impl Scenario {
             expect.regret_at_most.is_some(),
             expect.channels_at_most.is_some(),
             expect.jain_at_least.is_some(),
+            expect.leaves_at_least.is_some(),
         ];
         if !checks.contains(&true) {
             return Err(Invalid::new(
