@@ -32,6 +32,7 @@ pub const LIBRARY: &[Embedded] = library![
     "direct/concurrency",
     "direct/overhead",
     "direct/varying",
+    "direct/epochs",
     "direct/heuristics",
     "direct/simultaneous",
     "direct/traffic",
