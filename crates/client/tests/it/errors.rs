@@ -100,7 +100,7 @@ fn wrong_usage_is_2_and_help_is_0() {
     run(&["cp", "--nonsense", "a", "b"]).expect(2, &["--nonsense"]);
     run(&["cp", "gsiftp:///f", "."]).expect(2, &["no host"]);
     run(&["cp", "gsiftp://h:99999/f", "."]).expect(2, &["bad port"]);
-    run(&["cp", "--pipelining", "4", "a", "ftp://h/"])
+    run(&["cp", "--protect", "private", "a", "ftp://h/"])
         .expect(2, &["not available in this version"]);
     run(&["sync", "x"]).expect(2, &["sync: not available in this version"]);
     run(&[]).expect(2, &["Usage"]);
