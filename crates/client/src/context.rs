@@ -1,9 +1,10 @@
 //! What all parts of one run share: the observer, the interrupt, the endpoints and what was learned of them.
 
 use std::{
+    collections::HashSet,
     fmt::Display,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
@@ -250,8 +251,35 @@ pub(crate) struct Learned {
     pub(crate) no_buffers: AtomicBool,
     pub(crate) no_asides: AtomicBool,
     pub(crate) no_pipelining: AtomicBool,
+    /// Directories that refused a put. What goes there travels alone: in a pipeline each refusal would cost a session.
+    pub(crate) closed_folders: Mutex<HashSet<FtpPath>>,
     /// Octets above 0x7E in names were seen to come back whole.
     pub(crate) octets_pass: AtomicBool,
+}
+
+/// Directories remembered as closed. More of them cost time and nothing else.
+const CLOSED_FOLDERS_MAX: usize = 10_000;
+
+impl Learned {
+    /// A put into the directory of `path` was refused.
+    pub(crate) fn folder_is_closed(&self, path: &FtpPath) {
+        let mut closed = self.closed();
+        if let Some(folder) = path.parent().filter(|_| closed.len() < CLOSED_FOLDERS_MAX) {
+            closed.insert(folder);
+        }
+    }
+
+    /// A put into the directory of `path` may well be refused.
+    pub(crate) fn may_be_closed(&self, path: &FtpPath) -> bool {
+        let closed = self.closed();
+        !closed.is_empty() && path.parent().is_some_and(|folder| closed.contains(&folder))
+    }
+
+    fn closed(&self) -> MutexGuard<'_, HashSet<FtpPath>> {
+        self.closed_folders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl std::fmt::Debug for Endpoint {

@@ -53,6 +53,8 @@ pub struct Run {
     pub phases: Vec<Phase>,
     /// What limited it, most octets first.
     pub limits: Vec<Share>,
+    /// Most small files in flight on a control channel; 1 without a pipeline, 0 where the log tells nothing.
+    pub pipelining: u64,
     /// Why the last setting was chosen.
     pub last_reason: String,
 }
@@ -138,6 +140,9 @@ impl Run {
         if self.exit.is_none() {
             self.seconds = self.seconds.max(number("t"));
         }
+        let setting = if name == "decision" { "to" } else { "setting" };
+        let pipelining = event[setting]["pipelining"].as_u64().unwrap_or(0);
+        self.pipelining = self.pipelining.max(pipelining);
         match name {
             "start" => self.command = word("command"),
             "retry" => self.retries += 1,
@@ -256,7 +261,7 @@ mod tests {
     fn a_run_is_told_with_settings_limits_and_advice() {
         let log = [
             START.to_owned(),
-            r#"{"t":0.0,"event":"decision","to":{},"reason":"to begin with"}"#.to_owned(),
+            r#"{"t":0.0,"event":"decision","to":{"pipelining":32},"reason":"to begin with"}"#.to_owned(),
             epoch(1, 1, "receive-window"),
             epoch(2, 1, "receive-window"),
             epoch(3, 2, "path-capacity"),
@@ -279,6 +284,7 @@ mod tests {
             "2 x 4",
             "path-capacity",
             "67 %",
+            "up to 32 small files in flight",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

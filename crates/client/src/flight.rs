@@ -61,6 +61,7 @@ pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
         && item.local != LocalEnd::Standard
         && item.setbacks < SETBACKS_MAX
         && !is_device(&item.remote)
+        && !(item.direction == Direction::Put && item.endpoint.learned.may_be_closed(&item.remote))
         // A name that the server may mangle needs a look first.
         && (ascii || known(&item.endpoint.learned.octets_pass))
 }

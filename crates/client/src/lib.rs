@@ -7,6 +7,7 @@
 //! - [`controller`]: asks the tuner while data flows; [`epoch`]: what it is told
 //! - [`company`]: other transfers of the user; [`group`]: over the same path; [`host`]: on this host; [`roster`]: how they meet
 //! - [`flight`]: a small file among others in flight; [`pipelining`]: how many of them
+//! - [`journal`]: files that are there already
 //! - [`pieces`], [`tails`]: how large files are shared between workers that come and go
 //! - [`manage`]: everything that is no copy; [`explain`]: what an event log tells
 //! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs
@@ -30,6 +31,7 @@ mod get;
 mod group;
 mod host;
 pub mod job;
+mod journal;
 mod local;
 pub mod manage;
 mod path_memory;

@@ -57,6 +57,10 @@ pub struct JobSpec {
     pub destination: Location,
     /// Directories too.
     pub recursive: bool,
+    /// Paths below the source, which is one directory then; instead of all of it.
+    pub files_from: Option<FilesFrom>,
+    /// Where finished files are noted.
+    pub journal: JournalSpec,
     /// Only a part; then there is one source, and it is a file.
     pub part: Option<Part>,
     /// How settings are chosen.
@@ -98,6 +102,36 @@ pub enum CongestionChoice {
     Fixed(String),
     /// Whichever the path turns out to need.
     Auto,
+}
+
+/// A list of names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilesFrom {
+    /// `None`: standard input.
+    pub file: Option<PathBuf>,
+    /// Names end in NUL instead of a line end.
+    pub nul: bool,
+}
+
+impl std::fmt::Display for FilesFrom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.file {
+            Some(file) => file.display().fmt(f),
+            None => f.write_str("standard input"),
+        }
+    }
+}
+
+/// The journal of finished files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum JournalSpec {
+    /// In the user's state folder, where there is more than one file to copy.
+    #[default]
+    OfUser,
+    /// In this file.
+    File(PathBuf),
+    /// None.
+    Never,
 }
 
 /// Part of a file.

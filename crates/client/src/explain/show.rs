@@ -50,6 +50,13 @@ fn show(run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Some(exit) => write!(f, "\n  exit status {exit}")?,
     }
     table(run, f)?;
+    if run.pipelining > 1 {
+        let depth = run.pipelining;
+        write!(
+            f,
+            "\n  up to {depth} small files in flight on a control channel"
+        )?;
+    }
     if !run.last_reason.is_empty() {
         write!(f, "\n  last setting: {}", run.last_reason)?;
     }

@@ -172,6 +172,12 @@ pub(crate) struct CpArgs {
     /// Copy directories with all below them
     #[arg(short, long)]
     pub(crate) recursive: bool,
+    /// Copy the paths that FILE (- for standard input) names, one a line, below the one SRC, to the same paths below DST
+    #[arg(long, value_name = "FILE")]
+    pub(crate) files_from: Option<PathBuf>,
+    /// Names of --files-from end in NUL
+    #[arg(short = '0', long, requires = "files_from")]
+    pub(crate) from0: bool,
     /// Data channels per control channel
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) parallelism: Option<u32>,
@@ -242,6 +248,14 @@ pub(crate) struct CpArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) retries: u32,
 
+    /// Note finished files in FILE; the same command, given again, copies what is missing. By default a file of its own for each command that
+    /// copies several files
+    #[arg(long, value_name = "FILE", conflicts_with = "no_journal")]
+    pub(crate) journal: Option<PathBuf>,
+    /// Neither heed nor keep a journal
+    #[arg(long)]
+    pub(crate) no_journal: bool,
+
     /// Write an event log, JSON lines
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
@@ -260,12 +274,6 @@ pub(crate) struct CpArgs {
 pub(crate) struct Later {
     #[arg(long, hide = true)]
     pub(crate) protect: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) journal: Option<String>,
-    /// True of this version whether given or not.
-    #[arg(long, hide = true)]
-    #[allow(dead_code)] // accepted: there is no journal to leave out
-    pub(crate) no_journal: bool,
 }
 
 /// `--verify` alone, or with a name. A newtype, since clap reads an `Option` field as "may be absent".

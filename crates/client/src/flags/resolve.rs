@@ -14,8 +14,8 @@ use super::{Anything, Cli, Common, CpArgs, MaybeAlgorithm, Urls, Verb};
 use crate::{
     error::Exit,
     spec::{
-        CongestionChoice, Connections, Invocation, JobSpec, Manage, Part, Rates, Request,
-        TunerSpec, Verify, names_directory,
+        CongestionChoice, Connections, FilesFrom, Invocation, JobSpec, JournalSpec, Manage, Part,
+        Rates, Request, TunerSpec, Verify, names_directory,
     },
 };
 
@@ -186,6 +186,23 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
             return Err("--offset and --length reach past the end of any file".to_owned());
         }
     }
+    let files_from = args.files_from.clone().map(|file| FilesFrom {
+        file: (file.as_os_str() != "-").then_some(file),
+        nul: args.from0,
+    });
+    if files_from.is_some() {
+        if places.len() > 1 || part.is_some() {
+            return Err("--files-from takes one source, a directory, and whole files".to_owned());
+        }
+        if places.contains(&Location::Standard) || destination == Location::Standard {
+            return Err("--files-from needs directories at both ends, - is none".to_owned());
+        }
+    }
+    let journal = match args.journal.clone() {
+        _ if args.no_journal => JournalSpec::Never,
+        Some(file) => JournalSpec::File(file),
+        None => JournalSpec::OfUser,
+    };
     let verify = match (args.no_verify, args.verify) {
         (true, _) => Verify::Never,
         (false, Some(MaybeAlgorithm(algorithm))) => Verify::Always(algorithm),
@@ -195,6 +212,8 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
         sources: places,
         destination,
         recursive: args.recursive,
+        files_from,
+        journal,
         part,
         tuner: tuner(&args)?,
         pipelining: args.pipelining,
@@ -214,12 +233,7 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
 }
 
 fn refuse_what_is_not_built(args: &CpArgs) -> Resolved<()> {
-    let later = &args.later;
-    let given = [("--journal", &later.journal)];
-    if let Some((name, _)) = given.iter().find(|(_, value)| value.is_some()) {
-        return Err(not_available(name));
-    }
-    match later.protect.as_deref() {
+    match args.later.protect.as_deref() {
         // What this version does anyway.
         None | Some("clear") => Ok(()),
         Some(level) => Err(not_available(&format!("--protect {level}"))),

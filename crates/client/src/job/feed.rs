@@ -79,11 +79,11 @@ impl Feed for SmallFiles<'_> {
 
     fn settled(&mut self, flight: &Flight, outcome: Result<Option<Agreed>>) {
         self.job.queue.decided(None);
-        let path = flight.item.source();
+        let (job, item) = (self.job, &flight.item);
         let seconds = flight.began.elapsed().as_secs_f64();
         match outcome {
-            Ok(agreed) => self.job.file_done(&path, seconds, flight.size(), agreed),
-            Err(error) => self.job.file_failed(&path, seconds, 0, &error),
+            Ok(agreed) => job.file_done(item, seconds, flight.size(), agreed),
+            Err(error) => job.file_failed(&item.source(), seconds, 0, &error),
         }
     }
 

@@ -23,6 +23,7 @@ use crate::{
 /// A file that has been begun.
 pub(crate) struct FileJob {
     pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) item: Item,
     /// The source, for messages and logs.
     pub(crate) path: String,
     pub(crate) began: Instant,
@@ -97,18 +98,19 @@ impl FileJob {
     /// Opens both ends. The caller holds the first piece: [`FileJob::first`].
     pub(crate) async fn begin(
         session: &mut Session,
-        item: &Item,
+        item: Item,
         spec: &JobSpec,
         changed: Arc<Notify>,
     ) -> Result<Self> {
         use godwit_proto::pi::transfer::Direction;
         let side = match item.direction {
-            Direction::Get => Side::Get(Get::begin(session, item, spec.part, spec.verify).await?),
-            Direction::Put => Side::Put(Put::begin(session, item, spec.part, spec.verify).await?),
+            Direction::Get => Side::Get(Get::begin(session, &item, spec.part, spec.verify).await?),
+            Direction::Put => Side::Put(Put::begin(session, &item, spec.part, spec.verify).await?),
         };
         Ok(Self {
             endpoint: Arc::clone(&item.endpoint),
             path: item.source(),
+            item,
             began: Instant::now(),
             side,
             pieces: Mutex::default(),

@@ -13,7 +13,10 @@ mod queue;
 mod worker;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -33,11 +36,12 @@ use crate::{
     controller::Controller,
     error::{Error, Exit, Result},
     events::{Event, EventLog, FileState, Observer},
+    journal::{Journal, Mark},
     path_memory::path_key,
     pieces::Cutter,
-    plan::{self, Planner},
+    plan::{self, Item, Planner},
     progress::TICK,
-    spec::{CongestionChoice, Connections, JobSpec},
+    spec::{CongestionChoice, Connections, JobSpec, JournalSpec},
     summary::Summary,
 };
 
@@ -55,6 +59,9 @@ pub(crate) struct Job {
     pub(crate) pool: Arc<Pool>,
     pub(crate) cutter: Cutter,
     pub(crate) queue: Queue,
+    pub(crate) journal: Option<Arc<Journal>>,
+    /// It was told that the journal cannot be written.
+    journal_failed: AtomicBool,
     /// How failed files would end the process, most telling first.
     verdicts: Mutex<Vec<Exit>>,
 }
@@ -111,6 +118,7 @@ async fn run_under(
     });
     controller.chooses_congestion(congestion::chooser(&spec, &context));
     controller.begin(&context);
+    let journal = journal_of(&spec)?;
     let params = channel_params(&spec, &context);
     let pool = Pool::new(Arc::clone(&context), params, spec.attempts);
     let (sender, receiver) = mpsc::channel(plan::AHEAD_MAX);
@@ -120,18 +128,45 @@ async fn run_under(
         context,
         pool,
         queue: Queue::new(receiver),
+        journal,
+        journal_failed: AtomicBool::new(false),
         verdicts: Mutex::default(),
     });
-    let planner = Planner::new(Arc::clone(&job.spec), Arc::clone(&job.pool), sender);
+    let planner = Planner::new(
+        Arc::clone(&job.spec),
+        Arc::clone(&job.pool),
+        job.journal.clone(),
+        sender,
+    );
     LocalSet::new()
         .run_until(move_all(&job, planner, controller))
         .await;
     let summary = job.summarise(started.elapsed().as_secs_f64());
+    if let Some(journal) = job
+        .journal
+        .as_ref()
+        .filter(|_| summary.exit == Exit::Done.code())
+    {
+        journal.remove();
+    }
     job.context.emit(&Event::Summary(summary.clone()));
     if let Err(error) = job.context.finish_log() {
         job.context.warn(format!("write event log: {error}"));
     }
     Ok(summary)
+}
+
+/// Where the job notes what is finished, if there is enough of it.
+fn journal_of(spec: &JobSpec) -> Result<Option<Arc<Journal>>> {
+    let several = spec.recursive || spec.sources.len() > 1 || spec.files_from.is_some();
+    let file = match &spec.journal {
+        JournalSpec::File(file) => Some(file.as_path()),
+        JournalSpec::OfUser if several => None,
+        JournalSpec::OfUser | JournalSpec::Never => return Ok(None),
+    };
+    let places = spec.sources.iter().chain([&spec.destination]);
+    let key: Vec<_> = places.map(Location::to_string).collect();
+    Ok(Journal::open(file, &key.join("\n"))?.map(Arc::new))
 }
 
 /// What a job goes over: the server, and the way octets go.
@@ -210,12 +245,28 @@ impl Job {
     }
 
     /// Counts a file that is there.
-    pub(crate) fn file_done(&self, path: &str, seconds: f64, bytes: u64, checksum: Option<String>) {
+    pub(crate) fn file_done(
+        &self,
+        item: &Item,
+        seconds: f64,
+        bytes: u64,
+        checksum: Option<String>,
+    ) {
+        if let Some(journal) = &self.journal
+            && let Some(mark) = Mark::of(item)
+            && let Err(error) = journal.note(&mark)
+            && !self.journal_failed.swap(true, Ordering::Relaxed)
+        {
+            let file = journal.path().display();
+            self.context.warn(format!(
+                "write journal {file}: {error}: a repeated command copies these files again"
+            ));
+        }
         let counters = &self.context.counters;
         counters.files_done.fetch_add(1, Ordering::Relaxed);
         counters.bytes_done.fetch_add(bytes, Ordering::Relaxed);
         self.context.emit(&Event::File {
-            path: path.to_owned(),
+            path: item.source(),
             bytes,
             seconds,
             state: if checksum.is_some() {

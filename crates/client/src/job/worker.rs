@@ -113,7 +113,7 @@ impl Worker {
         };
         let begin = async |session: &mut Session| {
             let changed = Arc::clone(job.queue.changed());
-            let file = FileJob::begin(session, &item, &job.spec, changed).await?;
+            let file = FileJob::begin(session, item.clone(), &job.spec, changed).await?;
             let (piece, shared) = file.first(session, &job.cutter);
             Ok((file, piece, shared))
         };
@@ -275,7 +275,7 @@ impl Worker {
         match self.without_yielding(step, finish).await {
             Ok(agreed) => {
                 let seconds = file.began.elapsed().as_secs_f64();
-                self.job.file_done(&file.path, seconds, moved, agreed);
+                self.job.file_done(&file.item, seconds, moved, agreed);
             }
             Err(error) => self.discard(file, moved, &error).await,
         }

@@ -3,11 +3,17 @@
 use std::{path::PathBuf, sync::Arc};
 
 use godwit_proto::{
-    FtpPath, facts::FactType, pi::transfer::Direction, url::Location, url::RemoteUrl,
+    FtpPath,
+    facts::{FactType, Facts},
+    pi::transfer::Direction,
+    url::Location,
+    url::RemoteUrl,
 };
 
 use super::{
-    DEPTH_MAX, Item, LocalEnd, Planner, is_device, needs_recursive,
+    DEPTH_MAX, Item, LocalEnd, Planner, is_device,
+    listers::{Branch, Listed, Listers},
+    needs_recursive,
     pattern::{Pattern, is_pattern, only_last},
     too_deep,
 };
@@ -19,15 +25,6 @@ use crate::{
     session::{Found, Names, Session},
     spec::{names_directory, without_end_slash},
 };
-
-/// A directory still to be listed.
-struct Branch {
-    remote: FtpPath,
-    local: PathBuf,
-    /// `Unique` facts from the top down to here: one that comes again is a loop.
-    above: Vec<String>,
-    depth: usize,
-}
 
 impl Planner {
     /// `destination` is `None` for standard output.
@@ -73,13 +70,13 @@ impl Planner {
     async fn plan_output(&mut self, sources: Vec<Source>) -> Result<()> {
         for source in sources {
             let shown = source.endpoint.url(&source.path);
-            match source.found.size() {
+            match source.found.facts() {
                 Err(()) => {
                     self.fail(shown, needs_recursive(&source.path.to_string()))
                         .await
                 }
-                Ok(size) => {
-                    let item = get(source.endpoint, source.path, LocalEnd::Standard, size);
+                Ok(facts) => {
+                    let item = get(source.endpoint, source.path, LocalEnd::Standard, &facts);
                     self.hand_on(item).await;
                 }
             }
@@ -105,39 +102,61 @@ impl Planner {
                 Ok(())
             }
             found => {
-                let size = found.size().unwrap_or(None);
+                let facts = found.facts().unwrap_or_default();
                 // Nothing is listed any more for this source: the workers may have the session.
                 self.carrier.release();
-                let item = get(source.endpoint, source.path, LocalEnd::Path(target), size);
+                let item = get(source.endpoint, source.path, LocalEnd::Path(target), &facts);
                 self.hand_on(item).await;
                 Ok(())
             }
         }
     }
 
-    /// Depth first, so that what is still to be listed stays short.
-    async fn walk_remote(&mut self, endpoint: &Arc<Endpoint>, top: Branch) {
+    /// Depth first, so that what is still to be listed stays short; several directories at once, since each costs round trips.
+    pub(super) async fn walk_remote(&mut self, endpoint: &Arc<Endpoint>, top: Branch) {
+        // The first lister takes the session that we have.
+        self.carrier.release();
+        let mut listers = Listers::new(&self.carrier.pool, endpoint);
         let mut branches = vec![top];
-        while let Some(branch) = branches.pop() {
-            if self.context.stop.is_set() {
-                return;
+        while !self.context.stop.is_set() {
+            while listers.wants(branches.len())
+                && let Some(branch) = branches.pop()
+            {
+                listers.begin(branch);
             }
-            if let Err(error) = self.walk_branch(endpoint, &branch, &mut branches).await {
+            let Some((branch, listed)) = listers.next().await else {
+                break;
+            };
+            let walked = match listed {
+                Listed::Names(names) => {
+                    // Names are looked at with the session that listed them.
+                    if names.is_bare() {
+                        listers.rest();
+                    }
+                    self.walk_branch(endpoint, &branch, names, &mut branches)
+                        .await
+                }
+                Listed::Failed(error) => Err(error),
+                Listed::Later => {
+                    branches.push(branch);
+                    continue;
+                }
+            };
+            if let Err(error) = walked {
                 self.fail(endpoint.url(&branch.remote), error).await;
             }
+            self.carrier.release();
         }
+        listers.release();
     }
 
     async fn walk_branch(
         &mut self,
         endpoint: &Arc<Endpoint>,
         branch: &Branch,
+        names: Names,
         branches: &mut Vec<Branch>,
     ) -> Result<()> {
-        if branch.depth > DEPTH_MAX {
-            return Err(too_deep(&endpoint.url(&branch.remote)));
-        }
-        let names = self.list_remote(endpoint, &branch.remote).await?;
         for entry in names {
             let entry = match entry {
                 Ok(entry) => entry,
@@ -172,12 +191,7 @@ impl Planner {
                 },
             };
             if !is_directory {
-                let item = get(
-                    Arc::clone(endpoint),
-                    remote,
-                    LocalEnd::Path(local),
-                    facts.size,
-                );
+                let item = get(Arc::clone(endpoint), remote, LocalEnd::Path(local), &facts);
                 self.hand_on(item).await;
                 continue;
             }
@@ -191,6 +205,11 @@ impl Planner {
             }
             if let Err(error) = local::make_directory(&local) {
                 self.fail(endpoint.url(&remote), error).await;
+                continue;
+            }
+            if branch.depth == DEPTH_MAX {
+                let what = endpoint.url(&remote);
+                self.fail(what.clone(), too_deep(&what)).await;
                 continue;
             }
             let mut above = branch.above.clone();
@@ -294,23 +313,29 @@ impl Found {
         matches!(self, Self::Directory(_))
     }
 
-    /// Octets as far as known; Err for a directory.
-    fn size(&self) -> std::result::Result<Option<u64>, ()> {
+    /// What is known of a file; Err for a directory.
+    fn facts(&self) -> std::result::Result<Facts, ()> {
         match self {
             Self::Directory(_) => Err(()),
-            Self::File(facts) => Ok(facts.size),
-            Self::Missing | Self::Unknown => Ok(None),
+            Self::File(facts) => Ok((**facts).clone()),
+            Self::Missing | Self::Unknown => Ok(Facts::default()),
         }
     }
 }
 
-fn get(endpoint: Arc<Endpoint>, remote: FtpPath, local: LocalEnd, size: Option<u64>) -> Item {
+pub(super) fn get(
+    endpoint: Arc<Endpoint>,
+    remote: FtpPath,
+    local: LocalEnd,
+    facts: &Facts,
+) -> Item {
     Item {
         direction: Direction::Get,
         endpoint,
         remote,
         local,
-        size,
+        size: facts.size,
+        changed: facts.modify.map(|t| t.0),
         setbacks: 0,
     }
 }

@@ -5,6 +5,8 @@
 //! before the files in them are handed on.
 
 mod get;
+mod listed;
+mod listers;
 mod pattern;
 mod put;
 
@@ -21,6 +23,7 @@ use crate::{
     context::{Context, Endpoint},
     error::{Error, Result},
     events::Event,
+    journal::{Journal, Mark},
     spec::JobSpec,
 };
 
@@ -32,7 +35,7 @@ pub(crate) const AHEAD_MAX: usize = 1024;
 const DEPTH_MAX: usize = 200;
 
 /// One file to be copied.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) direction: Direction,
     pub(crate) endpoint: Arc<Endpoint>,
@@ -40,6 +43,8 @@ pub(crate) struct Item {
     pub(crate) local: LocalEnd,
     /// Octets of the whole file; `None`: nobody knows, or it is a device.
     pub(crate) size: Option<u64>,
+    /// When the source last changed: seconds at servers, nanoseconds here; `None` where nobody tells.
+    pub(crate) changed: Option<i64>,
     /// How often it was in flight among others when its session was given up.
     pub(crate) setbacks: u8,
 }
@@ -58,6 +63,26 @@ impl Item {
         match self.direction {
             Direction::Get => self.endpoint.url(&self.remote),
             Direction::Put => self.local.to_string(),
+        }
+    }
+
+    /// The destination, likewise.
+    pub(crate) fn target(&self) -> String {
+        match self.direction {
+            Direction::Get => self.local.to_string(),
+            Direction::Put => self.endpoint.url(&self.remote),
+        }
+    }
+
+    /// At the destination is something of the right size, as far as it can be told without asking anybody.
+    fn seems_there(&self) -> bool {
+        match (self.direction, &self.local) {
+            (Direction::Get, LocalEnd::Path(path)) => {
+                let found = std::fs::metadata(path).ok();
+                found.is_some_and(|found| found.is_file() && Some(found.len()) == self.size)
+            }
+            (Direction::Get, LocalEnd::Standard) => false,
+            (Direction::Put, _) => true,
         }
     }
 }
@@ -87,12 +112,22 @@ pub(crate) struct Planner {
     spec: Arc<JobSpec>,
     context: Arc<Context>,
     carrier: Carrier,
+    journal: Option<Arc<Journal>>,
+    /// Files left out since an earlier run has copied them.
+    finished_before: u64,
     out: mpsc::Sender<Planned>,
 }
 
 impl Planner {
-    pub(crate) fn new(spec: Arc<JobSpec>, pool: Arc<Pool>, out: mpsc::Sender<Planned>) -> Self {
+    pub(crate) fn new(
+        spec: Arc<JobSpec>,
+        pool: Arc<Pool>,
+        journal: Option<Arc<Journal>>,
+        out: mpsc::Sender<Planned>,
+    ) -> Self {
         Self {
+            journal,
+            finished_before: 0,
             spec,
             context: Arc::clone(&pool.context),
             carrier: Carrier::new(pool),
@@ -103,15 +138,23 @@ impl Planner {
     /// Finds everything. What fails is handed on as failed, named by the source it belongs to.
     pub(crate) async fn run(mut self) {
         let spec = Arc::clone(&self.spec);
-        let outcome = match &spec.destination {
-            Location::Remote(url) => self.plan_puts(url).await,
-            Location::Local(path) => self.plan_gets(Some(path)).await,
-            Location::Standard => self.plan_gets(None).await,
+        let outcome = match (&spec.destination, &spec.files_from) {
+            (_, Some(list)) => self.plan_listed(list).await,
+            (Location::Remote(url), None) => self.plan_puts(url).await,
+            (Location::Local(path), None) => self.plan_gets(Some(path)).await,
+            (Location::Standard, None) => self.plan_gets(None).await,
         };
         if let Err(error) = outcome {
             self.fail(spec.destination.to_string(), error).await;
         }
         self.carrier.release();
+        if let Some(journal) = self.journal.as_ref().filter(|_| self.finished_before > 0) {
+            self.context.note(format!(
+                "{} files were copied by an earlier run of this command, as {} tells",
+                self.finished_before,
+                journal.path().display()
+            ));
+        }
         let counters = &self.context.counters;
         counters.scanned.store(true, Ordering::Relaxed);
         self.context.emit(&Event::Plan {
@@ -121,6 +164,13 @@ impl Planner {
     }
 
     async fn hand_on(&mut self, item: Item) {
+        if let Some(journal) = &self.journal
+            && Mark::of(&item).is_some_and(|mark| journal.has(&mark))
+            && item.seems_there()
+        {
+            self.finished_before += 1;
+            return;
+        }
         let counters = &self.context.counters;
         counters.files_found.fetch_add(1, Ordering::Relaxed);
         let bytes = match (self.spec.part, item.size) {

@@ -27,7 +27,10 @@ use crate::{
     spec::{names_directory, without_end_slash},
 };
 
-/// A directory still to be read.
+/// Directories that are read before those below them are made.
+const BRANCHES_MAX: usize = 32;
+
+/// A directory still to be read. At the server it is there.
 struct Branch {
     local: PathBuf,
     remote: FtpPath,
@@ -107,8 +110,7 @@ impl Planner {
         if !metadata.is_dir() {
             // Nothing is asked any more for this source: the workers may have the session.
             self.carrier.release();
-            let size = metadata.is_file().then_some(metadata.len());
-            let item = put(endpoint, LocalEnd::Path(path), target, size);
+            let item = put(endpoint, LocalEnd::Path(path), target, Some(&metadata));
             self.hand_on(item).await;
             return Ok(());
         }
@@ -116,18 +118,47 @@ impl Planner {
             return Err(needs_recursive(&shown));
         }
         self.make_remote(endpoint, &target).await?;
+        self.walk_from(endpoint, path, target, &metadata).await
+    }
+
+    /// What is below a directory that the server has already.
+    pub(super) async fn walk_from(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        local: PathBuf,
+        remote: FtpPath,
+        metadata: &fs::Metadata,
+    ) -> Result<()> {
         let mut branches = vec![Branch {
-            local: path,
-            remote: target,
+            local,
+            remote,
             above: vec![(metadata.dev(), metadata.ino())],
             depth: 0,
         }];
-        while let Some(branch) = branches.pop() {
-            if self.context.stop.is_set() {
-                return Err(Error::Interrupted);
+        while !branches.is_empty() {
+            // Depth first, so that what is still to be read stays short; several at a time, so that directories are made together.
+            let mut below = Vec::new();
+            for branch in branches.split_off(branches.len().saturating_sub(BRANCHES_MAX)) {
+                if self.context.stop.is_set() {
+                    return Err(Error::Interrupted);
+                }
+                if let Err(error) = self.walk_local(endpoint, &branch, &mut below).await {
+                    self.fail(branch.local.display().to_string(), error).await;
+                }
             }
-            if let Err(error) = self.walk_local(endpoint, &branch, &mut branches).await {
-                self.fail(branch.local.display().to_string(), error).await;
+            let remotes: Vec<_> = below.iter().map(|b| b.remote.clone()).collect();
+            let made = self.make_all_remote(endpoint, &remotes).await?;
+            for (branch, made) in below.into_iter().zip(made) {
+                let made = match made {
+                    Err(error) if error.is_passing() => {
+                        self.make_remote(endpoint, &branch.remote).await
+                    }
+                    made => made,
+                };
+                match made {
+                    Ok(()) => branches.push(branch),
+                    Err(error) => self.fail(branch.local.display().to_string(), error).await,
+                }
             }
         }
         Ok(())
@@ -137,7 +168,7 @@ impl Planner {
         &mut self,
         endpoint: &Arc<Endpoint>,
         branch: &Branch,
-        branches: &mut Vec<Branch>,
+        below: &mut Vec<Branch>,
     ) -> Result<()> {
         let shown = branch.local.display();
         if branch.depth > DEPTH_MAX {
@@ -147,7 +178,7 @@ impl Planner {
         for entry in fs::read_dir(&branch.local).map_err(|e| failed(&e))? {
             let entry = entry.map_err(|e| failed(&e))?;
             let path = entry.path();
-            if let Err(error) = self.plan_entry(endpoint, branch, &path, branches).await {
+            if let Err(error) = self.plan_entry(endpoint, branch, &path, below).await {
                 self.fail(path.display().to_string(), error).await;
             }
         }
@@ -159,7 +190,7 @@ impl Planner {
         endpoint: &Arc<Endpoint>,
         branch: &Branch,
         path: &Path,
-        branches: &mut Vec<Branch>,
+        below: &mut Vec<Branch>,
     ) -> Result<()> {
         let shown = || path.display().to_string();
         let name = path.file_name().unwrap_or_default();
@@ -169,7 +200,7 @@ impl Planner {
         let kind = metadata.file_type();
         if kind.is_file() {
             let local = LocalEnd::Path(path.to_owned());
-            let item = put(endpoint, local, remote, Some(metadata.len()));
+            let item = put(endpoint, local, remote, Some(&metadata));
             self.hand_on(item).await;
             return Ok(());
         }
@@ -190,10 +221,9 @@ impl Planner {
             ));
             return Ok(());
         }
-        self.make_remote(endpoint, &remote).await?;
         let mut above = branch.above.clone();
         above.push(identity);
-        branches.push(Branch {
+        below.push(Branch {
             local: path.to_owned(),
             remote,
             above,
@@ -205,6 +235,21 @@ impl Planner {
     async fn make_remote(&mut self, endpoint: &Arc<Endpoint>, path: &FtpPath) -> Result<()> {
         let shown = endpoint.url(path);
         let make = async |session: &mut Session| session.make_directory(path).await;
+        let step = step(endpoint, &shown);
+        Ok(self.carrier.attempt(step, make).await?)
+    }
+
+    /// Directories in this order, in few round trips. How each went.
+    pub(super) async fn make_all_remote(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        paths: &[FtpPath],
+    ) -> Result<Vec<Result<()>>> {
+        if paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        let shown = endpoint.name();
+        let make = async |session: &mut Session| session.make_directories(paths).await;
         let step = step(endpoint, &shown);
         Ok(self.carrier.attempt(step, make).await?)
     }
@@ -251,13 +296,24 @@ fn join(directory: &FtpPath, name: &[u8]) -> Result<FtpPath> {
     })
 }
 
-fn put(endpoint: &Arc<Endpoint>, local: LocalEnd, remote: FtpPath, size: Option<u64>) -> Item {
+pub(super) fn put(
+    endpoint: &Arc<Endpoint>,
+    local: LocalEnd,
+    remote: FtpPath,
+    metadata: Option<&fs::Metadata>,
+) -> Item {
+    let file = metadata.filter(|m| m.is_file());
+    let nanoseconds = |m: &fs::Metadata| {
+        let whole = m.mtime().checked_mul(1_000_000_000)?;
+        whole.checked_add(m.mtime_nsec())
+    };
     Item {
         direction: Direction::Put,
         endpoint: Arc::clone(endpoint),
         remote,
         local,
-        size,
+        size: file.map(fs::Metadata::len),
+        changed: file.and_then(nanoseconds),
         setbacks: 0,
     }
 }

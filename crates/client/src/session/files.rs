@@ -153,17 +153,55 @@ impl Session {
 
     /// Makes a directory; one that exists already is fine.
     pub(crate) async fn make_directory(&mut self, path: &FtpPath) -> Result<()> {
-        let doing = format!("make directory {}", self.endpoint.url(path));
-        let reply = self.ask(&Command::Mkd(path.clone()), &doing).await?;
-        match failure_kind(&reply) {
-            None | Some(FailureKind::Exists) => Ok(()),
-            Some(FailureKind::Transient) => Err(Error::refused(doing, reply)),
-            // Servers say "550 cannot create" of directories that exist: look.
-            Some(_) => match self.look(path).await? {
-                Found::Directory(_) => Ok(()),
-                _ => Err(Error::refused(doing, reply)),
-            },
+        let made = self.make_directories(std::slice::from_ref(path)).await?;
+        made.into_iter().next().unwrap_or(Ok(()))
+    }
+
+    /// Makes directories in this order, all asked for at once; those that exist already are fine. How each went, in order. An
+    /// error where the session is lost.
+    pub(crate) async fn make_directories(&mut self, paths: &[FtpPath]) -> Result<Vec<Result<()>>> {
+        let mut made = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(TOGETHER_MAX) {
+            let commands = paths.iter().map(|p| Command::Mkd(p.clone()));
+            let replies = self.ask_all(commands, "make directories").await?;
+            for (path, reply) in paths.iter().zip(replies) {
+                let doing = format!("make directory {}", self.endpoint.url(path));
+                made.push(match failure_kind(&reply) {
+                    None | Some(FailureKind::Exists) => Ok(()),
+                    Some(FailureKind::Transient) => Err(Error::refused(doing, reply)),
+                    // Servers say "550 cannot create" of directories that exist: look.
+                    Some(_) => match self.look(path).await? {
+                        Found::Directory(_) => Ok(()),
+                        _ => Err(Error::refused(doing, reply)),
+                    },
+                });
+            }
         }
+        Ok(made)
+    }
+
+    /// What is at each of `paths`, in order, asked all at once where the server has MLST.
+    pub(crate) async fn look_at_all(&mut self, paths: &[FtpPath]) -> Result<Vec<Result<Found>>> {
+        let mut found = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(TOGETHER_MAX) {
+            let mut replies = Vec::new();
+            if !known(&self.endpoint.learned.no_mlst) {
+                let commands = paths.iter().map(|p| Command::Mlst(Some(p.clone())));
+                replies = self.ask_all(commands, "look at files").await?;
+            }
+            let mut replies = replies.into_iter();
+            for path in paths {
+                found.push(match replies.next() {
+                    Some(reply) if reply.code.is_success() => Ok(found_in(reply.body())),
+                    // Whatever else it is, it is asked again with the words for it.
+                    _ => match self.look(path).await {
+                        Err(error) if !self.is_usable() => return Err(error),
+                        looked => looked,
+                    },
+                });
+            }
+        }
+        Ok(found)
     }
 
     /// Renames, replacing what is there.
@@ -309,8 +347,8 @@ impl Session {
         Ok(failed)
     }
 
-    /// Sends commands together and waits for their final replies, in order. Goes on after the user's interrupt. At most
-    /// [`TOGETHER_MAX`].
+    /// Sends commands together and waits for their final replies, in order. At most [`TOGETHER_MAX`]. The user's interrupt ends it,
+    /// unless it came before: then this is part of the cleaning up.
     pub(crate) async fn ask_all(
         &mut self,
         commands: impl Iterator<Item = Command>,
@@ -320,10 +358,19 @@ impl Session {
         if !self.is_usable() {
             return Err(self.lost_before(doing));
         }
+        let stop = self.context.stop.clone();
+        let heeds_stop = !stop.is_set();
         let mut due: VecDeque<_> = commands.map(|c| self.control.submit(&c)).collect();
         let mut replies = Vec::with_capacity(due.len());
         while let Some(id) = due.front() {
-            match self.control.next_event().await {
+            let spoken = tokio::select! {
+                spoken = self.control.next_event() => spoken,
+                () = stop.wait(), if heeds_stop => {
+                    self.broken = true;
+                    return Err(Error::Interrupted);
+                }
+            };
+            match spoken {
                 Ok(Spoken::Final(of, reply)) if of == *id => {
                     replies.push(self.checked(Ok(reply), doing)?);
                     due.pop_front();

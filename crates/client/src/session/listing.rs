@@ -61,6 +61,11 @@ impl Names {
         }
     }
 
+    /// Only names are known, and each has to be looked at.
+    pub(crate) fn is_bare(&self) -> bool {
+        !self.machine
+    }
+
     fn entry(&self, line: &[u8]) -> Option<std::result::Result<Entry, BadName>> {
         let (facts, name) = if self.machine {
             facts::parse_line(line)?

@@ -370,6 +370,8 @@ impl<F: Feed> Pipeline<'_, F> {
                 self.return_one(at, false);
             }
             Direction::Put if of_the_file && !begun => {
+                let learned = &self.session.endpoint.learned;
+                learned.folder_is_closed(&slot.load.item.remote);
                 self.done(at, Err(error));
                 self.give_up(None);
             }

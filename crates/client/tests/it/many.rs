@@ -1,8 +1,17 @@
 //! Many small files: pipelined both ways, each whole, none twice, and a bad one among them alone.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{self, Read},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    thread,
+};
 
-use crate::harness::{Ran, Served, octets, run, text, tree};
+use crate::harness::{Ran, Served, godwit, octets, run, run_with_input, text, tree};
 
 /// `count` files of different content and size below `top`, some in directories.
 fn write_many(top: &Path, count: usize) {
@@ -173,5 +182,177 @@ fn small_and_large_files_travel_together() {
     for (from, to) in [(text(&top), url.as_str()), (url.as_str(), text(&back))] {
         run(&["cp", "-r", "-c", "3", from, to]).expect(0, &["403 files"]);
     }
+    assert_same(&top, &back);
+}
+
+/// Stands between client and server on the control channel, and cuts the first sessions after so many octets of replies.
+fn cutting_proxy(server: SocketAddr, cuts: usize, octets: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let left = AtomicUsize::new(cuts);
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let client = client.unwrap();
+            let server = TcpStream::connect(server).unwrap();
+            let cuts = left.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+            let limit = cuts.map_or(u64::MAX, |_| octets as u64);
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || {
+                // Either end may go at any time.
+                let _ = io::copy(&mut from, &mut to);
+                let _ = to.shutdown(Shutdown::Both);
+            });
+            thread::spawn(move || {
+                let _ = io::copy(&mut server.take(limit), &mut &client);
+                let _ = client.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn sessions_that_are_cut_anywhere_lose_no_file_and_count_none_twice() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let top = here.path().join("top");
+    write_many(&top, 300);
+    for octets in [3000, 7000, 20_011] {
+        let proxy = cutting_proxy(served.address, 3, octets);
+        let url = format!("gsiftp://{proxy}/up{octets}");
+        let back = here.path().join(format!("back{octets}"));
+        for (from, to) in [(text(&top), url.as_str()), (url.as_str(), text(&back))] {
+            let log = here.path().join("log");
+            run(&["cp", "-r", "-c", "1", "--events", text(&log), from, to])
+                .expect(0, &["300 files"]);
+            let files = events(&log, "file");
+            let names: BTreeSet<_> = files.iter().map(|f| f["path"].to_string()).collect();
+            assert_eq!((files.len(), names.len()), (300, 300), "cut at {octets}");
+        }
+        assert_same(&top, &served.path(&format!("up{octets}")));
+        assert_same(&top, &back);
+    }
+}
+
+/// Starts a copy and kills it once `enough` says so.
+fn kill_when(arguments: &[&str], enough: impl Fn() -> bool) {
+    let mut child = godwit(arguments).spawn().unwrap();
+    while !enough() {
+        let ended = child.try_wait().unwrap();
+        assert_eq!(ended, None, "it was too fast to be killed");
+        thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_repeated_command_copies_what_the_killed_one_did_not() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let (top, back) = (here.path().join("top"), here.path().join("back"));
+    let (journal, log) = (here.path().join("journal"), here.path().join("log"));
+    write_many(&top, 3000);
+    // With slashes a command means the same whether its destination is there or not.
+    let url = served.url("/up/");
+    let [from_here, to_here] = [&top, &back].map(|folder| format!("{}/", text(folder)));
+    for (from, to) in [(&from_here, &url), (&url, &to_here)] {
+        let command = [
+            "cp",
+            "-r",
+            "--journal",
+            text(&journal),
+            "--events",
+            text(&log),
+            from.as_str(),
+            to.as_str(),
+        ];
+        let noted = || fs::read_to_string(&journal).unwrap_or_default();
+        kill_when(&command, || noted().lines().count() > 100);
+        // As if the machine had gone down with it.
+        let torn = noted();
+        fs::write(&journal, &torn[..torn.len() - 3]).unwrap();
+        let finished = noted().lines().filter(|l| l.ends_with(" .")).count();
+        run(&command).expect(0, &[]);
+        assert_eq!(events(&log, "file").len(), 3000 - finished);
+        assert!(!journal.exists(), "all is done");
+        let there = match *to == url {
+            true => served.path("up"),
+            false => back.clone(),
+        };
+        let parts = tree(&there).into_iter().filter(|n| n.contains(".godwit-"));
+        for part in parts {
+            fs::remove_file(there.join(part)).unwrap();
+        }
+        assert_same(&top, &there);
+        run(&command).expect(0, &["3000 files"]);
+    }
+}
+
+#[test]
+fn a_file_that_failed_keeps_the_journal_and_others_are_not_copied_again() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let (top, log) = (here.path().join("top"), here.path().join("log"));
+    write_many(&top, 50);
+    fs::create_dir_all(served.path("up/d3/f3")).unwrap();
+    let from = format!("{}/", text(&top));
+    let to = served.url("/up/");
+    let command = ["cp", "-r", "--events", text(&log), &from, &to];
+    run(&command).expect(1, &["49 files", "1 failed"]);
+    fs::remove_dir(served.path("up/d3/f3")).unwrap();
+    fs::write(top.join("d4/f4"), "changed since").unwrap();
+    let words = ["cp", "-v", "-r", "--events", text(&log), &from, &to];
+    run(&words).expect(0, &["48 files were copied by an earlier run"]);
+    assert_eq!(events(&log, "file").len(), 2);
+    assert_same(&top, &served.path("up"));
+    run(&command).expect(0, &["50 files"]);
+}
+
+#[test]
+fn files_are_named_by_a_list() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let top = here.path().join("top");
+    write_many(&top, 140);
+    let mut list = String::from("# a comment\n\n/d2/f2\n./d3//f3\nno/such\n../top/d1/f1\nd5\n");
+    for i in (0..140).filter(|i| i % 7 == 6) {
+        list.push_str(&format!("d6/f{i}\n"));
+    }
+    let names = here.path().join("names");
+    fs::write(&names, list).unwrap();
+    let expected: Vec<_> = tree(&top)
+        .into_iter()
+        .filter(|n| n == "d2/" || n == "d3/" || n == "d2/f2" || n == "d3/f3" || n[..2] >= *"d5")
+        .collect();
+    let url = served.url("/up/");
+    let from = format!("{}/", text(&top));
+    let failures = ["42 files", "no/such", "leads out of the source", "2 failed"];
+    run(&["cp", "-r", "--files-from", text(&names), &from, &url]).expect(1, &failures);
+    assert_eq!(tree(&served.path("up")), expected);
+    let back = here.path().join("back");
+    run(&["cp", "-r", "--files-from", text(&names), &url, text(&back)]).expect(1, &failures);
+    assert_eq!(tree(&back), expected);
+    assert_same(&served.path("up"), &back);
+    let few = here.path().join("few");
+    let arguments = ["cp", "--files-from", "-", "-0", &url, text(&few)];
+    run_with_input(&arguments, b"d6/f6\0d2/f2").expect(0, &["2 files"]);
+    assert_eq!(tree(&few), ["d2/", "d2/f2", "d6/", "d6/f6"]);
+}
+
+#[test]
+fn trees_of_many_small_directories_are_listed_and_made() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let (top, back) = (here.path().join("top"), here.path().join("back"));
+    for i in 0..60 {
+        let folder = top.join(format!("a{}/b{}/c{i}", i % 3, i % 5));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("f"), octets(2000, i)).unwrap();
+    }
+    let url = served.url("/up");
+    run(&["cp", "-r", text(&top), &url]).expect(0, &["60 files"]);
+    run(&["cp", "-r", &url, text(&back)]).expect(0, &["60 files"]);
+    assert_same(&top, &served.path("up"));
     assert_same(&top, &back);
 }

@@ -68,6 +68,17 @@ fn every_option_is_taken_up() {
     );
     assert_eq!((job.attempts, job.sources.len()), (3, 2));
     assert_eq!(job.pipelining, None);
+    assert_eq!((job.journal, job.files_from), (JournalSpec::OfUser, None));
+    let listed = job_of("godwit cp --no-journal --files-from - -0 gsiftp://h/d here");
+    assert_eq!(listed.journal, JournalSpec::Never);
+    let stdin = FilesFrom {
+        file: None,
+        nul: true,
+    };
+    assert_eq!(listed.files_from, Some(stdin));
+    refusal("godwit cp --files-from l a b gsiftp://h/d");
+    refusal("godwit cp --files-from l gsiftp://h/d -");
+    refusal("godwit cp --journal j --no-journal a gsiftp://h/d");
     let deep = job_of("godwit cp --pipelining 40 gsiftp://h/f here");
     assert_eq!(deep.pipelining, Some(40));
     for n in ["0", "241"] {
@@ -109,7 +120,6 @@ fn every_option_is_taken_up() {
 #[test]
 fn what_is_not_built_is_refused_by_name() {
     for (line, name) in [
-        ("godwit cp --journal j f ftp://h/", "--journal"),
         (
             "godwit cp --protect private f ftp://h/",
             "--protect private",
@@ -211,6 +221,8 @@ fn help_lists_what_works_and_nothing_else() {
         "--concurrency",
         "--max-channels",
         "--pipelining",
+        "--files-from",
+        "--journal",
         "--tuner",
         "falcon",
         "--epoch",
@@ -233,9 +245,7 @@ fn help_lists_what_works_and_nothing_else() {
     ] {
         assert!(cp.contains(flag), "{flag}");
     }
-    for flag in ["--journal", "--protect"] {
-        assert!(!cp.contains(flag), "{flag}");
-    }
+    assert!(!cp.contains("--protect"));
     let all = help("godwit --help");
     for verb in [
         "cp", "ls", "stat", "cksum", "mkdir", "rm", "mv", "chmod", "explain",
