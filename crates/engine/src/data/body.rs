@@ -12,6 +12,8 @@ use crate::storage::FileRef;
 
 /// Source or sink.
 pub(super) enum Body {
+    /// The transfer waits for its turn; nothing is opened.
+    Unopened,
     SendFile {
         file: FileRef,
         base: u64,
@@ -78,8 +80,5 @@ impl Body {
                 Body::ReceiveStream(Mutex::new(StreamSink { writer, next: 0 }))
             }
         }
-    }
-    pub(super) fn is_send(&self) -> bool {
-        matches!(self, Self::SendFile { .. } | Self::SendStream(_))
     }
 }

@@ -10,7 +10,9 @@ use std::{io, net::SocketAddr, sync::Arc, time::Instant};
 
 use godwit_proto::error::TransferFailure;
 
-use super::{receive::Receiving, send::Sending, set::SetShared, transfer::Attachment};
+use super::{
+    carry::Carry, receive::Receiving, send::Sending, set::SetShared, transfer::Attachment,
+};
 use crate::{storage::text_of, tcp_diag::Ends};
 
 /// Octets a channel may move before others get their turn.
@@ -41,6 +43,8 @@ pub(super) struct Wire {
     pub(super) writable: bool,
     /// The peer has closed its direction: a short read may hide the end, read on.
     pub(super) read_closed: bool,
+    /// Read ahead of the present block or transfer.
+    pub(super) carry: Carry,
 }
 
 enum Activity {
@@ -87,6 +91,7 @@ impl Channel {
             readable: true,
             writable: true,
             read_closed: false,
+            carry: Carry::default(),
         };
         Self {
             serial,
@@ -146,7 +151,7 @@ impl Channel {
             }
             // Octets of the next transfer stay in the kernel; only an end of the connection matters.
             Activity::Idle => self.socket.read_closed,
-            Activity::Receiving(_) => self.socket.readable,
+            Activity::Receiving(_) => self.socket.readable || !self.socket.carry.is_empty(),
         }
     }
 
@@ -277,6 +282,9 @@ impl Channel {
     /// An idle connection whose peer closed: what it sent before is kept for the next transfer. Nothing at all, on a
     /// connection that came before its transfer, may be all of an empty file: MODE S has no other end of file.
     fn look_at_idle(&mut self) -> Flow {
+        if !self.socket.carry.is_empty() {
+            return Flow::Wait;
+        }
         match self.socket.stream.peek(&mut [0]) {
             Ok(0) if !self.used => Flow::Wait,
             Ok(0) => Flow::Close,

@@ -27,6 +27,10 @@ pub(super) const INBOX: Token = Token(usize::MAX);
 /// How often limits are checked while something waits.
 const TICK: Duration = Duration::from_millis(250);
 
+/// Rounds of orders that may follow from one another before the kernel is asked for events: a queue of small files begins and
+/// ends its transfers here.
+const ROUNDS_MAX: usize = 64;
+
 /// Octets that all channels of a mover share as receive buffer: fits into a second-level cache.
 const SCRATCH_OCTETS: usize = 256 * 1024;
 
@@ -79,7 +83,7 @@ impl EventLoop {
         let mut events = Events::with_capacity(1024);
         let mut next_tick = Instant::now() + TICK;
         loop {
-            let timeout = if !self.runnable.is_empty() {
+            let timeout = if !self.runnable.is_empty() || !self.shared.may_sleep() {
                 Some(Duration::ZERO)
             } else {
                 self.until_next(next_tick)
@@ -103,17 +107,26 @@ impl EventLoop {
                     self.note_event(event);
                 }
             }
-            for order in self.shared.take_orders() {
-                if matches!(order, Order::Stop) {
-                    return;
-                }
-                self.carry_out(order);
-            }
             self.resume();
-            // One turn for each that can run now; those that still can come again after the next look at the kernel.
-            for _ in 0..self.runnable.len() {
-                if let Some(token) = self.runnable.pop_front() {
-                    self.turn(token);
+            for _ in 0..ROUNDS_MAX {
+                let orders = self.shared.take_orders();
+                if orders.is_empty() && self.runnable.is_empty() {
+                    break;
+                }
+                for order in orders {
+                    if matches!(order, Order::Stop) {
+                        return;
+                    }
+                    self.carry_out(order);
+                }
+                // One turn for each that can run now; those that still can come again after the next look at the kernel.
+                for _ in 0..self.runnable.len() {
+                    if let Some(token) = self.runnable.pop_front() {
+                        self.turn(token);
+                    }
+                }
+                if !self.runnable.is_empty() {
+                    break;
                 }
             }
             let now = Instant::now();
@@ -184,6 +197,7 @@ impl EventLoop {
                 let deadline = Instant::now() + limit;
                 self.connect(set, mover, stripe, peer, deadline, attachment);
             }
+            Order::BeginNext(set) => set.begin_next(),
             Order::Assign {
                 channel,
                 attachment,

@@ -15,6 +15,7 @@
 //! connections and movers: [`Monitor::sample`].
 
 mod body;
+mod carry;
 mod channel;
 mod congestion;
 mod connections;
@@ -38,7 +39,10 @@ use std::{
     time::Duration,
 };
 
-use godwit_proto::{ByteRange, RangeSet, error::TransferFailure};
+use godwit_proto::{
+    ByteRange, RangeSet,
+    error::{StorageFailure, TransferFailure},
+};
 use tokio::sync::mpsc;
 
 pub use self::{
@@ -97,6 +101,9 @@ pub enum Job {
     /// From the peer.
     Receive(Sink),
 }
+
+/// Opens what a queued transfer works on, when its turn has come.
+pub type Opening = Box<dyn FnOnce() -> Result<Job, StorageFailure> + Send>;
 
 /// Where sent octets come from.
 pub enum Source {

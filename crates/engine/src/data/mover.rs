@@ -32,23 +32,41 @@ impl Drop for Alive {
 }
 
 pub(super) struct MoverShared {
-    inbox: Mutex<Vec<Order>>,
+    inbox: Mutex<Inbox>,
     waker: Waker,
     pub(super) occupation: Occupation,
 }
 
+#[derive(Default)]
+struct Inbox {
+    orders: Vec<Order>,
+    /// The thread waits for events, or is about to: whoever leaves an order must wake it.
+    asleep: bool,
+}
+
 impl MoverShared {
+    /// For the mover alone: orders that came since the last call.
     pub(super) fn take_orders(&self) -> Vec<Order> {
-        std::mem::take(&mut *lock(&self.inbox))
+        let mut inbox = lock(&self.inbox);
+        inbox.asleep = false;
+        std::mem::take(&mut inbox.orders)
     }
 
+    /// For the mover alone, before it waits for events: false where there are orders already.
+    pub(super) fn may_sleep(&self) -> bool {
+        let mut inbox = lock(&self.inbox);
+        inbox.asleep = inbox.orders.is_empty();
+        inbox.asleep
+    }
+
+    /// An awake mover finds its orders before it sleeps: it is woken once, and only from sleep.
     pub(super) fn give(&self, order: Order) {
-        let first = {
+        let wakes = {
             let mut inbox = lock(&self.inbox);
-            inbox.push(order);
-            inbox.len() == 1
+            inbox.orders.push(order);
+            std::mem::take(&mut inbox.asleep)
         };
-        if first && let Err(e) = self.waker.wake() {
+        if wakes && let Err(e) = self.waker.wake() {
             // An eventfd write fails only when the descriptor is gone, and we hold it.
             tracing::error!(error = %e, "cannot wake a mover");
         }
@@ -82,6 +100,8 @@ pub(super) enum Order {
         limit: Duration,
         attachment: Attachment,
     },
+    /// Begin the next of the transfers that wait in a set.
+    BeginNext(Arc<SetShared>),
     /// An idle connection carries a transfer now.
     Assign {
         channel: IdleChannel,

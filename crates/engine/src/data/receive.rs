@@ -1,7 +1,9 @@
 //! The receiving half of a channel: headers to the accounting, payload to its place.
 //!
-//! Never reads past a header: behind an EOD the next octet belongs to the next transfer. Payload and the header that
-//! follows it are read in one system call, since the sizes of both are known.
+//! Where a block begins that could be small, the connection is read as far as it goes, and what is too much is carried on to the
+//! blocks, and the transfers, that follow: so many small files cost one system call. Behind an EOD the next octet belongs to
+//! the next transfer. Payload of larger blocks goes to its place without being carried, and the header that follows it is read
+//! in the same call.
 
 use std::io::{self, IoSliceMut, Read, Write};
 
@@ -27,6 +29,9 @@ use crate::storage::FastPath;
 /// Octets after which a long block's safe range is told, so that markers never lag far behind.
 const TELL_OCTETS: u64 = 8 << 20;
 
+/// Most octets that are read where a header is due. As many may be carried by a channel.
+const AHEAD_OCTETS: usize = 64 * 1024;
+
 pub(super) struct Receiving {
     pub(super) attachment: Attachment,
     position: ChannelPosition,
@@ -43,7 +48,7 @@ pub(super) struct Receiving {
 
 impl Receiving {
     pub(super) fn new(attachment: Attachment, reused: bool) -> Self {
-        let (offset, left) = match (attachment.mode, &attachment.body) {
+        let (offset, left) = match (attachment.mode, attachment.body()) {
             (Mode::ExtendedBlock, _) => (0, 0),
             (Mode::Stream, Body::ReceiveFile { stream_start, .. }) => (*stream_start, u64::MAX),
             (Mode::Stream, _) => (0, u64::MAX),
@@ -87,7 +92,7 @@ impl Receiving {
             let step = if self.left > 0 {
                 self.read_payload(wire, scratch, *budget)
             } else {
-                self.read_header(wire)
+                self.read_header(wire, scratch, *budget)
             };
             let n = match step {
                 Ok(Some(n)) => n,
@@ -115,16 +120,34 @@ impl Receiving {
         }
     }
 
-    /// Octets read, `None` when the socket is empty.
-    fn read_header(&mut self, wire: &mut Wire) -> Result<Option<u64>, Flow> {
-        match wire.stream.read(&mut self.header[self.header_have..]) {
-            Ok(0) => Err(self.closed_between_blocks()),
-            Ok(n) => {
-                self.header_have += n;
-                Ok(Some(n as u64))
+    /// Octets of the header read, `None` when the socket is empty. Of what follows about `ahead` octets at most are carried.
+    fn read_header(
+        &mut self,
+        wire: &mut Wire,
+        scratch: &mut [u8],
+        ahead: u64,
+    ) -> Result<Option<u64>, Flow> {
+        if wire.carry.is_empty() {
+            if !wire.readable {
+                return Ok(None);
             }
-            Err(e) => none_if_empty(wire, &e),
+            let most = usize::try_from(ahead)
+                .unwrap_or(usize::MAX)
+                .clamp(HEADER_OCTETS, AHEAD_OCTETS.min(scratch.len()));
+            let n = match wire.stream.read(&mut scratch[..most]) {
+                Ok(0) => return Err(self.closed_between_blocks()),
+                Ok(n) => n,
+                Err(e) => return none_if_empty(wire, &e),
+            };
+            // A short read has emptied the socket, unless the peer's close hides behind it.
+            wire.readable = n == most || wire.read_closed;
+            wire.carry.put(&scratch[..n]);
         }
+        let octets = wire.carry.take(HEADER_OCTETS - self.header_have);
+        let have = self.header_have + octets.len();
+        self.header[self.header_have..have].copy_from_slice(octets);
+        self.header_have = have;
+        Ok(Some(octets.len() as u64))
     }
 
     fn closed_between_blocks(&self) -> Flow {
@@ -163,7 +186,7 @@ impl Receiving {
 
     /// Refuses what would pass the end of the region or of any file.
     fn check_region(&self, offset: u64, octets: u64) -> Result<(), Flow> {
-        let Body::ReceiveFile { base, limit, .. } = &self.attachment.body else {
+        let Body::ReceiveFile { base, limit, .. } = self.attachment.body() else {
             return Ok(());
         };
         let end = offset.checked_add(octets);
@@ -200,12 +223,24 @@ impl Receiving {
         let want = usize::try_from(self.left.min(most))
             .unwrap_or(usize::MAX)
             .min(scratch.len());
-        let discard = match &self.attachment.body {
+        let discard = match self.attachment.body() {
             Body::ReceiveFile { file, .. } => {
                 matches!(file.fast_path(), FastPath::Discard | FastPath::Zeros)
             }
             _ => false,
         };
+        if !wire.carry.is_empty() {
+            let octets = wire.carry.take(want);
+            if !discard {
+                self.write(octets)?;
+            }
+            self.arrived(octets.len() as u64);
+            return Ok(Some(octets.len() as u64));
+        }
+        wire.carry.release();
+        if !wire.readable {
+            return Ok(None);
+        }
         // The header behind this payload, where all the rest of the payload fits.
         let with_header = !stream_mode && self.end.is_none() && want as u64 == self.left;
         let outcome = if discard {
@@ -240,15 +275,7 @@ impl Receiving {
             self.write(&scratch[..payload])?;
         }
         self.header_have = n - payload;
-        self.offset += payload as u64;
-        if !stream_mode {
-            self.left -= payload as u64;
-        }
-        self.untold.end = self.offset;
-        if self.untold.len() >= TELL_OCTETS {
-            self.tell();
-        }
-        self.attachment.moved(payload as u64);
+        self.arrived(payload as u64);
         // A short read has emptied the socket, unless the peer's close hides behind it.
         let asked = if with_header && !discard {
             want + HEADER_OCTETS
@@ -262,6 +289,19 @@ impl Receiving {
         Ok(Some(n as u64))
     }
 
+    /// Payload is in its place.
+    fn arrived(&mut self, octets: u64) {
+        self.offset += octets;
+        if self.attachment.mode == Mode::ExtendedBlock {
+            self.left -= octets;
+        }
+        self.untold.end = self.offset;
+        if self.untold.len() >= TELL_OCTETS {
+            self.tell();
+        }
+        self.attachment.moved(octets);
+    }
+
     fn stream_ended(&mut self) -> Flow {
         self.tell();
         self.attachment.succeed();
@@ -269,7 +309,7 @@ impl Receiving {
     }
 
     fn write(&self, octets: &[u8]) -> Result<(), Flow> {
-        match &self.attachment.body {
+        match self.attachment.body() {
             Body::ReceiveFile { file, base, .. } => file
                 .write_all_at(base + self.offset, octets)
                 .map_err(|e| Flow::Failed(e.into())),
@@ -287,7 +327,7 @@ impl Receiving {
                 sink.next += octets.len() as u64;
                 Ok(())
             }
-            Body::SendFile { .. } | Body::SendStream(_) => Ok(()),
+            Body::Unopened | Body::SendFile { .. } | Body::SendStream(_) => Ok(()),
         }
     }
 

@@ -22,6 +22,10 @@ use crate::storage::FastPath;
 /// Octets read from storage at a time where they must pass through user space. One such buffer a channel.
 const COPY_OCTETS: usize = 256 * 1024;
 
+/// Longest block that is read and then leaves in one call with its header and, where it is the last, with the EOD: one
+/// call more for `sendfile` costs about as much as copying these octets.
+const SMALL_OCTETS: u64 = 16 * 1024;
+
 /// What a source of zeros sends: written over and over, so it stays in the cache.
 static ZEROS: [u8; COPY_OCTETS] = [0; COPY_OCTETS];
 
@@ -37,13 +41,17 @@ pub(super) struct Sending {
     /// Octets that passed through user space and wait for the socket.
     buffer: Vec<u8>,
     buffer_sent: usize,
+    /// The channel's last header, where it leaves with the payload before it.
+    tail: [u8; HEADER_OCTETS],
+    /// Octets of `tail` already written; `HEADER_OCTETS` when none is due.
+    tail_sent: usize,
     phase: Phase,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Blocks,
-    /// The header in `header` is the last.
+    /// The header in `header`, or in `tail`, is the last.
     LastHeader(AfterEod),
 }
 
@@ -58,6 +66,8 @@ impl Sending {
             left: 0,
             buffer: Vec::new(),
             buffer_sent: 0,
+            tail: [0; HEADER_OCTETS],
+            tail_sent: HEADER_OCTETS,
             phase: Phase::Blocks,
         }
     }
@@ -69,7 +79,11 @@ impl Sending {
                 // Aborted or failed elsewhere: the order to close is on its way.
                 return Flow::Wait;
             }
-            if self.header_sent == HEADER_OCTETS && self.left == 0 && self.buffer_is_empty() {
+            if self.header_sent == HEADER_OCTETS
+                && self.left == 0
+                && self.buffer_is_empty()
+                && self.tail_sent == HEADER_OCTETS
+            {
                 if let Phase::LastHeader(after) = self.phase {
                     return self.ended(after);
                 }
@@ -107,7 +121,7 @@ impl Sending {
             self.last_header(last, AfterEod::Close);
             return Ok(true);
         }
-        match &self.attachment.body {
+        match self.attachment.body() {
             Body::SendFile { base, queues, .. } => {
                 let queue = &queues[self.stripe.min(queues.len() - 1)];
                 let Some(block) = queue.next_block(self.attachment.channels_expected()) else {
@@ -118,7 +132,13 @@ impl Sending {
                 };
                 self.at = at;
                 self.left = block.len();
+                let small =
+                    block.len() <= SMALL_OCTETS && self.attachment.mode == Mode::ExtendedBlock;
+                let last = small && queue.is_exhausted();
                 self.open_block(block.start, block.len());
+                if small {
+                    self.gather(last)?;
+                }
             }
             Body::SendStream(stream) => {
                 let offset = stream
@@ -130,9 +150,32 @@ impl Sending {
                 };
                 self.open_block(offset, self.buffer.len() as u64);
             }
-            Body::ReceiveFile { .. } | Body::ReceiveStream(_) => return Ok(false),
+            Body::Unopened | Body::ReceiveFile { .. } | Body::ReceiveStream(_) => {
+                return Ok(false);
+            }
         }
         Ok(true)
+    }
+
+    /// Reads a small block whole, and finds out what follows it where it is the `last`.
+    fn gather(&mut self, last: bool) -> Result<(), Flow> {
+        let Body::SendFile { file, .. } = self.attachment.body() else {
+            return Ok(());
+        };
+        if let FastPath::Zeros | FastPath::Discard = file.fast_path() {
+            return Ok(());
+        }
+        self.fill_buffer()?;
+        // A storage may give less than was asked for: then the rest follows as of any block.
+        if last
+            && self.left == 0
+            && let Some(header) = self.attachment.sender_ends(self.stripe, AfterEod::Keep)
+        {
+            self.tail = header.encode();
+            self.tail_sent = 0;
+            self.phase = Phase::LastHeader(AfterEod::Keep);
+        }
+        Ok(())
     }
 
     fn open_block(&mut self, offset: u64, octets: u64) {
@@ -181,20 +224,37 @@ impl Sending {
     fn write_some(&mut self, wire: &mut Wire, budget: u64) -> Result<u64, Flow> {
         let most = usize::try_from(budget).unwrap_or(usize::MAX);
         let header = &self.header[self.header_sent..];
-        let file = match &self.attachment.body {
+        let file = match self.attachment.body() {
             Body::SendFile { file, .. } => Some(file),
             _ => None,
         };
         let path = file.map_or(FastPath::Copy, |f| f.fast_path());
         let outcome = match path {
-            _ if self.left == 0 && self.buffer_sent == self.buffer.len() => {
-                wire.stream.write(header).map(|n| (n, 0))
+            _ if !self.buffer_is_empty() || self.tail_sent < HEADER_OCTETS => {
+                let rest = &self.buffer[self.buffer_sent..];
+                let payload = &rest[..rest.len().min(most)];
+                // Behind the whole payload only.
+                let tail = match payload.len() == rest.len() {
+                    true => &self.tail[self.tail_sent..],
+                    false => &[],
+                };
+                let parts = [
+                    IoSlice::new(header),
+                    IoSlice::new(payload),
+                    IoSlice::new(tail),
+                ];
+                wire.stream.write_vectored(&parts).map(|n| {
+                    let of_header = n.min(header.len());
+                    let of_payload = (n - of_header).min(parts[1].len());
+                    (of_header, of_payload, n - of_header - of_payload)
+                })
             }
+            _ if self.left == 0 => wire.stream.write(header).map(|n| (n, 0, 0)),
             FastPath::Descriptor(_) if !header.is_empty() => {
                 // MSG_MORE: the header travels in one segment with what sendfile puts behind it.
                 let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
                 rustix::net::send(&wire.stream, header, flags)
-                    .map(|n| (n, 0))
+                    .map(|n| (n, 0, 0))
                     .map_err(Into::into)
             }
             FastPath::Descriptor(fd) => {
@@ -202,7 +262,7 @@ impl Sending {
                 let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(most);
                 match rustix::fs::sendfile(wire.stream.as_fd(), fd, Some(&mut at), count) {
                     Ok(0) => return Err(self.file_is_shorter()),
-                    Ok(n) => Ok((0, n)),
+                    Ok(n) => Ok((0, n, 0)),
                     Err(rustix::io::Errno::IO) => {
                         return Err(Flow::Failed(
                             crate::storage::failure("read the file", &rustix::io::Errno::IO.into())
@@ -217,25 +277,23 @@ impl Sending {
                     .unwrap_or(usize::MAX)
                     .min(ZEROS.len())
                     .min(most);
-                write_both(wire, header, &ZEROS[..n])
+                let parts = [IoSlice::new(header), IoSlice::new(&ZEROS[..n])];
+                wire.stream.write_vectored(&parts).map(|n| {
+                    let of_header = n.min(header.len());
+                    (of_header, n - of_header, 0)
+                })
             }
             FastPath::Copy | FastPath::Discard => {
-                if self.buffer_is_empty() {
-                    self.fill_buffer()?;
-                }
-                let payload = &self.buffer[self.buffer_sent..];
-                write_both(
-                    wire,
-                    &self.header[self.header_sent..],
-                    &payload[..payload.len().min(most)],
-                )
+                self.fill_buffer()?;
+                return self.write_some(wire, budget);
             }
         };
         match outcome {
-            Ok((of_header, of_payload)) => {
+            Ok((of_header, of_payload, of_tail)) => {
                 self.header_sent += of_header;
                 self.payload_sent(of_payload);
-                Ok((of_header + of_payload) as u64)
+                self.tail_sent += of_tail;
+                Ok((of_header + of_payload + of_tail) as u64)
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 wire.writable = false;
@@ -261,7 +319,7 @@ impl Sending {
 
     /// Reads the next part of the block through user space.
     fn fill_buffer(&mut self) -> Result<(), Flow> {
-        let Body::SendFile { file, .. } = &self.attachment.body else {
+        let Body::SendFile { file, .. } = self.attachment.body() else {
             return Ok(());
         };
         let want = usize::try_from(self.left)
@@ -294,16 +352,4 @@ impl Sending {
             .into(),
         )
     }
-}
-
-/// Header and payload in one system call; octets written of each.
-fn write_both(wire: &mut Wire, header: &[u8], payload: &[u8]) -> io::Result<(usize, usize)> {
-    let n = if header.is_empty() {
-        wire.stream.write(payload)?
-    } else {
-        wire.stream
-            .write_vectored(&[IoSlice::new(header), IoSlice::new(payload)])?
-    };
-    let of_header = n.min(header.len());
-    Ok((of_header, n - of_header))
 }

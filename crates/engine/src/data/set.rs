@@ -1,6 +1,7 @@
 //! Channel sets: the listener or the peers, and the connections that live on between transfers.
 
 use std::{
+    collections::VecDeque,
     io,
     net::{SocketAddr, TcpListener},
     sync::{
@@ -14,7 +15,7 @@ use godwit_proto::{command::Mode, error::TransferFailure, mode_e::layout::Stripe
 use tokio::sync::mpsc;
 
 use super::{
-    ChannelParams, Job, Transfer, lock,
+    ChannelParams, Job, Opening, Transfer, TransferEvent, lock,
     mover::{Mover, MoverShared, Order},
     transfer::{Attachment, TransferShared},
 };
@@ -48,10 +49,20 @@ struct Inner {
     /// Dropped, or a transfer failed: nothing can start any more.
     broken: bool,
     current: Option<Arc<TransferShared>>,
+    /// From a transfer's turn until its end is announced: longer than it is `current`, since channels must be parked.
+    occupied: bool,
+    /// Transfers whose turn has not come.
+    queue: VecDeque<Waiting>,
     idle: Vec<IdleChannel>,
     /// Connections of the set, connecting ones included.
     open: u32,
     turn: usize,
+}
+
+/// A transfer that begins when those before it have succeeded.
+struct Waiting {
+    transfer: Arc<TransferShared>,
+    open: Opening,
 }
 
 /// A connection without a transfer.
@@ -122,23 +133,49 @@ impl ChannelSet {
     /// Starts a transfer; one at a time (a second is answered by a transfer that has failed).
     /// In MODE E cached connections are used where there are any, else connections are made or awaited.
     pub fn start(&self, job: Job, mode: Mode) -> Transfer {
+        let (transfer, events) = self.transfer(matches!(job, Job::Send(_)), mode);
+        // Held until every order is out, so that the transfer cannot be over before it has begun.
+        let starter = Attachment::new(&transfer);
+        transfer.start();
+        transfer.open(job, self.shared.layout);
+        let begun = self
+            .shared
+            .occupy(&transfer)
+            .and_then(|()| self.shared.begin(&transfer));
+        if let Err(why) = begun {
+            transfer.fail(why);
+        }
+        drop(starter);
+        Transfer::new(transfer, Arc::clone(&self.shared), events)
+    }
+
+    /// Starts a transfer when all that were queued before it have succeeded; where one of them fails, it fails with the
+    /// connections. `open` runs on a mover when the turn has come, and may block it; `sends` says which way the job will go. So
+    /// one small file follows another without anybody else being asked. MODE E: a stream's connection carries one transfer.
+    pub fn queue(&self, sends: bool, open: Opening) -> Transfer {
+        let (transfer, events) = self.transfer(sends, Mode::ExtendedBlock);
+        self.shared.enqueue(Waiting {
+            transfer: Arc::clone(&transfer),
+            open,
+        });
+        Transfer::new(transfer, Arc::clone(&self.shared), events)
+    }
+
+    fn transfer(
+        &self,
+        sends: bool,
+        mode: Mode,
+    ) -> (Arc<TransferShared>, mpsc::UnboundedReceiver<TransferEvent>) {
         let (events, receiver) = mpsc::unbounded_channel();
         let transfer = Arc::new(TransferShared::new(
-            job,
+            sends,
             mode,
             self.shared.peers.len(),
-            self.shared.layout,
             Arc::clone(&self.shared.params),
             Arc::downgrade(&self.shared),
             events,
         ));
-        // Held until every order is out, so that the transfer cannot be over before it has begun.
-        let starter = Attachment::new(&transfer);
-        if let Err(why) = self.shared.begin(&transfer) {
-            transfer.fail(why);
-        }
-        drop(starter);
-        Transfer::new(transfer, Arc::clone(&self.shared), receiver)
+        (transfer, receiver)
     }
 
     /// Connections kept for the next transfer.
@@ -163,18 +200,84 @@ impl Drop for ChannelSet {
 }
 
 impl SetShared {
-    fn begin(self: &Arc<Self>, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
+    /// Makes `transfer` the running one.
+    fn occupy(&self, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
         let mut inner = lock(&self.inner);
         if inner.broken {
-            return Err(TransferFailure::NoConnection(
-                "data channels were lost with an earlier transfer: a new address command is needed"
-                    .into(),
-            ));
+            return Err(lost_with_an_earlier_one());
         }
-        if inner.current.is_some() {
+        if inner.occupied || !inner.queue.is_empty() {
             return Err(TransferFailure::NoConnection(
                 "data channels are busy with another transfer".into(),
             ));
+        }
+        inner.current = Some(Arc::clone(transfer));
+        inner.occupied = true;
+        Ok(())
+    }
+
+    fn enqueue(self: &Arc<Self>, waiting: Waiting) {
+        let (refused, begins) = {
+            let mut inner = lock(&self.inner);
+            if inner.broken {
+                (Some(waiting), false)
+            } else {
+                inner.queue.push_back(waiting);
+                (None, !inner.occupied)
+            }
+        };
+        if let Some(Waiting { transfer, .. }) = refused {
+            transfer.fail(lost_with_an_earlier_one());
+        }
+        if begins {
+            self.movers[0].give(Order::BeginNext(Arc::clone(self)));
+        }
+    }
+
+    /// No mover has to do with the transfer any more whose turn it was.
+    pub(super) fn turn_over(self: &Arc<Self>) {
+        let waiting = {
+            let mut inner = lock(&self.inner);
+            inner.occupied = false;
+            !inner.queue.is_empty()
+        };
+        if waiting {
+            self.movers[0].give(Order::BeginNext(Arc::clone(self)));
+        }
+    }
+
+    /// Opens and begins the next transfer, unless one runs. On a mover.
+    pub(super) fn begin_next(self: &Arc<Self>) {
+        let Waiting { transfer, open } = {
+            let mut inner = lock(&self.inner);
+            if inner.occupied {
+                return;
+            }
+            let Some(waiting) = inner.queue.pop_front() else {
+                return;
+            };
+            inner.current = Some(Arc::clone(&waiting.transfer));
+            inner.occupied = true;
+            waiting
+        };
+        // As in `ChannelSet::start`.
+        let starter = Attachment::new(&transfer);
+        transfer.start();
+        let begun = open().map_err(TransferFailure::from).and_then(|job| {
+            transfer.open(job, self.layout);
+            self.begin(&transfer)
+        });
+        if let Err(why) = begun {
+            transfer.fail(why);
+        }
+        drop(starter);
+    }
+
+    /// Finds connections for the running transfer.
+    fn begin(self: &Arc<Self>, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
+        let mut inner = lock(&self.inner);
+        if inner.broken {
+            return Err(lost_with_an_earlier_one());
         }
         let block_mode = transfer.mode == Mode::ExtendedBlock;
         if block_mode && transfer.is_send() == self.peers.is_empty() {
@@ -182,7 +285,6 @@ impl SetShared {
                 "in extended block mode the sender connects and the receiver listens".into(),
             ));
         }
-        inner.current = Some(Arc::clone(transfer));
         // Somebody has to watch the clock, also while nobody connects.
         self.movers[0].give(Order::Watch(Arc::downgrade(self)));
         let mut idle = std::mem::take(&mut inner.idle);
@@ -301,7 +403,8 @@ impl SetShared {
         let mut inner = lock(&self.inner);
         match &inner.current {
             Some(t)
-                if !t.is_finished()
+                if t.is_open()
+                    && !t.is_finished()
                     && (t.mode == Mode::ExtendedBlock || t.progress().channels == 0)
                     && (!t.is_send() || t.sender_joins(0)) =>
             {
@@ -346,11 +449,15 @@ impl SetShared {
 
     /// Closes every connection; nothing can start any more.
     pub(super) fn break_up(&self) {
-        {
+        let waiting = {
             let mut inner = lock(&self.inner);
             inner.broken = true;
             inner.current = None;
             inner.idle.clear();
+            std::mem::take(&mut inner.queue)
+        };
+        for Waiting { transfer, .. } in waiting {
+            transfer.never_began(lost_with_an_earlier_one());
         }
         for mover in &self.movers {
             mover.give(Order::CloseChannels(self.id));
@@ -380,4 +487,10 @@ impl SetShared {
             None => transfer.look(),
         }
     }
+}
+
+fn lost_with_an_earlier_one() -> TransferFailure {
+    TransferFailure::NoConnection(
+        "data channels were lost with an earlier transfer: a new address command is needed".into(),
+    )
 }

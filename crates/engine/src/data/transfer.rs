@@ -7,7 +7,7 @@ mod accounting;
 
 use std::{
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -34,11 +34,13 @@ const CHANNEL_TURNOVER: u64 = 1 << 16;
 pub(super) struct TransferShared {
     pub(super) mode: Mode,
     pub(super) params: Arc<ChannelParams>,
-    pub(super) body: Body,
+    sends: bool,
+    body: OnceLock<Body>,
     set: Weak<SetShared>,
     /// Addresses that a sender connects to; at least 1.
     stripes: usize,
-    started: Instant,
+    /// When its turn came.
+    started: OnceLock<Instant>,
     bytes: AtomicU64,
     /// Milliseconds after `started` at which an octet last moved.
     moved_at_ms: AtomicU64,
@@ -77,16 +79,14 @@ struct Safe {
 
 impl TransferShared {
     pub(super) fn new(
-        job: Job,
+        sends: bool,
         mode: Mode,
         stripes: usize,
-        layout: Option<StripeLayout>,
         params: Arc<ChannelParams>,
         set: Weak<SetShared>,
         events: UnboundedSender<TransferEvent>,
     ) -> Self {
-        let body = Body::new(job, stripes, layout, params.block_bytes);
-        let watch = Watch::new(body.is_send());
+        let watch = Watch::new(sends);
         let control = Control {
             first_missing: 0,
             ready_sent: false,
@@ -100,10 +100,11 @@ impl TransferShared {
         Self {
             mode,
             params,
-            body,
+            sends,
+            body: OnceLock::new(),
             set,
             stripes: stripes.max(1),
-            started: Instant::now(),
+            started: OnceLock::new(),
             bytes: AtomicU64::new(0),
             moved_at_ms: AtomicU64::new(0),
             attached: AtomicU32::new(0),
@@ -119,7 +120,32 @@ impl TransferShared {
     }
 
     pub(super) fn is_send(&self) -> bool {
-        self.body.is_send()
+        self.sends
+    }
+
+    /// Its turn has come: limits count from now.
+    pub(super) fn start(&self) {
+        self.started.get_or_init(Instant::now);
+    }
+
+    /// Source or sink is there. Once, before the first channel.
+    pub(super) fn open(&self, job: Job, layout: Option<StripeLayout>) {
+        let block_bytes = self.params.block_bytes;
+        self.body
+            .get_or_init(|| Body::new(job, self.stripes, layout, block_bytes));
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.body.get().is_some()
+    }
+
+    pub(super) fn body(&self) -> &Body {
+        static UNOPENED: Body = Body::Unopened;
+        self.body.get().unwrap_or(&UNOPENED)
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.started.get().map_or(Duration::ZERO, Instant::elapsed)
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -140,7 +166,7 @@ impl TransferShared {
 
     /// Something happened on a connection: the stall clock starts anew.
     pub(super) fn touch(&self) {
-        let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved_at_ms.store(ms, Ordering::Relaxed);
     }
 
@@ -183,7 +209,7 @@ impl TransferShared {
 
     /// A limit that has passed, if one has.
     pub(super) fn overdue(&self, waiting_at: &str) -> Option<TransferFailure> {
-        let now = self.started.elapsed();
+        let now = self.elapsed();
         let (limit, ready) = {
             let control = lock(&self.control);
             if control.result.is_some() {
@@ -266,7 +292,7 @@ impl TransferShared {
     /// Gives out no further block, where the peer can tell that from the end of the file.
     pub(super) fn cut(&self) {
         if self.mode == Mode::ExtendedBlock
-            && let Body::SendFile { queues, .. } = &self.body
+            && let Body::SendFile { queues, .. } = self.body()
         {
             queues.iter().for_each(WorkQueue::cut);
         }
@@ -274,7 +300,7 @@ impl TransferShared {
 
     /// The queue of a send that may be given up in part.
     fn divisible(&self) -> Option<&WorkQueue> {
-        match &self.body {
+        match self.body() {
             Body::SendFile { queues, .. } if self.mode == Mode::ExtendedBlock => {
                 match &queues[..] {
                     [queue] => Some(queue),
@@ -295,7 +321,7 @@ impl TransferShared {
 
     fn unsent(&self) -> Vec<ByteRange> {
         let mut unsent = RangeSet::new();
-        if let Body::SendFile { queues, .. } = &self.body {
+        if let Body::SendFile { queues, .. } = self.body() {
             for queue in queues {
                 queue.drain_cut(|range| unsent.insert(range));
             }
@@ -323,6 +349,12 @@ impl TransferShared {
         self.announce_if_over();
     }
 
+    /// Fails a transfer whose turn will not come.
+    pub(super) fn never_began(&self, why: TransferFailure) {
+        self.settle(Err(why));
+        self.announce_if_over();
+    }
+
     fn settle(&self, result: Result<(), TransferFailure>) -> bool {
         let mut control = lock(&self.control);
         let first = control.result.is_none();
@@ -347,10 +379,10 @@ impl TransferShared {
         };
         let set = self.set.upgrade();
         let bytes = self.bytes.load(Ordering::Relaxed);
-        let elapsed = self.started.elapsed();
+        let elapsed = self.elapsed();
         let movers = set.as_ref().map_or(&[][..], |s| &s.movers);
         self.watch.close(bytes, movers, elapsed);
-        let cached = set.map_or(0, |s| s.idle_count());
+        let cached = set.as_ref().map_or(0, |s| s.idle_count());
         let report = TransferReport {
             bytes,
             safe: lock(&self.safe).all.clone(),
@@ -360,6 +392,10 @@ impl TransferShared {
             elapsed,
             unsent: self.unsent(),
         };
+        // First: whoever hears of the end may start the next one at once.
+        if let Some(set) = set {
+            set.turn_over();
+        }
         // The listener may be gone: then nobody wants to know.
         let _ = self.events.send(TransferEvent::Done(report));
     }

@@ -4,6 +4,7 @@
 mod data;
 mod data_live;
 mod data_peer;
+mod data_queue;
 mod storage;
 mod storage_confinement;
 mod storage_faults;

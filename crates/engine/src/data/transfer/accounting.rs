@@ -110,7 +110,7 @@ impl TransferShared {
         let ending = self.retire_wanted.load(Ordering::Relaxed);
         let staying = live.saturating_sub(ending);
         // Towards the end channels have ended because nothing is left: nobody is to follow them.
-        let missing = match &self.body {
+        let missing = match self.body() {
             Body::SendFile { queues, .. } if queues.iter().all(WorkQueue::is_exhausted) => 0,
             _ => channels.saturating_sub(staying),
         };

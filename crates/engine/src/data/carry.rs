@@ -1,0 +1,56 @@
+//! Octets that were read past what was asked for: the next block's, or the next transfer's.
+
+/// Read from a connection and not yet used.
+#[derive(Default)]
+pub(super) struct Carry {
+    octets: Vec<u8>,
+    used: usize,
+}
+
+impl Carry {
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == self.octets.len()
+    }
+
+    pub(super) fn put(&mut self, octets: &[u8]) {
+        if self.is_empty() {
+            self.octets.clear();
+            self.used = 0;
+        }
+        self.octets.extend_from_slice(octets);
+    }
+
+    /// The next octets, `most` of them or as many as there are.
+    pub(super) fn take(&mut self, most: usize) -> &[u8] {
+        let start = self.used;
+        self.used += most.min(self.octets.len() - start);
+        &self.octets[start..self.used]
+    }
+
+    /// Gives its memory back: where what comes next is large, nothing is carried.
+    pub(super) fn release(&mut self) {
+        if self.is_empty() {
+            *self = Self::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_comes_out_once_and_in_order() {
+        let mut carry = Carry::default();
+        assert!(carry.is_empty() && carry.take(3).is_empty());
+        carry.put(b"abcdef");
+        assert_eq!(carry.take(2), b"ab");
+        carry.put(b"gh");
+        carry.release();
+        assert_eq!(carry.take(4), b"cdef");
+        assert_eq!(carry.take(9), b"gh");
+        assert!(carry.is_empty());
+        carry.put(b"x");
+        assert_eq!(carry.take(1), b"x");
+    }
+}

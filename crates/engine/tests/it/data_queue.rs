@@ -1,0 +1,235 @@
+//! Transfers that wait for their turn on one set of channels.
+
+use std::{
+    io::Write as _,
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use godwit_engine::{
+    data::{ChannelSet, Job, Mover, Transfer, TransferEvent},
+    storage::failure,
+};
+use godwit_proto::{command::Mode, error::TransferFailure};
+use proptest::prelude::*;
+
+use crate::data::{Bytes, Pair, done, into, listener, params, pattern, run, whole};
+
+/// Around every bound that decides how octets travel: header, small block, what is read ahead, the mover's buffer.
+const SIZES: [usize; 12] = [
+    0, 1, 16, 17, 18, 1024, 16_384, 16_385, 65_519, 65_536, 70_000, 300_000,
+];
+
+fn opening(job: impl FnOnce() -> Job + Send + 'static) -> godwit_engine::data::Opening {
+    Box::new(move || Ok(job()))
+}
+
+fn receive_all(set: &ChannelSet, count: usize) -> Vec<(Arc<Bytes>, Transfer)> {
+    (0..count)
+        .map(|_| {
+            let target = Bytes::new(Vec::new());
+            let of_job = Arc::clone(&target);
+            let transfer = set.queue(false, opening(move || into(&of_job)));
+            (target, transfer)
+        })
+        .collect()
+}
+
+#[test]
+fn queued_files_arrive_each_in_its_place() {
+    for (movers, parallelism) in [(1, 1), (2, 3)] {
+        run(async {
+            let pair = Pair::new(movers, &params(parallelism, 1 << 20));
+            let files: Vec<Vec<u8>> = (0..60).map(|i| pattern(SIZES[i % 12] + i / 12)).collect();
+            let sends: Vec<Transfer> = files
+                .iter()
+                .map(|octets| {
+                    let source = Bytes::new(octets.clone());
+                    pair.sender.queue(true, opening(move || whole(&source)))
+                })
+                .collect();
+            let mut receipts = receive_all(&pair.receiver, files.len());
+            for (i, mut send) in sends.into_iter().enumerate() {
+                match send.next_event().await {
+                    TransferEvent::Ready { reused } => assert_eq!(reused, i > 0),
+                    other => panic!("{other:?}"),
+                }
+                let sent = done(&mut send).await;
+                assert_eq!(sent.result, Ok(()), "{i}: {sent:?}");
+                assert_eq!(sent.bytes, files[i].len() as u64);
+                let (target, receipt) = &mut receipts[i];
+                let received = done(receipt).await;
+                assert_eq!(received.result, Ok(()), "{i}: {received:?}");
+                assert!(target.octets() == files[i], "file {i}");
+            }
+        });
+    }
+}
+
+#[test]
+fn nothing_is_opened_before_its_turn() {
+    run(async {
+        let pair = Pair::new(1, &params(1, 1000));
+        let held = Bytes::gated();
+        let opened = Arc::new(AtomicBool::new(false));
+        let of_first = Arc::clone(&held);
+        let mut first = pair.receiver.queue(false, opening(move || into(&of_first)));
+        let (target, flag) = (Bytes::new(Vec::new()), Arc::clone(&opened));
+        let of_second = Arc::clone(&target);
+        let mut second = pair.receiver.queue(
+            false,
+            opening(move || {
+                flag.store(true, Ordering::SeqCst);
+                into(&of_second)
+            }),
+        );
+        let mut sends = [3000, 5].map(|octets| {
+            let source = Bytes::new(pattern(octets));
+            pair.sender.queue(true, opening(move || whole(&source)))
+        });
+        for send in &mut sends {
+            assert_eq!(done(send).await.result, Ok(()));
+        }
+        assert!(matches!(
+            first.next_event().await,
+            TransferEvent::Ready { reused: false }
+        ));
+        assert!(!opened.load(Ordering::SeqCst));
+        held.gate.as_ref().unwrap().open();
+        assert_eq!(done(&mut first).await.result, Ok(()));
+        assert_eq!(done(&mut second).await.result, Ok(()));
+        assert_eq!(target.octets(), pattern(5));
+    });
+}
+
+#[test]
+fn what_waits_behind_a_failure_fails_with_it() {
+    run(async {
+        let pair = Pair::new(1, &params(1, 1000));
+        let mut receipts = receive_all(&pair.receiver, 1);
+        let source = Bytes::new(pattern(10));
+        let mut first = pair.sender.queue(true, opening(move || whole(&source)));
+        let mut refused = pair.sender.queue(
+            true,
+            Box::new(|| {
+                let why = std::io::Error::from(std::io::ErrorKind::NotFound);
+                Err(failure("open /none", &why))
+            }),
+        );
+        let mut behind: Vec<Transfer> = (0..3)
+            .map(|_| {
+                pair.sender
+                    .queue(true, opening(|| unreachable!("its turn never comes")))
+            })
+            .collect();
+        assert_eq!(done(&mut first).await.result, Ok(()));
+        let report = done(&mut refused).await;
+        assert!(
+            matches!(report.result, Err(TransferFailure::Storage(_))),
+            "{report:?}"
+        );
+        for transfer in &mut behind {
+            let report = done(transfer).await;
+            assert!(
+                matches!(report.result, Err(TransferFailure::NoConnection(_))),
+                "{report:?}"
+            );
+        }
+        let mut late = pair.sender.queue(true, opening(|| unreachable!()));
+        assert!(done(&mut late).await.result.is_err());
+        assert_eq!(done(&mut receipts[0].1).await.result, Ok(()));
+    });
+}
+
+#[test]
+fn a_set_that_goes_ends_what_waits_in_it() {
+    run(async {
+        let (listener, _at) = listener();
+        let set =
+            ChannelSet::passive(&[Mover::spawn("m").unwrap()], listener, params(1, 1000)).unwrap();
+        let mut waiting = receive_all(&set, 4);
+        drop(set);
+        for (_, transfer) in &mut waiting {
+            assert!(done(transfer).await.result.is_err());
+        }
+    });
+}
+
+/// All files of a sender on one connection, one after the other.
+fn on_the_wire(files: &[Vec<u8>], block_octets: usize) -> Vec<u8> {
+    let header = |bits: u8, count: usize, offset: usize| {
+        let mut octets = vec![bits];
+        octets.extend((count as u64).to_be_bytes());
+        octets.extend((offset as u64).to_be_bytes());
+        octets
+    };
+    let mut wire = Vec::new();
+    for file in files {
+        for (i, block) in file.chunks(block_octets).enumerate() {
+            wire.extend(header(0, block.len(), i * block_octets));
+            wire.extend_from_slice(block);
+        }
+        wire.extend(header(0x48, 0, 1));
+    }
+    wire
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// However the octets of many files come in pieces, and wherever the pieces end.
+    #[test]
+    fn slices_of_the_wire_make_no_difference(
+        sizes in prop::collection::vec(prop::sample::select(&SIZES[..]), 1..12),
+        block_octets in prop::sample::select(&[1000_usize, 20_000, 1 << 20][..]),
+        cuts in prop::collection::vec(1_usize..100_000, 0..12),
+    ) {
+        let files: Vec<Vec<u8>> = sizes.iter().map(|size| pattern(*size)).collect();
+        let wire = on_the_wire(&files, block_octets);
+        run(async {
+            let (listener, at) = listener();
+            let set = ChannelSet::passive(
+                &[Mover::spawn("m").unwrap()],
+                listener,
+                params(1, 1 << 20),
+            )
+            .unwrap();
+            let mut receipts = receive_all(&set, files.len());
+            let writer = std::thread::spawn(move || {
+                let mut socket = TcpStream::connect(at).unwrap();
+                socket.set_nodelay(true).unwrap();
+                let mut rest = &wire[..];
+                for cut in cuts {
+                    let (piece, after) = rest.split_at(cut.min(rest.len()));
+                    socket.write_all(piece).unwrap();
+                    std::thread::yield_now();
+                    rest = after;
+                }
+                socket.write_all(rest).unwrap();
+                socket
+            });
+            for (i, (target, receipt)) in receipts.iter_mut().enumerate() {
+                let report = done(receipt).await;
+                assert_eq!(report.result, Ok(()), "file {i}: {report:?}");
+                assert!(target.octets() == files[i], "file {i}");
+            }
+            drop(writer.join().unwrap());
+        });
+    }
+}
+
+#[test]
+fn one_transfer_at_a_time_where_nothing_is_queued() {
+    run(async {
+        let pair = Pair::new(1, &params(1, 1000));
+        let mut queued = receive_all(&pair.receiver, 1);
+        let mut second = pair
+            .receiver
+            .start(into(&Bytes::new(Vec::new())), Mode::ExtendedBlock);
+        assert!(done(&mut second).await.result.is_err());
+        // The refusal ends the set, as any failure does.
+        assert!(done(&mut queued[0].1).await.result.is_err());
+    });
+}
