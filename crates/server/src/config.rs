@@ -15,6 +15,8 @@ use clap::{Args, Parser, ValueEnum};
 use godwit_engine::net::{PortRange, parse_port_range};
 use serde::Deserialize;
 
+use crate::Durability;
+
 /// Control port registered for GridFTP.
 pub const DEFAULT_PORT: u16 = 2811;
 
@@ -105,6 +107,11 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS")]
     pub data_timeout: Option<u64>,
 
+    /// What must have happened to a file before its 226: the kernel has it; it was synced; it was synced together with
+    /// others that ended meanwhile [default: none]
+    #[arg(long, value_name = "none|file|batch")]
+    pub durability: Option<Durability>,
+
     /// Sessions at a time; more are greeted with 421 [default: 10000]
     #[arg(long, value_name = "N")]
     pub max_sessions: Option<u32>,
@@ -180,6 +187,8 @@ pub struct ServerSettings {
     pub data_limit: Duration,
     /// Time that a client may leave our replies unread, once the kernel's buffers are full, before its session is closed.
     pub unread_limit: Duration,
+    /// What 226, 111 and the replies to RNTO and MKD promise.
+    pub durability: Durability,
     /// Sessions at a time. Each costs one descriptor and a few KiB while idle.
     pub sessions_max: usize,
     /// Data channels of a transfer. Worst-case memory of the data plane is `sessions_max` x `channels_max` x 256 KiB.
@@ -205,6 +214,7 @@ impl ServerSettings {
             login_limit: Duration::from_secs(60),
             data_limit: Duration::from_secs(60),
             unread_limit: Duration::from_secs(120),
+            durability: Durability::None,
             sessions_max: 10_000,
             channels_max: 1024,
             banner: format!("godwitd {} ready.", env!("CARGO_PKG_VERSION")),
@@ -293,6 +303,7 @@ impl Options {
             drain: self.drain.or(other.drain),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
             data_timeout: self.data_timeout.or(other.data_timeout),
+            durability: self.durability.or(other.durability),
             max_sessions: self.max_sessions.or(other.max_sessions),
             max_channels: self.max_channels.or(other.max_channels),
             banner: self.banner.or(other.banner),
@@ -318,6 +329,7 @@ impl Options {
         check_data_addresses(&self.data_address)?;
         settings.data_address = self.data_address;
         settings.foreign_data_hosts = self.allow_foreign_data_hosts.unwrap_or(false);
+        settings.durability = self.durability.unwrap_or_default();
         settings.log_json = self.log_json.unwrap_or(false);
         if let Some(seconds) = self.drain {
             // 0 is a decision here, not a mistake: cut at once.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{ChannelParams, ChannelSet, Job, Mover, Transfer},
+    data::{ChannelParams, ChannelSet, Job, Mover, Opening, Transfer},
     net::{self, PortRange},
 };
 use godwit_proto::{
@@ -113,9 +113,15 @@ impl DataChannels {
     pub(crate) fn start(&self, job: Job, mode: Mode) -> Result<Transfer, TransferFailure> {
         match &self.set {
             Some(set) => Ok(set.start(job, mode)),
-            None => Err(TransferFailure::NoConnection(
-                "no data channel: PASV or PORT must come first".to_owned(),
-            )),
+            None => Err(no_data_channel()),
+        }
+    }
+
+    /// Starts a transfer in MODE E behind those that were queued before: see [`ChannelSet::queue`].
+    pub(crate) fn queue(&self, sends: bool, open: Opening) -> Result<Transfer, TransferFailure> {
+        match &self.set {
+            Some(set) => Ok(set.queue(sends, open)),
+            None => Err(no_data_channel()),
         }
     }
 
@@ -127,6 +133,10 @@ impl DataChannels {
         self.mover = Some(mover.clone());
         Ok(mover)
     }
+}
+
+fn no_data_channel() -> TransferFailure {
+    TransferFailure::NoConnection("no data channel: PASV or PORT must come first".to_owned())
 }
 
 /// A listener to be.

@@ -4,18 +4,23 @@
 //! - [`config`]: flags and settings file, resolved into [`ServerSettings`]
 //! - `listener`: [`Server`]: the accept loop, limits, shutdown, reload
 //! - `session`: one task a session: control connection, interpreter, what it waits for
-//! - `requests`: requests that touch storage; `transfers`: opening, moving, checking a file;
-//!   `shared_writer`: the end of a TYPE A receipt
-//! - `data_channels`: the session's data channel object and the addresses it announces
+//! - `requests`: requests that touch storage; `transfers`: one transfer, from `opening` its file, perhaps `ahead` of its turn,
+//!   to the `checks` its success depends on; `shared_writer`: the end of a TYPE A receipt
+//! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces
 //! - `login`: who may log in and what they may do; `outbox`: replies not yet read; [`log`]: the log
 //!
 //! # Contract
 //! [`Server::bind`], print [`Server::local_addrs`], then [`Server::run`] until its shutdown future is ready.
 //! Nothing here prints or exits.
 
+mod ahead;
+mod checks;
 mod data_channels;
+mod durability;
+mod foreseen;
 mod listener;
 mod login;
+mod opening;
 mod outbox;
 mod requests;
 mod session;
@@ -32,13 +37,18 @@ use godwit_proto::error::StorageFailure;
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
+use durability::Committer;
+
+pub use durability::Durability;
+
 pub use config::{Anonymous, Arguments, ConfigError, ServerSettings};
 pub use listener::{Reloader, Server, ServerError};
 
 /// What all sessions that began under the same settings share.
 struct Service {
     settings: ServerSettings,
-    storage: Arc<dyn Storage>,
+    /// Also the way to storage.
+    committer: Arc<Committer>,
     /// One permit for each core: CKSM keeps one busy.
     checksums: Arc<Semaphore>,
 }
@@ -49,12 +59,16 @@ impl Service {
             path: settings.root.clone(),
             error,
         })?;
+        Ok(Self::on(Arc::new(storage), settings))
+    }
+
+    fn on(storage: Arc<dyn Storage>, settings: ServerSettings) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Ok(Self {
+        Self {
+            committer: Committer::new(settings.durability, storage),
             settings,
-            storage: Arc::new(storage),
             checksums: Arc::new(Semaphore::new(cores)),
-        })
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use godwit_engine::storage::Storage;
 use rustix::{io::Errno, net::sockopt};
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
@@ -73,7 +74,19 @@ pub struct Reloader {
 impl Server {
     /// Opens the root and listens on all addresses of `settings`.
     pub async fn bind(settings: ServerSettings) -> Result<Self, ServerError> {
-        let service = Arc::new(Service::new(settings)?);
+        Self::listening(Service::new(settings)?)
+    }
+
+    /// As [`Self::bind`], for sessions that serve `storage` in place of the root's files. A [`Reloader`] goes back to the root.
+    pub async fn bind_on(
+        storage: Arc<dyn Storage>,
+        settings: ServerSettings,
+    ) -> Result<Self, ServerError> {
+        Self::listening(Service::on(storage, settings))
+    }
+
+    fn listening(service: Service) -> Result<Self, ServerError> {
+        let service = Arc::new(service);
         let listeners = listen_all(&service.settings.listen)?;
         let mut addresses = Vec::with_capacity(listeners.len());
         for listener in &listeners {

@@ -18,7 +18,12 @@ use godwit_proto::{
 use rustix::io::Errno;
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::{data_channels::ListenPlan, failure, transfers::system_time};
+use crate::{
+    data_channels::ListenPlan,
+    durability::{Committer, Durability},
+    failure,
+    opening::system_time,
+};
 
 /// Entries of one MLSC page: some 100 KiB of facts, well below what pauses a session.
 const PAGE_ENTRIES: usize = 500;
@@ -48,9 +53,10 @@ impl PendingRequest {
     /// and everything else must get a turn.
     pub(crate) fn start(
         request: Request,
-        storage: Arc<dyn Storage>,
+        committer: &Arc<Committer>,
         checksums: &Arc<Semaphore>,
     ) -> Self {
+        let storage = committer.storage();
         let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
         let replier = Replier(sender);
         if matches!(request, Request::Checksum { .. }) {
@@ -65,6 +71,24 @@ impl PendingRequest {
                     run(request, &*storage, &replier);
                     drop(permit);
                 });
+            });
+        } else if let directories = named_by(&request)
+            && !directories.is_empty()
+            && committer.durability() != Durability::None
+        {
+            let committer = Arc::clone(committer);
+            tokio::spawn(async move {
+                let run = move || run_simple(request, &*storage);
+                let mut result = tokio::task::spawn_blocking(run)
+                    .await
+                    .unwrap_or_else(|_| Err(failure(Errno::IO, "carry out the command")));
+                if result.is_ok()
+                    && let Err(failure) = committer.commit(None, directories).await
+                {
+                    result = Err(failure);
+                }
+                // The session may be gone.
+                drop(replier.0.send(Answer::Done(result)).await);
             });
         } else {
             tokio::task::spawn_blocking(move || run(request, &*storage, &replier));
@@ -132,6 +156,15 @@ fn run(request: Request, storage: &dyn Storage, replier: &Replier) {
         other => {
             replier.answer(run_simple(other, storage));
         }
+    }
+}
+
+/// Directories whose names a request changes so that somebody may rely on them.
+fn named_by(request: &Request) -> Vec<FtpPath> {
+    match request {
+        Request::Rename { from, to } => from.parent().into_iter().chain(to.parent()).collect(),
+        Request::MakeDirectory(path) => Vec::from_iter(path.parent()),
+        _ => Vec::new(),
     }
 }
 
@@ -264,7 +297,11 @@ mod tests {
             .unwrap();
         let permits = Arc::new(Semaphore::new(1));
         runtime.block_on(async {
-            let mut pending = PendingRequest::start(request, Arc::clone(storage), &permits);
+            let mut pending = PendingRequest::start(
+                request,
+                &Committer::new(Durability::None, Arc::clone(storage)),
+                &permits,
+            );
             let mut answers = Vec::new();
             while let Some(answer) = pending.answers.recv().await {
                 answers.push(answer);
@@ -384,7 +421,11 @@ mod tests {
             path: path("/zeros"),
         };
         runtime.block_on(async {
-            let mut pending = PendingRequest::start(request, storage, &permits);
+            let mut pending = PendingRequest::start(
+                request,
+                &Committer::new(Durability::None, storage),
+                &permits,
+            );
             assert!(matches!(pending.next().await, Answer::Progress(_)));
         });
     }

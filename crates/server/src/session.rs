@@ -3,7 +3,7 @@
 //! ```text
 //!   socket ──octets──► ServerPi ──outputs──► outbox ──► socket
 //!                        ▲  │
-//!      answers, steps ───┘  └──► PendingRequest | RunningTransfer (at most one), DataChannels
+//!      answers, steps ───┘  └──► PendingRequest | RunningTransfer (at most one), DataChannels, Foreseen
 //! ```
 //! Events set state; [`Session::carry_out`] alone does what the interpreter asks. Idle, a session is this
 //! struct and one descriptor: no thread, no buffer to read into, no listener.
@@ -35,7 +35,9 @@ use tracing::{debug, info, warn};
 use crate::{
     Service,
     data_channels::DataChannels,
-    failure, login,
+    failure,
+    foreseen::Foreseen,
+    login,
     outbox::{Outbox, UNSENT_MAX, UNSENT_PAUSE},
     requests::{Answer, PendingRequest},
     transfers::{RunningTransfer, TransferEnd, TransferStep},
@@ -43,6 +45,9 @@ use crate::{
 
 /// Octets taken from a control connection at a time.
 const READ_OCTETS: usize = 16 * 1024;
+
+/// Steps of transfers that are taken before their replies leave, where the next is there already.
+const STEPS_A_WRITE: usize = 64;
 
 /// Failed logins before a session is closed.
 const LOGIN_ATTEMPTS_MAX: u32 = 5;
@@ -129,6 +134,7 @@ struct Session {
     outbox: Outbox,
     request: Option<PendingRequest>,
     transfer: Option<Box<Transfer>>,
+    foreseen: Foreseen,
     channels: DataChannels,
     user: Option<String>,
     /// The interpreter has spoken its last word.
@@ -146,6 +152,8 @@ enum Event {
     Socket(io::Result<Ready>),
     Answer(Answer),
     Step(TransferStep),
+    /// Nothing is left of what was begun too early.
+    Forgotten,
     Phase(Phase),
     Deadline,
 }
@@ -187,6 +195,7 @@ impl Session {
             outbox: Outbox::default(),
             request: None,
             transfer: None,
+            foreseen: Foreseen::default(),
             channels: DataChannels::default(),
             user: None,
             closing: false,
@@ -211,6 +220,7 @@ impl Session {
                 return End::Unread;
             }
             let end = match self.next_event(phase).await {
+                Event::Forgotten => None,
                 Event::Socket(ready) => self.on_socket(ready),
                 Event::Answer(answer) => {
                     self.on_answer(answer);
@@ -218,6 +228,7 @@ impl Session {
                 }
                 Event::Step(step) => {
                     self.on_step(step);
+                    self.go_on_without_waiting().await;
                     None
                 }
                 Event::Phase(phase) => self.enter(phase),
@@ -231,7 +242,7 @@ impl Session {
 
     async fn next_event(&mut self, phase: &mut watch::Receiver<Phase>) -> Event {
         let has_room = self.outbox.unsent() < UNSENT_PAUSE;
-        let reads = has_room && !self.closing;
+        let reads = has_room && !self.closing && self.pi.wants_octets();
         let writes = !self.outbox.is_empty();
         let interest = match (reads, writes) {
             (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
@@ -250,6 +261,7 @@ impl Session {
             socket,
             request,
             transfer,
+            foreseen,
             channels,
             ..
         } = self;
@@ -259,6 +271,7 @@ impl Session {
             // Not while the client has much to read: pages of a listing would pile up.
             answer = next_answer(request), if has_room => Event::Answer(answer),
             step = next_step(transfer, channels) => Event::Step(step),
+            () = foreseen.settle(channels) => Event::Forgotten,
             () = until(deadline) => Event::Deadline,
             changed = phase.changed() => Event::Phase(match changed {
                 Ok(()) => *phase.borrow_and_update(),
@@ -327,6 +340,19 @@ impl Session {
             }
         };
         self.pi.handle_input(Instant::now(), input);
+    }
+
+    /// Takes what has happened to transfers meanwhile: replies to small files then leave many at a time.
+    async fn go_on_without_waiting(&mut self) {
+        for _ in 0..STEPS_A_WRITE {
+            self.carry_out();
+            let step = tokio::select! {
+                biased;
+                step = next_step(&mut self.transfer, &self.channels) => step,
+                () = std::future::ready(()) => return,
+            };
+            self.on_step(step);
+        }
     }
 
     fn on_step(&mut self, step: TransferStep) {
@@ -429,8 +455,13 @@ impl Session {
 
     /// Does what the interpreter asks, in order, until it has nothing more to ask.
     fn carry_out(&mut self) {
-        while let Some(output) = self.pi.poll_output() {
+        // What ends behind the interpreter's back may still touch files: what comes next must not meet it.
+        while !self.foreseen.is_ending()
+            && let Some(output) = self.pi.poll_output()
+        {
             match output {
+                Output::Foresee(request) => self.foreseen.add(request),
+                Output::ForgetForeseen => self.foreseen.forget(),
                 Output::Send(octets) => self.outbox.push(octets),
                 Output::Request(request) => self.carry_out_request(request),
                 Output::StartTransfer(request) => self.start_transfer(request),
@@ -456,6 +487,7 @@ impl Session {
                 }
             }
         }
+        self.foreseen.queue(&self.service.committer, &self.channels);
     }
 
     fn carry_out_request(&mut self, request: Request) {
@@ -488,7 +520,7 @@ impl Session {
             other => {
                 self.request = Some(PendingRequest::start(
                     other,
-                    Arc::clone(&self.service.storage),
+                    &self.service.committer,
                     &self.service.checksums,
                 ));
                 return;
@@ -513,9 +545,12 @@ impl Session {
             TransferKind::List { path, .. } => ("list", path),
         };
         let path = path.clone();
-        let storage = Arc::clone(&self.service.storage);
+        let running = match self.foreseen.start(&request) {
+            Some(running) => running,
+            None => RunningTransfer::start(request, &self.service.committer, &self.channels),
+        };
         self.transfer = Some(Box::new(Transfer {
-            running: RunningTransfer::start(request, storage),
+            running,
             verb,
             path,
         }));
@@ -544,6 +579,7 @@ impl Session {
             self.log_transfer(&transfer, &end);
         }
         self.request = None;
+        self.foreseen = Foreseen::default();
         self.channels = DataChannels::default();
     }
 

@@ -5,40 +5,38 @@
 //!   Opening ──► Moving ──► Finishing ──► Done          Opening and Finishing run on blocking threads
 //!      └──────────┴── failure, abort ──────┘
 //! ```
+//! Files in MODE E begin in Moving: there the mover opens them in their turn, or finds them opened ahead ([`crate::ahead`]), so
+//! that a queue of small files goes on without us.
 
 use std::{
-    io::Write as _,
+    collections::VecDeque,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use godwit_engine::{
-    data::{Job, Sample, Sink, Source, Transfer, TransferEvent, TransferReport},
-    digest,
-    storage::{FastPath, FileCursor, FileKind, Storage, WriteMode, listing::Listing},
-    text::{CrlfReader, LfWriter},
+    data::{Sample, Transfer, TransferEvent, TransferReport},
+    storage::FileRef,
 };
 use godwit_proto::{
-    ByteRange, ChecksumAlgorithm, FtpPath, RangeSet, RestartPoint,
-    command::{Mode, Region, TypeCode},
+    FtpPath, RangeSet,
+    command::{Mode, TypeCode},
     error::{StorageFailure, TransferFailure},
     live::{Live, LiveReport},
-    pi::server::{Placement, TransferKind, TransferRequest},
-    timestamp::Timestamp,
+    pi::server::{TransferKind, TransferRequest},
 };
-use rustix::io::Errno;
 use tokio::task::JoinHandle;
 
-use crate::{data_channels::DataChannels, failure, failure_of, shared_writer::SharedWriter};
-
-/// Largest offset that a file can have: `off_t` is signed.
-const FILE_OFFSET_MAX: u64 = i64::MAX as u64;
-
-/// Octets of a RETR of an endless device: until the client has had enough.
-const ENDLESS: u64 = FILE_OFFSET_MAX;
+use crate::{
+    ahead::Ahead,
+    checks::Checks,
+    data_channels::DataChannels,
+    durability::{Committer, Durability, SafeRanges},
+    opening::{self, Opened},
+};
 
 /// A transfer of a session. Dropping it ends it, and the data channels it runs on must then be dropped too.
 pub(crate) struct RunningTransfer {
@@ -47,15 +45,30 @@ pub(crate) struct RunningTransfer {
     receiving: bool,
     /// Ranges of a receipt are news for 111 only where wire offsets are file offsets.
     reports_ranges: bool,
-    checks: Option<Checks>,
+    left: Arc<Mutex<Left>>,
+    committer: Arc<Committer>,
+    /// Directory of the name that a receipt makes.
+    directory: Option<FtpPath>,
+    safe: SafeRanges,
+    /// Taken from the data plane and not yet told.
+    steps: VecDeque<TransferStep>,
     bytes: u64,
     /// Known once the octets have moved.
     totals: Sample,
     aborted: bool,
 }
 
+/// Left by whoever opened the file.
+#[derive(Default)]
+struct Left {
+    checks: Option<Checks>,
+    written: Option<FileRef>,
+}
+
 enum Stage {
     Opening(JoinHandle<Result<Opened, StorageFailure>>),
+    /// There is no data channel.
+    Refused(TransferFailure),
     Moving(Transfer),
     Finishing {
         report: TransferReport,
@@ -109,16 +122,66 @@ impl TransferEnd {
 }
 
 impl RunningTransfer {
-    /// Begins to open the file.
-    pub(crate) fn start(request: TransferRequest, storage: Arc<dyn Storage>) -> Self {
-        let mode = request.mode;
-        let receiving = matches!(request.kind, TransferKind::Receive { .. });
+    /// Begins.
+    pub(crate) fn start(
+        request: TransferRequest,
+        committer: &Arc<Committer>,
+        channels: &DataChannels,
+    ) -> Self {
+        let of_a_file = !matches!(request.kind, TransferKind::List { .. });
+        if request.mode == Mode::ExtendedBlock && of_a_file {
+            return Self::queued(&Ahead::new(request), committer, channels);
+        }
+        let mut transfer = Self::of(&request, committer);
+        let storage = committer.storage();
+        transfer.stage = Stage::Opening(tokio::task::spawn_blocking(move || {
+            opening::open(request, storage)
+        }));
+        transfer
+    }
+
+    /// Begins when all before it on `channels` have succeeded.
+    pub(crate) fn queued(
+        ahead: &Arc<Ahead>,
+        committer: &Arc<Committer>,
+        channels: &DataChannels,
+    ) -> Self {
+        let mut transfer = Self::of(ahead.request(), committer);
+        let (ahead, storage) = (Arc::clone(ahead), committer.storage());
+        let left = Arc::clone(&transfer.left);
+        let queued = channels.queue(
+            !transfer.receiving,
+            Box::new(move || {
+                let opened = ahead.take(&storage)?;
+                *lock(&left) = Left {
+                    checks: opened.checks,
+                    written: opened.written,
+                };
+                Ok(opened.job)
+            }),
+        );
+        transfer.stage = match queued {
+            Ok(queued) => Stage::Moving(queued),
+            Err(failure) => Stage::Refused(failure),
+        };
+        transfer
+    }
+
+    fn of(request: &TransferRequest, committer: &Arc<Committer>) -> Self {
+        let (receiving, directory) = match &request.kind {
+            TransferKind::Receive { path, .. } => (true, path.parent()),
+            TransferKind::Send { .. } | TransferKind::List { .. } => (false, None),
+        };
         Self {
-            stage: Stage::Opening(tokio::task::spawn_blocking(move || open(request, storage))),
-            mode,
+            stage: Stage::Over,
+            mode: request.mode,
             receiving,
-            reports_ranges: false,
-            checks: None,
+            reports_ranges: receiving && request.type_code == TypeCode::Image,
+            left: Arc::default(),
+            committer: Arc::clone(committer),
+            directory,
+            safe: SafeRanges::default(),
+            steps: VecDeque::new(),
             bytes: 0,
             totals: Sample::default(),
             aborted: false,
@@ -128,30 +191,44 @@ impl RunningTransfer {
     /// What comes next. Cancel-safe; after `Done` never returns.
     pub(crate) async fn next(&mut self, channels: &DataChannels) -> TransferStep {
         loop {
-            match &mut self.stage {
-                Stage::Opening(opening) => {
-                    let opened = opening.await;
-                    if let Some(end) = self.opened(opened, channels) {
-                        self.stage = Stage::Over;
-                        return TransferStep::Done(end);
-                    }
-                }
-                Stage::Moving(transfer) => match transfer.next_event().await {
-                    TransferEvent::Ready { reused } => return TransferStep::Ready { reused },
-                    TransferEvent::Done(report) => {
-                        if let Some(end) = self.moved(report) {
-                            return TransferStep::Done(end);
-                        }
-                    }
-                },
-                Stage::Finishing { verdict, .. } => {
-                    let verdict = verdict.await.unwrap_or_else(|_| Err(internal_error()));
-                    if let Some(end) = self.finished(verdict) {
-                        return TransferStep::Done(end);
-                    }
-                }
-                Stage::Over => std::future::pending().await,
+            if let Some(step) = self.steps.pop_front() {
+                return step;
             }
+            self.advance(channels).await;
+        }
+    }
+
+    /// Takes what the data plane says until the octets have moved, so that they are made durable before it is this transfer's
+    /// turn. Cancel-safe.
+    pub(crate) async fn move_on(&mut self, channels: &DataChannels) {
+        while let Stage::Moving(_) = self.stage {
+            self.advance(channels).await;
+        }
+    }
+
+    async fn advance(&mut self, channels: &DataChannels) {
+        let end = match &mut self.stage {
+            Stage::Opening(opening) => {
+                let opened = opening.await;
+                self.opened(opened, channels)
+            }
+            Stage::Moving(transfer) => match transfer.next_event().await {
+                TransferEvent::Ready { reused } => {
+                    self.steps.push_back(TransferStep::Ready { reused });
+                    None
+                }
+                TransferEvent::Done(report) => self.moved(report),
+            },
+            Stage::Finishing { verdict, .. } => {
+                let verdict = verdict.await.unwrap_or_else(|_| Err(internal_error()));
+                self.finished(verdict)
+            }
+            Stage::Refused(failure) => Some(TransferEnd::failed(failure.clone())),
+            Stage::Over => std::future::pending().await,
+        };
+        if let Some(end) = end {
+            self.stage = Stage::Over;
+            self.steps.push_back(TransferStep::Done(end));
         }
     }
 
@@ -174,8 +251,10 @@ impl RunningTransfer {
             }
             Err(_) => return Some(TransferEnd::failed(internal_error())),
         };
-        self.reports_ranges = opened.reports_ranges;
-        self.checks = opened.checks;
+        *lock(&self.left) = Left {
+            checks: opened.checks,
+            written: opened.written,
+        };
         match channels.start(opened.job, self.mode) {
             Ok(transfer) => {
                 self.stage = Stage::Moving(transfer);
@@ -187,27 +266,43 @@ impl RunningTransfer {
 
     /// The octets have moved, or not. `None`: there is more to check.
     fn moved(&mut self, report: TransferReport) -> Option<TransferEnd> {
-        let fresh = self.fresh();
+        let mut fresh = self.fresh();
+        if self.committer.durability() != Durability::None {
+            fresh = self.safe.end(fresh, report.result.is_ok());
+        }
         self.bytes = report.bytes;
         if let Stage::Moving(transfer) = &self.stage {
             self.totals = transfer.monitor().sample();
         }
         // The transfer holds the file until here.
         self.stage = Stage::Over;
-        match self.checks.take() {
-            Some(checks) if report.result.is_ok() && !self.aborted => {
-                let stop = Arc::new(AtomicBool::new(false));
-                let stopped = Arc::clone(&stop);
-                self.stage = Stage::Finishing {
-                    report,
-                    fresh,
-                    verdict: tokio::task::spawn_blocking(move || checks.run(&stopped)),
-                    stop,
-                };
-                None
-            }
-            _ => Some(end_of(report, fresh)),
+        if report.result.is_err() || self.aborted {
+            return Some(end_of(report, fresh));
         }
+        let Left { checks, written } = std::mem::take(&mut *lock(&self.left));
+        let durable = self.receiving && self.committer.durability() != Durability::None;
+        if checks.is_none() && !durable {
+            return Some(end_of(report, fresh));
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let committer = Arc::clone(&self.committer);
+        let directories = Vec::from_iter(self.directory.take());
+        let verdict = tokio::spawn(async move {
+            if let Some(checks) = checks {
+                tokio::task::spawn_blocking(move || checks.run(&stopped))
+                    .await
+                    .unwrap_or_else(|_| Err(internal_error()))?;
+            }
+            Ok(committer.commit(written, directories).await?)
+        });
+        self.stage = Stage::Finishing {
+            report,
+            fresh,
+            verdict,
+            stop,
+        };
+        None
     }
 
     fn finished(&mut self, verdict: Result<(), TransferFailure>) -> Option<TransferEnd> {
@@ -239,7 +334,12 @@ impl RunningTransfer {
         if let Stage::Moving(transfer) = &self.stage {
             self.bytes = transfer.monitor().progress().bytes;
         }
-        (self.bytes, self.fresh())
+        let mut fresh = self.fresh();
+        if self.committer.durability() != Durability::None {
+            let written = lock(&self.left).written.clone();
+            fresh = self.safe.progress(fresh, written);
+        }
+        (self.bytes, fresh)
     }
 
     /// Looks at the data plane or changes its channels; `None` where it does not run.
@@ -271,7 +371,7 @@ impl RunningTransfer {
         match &self.stage {
             Stage::Moving(transfer) => transfer.abort(),
             Stage::Finishing { stop, .. } => stop.store(true, Ordering::Relaxed),
-            Stage::Opening(_) | Stage::Over => {}
+            Stage::Opening(_) | Stage::Refused(_) | Stage::Over => {}
         }
     }
 }
@@ -295,329 +395,14 @@ fn end_of(report: TransferReport, fresh: RangeSet) -> TransferEnd {
     }
 }
 
+fn lock(left: &Mutex<Left>) -> MutexGuard<'_, Left> {
+    left.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn internal_error() -> TransferFailure {
     TransferFailure::Storage(StorageFailure {
         errno: 0,
         doing: "carry out the transfer".to_owned(),
         text: "internal error, see the server's log".to_owned(),
     })
-}
-
-/// A file that is open, ready for the data plane.
-struct Opened {
-    job: Job,
-    reports_ranges: bool,
-    checks: Option<Checks>,
-}
-
-fn open(request: TransferRequest, storage: Arc<dyn Storage>) -> Result<Opened, StorageFailure> {
-    let TransferRequest {
-        kind,
-        mode,
-        type_code,
-        ..
-    } = request;
-    match kind {
-        TransferKind::Send {
-            path,
-            region,
-            restart,
-        } => open_source(&*storage, &path, region, restart.as_ref(), mode, type_code),
-        TransferKind::Receive {
-            path,
-            placement,
-            restart,
-            expected_bytes: _,
-            checksums,
-            modify,
-        } => {
-            let checks = Checks {
-                unflushed: None,
-                storage: Arc::clone(&storage),
-                path: path.clone(),
-                checksums,
-                modify,
-            };
-            let restart = restart.as_ref();
-            open_sink(
-                &*storage, &path, placement, restart, mode, type_code, checks,
-            )
-        }
-        TransferKind::List { path, form } => {
-            let listing = Listing::open(storage, &path, form, now())?;
-            Ok(Opened {
-                job: Job::Send(Source::Stream(Box::new(listing))),
-                reports_ranges: false,
-                checks: None,
-            })
-        }
-    }
-}
-
-fn open_source(
-    storage: &dyn Storage,
-    path: &FtpPath,
-    region: Option<Region>,
-    restart: Option<&RestartPoint>,
-    mode: Mode,
-    type_code: TypeCode,
-) -> Result<Opened, StorageFailure> {
-    let file = storage.open_read(path)?;
-    let metadata = file.metadata()?;
-    let size = match (metadata.kind, file.fast_path()) {
-        (FileKind::Special, FastPath::Zeros) => ENDLESS,
-        (FileKind::Special, FastPath::Discard) => 0,
-        (FileKind::Special, _) => {
-            // A terminal or a pipe has no octets at offsets, and may never end.
-            return Err(failure(
-                Errno::PERM,
-                &format!("read the special file {path}"),
-            ));
-        }
-        _ => metadata.size,
-    };
-    let (base, length) = region_of(size, region);
-    let ranges = ranges_to_send(length, restart, mode);
-    let source = match type_code {
-        TypeCode::Image => Source::File { file, base, ranges },
-        TypeCode::Ascii => {
-            let start = ranges.first().map_or(length, |range| range.start);
-            let octets = FileCursor::new(file, base + start).until(base + length);
-            Source::Stream(Box::new(CrlfReader::new(octets)))
-        }
-    };
-    Ok(Opened {
-        job: Job::Send(source),
-        reports_ranges: false,
-        checks: None,
-    })
-}
-
-/// Octet of the file where the region begins, and how long it is: a region past the end is short or empty.
-fn region_of(size: u64, region: Option<Region>) -> (u64, u64) {
-    match region {
-        None => (0, size),
-        Some(Region { offset, length }) => {
-            let base = offset.min(size);
-            (base, length.min(size - base))
-        }
-    }
-}
-
-fn ranges_to_send(length: u64, restart: Option<&RestartPoint>, mode: Mode) -> Vec<ByteRange> {
-    let whole = ByteRange {
-        start: 0,
-        end: length,
-    };
-    let there = restart.map(RestartPoint::to_ranges).unwrap_or_default();
-    let mut gaps = there.gaps(whole);
-    // A stream has no offsets: all from the first missing octet on. Octets repeat at worst.
-    if mode == Mode::Stream
-        && let Some(first) = gaps.first().copied()
-    {
-        gaps = vec![ByteRange {
-            start: first.start,
-            end: length,
-        }];
-    }
-    gaps
-}
-
-fn open_sink(
-    storage: &dyn Storage,
-    path: &FtpPath,
-    placement: Placement,
-    restart: Option<&RestartPoint>,
-    mode: Mode,
-    type_code: TypeCode,
-    checks: Checks,
-) -> Result<Opened, StorageFailure> {
-    let there = restart.map(RestartPoint::to_ranges).unwrap_or_default();
-    let how = write_mode(placement, &there);
-    let file = storage.open_write(path, how)?;
-    let base = match placement {
-        Placement::Replace => 0,
-        Placement::Append => file.metadata()?.size,
-        Placement::At(offset) => offset,
-    };
-    let Some(limit) = FILE_OFFSET_MAX.checked_sub(base) else {
-        return Err(failure(
-            Errno::FBIG,
-            &format!("write {path} at octet {base}"),
-        ));
-    };
-    let stream_start = match mode {
-        Mode::Stream => first_missing(&there),
-        Mode::ExtendedBlock => 0,
-    };
-    let image = type_code == TypeCode::Image;
-    let mut checks = checks;
-    let sink = if image {
-        Sink::File {
-            file,
-            base,
-            stream_start,
-            limit: Some(limit),
-        }
-    } else {
-        let octets = FileCursor::new(file, base.saturating_add(stream_start));
-        let writer = SharedWriter::new(LfWriter::new(octets));
-        checks.unflushed = Some(writer.clone());
-        Sink::Stream(Box::new(writer))
-    };
-    Ok(Opened {
-        job: Job::Receive(sink),
-        reports_ranges: image,
-        checks: checks.needed(),
-    })
-}
-
-/// A restart that leaves octets in place must not truncate them away.
-fn write_mode(placement: Placement, there: &RangeSet) -> WriteMode {
-    match placement {
-        Placement::Replace if there.is_empty() => WriteMode::Replace,
-        _ => WriteMode::Keep,
-    }
-}
-
-fn first_missing(there: &RangeSet) -> u64 {
-    there
-        .gaps(ByteRange::ALL)
-        .first()
-        .map_or(u64::MAX, |gap| gap.start)
-}
-
-/// What success of a receipt still depends on.
-struct Checks {
-    /// TYPE A: a CR at the very end waits for what follows it.
-    unflushed: Option<SharedWriter>,
-    storage: Arc<dyn Storage>,
-    path: FtpPath,
-    checksums: Vec<(ChecksumAlgorithm, String)>,
-    modify: Option<Timestamp>,
-}
-
-impl Checks {
-    fn needed(self) -> Option<Self> {
-        let is_needed =
-            self.unflushed.is_some() || !self.checksums.is_empty() || self.modify.is_some();
-        is_needed.then_some(self)
-    }
-
-    /// `stop` ends a long checksum.
-    fn run(mut self, stop: &AtomicBool) -> Result<(), TransferFailure> {
-        if let Some(mut writer) = self.unflushed.take() {
-            writer
-                .flush()
-                .map_err(|e| failure_of(&e, &format!("write {}", self.path)))?;
-        }
-        for (algorithm, expected) in &self.checksums {
-            // The file as it now is, read back: what the octets on the wire were proves less.
-            let file = self.storage.open_read(&self.path)?;
-            let computed = digest::of_file(&*file, *algorithm, 0, None, &mut |_| {
-                !stop.load(Ordering::Relaxed)
-            })?;
-            if !computed.eq_ignore_ascii_case(expected) {
-                return Err(TransferFailure::Checksum {
-                    computed,
-                    expected: expected.clone(),
-                });
-            }
-        }
-        if let Some(modify) = self.modify {
-            self.storage.set_modified(&self.path, system_time(modify))?;
-        }
-        Ok(())
-    }
-}
-
-/// Seconds since 1970, for listings.
-fn now() -> Timestamp {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    Timestamp(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
-}
-
-/// Clamped to what the system's clock type holds; 14 digits never reach its ends.
-pub(crate) fn system_time(Timestamp(seconds): Timestamp) -> SystemTime {
-    let distance = Duration::from_secs(seconds.unsigned_abs());
-    let time = if seconds < 0 {
-        SystemTime::UNIX_EPOCH.checked_sub(distance)
-    } else {
-        SystemTime::UNIX_EPOCH.checked_add(distance)
-    };
-    time.unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn range(start: u64, end: u64) -> ByteRange {
-        ByteRange { start, end }
-    }
-
-    fn ranges(list: &[(u64, u64)]) -> RestartPoint {
-        RestartPoint::Ranges(list.iter().map(|(s, e)| range(*s, *e)).collect())
-    }
-
-    #[test]
-    fn a_region_past_the_end_is_cut() {
-        let region = |offset, length| Some(Region { offset, length });
-        assert_eq!(region_of(100, None), (0, 100));
-        assert_eq!(region_of(100, region(10, 20)), (10, 20));
-        assert_eq!(region_of(100, region(90, 20)), (90, 10));
-        assert_eq!(region_of(100, region(200, 20)), (100, 0));
-        assert_eq!(region_of(100, region(1, u64::MAX)), (1, 99));
-        assert_eq!(region_of(100, region(u64::MAX, u64::MAX)), (100, 0));
-    }
-
-    #[test]
-    fn restart_leaves_out_what_is_there() {
-        let holes = ranges(&[(0, 10), (20, 30)]);
-        assert_eq!(
-            ranges_to_send(50, Some(&holes), Mode::ExtendedBlock),
-            [range(10, 20), range(30, 50)]
-        );
-        assert_eq!(
-            ranges_to_send(50, Some(&holes), Mode::Stream),
-            [range(10, 50)]
-        );
-        let offset = RestartPoint::Offset(40);
-        assert_eq!(
-            ranges_to_send(50, Some(&offset), Mode::Stream),
-            [range(40, 50)]
-        );
-        let past = RestartPoint::Offset(60);
-        assert_eq!(ranges_to_send(50, Some(&past), Mode::Stream), []);
-        assert_eq!(ranges_to_send(0, None, Mode::Stream), []);
-    }
-
-    #[test]
-    fn only_a_plain_store_truncates() {
-        let none = RangeSet::new();
-        let some = ranges(&[(0, 5)]).to_ranges();
-        assert_eq!(write_mode(Placement::Replace, &none), WriteMode::Replace);
-        assert_eq!(write_mode(Placement::Replace, &some), WriteMode::Keep);
-        assert_eq!(write_mode(Placement::Append, &none), WriteMode::Keep);
-        assert_eq!(write_mode(Placement::At(0), &none), WriteMode::Keep);
-    }
-
-    #[test]
-    fn a_stream_goes_on_at_the_first_missing_octet() {
-        assert_eq!(first_missing(&RangeSet::new()), 0);
-        assert_eq!(first_missing(&RestartPoint::Offset(7).to_ranges()), 7);
-        assert_eq!(first_missing(&ranges(&[(5, 9)]).to_ranges()), 0);
-    }
-
-    #[test]
-    fn dates_before_the_epoch_are_dates() {
-        assert_eq!(
-            system_time(Timestamp(-1)),
-            SystemTime::UNIX_EPOCH - Duration::from_secs(1)
-        );
-        system_time(Timestamp::MIN);
-        system_time(Timestamp::MAX);
-    }
 }

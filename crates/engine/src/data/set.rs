@@ -1,5 +1,7 @@
 //! Channel sets: the listener or the peers, and the connections that live on between transfers.
 
+mod queue;
+
 use std::{
     collections::VecDeque,
     io,
@@ -14,6 +16,7 @@ use std::{
 use godwit_proto::{command::Mode, error::TransferFailure, mode_e::layout::StripeLayout};
 use tokio::sync::mpsc;
 
+use self::queue::Waiting;
 use super::{
     ChannelParams, Job, Opening, Transfer, TransferEvent, lock,
     mover::{Mover, MoverShared, Order},
@@ -57,12 +60,6 @@ struct Inner {
     /// Connections of the set, connecting ones included.
     open: u32,
     turn: usize,
-}
-
-/// A transfer that begins when those before it have succeeded.
-struct Waiting {
-    transfer: Arc<TransferShared>,
-    open: Opening,
 }
 
 /// A connection without a transfer.
@@ -214,63 +211,6 @@ impl SetShared {
         inner.current = Some(Arc::clone(transfer));
         inner.occupied = true;
         Ok(())
-    }
-
-    fn enqueue(self: &Arc<Self>, waiting: Waiting) {
-        let (refused, begins) = {
-            let mut inner = lock(&self.inner);
-            if inner.broken {
-                (Some(waiting), false)
-            } else {
-                inner.queue.push_back(waiting);
-                (None, !inner.occupied)
-            }
-        };
-        if let Some(Waiting { transfer, .. }) = refused {
-            transfer.fail(lost_with_an_earlier_one());
-        }
-        if begins {
-            self.movers[0].give(Order::BeginNext(Arc::clone(self)));
-        }
-    }
-
-    /// No mover has to do with the transfer any more whose turn it was.
-    pub(super) fn turn_over(self: &Arc<Self>) {
-        let waiting = {
-            let mut inner = lock(&self.inner);
-            inner.occupied = false;
-            !inner.queue.is_empty()
-        };
-        if waiting {
-            self.movers[0].give(Order::BeginNext(Arc::clone(self)));
-        }
-    }
-
-    /// Opens and begins the next transfer, unless one runs. On a mover.
-    pub(super) fn begin_next(self: &Arc<Self>) {
-        let Waiting { transfer, open } = {
-            let mut inner = lock(&self.inner);
-            if inner.occupied {
-                return;
-            }
-            let Some(waiting) = inner.queue.pop_front() else {
-                return;
-            };
-            inner.current = Some(Arc::clone(&waiting.transfer));
-            inner.occupied = true;
-            waiting
-        };
-        // As in `ChannelSet::start`.
-        let starter = Attachment::new(&transfer);
-        transfer.start();
-        let begun = open().map_err(TransferFailure::from).and_then(|job| {
-            transfer.open(job, self.layout);
-            self.begin(&transfer)
-        });
-        if let Err(why) = begun {
-            transfer.fail(why);
-        }
-        drop(starter);
     }
 
     /// Finds connections for the running transfer.

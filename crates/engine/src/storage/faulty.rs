@@ -274,6 +274,12 @@ impl Storage for FaultyStorage {
     fn free_bytes(&self, path: &FtpPath) -> Result<u64> {
         self.inner.free_bytes(path)
     }
+
+    fn sync_directory(&self, path: &FtpPath) -> Result<()> {
+        self.script
+            .step(Operation::Sync, || format!("sync directory {path}"))?;
+        self.inner.sync_directory(path)
+    }
 }
 
 struct FaultyFile {
@@ -307,6 +313,12 @@ impl File for FaultyFile {
     fn sync(&self) -> Result<()> {
         self.script.step(Operation::Sync, || "sync".to_owned())?;
         self.inner.sync()
+    }
+
+    fn sync_file_system(&self) -> Result<()> {
+        self.script
+            .step(Operation::Sync, || "sync file system".to_owned())?;
+        self.inner.sync_file_system()
     }
 }
 

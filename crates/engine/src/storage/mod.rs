@@ -79,6 +79,8 @@ pub trait Storage: Send + Sync + 'static {
     fn symlink(&self, target: &FtpPath, link: &FtpPath) -> Result<()>;
     /// Octets that an ordinary user may still write where `path` (or its nearest existing parent) lies.
     fn free_bytes(&self, path: &FtpPath) -> Result<u64>;
+    /// Makes the names in a directory durable (fsync of the directory). Nothing to do where a crash leaves no names at all.
+    fn sync_directory(&self, path: &FtpPath) -> Result<()>;
 }
 
 /// How a file is opened for writing.
@@ -102,6 +104,11 @@ pub trait File: Send + Sync + 'static {
     fn metadata(&self) -> Result<Metadata>;
     /// Makes what was written durable (fsync).
     fn sync(&self) -> Result<()>;
+    /// Makes durable whatever was written to the file system that the file is on, names included (syncfs): one call for many
+    /// files, and for what others have written meanwhile.
+    fn sync_file_system(&self) -> Result<()> {
+        self.sync()
+    }
     /// A way around user space, where there is one.
     fn fast_path(&self) -> FastPath<'_> {
         FastPath::Copy

@@ -104,6 +104,10 @@ impl Storage for NullStorage {
     fn free_bytes(&self, _path: &FtpPath) -> Result<u64> {
         Ok(u64::MAX)
     }
+
+    fn sync_directory(&self, _path: &FtpPath) -> Result<()> {
+        Ok(())
+    }
 }
 
 fn refuse_root(path: &FtpPath, what_for: &str) -> Result<()> {

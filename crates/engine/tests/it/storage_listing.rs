@@ -187,6 +187,7 @@ impl Storage for Endless {
     fn set_len(&self, path: &FtpPath, length: u64) -> Result<()> { self.0.set_len(path, length) }
     fn symlink(&self, target: &FtpPath, link: &FtpPath) -> Result<()> { self.0.symlink(target, link) }
     fn free_bytes(&self, path: &FtpPath) -> Result<u64> { self.0.free_bytes(path) }
+    fn sync_directory(&self, path: &FtpPath) -> Result<()> { self.0.sync_directory(path) }
 }
 
 #[test]

@@ -4,10 +4,12 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
+use godwit_engine::storage::Storage;
 use godwit_server::{Anonymous, Reloader, Server, ServerSettings};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -41,7 +43,23 @@ impl TestServer {
         server
     }
 
+    /// Serves `storage`; the directory stays empty.
+    pub(crate) fn on(storage: Arc<dyn Storage>, change: impl FnOnce(&mut ServerSettings)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut server = Self::serving(directory.path(), Some(storage), change);
+        server.directory = Some(directory);
+        server
+    }
+
     pub(crate) fn at(root: &Path, change: impl FnOnce(&mut ServerSettings)) -> Self {
+        Self::serving(root, None, change)
+    }
+
+    fn serving(
+        root: &Path,
+        storage: Option<Arc<dyn Storage>>,
+        change: impl FnOnce(&mut ServerSettings),
+    ) -> Self {
         let mut settings = ServerSettings::new(root, Anonymous::Rw);
         settings.listen = vec!["127.0.0.1:0".parse().unwrap()];
         settings.drain = Duration::ZERO;
@@ -56,7 +74,11 @@ impl TestServer {
                 .build()
                 .unwrap();
             runtime.block_on(async move {
-                let server = Server::bind(for_server).await.unwrap();
+                let server = match storage {
+                    Some(storage) => Server::bind_on(storage, for_server).await,
+                    None => Server::bind(for_server).await,
+                };
+                let server = server.unwrap();
                 started
                     .send((server.local_addrs()[0], server.reloader()))
                     .unwrap();

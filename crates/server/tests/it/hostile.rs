@@ -51,18 +51,6 @@ fn line_that_is_too_long_is_skipped() {
 }
 
 #[test]
-fn too_many_commands_ahead_end_the_session() {
-    let server = TestServer::start();
-    let mut ftp = server.login();
-    ftp.pasv();
-    ftp.send("STOR /f");
-    ftp.send_raw("NOOP\r\n".repeat(1100).as_bytes());
-    ftp.await_code(500);
-    ftp.expect_end();
-    server.login().expect("NOOP", 200);
-}
-
-#[test]
 fn idle_clients_are_sent_away() {
     let server = TestServer::with(|s| s.login_limit = Duration::from_millis(50));
     let mut ftp = server.connect();

@@ -1,10 +1,21 @@
 //! LIST, NLST, MLSD over data connections, MLSC on the control connection.
 
-use std::{collections::BTreeSet, io::Read as _};
+use std::{
+    collections::BTreeSet,
+    io::{BufRead as _, BufReader, Read as _},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use godwit_engine::storage::{Entries, FileRef, Metadata, NullStorage, Result, Storage, WriteMode};
+use godwit_proto::FtpPath;
 
 use crate::{
     client::{accept, assemble, take_channel},
-    harness::TestServer,
+    harness::{TestServer, eventually},
 };
 
 fn server_with_entries(count: usize) -> TestServer {
@@ -149,4 +160,70 @@ fn patterns_and_trees() {
     assert!(names(&text).contains("sub/deep/leaf"), "{text}");
     ftp.pasv();
     assert!(ftp.call("NLST /d/nothing*").code >= 400);
+}
+
+/// One directory of many files that are nowhere; counts those that were asked for.
+struct Crowded {
+    nothing: NullStorage,
+    made: Arc<AtomicU64>,
+}
+
+const CROWD: u64 = 1_000_000;
+
+#[rustfmt::skip]
+impl Storage for Crowded {
+    fn list(&self, _: &FtpPath) -> Result<Entries> {
+        let about = self.nothing.stat(&FtpPath::new("/file").unwrap())?;
+        let made = Arc::clone(&self.made);
+        Ok(Box::new((0..CROWD).map(move |i| {
+            made.fetch_add(1, Ordering::Relaxed);
+            Ok((format!("{i:07}").into_bytes(), about.clone()))
+        })))
+    }
+    fn stat(&self, path: &FtpPath) -> Result<Metadata> { self.nothing.stat(path) }
+    fn open_read(&self, path: &FtpPath) -> Result<FileRef> { self.nothing.open_read(path) }
+    fn open_write(&self, path: &FtpPath, how: WriteMode) -> Result<FileRef> { self.nothing.open_write(path, how) }
+    fn create_dir(&self, path: &FtpPath) -> Result<()> { self.nothing.create_dir(path) }
+    fn remove_dir(&self, path: &FtpPath) -> Result<()> { self.nothing.remove_dir(path) }
+    fn remove_file(&self, path: &FtpPath) -> Result<()> { self.nothing.remove_file(path) }
+    fn remove_tree(&self, path: &FtpPath) -> Result<()> { self.nothing.remove_tree(path) }
+    fn rename(&self, from: &FtpPath, to: &FtpPath) -> Result<()> { self.nothing.rename(from, to) }
+    fn set_modified(&self, path: &FtpPath, at: SystemTime) -> Result<()> { self.nothing.set_modified(path, at) }
+    fn set_mode(&self, path: &FtpPath, mode: u32) -> Result<()> { self.nothing.set_mode(path, mode) }
+    fn set_group(&self, path: &FtpPath, group: &str) -> Result<()> { self.nothing.set_group(path, group) }
+    fn set_len(&self, path: &FtpPath, length: u64) -> Result<()> { self.nothing.set_len(path, length) }
+    fn symlink(&self, target: &FtpPath, link: &FtpPath) -> Result<()> { self.nothing.symlink(target, link) }
+    fn free_bytes(&self, path: &FtpPath) -> Result<u64> { self.nothing.free_bytes(path) }
+    fn sync_directory(&self, path: &FtpPath) -> Result<()> { self.nothing.sync_directory(path) }
+}
+
+#[test]
+fn a_million_entries_are_made_as_they_are_read() {
+    let made = Arc::new(AtomicU64::new(0));
+    let storage = Crowded {
+        nothing: NullStorage::new(1),
+        made: Arc::clone(&made),
+    };
+    let server = TestServer::on(Arc::new(storage), |_| {});
+    let mut ftp = server.login();
+    for command in ["MLSD /", "MLSR /"] {
+        made.store(0, Ordering::Relaxed);
+        let data = ftp.passive();
+        ftp.expect(command, 150);
+        eventually("entries are made", || made.load(Ordering::Relaxed) > 0);
+        // Time enough to make them all, for a server that would.
+        std::thread::sleep(Duration::from_millis(500));
+        let mut lines = 0_u64;
+        for line in BufReader::new(data).split(b'\n') {
+            line.unwrap();
+            if lines.is_multiple_of(1000) {
+                // What sockets and buffers hold, with room to spare.
+                let ahead = made.load(Ordering::Relaxed).saturating_sub(lines);
+                assert!(ahead < CROWD / 4, "{command}: {ahead} entries ahead");
+            }
+            lines += 1;
+        }
+        assert!(lines >= CROWD, "{command}: {lines}");
+        ftp.await_code(226);
+    }
 }

@@ -271,4 +271,8 @@ impl Storage for MemoryStorage {
             .capacity
             .saturating_sub(self.shared.used.load(Ordering::Relaxed)))
     }
+
+    fn sync_directory(&self, _path: &FtpPath) -> Result<()> {
+        Ok(())
+    }
 }

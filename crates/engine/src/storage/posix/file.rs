@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use godwit_proto::FtpPath;
 use rustix::{
-    fs::{FileType, Mode, OFlags, Stat, fcntl_setfl, fstat, fsync, ftruncate, major, minor},
+    fs::{
+        FileType, Mode, OFlags, Stat, fcntl_setfl, fstat, fsync, ftruncate, major, minor, syncfs,
+    },
     io::{Errno, pread, pwrite, retry_on_intr},
 };
 
@@ -159,6 +161,12 @@ impl File for PosixFile {
         }
         retry_on_intr(|| fsync(&self.fd))
             .map_err(|e| errno_failure(format!("sync {}", self.path), e))
+    }
+
+    fn sync_file_system(&self) -> Result<()> {
+        // Since Linux 5.8 it tells of every write that failed on this file system since the file was opened.
+        retry_on_intr(|| syncfs(&self.fd))
+            .map_err(|e| errno_failure(format!("sync the file system of {}", self.path), e))
     }
 
     fn fast_path(&self) -> FastPath<'_> {

@@ -21,10 +21,10 @@ use godwit_proto::{FtpPath, error::StorageFailure};
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, chmodat,
-        chownat, fchmod, fstat, fstatvfs, mkdirat, readlinkat, renameat, statat, symlinkat,
+        chownat, fchmod, fstat, fstatvfs, fsync, mkdirat, readlinkat, renameat, statat, symlinkat,
         unlinkat, utimensat,
     },
-    io::Errno,
+    io::{Errno, retry_on_intr},
 };
 
 use self::root::{NAMED, Resolver, Root};
@@ -223,6 +223,14 @@ impl Storage for PosixStorage {
             .and_then(fstatvfs)
             .map_err(on("ask for free space at", path))?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn sync_directory(&self, path: &FtpPath) -> Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        self.root
+            .open(path.as_bytes(), flags, Mode::empty())
+            .and_then(|fd| retry_on_intr(|| fsync(&fd)))
+            .map_err(on("sync directory", path))
     }
 }
 

@@ -16,8 +16,9 @@ impl ServerPi {
                 self.outputs.push_back(Output::AbortTransfer);
             }
         }
+        self.forget_foreseen();
         for item in &mut self.queue {
-            if matches!(item, Queued::Line(_) | Queued::Bad(_)) {
+            if matches!(item, Queued::Command { .. } | Queued::Bad(_)) {
                 self.queue_octets -= item.octets();
                 *item = Queued::Aborted;
             }

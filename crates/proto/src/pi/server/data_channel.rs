@@ -58,6 +58,7 @@ impl DataChannel {
 
 impl ServerPi {
     pub(super) fn drop_data_channel(&mut self) {
+        self.forget_foreseen();
         if let DataChannel::Made { .. } = std::mem::take(&mut self.session.data_channel) {
             self.outputs.push_back(Output::DropDataChannels);
         }

@@ -51,8 +51,8 @@ pub(super) struct ChecksumRun {
 }
 
 impl ServerPi {
-    pub(super) fn run_line(&mut self, line: &[u8]) {
-        match Command::parse(line) {
+    pub(super) fn run_line(&mut self, command: Result<Command, CommandError>) {
+        match command {
             Ok(command) if self.session.is_logged_in() || is_open_to_all(&command) => {
                 self.run_command(command);
             }

@@ -2,7 +2,7 @@
 //!
 //! The shell owns sockets, files and movers. It feeds [`Input`]s with the present time and carries out
 //! [`Output`]s in order. At most one [`Request`] or transfer is outstanding; commands that arrive meanwhile
-//! are queued (up to [`QUEUE_MAX`]) and answered in order. ABOR alone is seen out of order, and the asides of
+//! are queued (the shell pauses at [`QUEUE_PAUSE`]) and answered in order. ABOR alone is seen out of order, and the asides of
 //! [`crate::live`] alone are answered so.
 //!
 //! ```text
@@ -17,6 +17,8 @@
 //! - `DropDataChannels` comes whenever the data channel object is gone, also after each transfer in MODE S
 //!   and after a failed one; a shell that forgets by itself as well does no harm.
 //! - `Close` is the last output. It ends data channels, too. Inputs after it are ignored.
+//! - `Foresee` tells of a transfer that waits in the queue. The next `StartTransfer` is the first that was foreseen and not
+//!   forgotten.
 //! - After `AbortTransfer` one `TransferDone` is still due; before it no other transfer or request starts.
 
 use std::{
@@ -25,12 +27,14 @@ use std::{
 };
 
 use crate::{
+    command::{Command, CommandError},
     line::{BadLine, LineEvent, LineReader},
     live::Live,
     reply::{Reply, ReplyCode},
 };
 
 mod abort;
+mod ahead;
 mod aside;
 mod data_channel;
 mod dispatch;
@@ -47,14 +51,23 @@ mod transfer;
 mod transfer_checks;
 mod types;
 
+pub use ahead::FORESEEN_MAX;
 pub use types::*;
 
+use ahead::Foresight;
 use dispatch::Purpose;
 use session::Session;
 use transfer::Transfer;
 
-/// Commands read ahead before the session is closed with `500 Pipeline queue full.`
-pub const QUEUE_MAX: usize = 1000;
+/// Commands read ahead above which the shell should read no more until some have run: [`ServerPi::wants_octets`].
+pub const QUEUE_PAUSE: usize = 1000;
+
+/// Octets of commands read ahead, with the same meaning.
+pub const QUEUE_OCTETS_PAUSE: usize = 256 * 1024;
+
+/// Commands read ahead before the session is closed with `500 Pipeline queue full.` A shell that reads 16 KiB at a time and
+/// pauses never gets here, even where all lines are empty.
+pub const QUEUE_MAX: usize = QUEUE_PAUSE + 16 * 1024;
 
 /// Octets of commands read ahead, with the same end: a thousand long lines would be 64 MB a session.
 pub const QUEUE_OCTETS_MAX: usize = 4 * 1024 * 1024;
@@ -68,6 +81,7 @@ pub struct ServerPi {
     lines: LineReader,
     queue: VecDeque<Queued>,
     queue_octets: usize,
+    foresight: Foresight,
     pending: Pending,
     /// Asides that the shell has not answered yet.
     asides: VecDeque<Live>,
@@ -91,7 +105,11 @@ enum Pending {
 /// What waits for its turn, in the order of its reply.
 #[derive(Debug)]
 enum Queued {
-    Line(Vec<u8>),
+    Command {
+        /// As long as its line was.
+        octets: usize,
+        command: Box<Result<Command, CommandError>>,
+    },
     Bad(BadLine),
     /// A command that ABOR overtook.
     Aborted,
@@ -108,6 +126,7 @@ impl ServerPi {
             lines: LineReader::default(),
             queue: VecDeque::new(),
             queue_octets: 0,
+            foresight: Foresight::default(),
             pending: Pending::Nothing,
             asides: VecDeque::new(),
             outputs: VecDeque::new(),
@@ -146,6 +165,7 @@ impl ServerPi {
             } => self.on_transfer_done(now, bytes, &fresh, result, cached),
         }
         self.run_queue(now);
+        self.foresee();
     }
 
     /// The next thing to do, in order.
@@ -178,7 +198,10 @@ impl ServerPi {
                     } else if let Some(live) = self.aside_while_busy(&line) {
                         self.run_aside(live);
                     } else {
-                        self.enqueue(Queued::Line(line));
+                        self.enqueue(Queued::Command {
+                            octets: line.len(),
+                            command: Box::new(Command::parse(&line)),
+                        });
                     }
                 }
                 LineEvent::Bad(why) => self.enqueue(Queued::Bad(why)),
@@ -188,6 +211,13 @@ impl ServerPi {
                 return;
             }
         }
+        self.foresee();
+    }
+
+    /// False while so much waits that the shell should leave further commands to the kernel. An ABOR that is behind them is
+    /// then seen late.
+    pub fn wants_octets(&self) -> bool {
+        self.queue.len() < QUEUE_PAUSE && self.queue_octets < QUEUE_OCTETS_PAUSE
     }
 
     fn enqueue(&mut self, item: Queued) {
@@ -212,9 +242,10 @@ impl ServerPi {
                 return;
             };
             self.queue_octets -= item.octets();
+            self.foresight.item_leaves();
             self.active_at = now;
             match item {
-                Queued::Line(line) => self.run_line(&line),
+                Queued::Command { command, .. } => self.run_line(*command),
                 Queued::Bad(why @ BadLine::TooLong) => self.answer(500, why.to_string()),
                 Queued::Bad(why @ BadLine::Nul) => self.answer(501, why.to_string()),
                 Queued::Aborted => self.answer(426, "Command Aborted."),
@@ -273,6 +304,7 @@ impl ServerPi {
         {
             self.outputs.push_back(Output::AbortTransfer);
         }
+        self.forget_foreseen();
         self.drop_data_channel();
         self.pending = Pending::Nothing;
         self.queue.clear();
@@ -310,7 +342,7 @@ impl ServerPi {
 impl Queued {
     fn octets(&self) -> usize {
         match self {
-            Self::Line(line) => line.len(),
+            Self::Command { octets, .. } => *octets,
             Self::Bad(_) | Self::Aborted | Self::Abort => 0,
         }
     }

@@ -56,7 +56,7 @@ pub(super) enum LoginState {
 }
 
 /// Said before a receipt, used by it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ReceiptAttributes {
     pub(super) expected_bytes: Option<u64>,
     pub(super) checksums: Vec<(ChecksumAlgorithm, String)>,

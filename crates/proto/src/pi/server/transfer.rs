@@ -77,6 +77,10 @@ impl Transfer {
             }
     }
 
+    pub(super) fn kind(&self) -> &TransferKind {
+        &self.request.kind
+    }
+
     fn way(&self) -> Way {
         Way::of(&self.request.kind)
     }
@@ -140,6 +144,7 @@ impl ServerPi {
 
     pub(super) fn begin_transfer(&mut self, mut kind: TransferKind) {
         if let Err(refusal) = self.check_transfer(&mut kind) {
+            self.forget_foreseen();
             self.reply(&refusal);
             return self.after_failure(Way::of(&kind), true);
         }
@@ -216,6 +221,7 @@ impl ServerPi {
     }
 
     fn start(&mut self, mut transfer: Box<Transfer>) {
+        self.foreseen_starts();
         self.outputs
             .push_back(Output::StartTransfer(transfer.request.clone()));
         transfer.phase = Phase::Starting;

@@ -93,6 +93,12 @@ pub enum Output {
     Send(Vec<u8>),
     /// Carry out and answer with [`Input::Done`].
     Request(Request),
+    /// This transfer waits in the queue and will be the next to start, behind those foreseen before it: the shell may
+    /// get ready for it without leaving a trace, and may begin it on the same data channel when the one before has succeeded.
+    Foresee(TransferRequest),
+    /// None of the foreseen transfers that have not started will start as told: what was got ready for them goes, and one
+    /// that was begun is cut as by ABOR.
+    ForgetForeseen,
     /// Start; answer with `TransferReady` (once) and `TransferDone`.
     StartTransfer(TransferRequest),
     /// Stop the running transfer; `TransferDone` follows. Data connections are destroyed.

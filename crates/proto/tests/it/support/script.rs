@@ -188,7 +188,8 @@ pub(crate) fn describe(output: &Output) -> Option<String> {
             format!("ConnectTo {} {}", addresses.join(" "), describe_spec(spec))
         }
         Output::Request(request) => format!("{request:?}"),
-        Output::StartTransfer(request) => describe_transfer(request),
+        Output::StartTransfer(request) => describe_transfer("StartTransfer", request),
+        Output::Foresee(request) => describe_transfer("Foresee", request),
         other => format!("{other:?}"),
     })
 }
@@ -204,8 +205,8 @@ fn describe_spec(spec: &DataChannelSpec) -> String {
     text
 }
 
-fn describe_transfer(request: &TransferRequest) -> String {
-    let mut text = String::from("StartTransfer ");
+fn describe_transfer(what: &str, request: &TransferRequest) -> String {
+    let mut text = format!("{what} ");
     match &request.kind {
         TransferKind::Send {
             path,

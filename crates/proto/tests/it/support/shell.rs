@@ -9,7 +9,7 @@ use godwit_proto::{
     ByteRange, RangeSet,
     error::TransferFailure,
     facts::{FactType, Facts},
-    pi::server::{Input, Outcome, Output, Request, TransferKind, TransferRequest},
+    pi::server::{FORESEEN_MAX, Input, Outcome, Output, Request, TransferKind, TransferRequest},
     timestamp::Timestamp,
 };
 
@@ -42,6 +42,8 @@ pub(crate) struct FakeShell {
     pub(crate) closed: bool,
     /// Contract violations by the interpreter.
     pub(crate) outstanding: usize,
+    /// Foreseen and neither started nor forgotten.
+    pub(crate) foreseen: VecDeque<TransferRequest>,
 }
 
 impl FakeShell {
@@ -69,9 +71,23 @@ impl FakeShell {
                     !request.reuse || self.cached,
                     "nothing to reuse: {request:?}"
                 );
+                if let Some(foreseen) = self.foreseen.pop_front() {
+                    assert_eq!(foreseen.kind, request.kind, "not as it was foreseen");
+                    assert_eq!(foreseen.mode, request.mode);
+                    assert_eq!(foreseen.type_code, request.type_code);
+                }
                 self.outstanding += 1;
                 self.start(at, request);
             }
+            Output::Foresee(request) => {
+                assert!(
+                    self.running.is_some(),
+                    "foreseen behind nothing: {request:?}"
+                );
+                self.foreseen.push_back(request);
+                assert!(self.foreseen.len() <= FORESEEN_MAX);
+            }
+            Output::ForgetForeseen => self.foreseen.clear(),
             Output::AbortTransfer => {
                 assert!(self.running.is_some(), "nothing to abort");
                 self.due
@@ -88,7 +104,10 @@ impl FakeShell {
             Output::Live(_) => self
                 .due
                 .push_back((at, Input::Live(self.running.is_some().then(Box::default)))),
-            Output::DropDataChannels => self.cached = false,
+            Output::DropDataChannels => {
+                assert!(self.foreseen.is_empty(), "foreseen on what is gone");
+                self.cached = false;
+            }
             Output::Close => self.closed = true,
             Output::Note(_) => {}
         }

@@ -1,0 +1,78 @@
+//! What success of a receipt depends on when its octets have come.
+
+use std::{
+    io::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use godwit_engine::{digest, storage::Storage};
+use godwit_proto::{ChecksumAlgorithm, FtpPath, error::TransferFailure, timestamp::Timestamp};
+
+use crate::{failure_of, opening::system_time, shared_writer::SharedWriter};
+
+/// What success of a receipt still depends on.
+pub(crate) struct Checks {
+    /// TYPE A: a CR at the very end waits for what follows it.
+    unflushed: Option<SharedWriter>,
+    storage: Arc<dyn Storage>,
+    path: FtpPath,
+    checksums: Vec<(ChecksumAlgorithm, String)>,
+    modify: Option<Timestamp>,
+}
+
+impl Checks {
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        path: FtpPath,
+        checksums: Vec<(ChecksumAlgorithm, String)>,
+        modify: Option<Timestamp>,
+    ) -> Self {
+        Self {
+            unflushed: None,
+            storage,
+            path,
+            checksums,
+            modify,
+        }
+    }
+
+    pub(crate) fn flush_at_the_end(&mut self, writer: SharedWriter) {
+        self.unflushed = Some(writer);
+    }
+
+    /// `None` where there is nothing to check.
+    pub(crate) fn needed(self) -> Option<Self> {
+        let is_needed =
+            self.unflushed.is_some() || !self.checksums.is_empty() || self.modify.is_some();
+        is_needed.then_some(self)
+    }
+
+    /// `stop` ends a long checksum.
+    pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<(), TransferFailure> {
+        if let Some(mut writer) = self.unflushed.take() {
+            writer
+                .flush()
+                .map_err(|e| failure_of(&e, &format!("write {}", self.path)))?;
+        }
+        for (algorithm, expected) in &self.checksums {
+            // The file as it now is, read back: what the octets on the wire were proves less.
+            let file = self.storage.open_read(&self.path)?;
+            let computed = digest::of_file(&*file, *algorithm, 0, None, &mut |_| {
+                !stop.load(Ordering::Relaxed)
+            })?;
+            if !computed.eq_ignore_ascii_case(expected) {
+                return Err(TransferFailure::Checksum {
+                    computed,
+                    expected: expected.clone(),
+                });
+            }
+        }
+        if let Some(modify) = self.modify {
+            self.storage.set_modified(&self.path, system_time(modify))?;
+        }
+        Ok(())
+    }
+}
