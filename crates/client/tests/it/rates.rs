@@ -1,6 +1,11 @@
 //! Caps.
 
-use std::fs;
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 
@@ -87,7 +92,11 @@ fn side_by_side(options: [&[&str]; 2]) -> [Value; 2] {
     let file = here.path().join("f");
     fs::write(&file, octets(LENGTH, 7)).unwrap();
     let servers = [Served::start(), Served::start()];
+    let members = here.path().join("godwit/host");
     let puts = [0, 1].map(|i| {
+        if i == 1 {
+            wait_for_a_member(&members);
+        }
         let to = servers[i].url("/f");
         let fixed = ["cp", "-q", "--json", "--no-verify", "--no-path-memory"];
         let words = [&fixed[..], options[i], &[text(&file), &to]].concat();
@@ -102,6 +111,15 @@ fn side_by_side(options: [&[&str]; 2]) -> [Value; 2] {
         assert!(output.status.success(), "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     })
+}
+
+/// Until the first is there: the second could be over before it came.
+fn wait_for_a_member(folder: &Path) {
+    let begun = Instant::now();
+    while fs::read_dir(folder).is_ok_and(|mut all| all.next().is_none()) || !folder.is_dir() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody joined");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
