@@ -49,7 +49,7 @@ impl Foreseen {
         Some(transfer)
     }
 
-    /// Ends all of them: [`Self::forgotten`] tells when.
+    /// Ends all of them: [`Self::settle`] waits for it.
     pub(crate) fn forget(&mut self) {
         self.told.clear();
         for (ahead, mut transfer) in self.waiting.drain(..) {
