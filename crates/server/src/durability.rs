@@ -272,6 +272,7 @@ mod tests {
         committer: &Arc<Committer>,
         storage: &Arc<dyn Storage>,
         files: usize,
+        calls: &Mutex<u64>,
         open: std::sync::mpsc::Sender<()>,
     ) -> Vec<Result<(), StorageFailure>> {
         let mut waiting = Vec::new();
@@ -279,12 +280,15 @@ mod tests {
             let file = storage
                 .open_write(&path(&format!("/{i}")), WriteMode::New)
                 .unwrap();
-            let committer = Arc::clone(committer);
+            let to = Arc::clone(committer);
             waiting.push(tokio::spawn(async move {
-                committer.commit(Some(file), vec![path("/")]).await
+                to.commit(Some(file), vec![path("/")]).await
             }));
-            // Each is handed in before the next.
+            // Each is handed in before the next, and the others while the first is synced.
             tokio::task::yield_now().await;
+            while committer.durability() != Durability::None && *calls.lock().unwrap() == 0 {
+                tokio::task::yield_now().await;
+            }
         }
         drop(open);
         let mut verdicts = Vec::new();
@@ -304,7 +308,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        let verdicts = runtime.block_on(commit_all(&committer, &storage, files, open));
+        let verdicts = runtime.block_on(commit_all(&committer, &storage, files, &calls, open));
         let calls = *calls.lock().unwrap();
         (verdicts, calls)
     }
