@@ -125,7 +125,7 @@ impl std::fmt::Display for FilesFrom {
 /// The journal of finished files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum JournalSpec {
-    /// In the user's state folder, where there is more than one file to copy.
+    /// In the user's state folder, where more than one file is to be fetched.
     #[default]
     OfUser,
     /// In this file.

@@ -248,11 +248,11 @@ pub(crate) struct CpArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) retries: u32,
 
-    /// Note finished files in FILE; the same command, given again, copies what is missing. By default a file of its own for each command that
-    /// copies several files
+    /// Note finished files in FILE; the same command, given again, copies what is missing. By default a file of its own for each command
+    /// that fetches several files, and none for uploads
     #[arg(long, value_name = "FILE", conflicts_with = "no_journal")]
     pub(crate) journal: Option<PathBuf>,
-    /// Neither heed nor keep a journal
+    /// Neither heed nor keep a journal of finished files
     #[arg(long)]
     pub(crate) no_journal: bool,
 

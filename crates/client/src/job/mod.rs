@@ -156,12 +156,14 @@ async fn run_under(
     Ok(summary)
 }
 
-/// Where the job notes what is finished, if there is enough of it.
+/// Where the job notes what is finished, if there is enough of it. What is at a server cannot be seen for nothing, so an upload
+/// believes a journal only where the user names one.
 fn journal_of(spec: &JobSpec) -> Result<Option<Arc<Journal>>> {
     let several = spec.recursive || spec.sources.len() > 1 || spec.files_from.is_some();
+    let is_download = matches!(spec.destination, Location::Local(_));
     let file = match &spec.journal {
         JournalSpec::File(file) => Some(file.as_path()),
-        JournalSpec::OfUser if several => None,
+        JournalSpec::OfUser if several && is_download => None,
         JournalSpec::OfUser | JournalSpec::Never => return Ok(None),
     };
     let places = spec.sources.iter().chain([&spec.destination]);

@@ -298,11 +298,13 @@ fn a_file_that_failed_keeps_the_journal_and_others_are_not_copied_again() {
     fs::create_dir_all(served.path("up/d3/f3")).unwrap();
     let from = format!("{}/", text(&top));
     let to = served.url("/up/");
-    let command = ["cp", "-r", "--events", text(&log), &from, &to];
+    let journal = here.path().join("journal");
+    let kept = ["--journal", text(&journal), "--events", text(&log)];
+    let command = [&["cp", "-r"], &kept[..], &[&from, &to]].concat();
     run(&command).expect(1, &["49 files", "1 failed"]);
     fs::remove_dir(served.path("up/d3/f3")).unwrap();
     fs::write(top.join("d4/f4"), "changed since").unwrap();
-    let words = ["cp", "-v", "-r", "--events", text(&log), &from, &to];
+    let words = [&["cp", "-v", "-r"], &kept[..], &[&from, &to]].concat();
     run(&words).expect(0, &["48 files were copied by an earlier run"]);
     assert_eq!(events(&log, "file").len(), 2);
     assert_same(&top, &served.path("up"));
