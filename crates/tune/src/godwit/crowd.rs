@@ -121,3 +121,81 @@ impl Crowd {
         Self { streak: 0, ..self }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Observation, Setting};
+
+    /// An epoch of `n` channels with windows of `window` segments behind a queue of half a round trip.
+    fn crowded(n: u32, window: f64) -> Point {
+        let setting = Setting::new(1, n);
+        let goodput = window * f64::from(n) * 8.0 * 1448.0 / 0.03;
+        let seen = Observation {
+            rtt: Some(Duration::from_millis(30)),
+            rtt_min: Some(Duration::from_millis(20)),
+            ..Observation::of_rate(setting, goodput, 1.0)
+        };
+        Point::seen(setting, &seen)
+    }
+
+    #[test]
+    fn copies_come_to_the_same_number_whatever_they_hold() {
+        const SEGMENTS: f64 = 2300.0;
+        let mut held: [u32; 4] = [128, 64, 9, 2];
+        for _ in 0..8 {
+            let window = SEGMENTS / f64::from(held.iter().sum::<u32>());
+            held = held.map(|n| {
+                let mut crowd = Crowd::new();
+                for _ in 0..SEEN {
+                    crowd.note(&crowded(n, window));
+                }
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small numbers
+                crowd.step(f64::from(n)).map_or(n, |x| x as u32)
+            });
+        }
+        let fair = (K * SEGMENTS / 4.0).sqrt();
+        for n in held {
+            let off = f64::from(n) / fair;
+            assert!((1.0 / NEAR / NEAR..NEAR * NEAR).contains(&off), "{held:?}");
+        }
+    }
+
+    #[test]
+    fn one_epoch_or_large_windows_are_no_crowd() {
+        let mut crowd = Crowd::new();
+        crowd.note(&crowded(64, 10.0));
+        assert_eq!(crowd.step(64.0), None);
+        let mut roomy = Crowd::new();
+        (0..10).for_each(|_| roomy.note(&crowded(2, 900.0)));
+        assert_eq!(roomy.step(2.0), None);
+        assert!(!roomy.is_there());
+    }
+
+    #[test]
+    fn vain_rises_rest_for_longer_and_longer() {
+        let mut crowd = Crowd::new();
+        let mut tries = Vec::new();
+        for epoch in 0..100 {
+            crowd.note(&crowded(10, 60.0));
+            if crowd.step(10.0).is_some() {
+                tries.push(epoch);
+                crowd.was_vain();
+            }
+        }
+        assert_eq!(tries, [1, 13, 37, 85]);
+    }
+
+    #[test]
+    fn what_was_missed_is_not_given_up_again_soon() {
+        let mut crowd = Crowd::new();
+        (0..SEEN).for_each(|_| crowd.note(&crowded(100, 10.0)));
+        assert_eq!(crowd.step(100.0), Some(40.0));
+        crowd.was_none();
+        assert_eq!(crowd.step(100.0), None);
+        crowd.forget();
+        assert_eq!(crowd.step(100.0), Some(40.0));
+    }
+}

@@ -228,7 +228,7 @@ impl Godwit {
     }
 
     /// The path is full, and so many channels are fair on it.
-    fn among_others(&mut self, hold: Hold, channels: f64, seen: &Observation) -> Decision {
+    fn among_others(&mut self, mut hold: Hold, channels: f64, seen: &Observation) -> Decision {
         let axis = Axis::first(self.bounds);
         let stays = f64::from(self.at.channels()) / f64::from(axis.of(self.at));
         let to = axis.setting(self.bounds, self.at, channels / stays);
@@ -238,6 +238,8 @@ impl Godwit {
             to.channels()
         );
         if to.channels() == self.at.channels() {
+            // A bound is in the way: until the next try neighbours are looked at as ever.
+            hold.crowd.was_vain();
             return self.keep(hold, seen);
         }
         if to.channels() < self.at.channels() {
@@ -260,13 +262,7 @@ impl Godwit {
         let (there, here) = (hold.point(home), Point::seen(self.at, seen));
         let growth = f64::from(self.at.channels()) / f64::from(home.channels());
         let rise = here.goodput_bps.max(1.0) / there.goodput_bps.max(1.0);
-        let words = format!(
-            "{} with {} channels, {} with {}",
-            Rate(here.goodput_bps),
-            self.at.channels(),
-            Rate(there.goodput_bps),
-            home.channels()
-        );
+        let words = beside(&here, &there);
         if rise.ln() >= search::PAYS_IN_CROWD * growth.ln() + self.deviation(PATIENT_S) {
             self.state = State::Hold(hold.moved_in_crowd(home, false));
             return self.go(self.at, &format!("{words}: more pay"), HOLD_S);
@@ -311,13 +307,7 @@ impl Godwit {
         } else {
             -worth.gain(&here, &there)
         };
-        let words = format!(
-            "{} with {} channels, {} with {}",
-            Rate(here.goodput_bps),
-            self.at.channels(),
-            Rate(there.goodput_bps),
-            home.channels()
-        );
+        let words = beside(&here, &there);
         if self.at.channels() < home.channels() {
             if hold.may_give_up(worth.of(&there), worth.of(&here), gain) {
                 self.state = State::Hold(hold.moved_down());
@@ -353,6 +343,17 @@ impl Godwit {
         self.state = State::Hold(hold);
         self.go(home, &format!("{words}: back"), HOLD_S)
     }
+}
+
+/// Two settings, in words.
+fn beside(here: &Point, there: &Point) -> String {
+    format!(
+        "{} with {} channels, {} with {}",
+        Rate(here.goodput_bps),
+        here.setting.channels(),
+        Rate(there.goodput_bps),
+        there.setting.channels()
+    )
 }
 
 /// Up to this many channels each carries so much of the path that it takes seconds to take over what another leaves.

@@ -2,7 +2,17 @@
 
 use crate::{Limit, Observation, Setting, limit};
 
-/// Round trips that became longer by this factor with more channels say so too.
+/// Segments in flight of a channel that has its share of a path.
+pub(super) const ROOMY: f64 = 128.0;
+/// Full windows of this many paths keep a queue before the bottleneck, so that it has always something to send.
+const HEADROOM: f64 = 1.25;
+/// With less than this they do not.
+const HEADROOM_MIN: f64 = 1.15;
+/// Share of the time that movers may wait for a processor, or have left, without a thought of more of them.
+const SERVED: f64 = 0.1;
+/// Payload of a segment on most paths, octets.
+const SEGMENT_BYTES: f64 = 1448.0;
+/// Round trips that became longer by this factor with more channels: they only fill a queue.
 const QUEUES: f64 = 1.08;
 /// Elasticity of goodput that says that channels which were given up are missed.
 const MATTERS: f64 = 0.5;
@@ -57,9 +67,7 @@ impl Point {
             drifts: drifts(seen),
         }
     }
-}
 
-impl Point {
     /// A queue stands and our windows are large: the path is full, and nobody keeps us small.
     pub(super) fn is_full(&self) -> bool {
         self.drifts
@@ -86,6 +94,7 @@ impl Point {
         }
     }
 
+    /// Whether more channels made round trips longer than those of `fewer`.
     pub(super) fn queues_more_than(&self, fewer: &Self) -> bool {
         matches!((self.stretch, fewer.stretch), (Some(here), Some(there)) if here >= QUEUES * there)
     }
@@ -115,14 +124,6 @@ impl Point {
     }
 }
 
-/// Segments in flight of a channel that has its share of a path.
-pub(super) const ROOMY: f64 = 128.0;
-
-/// Full windows of this many paths keep a queue before the bottleneck, so that it has always something to send.
-const HEADROOM: f64 = 1.25;
-/// With less than this they do not.
-const HEADROOM_MIN: f64 = 1.15;
-
 /// Without evidence nothing is known, and each epoch is believed.
 fn drifts(seen: &Observation) -> bool {
     let by_network = matches!(
@@ -131,9 +132,3 @@ fn drifts(seen: &Observation) -> bool {
     );
     by_network && seen.rtt.is_some()
 }
-
-/// Share of the time that movers may wait for a processor, or have left, without a thought of more of them.
-const SERVED: f64 = 0.1;
-
-/// Payload of a segment on most paths, octets.
-const SEGMENT_BYTES: f64 = 1448.0;
