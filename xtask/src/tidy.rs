@@ -6,13 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Which crate of ours may depend on which (tests included): proto, tune and gsi on nothing, engine on proto
+/// Which crate of ours may depend on which (tests included): proto, tune and gsi on nothing, engine on proto and gsi
 /// alone.
 const ARROWS: &[(&str, &[&str])] = &[
     ("proto", &[]),
     ("tune", &[]),
     ("gsi", &[]),
-    ("engine", &["proto"]),
+    ("engine", &["gsi", "proto"]),
     ("client", &["engine", "gsi", "proto", "tune", "server"]),
     ("server", &["engine", "gsi", "proto"]),
     (

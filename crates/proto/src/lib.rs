@@ -8,6 +8,7 @@
 //! - [`live`]: asides to a running transfer, an extension of ours
 //! - [`feature`]: what FEAT announces; [`facts`]: MLSx lines; [`listing`]: LIST lines
 //! - [`marker`]: 111 and 112 markers; [`range_set`]: sets of byte ranges; [`restart`]: REST
+//! - [`security`]: what guards data channels: DCAU and PROT
 //! - [`path`], [`url`], [`hostport`], [`timestamp`], [`checksum`]: the small words
 //! - [`mode_e`]: the extended block mode: header, sender and receiver accounting
 //! - [`pi`]: both protocol interpreters
@@ -35,6 +36,7 @@ pub mod pi;
 pub mod range_set;
 pub mod reply;
 pub mod restart;
+pub mod security;
 pub mod site;
 mod text;
 pub mod timestamp;

@@ -194,6 +194,7 @@ fn channel_params(spec: &JobSpec, context: &Context) -> ChannelParams {
         socket_buffer_bytes: spec.socket_buffer_bytes,
         congestion: Arc::clone(&context.congestion),
         rate: Arc::clone(&context.rate),
+        guard: None,
         connect_limit: connections.stall_limit.min(CONNECT_LIMIT),
         stall_limit: connections.stall_limit,
     }

@@ -20,6 +20,7 @@ mod channel;
 mod congestion;
 mod connections;
 mod event_loop;
+mod guard;
 mod mover;
 mod occupation;
 mod rate;
@@ -47,6 +48,7 @@ use tokio::sync::mpsc;
 
 pub use self::{
     congestion::Congestion,
+    guard::Guard,
     mover::Mover,
     rate::RateLimit,
     sample::{Interval, MoverTotals, Sample, StorageTotals, TcpTotals},
@@ -72,6 +74,8 @@ pub struct ChannelParams {
     pub congestion: Arc<Congestion>,
     /// How fast the channels may go in all, together with those of other sets that share it.
     pub rate: Arc<RateLimit>,
+    /// Who must be at the other ends, and what protects the octets (DCAU, PROT); `None`: nothing does.
+    pub guard: Option<Arc<Guard>>,
     /// Time for a connection to come up (either way) before the transfer fails. One that is added to a running transfer has
     /// 5 s at most, and its failure is noted only.
     pub connect_limit: Duration,
@@ -88,6 +92,7 @@ impl Default for ChannelParams {
             socket_buffer_bytes: None,
             congestion: Arc::default(),
             rate: Arc::default(),
+            guard: None,
             connect_limit: Duration::from_secs(60),
             stall_limit: Duration::from_secs(60),
         }

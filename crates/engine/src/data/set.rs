@@ -215,6 +215,11 @@ impl SetShared {
 
     /// Finds connections for the running transfer.
     fn begin(self: &Arc<Self>, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
+        if self.params.guard.is_some() {
+            return Err(TransferFailure::NotAuthenticated(
+                "this build has no data channel authentication".into(),
+            ));
+        }
         let mut inner = lock(&self.inner);
         if inner.broken {
             return Err(lost_with_an_earlier_one());

@@ -32,6 +32,9 @@ pub enum TransferFailure {
     /// No data connection came up: refused, unreachable, or nobody came in time. Reply 425.
     #[error("cannot open data connection: {0}")]
     NoConnection(String),
+    /// A data connection came up, and who is at its other end did not prove to be whom we expect. Reply 425.
+    #[error("data channel authentication failed: {0}")]
+    NotAuthenticated(String),
     /// A data connection broke or stalled. Reply 426.
     #[error("data connection broke: {0}")]
     ConnectionLost(String),
@@ -130,6 +133,9 @@ pub fn transfer_reply(failure: &TransferFailure) -> Reply {
         TransferFailure::Storage(storage) => storage_reply(storage),
         TransferFailure::NoConnection(_) => {
             typed_reply(425, "DATA_CHANNEL_COMMUNICATION_FAILURE", reason())
+        }
+        TransferFailure::NotAuthenticated(_) => {
+            typed_reply(425, "DATA_CHANNEL_AUTHENTICATION_FAILURE", reason())
         }
         TransferFailure::ConnectionLost(_) | TransferFailure::Protocol(_) => {
             typed_reply(426, "DATA_CHANNEL_COMMUNICATION_FAILURE", reason())

@@ -79,6 +79,7 @@ fn no_failure_becomes_a_success_or_a_wrong_errno() {
     let text = || "host not found: credential exists".to_owned();
     for (failure, code) in [
         (TransferFailure::NoConnection(text()), 425),
+        (TransferFailure::NotAuthenticated(text()), 425),
         (TransferFailure::ConnectionLost(text()), 426),
         (TransferFailure::Protocol(text()), 426),
         (TransferFailure::Aborted, 426),

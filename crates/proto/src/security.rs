@@ -1,0 +1,140 @@
+//! What guards data channels: DCAU (GFD.020) says who must be at their other end, PROT (RFC 2228 §3) what is done to their octets.
+
+use std::{fmt, str::FromStr};
+
+/// PROT: what is done to the octets of a data channel. Ordered by what it gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Protection {
+    /// C: nothing.
+    #[default]
+    Clear,
+    /// S: nobody can change them unseen.
+    Safe,
+    /// E: nobody else can read them.
+    Confidential,
+    /// P: both.
+    Private,
+}
+
+impl Protection {
+    /// Letter of PROT.
+    pub fn letter(self) -> char {
+        match self {
+            Self::Clear => 'C',
+            Self::Safe => 'S',
+            Self::Confidential => 'E',
+            Self::Private => 'P',
+        }
+    }
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.letter())
+    }
+}
+
+/// The text is no argument of PROT or DCAU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadSecurityArgument {
+    /// The letter is none that is known.
+    #[error("unknown letter")]
+    Letter,
+    /// DCAU S without whom to expect.
+    #[error("a subject is missing")]
+    Subject,
+}
+
+impl FromStr for Protection {
+    type Err = BadSecurityArgument;
+    /// A letter of either case, blanks around it allowed.
+    fn from_str(text: &str) -> Result<Self, BadSecurityArgument> {
+        match text.trim() {
+            "C" | "c" => Ok(Self::Clear),
+            "S" | "s" => Ok(Self::Safe),
+            "E" | "e" => Ok(Self::Confidential),
+            "P" | "p" => Ok(Self::Private),
+            _ => Err(BadSecurityArgument::Letter),
+        }
+    }
+}
+
+/// DCAU: who must be at the other end of a data channel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Dcau {
+    /// N: anybody; there is no handshake.
+    #[default]
+    None,
+    /// A: the identity that we prove ourselves.
+    OwnIdentity,
+    /// S: this subject, `/C=.../CN=...`.
+    Subject(String),
+}
+
+impl fmt::Display for Dcau {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("N"),
+            Self::OwnIdentity => f.write_str("A"),
+            Self::Subject(subject) => write!(f, "S {subject}"),
+        }
+    }
+}
+
+impl FromStr for Dcau {
+    type Err = BadSecurityArgument;
+    /// The argument of the command. `T` is another word for `A` (ARC).
+    fn from_str(text: &str) -> Result<Self, BadSecurityArgument> {
+        let text = text.trim();
+        let (letter, subject) = text.split_once(' ').unwrap_or((text, ""));
+        match letter {
+            "N" | "n" => Ok(Self::None),
+            "A" | "a" | "T" | "t" => Ok(Self::OwnIdentity),
+            "S" | "s" => match subject.trim() {
+                "" => Err(BadSecurityArgument::Subject),
+                subject => Ok(Self::Subject(subject.to_owned())),
+            },
+            _ => Err(BadSecurityArgument::Letter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_read_as_they_are_written() {
+        for level in [
+            Protection::Clear,
+            Protection::Safe,
+            Protection::Confidential,
+            Protection::Private,
+        ] {
+            assert_eq!(level.to_string().parse(), Ok(level));
+            assert_eq!(level.to_string().to_lowercase().parse(), Ok(level));
+        }
+        for dcau in [
+            Dcau::None,
+            Dcau::OwnIdentity,
+            Dcau::Subject("/O=Grid/CN=Jo Doe".to_owned()),
+        ] {
+            assert_eq!(dcau.to_string().parse(), Ok(dcau));
+        }
+        assert_eq!(" t ".parse(), Ok(Dcau::OwnIdentity));
+        assert_eq!(
+            "S  ".parse::<Dcau>(),
+            Err(BadSecurityArgument::Subject),
+            "whom?"
+        );
+        for text in ["", "X", "AA", "N A B"] {
+            let expected = match text {
+                "N A B" => Ok(Dcau::None),
+                _ => Err(BadSecurityArgument::Letter),
+            };
+            assert_eq!(text.parse::<Dcau>(), expected, "{text}");
+        }
+        assert_eq!("CS".parse::<Protection>(), Err(BadSecurityArgument::Letter));
+        assert!(Protection::Private > Protection::Safe && Protection::Safe > Protection::Clear);
+    }
+}
