@@ -90,6 +90,11 @@ impl Tls {
         std::mem::take(&mut self.stream.get_mut().output)
     }
 
+    /// Appends octets for the peer, and keeps the memory they were in.
+    pub(crate) fn append_output(&mut self, to: &mut Vec<u8>) {
+        to.append(&mut self.stream.get_mut().output);
+    }
+
     /// Goes on as far as the input allows. `true` when the handshake is over.
     pub(crate) fn handshake(&mut self) -> Result<bool, TlsFault> {
         match self.stream.do_handshake() {

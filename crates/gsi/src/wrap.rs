@@ -68,7 +68,7 @@ impl Wrap {
     /// When the stream is broken, after which it stays so.
     pub fn seal(&mut self, clear: &[u8], sealed: &mut Vec<u8>) -> Result<(), WrapError> {
         self.tls.write(clear)?;
-        sealed.append(&mut self.tls.take_output());
+        self.tls.append_output(sealed);
         Ok(())
     }
 

@@ -13,11 +13,16 @@ impl Carry {
     }
 
     pub(super) fn put(&mut self, octets: &[u8]) {
+        self.end().extend_from_slice(octets);
+    }
+
+    /// Where further octets are appended.
+    pub(super) fn end(&mut self) -> &mut Vec<u8> {
         if self.is_empty() {
             self.octets.clear();
             self.used = 0;
         }
-        self.octets.extend_from_slice(octets);
+        &mut self.octets
     }
 
     /// The next octets, `most` of them or as many as there are.

@@ -1,19 +1,27 @@
 //! One data connection of a mover, and its part in the present transfer.
 //!
 //! ```text
-//!   Connecting ──up──► Sending / Receiving ──EOD──► Idle ──assign──► Sending / Receiving
-//!        │                     │ EOD|CLOSE, MODE S end, failure          │ peer closes
-//!        └──────────────► (closed) ◄────────────────────────────────────┘
+//!   Connecting ──up──► Handshaking ──known──► Sending / Receiving ──EOD──► Idle ──assign──► Sending / Receiving
+//!        │             (guarded only)              │ EOD|CLOSE, MODE S end, failure         │ peer closes
+//!        └───────────────────┴───────────────► (closed) ◄───────────────────────────────────┘
 //! ```
+//! An accepted connection begins as Handshaking or, without a guard, as Idle.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Instant};
 
-use godwit_proto::error::TransferFailure;
+use godwit_gsi::Established;
+use godwit_proto::{error::TransferFailure, security::Protection};
 
 use super::{
-    carry::Carry, receive::Receiving, send::Sending, set::SetShared, transfer::Attachment,
+    guard::Guard,
+    handshake::{Handshake, Role, Step, Unproven},
+    receive::Receiving,
+    send::Sending,
+    set::SetShared,
+    transfer::Attachment,
+    wire::{AHEAD_OCTETS, Wire},
 };
-use crate::{storage::text_of, tcp_diag::Ends};
+use crate::tcp_diag::Ends;
 
 /// Octets a channel may move before others get their turn.
 pub(super) const TURN_OCTETS: u64 = 4 << 20;
@@ -36,21 +44,16 @@ pub(super) struct Channel {
     activity: Activity,
 }
 
-/// A connection and what is known of its readiness (edge-triggered: true until the kernel says "would block").
-pub(super) struct Wire {
-    pub(super) stream: mio::net::TcpStream,
-    pub(super) readable: bool,
-    pub(super) writable: bool,
-    /// The peer has closed its direction: a short read may hide the end, read on.
-    pub(super) read_closed: bool,
-    /// Read ahead of the present block or transfer.
-    pub(super) carry: Carry,
-}
-
 enum Activity {
     Connecting {
         attachment: Attachment,
         peer: SocketAddr,
+        deadline: Instant,
+    },
+    Handshaking {
+        /// None where the peer has connected: which transfer it is for is seen when it is known.
+        attachment: Option<Attachment>,
+        handshake: Box<Handshake>,
         deadline: Instant,
     },
     Idle,
@@ -74,6 +77,10 @@ pub(super) enum Flow {
     Failed(TransferFailure),
     /// The connection never came up.
     NotConnected(SocketAddr, io::Error),
+    /// The peer is known: the connection may carry the transfer that is still attached, or any.
+    Known,
+    /// The peer is not who it must be.
+    Unproven(Unproven),
 }
 
 impl Channel {
@@ -85,14 +92,6 @@ impl Channel {
         mover: usize,
         stripe: usize,
     ) -> Self {
-        // Ready until proven otherwise: edges from before the registration are never seen.
-        let socket = Wire {
-            stream,
-            readable: true,
-            writable: true,
-            read_closed: false,
-            carry: Carry::default(),
-        };
         Self {
             serial,
             set,
@@ -102,7 +101,7 @@ impl Channel {
             used: false,
             ends: None,
             congestion_seen: 0,
-            socket,
+            socket: Wire::new(stream),
             activity: Activity::Idle,
         }
     }
@@ -134,6 +133,15 @@ impl Channel {
         };
     }
 
+    /// An accepted connection of a guarded set proves itself first.
+    pub(super) fn await_handshake(&mut self, guard: Arc<Guard>, deadline: Instant) {
+        self.activity = Activity::Handshaking {
+            attachment: None,
+            handshake: Box::new(Handshake::new(guard, Role::Acceptor)),
+            deadline,
+        };
+    }
+
     pub(super) fn stream_mut(&mut self) -> &mut mio::net::TcpStream {
         &mut self.socket.stream
     }
@@ -149,6 +157,7 @@ impl Channel {
             Activity::Connecting { .. } | Activity::Sending(_) => {
                 self.socket.writable || self.socket.read_closed
             }
+            Activity::Handshaking { .. } => true,
             // Octets of the next transfer stay in the kernel; only an end of the connection matters.
             Activity::Idle => self.socket.read_closed,
             Activity::Receiving(_) => self.socket.readable || !self.socket.carry.is_empty(),
@@ -159,16 +168,21 @@ impl Channel {
         matches!(self.activity, Activity::Idle)
     }
 
-    pub(super) fn connect_deadline(&self) -> Option<Instant> {
-        match &self.activity {
-            Activity::Connecting { deadline, .. } => Some(*deadline),
-            _ => None,
-        }
+    pub(super) fn is_handshaking(&self) -> bool {
+        matches!(self.activity, Activity::Handshaking { .. })
     }
 
-    pub(super) fn awaited_peer(&self) -> Option<SocketAddr> {
+    /// What a connection comes to that is not ready to carry anything at its deadline.
+    pub(super) fn overdue(&self, now: Instant) -> Option<Flow> {
         match &self.activity {
-            Activity::Connecting { peer, .. } => Some(*peer),
+            Activity::Connecting { peer, deadline, .. } if now >= *deadline => {
+                Some(Flow::NotConnected(*peer, io::ErrorKind::TimedOut.into()))
+            }
+            Activity::Handshaking {
+                handshake,
+                deadline,
+                ..
+            } if now >= *deadline => Some(Flow::Unproven(handshake.late(&self.socket))),
             _ => None,
         }
     }
@@ -201,6 +215,9 @@ impl Channel {
         match &self.activity {
             Activity::Idle => None,
             Activity::Connecting { attachment, .. } => attachment.is_finished().then_some(false),
+            Activity::Handshaking { attachment, .. } => attachment
+                .as_ref()
+                .and_then(|a| a.is_finished().then_some(false)),
             Activity::Sending(s) => s.attachment.is_finished().then_some(false),
             Activity::Receiving(r) => r.attachment.is_finished().then(|| r.is_untouched()),
         }
@@ -208,6 +225,7 @@ impl Channel {
 
     /// Drops the share in the transfer; the connection is idle.
     pub(super) fn let_go(&mut self) {
+        self.socket.rest();
         drop(self.take_attachment());
     }
 
@@ -215,6 +233,7 @@ impl Channel {
         match std::mem::replace(&mut self.activity, Activity::Idle) {
             Activity::Idle => None,
             Activity::Connecting { attachment, .. } => Some(attachment),
+            Activity::Handshaking { attachment, .. } => attachment,
             Activity::Sending(s) => {
                 s.attachment.channel_down(self.ends);
                 Some(s.attachment)
@@ -236,7 +255,8 @@ impl Channel {
         let rate = &self.set.params.rate;
         let granted = match &self.activity {
             Activity::Connecting { .. } => return Flow::Wait,
-            Activity::Idle => return self.look_at_idle(),
+            Activity::Handshaking { .. } => return self.shake_hands(scratch),
+            Activity::Idle => return self.look_at_idle(scratch),
             Activity::Sending(_) | Activity::Receiving(_) => match rate.grant() {
                 Ok(granted) => granted.min(TURN_OCTETS),
                 Err(then) => return Flow::Pause(then),
@@ -246,7 +266,9 @@ impl Channel {
         let flow = match &mut self.activity {
             Activity::Sending(sending) => sending.turn(&mut self.socket, &mut left),
             Activity::Receiving(receiving) => receiving.turn(&mut self.socket, scratch, &mut left),
-            Activity::Connecting { .. } | Activity::Idle => Flow::Wait,
+            Activity::Connecting { .. } | Activity::Handshaking { .. } | Activity::Idle => {
+                Flow::Wait
+            }
         };
         rate.spend(granted - left);
         flow
@@ -261,15 +283,30 @@ impl Channel {
         match self.socket.stream.peer_addr() {
             Ok(_) => {
                 self.socket.readable = true;
-                let attachment = match std::mem::replace(&mut self.activity, Activity::Idle) {
-                    Activity::Connecting { attachment, .. } => attachment,
-                    other => {
-                        self.activity = other;
-                        return Some(Flow::Wait);
-                    }
+                let (attachment, deadline) =
+                    match std::mem::replace(&mut self.activity, Activity::Idle) {
+                        Activity::Connecting {
+                            attachment,
+                            deadline,
+                            ..
+                        } => (attachment, deadline),
+                        other => {
+                            self.activity = other;
+                            return Some(Flow::Wait);
+                        }
+                    };
+                let Some(guard) = &self.set.params.guard else {
+                    self.begin(attachment, false);
+                    return None;
                 };
-                self.begin(attachment, false);
-                None
+                let handshake = Handshake::new(Arc::clone(guard), Role::Initiator);
+                self.activity = Activity::Handshaking {
+                    attachment: Some(attachment),
+                    handshake: Box::new(handshake),
+                    deadline,
+                };
+                // Not in this turn: others may be in the midst of theirs.
+                Some(Flow::Again)
             }
             Err(e) if e.kind() == io::ErrorKind::NotConnected => {
                 self.socket.writable = false;
@@ -279,11 +316,40 @@ impl Channel {
         }
     }
 
+    fn shake_hands(&mut self, scratch: &mut [u8]) -> Flow {
+        let Activity::Handshaking { handshake, .. } = &mut self.activity else {
+            return Flow::Wait;
+        };
+        let established = match handshake.step(&mut self.socket, scratch) {
+            Ok(Step::Wait) => return Flow::Wait,
+            Ok(Step::Again) => return Flow::Again,
+            Ok(Step::Done(established)) => established,
+            Err(why) => return Flow::Unproven(why),
+        };
+        let Established { wrap, rest, .. } = *established;
+        // In clear only where that was asked for.
+        let guard = self.set.params.guard.as_ref();
+        let clear = guard.is_some_and(|guard| guard.protection == Protection::Clear);
+        match self.socket.begin((!clear).then_some(wrap), &rest) {
+            Ok(()) => Flow::Known,
+            Err(broken) => broken,
+        }
+    }
+
     /// An idle connection whose peer closed: what it sent before is kept for the next transfer. Nothing at all, on a
     /// connection that came before its transfer, may be all of an empty file: MODE S has no other end of file.
-    fn look_at_idle(&mut self) -> Flow {
+    fn look_at_idle(&mut self, scratch: &mut [u8]) -> Flow {
         if !self.socket.carry.is_empty() {
             return Flow::Wait;
+        }
+        if self.socket.is_sealed() {
+            // What is there may be no more than the word that nothing follows.
+            return match self.socket.read_ahead(scratch, AHEAD_OCTETS) {
+                Ok(Some(0)) if self.used => Flow::Close,
+                Ok(Some(0)) | Ok(None) => Flow::Wait,
+                Ok(Some(_)) => Flow::Again,
+                Err(_) => Flow::Close,
+            };
         }
         match self.socket.stream.peek(&mut [0]) {
             Ok(0) if !self.used => Flow::Wait,
@@ -300,13 +366,4 @@ fn ends_of(stream: &mio::net::TcpStream) -> Option<Ends> {
         local: stream.local_addr().ok()?,
         remote: stream.peer_addr().ok()?,
     })
-}
-
-/// Text for a connection that broke.
-pub(super) fn lost(wire: &Wire, error: &io::Error) -> TransferFailure {
-    let peer = wire
-        .stream
-        .peer_addr()
-        .map_or_else(|_| "peer".to_owned(), |p| p.to_string());
-    TransferFailure::ConnectionLost(format!("{peer}: {}", text_of(error)))
 }

@@ -86,14 +86,30 @@ impl EventLoop {
             set.closed(mover, self.serial);
             return;
         };
+        let Some(guard) = &set.params.guard else {
+            return self.offer(token);
+        };
+        let deadline = Instant::now() + set.params.connect_limit;
+        if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
+            channel.await_handshake(Arc::clone(guard), deadline);
+        }
+        self.set_deadline(deadline);
+        self.enqueue(token);
+    }
+
+    /// An accepted connection is ready for the running transfer, or for the next one.
+    pub(super) fn offer(&mut self, token: usize) {
+        let Some(Entry::Channel(channel)) = self.entries.get(token) else {
+            return;
+        };
         let idle = IdleChannel {
-            mover,
+            mover: channel.mover,
             token,
-            serial: self.serial,
-            stripe: 0,
+            serial: channel.serial,
+            stripe: channel.stripe,
             used: false,
         };
-        if let Some(attachment) = set.attach_or_park(idle) {
+        if let Some(attachment) = channel.set.attach_or_park(idle) {
             self.begin(token, attachment, false);
         }
     }
@@ -144,7 +160,7 @@ impl EventLoop {
             }
             Err(e) => {
                 set.closed(mover, serial);
-                connection_failed(&attachment, stripe, peer, &e);
+                connection_failed(&attachment, stripe, not_connected(peer, &e));
             }
         }
     }
@@ -166,13 +182,12 @@ impl EventLoop {
     }
 }
 
-pub(super) fn connection_failed(
-    attachment: &Attachment,
-    stripe: usize,
-    peer: SocketAddr,
-    error: &io::Error,
-) {
-    let why = TransferFailure::NoConnection(format!("to {peer}: {}", text_of(error)));
+pub(super) fn not_connected(peer: SocketAddr, error: &io::Error) -> TransferFailure {
+    TransferFailure::NoConnection(format!("to {peer}: {}", text_of(error)))
+}
+
+/// A connection that we have made cannot be used.
+pub(super) fn connection_failed(attachment: &Attachment, stripe: usize, why: TransferFailure) {
     if attachment.is_send() {
         attachment.sender_failed_to_open(stripe, why);
     } else {

@@ -1,7 +1,7 @@
 //! The event loop of a mover.
 //!
 //! Readiness is edge-triggered; a channel that stopped because its budget was used up, and not because the socket would
-//! block, stays in a run queue.
+//! block, stays in a run queue. Handshakes have a queue of their own, of which one is served in each round.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,7 +15,8 @@ use slab::Slab;
 
 use super::{
     channel::{Channel, Flow},
-    connections::connection_failed,
+    connections::{connection_failed, not_connected},
+    handshake::Unproven,
     mover::{MoverShared, Order},
     set::{IdleChannel, SetShared},
     transfer::Attachment,
@@ -40,6 +41,8 @@ pub(super) struct EventLoop {
     pub(super) entries: Slab<Entry>,
     /// Tokens of channels that can go on without waiting for the kernel.
     pub(super) runnable: VecDeque<usize>,
+    /// The same for channels in a handshake, whose turns are long.
+    handshakes: VecDeque<usize>,
     /// Tokens of channels that wait for their rate limit, and until when the first of them does.
     paused: Vec<usize>,
     paused_until: Option<Instant>,
@@ -68,6 +71,7 @@ impl EventLoop {
             shared,
             entries: Slab::new(),
             runnable: VecDeque::new(),
+            handshakes: VecDeque::new(),
             paused: Vec::new(),
             paused_until: None,
             watched: HashMap::new(),
@@ -83,7 +87,8 @@ impl EventLoop {
         let mut events = Events::with_capacity(1024);
         let mut next_tick = Instant::now() + TICK;
         loop {
-            let timeout = if !self.runnable.is_empty() || !self.shared.may_sleep() {
+            let busy = !self.runnable.is_empty() || !self.handshakes.is_empty();
+            let timeout = if busy || !self.shared.may_sleep() {
                 Some(Duration::ZERO)
             } else {
                 self.until_next(next_tick)
@@ -129,6 +134,9 @@ impl EventLoop {
                     break;
                 }
             }
+            if let Some(token) = self.handshakes.pop_front() {
+                self.turn(token);
+            }
             let now = Instant::now();
             if now >= next_tick {
                 next_tick = now + TICK;
@@ -165,9 +173,8 @@ impl EventLoop {
             Some(Entry::Listener { .. }) => self.runnable.push_back(token),
             Some(Entry::Channel(channel)) => {
                 channel.note(event);
-                if channel.wants_turn() && !channel.queued {
-                    channel.queued = true;
-                    self.runnable.push_back(token);
+                if channel.wants_turn() {
+                    self.enqueue(token);
                 }
             }
         }
@@ -234,12 +241,15 @@ impl EventLoop {
     }
 
     /// Gives a channel its turn.
-    fn enqueue(&mut self, token: usize) {
+    pub(super) fn enqueue(&mut self, token: usize) {
         if let Some(Entry::Channel(channel)) = self.entries.get_mut(token)
             && !channel.queued
         {
             channel.queued = true;
-            self.runnable.push_back(token);
+            match channel.is_handshaking() {
+                true => self.handshakes.push_back(token),
+                false => self.runnable.push_back(token),
+            }
         }
     }
 
@@ -296,15 +306,17 @@ impl EventLoop {
                 channel.turn(&mut self.scratch)
             }
         };
+        self.follow(token, flow);
+    }
+
+    /// Does what a turn came to.
+    fn follow(&mut self, token: usize, flow: Flow) {
         let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
             return;
         };
         match flow {
             Flow::Wait => {}
-            Flow::Again => {
-                channel.queued = true;
-                self.runnable.push_back(token);
-            }
+            Flow::Again => self.enqueue(token),
             Flow::Pause(until) => {
                 channel.queued = true;
                 self.paused.push(token);
@@ -325,9 +337,31 @@ impl EventLoop {
                 let attachment = channel.take_attachment();
                 self.close(token);
                 if let Some(attachment) = attachment {
-                    connection_failed(&attachment, stripe, peer, &error);
+                    connection_failed(&attachment, stripe, not_connected(peer, &error));
                 }
             }
+            Flow::Known => match channel.take_attachment() {
+                Some(attachment) => self.begin(token, attachment, false),
+                None => self.offer(token),
+            },
+            Flow::Unproven(why) => self.turn_away(token, why),
+        }
+    }
+
+    /// Closes a connection whose peer is not known.
+    fn turn_away(&mut self, token: usize, why: Unproven) {
+        let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+            return;
+        };
+        let (set, stripe) = (Arc::clone(&channel.set), channel.stripe);
+        let attachment = channel.take_attachment();
+        self.close(token);
+        match (why, attachment) {
+            (Unproven::Nobody, _) => tracing::debug!("a data connection came and said nothing"),
+            (Unproven::Failed(why), Some(attachment)) => {
+                connection_failed(&attachment, stripe, why);
+            }
+            (Unproven::Failed(why), None) => set.refuse(why),
         }
     }
 
@@ -349,22 +383,14 @@ impl EventLoop {
                 }
                 Entry::Channel(channel) => {
                     channel.follow_congestion();
-                    if channel.connect_deadline().is_some_and(|d| now >= d) {
-                        late.push(token);
+                    if let Some(flow) = channel.overdue(now) {
+                        late.push((token, flow));
                     }
                 }
             }
         }
-        for token in late {
-            let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
-                continue;
-            };
-            let (stripe, peer) = (channel.stripe, channel.awaited_peer());
-            let attachment = channel.take_attachment();
-            self.close(token);
-            if let (Some(attachment), Some(peer)) = (attachment, peer) {
-                connection_failed(&attachment, stripe, peer, &io::ErrorKind::TimedOut.into());
-            }
+        for (token, flow) in late {
+            self.follow(token, flow);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use godwit_gsi::{
-    Versions,
+    Channel, Expect, Settings, Versions,
     cert::Credential,
     name::DistinguishedName,
     verify::{Anchors, Policy},
@@ -47,6 +47,25 @@ impl Guard {
             policy: Policy::default(),
             protection,
             versions: Versions::Any,
+        }
+    }
+
+    /// What a context of either role needs.
+    pub(super) fn settings(&self) -> Settings {
+        Settings {
+            credential: self.credential.clone(),
+            anchors: Arc::clone(&self.anchors),
+            policy: self.policy,
+            expect: Expect::Identity(self.peer.clone()),
+            channel: match self.protection {
+                Protection::Clear => Channel::ClearData,
+                Protection::Safe | Protection::Confidential | Protection::Private => {
+                    Channel::ProtectedData
+                }
+            },
+            versions: self.versions,
+            // The identity takes the place of a host's name.
+            server_name: None,
         }
     }
 }

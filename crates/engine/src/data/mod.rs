@@ -21,6 +21,7 @@ mod congestion;
 mod connections;
 mod event_loop;
 mod guard;
+mod handshake;
 mod mover;
 mod occupation;
 mod rate;
@@ -32,6 +33,7 @@ mod set;
 mod tcp_account;
 mod transfer;
 mod watch;
+mod wire;
 mod work;
 
 use std::{
@@ -63,7 +65,7 @@ pub struct ChannelParams {
     /// Data channels opened per peer address at the start of a transfer that we send; at least 1.
     pub parallelism: u32,
     /// Most channels at a time; further connections are refused. Worst-case memory of a sender whose storage
-    /// needs copies is `channels_max` x 256 KiB.
+    /// needs copies is `channels_max` x 256 KiB; with protected channels (see [`Guard`]) `channels_max` x 448 KiB.
     pub channels_max: u32,
     /// Longest MODE E block, octets; at least 1. A sender makes them shorter, down to 64 KiB, for a small file and near the
     /// end, so that each channel finds work.

@@ -3,9 +3,9 @@
 //! Where a block begins that could be small, the connection is read as far as it goes, and what is too much is carried on to the
 //! blocks, and the transfers, that follow: so many small files cost one system call. Behind an EOD the next octet belongs to
 //! the next transfer. Payload of larger blocks goes to its place without being carried, and the header that follows it is read
-//! in the same call.
+//! in the same call. Protected octets are all opened into what is carried.
 
-use std::io::{self, IoSliceMut, Read, Write};
+use std::io::{self, IoSliceMut, Read};
 
 use godwit_proto::{
     ByteRange,
@@ -18,19 +18,11 @@ use godwit_proto::{
 };
 use rustix::net::RecvFlags;
 
-use super::{
-    body::Body,
-    channel::{Flow, Wire, lost},
-    lock,
-    transfer::Attachment,
-};
+use super::{body::Body, channel::Flow, lock, transfer::Attachment, wire::Wire};
 use crate::storage::FastPath;
 
 /// Octets after which a long block's safe range is told, so that markers never lag far behind.
 const TELL_OCTETS: u64 = 8 << 20;
-
-/// Most octets that are read where a header is due. As many may be carried by a channel.
-const AHEAD_OCTETS: usize = 64 * 1024;
 
 pub(super) struct Receiving {
     pub(super) attachment: Attachment,
@@ -120,7 +112,7 @@ impl Receiving {
         }
     }
 
-    /// Octets of the header read, `None` when the socket is empty. Of what follows about `ahead` octets at most are carried.
+    /// Octets of the header taken, `None` when the socket is empty. Of what follows about `ahead` octets at most are carried.
     fn read_header(
         &mut self,
         wire: &mut Wire,
@@ -128,20 +120,12 @@ impl Receiving {
         ahead: u64,
     ) -> Result<Option<u64>, Flow> {
         if wire.carry.is_empty() {
-            if !wire.readable {
-                return Ok(None);
+            let most = usize::try_from(ahead).unwrap_or(usize::MAX);
+            match wire.read_ahead(scratch, most.max(HEADER_OCTETS))? {
+                None => return Ok(None),
+                Some(0) => return Err(self.closed_between_blocks()),
+                Some(_) => {}
             }
-            let most = usize::try_from(ahead)
-                .unwrap_or(usize::MAX)
-                .clamp(HEADER_OCTETS, AHEAD_OCTETS.min(scratch.len()));
-            let n = match wire.stream.read(&mut scratch[..most]) {
-                Ok(0) => return Err(self.closed_between_blocks()),
-                Ok(n) => n,
-                Err(e) => return none_if_empty(wire, &e),
-            };
-            // A short read has emptied the socket, unless the peer's close hides behind it.
-            wire.readable = n == most || wire.read_closed;
-            wire.carry.put(&scratch[..n]);
         }
         let octets = wire.carry.take(HEADER_OCTETS - self.header_have);
         let have = self.header_have + octets.len();
@@ -237,6 +221,15 @@ impl Receiving {
             self.arrived(octets.len() as u64);
             return Ok(Some(octets.len() as u64));
         }
+        if wire.is_sealed() {
+            return match wire.read_ahead(scratch, usize::MAX)? {
+                None => Ok(None),
+                Some(0) if stream_mode => Err(self.stream_ended()),
+                Some(0) => Err(self.closed_inside_block()),
+                // They count when they are taken.
+                Some(_) => Ok(Some(0)),
+            };
+        }
         wire.carry.release();
         if !wire.readable {
             return Ok(None);
@@ -258,12 +251,7 @@ impl Receiving {
         };
         let n = match outcome {
             Ok(0) if stream_mode => return Err(self.stream_ended()),
-            Ok(0) => {
-                return Err(Flow::Failed(TransferFailure::ConnectionLost(format!(
-                    "closed inside a block, {} octets short",
-                    self.left
-                ))));
-            }
+            Ok(0) => return Err(self.closed_inside_block()),
             Ok(n) => n,
             Err(e) => return none_if_empty(wire, &e),
         };
@@ -300,6 +288,13 @@ impl Receiving {
             self.tell();
         }
         self.attachment.moved(octets);
+    }
+
+    fn closed_inside_block(&self) -> Flow {
+        Flow::Failed(TransferFailure::ConnectionLost(format!(
+            "closed inside a block, {} octets short",
+            self.left
+        )))
     }
 
     fn stream_ended(&mut self) -> Flow {
@@ -344,6 +339,6 @@ fn none_if_empty(wire: &Wire, error: &io::Error) -> Result<Option<u64>, Flow> {
     match error.kind() {
         io::ErrorKind::WouldBlock => Ok(None),
         io::ErrorKind::Interrupted => Ok(Some(0)),
-        _ => Err(Flow::Failed(lost(wire, error))),
+        _ => Err(wire.lost(error)),
     }
 }

@@ -14,8 +14,9 @@ use rustix::net::SendFlags;
 
 use super::{
     body::Body,
-    channel::{Flow, Wire, lost},
+    channel::Flow,
     transfer::Attachment,
+    wire::{SEALED_OCTETS, Wire},
 };
 use crate::storage::FastPath;
 
@@ -83,6 +84,7 @@ impl Sending {
                 && self.left == 0
                 && self.buffer_is_empty()
                 && self.tail_sent == HEADER_OCTETS
+                && wire.is_flushed()
             {
                 if let Phase::LastHeader(after) = self.phase {
                     return self.ended(after);
@@ -204,7 +206,7 @@ impl Sending {
             Mode::Stream => {
                 // Close is the end of the file; what the kernel still holds is sent after it.
                 if let Err(e) = wire.stream.shutdown(Shutdown::Write) {
-                    return Some(Flow::Failed(lost(wire, &e)));
+                    return Some(wire.lost(&e));
                 }
                 self.attachment.succeed();
                 Some(Flow::Close)
@@ -223,6 +225,9 @@ impl Sending {
     /// One write of at most `budget` octets of payload; octets written, headers included, 0 when the socket is full.
     fn write_some(&mut self, wire: &mut Wire, budget: u64) -> Result<u64, Flow> {
         let most = usize::try_from(budget).unwrap_or(usize::MAX);
+        if wire.is_sealed() {
+            return self.write_sealed(wire, most);
+        }
         let header = &self.header[self.header_sent..];
         let file = match self.attachment.body() {
             Body::SendFile { file, .. } => Some(file),
@@ -300,8 +305,36 @@ impl Sending {
                 Ok(0)
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(1),
-            Err(e) => Err(Flow::Failed(lost(wire, &e))),
+            Err(e) => Err(wire.lost(&e)),
         }
+    }
+
+    /// As [`Self::write_some`], through user space: what is due is sealed at once, and counts then.
+    fn write_sealed(&mut self, wire: &mut Wire, most: usize) -> Result<u64, Flow> {
+        if !wire.is_flushed() {
+            // It was counted when it was sealed.
+            let taken = wire.flush()?;
+            self.attachment.touch();
+            return Ok(taken.min(1));
+        }
+        if self.buffer_is_empty() && self.left > 0 {
+            self.fill_buffer()?;
+        }
+        let header = &self.header[self.header_sent..];
+        let rest = &self.buffer[self.buffer_sent..];
+        let payload = &rest[..rest.len().min(most).min(SEALED_OCTETS)];
+        // Behind the whole payload only.
+        let tail = match payload.len() == rest.len() {
+            true => &self.tail[self.tail_sent..],
+            false => &[],
+        };
+        let (of_payload, of_tail) = (payload.len(), tail.len());
+        let taken = header.len() + of_payload + of_tail;
+        wire.write_sealed([header, payload, tail])?;
+        self.header_sent = HEADER_OCTETS;
+        self.payload_sent(of_payload);
+        self.tail_sent += of_tail;
+        Ok(taken as u64)
     }
 
     fn payload_sent(&mut self, octets: usize) {

@@ -57,6 +57,8 @@ struct Inner {
     /// Transfers whose turn has not come.
     queue: VecDeque<Waiting>,
     idle: Vec<IdleChannel>,
+    /// Why a connection was refused that came before a transfer, as long as no other one has come.
+    refused: Option<TransferFailure>,
     /// Connections of the set, connecting ones included.
     open: u32,
     turn: usize,
@@ -215,11 +217,6 @@ impl SetShared {
 
     /// Finds connections for the running transfer.
     fn begin(self: &Arc<Self>, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
-        if self.params.guard.is_some() {
-            return Err(TransferFailure::NotAuthenticated(
-                "this build has no data channel authentication".into(),
-            ));
-        }
         let mut inner = lock(&self.inner);
         if inner.broken {
             return Err(lost_with_an_earlier_one());
@@ -232,6 +229,7 @@ impl SetShared {
         }
         // Somebody has to watch the clock, also while nobody connects.
         self.movers[0].give(Order::Watch(Arc::downgrade(self)));
+        let refused = inner.refused.take();
         let mut idle = std::mem::take(&mut inner.idle);
         if !block_mode {
             // MODE S has one connection; a second that arrived early has no meaning.
@@ -249,7 +247,8 @@ impl SetShared {
             return Ok(());
         }
         if self.peers.is_empty() {
-            return Ok(());
+            // The peer has tried, and may wait for our word.
+            return refused.map_or(Ok(()), Err);
         }
         let each = if block_mode {
             transfer.params.parallelism.max(1)
@@ -359,6 +358,22 @@ impl SetShared {
                 inner.idle.push(channel);
                 None
             }
+        }
+    }
+
+    /// A connection that came to us is not from whom we expect. That ends a transfer which has no channel yet: whoever waits for
+    /// it shall hear the reason. Later it is only noted, for it may have been anybody.
+    pub(super) fn refuse(&self, why: TransferFailure) {
+        let current = {
+            let mut inner = lock(&self.inner);
+            if inner.current.is_none() {
+                inner.refused = Some(why.clone());
+            }
+            inner.current.clone()
+        };
+        tracing::warn!(%why, "a data connection is refused");
+        if let Some(transfer) = current.filter(|t| !t.is_ready()) {
+            transfer.fail(why);
         }
     }
 

@@ -152,6 +152,11 @@ impl TransferShared {
         lock(&self.control).result.is_some()
     }
 
+    /// First channels are up.
+    pub(super) fn is_ready(&self) -> bool {
+        lock(&self.control).ready_sent
+    }
+
     /// [`Self::is_finished`] without a lock, for hot loops; may lag by a moment.
     pub(super) fn is_finished_hint(&self) -> bool {
         self.settled.load(Ordering::Relaxed)

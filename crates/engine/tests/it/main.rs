@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod data;
+mod data_guarded;
 mod data_live;
 mod data_peer;
 mod data_queue;
@@ -9,3 +10,11 @@ mod storage;
 mod storage_confinement;
 mod storage_faults;
 mod storage_listing;
+
+// Certificates for tests are made in one place.
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../gsi/tests/it/grid.rs"]
+mod grid;
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../gsi/tests/it/pki.rs"]
+mod pki;

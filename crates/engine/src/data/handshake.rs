@@ -1,0 +1,188 @@
+//! The handshake of a guarded connection, in slices.
+//!
+//! ```text
+//!   flush ──► established? ──► done
+//!     ▲            │ no
+//!     └── step of the context ◄── one read
+//! ```
+//! A step may take some milliseconds of a processor (a signature with RSA). A mover makes one, then all channels that carry data
+//! get their turn, then it makes the next: many handshakes at once take their time and stall nobody.
+
+use std::{
+    io::{self, Read, Write},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use godwit_gsi::{Context, Established};
+use godwit_proto::error::TransferFailure;
+
+use super::{guard::Guard, wire::Wire};
+use crate::storage::text_of;
+
+/// Octets read in a step: a chain of certificates comes in one or two.
+const READ_OCTETS: usize = 16 * 1024;
+
+/// The usual end of a handshake in which the peer refuses us.
+const CLOSED: &str =
+    "the peer closed the connection in the handshake: it may not accept who we are";
+
+/// Who speaks first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// We have connected: first.
+    Initiator,
+    /// The peer has.
+    Acceptor,
+}
+
+pub(super) struct Handshake {
+    guard: Arc<Guard>,
+    role: Role,
+    /// From the first step on.
+    context: Option<Context>,
+    established: Option<Established>,
+    unsent: Vec<u8>,
+    /// The peer has said something.
+    heard: bool,
+}
+
+/// What a step came to.
+pub(super) enum Step {
+    /// Until the kernel says more.
+    Wait,
+    /// There may be more to do at once.
+    Again,
+    /// The peer is known, and all that it must hear of this has left.
+    Done(Box<Established>),
+}
+
+/// Why a connection cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unproven {
+    /// It came, said nothing and went: nobody who has to do with us.
+    Nobody,
+    /// The peer is not who it must be, or did not show it.
+    Failed(TransferFailure),
+}
+
+impl Handshake {
+    pub(super) fn new(guard: Arc<Guard>, role: Role) -> Self {
+        Self {
+            guard,
+            role,
+            context: None,
+            established: None,
+            unsent: Vec::new(),
+            heard: false,
+        }
+    }
+
+    pub(super) fn step(&mut self, wire: &mut Wire, scratch: &mut [u8]) -> Result<Step, Unproven> {
+        if !self.flush(wire)? {
+            return Ok(Step::Wait);
+        }
+        if let Some(established) = self.established.take() {
+            return Ok(Step::Done(Box::new(established)));
+        }
+        if self.context.is_none() {
+            let settings = self.guard.settings();
+            let context = match self.role {
+                Role::Initiator => Context::initiate(settings),
+                Role::Acceptor => Context::accept(settings),
+            };
+            self.context = Some(context.map_err(|e| failed(wire, &e.to_string()))?);
+            self.take_output();
+            return Ok(Step::Again);
+        }
+        let Some(count) = self.read(wire, scratch)? else {
+            return Ok(Step::Wait);
+        };
+        self.hear(wire, &scratch[..count])?;
+        Ok(Step::Again)
+    }
+
+    /// The time is up.
+    pub(super) fn late(&self, wire: &Wire) -> Unproven {
+        match self.is_anybody() {
+            true => failed(wire, "the handshake was not over in time"),
+            false => Unproven::Nobody,
+        }
+    }
+
+    fn is_anybody(&self) -> bool {
+        self.heard || self.role == Role::Initiator
+    }
+
+    fn hear(&mut self, wire: &mut Wire, octets: &[u8]) -> Result<(), Unproven> {
+        self.heard = true;
+        let Some(context) = &mut self.context else {
+            return Ok(());
+        };
+        let heard = context.handle_input(SystemTime::now(), octets);
+        self.take_output();
+        if let Err(error) = heard {
+            // What an alert says helps the peer's user. Whether it arrives changes nothing.
+            drop(self.flush(wire));
+            return Err(failed(wire, &error.to_string()));
+        }
+        Ok(())
+    }
+
+    fn take_output(&mut self) {
+        if let Some(context) = &mut self.context {
+            while let Some(token) = context.poll_output() {
+                self.unsent.extend(token);
+            }
+            self.established = self.established.take().or_else(|| context.outcome());
+        }
+    }
+
+    /// True when the kernel has all.
+    fn flush(&mut self, wire: &mut Wire) -> Result<bool, Unproven> {
+        while !self.unsent.is_empty() {
+            match wire.stream.write(&self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    wire.writable = false;
+                    return Ok(false);
+                }
+                Err(e) => return Err(self.left(wire, &text_of(&e))),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Octets read, `None` when there are none now.
+    fn read(&self, wire: &mut Wire, scratch: &mut [u8]) -> Result<Option<usize>, Unproven> {
+        while wire.readable {
+            match wire.stream.read(&mut scratch[..READ_OCTETS]) {
+                Ok(0) => return Err(self.left(wire, CLOSED)),
+                Ok(count) => {
+                    wire.readable = count == READ_OCTETS || wire.read_closed;
+                    return Ok(Some(count));
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => wire.readable = false,
+                Err(e) => return Err(self.left(wire, &text_of(&e))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The connection is gone.
+    fn left(&self, wire: &Wire, why: &str) -> Unproven {
+        match self.is_anybody() {
+            true => failed(wire, why),
+            false => Unproven::Nobody,
+        }
+    }
+}
+
+fn failed(wire: &Wire, why: &str) -> Unproven {
+    Unproven::Failed(TransferFailure::NotAuthenticated(format!(
+        "{}: {why}",
+        wire.peer()
+    )))
+}

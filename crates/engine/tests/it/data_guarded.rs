@@ -1,0 +1,476 @@
+//! Guarded data channels: who is let in, and what protects the octets.
+
+use std::{
+    collections::BTreeSet,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use godwit_engine::{
+    data::{
+        ChannelParams, ChannelSet, Guard, Job, Mover, Sink, Source, TransferEvent, TransferReport,
+    },
+    storage::{NullStorage, Storage, WriteMode},
+};
+use godwit_gsi::{
+    Versions,
+    cert::{Credential, key::KeyKind, proxy, proxy::ProxyRequest},
+};
+use godwit_proto::{
+    ByteRange, FtpPath, command::Mode, error::TransferFailure, security::Protection,
+};
+
+use crate::{
+    data::{Bytes, Pair, done, into, listener, params, pattern, run, whole},
+    grid::Grid,
+    pki::{Blueprint, DAY, HOUR},
+};
+
+/// A grid of today, and its user's proxy.
+struct Users {
+    grid: Grid,
+    jo: Credential,
+}
+
+impl Users {
+    fn new() -> Self {
+        let now = SystemTime::now();
+        let grid = Grid::with(Blueprint::authority("/O=Grid/CN=CA").at(now));
+        let jo = proxy::create(&grid.user, &ProxyRequest::default(), KeyKind::EcP256, now);
+        Self {
+            jo: jo.unwrap(),
+            grid,
+        }
+    }
+
+    fn guard(&self, protection: Protection) -> Guard {
+        self.guard_of(&self.jo, protection)
+    }
+
+    fn guard_of(&self, credential: &Credential, protection: Protection) -> Guard {
+        let anchors = Arc::new(self.grid.anchors());
+        Guard::own_identity(credential.clone(), anchors, protection)
+    }
+
+    fn somebody(&self, name: &str) -> Blueprint {
+        Blueprint::user(name).at(SystemTime::now())
+    }
+}
+
+fn guarded(guard: Guard, params: ChannelParams) -> ChannelParams {
+    ChannelParams {
+        guard: Some(Arc::new(guard)),
+        ..params
+    }
+}
+
+/// A receiver and a sender with guards of their own.
+fn pair(receiver: ChannelParams, sender: ChannelParams) -> Pair {
+    let mover = |name| [Mover::spawn(name).unwrap()];
+    let (listener, at) = listener();
+    Pair {
+        receiver: ChannelSet::passive(&mover("r"), listener, receiver).unwrap(),
+        sender: ChannelSet::active(&mover("s"), vec![at], None, sender),
+    }
+}
+
+/// The same, octets passing through a tap that may change them.
+struct Tap {
+    listener: TcpListener,
+    to: SocketAddr,
+}
+
+const LEVELS: [Protection; 4] = [
+    Protection::Clear,
+    Protection::Safe,
+    Protection::Confidential,
+    Protection::Private,
+];
+
+#[test]
+fn every_protection_carries_every_mode_in_both_versions() {
+    let users = Users::new();
+    run(async {
+        for versions in [Versions::Tls12, Versions::Tls13] {
+            for protection in LEVELS {
+                let guard = Guard {
+                    versions,
+                    ..users.guard(protection)
+                };
+                for size in [0, 1, 16 << 10, 300_007, 3_000_000] {
+                    let guarded = guarded(guard.clone(), params(4, 100_000));
+                    let both = pair(guarded.clone(), guarded);
+                    // Cached channels stay what they are.
+                    for round in 0..3 {
+                        let (sent, got) = both.copy(pattern(size), Mode::ExtendedBlock).await;
+                        let what = format!("{versions:?} {protection} {size} {round}");
+                        assert_eq!((sent.result, got.result), (Ok(()), Ok(())), "{what}");
+                        assert_eq!((sent.cached, got.cached), (4, 4), "{what}");
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn stream_mode_is_guarded_whoever_connects() {
+    let users = Users::new();
+    run(async {
+        for versions in [Versions::Tls12, Versions::Tls13] {
+            for protection in LEVELS {
+                for size in [0, 1, 16 << 10, 3_000_000] {
+                    for sender_connects in [true, false] {
+                        let guard = Guard {
+                            versions,
+                            ..users.guard(protection)
+                        };
+                        let guarded = guarded(guard, params(1, 100_000));
+                        let mut both = pair(guarded.clone(), guarded);
+                        if !sender_connects {
+                            std::mem::swap(&mut both.receiver, &mut both.sender);
+                        }
+                        let (sent, got) = both.copy(pattern(size), Mode::Stream).await;
+                        let what = format!("{versions:?} {protection} {size} {sender_connects}");
+                        assert_eq!((sent.result, got.result), (Ok(()), Ok(())), "{what}");
+                    }
+                }
+            }
+        }
+    });
+}
+
+async fn copy_between(receiver: ChannelParams, sender: ChannelParams) -> [TransferReport; 2] {
+    let both = pair(receiver, sender);
+    let (source, target) = (Bytes::new(pattern(100_000)), Bytes::new(Vec::new()));
+    let mut receive = both.receiver.start(into(&target), Mode::ExtendedBlock);
+    let mut send = both.sender.start(whole(&source), Mode::ExtendedBlock);
+    let (received, sent) = tokio::join!(done(&mut receive), done(&mut send));
+    assert_eq!(target.octets(), [], "nothing is taken from a stranger");
+    [received, sent]
+}
+
+fn refusal(report: &TransferReport) -> &str {
+    match &report.result {
+        Err(TransferFailure::NotAuthenticated(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_is_somebody_else_is_refused_at_once() {
+    let users = Users::new();
+    let authority = &users.grid.authority;
+    let kim = users.somebody("/O=Grid/CN=Kim").issued_by(authority);
+    let late = users.somebody("/O=Grid/CN=Jo").valid(-2 * DAY, -HOUR);
+    let late = late.issued_by(authority);
+    let stranger = Blueprint::authority("/O=Else/CN=CA").at(SystemTime::now());
+    let stranger = users
+        .somebody("/O=Grid/CN=Jo")
+        .issued_by(&stranger.self_signed());
+    run(async {
+        for (who, word) in [
+            (&kim, "/O=Grid/CN=Kim"),
+            (&late, "expired"),
+            (&stranger, "/O=Else/CN=CA"),
+        ] {
+            for protection in [Protection::Clear, Protection::Private] {
+                let ours = users.guard(protection);
+                // They expect Jo, so that only we have something against them.
+                let theirs = Guard {
+                    peer: ours.peer.clone(),
+                    ..users.guard_of(who, protection)
+                };
+                let ours = guarded(ours, params(2, 1 << 20));
+                let theirs = guarded(theirs, params(2, 1 << 20));
+                let [received, sent] = copy_between(ours.clone(), theirs.clone()).await;
+                assert!(refusal(&received).contains(word), "{received:?}");
+                // With TLS 1.3 the sender may have written all before it can hear of that.
+                drop(sent);
+                let [received, sent] = copy_between(theirs, ours).await;
+                assert!(refusal(&sent).contains(word), "{sent:?}");
+                assert!(received.result.is_err(), "{received:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_named_subject_may_be_somebody_else() {
+    let users = Users::new();
+    let kim = users
+        .somebody("/O=Grid/CN=Kim")
+        .issued_by(&users.grid.authority);
+    run(async {
+        let jo = users.guard(Protection::Private);
+        let kim = users.guard_of(&kim, Protection::Private);
+        let (for_jo, for_kim) = (jo.peer.clone(), kim.peer.clone());
+        let jo = guarded(
+            Guard {
+                peer: for_kim,
+                ..jo
+            },
+            params(2, 10_000),
+        );
+        let kim = guarded(
+            Guard {
+                peer: for_jo,
+                ..kim
+            },
+            params(2, 10_000),
+        );
+        let (sent, got) = pair(jo, kim)
+            .copy(pattern(200_000), Mode::ExtendedBlock)
+            .await;
+        assert_eq!((sent.result, got.result), (Ok(()), Ok(())));
+    });
+}
+
+fn quick(guard: Guard) -> ChannelParams {
+    let limit = Duration::from_millis(300);
+    ChannelParams {
+        connect_limit: limit,
+        stall_limit: limit,
+        ..guarded(guard, params(1, 1 << 20))
+    }
+}
+
+/// What becomes of a receipt when somebody connects and does `script`.
+async fn receive_from(
+    guard: Guard,
+    script: impl FnOnce(TcpStream) + Send + 'static,
+) -> TransferReport {
+    let (listener, at) = listener();
+    let set = ChannelSet::passive(&[Mover::spawn("m").unwrap()], listener, quick(guard)).unwrap();
+    let target = Bytes::new(Vec::new());
+    let mut transfer = set.start(into(&target), Mode::ExtendedBlock);
+    let peer = std::thread::spawn(move || script(TcpStream::connect(at).unwrap()));
+    let report = done(&mut transfer).await;
+    drop(set);
+    peer.join().unwrap();
+    assert_eq!(target.octets(), []);
+    report
+}
+
+/// Until the other end closes.
+fn read_out(mut stream: TcpStream) {
+    drop(stream.read_to_end(&mut Vec::new()));
+}
+
+#[test]
+fn peers_that_do_not_shake_hands_are_told_apart() {
+    let users = Users::new();
+    run(async {
+        let guard = || users.guard(Protection::Clear);
+        let garbage = receive_from(guard(), |mut stream| {
+            stream.write_all(&[0x5a; 4000]).unwrap();
+            read_out(stream);
+        });
+        assert!(refusal(&garbage.await).contains("TLS"));
+        // A block in clear, as from a peer without a guard.
+        let block = receive_from(guard(), |mut stream| {
+            let mut block = vec![0x48];
+            block.extend([0; 16]);
+            stream.write_all(&block).unwrap();
+            read_out(stream);
+        });
+        assert!(refusal(&block.await).contains("TLS"));
+        // The first octets of a ClientHello, and then nothing.
+        let stalls = receive_from(guard(), |mut stream| {
+            stream.write_all(&[22, 3, 1, 1, 0]).unwrap();
+            read_out(stream);
+        });
+        let why = stalls.await.result;
+        assert!(
+            matches!(
+                why,
+                Err(TransferFailure::NotAuthenticated(_) | TransferFailure::NoConnection(_))
+            ),
+            "{why:?}"
+        );
+        // Whoever says nothing may be anybody: the transfer waits for the right one.
+        let silent = receive_from(guard(), drop).await.result;
+        assert!(
+            matches!(silent, Err(TransferFailure::NoConnection(_))),
+            "{silent:?}"
+        );
+    });
+}
+
+#[test]
+fn a_server_that_stalls_in_the_handshake_is_given_up() {
+    let users = Users::new();
+    run(async {
+        let (listener, at) = listener();
+        let mover = [Mover::spawn("m").unwrap()];
+        let params = quick(users.guard(Protection::Private));
+        let set = ChannelSet::active(&mover, vec![at], None, params);
+        let source = Bytes::new(pattern(1000));
+        let mut send = set.start(whole(&source), Mode::Stream);
+        let (peer, _) = listener.accept().unwrap();
+        let report = done(&mut send).await;
+        assert!(
+            matches!(
+                report.result,
+                Err(TransferFailure::NotAuthenticated(_) | TransferFailure::NoConnection(_))
+            ),
+            "{report:?}"
+        );
+        assert_eq!(report.bytes, 0);
+        drop(peer);
+    });
+}
+
+impl Tap {
+    /// Carries octets of one connection both ways, those of the connecting side changed by `change`.
+    fn run(self, mut change: impl FnMut(&mut [u8]) + Send + 'static) {
+        std::thread::spawn(move || {
+            let (from, _) = self.listener.accept().unwrap();
+            let to = TcpStream::connect(self.to).unwrap();
+            let (back_from, back_to) = (to.try_clone().unwrap(), from.try_clone().unwrap());
+            let back = std::thread::spawn(move || carry(back_from, back_to, |_| {}));
+            carry(from, to, &mut change);
+            back.join().unwrap();
+        });
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, mut change: impl FnMut(&mut [u8])) {
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        change(&mut buffer[..count]);
+        if to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    drop(to.shutdown(std::net::Shutdown::Both));
+    drop(from.shutdown(std::net::Shutdown::Both));
+}
+
+/// A copy past a tap that flips a bit of the octet at `place`; and whether the clear text was to be seen.
+async fn copy_past_a_tap(guard: Guard, place: Option<usize>) -> (TransferReport, Vec<u8>, bool) {
+    let params = guarded(guard, params(1, 1 << 20));
+    let (inner, to) = listener();
+    let (outer, at) = listener();
+    let seen = Arc::new(AtomicBool::new(false));
+    let (mut passed, told) = (0, Arc::clone(&seen));
+    Tap {
+        listener: outer,
+        to,
+    }
+    .run(move |octets| {
+        if octets.windows(8).any(|part| part == b"secretly") {
+            told.store(true, Ordering::Relaxed);
+        }
+        if let Some(place) = place.and_then(|place| place.checked_sub(passed))
+            && let Some(octet) = octets.get_mut(place)
+        {
+            *octet ^= 1;
+        }
+        passed += octets.len();
+    });
+    let mover = |name| [Mover::spawn(name).unwrap()];
+    let receiver = ChannelSet::passive(&mover("r"), inner, params.clone()).unwrap();
+    let sender = ChannelSet::active(&mover("s"), vec![at], None, params);
+    let source = Bytes::new(b"secretly".repeat(50_000));
+    let target = Bytes::new(Vec::new());
+    let mut receive = receiver.start(into(&target), Mode::ExtendedBlock);
+    let mut send = sender.start(whole(&source), Mode::ExtendedBlock);
+    let (received, _) = tokio::join!(done(&mut receive), done(&mut send));
+    (received, target.octets(), seen.load(Ordering::Relaxed))
+}
+
+#[test]
+fn protected_octets_are_neither_seen_nor_changed_on_their_way() {
+    let users = Users::new();
+    run(async {
+        // The tap works: in clear it sees.
+        let (report, _, seen) = copy_past_a_tap(users.guard(Protection::Clear), None).await;
+        assert_eq!((report.result, seen), (Ok(()), true));
+        for protection in [
+            Protection::Safe,
+            Protection::Confidential,
+            Protection::Private,
+        ] {
+            let guard = || users.guard(protection);
+            let (report, _, seen) = copy_past_a_tap(guard(), None).await;
+            assert_eq!((report.result, seen), (Ok(()), false), "{protection}");
+            // Far behind the handshake.
+            let (report, got, _) = copy_past_a_tap(guard(), Some(200_000)).await;
+            assert!(
+                matches!(report.result, Err(TransferFailure::ConnectionLost(_))),
+                "{protection} {report:?}"
+            );
+            assert!(got.len() < 400_000 && b"secretly".repeat(50_000).starts_with(&got));
+        }
+        // Within it: the random octets of the first message.
+        let (report, got, _) = copy_past_a_tap(users.guard(Protection::Clear), Some(20)).await;
+        assert!(refusal(&report).len() > 10);
+        assert_eq!(got, []);
+    });
+}
+
+#[test]
+fn handshakes_leave_running_channels_their_turns() {
+    const FURTHER: u32 = 64;
+    let users = Users::new();
+    run(async {
+        // One mover for both ends, and octets without end: whatever moves does so between handshakes.
+        let mover = [Mover::spawn("m").unwrap()];
+        let params = guarded(users.guard(Protection::Clear), params(1, 1 << 20));
+        let (inner, at) = listener();
+        let receiver = ChannelSet::passive(&mover, inner, params.clone()).unwrap();
+        let sender = ChannelSet::active(&mover, vec![at], None, params);
+        let storage = NullStorage::new(1 << 50);
+        let path = FtpPath::new("/zeros").unwrap();
+        let mut receive = receiver.start(
+            Job::Receive(Sink::File {
+                file: storage.open_write(&path, WriteMode::Replace).unwrap(),
+                base: 0,
+                stream_start: 0,
+                limit: None,
+            }),
+            Mode::ExtendedBlock,
+        );
+        let ranges = vec![ByteRange {
+            start: 0,
+            end: 1 << 50,
+        }];
+        let mut send = sender.start(
+            Job::Send(Source::File {
+                file: storage.open_read(&path).unwrap(),
+                base: 0,
+                ranges,
+            }),
+            Mode::ExtendedBlock,
+        );
+        assert!(matches!(
+            send.next_event().await,
+            TransferEvent::Ready { .. }
+        ));
+        let monitor = send.monitor();
+        assert_eq!(monitor.add_channels(FURTHER), FURTHER);
+        // What was moved, seen while some of them are up and others are not.
+        let mut seen = BTreeSet::new();
+        loop {
+            let progress = monitor.progress();
+            if progress.channels > FURTHER / 2 {
+                break;
+            }
+            if progress.channels > 1 {
+                seen.insert(progress.bytes);
+            }
+            tokio::task::yield_now().await;
+        }
+        monitor.cut();
+        let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
+        assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
+        assert_eq!(sent.bytes, received.bytes);
+        assert!(seen.len() >= 8, "{seen:?}");
+    });
+}
