@@ -59,6 +59,28 @@ impl FromStr for Protection {
     }
 }
 
+/// The argument of ADAT or of DCSC: base64, the latter's with a key in it. `Debug` tells its length only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// Takes the text as it is: what it holds is for others to say.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for whoever reads it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({} octets)", self.0.len())
+    }
+}
+
 /// DCAU: who must be at the other end of a data channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Dcau {
@@ -71,12 +93,22 @@ pub enum Dcau {
     Subject(String),
 }
 
+impl Dcau {
+    /// Letter of DCAU.
+    pub fn letter(&self) -> char {
+        match self {
+            Self::None => 'N',
+            Self::OwnIdentity => 'A',
+            Self::Subject(_) => 'S',
+        }
+    }
+}
+
 impl fmt::Display for Dcau {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::None => f.write_str("N"),
-            Self::OwnIdentity => f.write_str("A"),
             Self::Subject(subject) => write!(f, "S {subject}"),
+            _ => write!(f, "{}", self.letter()),
         }
     }
 }
@@ -134,6 +166,7 @@ mod tests {
             };
             assert_eq!(text.parse::<Dcau>(), expected, "{text}");
         }
+        assert_eq!(format!("{:?}", Token::new("c2VjcmV0")), "Token(8 octets)");
         assert_eq!("CS".parse::<Protection>(), Err(BadSecurityArgument::Letter));
         assert!(Protection::Private > Protection::Safe && Protection::Safe > Protection::Clear);
     }

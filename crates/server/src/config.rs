@@ -15,7 +15,11 @@ use clap::{Args, Parser, ValueEnum};
 use godwit_engine::net::{PortRange, parse_port_range};
 use serde::Deserialize;
 
+pub use self::gsi::GsiSettings;
+use self::gsi::gsi_of;
 use crate::Durability;
+
+mod gsi;
 
 /// Control port registered for GridFTP.
 pub const DEFAULT_PORT: u16 = 2811;
@@ -30,6 +34,10 @@ Examples:
       godwitd --root /srv/data --anonymous ro --port-range 50000-51000 --data-address 192.0.2.7
   Take part in third-party transfers (data hosts other than the client's):
       godwitd --root /srv/data --anonymous rw --allow-foreign-data-hosts
+  For users of a grid, by certificate and gridmap file as in /etc/grid-security; nobody comes in without:
+      godwitd --root /srv/data --gsi
+  The same with everything named:
+      godwitd --root /srv/data --cert host.pem --key hostkey.pem --trusted-certs cas --gridmap grid-mapfile
   Settings from a file, flags override it; SIGHUP reads it again:
       godwitd --config /etc/godwitd.toml
 
@@ -51,7 +59,9 @@ Exit status: 0 ended by a signal; 2 wrong usage or settings; 4 failed (address i
     version,
     about = "GridFTP server",
     long_about = "GridFTP server: FTP with parallel data channels, restart, partial transfers and checksums.\n\n\
-        Nothing is allowed by default: say with --anonymous what people without an account may do.",
+        Nothing is allowed by default: let users in who prove who they are (--gsi), or say with --anonymous what people \
+        without an account may do. Both may be: without --anonymous there is no login in clear. All act as the account that \
+        the server runs under; names of accounts are for the log.",
     after_help = EXAMPLES
 )]
 pub struct Arguments {
@@ -80,6 +90,35 @@ pub struct Options {
     /// What the users `anonymous` and `ftp` may do: nothing, read, read and write
     #[arg(long, value_name = "off|ro|rw")]
     pub anonymous: Option<Anonymous>,
+
+    /// Let users in who prove who they are by grid certificates (GSI); implied by the five options below. What is not said there
+    /// is where the grid's tools have it: X509_USER_CERT and X509_USER_KEY, X509_CERT_DIR, GRIDMAP, /etc/grid-security
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub gsi: Option<bool>,
+
+    /// Certificate that the server shows, PEM, its chain behind it [default: X509_USER_CERT, /etc/grid-security/hostcert.pem]
+    #[arg(long, value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+
+    /// Its key, readable for nobody else, without pass phrase [default: with --cert the same file; else X509_USER_KEY,
+    /// /etc/grid-security/hostkey.pem]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+
+    /// Directory of the CAs that users' certificates may be from [default: X509_CERT_DIR, ~/.globus/certificates,
+    /// /etc/grid-security/certificates]
+    #[arg(long, alias = "ca-dir", value_name = "DIR")]
+    pub trusted_certs: Option<PathBuf>,
+
+    /// File that says which identity has which account; read at each login [default: without --allow-subject GRIDMAP,
+    /// /etc/grid-security/grid-mapfile, for others than root ~/.gridmap]
+    #[arg(long, value_name = "FILE")]
+    pub gridmap: Option<PathBuf>,
+
+    /// Identity that may log in without an entry in a gridmap file, e.g. "/O=Grid/CN=Jo Doe", or "/O=Grid/OU=Physics/*" for all
+    /// that begin so; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub allow_subject: Vec<String>,
 
     /// Ports for passive data connections [default: GLOBUS_TCP_PORT_RANGE, else any]
     #[arg(long, value_name = "A-B")]
@@ -171,6 +210,8 @@ pub struct ServerSettings {
     pub root: PathBuf,
     /// What `anonymous` and `ftp` may do.
     pub anonymous: Anonymous,
+    /// How users prove who they are; `None`: nobody can.
+    pub gsi: Option<GsiSettings>,
     /// Ports for passive data connections; `None`: any.
     pub port_range: Option<PortRange>,
     /// Announced instead of the control connection's local address; at most one of each family.
@@ -206,6 +247,7 @@ impl ServerSettings {
             listen: Vec::new(),
             root: root.into(),
             anonymous,
+            gsi: None,
             port_range: None,
             data_address: Vec::new(),
             foreign_data_hosts: false,
@@ -229,8 +271,8 @@ impl ServerSettings {
 pub enum ConfigError {
     /// Nobody could ever log in.
     #[error(
-        "nobody could log in: there is no identity source, so say what people without an account may do: \
-         add --anonymous ro (read) or --anonymous rw (read and write), or set anonymous = \"ro\" in the \
+        "nobody could log in: there is no identity source: let users of a grid in by --gsi, or say what people without an \
+         account may do: add --anonymous ro (read) or --anonymous rw (read and write), or set anonymous = \"ro\" in the \
          settings file"
     )]
     NoIdentity,
@@ -295,6 +337,16 @@ impl Options {
             listen: list(self.listen, other.listen),
             root: self.root.or(other.root),
             anonymous: self.anonymous.or(other.anonymous),
+            gsi: self.gsi.or(other.gsi),
+            cert: self.cert.clone().or(other.cert),
+            // A key belongs to its certificate.
+            key: match self.cert {
+                Some(_) => self.key,
+                None => self.key.or(other.key),
+            },
+            trusted_certs: self.trusted_certs.or(other.trusted_certs),
+            gridmap: self.gridmap.or(other.gridmap),
+            allow_subject: list(self.allow_subject, other.allow_subject),
             port_range: self.port_range.or(other.port_range),
             data_address: list(self.data_address, other.data_address),
             allow_foreign_data_hosts: self
@@ -315,12 +367,14 @@ impl Options {
         self,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<ServerSettings, ConfigError> {
-        let anonymous = match self.anonymous {
-            None | Some(Anonymous::Off) => return Err(ConfigError::NoIdentity),
-            Some(access) => access,
-        };
+        let gsi = gsi_of(&self, &environment)?;
+        let anonymous = self.anonymous.unwrap_or(Anonymous::Off);
+        if anonymous == Anonymous::Off && gsi.is_none() {
+            return Err(ConfigError::NoIdentity);
+        }
         let mut settings =
             ServerSettings::new(self.root.unwrap_or_else(|| PathBuf::from(".")), anonymous);
+        settings.gsi = gsi;
         settings.listen = self.listen;
         settings.port_range = match self.port_range {
             Some(PortRangeText(range)) => Some(range),

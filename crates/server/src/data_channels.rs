@@ -3,11 +3,12 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use godwit_engine::{
-    data::{ChannelParams, ChannelSet, Job, Mover, Opening, Transfer},
+    data::{ChannelParams, ChannelSet, Guard, Job, Mover, Opening, Transfer},
     net::{self, PortRange},
 };
 use godwit_proto::{
@@ -42,6 +43,7 @@ impl DataChannels {
     pub(crate) fn plan_listen(
         &mut self,
         spec: DataChannelSpec,
+        guard: Option<Arc<Guard>>,
         family: NetworkProtocol,
         local: IpAddr,
         settings: &ServerSettings,
@@ -55,6 +57,7 @@ impl DataChannels {
             .ok_or_else(|| failure(Errno::AFNOSUPPORT, LISTENING))?;
         Ok(ListenPlan {
             spec,
+            guard,
             announced,
             bound,
             ports: settings.port_range.clone(),
@@ -74,7 +77,8 @@ impl DataChannels {
             .map_err(|e| failure_of(&e, LISTENING))?
             .port();
         let mover = self.mover()?;
-        let set = ChannelSet::passive(&[mover], listener, params(&plan.spec, settings))
+        let params = params(&plan.spec, plan.guard.clone(), settings);
+        let set = ChannelSet::passive(&[mover], listener, params)
             .map_err(|e| failure_of(&e, LISTENING))?;
         self.set = Some(set);
         Ok(SocketAddr::new(plan.announced, port))
@@ -84,6 +88,7 @@ impl DataChannels {
     pub(crate) fn connect_to(
         &mut self,
         spec: &DataChannelSpec,
+        guard: Option<Arc<Guard>>,
         peers: Vec<SocketAddr>,
         settings: &ServerSettings,
     ) -> Result<(), StorageFailure> {
@@ -93,7 +98,7 @@ impl DataChannels {
             &[mover],
             peers,
             spec.layout,
-            params(spec, settings),
+            params(spec, guard, settings),
         ));
         Ok(())
     }
@@ -143,6 +148,7 @@ fn no_data_channel() -> TransferFailure {
 #[derive(Debug)]
 pub(crate) struct ListenPlan {
     spec: DataChannelSpec,
+    guard: Option<Arc<Guard>>,
     announced: IpAddr,
     bound: IpAddr,
     ports: Option<PortRange>,
@@ -170,11 +176,16 @@ impl ListenPlan {
     }
 }
 
-fn params(spec: &DataChannelSpec, settings: &ServerSettings) -> ChannelParams {
+fn params(
+    spec: &DataChannelSpec,
+    guard: Option<Arc<Guard>>,
+    settings: &ServerSettings,
+) -> ChannelParams {
     ChannelParams {
         parallelism: spec.parallelism.clamp(1, settings.channels_max),
         channels_max: settings.channels_max,
         socket_buffer_bytes: spec.socket_buffer_bytes,
+        guard,
         connect_limit: settings.data_limit,
         stall_limit: settings.data_limit,
         ..ChannelParams::default()

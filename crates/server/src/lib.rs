@@ -7,6 +7,7 @@
 //! - `requests`: requests that touch storage; `transfers`: one transfer, from `opening` its file, perhaps `ahead` of its turn,
 //!   to the `checks` its success depends on; `shared_writer`: the end of a TYPE A receipt
 //! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces
+//! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and who may come
 //! - `login`: who may log in and what they may do; `outbox`: replies not yet read; [`log`]: the log
 //!
 //! # Contract
@@ -18,11 +19,13 @@ mod checks;
 mod data_channels;
 mod durability;
 mod foreseen;
+mod gsi;
 mod listener;
 mod login;
 mod opening;
 mod outbox;
 mod requests;
+mod security;
 mod session;
 mod shared_writer;
 mod transfers;
@@ -38,10 +41,12 @@ use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
 use durability::Committer;
+use gsi::Gsi;
 
 pub use durability::Durability;
 
-pub use config::{Anonymous, Arguments, ConfigError, ServerSettings};
+pub use config::{Anonymous, Arguments, ConfigError, GsiSettings, ServerSettings};
+pub use gsi::GsiError;
 pub use listener::{Reloader, Server, ServerError};
 
 /// What all sessions that began under the same settings share.
@@ -49,6 +54,8 @@ struct Service {
     settings: ServerSettings,
     /// Also the way to storage.
     committer: Arc<Committer>,
+    /// Where users prove who they are.
+    gsi: Option<Arc<Gsi>>,
     /// One permit for each core: CKSM keeps one busy.
     checksums: Arc<Semaphore>,
 }
@@ -59,16 +66,18 @@ impl Service {
             path: settings.root.clone(),
             error,
         })?;
-        Ok(Self::on(Arc::new(storage), settings))
+        Self::on(Arc::new(storage), settings)
     }
 
-    fn on(storage: Arc<dyn Storage>, settings: ServerSettings) -> Self {
+    fn on(storage: Arc<dyn Storage>, settings: ServerSettings) -> Result<Self, ServerError> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self {
+        let gsi = settings.gsi.as_ref().map(Gsi::load).transpose()?;
+        Ok(Self {
             committer: Committer::new(settings.durability, storage),
+            gsi: gsi.map(Arc::new),
             settings,
             checksums: Arc::new(Semaphore::new(cores)),
-        }
+        })
     }
 }
 

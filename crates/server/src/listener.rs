@@ -20,7 +20,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use crate::{
-    Service,
+    GsiError, Service,
     config::{DEFAULT_PORT, ServerSettings},
     session::{self, Phase},
 };
@@ -56,6 +56,9 @@ pub enum ServerError {
         /// Why.
         error: godwit_proto::error::StorageFailure,
     },
+    /// Nobody could prove who they are.
+    #[error(transparent)]
+    Gsi(#[from] GsiError),
 }
 
 /// A server that listens. Connections wait in the kernel until [`Server::run`].
@@ -82,7 +85,7 @@ impl Server {
         storage: Arc<dyn Storage>,
         settings: ServerSettings,
     ) -> Result<Self, ServerError> {
-        Self::listening(Service::on(storage, settings))
+        Self::listening(Service::on(storage, settings)?)
     }
 
     fn listening(service: Service) -> Result<Self, ServerError> {

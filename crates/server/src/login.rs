@@ -1,4 +1,5 @@
-//! Who may log in. Anonymous users only, as yet; every other name is refused.
+//! Who may log in, and what they may do. Users are those who have proven who they are ([`crate::gsi`]); without a proof there are
+//! anonymous users only, and every other name is refused.
 
 use godwit_proto::{FtpPath, command::Password, error::StorageFailure, pi::server::Account};
 use rustix::io::Errno;
@@ -26,6 +27,15 @@ pub(crate) fn check(
         writable: settings.anonymous == Anonymous::Rw,
         foreign_data_hosts: settings.foreign_data_hosts,
     })
+}
+
+/// What a user may do who has proven an identity that is known here. Third-party transfers are what grids are for.
+pub(crate) fn user_account() -> Account {
+    Account {
+        home: FtpPath::root(),
+        writable: true,
+        foreign_data_hosts: true,
+    }
 }
 
 #[cfg(test)]

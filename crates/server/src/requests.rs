@@ -23,6 +23,7 @@ use crate::{
     durability::{Committer, Durability},
     failure,
     opening::system_time,
+    security::HandshakeStep,
 };
 
 /// Entries of one MLSC page: some 100 KiB of facts, well below what pauses a session.
@@ -32,7 +33,6 @@ const PAGE_ENTRIES: usize = 500;
 const ANSWERS_QUEUED: usize = 2;
 
 /// One answer to the outstanding request.
-#[derive(Debug)]
 pub(crate) enum Answer {
     /// The result, or a page of it that is not the last.
     Done(Result<Outcome, StorageFailure>),
@@ -40,6 +40,13 @@ pub(crate) enum Answer {
     Progress(u64),
     /// A listener for data connections; the last answer.
     Listener(ListenPlan, TcpListener),
+    /// What an ADAT came to; the last answer.
+    Handshake(Box<HandshakeStep>),
+    /// The account of the user that asked for this name; the last answer.
+    Login {
+        user: String,
+        account: Result<String, StorageFailure>,
+    },
 }
 
 /// A request that runs. Dropping it ends the work at the next chance.
@@ -98,14 +105,18 @@ impl PendingRequest {
 
     /// Starts to listen for data connections.
     pub(crate) fn listen(plan: ListenPlan) -> Self {
+        Self::of(move || match plan.open() {
+            Ok(listener) => Answer::Listener(plan, listener),
+            Err(failure) => Answer::Done(Err(failure)),
+        })
+    }
+
+    /// Starts what has one answer, and may block its thread.
+    pub(crate) fn of(work: impl FnOnce() -> Answer + Send + 'static) -> Self {
         let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
         tokio::task::spawn_blocking(move || {
-            let answer = match plan.open() {
-                Ok(listener) => Answer::Listener(plan, listener),
-                Err(failure) => Answer::Done(Err(failure)),
-            };
-            // Where the session is gone, so is the listener.
-            drop(sender.blocking_send(answer));
+            // Where the session is gone, so is what the answer holds.
+            drop(sender.blocking_send(work()));
         });
         Self { answers }
     }

@@ -1,12 +1,15 @@
 //! One session: a task that owns the control connection, the interpreter, and what the interpreter is waiting for.
 //!
 //! ```text
-//!   socket ──octets──► ServerPi ──outputs──► outbox ──► socket
-//!                        ▲  │
-//!      answers, steps ───┘  └──► PendingRequest | RunningTransfer (at most one), DataChannels, Foreseen
+//!   socket ──octets──► Security ──► ServerPi ──outputs──► Security ──► outbox ──► socket
+//!                                     ▲  │
+//!                   answers, steps ───┘  └──► PendingRequest | RunningTransfer (at most one), DataChannels, Foreseen
 //! ```
 //! Events set state; [`Session::carry_out`] alone does what the interpreter asks. Idle, a session is this
 //! struct and one descriptor: no thread, no buffer to read into, no listener.
+
+mod asked;
+mod lines;
 
 use std::{
     io,
@@ -18,9 +21,8 @@ use std::{
 use godwit_engine::data::Sample;
 use godwit_proto::{
     FtpPath,
-    error::StorageFailure,
     pi::server::{
-        Input, Outcome, Output, Request, ServerConfig, ServerPi, TransferKind, TransferRequest,
+        Gssapi, Input, Outcome, Output, ServerConfig, ServerPi, TransferKind, TransferRequest,
     },
 };
 use rustix::io::Errno;
@@ -33,13 +35,14 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use crate::{
-    Service,
+    Anonymous, Service,
     data_channels::DataChannels,
     failure,
     foreseen::Foreseen,
     login,
     outbox::{Outbox, UNSENT_MAX, UNSENT_PAUSE},
     requests::{Answer, PendingRequest},
+    security::Security,
     transfers::{RunningTransfer, TransferEnd, TransferStep},
 };
 
@@ -136,6 +139,7 @@ struct Session {
     transfer: Option<Box<Transfer>>,
     foreseen: Foreseen,
     channels: DataChannels,
+    security: Security,
     user: Option<String>,
     /// The interpreter has spoken its last word.
     closing: bool,
@@ -181,6 +185,11 @@ impl Session {
             channels_max: settings.channels_max,
             writable: false,
             home: FtpPath::root(),
+            gssapi: match (&service.gsi, settings.anonymous) {
+                (None, _) => Gssapi::Absent,
+                (Some(_), Anonymous::Off) => Gssapi::Demanded,
+                (Some(_), Anonymous::Ro | Anonymous::Rw) => Gssapi::Offered,
+            },
             unix_time: SystemTime::now()
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .unwrap_or_default(),
@@ -197,6 +206,7 @@ impl Session {
             transfer: None,
             foreseen: Foreseen::default(),
             channels: DataChannels::default(),
+            security: Security::default(),
             user: None,
             closing: false,
         })
@@ -305,8 +315,7 @@ impl Session {
                 Some(End::Lost)
             }
             Ok(count) => {
-                self.pi
-                    .handle_input(Instant::now(), Input::Octets(&buffer[..count]));
+                self.hear(&buffer[..count]);
                 None
             }
             Err(error)
@@ -331,6 +340,25 @@ impl Session {
                 Input::Done(announced.map(|address| Outcome::Listening(vec![address])))
             }
             Answer::Progress(octets) => Input::ChecksumProgress(octets),
+            Answer::Handshake(step) => {
+                self.request = None;
+                let kept = match &self.service.gsi {
+                    Some(gsi) => self.security.keep(gsi, *step),
+                    None => Err(failure(Errno::OPNOTSUPP, "prove an identity")),
+                };
+                if let Err(failure) = &kept {
+                    warn!(session = self.id, peer = %self.peer, error = ?failure.text, "handshake failed");
+                }
+                Input::Done(kept.map(Outcome::Adat))
+            }
+            Answer::Login { user, account } => {
+                self.request = None;
+                self.log_login(&user, &account);
+                Input::Done(account.map(|account| {
+                    self.user = Some(account);
+                    Outcome::Account(login::user_account())
+                }))
+            }
             Answer::Done(result) => {
                 let more = matches!(&result, Ok(Outcome::Listing { last: false, .. }));
                 if !more {
@@ -462,7 +490,8 @@ impl Session {
             match output {
                 Output::Foresee(request) => self.foreseen.add(request),
                 Output::ForgetForeseen => self.foreseen.forget(),
-                Output::Send(octets) => self.outbox.push(octets),
+                Output::Send(octets) => self.say(octets),
+                Output::Protect => self.protect(),
                 Output::Request(request) => self.carry_out_request(request),
                 Output::StartTransfer(request) => self.start_transfer(request),
                 Output::AbortTransfer => {
@@ -488,53 +517,6 @@ impl Session {
             }
         }
         self.foreseen.queue(&self.service.committer, &self.channels);
-    }
-
-    fn carry_out_request(&mut self, request: Request) {
-        debug!(session = self.id, request = ?request, "request");
-        let settings = &self.service.settings;
-        let result = match request {
-            Request::Login { user, password } => {
-                let result = login::check(settings, &user, &password);
-                self.log_login(&user, &result);
-                result.map(|account| {
-                    self.user = Some(user);
-                    Outcome::Account(account)
-                })
-            }
-            Request::WhoAmI => Ok(Outcome::Text(self.user.clone().unwrap_or_default())),
-            Request::Listen(spec, family) => {
-                let local = self.local.ip();
-                match self.channels.plan_listen(spec, family, local, settings) {
-                    Ok(plan) => {
-                        self.request = Some(PendingRequest::listen(plan));
-                        return;
-                    }
-                    Err(failure) => Err(failure),
-                }
-            }
-            Request::ConnectTo(spec, peers) => self
-                .channels
-                .connect_to(&spec, peers, settings)
-                .map(|()| Outcome::Done),
-            other => {
-                self.request = Some(PendingRequest::start(
-                    other,
-                    &self.service.committer,
-                    &self.service.checksums,
-                ));
-                return;
-            }
-        };
-        self.pi.handle_input(Instant::now(), Input::Done(result));
-    }
-
-    fn log_login<T>(&self, user: &str, result: &Result<T, StorageFailure>) {
-        if result.is_ok() {
-            info!(session = self.id, peer = %self.peer, user = ?user, "login");
-        } else {
-            warn!(session = self.id, peer = %self.peer, user = ?user, "login refused");
-        }
     }
 
     fn start_transfer(&mut self, request: TransferRequest) {

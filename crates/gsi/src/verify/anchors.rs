@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use openssl::x509::X509Crl;
 
@@ -182,6 +183,48 @@ impl Anchors for Bundle {
 
     fn describe(&self) -> String {
         self.name.clone()
+    }
+}
+
+/// What somebody else trusts, and some CAs more: those of a credential that came with its own (DCSC).
+pub struct Extended {
+    base: Arc<dyn Anchors>,
+    extra: Bundle,
+}
+
+impl Extended {
+    /// Trusts in addition those of `certificates` that are CAs or stand for themselves; no signing policy is demanded of them.
+    #[must_use]
+    pub fn new(base: Arc<dyn Anchors>, certificates: Vec<Certificate>) -> Self {
+        let mut anchors = certificates;
+        anchors.retain(|one| one.extensions().is_ca || one.is_self_issued());
+        Self {
+            extra: Bundle::new("extra", anchors),
+            base,
+        }
+    }
+}
+
+impl Anchors for Extended {
+    fn authorities(&self, hash: u32) -> Result<Vec<Certificate>, Refusal> {
+        let mut all = self.extra.authorities(hash)?;
+        all.extend(self.base.authorities(hash)?);
+        Ok(all)
+    }
+
+    fn revocations(&self, hash: u32) -> Result<Vec<X509Crl>, Refusal> {
+        self.base.revocations(hash)
+    }
+
+    fn may_sign(&self, hash: u32) -> Result<MaySign, Refusal> {
+        match self.extra.authorities(hash)?.is_empty() {
+            true => self.base.may_sign(hash),
+            false => Ok(MaySign::Anything),
+        }
+    }
+
+    fn describe(&self) -> String {
+        self.base.describe()
     }
 }
 

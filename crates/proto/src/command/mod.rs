@@ -181,7 +181,7 @@ pub enum Command {
     Sbuf(u64),
     Abor,
     Site(Site),
-    /// AUTH, ADAT, PBSZ, PROT, DCAU, DCSC, MIC, ENC, CONF, CCC: known words, not offered yet.
+    /// AUTH, ADAT, PBSZ, PROT, DCAU, DCSC, MIC, ENC, CONF, CCC.
     /// The verb, upper case, and the rest of the line (masked by `Debug` is the shell's duty: never log it).
     Security {
         verb: String,
@@ -292,7 +292,7 @@ const MASKED_CHARS_MAX: usize = 1000;
 /// Security commands whose arguments are no secrets: a mechanism, a size, a level, a name.
 const SHOWN_SECURITY_VERBS: &[&str] = &["AUTH", "PBSZ", "PROT", "DCAU", "CCC"];
 
-/// Every verb, as HELP lists them. Not here: ACCT (always refused) and the security commands, as long as they are not
+/// Every verb, as HELP lists them. Not here: ACCT (always refused) and the security commands, which FEAT tells where they are
 /// offered. [`crate::site::WORDS`] lists the words of SITE.
 pub const VERBS: &[&str] = &[
     "ABOR", "ALLO", "APPE", "CDUP", "CKSM", "CWD", "DELE", "EPRT", "EPSV", "ERET", "ESTO", "FEAT",

@@ -3,7 +3,7 @@
 //! | Line | Meaning |
 //! |---|---|
 //! | `# ...` | comment; the first names the section of the specification |
-//! | `! config WORDS` | first of all: `readonly`, `foreign` (hosts), `ipv6`, `nologin` (no opening dialogue), `greeting` |
+//! | `! config WORDS` | first of all: `readonly`, `foreign` (hosts), `ipv6`, `nologin` (no opening dialogue), `greeting`, `gssapi`, `gssapi-only` |
 //! | `! server-only` | the lines are not what our client would send: it is left out |
 //! | `! WORDS` | what the shell answers, see `support/script.rs` |
 //! | `C: line` | the client sends this |
@@ -27,7 +27,7 @@ use godwit_proto::{
     },
     pi::{
         client::{self, ClientConfig, ClientPi, ClientPiError},
-        server::{Input, Output, ServerPi},
+        server::{Gssapi, Input, Output, ServerPi},
     },
 };
 
@@ -121,6 +121,8 @@ impl Stage {
                     greeted = false;
                 }
                 "greeting" => config.greeting = "Welcome.\n220 is our code.\nBye.".to_owned(),
+                "gssapi" => config.gssapi = Gssapi::Offered,
+                "gssapi-only" => config.gssapi = Gssapi::Demanded,
                 other => panic!("unknown config word {other}"),
             }
         }

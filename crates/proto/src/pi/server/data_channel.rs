@@ -18,6 +18,9 @@ use super::{DataChannelSpec, Outcome, Output, Request, ServerPi, dispatch::Purpo
 /// Ports below are other services' (RFC 2577 §3).
 const PORT_MIN: u16 = 1024;
 
+/// To whoever asked for PROT and then for DCAU N: what was wished for cannot be had, so there is nothing.
+const IN_VAIN: &str = "Data channels cannot be protected without DCAU A or S.";
+
 /// What the session has to move data on.
 #[derive(Debug, Default)]
 pub(super) enum DataChannel {
@@ -85,6 +88,9 @@ impl ServerPi {
         let family = self.control_family();
         if form == PassiveForm::Pasv && family == NetworkProtocol::Ipv6 {
             return self.answer(522, "Network protocol not supported, use EPSV (2).");
+        }
+        if self.is_protection_in_vain() {
+            return self.answer(534, IN_VAIN);
         }
         let spec = self.session.data_channel_spec();
         if self.session.delayed_passive {
@@ -217,6 +223,9 @@ impl ServerPi {
                 501,
                 "Illegal PORT command. : Data connections go only to the host of the client.",
             );
+        }
+        if self.is_protection_in_vain() {
+            return self.answer(534, IN_VAIN);
         }
         let spec = self.session.data_channel_spec();
         self.request(Request::ConnectTo(spec, addresses), Purpose::Active);

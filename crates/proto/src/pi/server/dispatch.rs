@@ -42,6 +42,9 @@ pub(super) enum Purpose {
     ListControl(ControlListing),
     Passive(PassiveForm),
     Active,
+    Adat,
+    /// DCSC.
+    DataContext,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +62,7 @@ impl ServerPi {
             Err(error) if self.session.is_logged_in() || is_worth_an_answer(&error) => {
                 self.refuse_line(&error);
             }
-            _ => self.answer(530, "Please login with USER and PASS."),
+            _ => self.answer(530, self.login_first()),
         }
     }
 
@@ -166,6 +169,8 @@ impl ServerPi {
             (Purpose::Login { user }, result) => return self.on_login_done(user, result),
             (Purpose::Passive(form), result) => return self.on_listening(form, result),
             (Purpose::Active, result) => return self.on_connect_noted(result),
+            (Purpose::Adat, result) => return self.on_adat(result),
+            (Purpose::DataContext, result) => return self.on_data_context(result),
             (_, Err(failure)) => return self.reply(&storage_reply(&failure)),
             (purpose, Ok(outcome)) => (purpose, outcome),
         };

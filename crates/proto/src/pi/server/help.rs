@@ -8,7 +8,7 @@ use crate::{
     reply::{BodyStyle, Reply, ReplyCode},
 };
 
-use super::ServerPi;
+use super::{Gssapi, ServerPi};
 
 /// Verbs in a row of HELP.
 const ROW_WORDS: usize = 8;
@@ -44,7 +44,8 @@ impl ServerPi {
         }
     }
 
-    /// The same before and after login: nothing in it depends on who asks.
+    /// The same before and after login: nothing in it depends on who asks. DCAU is left out where it is not offered: clients
+    /// would start a handshake.
     pub(super) fn run_feat(&mut self) {
         let checksums = ChecksumAlgorithm::ALL
             .iter()
@@ -55,6 +56,9 @@ impl ServerPi {
         let facts = format!("MLST {}", FactSelection::DEFAULT.feature_line());
         let mut lines = vec![checksums.as_str(), facts.as_str()];
         lines.extend_from_slice(FEATURES);
+        if self.config.gssapi != Gssapi::Absent {
+            lines.extend_from_slice(SECURITY_FEATURES);
+        }
         self.reply(&feat_reply(&lines));
     }
 }
@@ -62,8 +66,7 @@ impl ServerPi {
 /// Feature lines without CKSM and MLST, whose parameters are computed.
 ///
 /// `PASV AllowDelayed;` is a promise that a new channel is always announced by 127 or 129: GCT's client
-/// ignores the 227 once it has asked for it. DCAU is left out as long as it is not offered: clients would
-/// start a handshake.
+/// ignores the 227 once it has asked for it.
 const FEATURES: &[&str] = &[
     "STORATTR",
     "MFMT",
@@ -87,6 +90,9 @@ const FEATURES: &[&str] = &[
     "EPRT",
     live::FEATURE,
 ];
+
+/// Where AUTH is offered.
+const SECURITY_FEATURES: &[&str] = &["AUTH GSSAPI", "PBSZ", "PROT", "DCAU", "DCSC P,D"];
 
 /// HELP without argument and SITE HELP, which clients search for the words they would like to use.
 fn overview() -> Reply {

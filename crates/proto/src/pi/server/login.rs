@@ -8,7 +8,7 @@ use crate::{
     reply::{BodyStyle, Reply, ReplyCode},
 };
 
-use super::{Outcome, Request, ServerPi, dispatch::Purpose, session::LoginState};
+use super::{Gssapi, Outcome, Request, ServerPi, dispatch::Purpose, session::LoginState};
 
 /// `EACCES`: the plain "no" to a login. Its text would tell nothing.
 const EACCES: i32 = 13;
@@ -27,9 +27,24 @@ impl ServerPi {
         self.reply(&reply);
     }
 
+    /// What somebody must do who has not logged in.
+    pub(super) fn login_first(&self) -> &'static str {
+        match self.must_authenticate() {
+            true => "Must perform GSSAPI authentication.",
+            false => "Please login with USER and PASS.",
+        }
+    }
+
+    fn must_authenticate(&self) -> bool {
+        self.config.gssapi == Gssapi::Demanded && !self.session.security.is_established()
+    }
+
     pub(super) fn run_user(&mut self, user: String) {
         if self.session.is_logged_in() {
             return self.answer(503, "You are already logged in.");
+        }
+        if self.must_authenticate() {
+            return self.answer(530, self.login_first());
         }
         self.answer(331, format!("Password required for {user}."));
         self.session.login = LoginState::Named(user);
@@ -65,17 +80,21 @@ impl ServerPi {
             // Nobody is let in by a mistake.
             Ok(_) => self.answer(451, "Local error in processing."),
             Err(failure) => {
-                self.session.failed_logins += 1;
                 if failure.errno == EACCES {
                     self.answer(530, "Login incorrect.");
                 } else {
                     self.answer(530, format!("Login incorrect. : {}", failure.text));
                 }
-                if self.session.failed_logins >= self.config.login_attempts_max {
-                    self.answer(421, "Too many failed logins, closing control connection.");
-                    self.end_session();
-                }
+                self.count_failed_login();
             }
+        }
+    }
+
+    pub(super) fn count_failed_login(&mut self) {
+        self.session.failed_logins += 1;
+        if self.session.failed_logins >= self.config.login_attempts_max {
+            self.answer(421, "Too many failed logins, closing control connection.");
+            self.end_session();
         }
     }
 

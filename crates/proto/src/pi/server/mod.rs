@@ -111,6 +111,8 @@ enum Queued {
         command: Box<Result<Command, CommandError>>,
     },
     Bad(BadLine),
+    /// A command in clear on a protected channel.
+    Unprotected,
     /// A command that ABOR overtook.
     Aborted,
     /// The ABOR itself.
@@ -147,6 +149,11 @@ impl ServerPi {
         }
         match input {
             Input::Octets(octets) => return self.on_octets(now, octets),
+            Input::Unprotected => self.enqueue(Queued::Unprotected),
+            Input::Unreadable => {
+                self.answer(535, "The protected command cannot be opened.");
+                return self.end_session();
+            }
             Input::Closed => return self.end_session(),
             Input::Timeout => self.on_timeout(now),
             Input::Shutdown => self.draining = true,
@@ -248,6 +255,7 @@ impl ServerPi {
                 Queued::Command { command, .. } => self.run_line(*command),
                 Queued::Bad(why @ BadLine::TooLong) => self.answer(500, why.to_string()),
                 Queued::Bad(why @ BadLine::Nul) => self.answer(501, why.to_string()),
+                Queued::Unprotected => self.answer(533, "Commands must be protected."),
                 Queued::Aborted => self.answer(426, "Command Aborted."),
                 Queued::Abort => self.run_abort(),
             }
@@ -343,7 +351,7 @@ impl Queued {
     fn octets(&self) -> usize {
         match self {
             Self::Command { octets, .. } => *octets,
-            Self::Bad(_) | Self::Aborted | Self::Abort => 0,
+            Self::Bad(_) | Self::Unprotected | Self::Aborted | Self::Abort => 0,
         }
     }
 }

@@ -1,62 +1,211 @@
-//! Security words (RFC 2228, GFD.020, DCSC) on a channel that offers no security.
+//! Security words (RFC 2228, GFD.020, DCSC).
 //!
-//! What asks for what we have anyway (no protection, no data channel authentication) succeeds, since
-//! clients say so unconditionally; everything else is refused so that nobody takes it for granted.
+//! ```text
+//!   nothing ──AUTH──► chosen ──ADAT──► established: everything is protected, DCAU is A
+//!      ▲                │  ▲ 335 │
+//!      └────── 535 ─────┘  └─────┘
+//! ```
+//! Where nothing is offered or established, what asks for what we have anyway (no protection, no data channel authentication)
+//! succeeds, since clients say so unconditionally; everything else is refused so that nobody takes it for granted.
 
-use super::ServerPi;
+use crate::{
+    error::StorageFailure,
+    line::LineReader,
+    security::{BadSecurityArgument, Dcau, Protection, Token},
+};
+
+use super::{AdatStep, Gssapi, Outcome, Output, Queued, Request, ServerPi, dispatch::Purpose};
+
+/// What the session has of security.
+#[derive(Debug, Default)]
+pub(super) struct Security {
+    context: Context,
+    /// PROT.
+    pub(super) protection: Protection,
+    /// DCAU.
+    pub(super) dcau: Dcau,
+}
+
+/// Of the control channel.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Context {
+    #[default]
+    Nothing,
+    /// AUTH was said; `begun`: ADAT too.
+    Chosen {
+        begun: bool,
+    },
+    Established,
+}
+
+impl Security {
+    pub(super) fn is_established(&self) -> bool {
+        self.context == Context::Established
+    }
+}
 
 impl ServerPi {
     pub(super) fn run_security(&mut self, verb: &str, argument: &str) {
         let argument = argument.trim();
         match verb {
-            "AUTH" => self.answer(
-                504,
-                "Unknown authentication type. : This server offers no AUTH.",
-            ),
-            "ADAT" => self.answer(
-                503,
-                "ADAT needs AUTH first, which this server does not offer.",
-            ),
+            "AUTH" => self.run_auth(argument),
+            "ADAT" => self.run_adat(argument),
             "PBSZ" => match argument.parse::<u32>() {
                 Ok(size) => self.answer(200, format!("PBSZ={size}")),
                 Err(_) => self.answer(501, format!("Bad value for PBSZ: {argument}")),
             },
             "PROT" => self.run_prot(argument),
             "DCAU" => self.run_dcau(argument),
-            "MIC" | "ENC" | "CONF" | "CCC" => self.answer(
-                503,
-                format!("{verb} needs AUTH first, which this server does not offer."),
-            ),
+            "DCSC" => self.run_dcsc(argument),
+            // A protected command in clear is seen by the shell alone.
+            "MIC" | "ENC" | "CONF" => self.answer(503, self.auth_first(verb)),
+            "CCC" if self.session.security.is_established() => {
+                self.answer(534, "CCC is refused: the control channel stays protected.");
+            }
+            "CCC" => self.answer(503, self.auth_first(verb)),
             _ => self.answer(504, format!("{verb} is not offered by this server.")),
         }
     }
 
+    fn auth_first(&self, verb: &str) -> String {
+        match self.config.gssapi {
+            Gssapi::Absent => format!("{verb} needs AUTH first, which this server does not offer."),
+            Gssapi::Offered | Gssapi::Demanded => format!("{verb} needs AUTH first."),
+        }
+    }
+
+    fn run_auth(&mut self, mechanism: &str) {
+        if self.config.gssapi == Gssapi::Absent {
+            return self.answer(
+                504,
+                "Unknown authentication type. : This server offers no AUTH.",
+            );
+        }
+        if self.session.security.is_established() || self.session.is_logged_in() {
+            return self.answer(534, "AUTH is refused: the session has its identity.");
+        }
+        if !["GSSAPI", "GSI"]
+            .iter()
+            .any(|known| mechanism.eq_ignore_ascii_case(known))
+        {
+            return self.answer(504, "Unknown authentication type. : GSSAPI is offered.");
+        }
+        self.session.security.context = Context::Chosen { begun: false };
+        self.answer(334, "Using authentication type; ADAT must follow.");
+    }
+
+    fn run_adat(&mut self, token: &str) {
+        match &mut self.session.security.context {
+            Context::Chosen { begun } => {
+                let first = !std::mem::replace(begun, true);
+                let token = Token::new(token);
+                self.request(Request::Adat { token, first }, Purpose::Adat);
+            }
+            Context::Nothing => self.answer(503, self.auth_first("ADAT")),
+            Context::Established => self.answer(503, "The session has its identity."),
+        }
+    }
+
+    pub(super) fn on_adat(&mut self, result: Result<Outcome, StorageFailure>) {
+        match result {
+            Ok(Outcome::Adat(AdatStep::More(token))) => self.answer(335, format!("ADAT={token}")),
+            Ok(Outcome::Adat(AdatStep::Established(token))) => {
+                let text = match token {
+                    Some(token) => format!("ADAT={token}"),
+                    None => "GSSAPI Authentication successful.".to_owned(),
+                };
+                self.answer(235, text);
+                self.session.security.context = Context::Established;
+                self.session.security.dcau = Dcau::OwnIdentity;
+                self.begin_protection();
+            }
+            // Nobody is let in by a mistake.
+            Ok(_) => {
+                self.session.security.context = Context::Nothing;
+                self.answer(451, "Local error in processing.");
+            }
+            Err(failure) => {
+                self.session.security.context = Context::Nothing;
+                self.answer(535, format!("Authentication failed. : {}", failure.text));
+                self.count_failed_login();
+            }
+        }
+    }
+
+    /// From the next octet on everything is wrapped. What was read already came in clear: anybody may have sent it.
+    fn begin_protection(&mut self) {
+        self.outputs.push_back(Output::Protect);
+        self.lines = LineReader::default();
+        for item in &mut self.queue {
+            if let Queued::Command { .. } | Queued::Bad(_) = item {
+                self.queue_octets -= item.octets();
+                *item = Queued::Unprotected;
+            }
+        }
+    }
+
     fn run_prot(&mut self, argument: &str) {
-        match argument.to_ascii_uppercase().as_str() {
-            "C" => {
+        match argument.parse::<Protection>() {
+            Err(_) => self.answer(504, "Unknown protection level."),
+            Ok(level) if level == Protection::Clear || self.session.security.is_established() => {
                 self.drop_data_channel();
-                self.answer(200, "Protection level set to C.");
+                self.session.security.protection = level;
+                self.answer(200, format!("Protection level set to {level}."));
             }
-            level @ ("S" | "E" | "P") => {
-                self.answer(536, format!("{level} protection level not supported."));
-            }
-            _ => self.answer(504, "Unknown protection level."),
+            Ok(level) => self.answer(536, format!("{level} protection level not supported.")),
         }
     }
 
     fn run_dcau(&mut self, argument: &str) {
-        let (mode, subject) = argument.split_once(' ').unwrap_or((argument, ""));
-        match mode.to_ascii_uppercase().as_str() {
-            "N" => {
+        match argument.parse::<Dcau>() {
+            Err(BadSecurityArgument::Subject) => self.answer(501, "DCAU S expected subject."),
+            Err(BadSecurityArgument::Letter) => self.answer(501, "Bad DCAU mode."),
+            Ok(dcau) if dcau == Dcau::None || self.session.security.is_established() => {
                 self.drop_data_channel();
-                self.answer(200, "DCAU N.");
+                self.answer(200, format!("DCAU {}.", dcau.letter()));
+                self.session.security.dcau = dcau;
             }
-            "S" if subject.trim().is_empty() => self.answer(501, "DCAU S expected subject."),
-            "A" | "S" | "T" => self.answer(
+            Ok(_) => self.answer(
                 504,
-                "Bad DCAU mode. : This server offers no data channel authentication.",
+                match self.config.gssapi {
+                    Gssapi::Absent => {
+                        "Bad DCAU mode. : This server offers no data channel authentication."
+                    }
+                    Gssapi::Offered | Gssapi::Demanded => "Bad DCAU mode. : It needs AUTH first.",
+                },
             ),
-            _ => self.answer(501, "Bad DCAU mode."),
         }
+    }
+
+    /// A key is in it: on a protected channel only.
+    fn run_dcsc(&mut self, argument: &str) {
+        if self.config.gssapi == Gssapi::Absent {
+            return self.answer(504, "DCSC is not offered by this server.");
+        }
+        if !self.session.security.is_established() {
+            return self.answer(503, self.auth_first("DCSC"));
+        }
+        let (kind, blob) = argument.split_once(' ').unwrap_or((argument, ""));
+        let context = match kind {
+            "P" | "p" => Some(Token::new(blob.trim())),
+            "D" | "d" => None,
+            _ => return self.answer(500, "Unsupported credential type."),
+        };
+        self.drop_data_channel();
+        self.request(Request::DataContext(context), Purpose::DataContext);
+    }
+
+    pub(super) fn on_data_context(&mut self, result: Result<Outcome, StorageFailure>) {
+        match result {
+            Ok(Outcome::Done) => self.answer(250, "OK."),
+            Ok(_) => self.answer(451, "Local error in processing."),
+            Err(failure) => self.answer(500, format!("DCSC failed. : {}", failure.text)),
+        }
+    }
+
+    /// A level that nothing could keep: a handshake comes before every protected octet.
+    pub(super) fn is_protection_in_vain(&self) -> bool {
+        let security = &self.session.security;
+        security.protection != Protection::Clear && security.dcau == Dcau::None
     }
 }

@@ -12,7 +12,9 @@ use crate::{
     timestamp::Timestamp,
 };
 
-use super::{Account, DataChannelSpec, ServerConfig, data_channel::DataChannel};
+use super::{
+    Account, DataChannelSpec, ServerConfig, data_channel::DataChannel, security::Security,
+};
 
 /// Seconds between 112 markers, and between 111 markers, unless TREV says otherwise (GCT's default;
 /// gfal2 gives up after 360 s without one).
@@ -43,6 +45,7 @@ pub(super) struct Session {
     /// EPSV ALL (RFC 2428 §4).
     pub(super) epsv_only: bool,
     pub(super) data_channel: DataChannel,
+    pub(super) security: Security,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -122,6 +125,7 @@ impl Session {
             delayed_passive: false,
             epsv_only: false,
             data_channel: DataChannel::None,
+            security: Security::default(),
         }
     }
 
@@ -146,6 +150,8 @@ impl Session {
             },
             layout: self.layout,
             socket_buffer_bytes: self.socket_buffer_bytes,
+            dcau: self.security.dcau.clone(),
+            protection: self.security.protection,
         }
     }
 

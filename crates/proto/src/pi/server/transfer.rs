@@ -210,7 +210,8 @@ impl ServerPi {
     }
 
     fn listen_or_start(&mut self, mut transfer: Box<Transfer>) {
-        if let DataChannel::Delayed { form, spec } = self.session.data_channel {
+        if let DataChannel::Delayed { form, spec } = &self.session.data_channel {
+            let (form, spec) = (*form, spec.clone());
             let request = Request::Listen(spec, form.protocol(self.control_family()));
             self.outputs.push_back(Output::Request(request));
             transfer.phase = Phase::Listening(form);

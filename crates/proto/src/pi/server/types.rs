@@ -12,6 +12,7 @@ use crate::{
     path::FtpPath,
     range_set::RangeSet,
     restart::RestartPoint,
+    security::{Dcau, Protection, Token},
     timestamp::Timestamp,
 };
 
@@ -40,8 +41,22 @@ pub struct ServerConfig {
     pub writable: bool,
     /// Initial and home directory.
     pub home: FtpPath,
+    /// Whether users may, or must, prove who they are by AUTH GSSAPI.
+    pub gssapi: Gssapi,
     /// UNIX time at the `now` of [`ServerPi::new`](super::ServerPi::new): dates in 112 markers and STAT lines count from here.
     pub unix_time: Duration,
+}
+
+/// AUTH GSSAPI (RFC 2228).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gssapi {
+    /// There is none.
+    #[default]
+    Absent,
+    /// Whoever wants to.
+    Offered,
+    /// There is no login without it.
+    Demanded,
 }
 
 /// What happened.
@@ -49,6 +64,10 @@ pub struct ServerConfig {
 pub enum Input<'a> {
     /// Octets of the control connection.
     Octets(&'a [u8]),
+    /// After [`Output::Protect`]: a command came in clear, which anybody may have sent.
+    Unprotected,
+    /// After [`Output::Protect`]: what came cannot be opened, and nothing behind it can.
+    Unreadable,
     /// The control connection ended.
     Closed,
     /// `poll_timeout` has passed.
@@ -91,6 +110,8 @@ pub enum Input<'a> {
 pub enum Output {
     /// Write to the control connection.
     Send(Vec<u8>),
+    /// From here on replies are sent protected, and only what came protected is handed in as octets.
+    Protect,
     /// Carry out and answer with [`Input::Done`].
     Request(Request),
     /// This transfer waits in the queue and will be the next to start, behind those foreseen before it: the shell may
@@ -179,6 +200,13 @@ pub enum Request {
     Listen(DataChannelSpec, NetworkProtocol),
     /// Remember peers to connect to at the next transfer: `Outcome::Done`.
     ConnectTo(DataChannelSpec, Vec<SocketAddr>),
+    /// The next token of the handshake; `first`: of a new one. `Outcome::Adat`, else a failure whose text the peer is told.
+    Adat {
+        token: Token,
+        first: bool,
+    },
+    /// What data channels prove themselves with from now on (DCSC P); `None`: what was delegated again. `Outcome::Done`.
+    DataContext(Option<Token>),
     /// Local account name, for SITE WHOAMI: `Outcome::Text`.
     WhoAmI,
 }
@@ -205,6 +233,17 @@ pub enum Outcome {
     Text(String),
     /// Who logged in may do this; replaces the values of [`ServerConfig`].
     Account(Account),
+    /// A step of the handshake.
+    Adat(AdatStep),
+}
+
+/// What became of a token of the handshake. Tokens for the peer are base64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdatStep {
+    /// The peer's next is awaited.
+    More(String),
+    /// The peer is known; there may be a last token for it.
+    Established(Option<String>),
 }
 
 /// What depends on who logged in.
@@ -220,7 +259,7 @@ pub struct Account {
 
 /// Everything that is copied into the data channel object when it is made (PASV, PORT and their kin) and
 /// never read again for it: the only way both ends can agree on what cached channels are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataChannelSpec {
     /// Channels the sender opens per address; 1 in MODE S.
     pub parallelism: u32,
@@ -228,6 +267,10 @@ pub struct DataChannelSpec {
     pub layout: Option<StripeLayout>,
     /// TCP buffers, octets; `None` leaves them to the kernel.
     pub socket_buffer_bytes: Option<u64>,
+    /// Who must be at the other ends.
+    pub dcau: Dcau,
+    /// What protects the octets; only with `dcau`.
+    pub protection: Protection,
 }
 
 /// A transfer to start on the present data channel object.

@@ -11,7 +11,7 @@ use std::{
 
 use godwit_proto::{
     FtpPath,
-    pi::server::{Output, ServerConfig, ServerPi},
+    pi::server::{Gssapi, Output, ServerConfig, ServerPi},
     reply::{Reply, ReplyReader},
 };
 
@@ -31,6 +31,7 @@ pub(crate) fn server_config() -> ServerConfig {
         channels_max: 64,
         writable: true,
         home: path("/home/u"),
+        gssapi: Gssapi::Absent,
         unix_time: UNIX_TIME,
     }
 }

@@ -11,6 +11,8 @@
 //! | `page NAME... [more]` | `Done(Listing)`, one file of 7 octets for each name |
 //! | `text WORD`, `checksum HEX` | `Done(Text)`, `Done(Checksum)` |
 //! | `account HOME ro\|rw` | `Done(Account)` |
+//! | `adat more TOKEN`, `adat done [TOKEN]` | `Done(Adat)` |
+//! | `unprotected`, `unreadable` | `Unprotected`, `Unreadable` |
 //! | `ready`, `ready reused` | `TransferReady` |
 //! | `progress BYTES RANGES` | `TransferProgress`; RANGES as in 111, `-` for none |
 //! | `live BYTES CHANNELS`, `live none` | `Live` |
@@ -29,9 +31,10 @@ use godwit_proto::{
     facts::{FactType, Facts},
     live::LiveReport,
     pi::server::{
-        Account, DataChannelSpec, Input, ListForm, Outcome, Output, Request, TransferKind,
-        TransferRequest,
+        Account, AdatStep, DataChannelSpec, Input, ListForm, Outcome, Output, Request,
+        TransferKind, TransferRequest,
     },
+    security::Dcau,
     timestamp::Timestamp,
 };
 
@@ -78,6 +81,12 @@ pub(crate) fn directive(line: &str) -> Directive {
             writable: word(1) == "rw",
             foreign_data_hosts: true,
         })),
+        "adat" => done(Outcome::Adat(match word(0) {
+            "more" => AdatStep::More(word(1).to_owned()),
+            _ => AdatStep::Established(words.get(1).map(|&token| token.to_owned())),
+        })),
+        "unprotected" => Directive::Input(Input::Unprotected),
+        "unreadable" => Directive::Input(Input::Unreadable),
         "ready" => Directive::Input(Input::TransferReady {
             reused: words.first() == Some(&"reused"),
         }),
@@ -201,6 +210,9 @@ fn describe_spec(spec: &DataChannelSpec) -> String {
     }
     if let Some(bytes) = spec.socket_buffer_bytes {
         text += &format!(" buffers={bytes}");
+    }
+    if spec.dcau != Dcau::None {
+        text += &format!(" dcau={} protection={}", spec.dcau, spec.protection);
     }
     text
 }

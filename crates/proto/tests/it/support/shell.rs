@@ -109,7 +109,7 @@ impl FakeShell {
                 self.cached = false;
             }
             Output::Close => self.closed = true,
-            Output::Note(_) => {}
+            Output::Protect | Output::Note(_) => {}
         }
         None
     }

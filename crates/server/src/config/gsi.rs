@@ -1,0 +1,181 @@
+//! Settings of GSI: what was said, and where the grid's tools have the rest.
+
+use std::path::PathBuf;
+
+use godwit_gsi::{
+    cert::files::{Locations, effective_uid},
+    gridmap::AllowList,
+};
+
+use super::{ConfigError, Options};
+
+/// How users prove who they are, and who may come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GsiSettings {
+    /// Certificate and key that the server shows: the first pair whose certificate is there.
+    pub host: Vec<(PathBuf, PathBuf)>,
+    /// Directory of trusted CAs.
+    pub authorities: PathBuf,
+    /// Which identity has which account; `None`: only who is `allowed` may come.
+    pub gridmap: Option<PathBuf>,
+    /// Identities that may come without an account.
+    pub allowed: AllowList,
+}
+
+/// `None` where GSI is not wanted.
+pub(super) fn gsi_of(
+    options: &Options,
+    environment: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<GsiSettings>, ConfigError> {
+    let implied = options.cert.is_some()
+        || options.key.is_some()
+        || options.trusted_certs.is_some()
+        || options.gridmap.is_some()
+        || !options.allow_subject.is_empty();
+    if !options.gsi.unwrap_or(implied) {
+        return Ok(None);
+    }
+    let locations = Locations::new(|name| environment(name).map(Into::into), effective_uid());
+    let host = match (&options.cert, &options.key) {
+        (Some(cert), key) => vec![(cert.clone(), key.as_ref().unwrap_or(cert).clone())],
+        (None, None) => locations.host.clone(),
+        (None, Some(_)) => {
+            return Err(ConfigError::Value {
+                name: "key",
+                reason: "it belongs to a certificate: name that with --cert".to_owned(),
+            });
+        }
+    };
+    let authorities = options
+        .trusted_certs
+        .clone()
+        .or_else(|| locations.authority_directory().map(Into::into));
+    let authorities = authorities.ok_or_else(|| ConfigError::Value {
+        name: "trusted-certs",
+        reason: format!(
+            "there is no directory of trusted CAs at {}",
+            locations
+                .authorities
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+    })?;
+    let gridmap = options.gridmap.clone().or_else(|| {
+        let by_file = options.allow_subject.is_empty();
+        by_file.then(|| locations.gridmap.clone())
+    });
+    Ok(Some(GsiSettings {
+        host,
+        authorities,
+        gridmap,
+        allowed: allowed(&options.allow_subject)?,
+    }))
+}
+
+/// Names are written bare here: a command line has its own quotes.
+fn allowed(names: &[String]) -> Result<AllowList, ConfigError> {
+    let quoted: Vec<_> = names
+        .iter()
+        .map(|name| match name.starts_with('"') {
+            true => name.clone(),
+            false => format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")),
+        })
+        .collect();
+    let (list, faults) = AllowList::parse(&quoted.join("\n"));
+    match faults.first() {
+        None => Ok(list),
+        Some(fault) => Err(ConfigError::Value {
+            name: "allow-subject",
+            reason: format!(
+                "{:?}: {}",
+                names.get(fault.line - 1).map_or("", String::as_str),
+                fault.fault
+            ),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_gsi::name::DistinguishedName;
+
+    use super::*;
+
+    fn resolve(options: &Options) -> Result<Option<GsiSettings>, String> {
+        let environment = |name: &str| match name {
+            "X509_CERT_DIR" => Some("/".to_owned()),
+            "GRIDMAP" => Some("/map".to_owned()),
+            _ => None,
+        };
+        gsi_of(options, &environment).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn wanted_where_anything_of_it_is_said() {
+        assert_eq!(resolve(&Options::default()), Ok(None));
+        let off = Options {
+            gsi: Some(false),
+            gridmap: Some("/m".into()),
+            ..Options::default()
+        };
+        assert_eq!(resolve(&off), Ok(None));
+        let on = Options {
+            gsi: Some(true),
+            ..Options::default()
+        };
+        let settings = resolve(&on).unwrap().unwrap();
+        assert_eq!(settings.gridmap, Some("/map".into()));
+        assert_eq!(settings.authorities, PathBuf::from("/"));
+        let pair = |name: &str| {
+            let at = PathBuf::from("/etc/grid-security");
+            (
+                at.join(format!("{name}cert.pem")),
+                at.join(format!("{name}key.pem")),
+            )
+        };
+        assert_eq!(settings.host.first(), Some(&pair("host")));
+        let named = Options {
+            cert: Some("/c".into()),
+            gridmap: Some("/m".into()),
+            ..Options::default()
+        };
+        let settings = resolve(&named).unwrap().unwrap();
+        assert_eq!(settings.host, [("/c".into(), "/c".into())]);
+        assert_eq!(settings.gridmap, Some("/m".into()));
+        let key = Options {
+            key: Some("/k".into()),
+            ..Options::default()
+        };
+        assert!(resolve(&key).unwrap_err().starts_with("key: "));
+    }
+
+    #[test]
+    fn subjects_take_the_place_of_the_usual_gridmap_file() {
+        let some = Options {
+            allow_subject: vec!["/O=Grid/CN=Jo Doe".to_owned(), "/O=Grid/OU=P/*".to_owned()],
+            ..Options::default()
+        };
+        let settings = resolve(&some).unwrap().unwrap();
+        assert_eq!(settings.gridmap, None);
+        for (name, allowed) in [
+            ("/O=Grid/CN=Jo Doe", true),
+            ("/O=Grid/CN=Jo Doe/CN=1", false),
+            ("/O=Grid/OU=P/CN=Kim", true),
+            ("/O=Grid/OU=Q/CN=Kim", false),
+        ] {
+            let name = DistinguishedName::parse(name).unwrap();
+            assert_eq!(settings.allowed.allows(&name), allowed, "{name}");
+        }
+        let all = Options {
+            allow_subject: vec!["*".to_owned()],
+            ..Options::default()
+        };
+        assert!(
+            resolve(&all)
+                .unwrap_err()
+                .starts_with("allow-subject: \"*\"")
+        );
+    }
+}
