@@ -4,7 +4,7 @@
 //! - [`storage`]: what bytes live on, behind one trait: POSIX, memory, zero/null, faulty
 //! - [`digest`]: checksums of ranges of a file
 //! - [`data`]: the data plane: movers, channel sets, transfers
-//! - [`control`]: drives a client's protocol interpreter over a socket
+//! - [`control`]: drives a client's protocol interpreter over a socket; control lines under a security context
 //! - [`net`]: names to addresses, listeners in a port range, limits of the process
 //! - [`tcp_diag`]: what the kernel knows of TCP connections
 //! - [`text`]: line ends of TYPE A

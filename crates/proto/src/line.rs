@@ -7,8 +7,9 @@ pub const LINE_OCTETS_MAX: usize = 64 * 1024;
 ///
 /// A bare LF or CR does not end a line and is dropped. NUL is an error of the line. `IAC IAC` is the
 /// octet 255 itself; every other pair that begins with IAC is dropped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LineReader {
+    octets_max: usize,
     line: Vec<u8>,
     bad: Option<BadLine>,
     /// The last octet of the line was CR.
@@ -17,9 +18,8 @@ pub struct LineReader {
 }
 
 /// Where in a Telnet sequence the reader is.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Telnet {
-    #[default]
     Text,
     /// IAC was seen.
     Command,
@@ -47,7 +47,7 @@ pub enum LineEvent {
 /// Why a line was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadLine {
-    /// More than [`LINE_OCTETS_MAX`] octets before CRLF.
+    /// More octets before CRLF than the reader takes.
     #[error("command line is longer than {LINE_OCTETS_MAX} octets")]
     TooLong,
     /// A NUL octet.
@@ -55,8 +55,27 @@ pub enum BadLine {
     Nul,
 }
 
+impl Default for LineReader {
+    /// For command lines in clear.
+    fn default() -> Self {
+        Self::with_octets_max(LINE_OCTETS_MAX)
+    }
+}
+
 impl LineReader {
-    /// Takes the next octets; events in order. Memory is bounded by [`LINE_OCTETS_MAX`].
+    /// For lines of at most `octets_max`, CRLF not counted: wrapped commands are longer than those in clear.
+    #[must_use]
+    pub fn with_octets_max(octets_max: usize) -> Self {
+        Self {
+            octets_max,
+            line: Vec::new(),
+            bad: None,
+            after_cr: false,
+            telnet: Telnet::Text,
+        }
+    }
+
+    /// Takes the next octets; events in order. Memory is bounded by the longest line.
     pub fn push(&mut self, octets: &[u8]) -> Vec<LineEvent> {
         let mut events = Vec::new();
         for &octet in octets {
@@ -95,7 +114,7 @@ impl LineReader {
             b'\r' | b'\n' => {}
             _ if self.bad.is_some() => {}
             0 => self.refuse(BadLine::Nul),
-            _ if self.line.len() == LINE_OCTETS_MAX => self.refuse(BadLine::TooLong),
+            _ if self.line.len() == self.octets_max => self.refuse(BadLine::TooLong),
             _ => self.line.push(octet),
         }
         None

@@ -1,6 +1,7 @@
 //! The engine from outside.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod control_protection;
 mod data;
 mod data_guarded;
 mod data_live;
@@ -15,6 +16,9 @@ mod storage_listing;
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/grid.rs"]
 mod grid;
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../gsi/tests/it/pair.rs"]
+mod pair;
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;

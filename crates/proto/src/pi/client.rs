@@ -226,6 +226,11 @@ impl ClientPi {
         self.in_flight.len()
     }
 
+    /// Octets of a reply are here whose end is not.
+    pub fn is_inside_reply(&self) -> bool {
+        self.replies.is_inside_reply()
+    }
+
     fn on_reply(&mut self, reply: Reply) {
         let code = reply.code;
         if matches!(code.get(), 221 | 421) {

@@ -83,6 +83,11 @@ impl ReplyReader {
         self.stray_lines
     }
 
+    /// Octets are here that belong to a reply whose end is not, or to no reply at all.
+    pub fn is_inside_reply(&self) -> bool {
+        self.open.is_some() || self.taken < self.unread.len() || self.stray_lines > 0
+    }
+
     fn search(&mut self) -> Result<Option<Reply>, BadReply> {
         while let Some(line) = self.next_line()? {
             if let Some(reply) = self.take_line(line)? {

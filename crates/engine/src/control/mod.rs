@@ -1,4 +1,6 @@
-//! Drives a client's protocol interpreter over a socket.
+//! Drives a client's protocol interpreter over a socket; [`protection`]: its lines, and a server's, under a security context.
+
+pub mod protection;
 
 use std::{
     collections::VecDeque,
@@ -9,12 +11,15 @@ use std::{
 };
 
 use crate::storage::text_of;
+use godwit_gsi::Wrap;
 use godwit_proto::{
     command::Command,
     pi::client::{ClientConfig, ClientPi, ClientPiError, CommandId, Input, Output},
     reply::Reply,
 };
 use tokio::{io::Interest, net::TcpStream, time};
+
+use protection::{ProtectedClient, ProtectionError};
 
 /// What the control channel brought.
 #[derive(Debug)]
@@ -52,6 +57,14 @@ pub enum ControlError {
         /// Why.
         error: ClientPiError,
     },
+    /// The server broke the protection of the channel, or somebody on the path did.
+    #[error("protected control connection to {peer}: {error}")]
+    Protection {
+        /// Peer.
+        peer: SocketAddr,
+        /// Why.
+        error: ProtectionError,
+    },
 }
 
 /// Sees every line of the dialogue, secrets masked: `true` for what we send.
@@ -67,6 +80,7 @@ pub struct ControlChannel {
     peer: SocketAddr,
     pi: ClientPi,
     log: Option<DialogueLog>,
+    protection: Option<Box<ProtectedClient>>,
     unsent: Vec<u8>,
     events: VecDeque<Event>,
     failed: Option<ControlError>,
@@ -106,6 +120,7 @@ impl ControlChannel {
             peer,
             pi: ClientPi::new(config, Instant::now()),
             log,
+            protection: None,
             unsent: Vec::new(),
             events: VecDeque::new(),
             failed: None,
@@ -116,6 +131,28 @@ impl ControlChannel {
             }
             channel.exchange().await?;
         }
+    }
+
+    /// Protects every command and reply from here on. For the moment at which the context is established and its 235 has come,
+    /// with nothing in flight.
+    ///
+    /// # Errors
+    /// When the server has sent something behind its 235 already: it would pass for protected.
+    pub fn protect(&mut self, wrap: Wrap) -> Result<(), ControlError> {
+        self.take_outputs()?;
+        if self.pi.is_inside_reply() || self.pi.in_flight() > 0 || !self.events.is_empty() {
+            let error = ProtectionError::InClear("octets behind the end of the handshake".into());
+            return Err(self.unprotected(error));
+        }
+        self.protection = Some(Box::new(ProtectedClient::new(wrap)));
+        Ok(())
+    }
+
+    /// TLS version and cipher suite of a protected channel.
+    pub fn protection(&self) -> Option<String> {
+        self.protection
+            .as_ref()
+            .map(|protected| protected.describe())
     }
 
     /// Queues a command; it is written by the next `next_event` or `call`.
@@ -175,7 +212,13 @@ impl ControlChannel {
         let mut greeting = None;
         while let Some(output) = self.pi.poll_output() {
             match output {
-                Output::Send(octets) => self.unsent.extend_from_slice(&octets),
+                Output::Send(octets) => match &mut self.protection {
+                    None => self.unsent.extend_from_slice(&octets),
+                    Some(protected) => {
+                        let sealed = protected.seal(&octets, &mut self.unsent);
+                        sealed.map_err(|error| self.unprotected(error))?;
+                    }
+                },
                 Output::Greeting(reply) => {
                     self.log_reply(&reply);
                     greeting = Some(reply);
@@ -230,9 +273,17 @@ impl ControlChannel {
         let mut buffer = [0; READ_OCTETS];
         match self.stream.try_read(&mut buffer) {
             Ok(0) => self.pi.handle_input(Instant::now(), Input::Closed),
-            Ok(n) => self
-                .pi
-                .handle_input(Instant::now(), Input::Octets(&buffer[..n])),
+            Ok(n) => {
+                let octets = &buffer[..n];
+                let Some(protected) = &mut self.protection else {
+                    self.pi.handle_input(Instant::now(), Input::Octets(octets));
+                    return Ok(());
+                };
+                let mut clear = Vec::new();
+                let opened = protected.open(octets, &mut clear);
+                self.pi.handle_input(Instant::now(), Input::Octets(&clear));
+                opened.map_err(|error| self.unprotected(error))?;
+            }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) => return Err(self.broke(e)),
         }
@@ -265,13 +316,28 @@ impl ControlChannel {
         })
     }
 
+    fn unprotected(&mut self, error: ProtectionError) -> ControlError {
+        self.fail(ControlError::Protection {
+            peer: self.peer,
+            error,
+        })
+    }
+
     fn fail(&mut self, error: ControlError) -> ControlError {
         self.failed = Some(error.clone());
         error
     }
 
     fn log_reply(&self, reply: &Reply) {
-        self.log_line(false, &format!("{} {}", reply.code, reply.text()));
+        let text = reply.text();
+        // Tokens are no secrets, but nobody can read them.
+        let text = match text.split_at_checked("ADAT=".len()) {
+            Some((label, token)) if label.eq_ignore_ascii_case("ADAT=") => {
+                format!("{label}*** ({} characters)", token.len())
+            }
+            _ => text,
+        };
+        self.log_line(false, &format!("{} {text}", reply.code));
     }
 
     fn log_line(&self, sent: bool, text: &str) {
