@@ -15,6 +15,7 @@ mod client_many;
 mod congestion;
 mod control;
 mod gfal;
+mod gsi_server;
 mod leftovers;
 mod netns;
 mod plain_ftp;
@@ -23,3 +24,11 @@ mod scenario;
 mod third_party;
 mod url_copy;
 mod whole;
+
+// Certificates for tests are made in one place.
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../gsi/tests/it/grid.rs"]
+mod grid;
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../gsi/tests/it/pki.rs"]
+mod pki;

@@ -1,0 +1,356 @@
+//! Our server for users of a grid: the reference client, the grid's library and other servers, with certificates made here.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use godwit_gsi::cert::key::KeyKind;
+use godwit_gsi::cert::proxy::{self, ProxyRequest};
+use godwit_gsi::cert::{Credential, ProxyKind, files};
+use godwit_lab::peers::godwit::Godwitd;
+use godwit_lab::peers::{Finished, RUN_TIMEOUT, Tool, file_url, gct, gfal, process};
+use tempfile::TempDir;
+
+use crate::grid::Grid;
+use crate::pki::{Blueprint, DAY, HOUR, rsa_key};
+use crate::support::{Need, assert_holds, assert_same_tree, have, write_noise, write_tree};
+
+const NEEDS: &[Need] = &[Need::Gct, Need::Godwitd];
+
+/// A grid with a host, on which servers run, and users.
+struct GridSite {
+    grid: Grid,
+    folder: TempDir,
+}
+
+/// What a user's program is told by its environment.
+type Environment = Vec<(&'static str, PathBuf)>;
+
+impl GridSite {
+    fn new() -> Self {
+        let now = SystemTime::now();
+        let authority = Blueprint::authority("/O=Grid/CN=CA").key(rsa_key()).at(now);
+        let site = Self {
+            grid: Grid::with(authority),
+            folder: TempDir::new().expect("a folder"),
+        };
+        let host = Blueprint::host("/O=Grid/CN=localhost", &["localhost"]);
+        let host = host.key(rsa_key()).at(now).issued_by(&site.grid.authority);
+        site.write_pair("host", &host);
+        site.map("\"/O=Grid/CN=Jo Doe\" jo,shared\n");
+        for name in ["a", "b", "local"] {
+            fs::create_dir(site.path(name)).expect("a folder");
+        }
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn map(&self, text: &str) {
+        fs::write(self.path("gridmap"), text).expect("writes");
+    }
+
+    fn write_pair(&self, name: &str, credential: &Credential) {
+        let certificate = credential.certificate().as_x509().to_pem().expect("pem");
+        fs::write(self.path(&format!("{name}cert.pem")), certificate).expect("writes");
+        let key = credential.key().private_key_to_pem_pkcs8().expect("pem");
+        files::write_private(&self.path(&format!("{name}key.pem")), &key).expect("writes");
+    }
+
+    /// A server with the directory `root` of ours.
+    fn server(&self, root: &str, more: &[&str]) -> Godwitd {
+        let mut config = Godwitd::serving(self.path(root)).anonymous("off");
+        for (flag, value) in [
+            ("--cert", self.path("hostcert.pem")),
+            ("--key", self.path("hostkey.pem")),
+            ("--trusted-certs", self.grid.path().to_owned()),
+            ("--gridmap", self.path("gridmap")),
+        ] {
+            config = config.arg(flag).arg(value);
+        }
+        for argument in more {
+            config = config.arg(*argument);
+        }
+        config.start().expect("godwitd starts")
+    }
+
+    fn jo(&self) -> Credential {
+        let jo = Blueprint::user("/O=Grid/CN=Jo Doe").key(rsa_key());
+        jo.at(SystemTime::now()).issued_by(&self.grid.authority)
+    }
+
+    /// What Jo's programs are told who uses such a proxy.
+    fn proxy(&self, of: &Credential, request: &ProxyRequest) -> Environment {
+        let proxy = proxy::create(of, request, KeyKind::Rsa(2048), SystemTime::now());
+        self.environment(&proxy.expect("makes"))
+    }
+
+    fn environment(&self, credential: &Credential) -> Environment {
+        let path = self.path("proxy.pem");
+        if path.exists() {
+            fs::remove_file(&path).expect("removes");
+        }
+        files::write_private(&path, &credential.to_pem().expect("pem")).expect("writes");
+        vec![
+            ("X509_CERT_DIR", self.grid.path().to_owned()),
+            ("X509_USER_PROXY", path),
+        ]
+    }
+}
+
+fn url(server: &Godwitd, path: &str) -> String {
+    format!("gsiftp://localhost:{}/{path}", server.addr().port())
+}
+
+fn run(tool: &Tool, environment: &Environment, arguments: &[&str]) -> Finished {
+    let mut command = tool.command().expect("is there");
+    for name in ["X509_USER_CERT", "X509_USER_KEY"] {
+        command.env_remove(name);
+    }
+    command.envs(environment.iter().map(|(name, value)| (*name, value)));
+    command.args(arguments);
+    process::run(command, RUN_TIMEOUT).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+}
+
+#[track_caller]
+fn succeeds(server: &Godwitd, tool: &Tool, environment: &Environment, arguments: &[&str]) {
+    let finished = run(tool, environment, arguments);
+    assert!(
+        finished.status.success(),
+        "{arguments:?}\n{}--- server\n{}",
+        finished.log(),
+        server.log()
+    );
+}
+
+/// A file there and back.
+#[track_caller]
+fn both_ways(site: &GridSite, server: &Godwitd, environment: &Environment, options: &[&str]) {
+    let octets = write_noise(&site.path("local/source"), 700_003, 1);
+    for name in ["a/f", "local/back"] {
+        drop(fs::remove_file(site.path(name)));
+    }
+    let (source, back) = (
+        file_url(&site.path("local/source")),
+        file_url(&site.path("local/back")),
+    );
+    let there = url(server, "f");
+    succeeds(
+        server,
+        &gct::URL_COPY,
+        environment,
+        &[options, &[&source, &there]].concat(),
+    );
+    assert_holds(&site.path("a/f"), &octets);
+    succeeds(
+        server,
+        &gct::URL_COPY,
+        environment,
+        &[options, &[&there, &back]].concat(),
+    );
+    assert_holds(&site.path("local/back"), &octets);
+}
+
+#[test]
+fn the_reference_client_copies_with_every_protection() {
+    if !have(NEEDS) {
+        return;
+    }
+    let site = GridSite::new();
+    let server = site.server("a", &[]);
+    let mut environment = site.proxy(&site.jo(), &ProxyRequest::default());
+    for version in ["TLS1_3_VERSION", "TLS1_2_VERSION"] {
+        environment.push(("GLOBUS_GSSAPI_MAX_TLS_PROTOCOL", version.into()));
+        for protection in [&[][..], &["-nodcau"], &["-dcsafe"], &["-dcpriv"]] {
+            for mode in [&[][..], &["-fast"], &["-p", "3"]] {
+                both_ways(&site, &server, &environment, &[protection, mode].concat());
+            }
+        }
+    }
+    let log = server.log();
+    for word in ["TLSv1.2", "TLSv1.3", "user=\"jo\""] {
+        assert!(log.contains(word), "{word} is not in\n{log}");
+    }
+}
+
+#[test]
+fn a_tree_of_small_files_shares_protected_channels() {
+    if !have(NEEDS) {
+        return;
+    }
+    let site = GridSite::new();
+    let server = site.server("a", &[]);
+    let environment = site.proxy(&site.jo(), &ProxyRequest::default());
+    fs::create_dir(site.path("local/tree")).expect("a folder");
+    let paths = write_tree(&site.path("local/tree"));
+    let (from, to) = (file_url(&site.path("local/tree/")), url(&server, "tree/"));
+    let options = ["-r", "-cd", "-fast", "-p", "2", "-dcpriv"];
+    let arguments = [&options[..], &[&from, &to]].concat();
+    succeeds(&server, &gct::URL_COPY, &environment, &arguments);
+    assert_same_tree(&paths, &site.path("local/tree"), &site.path("a/tree"));
+    let back = file_url(&site.path("local/back/"));
+    let arguments = [&options[..], &[&to, &back]].concat();
+    succeeds(&server, &gct::URL_COPY, &environment, &arguments);
+    assert_same_tree(&paths, &site.path("local/tree"), &site.path("local/back"));
+}
+
+#[test]
+fn proxies_of_every_kind_are_let_in() {
+    if !have(NEEDS) {
+        return;
+    }
+    let site = GridSite::new();
+    let server = site.server("a", &[]);
+    let jo = site.jo();
+    for request in [
+        ProxyRequest::limited(),
+        ProxyRequest {
+            kind: ProxyKind::Legacy,
+            ..ProxyRequest::default()
+        },
+        ProxyRequest {
+            kind: ProxyKind::Legacy,
+            ..ProxyRequest::limited()
+        },
+    ] {
+        let environment = site.proxy(&jo, &request);
+        both_ways(&site, &server, &environment, &["-dcsafe"]);
+    }
+    let first = proxy::create(
+        &jo,
+        &ProxyRequest::default(),
+        KeyKind::Rsa(2048),
+        SystemTime::now(),
+    );
+    let environment = site.proxy(&first.expect("makes"), &ProxyRequest::default());
+    both_ways(&site, &server, &environment, &[]);
+}
+
+#[test]
+fn who_is_not_known_or_not_believed_is_refused() {
+    if !have(NEEDS) {
+        return;
+    }
+    let site = GridSite::new();
+    let server = site.server("a", &[]);
+    fs::write(site.path("a/f"), b"for few").expect("writes");
+    let there = url(&server, "f");
+    let back = file_url(&site.path("local/back"));
+    let refused = |environment: &Environment, word: &str| {
+        let finished = run(&gct::URL_COPY, environment, &[&there, &back]);
+        assert!(!finished.status.success(), "{word}");
+        let told = format!("{}{}", finished.log(), server.log());
+        assert!(told.contains(word), "{word} is not in\n{told}");
+    };
+    let now = SystemTime::now();
+    let user = |name: &str| Blueprint::user(name).key(rsa_key()).at(now);
+    let kim = user("/O=Grid/CN=Kim").issued_by(&site.grid.authority);
+    refused(
+        &site.proxy(&kim, &ProxyRequest::default()),
+        "no gridmap entry",
+    );
+    let expired = user("/O=Grid/CN=Jo Doe").valid(-2 * DAY, -HOUR);
+    let expired = expired.issued_by(&site.grid.authority);
+    refused(&site.environment(&expired), "expired");
+    let elsewhere = Blueprint::authority("/O=Else/CN=CA").key(rsa_key()).at(now);
+    let stranger = user("/O=Else/CN=Jo Doe").issued_by(&elsewhere.self_signed());
+    refused(&site.environment(&stranger), "/O=Else/CN=CA");
+    // In clear nobody comes in.
+    let clear = there.replace("gsiftp:", "ftp:");
+    let finished = run(&gct::URL_COPY, &Vec::new(), &[&clear, &back]);
+    assert!(!finished.status.success());
+    assert!(
+        finished.log().contains("Must perform GSSAPI"),
+        "{}",
+        finished.log()
+    );
+    // And with what it takes somebody does.
+    let environment = site.proxy(&site.jo(), &ProxyRequest::default());
+    succeeds(&server, &gct::URL_COPY, &environment, &[&there, &back]);
+}
+
+#[test]
+fn users_choose_among_their_accounts_and_the_gridmap_counts_at_once() {
+    if !have(NEEDS) {
+        return;
+    }
+    let site = GridSite::new();
+    let server = site.server("a", &["--allow-subject", "/O=Grid/OU=Guests/*"]);
+    fs::write(site.path("a/f"), b"x").expect("writes");
+    let back = file_url(&site.path("local/back"));
+    let as_user = |environment: &Environment, user: &str| {
+        let from = url(&server, "f").replace("localhost", &format!("{user}localhost"));
+        run(&gct::URL_COPY, environment, &[&from, &back])
+            .status
+            .success()
+    };
+    let jo = site.proxy(&site.jo(), &ProxyRequest::default());
+    assert!(as_user(&jo, "") && as_user(&jo, "shared@"));
+    assert!(!as_user(&jo, "root@"));
+    site.map("# nobody any more\n");
+    assert!(!as_user(&jo, ""));
+    let guest = Blueprint::user("/O=Grid/OU=Guests/CN=Kim").key(rsa_key());
+    let guest = guest.at(SystemTime::now()).issued_by(&site.grid.authority);
+    let guest = site.proxy(&guest, &ProxyRequest::default());
+    assert!(as_user(&guest, ""), "{}", server.log());
+    assert!(!as_user(&guest, "root@"));
+}
+
+#[test]
+fn servers_move_files_between_them_as_one_user() {
+    if !have(NEEDS) {
+        return;
+    }
+    let site = GridSite::new();
+    let (a, b) = (site.server("a", &[]), site.server("b", &[]));
+    let environment = site.proxy(&site.jo(), &ProxyRequest::default());
+    let octets = write_noise(&site.path("a/f"), 3_000_001, 3);
+    for (index, options) in [
+        &[][..],
+        &["-nodcau"],
+        &["-dcpriv"],
+        &["-p", "2"],
+        &["-p", "2", "-dcsafe"],
+        &["-fast", "-p", "2", "-dcpriv"],
+        &["-data-cred", "auto"],
+        &["-data-cred", "auto", "-p", "2", "-dcpriv"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let to = format!("f{index}");
+        let arguments = [options, &[&*url(&a, "f"), &url(&b, &to)][..]].concat();
+        let finished = run(&gct::URL_COPY, &environment, &arguments);
+        assert!(
+            finished.status.success(),
+            "{options:?}\n{}--- source\n{}--- destination\n{}",
+            finished.log(),
+            a.log(),
+            b.log()
+        );
+        assert_holds(&site.path("b").join(to), &octets);
+    }
+}
+
+#[test]
+fn the_grid_library_copies_by_certificate() {
+    if !have(&[Need::Gfal, Need::Godwitd]) {
+        return;
+    }
+    let site = GridSite::new();
+    let server = site.server("a", &[]);
+    let environment = site.proxy(&site.jo(), &ProxyRequest::default());
+    let octets = write_noise(&site.path("local/source"), 700_003, 4);
+    let (source, back) = (
+        file_url(&site.path("local/source")),
+        file_url(&site.path("local/back")),
+    );
+    let there = url(&server, "f");
+    succeeds(&server, &gfal::COPY, &environment, &[&source, &there]);
+    assert_holds(&site.path("a/f"), &octets);
+    succeeds(&server, &gfal::COPY, &environment, &[&there, &back]);
+    assert_holds(&site.path("local/back"), &octets);
+    succeeds(&server, &gfal::LS, &environment, &["-l", &url(&server, "")]);
+}
