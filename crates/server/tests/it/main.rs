@@ -7,6 +7,7 @@ mod block_mode;
 mod client;
 mod control;
 mod durability;
+mod gsi;
 mod harness;
 mod hostile;
 mod lifecycle;
@@ -17,3 +18,11 @@ mod policy;
 mod program;
 mod storage_failures;
 mod stream_mode;
+
+// Certificates for tests are made in one place.
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../gsi/tests/it/grid.rs"]
+mod grid;
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../gsi/tests/it/pki.rs"]
+mod pki;

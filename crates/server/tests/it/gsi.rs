@@ -1,0 +1,237 @@
+//! Users who prove who they are, said line by line. What other programs make of it: `godwit-lab`'s tests.
+
+use std::{fs, io::Write as _, sync::Arc, time::SystemTime};
+
+use godwit_gsi::{
+    Channel, Context, Expect, Settings, Versions, Wrap, adat,
+    cert::{
+        Credential, files,
+        key::KeyKind,
+        proxy::{self, ProxyRequest},
+    },
+    verify::Policy,
+};
+use godwit_server::{Anonymous, GsiSettings};
+use tempfile::TempDir;
+
+use crate::{
+    client::{Ftp, Reply, connect},
+    grid::Grid,
+    harness::TestServer,
+    pki::Blueprint,
+};
+
+/// A grid, and a server of it.
+struct Site {
+    grid: Grid,
+    jo: Credential,
+    server: TestServer,
+    _folder: TempDir,
+}
+
+impl Site {
+    fn new(anonymous: Anonymous) -> Self {
+        let now = SystemTime::now();
+        let grid = Grid::with(Blueprint::authority("/O=Grid/CN=CA").at(now));
+        let host = Blueprint::host("/O=Grid/CN=host", &["localhost"]).at(now);
+        let host = host.issued_by(&grid.authority);
+        let folder = TempDir::new().unwrap();
+        let [cert, map] = ["host.pem", "map"].map(|name| folder.path().join(name));
+        files::write_private(&cert, &host.to_pem().unwrap()).unwrap();
+        fs::write(&map, "/O=Grid/CN=Jo jo\n").unwrap();
+        let jo = proxy::create(&grid.user, &ProxyRequest::default(), KeyKind::EcP256, now);
+        let authorities = grid.path().to_owned();
+        Self {
+            server: TestServer::with(|settings| {
+                settings.anonymous = anonymous;
+                settings.gsi = Some(GsiSettings {
+                    host: vec![(cert.clone(), cert)],
+                    authorities,
+                    gridmap: Some(map),
+                    allowed: Default::default(),
+                });
+            }),
+            jo: jo.unwrap(),
+            grid,
+            _folder: folder,
+        }
+    }
+
+    fn context(&self, delegate: Option<ProxyRequest>) -> Context {
+        Context::initiate(Settings {
+            credential: self.jo.clone(),
+            anchors: Arc::new(self.grid.anchors()),
+            policy: Policy::default(),
+            expect: Expect::Anyone,
+            channel: Channel::Control { delegate },
+            versions: Versions::Any,
+            server_name: None,
+        })
+        .unwrap()
+    }
+
+    /// Proven to be Jo. `behind`: sent in clear in one packet with each ADAT.
+    fn prove(&self, delegate: Option<ProxyRequest>, behind: &str) -> Protected {
+        let mut ftp = Ftp::connect(self.server.address);
+        ftp.await_code(220);
+        ftp.expect("AUTH GSSAPI", 334);
+        let mut context = self.context(delegate);
+        loop {
+            let token = context.poll_output().expect("a token");
+            let last = context.outcome();
+            let behind = if last.is_some() { behind } else { "" };
+            ftp.send(&format!("{}{behind}", adat::command(&token)));
+            if let Some(established) = last {
+                ftp.await_code(235);
+                return Protected {
+                    ftp,
+                    wrap: established.wrap,
+                };
+            }
+            let reply = ftp.await_code(335);
+            let token = adat::token_of_reply(&reply.lines[0]).unwrap().unwrap();
+            context.handle_input(SystemTime::now(), &token).unwrap();
+        }
+    }
+}
+
+/// A client after the 235.
+struct Protected {
+    ftp: Ftp,
+    wrap: Wrap,
+}
+
+impl Protected {
+    fn call(&mut self, command: &str) -> String {
+        let line = self.wrap.command(format!("{command}\r\n").as_bytes());
+        self.ftp.send(&line.unwrap());
+        self.reply()
+    }
+
+    fn reply(&mut self) -> String {
+        let Reply { code, lines } = self.ftp.reply();
+        assert_eq!(code, 632, "{lines:?}");
+        let mut clear = Vec::new();
+        for line in lines {
+            let part = self.wrap.clear_reply(&format!("632 {line}")).unwrap();
+            clear.extend(part.unwrap());
+        }
+        String::from_utf8(clear).unwrap()
+    }
+
+    #[track_caller]
+    fn expect(&mut self, command: &str, code: &str) -> String {
+        let reply = self.call(command);
+        assert!(reply.starts_with(code), "{command}: {reply}");
+        reply
+    }
+
+    fn log_in(&mut self) {
+        self.expect("USER :globus-mapping:", "331 ");
+        self.expect("PASS dummy", "230 ");
+        self.expect("TYPE I", "200 ");
+    }
+}
+
+#[test]
+fn lines_are_protected_both_ways_and_nothing_else_counts() {
+    let site = Site::new(Anonymous::Off);
+    let mut jo = site.prove(None, "");
+    jo.log_in();
+    assert_eq!(jo.expect("SITE WHOAMI", "200 "), "200 jo\r\n");
+    let features = jo.expect("FEAT", "211-");
+    for feature in ["AUTH GSSAPI", "DCAU", "DCSC P,D", "PBSZ", "PROT"] {
+        assert!(
+            features.contains(&format!("\r\n {feature}\r\n")),
+            "{features}"
+        );
+    }
+    // Whichever of the three words a client uses.
+    let line = jo.wrap.command(b"NOOP\r\n").unwrap();
+    jo.ftp.send(&line.replace("ENC", "mic"));
+    assert!(jo.reply().starts_with("200 "));
+    // Anybody on the path could have written this.
+    jo.ftp.send("DELE /f");
+    assert!(jo.reply().starts_with("533 "));
+    jo.expect("NOOP", "200 ");
+    jo.expect("AUTH GSSAPI", "534 ");
+    jo.ftp.send("ENC AAAA");
+    assert!(jo.reply().starts_with("535 "));
+    jo.ftp.expect_end();
+}
+
+#[test]
+fn what_came_in_clear_behind_the_last_token_is_not_run() {
+    let site = Site::new(Anonymous::Rw);
+    let mut jo = site.prove(None, "\r\nUSER anonymous\r\nPASS x\r\nMKD /made");
+    for _ in 0..3 {
+        assert!(jo.reply().starts_with("533 "));
+    }
+    jo.log_in();
+    jo.expect("MLST /made", "550-");
+}
+
+#[test]
+fn who_has_proven_nothing_is_anonymous_or_nobody() {
+    let site = Site::new(Anonymous::Off);
+    let mut ftp = Ftp::connect(site.server.address);
+    ftp.await_code(220);
+    let told = ftp.expect("USER anonymous", 530);
+    assert!(told.text().contains("Must perform GSSAPI"), "{told:?}");
+    ftp.expect("MKD /f", 530);
+    ftp.expect("AUTH GSSAPI", 334);
+    ftp.expect("ADAT WloxMjM0NTY3ODkw", 535);
+    ftp.expect("ADAT AAAA", 503);
+
+    let site = Site::new(Anonymous::Ro);
+    let mut ftp = Ftp::connect(site.server.address);
+    ftp.await_code(220);
+    ftp.login();
+    ftp.expect("AUTH GSSAPI", 534);
+    ftp.expect("PROT P", 536);
+    ftp.expect("DCAU A", 504);
+    ftp.expect("MKD /f", 550);
+    // An identity is no way to become anonymous, or somebody else.
+    let mut jo = site.prove(None, "");
+    for user in ["anonymous", "ftp", "root"] {
+        jo.expect(&format!("USER {user}"), "331 ");
+        let told = jo.expect("PASS x", "530 ");
+        assert!(told.contains("may not log in as"), "{told}");
+    }
+    jo.log_in();
+    jo.expect("MKD /f", "257 ");
+}
+
+#[test]
+fn data_channels_have_what_was_asked_for_or_are_not_made() {
+    let site = Site::new(Anonymous::Off);
+    // DCAU A is in force, and nothing was delegated.
+    let mut jo = site.prove(None, "");
+    jo.log_in();
+    let told = jo.expect("PASV", "425 ");
+    assert!(told.contains("nothing was delegated"), "{told}");
+    jo.expect("PROT P", "200 ");
+    jo.expect("DCAU N", "200 ");
+    jo.expect("PASV", "534 ");
+    jo.expect("PROT C", "200 ");
+    jo.expect("PASV", "227 ");
+    // With a delegated proxy the server waits for one who proves to be the same.
+    let mut jo = site.prove(Some(ProxyRequest::limited()), "");
+    jo.log_in();
+    let address = jo.expect("PASV", "227 ");
+    let mut data = connect(crate::client::comma_address(&address));
+    data.write_all(b"octets in clear, and more than a record's header")
+        .unwrap();
+    let told = jo.call("STOR /f");
+    assert!(told.starts_with("425-"), "{told}");
+    assert!(
+        told.contains("DATA_CHANNEL_AUTHENTICATION_FAILURE"),
+        "{told}"
+    );
+    // Where the file was opened first, nothing is in it.
+    let left = fs::read(site.server.path("f")).unwrap_or_default();
+    assert!(left.is_empty());
+    jo.expect("DCAU S no name", "200 ");
+    jo.expect("PASV", "425 ");
+    jo.expect("DCSC P AAAA", "500 ");
+}
