@@ -1,7 +1,7 @@
 //! The event loop of a mover.
 //!
 //! Readiness is edge-triggered; a channel that stopped because its budget was used up, and not because the socket would
-//! block, stays in a run queue. Handshakes have a queue of their own, of which one is served in each round.
+//! block, stays in a run queue. Handshakes have a queue of their own: see [`EventLoop::shake_hands`].
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -31,6 +31,9 @@ const TICK: Duration = Duration::from_millis(250);
 /// Rounds of orders that may follow from one another before the kernel is asked for events: a queue of small files begins and
 /// ends its transfers here.
 const ROUNDS_MAX: usize = 64;
+
+/// Longest time for handshakes between two rounds, but for the end of a step: many at once stall nobody.
+const HANDSHAKES_MAX: Duration = Duration::from_millis(4);
 
 /// Octets that all channels of a mover share as receive buffer: fits into a second-level cache.
 const SCRATCH_OCTETS: usize = 256 * 1024;
@@ -113,6 +116,7 @@ impl EventLoop {
                 }
             }
             self.resume();
+            let served = Instant::now();
             for _ in 0..ROUNDS_MAX {
                 let orders = self.shared.take_orders();
                 if orders.is_empty() && self.runnable.is_empty() {
@@ -134,13 +138,22 @@ impl EventLoop {
                     break;
                 }
             }
-            if let Some(token) = self.handshakes.pop_front() {
-                self.turn(token);
-            }
+            self.shake_hands(served.elapsed());
             let now = Instant::now();
             if now >= next_tick {
                 next_tick = now + TICK;
                 self.tick(now);
+            }
+        }
+    }
+
+    /// Goes on with handshakes for as long as the other channels were served, one step at least.
+    fn shake_hands(&mut self, others: Duration) {
+        let begun = Instant::now();
+        while let Some(token) = self.handshakes.pop_front() {
+            self.turn(token);
+            if begun.elapsed() >= others.min(HANDSHAKES_MAX) {
+                return;
             }
         }
     }

@@ -5,8 +5,8 @@
 //!     ▲            │ no
 //!     └── step of the context ◄── one read
 //! ```
-//! A step may take some milliseconds of a processor (a signature with RSA). A mover makes one, then all channels that carry data
-//! get their turn, then it makes the next: many handshakes at once take their time and stall nobody.
+//! A step may take some milliseconds of a processor (a signature with RSA). A mover makes some, then all channels that carry data
+//! get their turn, then it goes on: many handshakes at once take their time and stall nobody.
 
 use std::{
     io::{self, Read, Write},
