@@ -209,6 +209,8 @@ fn run_simple(request: Request, storage: &dyn Storage) -> Result<Outcome, Storag
         Request::Reserve { bytes, path } => reserve(storage, bytes, &path)?,
         // The rest needs the session or pages; it never comes here.
         Request::Login { .. }
+        | Request::Adat { .. }
+        | Request::DataContext(_)
         | Request::Listen(..)
         | Request::ConnectTo(..)
         | Request::WhoAmI
