@@ -321,7 +321,8 @@ fn servers_move_files_between_them_as_one_user() {
     .enumerate()
     {
         let to = format!("f{index}");
-        let arguments = [options, &[&*url(&a, "f"), &url(&b, &to)][..]].concat();
+        let (source, destination) = (url(&a, "f"), url(&b, &to));
+        let arguments = [options, &[&*source, &*destination][..]].concat();
         let finished = run(&gct::URL_COPY, &environment, &arguments);
         assert!(
             finished.status.success(),
