@@ -420,11 +420,13 @@ fn handshakes_leave_running_channels_their_turns() {
     const FURTHER: u32 = 64;
     let users = Users::new();
     run(async {
-        // One mover for both ends, and octets without end: whatever moves does so between handshakes, which take their time.
+        // One mover for both ends, and octets without end: whatever moves does so between handshakes, which take their time. At
+        // full speed 64 channels would leave little of a processor to them.
         let mover = [Mover::spawn("m").unwrap()];
         let kim = users.somebody("/O=Grid/CN=Kim").key(rsa_key());
         let kim = kim.issued_by(&users.grid.authority);
         let params = guarded(users.guard_of(&kim, Protection::Clear), params(1, 1 << 20));
+        params.rate.set(Some(2_000_000_000));
         let (inner, at) = listener();
         let receiver = ChannelSet::passive(&mover, inner, params.clone()).unwrap();
         let sender = ChannelSet::active(&mover, vec![at], None, params);
