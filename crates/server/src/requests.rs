@@ -33,6 +33,7 @@ const PAGE_ENTRIES: usize = 500;
 const ANSWERS_QUEUED: usize = 2;
 
 /// One answer to the outstanding request.
+#[derive(Debug)]
 pub(crate) enum Answer {
     /// The result, or a page of it that is not the last.
     Done(Result<Outcome, StorageFailure>),

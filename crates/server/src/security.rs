@@ -5,7 +5,7 @@
 //!                          ADAT ──► a blocking thread: `shake_hands` ──► 335 or 235, then `protect`
 //! ```
 
-use std::{sync::Arc, time::SystemTime};
+use std::{fmt, sync::Arc, time::SystemTime};
 
 use godwit_engine::control::protection::{ProtectedServer, ProtectionError, Received};
 use godwit_engine::data::Guard;
@@ -44,6 +44,15 @@ pub(crate) struct HandshakeStep {
     established: Option<Box<Established>>,
     /// For the interpreter.
     pub(crate) result: Result<AdatStep, StorageFailure>,
+}
+
+/// What it holds is nothing for a log.
+impl fmt::Debug for HandshakeStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut step = f.debug_struct("HandshakeStep");
+        step.field("established", &self.established.is_some());
+        step.finish_non_exhaustive()
+    }
 }
 
 /// Continues a handshake, or begins one where there is no `context`. May take some 100 ms of a processor.
