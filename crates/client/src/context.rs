@@ -11,7 +11,12 @@ use std::{
 };
 
 use godwit_engine::data::{Congestion, RateLimit};
-use godwit_proto::{FtpPath, command::Password, pi::login::Credentials, url::RemoteUrl};
+use godwit_proto::{
+    FtpPath,
+    command::Password,
+    pi::login::Credentials,
+    url::{RemoteUrl, Scheme},
+};
 use godwit_tune::Setting;
 use tokio::sync::watch;
 
@@ -316,8 +321,21 @@ impl Endpoint {
         self.root.scheme.as_str()
     }
 
-    /// Who logs in. `environment` is the password for `user@` without one; it is never sent for anonymous logins.
+    /// Both sides prove who they are (GSI).
+    pub(crate) fn has_identities(&self) -> bool {
+        self.root.scheme == Scheme::Gsiftp
+    }
+
+    /// Who logs in. `environment` is the password for `user@` without one; it is never sent for anonymous logins, nor where
+    /// identities are proven: then the user is one of the accounts that the server's map has for ours, or its first.
     pub(crate) fn credentials(&self, environment: Option<&Password>) -> Credentials {
+        if self.has_identities() {
+            let mapped = || ":globus-mapping:".to_owned();
+            return Credentials {
+                user: self.root.user.clone().unwrap_or_else(mapped),
+                password: Password::new("dummy"),
+            };
+        }
         match (&self.root.user, &self.root.password) {
             (None, _) => Credentials {
                 user: "anonymous".to_owned(),

@@ -54,6 +54,14 @@ pub enum Error {
         /// The answer.
         reply: Box<Reply>,
     },
+    /// We cannot prove who we are, or do not believe who the server says it is. The reason names the remedy.
+    #[error("{doing}: {reason}")]
+    Identity {
+        /// URL without path, or what was to be done.
+        doing: String,
+        /// Why.
+        reason: String,
+    },
     /// The server said no to a command.
     #[error("{doing}: {}", said(.reply))]
     Refused {
@@ -230,6 +238,11 @@ impl Error {
             Self::Usage(_) => Exit::Usage,
             Self::Interrupted => Exit::Interrupted,
             Self::Login { reply, .. } if !reply.code.is_transient() => Exit::Refused,
+            Self::Identity { .. }
+            | Self::Transfer {
+                failure: TransferFailure::NotAuthenticated(_),
+                ..
+            } => Exit::Refused,
             Self::Refused { reply, .. }
                 if failure_kind(reply) == Some(FailureKind::PermissionDenied) =>
             {
@@ -270,7 +283,10 @@ impl Error {
     /// True where the control connection cannot be used any further.
     pub(crate) fn ends_session(&self) -> bool {
         match self {
-            Self::Control { .. } | Self::Unreachable { .. } | Self::Login { .. } => true,
+            Self::Control { .. }
+            | Self::Unreachable { .. }
+            | Self::Login { .. }
+            | Self::Identity { .. } => true,
             Self::Refused { reply, .. } => reply.code.get() == 421,
             Self::Interrupted => true,
             _ => false,
@@ -296,7 +312,7 @@ impl Error {
             Self::Usage(_) | Self::Resolve { .. } | Self::Missing { .. } => Turn::User,
             Self::Unreachable { .. } | Self::Control { .. } => Turn::Network,
             Self::Login { reply, .. } if reply.code.is_transient() => Turn::Server,
-            Self::Login { .. } => Turn::User,
+            Self::Login { .. } | Self::Identity { .. } => Turn::User,
             Self::Refused { .. } => match self.refusal() {
                 Some(FailureKind::NoSpace | FailureKind::Transient | FailureKind::Other) | None => {
                     Turn::Server
@@ -306,6 +322,7 @@ impl Error {
             Self::Transfer { failure, .. } => match failure {
                 TransferFailure::Storage(_) | TransferFailure::Limit(_) => Turn::ThisMachine,
                 TransferFailure::Protocol(_) => Turn::Server,
+                TransferFailure::NotAuthenticated(_) => Turn::User,
                 _ => Turn::Network,
             },
             Self::Size { .. } | Self::Mismatch { .. } => Turn::Network,
@@ -317,9 +334,10 @@ impl Error {
 
     /// The message with whose turn it is, as shown to people.
     pub fn explained(&self) -> String {
-        match self.turn() {
-            Turn::Nobody => self.to_string(),
-            turn => format!("{self}; {turn}"),
+        match (self, self.turn()) {
+            // It says more.
+            (Self::Identity { .. }, _) | (_, Turn::Nobody) => self.to_string(),
+            (_, turn) => format!("{self}; {turn}"),
         }
     }
 }
@@ -353,12 +371,12 @@ fn login_refused(command: &str, reply: &Reply) -> String {
     let text = reply.text();
     if reply.code.get() == 530 && text.contains("GSSAPI") {
         return format!(
-            "the server demands a grid identity (GSI), which is not available in this version \
-             (server said: {reply})"
+            "the server demands a grid identity: use gsiftp:// instead of ftp:// (server said: {reply})"
         );
     }
     match command {
         "greeting" => format!("the server turned the connection away (server said: {reply})"),
+        "AUTH" | "ADAT" => format!("the server does not believe who we are (server said: {reply})"),
         "USER" | "PASS" => format!("login refused (server said: {reply})"),
         other => format!("{other} refused at login (server said: {reply})"),
     }
@@ -371,7 +389,10 @@ pub(crate) fn most_telling(errors: impl IntoIterator<Item = Error>) -> Option<Er
         Error::Interrupted => 0,
         Error::Local(_)
         | Error::Transfer {
-            failure: TransferFailure::Storage(_) | TransferFailure::Limit(_),
+            failure:
+                TransferFailure::Storage(_)
+                | TransferFailure::Limit(_)
+                | TransferFailure::NotAuthenticated(_),
             ..
         } => 1,
         Error::Refused { reply, .. } if reply.code.get() != 426 => 2,

@@ -67,6 +67,19 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// A session with proven identities began.
+    Secured {
+        /// URL without path.
+        endpoint: String,
+        /// Who the server is, `/C=.../CN=...`.
+        server: String,
+        /// Who we are.
+        user: String,
+        /// TLS version and cipher suite of the control channel.
+        control: String,
+        /// What holds for data channels: `DCAU N`, or `DCAU A, PROT P`.
+        data: String,
+    },
     /// Data channels came or went.
     Channel {
         /// What happened to them.

@@ -10,6 +10,7 @@
 //! - [`journal`]: files that are there already
 //! - [`pieces`], [`tails`]: how large files are shared between workers that come and go
 //! - [`manage`]: everything that is no copy; [`explain`]: what an event log tells
+//! - [`identity`]: who we are to servers; [`proxy`]: short-lived credentials, made and shown
 //! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs
 //! - [`local`], [`context`]: this machine's files; what all parts of a run share
 //!
@@ -30,6 +31,7 @@ mod flight;
 mod get;
 mod group;
 mod host;
+mod identity;
 pub mod job;
 mod journal;
 mod local;
@@ -39,6 +41,7 @@ mod pieces;
 mod pipelining;
 mod plan;
 pub mod progress;
+pub mod proxy;
 mod put;
 mod roster;
 mod session;

@@ -15,14 +15,17 @@ use godwit_client::{
     flags::{self, Ambient},
     job, manage,
     progress::{Display, Snapshot},
-    spec::{Invocation, Request},
+    proxy,
+    spec::{Invocation, Proxy, Request},
 };
+use godwit_gsi::cert::files::{self, Locations};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let ambient = Ambient {
         password: std::env::var("GODWIT_PASSWORD").ok(),
         port_range: std::env::var("GLOBUS_TCP_PORT_RANGE").ok(),
+        locations: Locations::new(|name| std::env::var_os(name), files::effective_uid()),
     };
     let invocation = match flags::parse(&arguments, &ambient) {
         Ok(invocation) => invocation,
@@ -36,6 +39,9 @@ fn main() -> ExitCode {
             return parting.exit.code().into();
         }
     };
+    if let Request::Proxy(what) = &invocation.request {
+        return prove(what, &invocation);
+    }
     godwit_engine::net::raise_fd_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -53,12 +59,25 @@ fn main() -> ExitCode {
     exit.code().into()
 }
 
+/// `proxy`: may ask on the terminal, so signals do what they always do, and nothing else runs.
+fn prove(what: &Proxy, invocation: &Invocation) -> ExitCode {
+    let console = Console::new(invocation.verbosity);
+    let outcome = proxy::run(what, &invocation.connections.locations, &console);
+    let exit = outcome.unwrap_or_else(|error| {
+        tell(format_args!("{}", error.explained()));
+        error.exit()
+    });
+    exit.code().into()
+}
+
 async fn run(invocation: Invocation) -> Exit {
     let stop = Stop::default();
     tokio::spawn(watch_interrupts(stop.clone()));
     let console = Arc::new(Console::new(invocation.verbosity));
     let connections = invocation.connections;
     match invocation.request {
+        // Was dealt with before there was a runtime.
+        Request::Proxy(_) => Exit::Done,
         Request::Manage(what) => manage::run(what, connections, console, stop).await,
         Request::Explain { log, json } => match explain::read(&log) {
             Err(error) => {
@@ -173,6 +192,15 @@ impl Observer for Console {
                 self.line(format_args!("{}", summary.closing_line()));
             }
             Event::Note { text } if self.verbosity >= 2 => self.line(format_args!("{text}")),
+            Event::Secured {
+                endpoint,
+                server,
+                user,
+                control,
+                data,
+            } if self.verbosity >= 2 => self.line(format_args!(
+                "{endpoint}: server is {server}, we are {user}; control channel: {control}; data channels: {data}"
+            )),
             // Why a setting stays is in the event log.
             Event::Decision { from, to, reason } if self.verbosity >= 2 && *from != Some(*to) => {
                 self.line(format_args!("sessions x channels {reason}"));

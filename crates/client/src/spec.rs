@@ -3,9 +3,11 @@
 use std::{path::PathBuf, time::Duration};
 
 use godwit_engine::net::PortRange;
+use godwit_gsi::cert::{files::Locations, key::KeyKind};
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
     command::Password,
+    security::Protection,
     url::{Location, RemoteUrl},
 };
 use godwit_tune::{Bounds, Method};
@@ -33,6 +35,8 @@ pub enum Request {
         /// As JSON instead of text.
         json: bool,
     },
+    /// `proxy`.
+    Proxy(Proxy),
     /// Everything else.
     Manage(Manage),
 }
@@ -46,6 +50,89 @@ pub struct Connections {
     pub password: Option<Password>,
     /// Ports for our listeners (`GLOBUS_TCP_PORT_RANGE`).
     pub port_range: Option<PortRange>,
+    /// What data channels must have at least; `None`: [`Protect::Identity`] where the URL asks for identities, else
+    /// [`Protect::Clear`].
+    pub protect: Option<Protect>,
+    /// Where credentials and trusted CAs lie.
+    pub locations: Locations,
+}
+
+/// What data channels must have at least (`--protect`), weakest first. What a server cannot give is an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protect {
+    /// Nothing (DCAU N).
+    Clear,
+    /// Both ends have shown that they are of the same user (DCAU A).
+    Identity,
+    /// And nobody can change the octets unseen (PROT S).
+    Integrity,
+    /// And nobody else can read them (PROT P).
+    Private,
+}
+
+impl Protect {
+    /// Levels of PROT that do, in the order in which they are asked for: more than was wanted is no harm.
+    pub(crate) fn levels(self) -> &'static [Protection] {
+        match self {
+            Self::Clear | Self::Identity => {
+                &[Protection::Clear, Protection::Safe, Protection::Private]
+            }
+            Self::Integrity => &[Protection::Safe, Protection::Private],
+            Self::Private => &[Protection::Private],
+        }
+    }
+
+    /// What could happen without it, for messages.
+    pub(crate) fn without(self) -> &'static str {
+        match self {
+            Self::Clear | Self::Identity => {
+                "data channels would have a level that nobody asked for"
+            }
+            Self::Integrity => "others could change what travels",
+            Self::Private => "others could read what travels",
+        }
+    }
+}
+
+/// What `proxy` does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proxy {
+    /// Makes one.
+    Init(ProxyInit),
+    /// Tells of one.
+    Info(ProxyInfo),
+}
+
+/// A proxy to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyInit {
+    /// Certificate and key of the user; `None`: where the grid's tools look.
+    pub pair: Option<(PathBuf, PathBuf)>,
+    /// Where to; `None`: where the grid's tools look.
+    pub out: Option<PathBuf>,
+    /// Its key.
+    pub key: KeyKind,
+    /// How long it is valid, unless its issuer ends earlier.
+    pub lifetime: Duration,
+    /// For data and nothing else: services that start jobs refuse it.
+    pub limited: bool,
+    /// The kind before RFC 3820.
+    pub legacy: bool,
+    /// Proxies below it at most.
+    pub path_length: Option<u32>,
+    /// The pass phrase of the key is the first line of standard input.
+    pub passphrase_on_stdin: bool,
+}
+
+/// A proxy to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyInfo {
+    /// The file; `None`: where the grid's tools look.
+    pub file: Option<PathBuf>,
+    /// Less time than this is a failure.
+    pub valid_for: Option<Duration>,
+    /// One JSON object.
+    pub json: bool,
 }
 
 /// A copy. One end is a server's and the other is ours; the flags have seen to that.

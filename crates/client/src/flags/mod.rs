@@ -11,11 +11,15 @@ pub(crate) mod units;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use godwit_gsi::cert::key::{KeyKind, RSA_BITS_MAX, RSA_BITS_MIN};
 use godwit_proto::ChecksumAlgorithm;
 
 pub use resolve::{Ambient, Parting, parse};
 
-use crate::{pipelining::DEPTH_MAX, spec::EpochMode};
+use crate::{
+    pipelining::DEPTH_MAX,
+    spec::{EpochMode, Protect},
+};
 
 /// Copies files with GridFTP, and manages what lies on servers.
 #[derive(Debug, Parser)]
@@ -33,7 +37,8 @@ use crate::{pipelining::DEPTH_MAX, spec::EpochMode};
                   godwit explain events.json                     what limited a copy made with --events\n\n\
                   URLs: gsiftp://[user@]host[:2811]/path, ftp://host/path, file:///path, a bare local path, \
                   or - for standard input or output.\n\
-                  A password is taken from the URL or from the environment variable GODWIT_PASSWORD.\n\n\
+                  gsiftp:// logs in with a grid identity: make a proxy first (godwit proxy init). ftp:// logs in with a \
+                  password, taken from the URL or from the environment variable GODWIT_PASSWORD, or as anonymous.\n\n\
                   Exit status: 0 done, 1 some files failed, 2 wrong usage, 3 refused (identity, permission), \
                   4 failed (network, storage, protocol), 130 interrupted."
 )]
@@ -106,9 +111,9 @@ pub(crate) enum Verb {
     /// Not available in this version
     #[command(hide = true)]
     Sync(Anything),
-    /// Not available in this version
-    #[command(hide = true)]
-    Proxy(Anything),
+    /// Make or show a proxy, the short-lived credential that gsiftp:// logs in with
+    #[command(subcommand)]
+    Proxy(ProxyVerb),
     /// Read an event log (cp --events) and tell what was moved, how fast, and what limited it
     Explain {
         /// As one JSON object
@@ -150,6 +155,70 @@ pub(crate) struct Common {
     /// Time without an answer or an octet after which a connection is given up
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = units::seconds)]
     pub(crate) stall_timeout: Duration,
+    /// What data channels must have at least: clear (nothing), identity (both ends are of the same user), integrity (and nobody
+    /// changes what travels), private (nor reads it). What a server cannot give is an error. The default is identity with
+    /// gsiftp://, and clear with ftp://, which has nothing else
+    #[arg(long, value_name = "LEVEL", value_parser = protect)]
+    pub(crate) protect: Option<Protect>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProxyVerb {
+    /// Make a proxy from the user's certificate and key
+    #[command(after_help = PROXY_INIT_AFTER_HELP)]
+    Init(ProxyInitArgs),
+    /// Tell of a proxy: whose it is, of what kind, how long it is valid
+    #[command(
+        after_help = "Exit status: 0 where the proxy is valid (for the time asked with --valid-for), else 3."
+    )]
+    Info {
+        /// The proxy; the default is where init puts it
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Fail where less than this is left
+        #[arg(long, value_name = "HOURS", value_parser = units::hours)]
+        valid_for: Option<Duration>,
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+const PROXY_INIT_AFTER_HELP: &str = "\
+Certificate and key are those of --cert and --key, else of X509_USER_CERT and X509_USER_KEY, else ~/.globus/usercert.pem \
+and ~/.globus/userkey.pem. The pass phrase of an encrypted key is asked for on the terminal. \
+The proxy goes to --out, else to X509_USER_PROXY, else to /tmp/x509up_u followed by the number of the user. \
+An existing one is replaced.";
+
+#[derive(Debug, Args)]
+pub(crate) struct ProxyInitArgs {
+    /// Certificate of the user, PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Its key, PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+    /// Where the proxy goes
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// How long it is valid, unless the certificate ends earlier
+    #[arg(long, value_name = "HOURS", default_value = "12", value_parser = units::hours)]
+    pub(crate) hours: Duration,
+    /// rsa (2048 bits), rsa:3072, rsa:4096 or ec (P-256): servers of the Grid Community Toolkit 13 take no delegation from ec
+    #[arg(long, value_name = "TYPE", default_value = "rsa", value_parser = key_type)]
+    pub(crate) key_type: KeyKind,
+    /// A proxy for data and nothing else: services that start jobs refuse it
+    #[arg(long)]
+    pub(crate) limited: bool,
+    /// The kind before RFC 3820, for old servers
+    #[arg(long, conflicts_with = "path_length")]
+    pub(crate) legacy: bool,
+    /// Proxies that may be made below it, one after the other; the default is any number
+    #[arg(long, value_name = "N")]
+    pub(crate) path_length: Option<u32>,
+    /// Read the pass phrase from the first line of standard input
+    #[arg(long)]
+    pub(crate) passphrase_stdin: bool,
 }
 
 const CP_AFTER_HELP: &str = "\
@@ -265,15 +334,6 @@ pub(crate) struct CpArgs {
 
     #[command(flatten)]
     pub(crate) common: Common,
-    #[command(flatten)]
-    pub(crate) later: Later,
-}
-
-/// Options that are documented and not built yet: known, so that they are refused by name and never ignored.
-#[derive(Debug, Args)]
-pub(crate) struct Later {
-    #[arg(long, hide = true)]
-    pub(crate) protect: Option<String>,
 }
 
 /// `--verify` alone, or with a name. A newtype, since clap reads an `Option` field as "may be absent".
@@ -305,6 +365,29 @@ fn epoch_mode(text: &str) -> Result<EpochMode, String> {
         "restart" => Ok(EpochMode::Restart),
         _ => Err("wanted live or restart".to_owned()),
     }
+}
+
+fn protect(text: &str) -> Result<Protect, String> {
+    match text {
+        "clear" => Ok(Protect::Clear),
+        "identity" => Ok(Protect::Identity),
+        "integrity" => Ok(Protect::Integrity),
+        "private" => Ok(Protect::Private),
+        _ => Err("wanted clear, identity, integrity or private".to_owned()),
+    }
+}
+
+fn key_type(text: &str) -> Result<KeyKind, String> {
+    let bits = match text {
+        "ec" => return Ok(KeyKind::EcP256),
+        "rsa" => Some(RSA_BITS_MIN),
+        other => other
+            .strip_prefix("rsa:")
+            .and_then(|bits| bits.parse().ok()),
+    };
+    bits.filter(|bits| (RSA_BITS_MIN..=RSA_BITS_MAX).contains(bits))
+        .map(KeyKind::Rsa)
+        .ok_or_else(|| format!("wanted rsa, rsa:BITS from {RSA_BITS_MIN} to {RSA_BITS_MAX}, or ec"))
 }
 
 fn mode(text: &str) -> Result<u32, String> {

@@ -1,21 +1,22 @@
 //! From raw flags to a resolved request.
 
-use std::{ffi::OsString, os::unix::ffi::OsStrExt};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt, time::Duration};
 
 use clap::{Parser, error::ErrorKind};
 use godwit_engine::net;
+use godwit_gsi::cert::files::{self, Locations};
 use godwit_proto::{
     command::Password,
     url::{Location, RemoteUrl, Scheme},
 };
 use godwit_tune::{Bounds, Method, Setting};
 
-use super::{Anything, Cli, Common, CpArgs, MaybeAlgorithm, Urls, Verb};
+use super::{Anything, Cli, Common, CpArgs, MaybeAlgorithm, ProxyVerb, Urls, Verb};
 use crate::{
     error::Exit,
     spec::{
         CongestionChoice, Connections, FilesFrom, Invocation, JobSpec, JournalSpec, Manage, Part,
-        Rates, Request, TunerSpec, Verify, names_directory,
+        Proxy, ProxyInfo, ProxyInit, Rates, Request, TunerSpec, Verify, names_directory,
     },
 };
 
@@ -29,12 +30,25 @@ pub struct Parting {
 }
 
 /// What the process finds around itself.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Ambient {
     /// `GODWIT_PASSWORD`.
     pub password: Option<String>,
     /// `GLOBUS_TCP_PORT_RANGE`.
     pub port_range: Option<String>,
+    /// Where credentials and trusted CAs lie, as far as the environment says.
+    pub locations: Locations,
+}
+
+impl Default for Ambient {
+    /// An empty environment.
+    fn default() -> Self {
+        Self {
+            password: None,
+            port_range: None,
+            locations: Locations::new(|_| None, files::effective_uid()),
+        }
+    }
 }
 
 /// Reads a command line, program name first.
@@ -83,6 +97,8 @@ fn connections(common: &Common, ambient: &Ambient) -> Resolved<Connections> {
         stall_limit: common.stall_timeout,
         password: ambient.password.clone().map(Password::new),
         port_range,
+        protect: common.protect,
+        locations: ambient.locations.clone(),
     })
 }
 
@@ -148,7 +164,16 @@ fn request(verb: Verb, arguments: &[OsString]) -> Resolved<(Request, Common)> {
             urls.common,
         ),
         Verb::Sync(words) => return Err(later("sync", &words)),
-        Verb::Proxy(words) => return Err(later("proxy", &words)),
+        Verb::Proxy(verb) => {
+            // It talks to no server.
+            let common = Common {
+                quiet: false,
+                verbose: 0,
+                stall_timeout: Duration::ZERO,
+                protect: None,
+            };
+            (Request::Proxy(proxy(verb)), common)
+        }
         Verb::Explain { json, log, common } => (Request::Explain { log, json }, common),
     })
 }
@@ -159,7 +184,6 @@ fn later(verb: &str, words: &Anything) -> String {
 }
 
 fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
-    refuse_what_is_not_built(&args)?;
     let mut places = args
         .places
         .iter()
@@ -232,11 +256,27 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
     })
 }
 
-fn refuse_what_is_not_built(args: &CpArgs) -> Resolved<()> {
-    match args.later.protect.as_deref() {
-        // What this version does anyway.
-        None | Some("clear") => Ok(()),
-        Some(level) => Err(not_available(&format!("--protect {level}"))),
+fn proxy(verb: ProxyVerb) -> Proxy {
+    match verb {
+        ProxyVerb::Init(args) => Proxy::Init(ProxyInit {
+            pair: args.cert.zip(args.key),
+            out: args.out,
+            key: args.key_type,
+            lifetime: args.hours,
+            limited: args.limited,
+            legacy: args.legacy,
+            path_length: args.path_length,
+            passphrase_on_stdin: args.passphrase_stdin,
+        }),
+        ProxyVerb::Info {
+            file,
+            valid_for,
+            json,
+        } => Proxy::Info(ProxyInfo {
+            file,
+            valid_for,
+            json,
+        }),
     }
 }
 

@@ -57,6 +57,18 @@ pub(crate) fn some_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Hours, fractions allowed, at least a second and at most a year.
+pub(crate) fn hours(text: &str) -> Result<Duration, String> {
+    const SECONDS_MAX: f64 = 366.0 * 86_400.0;
+    let hours: f64 = text.parse().map_err(|_| "wanted hours".to_owned())?;
+    let seconds = (hours * 3600.0).round();
+    if (1.0..=SECONDS_MAX).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("wanted hours, more than 0 and at most a year".to_owned())
+    }
+}
+
 /// Seconds, fractions allowed, more than 0 and at most a year.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     const YEAR: f64 = 365.0 * 86_400.0;

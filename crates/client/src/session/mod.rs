@@ -1,7 +1,7 @@
 //! A logged-in control channel, what we believe of the server's state, one mover, and the data channels between files.
 //!
 //! # Map
-//! - this file: login, single commands
+//! - this file: single commands; [`login`]: from a connection to a session, with identities and protection
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
 //! - [`transfer`]: one transfer command with its data, to the end of both; [`ending`]: what is known of it;
 //!   [`asides`]: what is asked of the server meanwhile; [`pipelined`]: the command of the next transfer, sent during the present one
@@ -14,13 +14,14 @@ mod ending;
 mod files;
 mod lineup;
 mod listing;
+mod login;
 mod pipeline;
 mod pipelined;
 mod transfer;
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -29,14 +30,7 @@ use godwit_engine::{
     data::{ChannelParams, ChannelSet, Mover},
     net,
 };
-use godwit_proto::{
-    Command, Reply,
-    pi::{
-        client::ClientConfig,
-        login::{Login, Step},
-        transfer::ServerState,
-    },
-};
+use godwit_proto::{Command, Reply, pi::transfer::ServerState};
 
 pub(crate) use files::{Found, checksum_in};
 pub(crate) use listing::{Entry, Names};
@@ -89,6 +83,7 @@ impl Session {
         endpoint: &Arc<Endpoint>,
         params: ChannelParams,
     ) -> Result<Self> {
+        login::check_scheme(context, endpoint)?;
         let mut last = None;
         for address in addresses(endpoint).await? {
             match Self::open_at(context, endpoint, params.clone(), address).await {
@@ -108,58 +103,21 @@ impl Session {
         params: ChannelParams,
         address: SocketAddr,
     ) -> Result<Self> {
-        let config = ClientConfig {
-            reply_limit: context.connections.stall_limit,
-            ..ClientConfig::default()
-        };
-        let lost = |error| match error {
-            error @ ControlError::Connect { .. } => Error::Unreachable {
-                endpoint: endpoint.name(),
-                error,
-            },
-            error => Error::Control {
-                doing: format!("log in to {}", endpoint.name()),
-                error,
-            },
-        };
-        let (mut control, greeting) =
-            ControlChannel::connect(address, config, Some(dialogue(context, endpoint)))
-                .await
-                .map_err(lost)?;
-        endpoint.learned.reached.store(true, Ordering::Relaxed);
-        let credentials = endpoint.credentials(context.connections.password.as_ref());
-        let mut login = Login::new(credentials, client_info(endpoint));
-        let mut step = login.handle_reply(&greeting);
-        let mut round_trip = Duration::MAX;
-        let features = loop {
-            match step {
-                Step::Send(command) => {
-                    let asked = Instant::now();
-                    let reply = control.call(&command).await.map_err(lost)?;
-                    round_trip = round_trip.min(asked.elapsed());
-                    step = login.handle_reply(&reply);
-                }
-                Step::Done(features) => break *features,
-                Step::Refused { command, reply } => {
-                    return Err(Error::Login {
-                        endpoint: endpoint.name(),
-                        command,
-                        reply: Box::new(reply),
-                    });
-                }
-            }
-        };
+        let opened = login::log_in(context, endpoint, address).await?;
         Ok(Self {
             context: Arc::clone(context),
             endpoint: Arc::clone(endpoint),
-            server: ServerState::new(features),
-            params,
+            server: ServerState::new(opened.features),
+            params: ChannelParams {
+                guard: opened.guard,
+                ..params
+            },
             place: Place::default(),
-            control,
+            control: opened.control,
             mover: None,
             set: None,
             pipelined: None,
-            round_trip,
+            round_trip: opened.round_trip,
             broken: false,
         })
     }

@@ -351,10 +351,7 @@ fn a_server_that_demands_gsi_is_3_and_says_so() {
     });
     run(&["cp", &fake.url("/f"), "/dev/null"]).expect(
         3,
-        &[
-            "demands a grid identity (GSI)",
-            "not available in this version",
-        ],
+        &["demands a grid identity: use gsiftp:// instead of ftp://"],
     );
 }
 

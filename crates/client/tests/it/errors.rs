@@ -67,7 +67,7 @@ fn a_server_that_is_not_there_is_4_at_once() {
         .unwrap()
         .local_addr()
         .unwrap();
-    let url = format!("gsiftp://{gone}/f");
+    let url = format!("ftp://{gone}/f");
     run(&["cp", &url, "."]).expect(
         4,
         &[
@@ -100,8 +100,8 @@ fn wrong_usage_is_2_and_help_is_0() {
     run(&["cp", "--nonsense", "a", "b"]).expect(2, &["--nonsense"]);
     run(&["cp", "gsiftp:///f", "."]).expect(2, &["no host"]);
     run(&["cp", "gsiftp://h:99999/f", "."]).expect(2, &["bad port"]);
-    run(&["cp", "--protect", "private", "a", "ftp://h/"])
-        .expect(2, &["not available in this version"]);
+    run(&["ls", "--protect", "private", "ftp://h/"])
+        .expect(2, &["ftp:// has no protection: use gsiftp://"]);
     run(&["sync", "x"]).expect(2, &["sync: not available in this version"]);
     run(&[]).expect(2, &["Usage"]);
     let help = run(&["cp", "--help"]).expect(0, &[]);

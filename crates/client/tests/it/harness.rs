@@ -57,7 +57,7 @@ impl Served {
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("gsiftp://{}{path}", self.address)
+        format!("ftp://{}{path}", self.address)
     }
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {

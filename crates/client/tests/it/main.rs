@@ -7,9 +7,19 @@ mod copies;
 mod degraded;
 mod errors;
 mod fake;
+mod gsi;
 mod harness;
 mod live;
 mod manage;
 mod many;
+mod proxy;
 mod rates;
 mod together;
+
+// Certificates for tests are made in one place.
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../gsi/tests/it/grid.rs"]
+mod grid;
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../gsi/tests/it/pki.rs"]
+mod pki;

@@ -219,7 +219,7 @@ fn sessions_that_are_cut_anywhere_lose_no_file_and_count_none_twice() {
     write_many(&top, 300);
     for octets in [3000, 7000, 20_011] {
         let proxy = cutting_proxy(served.address, 3, octets);
-        let url = format!("gsiftp://{proxy}/up{octets}");
+        let url = format!("ftp://{proxy}/up{octets}");
         let back = here.path().join(format!("back{octets}"));
         for (from, to) in [(text(&top), url.as_str()), (url.as_str(), text(&back))] {
             let log = here.path().join("log");

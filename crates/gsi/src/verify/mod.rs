@@ -25,7 +25,7 @@ use std::time::SystemTime;
 
 pub use anchors::{Anchors, Bundle, Directory, Extended, MaySign};
 pub use host::HostName;
-pub use refusal::Refusal;
+pub use refusal::{Refusal, Span};
 
 use crate::cert::certificate::Certificate;
 use crate::cert::credential::{CHAIN_MAX, inherits};

@@ -377,7 +377,7 @@ pub enum CrlFault {
 }
 
 /// A duration as people say it: `40 s`, `5 min`, `2 h`, `3 days`.
-struct Span(Duration);
+pub struct Span(pub Duration);
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

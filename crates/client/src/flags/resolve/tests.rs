@@ -1,5 +1,7 @@
 use super::*;
-use crate::spec::EpochMode;
+use godwit_gsi::cert::key::KeyKind;
+
+use crate::spec::{EpochMode, Protect};
 
 fn read(line: &str) -> Result<Invocation, Parting> {
     let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
@@ -120,10 +122,6 @@ fn every_option_is_taken_up() {
 #[test]
 fn what_is_not_built_is_refused_by_name() {
     for (line, name) in [
-        (
-            "godwit cp --protect private f ftp://h/",
-            "--protect private",
-        ),
         ("godwit cp sshftp://h/f .", "sshftp"),
         (
             "godwit cp ftp://h/f ftp://i/f",
@@ -131,7 +129,6 @@ fn what_is_not_built_is_refused_by_name() {
         ),
         ("godwit sync a ftp://h/", "sync"),
         ("godwit sync --delete a ftp://h/", "sync"),
-        ("godwit proxy init", "proxy"),
     ] {
         let text = refusal(line);
         assert!(
@@ -139,7 +136,63 @@ fn what_is_not_built_is_refused_by_name() {
             "{line}: {text}"
         );
     }
-    assert!(read("godwit cp --protect clear --no-journal f ftp://h/").is_ok());
+    assert!(read("godwit cp --no-journal f ftp://h/").is_ok());
+}
+
+#[test]
+fn protection_is_a_floor_that_every_verb_takes() {
+    let floor = |line: &str| read(line).unwrap().connections.protect;
+    assert_eq!(floor("godwit cp f gsiftp://h/"), None);
+    for (word, level) in [
+        ("clear", Protect::Clear),
+        ("identity", Protect::Identity),
+        ("integrity", Protect::Integrity),
+        ("private", Protect::Private),
+    ] {
+        let line = format!("godwit ls --protect {word} gsiftp://h/");
+        assert_eq!(floor(&line), Some(level));
+    }
+    assert!(Protect::Clear < Protect::Identity && Protect::Integrity < Protect::Private);
+    assert!(refusal("godwit cp --protect secret f gsiftp://h/").contains("identity"));
+}
+
+#[test]
+fn proxies_are_made_and_told_of() {
+    let proxy = |line: &str| match read(line).unwrap().request {
+        Request::Proxy(proxy) => proxy,
+        other => panic!("{other:?}"),
+    };
+    let Proxy::Init(plain) = proxy("godwit proxy init") else {
+        panic!("is made");
+    };
+    assert_eq!((plain.pair, plain.out), (None, None));
+    assert_eq!(plain.key, KeyKind::Rsa(2048));
+    assert_eq!(plain.lifetime, Duration::from_secs(12 * 3600));
+    let Proxy::Init(other) = proxy(
+        "godwit proxy init --cert c --key k --hours 0.5 --key-type ec --limited --path-length 0 -o p",
+    ) else {
+        panic!("is made");
+    };
+    assert_eq!(other.pair, Some(("c".into(), "k".into())));
+    assert_eq!((other.key, other.limited), (KeyKind::EcP256, true));
+    assert_eq!(other.lifetime, Duration::from_secs(1800));
+    let Proxy::Info(info) = proxy("godwit proxy info --valid-for 2 --json p") else {
+        panic!("is told of");
+    };
+    assert_eq!(info.file, Some("p".into()));
+    assert_eq!(info.valid_for, Some(Duration::from_secs(7200)));
+    for wrong in [
+        "godwit proxy",
+        "godwit proxy init --cert c",
+        "godwit proxy init --hours 0",
+        "godwit proxy init --hours nan",
+        "godwit proxy init --hours 100000",
+        "godwit proxy init --key-type rsa:1024",
+        "godwit proxy init --key-type dsa",
+        "godwit proxy init --legacy --path-length 1",
+    ] {
+        refusal(wrong);
+    }
 }
 
 #[test]
@@ -189,7 +242,7 @@ fn passwords_are_never_quoted() {
     assert!(!text.contains("s3cret"), "{text}");
     let ambient = Ambient {
         password: Some("s3cret".into()),
-        port_range: None,
+        ..Ambient::default()
     };
     let words = ["godwit", "ls", "ftp://me@h/"].map(OsString::from);
     let run = parse(&words, &ambient).unwrap();
@@ -199,8 +252,8 @@ fn passwords_are_never_quoted() {
 #[test]
 fn a_bad_port_range_is_named() {
     let ambient = Ambient {
-        password: None,
         port_range: Some("high".into()),
+        ..Ambient::default()
     };
     let words = ["godwit", "ls", "ftp://h/"].map(OsString::from);
     let parting = parse(&words, &ambient).unwrap_err();
@@ -242,18 +295,17 @@ fn help_lists_what_works_and_nothing_else() {
         "--json",
         "--quiet",
         "--verbose",
+        "--protect",
+        "integrity",
     ] {
         assert!(cp.contains(flag), "{flag}");
     }
-    assert!(!cp.contains("--protect"));
     let all = help("godwit --help");
     for verb in [
-        "cp", "ls", "stat", "cksum", "mkdir", "rm", "mv", "chmod", "explain",
+        "cp", "ls", "stat", "cksum", "mkdir", "rm", "mv", "chmod", "proxy", "explain",
     ] {
         assert!(all.contains(&format!("\n  {verb} ")), "{verb}: {all}");
     }
-    for verb in ["sync", "proxy"] {
-        assert!(!all.contains(&format!("\n  {verb} ")), "{verb}");
-    }
+    assert!(!all.contains("\n  sync "), "{all}");
     assert!(all.contains("Exit status: 0 done"), "{all}");
 }

@@ -1,0 +1,97 @@
+//! Who we are to servers that want to know it, and whom we believe.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use godwit_gsi::{
+    cert::{
+        Credential, CredentialError,
+        files::{self, Locations},
+    },
+    verify::{Anchors, Directory, Span},
+};
+
+/// What the handshake needs of ours.
+pub(crate) struct Identity {
+    pub(crate) credential: Credential,
+    pub(crate) anchors: Arc<dyn Anchors>,
+}
+
+/// Why we have none that would do. The remedy is local, and the message names it.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum NoIdentity {
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    #[error(
+        "{path}: no proxy, and no certificate of a user at {others}: run `godwit proxy init`, or set X509_USER_PROXY"
+    )]
+    Nothing { path: PathBuf, others: String },
+    #[error("{path}: expired {} ago: {remedy}", Span(*.ago))]
+    Expired {
+        path: PathBuf,
+        ago: std::time::Duration,
+        remedy: &'static str,
+    },
+    #[error("no directory of trusted CAs at {0}: set X509_CERT_DIR")]
+    NoAnchors(String),
+}
+
+impl Identity {
+    /// The proxy if there is one, else the user's certificate. Read anew for each session: a proxy may be renewed while a long
+    /// copy runs.
+    ///
+    /// # Errors
+    /// When there is neither, it has expired, its key is encrypted or open to others, or no CAs are trusted here.
+    pub(crate) fn load(locations: &Locations, now: SystemTime) -> Result<Self, NoIdentity> {
+        let anchors = locations
+            .authority_directory()
+            .ok_or_else(|| NoIdentity::NoAnchors(listed(locations.authorities.iter())))?;
+        let anchors = Directory::new(anchors.to_owned());
+        Ok(Self {
+            credential: credential(locations, now)?,
+            anchors: Arc::new(anchors),
+        })
+    }
+}
+
+fn credential(locations: &Locations, now: SystemTime) -> Result<Credential, NoIdentity> {
+    let proxy = &locations.proxy;
+    // Also a link to nowhere is a proxy that somebody meant.
+    if proxy.symlink_metadata().is_ok() {
+        let credential = files::load_proxy(proxy)?;
+        return unexpired(credential, proxy, "run `godwit proxy init`", now);
+    }
+    let Some((certificate, key)) = locations.user.iter().find(|(cert, _)| cert.exists()) else {
+        return Err(NoIdentity::Nothing {
+            path: proxy.clone(),
+            others: listed(locations.user.iter().map(|(certificate, _)| certificate)),
+        });
+    };
+    let credential = files::load_pair(certificate, key, None)?;
+    unexpired(credential, certificate, "ask its CA for a new one", now)
+}
+
+fn unexpired(
+    credential: Credential,
+    path: &Path,
+    remedy: &'static str,
+    now: SystemTime,
+) -> Result<Credential, NoIdentity> {
+    match now.duration_since(credential.not_after()) {
+        Ok(ago) => Err(NoIdentity::Expired {
+            path: path.to_owned(),
+            ago,
+            remedy,
+        }),
+        Err(_) => Ok(credential),
+    }
+}
+
+/// Places for a message.
+fn listed<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> String {
+    let paths: Vec<String> = paths.map(|path| path.display().to_string()).collect();
+    paths.join(", ")
+}

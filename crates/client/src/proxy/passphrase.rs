@@ -1,0 +1,191 @@
+//! Pass phrases: asked for on the terminal without showing them, or read from a stream.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, BufRead, Read, Write},
+};
+
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
+};
+
+/// Longest that OpenSSL takes.
+const OCTETS_MAX: usize = 1024;
+
+/// A secret; `Debug` prints stars.
+pub(super) struct Passphrase(Vec<u8>);
+
+impl Passphrase {
+    pub(super) fn reveal(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Passphrase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoPassphrase {
+    #[error("no terminal to ask for the pass phrase on: use --passphrase-stdin")]
+    NoTerminal,
+    #[error("the pass phrase cannot be read: {0}")]
+    Io(#[from] io::Error),
+    #[error("the pass phrase is longer than {OCTETS_MAX} octets")]
+    TooLong,
+    /// Ctrl-C at the prompt.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// The first line of a stream, without its end.
+pub(super) fn from_reader(reader: impl Read) -> Result<Passphrase, NoPassphrase> {
+    let mut line = Vec::new();
+    // Two more for a line end.
+    let bound = OCTETS_MAX as u64 + 2;
+    io::BufReader::new(reader.take(bound)).read_until(b'\n', &mut line)?;
+    while matches!(line.last(), Some(b'\n' | b'\r')) {
+        line.pop();
+    }
+    if line.len() > OCTETS_MAX {
+        return Err(NoPassphrase::TooLong);
+    }
+    Ok(Passphrase(line))
+}
+
+/// Asks on the terminal of the process, wherever standard input and output go.
+pub(super) fn from_terminal(prompt: &str) -> Result<Passphrase, NoPassphrase> {
+    let terminal = File::options().read(true).write(true).open("/dev/tty");
+    let mut terminal = terminal.map_err(|_| NoPassphrase::NoTerminal)?;
+    terminal.write_all(prompt.as_bytes())?;
+    let silenced = Silenced::new(terminal.try_clone()?)?;
+    let mut line = Vec::new();
+    let outcome = loop {
+        let mut octet = [0];
+        match terminal.read(&mut octet) {
+            Ok(0) => break Pressed::Done,
+            Ok(_) => match press(&mut line, octet[0]) {
+                Pressed::More => {}
+                end => break end,
+            },
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
+    drop(silenced);
+    terminal.write_all(b"\n")?;
+    match outcome {
+        Pressed::Interrupted => Err(NoPassphrase::Interrupted),
+        _ if line.len() > OCTETS_MAX => Err(NoPassphrase::TooLong),
+        _ => Ok(Passphrase(line)),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Pressed {
+    More,
+    Done,
+    Interrupted,
+}
+
+/// One key. The terminal does not edit lines while it is silenced, so this does.
+fn press(line: &mut Vec<u8>, octet: u8) -> Pressed {
+    const CTRL_C: u8 = 3;
+    const CTRL_D: u8 = 4;
+    const BACKSPACE: u8 = 8;
+    const CTRL_U: u8 = 21;
+    const DELETE: u8 = 127;
+    match octet {
+        b'\n' | b'\r' | CTRL_D => return Pressed::Done,
+        CTRL_C => return Pressed::Interrupted,
+        BACKSPACE | DELETE => {
+            // A whole character of UTF-8.
+            while line.pop().is_some_and(|octet| octet & 0xc0 == 0x80) {}
+        }
+        CTRL_U => line.clear(),
+        // What is too long is kept as one too many, and refused as a whole.
+        _ if line.len() <= OCTETS_MAX => line.push(octet),
+        _ => {}
+    }
+    Pressed::More
+}
+
+/// A terminal that shows nothing and takes keys one by one, Ctrl-C as any other: so nothing ends the process before its terminal
+/// is as it was.
+struct Silenced {
+    terminal: File,
+    before: Termios,
+}
+
+impl Silenced {
+    fn new(terminal: File) -> io::Result<Self> {
+        let before = tcgetattr(&terminal)?;
+        let mut silent = before.clone();
+        silent.local_modes -=
+            LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN;
+        silent.special_codes[SpecialCodeIndex::VMIN] = 1;
+        silent.special_codes[SpecialCodeIndex::VTIME] = 0;
+        tcsetattr(&terminal, OptionalActions::Flush, &silent)?;
+        Ok(Self { terminal, before })
+    }
+}
+
+impl Drop for Silenced {
+    fn drop(&mut self) {
+        // Nothing is left to be done where the terminal has gone.
+        let _ = tcsetattr(&self.terminal, OptionalActions::Flush, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(keys: &[u8]) -> (Vec<u8>, Pressed) {
+        let mut line = Vec::new();
+        for key in keys {
+            match press(&mut line, *key) {
+                Pressed::More => {}
+                end => return (line, end),
+            }
+        }
+        (line, Pressed::More)
+    }
+
+    #[test]
+    fn keys_make_a_line() {
+        assert_eq!(typed(b"secret\n"), (b"secret".to_vec(), Pressed::Done));
+        assert_eq!(typed(b"sex\x7f\x08ecret\r").0, b"secret");
+        assert_eq!(typed("sö\u{7f}e\n".as_bytes()).0, b"se");
+        assert_eq!(typed(b"wrong\x15right\n").0, b"right");
+        assert_eq!(typed(b"\x7f\x7fa\n").0, b"a");
+        assert_eq!(typed(b"sec\x03").1, Pressed::Interrupted);
+        assert_eq!(typed(&vec![b'a'; 5000]).0.len(), OCTETS_MAX + 1);
+    }
+
+    #[test]
+    fn the_first_line_of_a_stream_counts() {
+        for (stream, expected) in [
+            (&b"secret\nmore\n"[..], &b"secret"[..]),
+            (b"secret\r\n", b"secret"),
+            (b" se cret ", b" se cret "),
+            (b"", b""),
+        ] {
+            assert_eq!(from_reader(stream).expect("reads").reveal(), expected);
+        }
+        let long = vec![b'a'; OCTETS_MAX + 1];
+        assert!(matches!(from_reader(&long[..]), Err(NoPassphrase::TooLong)));
+        let fits = [&long[1..], b"\n"].concat();
+        assert_eq!(from_reader(&fits[..]).expect("fits").reveal(), &long[1..]);
+    }
+
+    #[test]
+    fn nothing_is_shown_by_accident() {
+        let shown = format!("{:?}", Passphrase(b"secret".to_vec()));
+        assert_eq!(shown, "***");
+    }
+}

@@ -1,0 +1,329 @@
+//! From a connection to a session: both identities where the URL asks for them, the login, and what protects data.
+//!
+//! ```text
+//!   220 ─► (gsiftp: AUTH ─► ADAT ... ─► 235, all that follows is wrapped) ─► USER ... TYPE I ─► (gsiftp: DCAU, PBSZ, PROT)
+//! ```
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant, SystemTime},
+};
+
+use godwit_engine::{
+    control::{ControlChannel, ControlError},
+    data::Guard,
+};
+use godwit_gsi::{
+    Channel, Context as Gsi, ContextError, Expect, Settings, Versions, adat,
+    cert::proxy::ProxyRequest,
+    verify::{HostName, Policy},
+};
+use godwit_proto::{
+    Command, Reply,
+    feature::Features,
+    pi::{
+        client::ClientConfig,
+        login::{Login, Step},
+    },
+    security::{Dcau, Protection},
+};
+
+use super::{client_info, dialogue};
+use crate::{
+    context::{Context, Endpoint},
+    error::{Error, Result},
+    events::Event,
+    identity::Identity,
+    spec::Protect,
+};
+
+/// Tokens that we send before we give a server up: GSI needs four.
+const TOKENS_MAX: usize = 16;
+
+/// Tokens that prove who we are; what follows is delegation.
+const TOKENS_TO_PROVE: usize = 2;
+
+/// What we announce with PBSZ, octets: as other clients do. TLS has no use for it.
+const PBSZ_OCTETS: &str = "1048576";
+
+/// A session that may begin.
+pub(super) struct LoggedIn {
+    pub(super) control: ControlChannel,
+    pub(super) features: Features,
+    /// Shortest time from a command to its answer.
+    pub(super) round_trip: Duration,
+    /// For the data channels; `None`: they are in clear, and anybody may be at their other end.
+    pub(super) guard: Option<Arc<Guard>>,
+}
+
+/// A URL that can have no protection must not be asked for any.
+pub(super) fn check_scheme(context: &Context, endpoint: &Endpoint) -> Result<()> {
+    let floor = context.connections.protect.unwrap_or(Protect::Clear);
+    if floor > Protect::Clear && !endpoint.has_identities() {
+        return Err(Error::Usage(format!(
+            "{}: ftp:// has no protection: use gsiftp://, or --protect clear",
+            endpoint.name()
+        )));
+    }
+    Ok(())
+}
+
+/// Connects and logs in.
+pub(super) async fn log_in(
+    context: &Arc<Context>,
+    endpoint: &Arc<Endpoint>,
+    address: SocketAddr,
+) -> Result<LoggedIn> {
+    let config = ClientConfig {
+        reply_limit: context.connections.stall_limit,
+        ..ClientConfig::default()
+    };
+    let (control, greeting) =
+        ControlChannel::connect(address, config, Some(dialogue(context, endpoint)))
+            .await
+            .map_err(|error| lost(endpoint, error))?;
+    endpoint.learned.reached.store(true, Ordering::Relaxed);
+    let mut opening = Opening {
+        context,
+        endpoint,
+        control,
+        round_trip: Duration::MAX,
+    };
+    let credentials = endpoint.credentials(context.connections.password.as_ref());
+    let mut login = Login::new(credentials, client_info(endpoint));
+    let mut step = login.handle_reply(&greeting);
+    let protect = context.connections.protect.unwrap_or(Protect::Identity);
+    let mut proven = None;
+    if endpoint.has_identities() && matches!(step, Step::Send(_)) {
+        proven = Some(opening.prove(protect).await?);
+    }
+    let features = loop {
+        match step {
+            Step::Send(command) => {
+                let reply = opening.call(&command).await?;
+                step = login.handle_reply(&reply);
+            }
+            Step::Done(features) => break *features,
+            Step::Refused { command, reply } => return Err(opening.refused(command, reply)),
+        }
+    };
+    let guard = match proven {
+        None => None,
+        Some(proven) => {
+            let (server, user) = (proven.server, proven.identity.credential.identity());
+            let guard = opening.agree(protect, &features, proven.identity).await?;
+            context.emit(&Event::Secured {
+                endpoint: endpoint.name(),
+                server,
+                user: user.to_string(),
+                control: opening.control.protection().unwrap_or_default(),
+                data: match &guard {
+                    None => Dcau::None.to_string(),
+                    Some(guard) => format!("DCAU {}, PROT {}", Dcau::OwnIdentity, guard.protection),
+                },
+            });
+            guard
+        }
+    };
+    Ok(LoggedIn {
+        control: opening.control,
+        features,
+        round_trip: opening.round_trip,
+        guard,
+    })
+}
+
+fn lost(endpoint: &Endpoint, error: ControlError) -> Error {
+    match error {
+        error @ ControlError::Connect { .. } => Error::Unreachable {
+            endpoint: endpoint.name(),
+            error,
+        },
+        error => Error::Control {
+            doing: format!("log in to {}", endpoint.name()),
+            error,
+        },
+    }
+}
+
+/// Both have shown who they are.
+struct Proven {
+    server: String,
+    identity: Identity,
+}
+
+/// A session that is not yet one.
+struct Opening<'a> {
+    context: &'a Context,
+    endpoint: &'a Endpoint,
+    control: ControlChannel,
+    round_trip: Duration,
+}
+
+impl Opening<'_> {
+    async fn call(&mut self, command: &Command) -> Result<Reply> {
+        let asked = Instant::now();
+        let reply = self.control.call(command).await;
+        let reply = reply.map_err(|error| lost(self.endpoint, error))?;
+        self.round_trip = self.round_trip.min(asked.elapsed());
+        Ok(reply)
+    }
+
+    async fn security(&mut self, verb: &'static str, argument: impl Into<String>) -> Result<Reply> {
+        self.call(&Command::Security {
+            verb: verb.to_owned(),
+            argument: argument.into(),
+        })
+        .await
+    }
+
+    fn refused(&self, command: &'static str, reply: Reply) -> Error {
+        Error::Login {
+            endpoint: self.endpoint.name(),
+            command,
+            reply: Box::new(reply),
+        }
+    }
+
+    /// What `verb` was to bring is not to be had, at least now.
+    fn lacks(&self, verb: &'static str, feature: &str, consequence: &str, reply: Reply) -> Error {
+        if reply.code.is_transient() {
+            return self.refused(verb, reply);
+        }
+        Error::Lacks {
+            endpoint: self.endpoint.name(),
+            feature: feature.to_owned(),
+            consequence: format!("{consequence} (server said: {reply})"),
+        }
+    }
+
+    fn unproven(&self, reason: impl ToString) -> Error {
+        Error::Identity {
+            doing: self.endpoint.name(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Proves to each side who the other is, and protects the control channel from then on. A proxy goes to the server only
+    /// where its data channels need it.
+    async fn prove(&mut self, protect: Protect) -> Result<Proven> {
+        let locations = &self.context.connections.locations;
+        let identity =
+            Identity::load(locations, SystemTime::now()).map_err(|error| self.unproven(error))?;
+        let reply = self.security("AUTH", "GSSAPI").await?;
+        if reply.code.get() != 334 {
+            let feature = "grid identities (AUTH GSSAPI)";
+            let consequence = "gsiftp:// cannot log in; ftp:// does without identities, in clear";
+            return Err(self.lacks("AUTH", feature, consequence, reply));
+        }
+        let host = HostName::new(self.endpoint.host());
+        let delegates = protect > Protect::Clear;
+        let settings = Settings {
+            credential: identity.credential.clone(),
+            anchors: Arc::clone(&identity.anchors),
+            policy: Policy::default(),
+            server_name: match &host {
+                HostName::Name(name) => Some(name.clone()),
+                HostName::Address(_) => None,
+            },
+            expect: Expect::Host(host),
+            channel: Channel::Control {
+                // Limited: a stolen one starts no jobs.
+                delegate: delegates.then(ProxyRequest::limited),
+            },
+            versions: Versions::Any,
+        };
+        let mut gsi = Gsi::initiate(settings).map_err(|error| self.unproven(error))?;
+        for sent in 0..TOKENS_MAX {
+            let Some(token) = gsi.poll_output() else {
+                break;
+            };
+            let reply = self.security("ADAT", adat::encode(&token)).await?;
+            let is_last = match reply.code.get() {
+                335 => false,
+                235 => true,
+                _ => {
+                    let delegating = delegates && sent >= TOKENS_TO_PROVE;
+                    return Err(self.not_believed(&identity, delegating, reply));
+                }
+            };
+            let text = reply.text();
+            let first = text.lines().next().unwrap_or_default();
+            let told = adat::token_of_reply(first).map_err(|error| self.unproven(error))?;
+            if let Some(token) = told {
+                gsi.handle_input(SystemTime::now(), &token)
+                    .map_err(|error| self.not_proven(&error))?;
+            }
+            if is_last {
+                break;
+            }
+        }
+        let established = gsi.outcome().filter(|_| gsi.poll_output().is_none());
+        let Some(established) = established else {
+            return Err(self.unproven("the server does not keep to GSI: its handshake has no end"));
+        };
+        let protected = self.control.protect(established.wrap);
+        protected.map_err(|error| lost(self.endpoint, error))?;
+        Ok(Proven {
+            server: established.peer.identity().to_string(),
+            identity,
+        })
+    }
+
+    /// We do not believe the server.
+    fn not_proven(&self, error: &ContextError) -> Error {
+        self.unproven(format!("identity of the server: {error}"))
+    }
+
+    /// The server does not believe us.
+    fn not_believed(&self, identity: &Identity, delegating: bool, reply: Reply) -> Error {
+        let key = identity.credential.info().key;
+        if delegating && key.starts_with("EC") && !reply.code.is_transient() {
+            return self.unproven(format!(
+                "the server took no delegation from our key, {key}: servers of the Grid Community Toolkit want RSA (`godwit \
+                 proxy init` makes it); --protect clear does without (server said: {reply})"
+            ));
+        }
+        self.refused("ADAT", reply)
+    }
+
+    /// DCAU, PBSZ and PROT. Always said: some servers begin with other levels than the texts have.
+    async fn agree(
+        &mut self,
+        protect: Protect,
+        features: &Features,
+        identity: Identity,
+    ) -> Result<Option<Arc<Guard>>> {
+        if protect == Protect::Clear {
+            let reply = self.security("DCAU", "N").await?;
+            // A server that never heard of DCAU has none.
+            if !reply.code.is_success() && features.dcau {
+                return Err(self.lacks("DCAU", "DCAU N", "--protect clear needs it", reply));
+            }
+            return Ok(None);
+        }
+        let reply = self.security("DCAU", "A").await?;
+        if !reply.code.is_success() {
+            let consequence = "anybody could be at the other end of its data channels; --protect clear takes that";
+            let feature = "data channel authentication (DCAU A)";
+            return Err(self.lacks("DCAU", feature, consequence, reply));
+        }
+        let reply = self.security("PBSZ", PBSZ_OCTETS).await?;
+        if !reply.code.is_success() && protect > Protect::Identity {
+            return Err(self.lacks("PBSZ", "PBSZ", protect.without(), reply));
+        }
+        let mut last = reply;
+        for level in protect.levels() {
+            let reply = self.security("PROT", level.to_string()).await?;
+            if reply.code.is_success() {
+                let guard = Guard::own_identity(identity.credential, identity.anchors, *level);
+                return Ok(Some(Arc::new(guard)));
+            }
+            last = reply;
+        }
+        let levels: Vec<String> = protect.levels().iter().map(Protection::to_string).collect();
+        let feature = format!("PROT {}", levels.join(" or "));
+        Err(self.lacks("PROT", &feature, protect.without(), last))
+    }
+}
