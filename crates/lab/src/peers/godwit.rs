@@ -63,8 +63,22 @@ pub fn godwit<I>(arguments: I) -> Result<Finished, Error>
 where
     I: IntoIterator<Item: AsRef<OsStr>>,
 {
+    godwit_with(arguments, [])
+}
+
+/// The same, with these variables in its environment.
+///
+/// # Errors
+/// As [`godwit`].
+pub fn godwit_with<I>(
+    arguments: I,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Finished, Error>
+where
+    I: IntoIterator<Item: AsRef<OsStr>>,
+{
     let mut command = Command::new(binary("godwit")?);
-    command.args(arguments);
+    command.args(arguments).envs(variables);
     process::run(command, RUN_TIMEOUT)
 }
 

@@ -15,6 +15,7 @@ mod client_many;
 mod congestion;
 mod control;
 mod gfal;
+mod gsi_client;
 mod gsi_server;
 mod leftovers;
 mod netns;
