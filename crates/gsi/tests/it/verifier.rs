@@ -1,11 +1,12 @@
 //! Good credentials of all kinds are accepted, and what is a matter of choice.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use godwit_gsi::cert::key::KeyKind;
 use godwit_gsi::cert::proxy::{self, ProxyRequest};
 use godwit_gsi::cert::{ProxyKind, ProxyPolicy};
-use godwit_gsi::verify::{Bundle, Policy, Refusal, Strength, verify};
+use godwit_gsi::verify::{Bundle, Extended, Policy, Refusal, Strength, verify};
 use openssl::hash::MessageDigest;
 
 use crate::grid::{Grid, sent};
@@ -170,4 +171,24 @@ fn time_is_an_argument() {
     let late = now() + Duration::from_secs(30 * 86_400);
     let refusal = grid.verify_at(&grid.user, late).expect_err("refuses");
     assert!(refusal.to_string().contains("expired 0 s ago"), "{refusal}");
+}
+
+#[test]
+fn extra_authorities_are_trusted_beside_the_directory() {
+    let grid = Grid::new();
+    let [other, third] =
+        ["/O=Other/CN=CA", "/O=Third/CN=CA"].map(|name| Blueprint::authority(name).self_signed());
+    let kim = Blueprint::user("/O=Other/CN=Kim").issued_by(&other);
+    let alone = Blueprint::user("/CN=thrown away").self_signed();
+    let lee = Blueprint::user("/O=Third/CN=Lee").issued_by(&third);
+    let extra = [&other, &alone, &lee].map(|one| one.certificate().clone());
+    let anchors = Extended::new(Arc::new(grid.anchors()), extra.to_vec());
+    let verify = |one| verify(&sent(one), &anchors, &Policy::default(), now());
+    for known in [&grid.user, &kim, &alone] {
+        let peer = verify(known).expect("accepts");
+        assert_eq!(peer.identity(), known.certificate().subject());
+    }
+    // An end entity comes along, and vouches for nobody, not for itself either.
+    assert!(matches!(verify(&lee), Err(Refusal::NoAuthority { .. })));
+    assert!(grid.verify(&kim).is_err() && grid.verify(&alone).is_err());
 }
