@@ -131,6 +131,33 @@ impl FromStr for Dcau {
     }
 }
 
+/// What data channels must have at least. Ordered by what it demands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Floor {
+    /// Nothing.
+    #[default]
+    Clear,
+    /// Both ends know each other: DCAU A or S.
+    Identity,
+    /// And nobody can change octets unseen: PROT S, E or P. (E is TLS here, which does both.)
+    Integrity,
+    /// And nobody else can read them: PROT E or P.
+    Private,
+}
+
+impl Floor {
+    /// What is missing, if something is: the commands that give it.
+    pub fn missing(self, dcau: &Dcau, protection: Protection) -> Option<&'static str> {
+        match self {
+            Self::Clear => None,
+            _ if *dcau == Dcau::None => Some("DCAU A or S"),
+            Self::Integrity if protection == Protection::Clear => Some("PROT S, E or P"),
+            Self::Private if protection < Protection::Confidential => Some("PROT E or P"),
+            Self::Identity | Self::Integrity | Self::Private => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,5 +196,32 @@ mod tests {
         assert_eq!(format!("{:?}", Token::new("c2VjcmV0")), "Token(8 octets)");
         assert_eq!("CS".parse::<Protection>(), Err(BadSecurityArgument::Letter));
         assert!(Protection::Private > Protection::Safe && Protection::Safe > Protection::Clear);
+    }
+
+    #[test]
+    fn a_floor_names_what_is_missing() {
+        use Protection::*;
+        for (floor, dcau, level, missing) in [
+            (Floor::Clear, Dcau::None, Clear, None),
+            (Floor::Identity, Dcau::None, Private, Some("DCAU A or S")),
+            (Floor::Identity, Dcau::OwnIdentity, Clear, None),
+            (
+                Floor::Integrity,
+                Dcau::OwnIdentity,
+                Clear,
+                Some("PROT S, E or P"),
+            ),
+            (Floor::Integrity, Dcau::OwnIdentity, Safe, None),
+            (Floor::Private, Dcau::OwnIdentity, Safe, Some("PROT E or P")),
+            (Floor::Private, Dcau::None, Private, Some("DCAU A or S")),
+            (Floor::Private, Dcau::OwnIdentity, Confidential, None),
+            (Floor::Private, Dcau::OwnIdentity, Private, None),
+        ] {
+            assert_eq!(
+                floor.missing(&dcau, level),
+                missing,
+                "{floor:?} {dcau} {level}"
+            );
+        }
     }
 }

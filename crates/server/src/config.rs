@@ -13,10 +13,11 @@ use std::{
 
 use clap::{Args, Parser, ValueEnum};
 use godwit_engine::net::{PortRange, parse_port_range};
+use godwit_proto::security::Floor;
 use serde::Deserialize;
 
-pub use self::gsi::GsiSettings;
-use self::gsi::gsi_of;
+pub use self::gsi::{GsiSettings, Protect};
+use self::gsi::{floor_of, gsi_of};
 use crate::Durability;
 
 mod gsi;
@@ -120,6 +121,11 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pub allow_subject: Vec<String>,
 
+    /// What data channels must have at least, or are refused: clear (nothing), identity (both ends prove who they are), integrity (and
+    /// nobody can change octets unseen), private (nor read them); more than clear needs --gsi and no --anonymous [default: clear]
+    #[arg(long, value_name = "clear|identity|integrity|private")]
+    pub protect: Option<Protect>,
+
     /// Ports for passive data connections [default: GLOBUS_TCP_PORT_RANGE, else any]
     #[arg(long, value_name = "A-B")]
     pub port_range: Option<PortRangeText>,
@@ -212,6 +218,8 @@ pub struct ServerSettings {
     pub anonymous: Anonymous,
     /// How users prove who they are; `None`: nobody can.
     pub gsi: Option<GsiSettings>,
+    /// What data channels must have at least.
+    pub protect: Floor,
     /// Ports for passive data connections; `None`: any.
     pub port_range: Option<PortRange>,
     /// Announced instead of the control connection's local address; at most one of each family.
@@ -248,6 +256,7 @@ impl ServerSettings {
             root: root.into(),
             anonymous,
             gsi: None,
+            protect: Floor::Clear,
             port_range: None,
             data_address: Vec::new(),
             foreign_data_hosts: false,
@@ -347,6 +356,7 @@ impl Options {
             trusted_certs: self.trusted_certs.or(other.trusted_certs),
             gridmap: self.gridmap.or(other.gridmap),
             allow_subject: list(self.allow_subject, other.allow_subject),
+            protect: self.protect.or(other.protect),
             port_range: self.port_range.or(other.port_range),
             data_address: list(self.data_address, other.data_address),
             allow_foreign_data_hosts: self
@@ -374,6 +384,7 @@ impl Options {
         }
         let mut settings =
             ServerSettings::new(self.root.unwrap_or_else(|| PathBuf::from(".")), anonymous);
+        settings.protect = floor_of(self.protect, &gsi, anonymous)?;
         settings.gsi = gsi;
         settings.listen = self.listen;
         settings.port_range = match self.port_range {

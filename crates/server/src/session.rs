@@ -190,6 +190,7 @@ impl Session {
                 (Some(_), Anonymous::Off) => Gssapi::Demanded,
                 (Some(_), Anonymous::Ro | Anonymous::Rw) => Gssapi::Offered,
             },
+            floor: settings.protect,
             unix_time: SystemTime::now()
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .unwrap_or_default(),

@@ -3,7 +3,7 @@
 //! | Line | Meaning |
 //! |---|---|
 //! | `# ...` | comment; the first names the section of the specification |
-//! | `! config WORDS` | first of all: `readonly`, `foreign` (hosts), `ipv6`, `nologin` (no opening dialogue), `greeting`, `gssapi`, `gssapi-only` |
+//! | `! config WORDS` | first of all: `readonly`, `foreign` (hosts), `ipv6`, `nologin` (no opening dialogue), `greeting`, `gssapi`, `gssapi-only`, `private` |
 //! | `! server-only` | the lines are not what our client would send: it is left out |
 //! | `! WORDS` | what the shell answers, see `support/script.rs` |
 //! | `C: line` | the client sends this |
@@ -29,6 +29,7 @@ use godwit_proto::{
         client::{self, ClientConfig, ClientPi, ClientPiError},
         server::{Gssapi, Input, Output, ServerPi},
     },
+    security::Floor,
 };
 
 use super::support::{
@@ -122,6 +123,7 @@ impl Stage {
                 }
                 "greeting" => config.greeting = "Welcome.\n220 is our code.\nBye.".to_owned(),
                 "gssapi" => config.gssapi = Gssapi::Offered,
+                "private" => config.floor = Floor::Private,
                 "gssapi-only" => config.gssapi = Gssapi::Demanded,
                 other => panic!("unknown config word {other}"),
             }

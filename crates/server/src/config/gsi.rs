@@ -2,12 +2,16 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use godwit_gsi::{
     cert::files::{Locations, effective_uid},
     gridmap::AllowList,
 };
 
-use super::{ConfigError, Options};
+use godwit_proto::security::Floor;
+use serde::Deserialize;
+
+use super::{Anonymous, ConfigError, Options};
 
 /// How users prove who they are, and who may come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +24,44 @@ pub struct GsiSettings {
     pub gridmap: Option<PathBuf>,
     /// Identities that may come without an account.
     pub allowed: AllowList,
+}
+
+/// [`Floor`], as people write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Protect {
+    Clear,
+    Identity,
+    Integrity,
+    Private,
+}
+
+/// A floor that somebody could stand on: without an identity nothing can be protected.
+pub(super) fn floor_of(
+    protect: Option<Protect>,
+    gsi: &Option<GsiSettings>,
+    anonymous: Anonymous,
+) -> Result<Floor, ConfigError> {
+    let floor = match protect {
+        None | Some(Protect::Clear) => return Ok(Floor::Clear),
+        Some(Protect::Identity) => Floor::Identity,
+        Some(Protect::Integrity) => Floor::Integrity,
+        Some(Protect::Private) => Floor::Private,
+    };
+    let refused = |reason: &str| {
+        Err(ConfigError::Value {
+            name: "protect",
+            reason: reason.to_owned(),
+        })
+    };
+    if gsi.is_none() {
+        return refused("only users who prove who they are have protected channels: add --gsi");
+    }
+    if anonymous != Anonymous::Off {
+        return refused("anonymous users have no protected channels: leave --anonymous out");
+    }
+    Ok(floor)
 }
 
 /// `None` where GSI is not wanted.
@@ -177,5 +219,22 @@ mod tests {
                 .unwrap_err()
                 .starts_with("allow-subject: \"*\"")
         );
+    }
+
+    #[test]
+    fn a_floor_needs_users_who_can_stand_on_it() {
+        let gsi = || {
+            let on = Options {
+                gsi: Some(true),
+                ..Options::default()
+            };
+            resolve(&on).unwrap()
+        };
+        let floor = |protect, gsi: &_, anonymous| floor_of(protect, gsi, anonymous).ok();
+        let private = Some(Protect::Private);
+        assert_eq!(floor(None, &None, Anonymous::Rw), Some(Floor::Clear));
+        assert_eq!(floor(private, &gsi(), Anonymous::Off), Some(Floor::Private));
+        assert_eq!(floor(private, &gsi(), Anonymous::Ro), None);
+        assert_eq!(floor(private, &None, Anonymous::Off), None);
     }
 }

@@ -11,6 +11,7 @@ use godwit_gsi::{
     },
     verify::Policy,
 };
+use godwit_proto::security::Floor;
 use godwit_server::{Anonymous, GsiSettings};
 use tempfile::TempDir;
 
@@ -31,6 +32,10 @@ struct Site {
 
 impl Site {
     fn new(anonymous: Anonymous) -> Self {
+        Self::with(anonymous, Floor::Clear)
+    }
+
+    fn with(anonymous: Anonymous, floor: Floor) -> Self {
         let now = SystemTime::now();
         let grid = Grid::with(Blueprint::authority("/O=Grid/CN=CA").at(now));
         let host = Blueprint::host("/O=Grid/CN=host", &["localhost"]).at(now);
@@ -44,6 +49,7 @@ impl Site {
         Self {
             server: TestServer::with(|settings| {
                 settings.anonymous = anonymous;
+                settings.protect = floor;
                 settings.gsi = Some(GsiSettings {
                     host: vec![(cert.clone(), cert)],
                     authorities,
@@ -231,6 +237,14 @@ fn data_channels_have_what_was_asked_for_or_are_not_made() {
     // Where the file was opened first, nothing is in it.
     let left = fs::read(site.server.path("f")).unwrap_or_default();
     assert!(left.is_empty());
+    let said = |floor| {
+        let site = Site::with(Anonymous::Off, floor);
+        let mut jo = site.prove(Some(ProxyRequest::limited()), "");
+        jo.log_in();
+        jo.call("PASV")
+    };
+    assert!(said(Floor::Identity).starts_with("227 "));
+    assert!(said(Floor::Integrity).starts_with("534 "));
     jo.expect("DCAU S no name", "200 ");
     jo.expect("PASV", "425 ");
     jo.expect("DCSC P AAAA", "500 ");

@@ -18,9 +18,6 @@ use super::{DataChannelSpec, Outcome, Output, Request, ServerPi, dispatch::Purpo
 /// Ports below are other services' (RFC 2577 §3).
 const PORT_MIN: u16 = 1024;
 
-/// To whoever asked for PROT and then for DCAU N: what was wished for cannot be had, so there is nothing.
-const IN_VAIN: &str = "Data channels cannot be protected without DCAU A or S.";
-
 /// What the session has to move data on.
 #[derive(Debug, Default)]
 pub(super) enum DataChannel {
@@ -89,8 +86,8 @@ impl ServerPi {
         if form == PassiveForm::Pasv && family == NetworkProtocol::Ipv6 {
             return self.answer(522, "Network protocol not supported, use EPSV (2).");
         }
-        if self.is_protection_in_vain() {
-            return self.answer(534, IN_VAIN);
+        if let Some(why) = self.why_unprotected() {
+            return self.answer(534, why);
         }
         let spec = self.session.data_channel_spec();
         if self.session.delayed_passive {
@@ -224,8 +221,8 @@ impl ServerPi {
                 "Illegal PORT command. : Data connections go only to the host of the client.",
             );
         }
-        if self.is_protection_in_vain() {
-            return self.answer(534, IN_VAIN);
+        if let Some(why) = self.why_unprotected() {
+            return self.answer(534, why);
         }
         let spec = self.session.data_channel_spec();
         self.request(Request::ConnectTo(spec, addresses), Purpose::Active);

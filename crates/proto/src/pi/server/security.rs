@@ -203,9 +203,16 @@ impl ServerPi {
         }
     }
 
-    /// A level that nothing could keep: a handshake comes before every protected octet.
-    pub(super) fn is_protection_in_vain(&self) -> bool {
-        let security = &self.session.security;
-        security.protection != Protection::Clear && security.dcau == Dcau::None
+    /// Why no data channel is made, if there is a reason: the administrator demands more, or a level was asked for that nothing
+    /// could keep, since a handshake comes before every protected octet.
+    pub(super) fn why_unprotected(&self) -> Option<String> {
+        let Security {
+            protection, dcau, ..
+        } = &self.session.security;
+        if let Some(missing) = self.config.floor.missing(dcau, *protection) {
+            return Some(format!("This server wants {missing} for data channels."));
+        }
+        let in_vain = *protection != Protection::Clear && *dcau == Dcau::None;
+        in_vain.then(|| "Data channels cannot be protected without DCAU A or S.".to_owned())
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     path::FtpPath,
     range_set::RangeSet,
     restart::RestartPoint,
-    security::{Dcau, Protection, Token},
+    security::{Dcau, Floor, Protection, Token},
     timestamp::Timestamp,
 };
 
@@ -43,6 +43,8 @@ pub struct ServerConfig {
     pub home: FtpPath,
     /// Whether users may, or must, prove who they are by AUTH GSSAPI.
     pub gssapi: Gssapi,
+    /// What data channels must have at least.
+    pub floor: Floor,
     /// UNIX time at the `now` of [`ServerPi::new`](super::ServerPi::new): dates in 112 markers and STAT lines count from here.
     pub unix_time: Duration,
 }

@@ -13,6 +13,7 @@ use godwit_proto::{
     FtpPath,
     pi::server::{Gssapi, Output, ServerConfig, ServerPi},
     reply::{Reply, ReplyReader},
+    security::Floor,
 };
 
 /// 2026-11-21 06:08:39.4 UTC, when sessions of the tests begin.
@@ -32,6 +33,7 @@ pub(crate) fn server_config() -> ServerConfig {
         writable: true,
         home: path("/home/u"),
         gssapi: Gssapi::Absent,
+        floor: Floor::Clear,
         unix_time: UNIX_TIME,
     }
 }
