@@ -12,7 +12,7 @@ use godwit_lab::peers::{Finished, RUN_TIMEOUT, Tool, file_url, gct, gfal, proces
 use tempfile::TempDir;
 
 use crate::grid::Grid;
-use crate::pki::{Blueprint, DAY, HOUR, rsa_key};
+use crate::pki::{Blueprint, DAY, HOUR, KEY_USAGE, rsa_key};
 use crate::support::{Need, assert_holds, assert_same_tree, have, write_noise, write_tree};
 
 const NEEDS: &[Need] = &[Need::Gct, Need::Godwitd];
@@ -204,6 +204,10 @@ fn proxies_of_every_kind_are_let_in() {
     let site = GridSite::new();
     let server = site.server("a", &[]);
     let jo = site.jo();
+    // Below a certificate with a key usage the reference takes a legacy proxy for one that a CA should have signed.
+    let plain = Blueprint::user("/O=Grid/CN=Jo Doe").without(KEY_USAGE);
+    let plain = plain.key(rsa_key()).at(SystemTime::now());
+    let plain = plain.issued_by(&site.grid.authority);
     for request in [
         ProxyRequest::limited(),
         ProxyRequest {
@@ -215,7 +219,11 @@ fn proxies_of_every_kind_are_let_in() {
             ..ProxyRequest::limited()
         },
     ] {
-        let environment = site.proxy(&jo, &request);
+        let user = match request.kind {
+            ProxyKind::Legacy => &plain,
+            _ => &jo,
+        };
+        let environment = site.proxy(user, &request);
         both_ways(&site, &server, &environment, &["-dcsafe"]);
     }
     let first = proxy::create(
