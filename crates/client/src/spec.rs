@@ -7,7 +7,7 @@ use godwit_gsi::cert::{files::Locations, key::KeyKind};
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
     command::Password,
-    security::Protection,
+    security::Floor,
     url::{Location, RemoteUrl},
 };
 use godwit_tune::{Bounds, Method};
@@ -50,48 +50,11 @@ pub struct Connections {
     pub password: Option<Password>,
     /// Ports for our listeners (`GLOBUS_TCP_PORT_RANGE`).
     pub port_range: Option<PortRange>,
-    /// What data channels must have at least; `None`: [`Protect::Identity`] where the URL asks for identities, else
-    /// [`Protect::Clear`].
-    pub protect: Option<Protect>,
+    /// What data channels must have at least (`--protect`); `None`: [`Floor::Identity`] where the URL asks for identities, else
+    /// [`Floor::Clear`].
+    pub protect: Option<Floor>,
     /// Where credentials and trusted CAs lie.
     pub locations: Locations,
-}
-
-/// What data channels must have at least (`--protect`), weakest first. What a server cannot give is an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Protect {
-    /// Nothing (DCAU N).
-    Clear,
-    /// Both ends have shown that they are of the same user (DCAU A).
-    Identity,
-    /// And nobody can change the octets unseen (PROT S).
-    Integrity,
-    /// And nobody else can read them (PROT P).
-    Private,
-}
-
-impl Protect {
-    /// Levels of PROT that do, in the order in which they are asked for: more than was wanted is no harm.
-    pub(crate) fn levels(self) -> &'static [Protection] {
-        match self {
-            Self::Clear | Self::Identity => {
-                &[Protection::Clear, Protection::Safe, Protection::Private]
-            }
-            Self::Integrity => &[Protection::Safe, Protection::Private],
-            Self::Private => &[Protection::Private],
-        }
-    }
-
-    /// What could happen without it, for messages.
-    pub(crate) fn without(self) -> &'static str {
-        match self {
-            Self::Clear | Self::Identity => {
-                "data channels would have a level that nobody asked for"
-            }
-            Self::Integrity => "others could change what travels",
-            Self::Private => "others could read what travels",
-        }
-    }
 }
 
 /// What `proxy` does.

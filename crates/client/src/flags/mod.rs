@@ -12,14 +12,11 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use godwit_gsi::cert::key::{KeyKind, RSA_BITS_MAX, RSA_BITS_MIN};
-use godwit_proto::ChecksumAlgorithm;
+use godwit_proto::{ChecksumAlgorithm, security::Floor};
 
 pub use resolve::{Ambient, Parting, parse};
 
-use crate::{
-    pipelining::DEPTH_MAX,
-    spec::{EpochMode, Protect},
-};
+use crate::{pipelining::DEPTH_MAX, spec::EpochMode};
 
 /// Copies files with GridFTP, and manages what lies on servers.
 #[derive(Debug, Parser)]
@@ -159,7 +156,7 @@ pub(crate) struct Common {
     /// changes what travels), private (nor reads it). What a server cannot give is an error. The default is identity with
     /// gsiftp://, and clear with ftp://, which has nothing else
     #[arg(long, value_name = "LEVEL", value_parser = protect)]
-    pub(crate) protect: Option<Protect>,
+    pub(crate) protect: Option<Floor>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -367,12 +364,12 @@ fn epoch_mode(text: &str) -> Result<EpochMode, String> {
     }
 }
 
-fn protect(text: &str) -> Result<Protect, String> {
+fn protect(text: &str) -> Result<Floor, String> {
     match text {
-        "clear" => Ok(Protect::Clear),
-        "identity" => Ok(Protect::Identity),
-        "integrity" => Ok(Protect::Integrity),
-        "private" => Ok(Protect::Private),
+        "clear" => Ok(Floor::Clear),
+        "identity" => Ok(Floor::Identity),
+        "integrity" => Ok(Floor::Integrity),
+        "private" => Ok(Floor::Private),
         _ => Err("wanted clear, identity, integrity or private".to_owned()),
     }
 }

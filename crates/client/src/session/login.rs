@@ -26,7 +26,7 @@ use godwit_proto::{
         client::ClientConfig,
         login::{Login, Step},
     },
-    security::{Dcau, Protection},
+    security::{Dcau, Floor, Protection},
 };
 
 use super::{client_info, dialogue};
@@ -35,7 +35,6 @@ use crate::{
     error::{Error, Result},
     events::Event,
     identity::Identity,
-    spec::Protect,
 };
 
 /// Tokens that we send before we give a server up: GSI needs four.
@@ -59,8 +58,8 @@ pub(super) struct LoggedIn {
 
 /// A URL that can have no protection must not be asked for any.
 pub(super) fn check_scheme(context: &Context, endpoint: &Endpoint) -> Result<()> {
-    let floor = context.connections.protect.unwrap_or(Protect::Clear);
-    if floor > Protect::Clear && !endpoint.has_identities() {
+    let floor = context.connections.protect.unwrap_or(Floor::Clear);
+    if floor > Floor::Clear && !endpoint.has_identities() {
         return Err(Error::Usage(format!(
             "{}: ftp:// has no protection: use gsiftp://, or --protect clear",
             endpoint.name()
@@ -93,7 +92,7 @@ pub(super) async fn log_in(
     let credentials = endpoint.credentials(context.connections.password.as_ref());
     let mut login = Login::new(credentials, client_info(endpoint));
     let mut step = login.handle_reply(&greeting);
-    let protect = context.connections.protect.unwrap_or(Protect::Identity);
+    let protect = context.connections.protect.unwrap_or(Floor::Identity);
     let mut proven = None;
     if endpoint.has_identities() && matches!(step, Step::Send(_)) {
         proven = Some(opening.prove(protect).await?);
@@ -207,7 +206,7 @@ impl Opening<'_> {
 
     /// Proves to each side who the other is, and protects the control channel from then on. A proxy goes to the server only
     /// where its data channels need it.
-    async fn prove(&mut self, protect: Protect) -> Result<Proven> {
+    async fn prove(&mut self, protect: Floor) -> Result<Proven> {
         let locations = &self.context.connections.locations;
         let identity =
             Identity::load(locations, SystemTime::now()).map_err(|error| self.unproven(error))?;
@@ -218,7 +217,7 @@ impl Opening<'_> {
             return Err(self.lacks("AUTH", feature, consequence, reply));
         }
         let host = HostName::new(self.endpoint.host());
-        let delegates = protect > Protect::Clear;
+        let delegates = protect > Floor::Clear;
         let settings = Settings {
             credential: identity.credential.clone(),
             anchors: Arc::clone(&identity.anchors),
@@ -291,11 +290,11 @@ impl Opening<'_> {
     /// DCAU, PBSZ and PROT. Always said: some servers begin with other levels than the texts have.
     async fn agree(
         &mut self,
-        protect: Protect,
+        protect: Floor,
         features: &Features,
         identity: Identity,
     ) -> Result<Option<Arc<Guard>>> {
-        if protect == Protect::Clear {
+        if protect == Floor::Clear {
             let reply = self.security("DCAU", "N").await?;
             // A server that never heard of DCAU has none.
             if !reply.code.is_success() && features.dcau {
@@ -310,11 +309,11 @@ impl Opening<'_> {
             return Err(self.lacks("DCAU", feature, consequence, reply));
         }
         let reply = self.security("PBSZ", PBSZ_OCTETS).await?;
-        if !reply.code.is_success() && protect > Protect::Identity {
-            return Err(self.lacks("PBSZ", "PBSZ", protect.without(), reply));
+        if !reply.code.is_success() && protect > Floor::Identity {
+            return Err(self.lacks("PBSZ", "PBSZ", without(protect), reply));
         }
         let mut last = reply;
-        for level in protect.levels() {
+        for level in levels(protect) {
             let reply = self.security("PROT", level.to_string()).await?;
             if reply.code.is_success() {
                 let guard = Guard::own_identity(identity.credential, identity.anchors, *level);
@@ -322,8 +321,28 @@ impl Opening<'_> {
             }
             last = reply;
         }
-        let levels: Vec<String> = protect.levels().iter().map(Protection::to_string).collect();
+        let levels: Vec<String> = levels(protect).iter().map(Protection::to_string).collect();
         let feature = format!("PROT {}", levels.join(" or "));
-        Err(self.lacks("PROT", &feature, protect.without(), last))
+        Err(self.lacks("PROT", &feature, without(protect), last))
+    }
+}
+
+/// Levels of PROT that do, in the order in which they are asked for: more than was wanted is no harm.
+fn levels(floor: Floor) -> &'static [Protection] {
+    match floor {
+        Floor::Clear | Floor::Identity => {
+            &[Protection::Clear, Protection::Safe, Protection::Private]
+        }
+        Floor::Integrity => &[Protection::Safe, Protection::Private],
+        Floor::Private => &[Protection::Private],
+    }
+}
+
+/// What could happen without it, for messages.
+fn without(floor: Floor) -> &'static str {
+    match floor {
+        Floor::Clear | Floor::Identity => "data channels would have a level that nobody asked for",
+        Floor::Integrity => "others could change what travels",
+        Floor::Private => "others could read what travels",
     }
 }

@@ -1,7 +1,8 @@
 use super::*;
 use godwit_gsi::cert::key::KeyKind;
+use godwit_proto::security::Floor;
 
-use crate::spec::{EpochMode, Protect};
+use crate::spec::EpochMode;
 
 fn read(line: &str) -> Result<Invocation, Parting> {
     let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
@@ -144,15 +145,15 @@ fn protection_is_a_floor_that_every_verb_takes() {
     let floor = |line: &str| read(line).unwrap().connections.protect;
     assert_eq!(floor("godwit cp f gsiftp://h/"), None);
     for (word, level) in [
-        ("clear", Protect::Clear),
-        ("identity", Protect::Identity),
-        ("integrity", Protect::Integrity),
-        ("private", Protect::Private),
+        ("clear", Floor::Clear),
+        ("identity", Floor::Identity),
+        ("integrity", Floor::Integrity),
+        ("private", Floor::Private),
     ] {
         let line = format!("godwit ls --protect {word} gsiftp://h/");
         assert_eq!(floor(&line), Some(level));
     }
-    assert!(Protect::Clear < Protect::Identity && Protect::Integrity < Protect::Private);
+    assert!(Floor::Clear < Floor::Identity && Floor::Integrity < Floor::Private);
     assert!(refusal("godwit cp --protect secret f gsiftp://h/").contains("identity"));
 }
 
