@@ -21,6 +21,9 @@ const UPHEAVAL: f64 = 0.2;
 const SEEN_TO_LAST: u32 = 3;
 /// Epochs after which channels that were given up are seen to have mattered.
 const SEEN_TO_MATTER: u32 = 3;
+/// Epochs in which large congestion windows find their size among others. Earlier, what fresh channels take from others looks
+/// like a gain that lasts.
+const SEEN_TO_SETTLE: u32 = 20;
 /// Deviations smaller than this are taken for it, relative.
 const DEVIATION_MIN: f64 = 0.01;
 /// How much less than the best under this load fewer channels may be worth.
@@ -165,6 +168,11 @@ impl Hold {
         }
         self.since_probe = 0;
         Verdict::Probe
+    }
+
+    /// Whether the windows of a few channels have had the time to find their size.
+    pub(super) const fn has_settled(&self) -> bool {
+        self.epochs >= SEEN_TO_SETTLE
     }
 
     /// A change too small to search for: another level, at which the neighbours are worth a look soon.

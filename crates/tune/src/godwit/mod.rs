@@ -191,10 +191,10 @@ impl Godwit {
                 }
                 // The window of the one that goes would be missing for many seconds.
                 let last_pair = self.at.channels() == 2 && to.channels() < 2;
-                // More channels would only push others aside.
-                let is_full =
-                    here.is_full() && self.noise <= QUIET && to.channels() > self.at.channels();
-                if here.drifts && (last_pair || is_full) {
+                // More channels would only push others aside, or it is too early to tell.
+                let is_full = here.is_full() && (self.noise <= QUIET || !hold.has_settled());
+                let pushes = is_full && to.channels() > self.at.channels();
+                if here.drifts && (last_pair || pushes) {
                     to = self.at;
                 }
                 let up = to.channels() > self.at.channels();
@@ -325,6 +325,8 @@ impl Godwit {
                 });
                 return self.go(self.at, &format!("{words}: once more"), seconds);
             }
+        } else if there.is_full() && !here.rises_from(&there) {
+            // What the path gives is spoken for, and the half of it is ours.
         } else if gain > TOLERANCE / 2.0 + 1.5 * self.deviation(seconds) {
             if first_bps.is_none() {
                 let first_bps = Some(here.goodput_bps);
@@ -336,6 +338,11 @@ impl Godwit {
                     in_crowd: false,
                 });
                 return self.go(self.at, &format!("{words}: once more"), seconds);
+            }
+            if there.is_full() {
+                // Fresh channels show too much for some seconds, and a search would leap on that.
+                self.state = State::Hold(hold.moved_in_crowd(home, false));
+                return self.go(self.at, &format!("{words}: more pay"), HOLD_S);
             }
             return self.search(search);
         }

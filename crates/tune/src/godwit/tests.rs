@@ -1,5 +1,7 @@
 //! What `godwit` promises, each on a condition of its own.
 
+use std::time::Duration;
+
 use super::*;
 use crate::model::{
     Condition, Cpu, Load,
@@ -236,4 +238,45 @@ fn channels_that_are_left_get_time_to_recover() {
             .setting;
     }
     assert!((29..=40).contains(&at.channels()), "{at}");
+}
+
+/// Channels held after a minute beside `others` connections, all with windows that find their size in some seconds.
+fn held_beside(others: f64) -> u32 {
+    const EPOCH_S: f64 = 0.5;
+    let mut tuner = Godwit::new(None, BOUNDS);
+    let mut at = tuner.first().setting;
+    // Ours on 1 Gbit/s: fresh channels begin with half of a share, and grow into all of it.
+    let share = |n: u32| f64::from(n) / (f64::from(n) + others);
+    let mut ours = share(at.channels()) / 2.0;
+    for epoch in 0..120_u32 {
+        ours += (share(at.channels()) - ours) * EPOCH_S / 6.0;
+        // Everybody's windows halve now and then.
+        let wave = 1.0 + 0.06 * (f64::from(epoch) * 1.7).sin();
+        let seen = Observation {
+            rtt: Some(Duration::from_millis(36)),
+            rtt_min: Some(Duration::from_millis(26)),
+            ..Observation::of_rate(at, 960e6 * ours * wave, EPOCH_S)
+        };
+        let next = tuner.decide(&seen).setting;
+        let (now, then) = (f64::from(at.channels()), f64::from(next.channels()));
+        if then > now {
+            ours += (share(next.channels()) - ours).max(0.0) * (1.0 - now / then);
+        } else {
+            ours *= then / now;
+        }
+        at = next;
+    }
+    at.channels()
+}
+
+#[test]
+fn one_connection_of_somebody_else_keeps_a_third_of_what_is_fair() {
+    let held = held_beside(1.0);
+    assert!(1.0 / (f64::from(held) + 1.0) >= 0.5 / 3.0, "{held}");
+}
+
+#[test]
+fn many_connections_of_others_leave_room_for_more_than_two() {
+    let held = held_beside(24.0);
+    assert!((4..=48).contains(&held), "{held}");
 }
