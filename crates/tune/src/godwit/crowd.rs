@@ -74,7 +74,7 @@ impl Crowd {
 
     /// Whether they are others' as far as anybody knows: had more channels bought nothing, all of them were ours.
     pub(super) const fn is_others(&self) -> bool {
-        self.is_there() && self.rest == 0
+        self.is_there() && self.may_rise()
     }
 
     /// The number of channels to go to from `n`, half the way in their logarithms since the others move too; `None`: stay.
@@ -86,7 +86,7 @@ impl Crowd {
         let wanted = (n * fair).sqrt();
         if n > NEAR * fair {
             (self.keep == 0).then_some(wanted.floor())
-        } else if n * NEAR < fair && self.rest == 0 {
+        } else if n * NEAR < fair && self.may_rise() {
             Some(wanted.ceil())
         } else {
             None
@@ -96,6 +96,11 @@ impl Crowd {
     /// Segments in the window of a channel.
     pub(super) fn window(&self) -> f64 {
         self.window_ln.exp()
+    }
+
+    /// Whether more channels may be tried again.
+    pub(super) const fn may_rise(&self) -> bool {
+        self.rest == 0
     }
 
     /// More channels were tried, and bought nothing.

@@ -47,8 +47,6 @@ const BEGIN: Setting = Setting::new(1, 2);
 const BEGIN_S: f64 = 0.2;
 /// Length of an epoch of holding, s.
 const HOLD_S: f64 = 0.5;
-/// Deviation of an epoch on a path that is always full, relative. Windows that halve now and then show more.
-const QUIET: f64 = 0.02;
 /// Longest epoch of a probe, s.
 const PROBE_MAX_S: f64 = 2.0;
 
@@ -191,13 +189,12 @@ impl Godwit {
                 }
                 // The window of the one that goes would be missing for many seconds.
                 let last_pair = self.at.channels() == 2 && to.channels() < 2;
-                // More channels would only push others aside, or it is too early to tell.
-                let is_full = here.is_full() && (self.noise <= QUIET || !hold.has_settled());
-                let pushes = is_full && to.channels() > self.at.channels();
+                let mut up = to.channels() > self.at.channels();
+                // What more channels get on a full path is others' for the most part, or it is too early to tell.
+                let pushes = up && here.is_full() && !(hold.has_settled() && hold.crowd.may_rise());
                 if here.drifts && (last_pair || pushes) {
-                    to = self.at;
+                    (to, up) = (self.at, false);
                 }
-                let up = to.channels() > self.at.channels();
                 // Longer where goodput is noisy: until its deviation is that of a tolerable difference. Not with
                 // fewer channels, which may cost goodput as long as it lasts.
                 let seconds = HOLD_S
@@ -309,7 +306,8 @@ impl Godwit {
         };
         let words = beside(&here, &there);
         if self.at.channels() < home.channels() {
-            if hold.may_give_up(worth.of(&there), worth.of(&here), gain) {
+            let taken = here.is_full() && gain >= 0.0;
+            if taken || hold.may_give_up(worth.of(&there), worth.of(&here), gain) {
                 self.state = State::Hold(hold.moved_down());
                 return self.go(self.at, &format!("{words}: fewer do"), HOLD_S);
             }
@@ -325,8 +323,6 @@ impl Godwit {
                 });
                 return self.go(self.at, &format!("{words}: once more"), seconds);
             }
-        } else if there.is_full() && !here.rises_from(&there) {
-            // What the path gives is spoken for, and the half of it is ours.
         } else if gain > TOLERANCE / 2.0 + 1.5 * self.deviation(seconds) {
             if first_bps.is_none() {
                 let first_bps = Some(here.goodput_bps);
@@ -345,6 +341,9 @@ impl Godwit {
                 return self.go(self.at, &format!("{words}: more pay"), HOLD_S);
             }
             return self.search(search);
+        }
+        if there.is_full() && self.at.channels() > home.channels() {
+            hold.crowd.was_vain();
         }
         hold.was_vain(f64::from(axis.of(self.at)), f64::from(axis.of(home)), gain);
         self.state = State::Hold(hold);

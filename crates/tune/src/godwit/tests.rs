@@ -278,5 +278,6 @@ fn one_connection_of_somebody_else_keeps_a_third_of_what_is_fair() {
 #[test]
 fn many_connections_of_others_leave_room_for_more_than_two() {
     let held = held_beside(24.0);
-    assert!((4..=48).contains(&held), "{held}");
+    // On the way the windows become small, and a crowd is shared by its own rule.
+    assert!((4..=64).contains(&held), "{held}");
 }

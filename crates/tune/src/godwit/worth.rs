@@ -27,6 +27,9 @@ impl Worth {
     const TIDY: f64 = 0.1;
     /// Elasticity of goodput that counts as proportion here: a channel more on a path of which we have an eighth.
     const FREE: f64 = 0.88;
+    /// Elasticity that channels must bring where fewer of them fill a path with large windows: what they get, others lose. With a
+    /// half, we take no more than half of the path.
+    const TAKEN: f64 = 0.5;
 
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
@@ -46,7 +49,9 @@ impl Worth {
         let channels = |p: &Point| f64::from(p.setting.channels());
         let growth = (channels(more) / channels(fewer)).ln();
         let rise = (more.goodput_bps.max(1.0) / fewer.goodput_bps.max(1.0)).ln();
-        if rise >= Self::FREE * growth {
+        if fewer.is_full() {
+            rise - Self::TAKEN * growth
+        } else if rise >= Self::FREE * growth {
             rise
         } else {
             self.of(more) - self.of(fewer)
