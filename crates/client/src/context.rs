@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     fmt::Display,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
@@ -22,6 +22,8 @@ use tokio::sync::watch;
 
 use crate::{
     events::{Event, EventLog, Observer, SettingView},
+    journal::Journal,
+    local::Written,
     progress::{Counters, Snapshot},
     spec::Connections,
 };
@@ -35,6 +37,10 @@ pub(crate) struct Context {
     pub(crate) target: watch::Sender<Target>,
     /// How fast all data channels may go together.
     pub(crate) rate: Arc<RateLimit>,
+    /// What is noted of files, where the job keeps a journal.
+    pub(crate) journal: OnceLock<Arc<Journal>>,
+    /// Files of this machine that gets have put in place.
+    pub(crate) written: Written,
     /// What our data channels send with.
     pub(crate) congestion: Arc<Congestion>,
     pub(crate) started: Instant,
@@ -62,6 +68,8 @@ impl Context {
             stop,
             target: watch::Sender::new(Target::default()),
             rate: Arc::default(),
+            journal: OnceLock::new(),
+            written: Written::default(),
             congestion: Arc::default(),
             started: Instant::now(),
             sessions_max: AtomicU32::new(u32::MAX),

@@ -122,6 +122,14 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// What a server sends as a listing is none.
+    #[error("{doing}: {why}")]
+    Listing {
+        /// Verb and URL.
+        doing: String,
+        /// Which bound it passes.
+        why: String,
+    },
     /// The server understood another name than was sent.
     #[error("{url}: the server drops octets that are no ASCII from names, it would be {seen:?}")]
     Mangled {
@@ -129,6 +137,14 @@ pub enum Error {
         url: String,
         /// What the server made of it, lossy.
         seen: String,
+    },
+    /// Two sources of one command would be the same file at the destination.
+    #[error(
+        "write {path}: this command has put another file there already, by the same name or by one that means the same file there"
+    )]
+    Collides {
+        /// URL or path of the destination.
+        path: String,
     },
     /// There is nothing at a path.
     #[error("{what}: no such file or directory")]
@@ -309,7 +325,10 @@ impl Error {
     /// Who can do something about it.
     pub fn turn(&self) -> Turn {
         match self {
-            Self::Usage(_) | Self::Resolve { .. } | Self::Missing { .. } => Turn::User,
+            Self::Usage(_)
+            | Self::Resolve { .. }
+            | Self::Missing { .. }
+            | Self::Collides { .. } => Turn::User,
             Self::Unreachable { .. } | Self::Control { .. } => Turn::Network,
             Self::Login { reply, .. } if reply.code.is_transient() => Turn::Server,
             Self::Login { .. } | Self::Identity { .. } => Turn::User,
@@ -326,7 +345,10 @@ impl Error {
                 _ => Turn::Network,
             },
             Self::Size { .. } | Self::Mismatch { .. } => Turn::Network,
-            Self::Lacks { .. } | Self::HostileName { .. } | Self::Mangled { .. } => Turn::Server,
+            Self::Lacks { .. }
+            | Self::HostileName { .. }
+            | Self::Listing { .. }
+            | Self::Mangled { .. } => Turn::Server,
             Self::Local(_) | Self::System { .. } => Turn::ThisMachine,
             Self::Interrupted => Turn::Nobody,
         }

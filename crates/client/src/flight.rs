@@ -14,6 +14,7 @@ use crate::{
     context::known,
     error::{Error, Result},
     get::Get,
+    local::Written,
     pipelining::SMALL_OCTETS_MAX,
     plan::{Item, LocalEnd, is_device},
     put::Put,
@@ -226,9 +227,9 @@ impl Flight {
     }
 
     /// Gives a file that was fetched its name.
-    pub(crate) fn commit(&self) -> Result<()> {
+    pub(crate) fn commit(&self, written: &Written) -> Result<()> {
         match &self.end {
-            End::Get(get) => get.commit(),
+            End::Get(get) => get.commit(written),
             End::Put(_) => Ok(()),
         }
     }

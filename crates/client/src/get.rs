@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Write},
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -21,7 +21,7 @@ use godwit_proto::{
 use crate::{
     context::{Learned, known},
     error::{Error, Result},
-    local::Target,
+    local::{Target, Written},
     plan::{Item, LocalEnd, is_device},
     session::{Outcome, Session, TransferPlan},
     spec::{Part, Verify},
@@ -91,6 +91,11 @@ impl Get {
         let to = match &item.local {
             LocalEnd::Path(path) => {
                 let (target, file) = Target::create(path)?;
+                if let (Some(journal), Some(at)) =
+                    (session.context.journal.get(), target.temporary())
+                {
+                    journal.begins(&item.target(), at.as_os_str().as_bytes());
+                }
                 Destination::File {
                     target: Mutex::new(target),
                     file,
@@ -317,9 +322,9 @@ impl Get {
     }
 
     /// Gives the file its name.
-    pub(crate) fn commit(&self) -> Result<()> {
+    pub(crate) fn commit(&self, written: &Written) -> Result<()> {
         match &self.to {
-            Destination::File { target, .. } => lock(target).commit(),
+            Destination::File { target, .. } => lock(target).commit(written),
             Destination::Output(_) => Ok(()),
         }
     }
@@ -353,7 +358,7 @@ impl Get {
             }
             Destination::Output(output) => self.compare_output(session, output, &doing).await?,
         };
-        self.commit()?;
+        self.commit(&session.context.written)?;
         Ok(agreed)
     }
 

@@ -2,20 +2,22 @@
 //!
 //! ```text
 //!   godwit-journal 1
+//!   part ftp://host/data/a /data/.godwit-0123456789abcdef.part .
 //!   10240 1763730000000000000 /data/a ftp://host/data/a .
 //! ```
-//! One line a finished file, appended: octets of the source, its time of change, source and target (what is no printable ASCII
-//! percent-encoded), and a dot. A line without its dot was torn by a crash and counts for nothing; a file whose line is missing is
-//! copied once more. When all of a job is done its journal goes.
+//! One line a file that is begun, appended: target, and the name that it has until it is whole. One line when it is finished: octets of the source, its time of
+//! change, source and target. What is no printable ASCII is percent-encoded, and each line ends in a dot: one without it was torn by a crash
+//! and counts for nothing. A file that is not finished is copied once more, and what was begun of it removed. When all of a job is done its
+//! journal goes.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     env,
-    fs::{self, File, OpenOptions},
-    hash::{DefaultHasher, Hash, Hasher},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufRead, BufReader, Write},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
+    time::SystemTime,
 };
 
 use godwit_engine::digest::Digest;
@@ -23,6 +25,8 @@ use godwit_proto::ChecksumAlgorithm;
 
 use crate::{
     error::{Error, Result},
+    fingerprints::Fingerprints,
+    local,
     plan::Item,
 };
 
@@ -31,14 +35,29 @@ const HEAD: &str = "godwit-journal 1";
 /// Longest line that is read: two paths, each octet of them encoded.
 const LINE_OCTETS_MAX: u64 = 64 << 10;
 
+/// Files begun and not finished that are remembered. Further ones are not removed.
+const PARTS_MAX: usize = 100_000;
+
 /// The journal of one job.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: PathBuf,
-    /// Marks of files that earlier runs have finished, as hashes: 16 octets a file.
-    finished: HashSet<u128>,
+    noted: Noted,
+    /// Holds a lock, so that another run of the same job sees that we live.
+    _lock: Option<File>,
+    /// When the last of them was noted.
+    noted_until: Option<SystemTime>,
     /// Opened with the first file that is noted.
     out: Mutex<Option<File>>,
+}
+
+/// What earlier runs have noted.
+#[derive(Debug, Default)]
+struct Noted {
+    /// Marks of finished files.
+    finished: Fingerprints,
+    /// Targets of files that were begun since and not finished, and where they lie.
+    parts: HashMap<Vec<u8>, Vec<u8>>,
 }
 
 /// What tells a finished file from others, and from itself when it has changed.
@@ -66,12 +85,24 @@ impl Journal {
         let Some(file) = file.map(Path::to_owned).or_else(|| of_user(key)) else {
             return Ok(None);
         };
+        let noted_until = fs::metadata(&file).and_then(|m| m.modified()).ok();
+        let lock = File::open(&file).ok();
+        let others_live = lock
+            .as_ref()
+            .is_some_and(|f| matches!(f.try_lock(), Err(TryLockError::WouldBlock)));
         match read(&file) {
-            Ok(finished) => Ok(Some(Self {
-                file,
-                finished,
-                out: Mutex::default(),
-            })),
+            Ok(mut noted) => {
+                if others_live {
+                    noted.parts.clear();
+                }
+                Ok(Some(Self {
+                    file,
+                    noted,
+                    _lock: lock,
+                    noted_until,
+                    out: Mutex::default(),
+                }))
+            }
             Err(error) if named => {
                 let doing = format!("read journal {}", file.display());
                 Err(Error::local(doing, &error))
@@ -84,9 +115,29 @@ impl Journal {
         &self.file
     }
 
-    /// Whether an earlier run has finished this file.
+    /// Whether an earlier run has finished this file, as it seems: see [`Fingerprints`].
     pub(crate) fn has(&self, mark: &Mark) -> bool {
-        self.finished.contains(&hash(mark.0.as_bytes()))
+        self.noted.finished.contains(mark.0.as_bytes())
+    }
+
+    /// When the last file of an earlier run was noted; `None` where there was none.
+    pub(crate) fn noted_until(&self) -> Option<SystemTime> {
+        self.noted_until
+    }
+
+    /// Paths of files that a run which is no more had begun. They bear names that only we give.
+    pub(crate) fn left_behind(&self) -> impl Iterator<Item = Vec<u8>> {
+        let paths = self.noted.parts.values().map(|path| decoded(path));
+        paths.filter(|path| {
+            let name = path.rsplit(|b| *b == b'/').next();
+            name.is_some_and(local::is_temporary)
+        })
+    }
+
+    /// A file is written to at `path` before it is `target`. Where that cannot be noted, the path stays where it is after a crash.
+    pub(crate) fn begins(&self, target: &str, path: &[u8]) {
+        let (target, path) = (encoded(target.as_bytes()), encoded(path));
+        let _ = self.append(&format!("part {target} {path} ."));
     }
 
     /// A file is there.
@@ -94,13 +145,17 @@ impl Journal {
     /// # Errors
     /// It cannot be noted. It would be copied again.
     pub(crate) fn note(&self, mark: &Mark) -> io::Result<()> {
+        self.append(&mark.0)
+    }
+
+    fn append(&self, line: &str) -> io::Result<()> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         if out.is_none() {
             *out = Some(create(&self.file)?);
         }
         match out.as_mut() {
             // One write: another run of the same job appends whole lines too.
-            Some(out) => out.write_all(format!("{}\n", mark.0).as_bytes()),
+            Some(out) => out.write_all(format!("{line}\n").as_bytes()),
             None => Ok(()),
         }
     }
@@ -127,11 +182,11 @@ fn of_user(key: &str) -> Option<PathBuf> {
     Some(state.join("godwit/journals").join(name))
 }
 
-fn read(file: &Path) -> io::Result<HashSet<u128>> {
-    let mut finished = HashSet::new();
+fn read(file: &Path) -> io::Result<Noted> {
+    let mut noted = Noted::default();
     let mut reader = match File::open(file) {
         Ok(file) => BufReader::new(file),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(finished),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(noted),
         Err(e) => return Err(e),
     };
     let (mut line, mut first) = (Vec::new(), true);
@@ -139,23 +194,37 @@ fn read(file: &Path) -> io::Result<HashSet<u128>> {
         line.clear();
         let mut bounded = io::Read::take(&mut reader, LINE_OCTETS_MAX);
         if bounded.read_until(b'\n', &mut line)? == 0 {
-            return Ok(finished);
+            return Ok(noted);
         }
         let whole = line.strip_suffix(b"\n");
         if first && whole != Some(HEAD.as_bytes()) {
             // The head itself may be torn, in which case nothing follows it.
             if HEAD.as_bytes().starts_with(&line) {
-                return Ok(finished);
+                return Ok(noted);
             }
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "it is no journal of ours",
             ));
         }
-        if let Some(mark) = whole.filter(|l| !first && l.ends_with(b" .")) {
-            finished.insert(hash(mark));
+        if let Some(line) = whole.filter(|l| !first && l.ends_with(b" .")) {
+            noted.take(line);
         }
         first = false;
+    }
+}
+
+impl Noted {
+    fn take(&mut self, line: &[u8]) {
+        let mut words = line.split(|b| *b == b' ');
+        if words.next() != Some(b"part") {
+            self.parts.remove(words.nth(2).unwrap_or_default());
+            self.finished.insert(line);
+        } else if let (Some(target), Some(path)) = (words.next(), words.next())
+            && self.parts.len() < PARTS_MAX
+        {
+            self.parts.insert(target.to_owned(), path.to_owned());
+        }
     }
 }
 
@@ -168,6 +237,8 @@ fn create(file: &Path) -> io::Result<File> {
         .append(true)
         .read(true)
         .open(file)?;
+    // Who has read this file already holds the lock; if it is another run, it lives and needs none of ours.
+    let _ = out.try_lock();
     let mut text = Vec::new();
     BufReader::new(&out).read_until(b'\n', &mut text)?;
     if text != format!("{HEAD}\n").as_bytes() {
@@ -181,16 +252,6 @@ fn create(file: &Path) -> io::Result<File> {
     Ok(out)
 }
 
-/// 128 bits: among a million files two alike are one chance in 10^26.
-fn hash(octets: &[u8]) -> u128 {
-    let half = |salt: u8| {
-        let mut hasher = DefaultHasher::new();
-        (salt, octets).hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    half(0) << 64 | half(1)
-}
-
 fn encoded(octets: &[u8]) -> String {
     let mut out = String::with_capacity(octets.len());
     for octet in octets {
@@ -198,6 +259,23 @@ fn encoded(octets: &[u8]) -> String {
             b'%' | 0..=b' ' | 0x7f.. => out.push_str(&format!("%{octet:02X}")),
             _ => out.push(char::from(*octet)),
         }
+    }
+    out
+}
+
+/// What [`encoded`] made, as it was.
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|d| std::str::from_utf8(d).ok());
+        let octet = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
+        let (octet, after) = match (first, octet) {
+            (b'%', Some(octet)) => (octet, &after[2..]),
+            _ => (*first, after),
+        };
+        out.push(octet);
+        rest = after;
     }
     out
 }
@@ -255,7 +333,30 @@ mod tests {
     }
 
     #[test]
+    fn what_was_begun_and_not_finished_is_found_unless_its_run_lives() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let open = || Journal::open(Some(&file), "").unwrap().unwrap();
+        let part = |digit: &str| format!("/d e/.godwit-{}.part", digit.repeat(16));
+        let journal = open();
+        for digit in ["1", "2", "3"] {
+            journal.begins(&format!("ftp://h/{digit}"), part(digit).as_bytes());
+        }
+        journal.begins("ftp://h/thesis", b"/d/thesis");
+        journal.note(&mark("1 2 /s/1 ftp://h/1")).unwrap();
+        assert_eq!(open().left_behind().count(), 0, "its run lives");
+        drop(journal);
+        let again = open();
+        let mut left: Vec<_> = again.left_behind().collect();
+        left.sort();
+        assert_eq!(left, [part("2").into_bytes(), part("3").into_bytes()]);
+        assert!(again.has(&mark("1 2 /s/1 ftp://h/1")));
+    }
+
+    #[test]
     fn paths_are_one_word_each() {
+        let any: Vec<u8> = (0..=255).collect();
+        assert_eq!(decoded(encoded(&any).as_bytes()), any);
         assert_eq!(encoded("a b%\n\u{fc}".as_bytes()), "a%20b%25%0A%C3%BC");
     }
 }

@@ -7,7 +7,7 @@
 //! - [`controller`]: asks the tuner while data flows; [`epoch`]: what it is told
 //! - [`company`]: other transfers of the user; [`group`]: over the same path; [`host`]: on this host; [`roster`]: how they meet
 //! - [`flight`]: a small file among others in flight; [`pipelining`]: how many of them
-//! - [`journal`]: files that are there already
+//! - [`journal`]: files that are there already; [`fingerprints`]: what came before, where millions must be told apart
 //! - [`pieces`], [`tails`]: how large files are shared between workers that come and go
 //! - [`manage`]: everything that is no copy; [`explain`]: what an event log tells
 //! - [`identity`]: who we are to servers; [`proxy`]: short-lived credentials, made and shown
@@ -26,6 +26,7 @@ mod epoch;
 pub mod error;
 pub mod events;
 pub mod explain;
+mod fingerprints;
 pub mod flags;
 mod flight;
 mod get;

@@ -5,14 +5,18 @@ use std::{
     fs,
     hash::{BuildHasher, RandomState},
     io,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use godwit_engine::storage::{FileKind, FileRef, Metadata, PosixStorage, Storage, WriteMode};
 use godwit_proto::FtpPath;
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    fingerprints::Fingerprints,
+};
 
 /// Temporary names are made anew this often before a directory is thought to be playing games.
 const NAMES_MAX: u32 = 16;
@@ -22,6 +26,17 @@ const NAMES_MAX: u32 = 16;
 pub(crate) fn temporary_name(foreign: bool) -> String {
     let letter = if foreign { ".ü" } else { "" };
     format!(".godwit-{:016x}{letter}.part", random())
+}
+
+/// Whether a name is one of [`temporary_name`]'s.
+pub(crate) fn is_temporary(name: &[u8]) -> bool {
+    let middle = name
+        .strip_prefix(b".godwit-")
+        .and_then(|rest| rest.strip_suffix(b".part"));
+    middle.is_some_and(|middle| {
+        let digits = middle.strip_suffix(".ü".as_bytes()).unwrap_or(middle);
+        digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit)
+    })
 }
 
 /// A number that nobody foresees: the keys of `RandomState` come from the system's random source.
@@ -57,6 +72,26 @@ pub(crate) fn open_read(path: &Path) -> Result<(FileRef, Metadata)> {
         .map_err(Error::Local)?;
     let metadata = file.metadata().map_err(Error::Local)?;
     Ok((file, metadata))
+}
+
+/// Files that this run has put in place. Another source may mean the same file: by the same name, or by one that differs in case or in the
+/// form of its letters where the file system sees no difference. Then the second must not replace the first unseen.
+#[derive(Debug, Default)]
+pub(crate) struct Written(Mutex<Fingerprints>);
+
+impl Written {
+    /// Device and inode tell, whatever the names are.
+    pub(crate) fn note(&self, metadata: &fs::Metadata) {
+        self.lock().insert(&(metadata.dev(), metadata.ino()));
+    }
+
+    fn holds(&self, metadata: &fs::Metadata) -> bool {
+        self.lock().contains(&(metadata.dev(), metadata.ino()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Fingerprints> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A file being written, under a temporary name where that is possible. Dropped before [`Target::commit`], it is removed.
@@ -131,24 +166,35 @@ impl Target {
         }
     }
 
+    /// Where the file is until it has its final name.
+    pub(crate) fn temporary(&self) -> Option<&Path> {
+        self.temporary.as_ref().map(|t| t.0.as_path())
+    }
+
     /// Whether the file is written under its final name at once.
     pub(crate) fn is_in_place(&self) -> bool {
         self.temporary.is_none()
     }
 
-    /// Gives the file its final name. Whole or not at all.
-    pub(crate) fn commit(&mut self) -> Result<()> {
+    /// Gives the file its final name. Whole or not at all, and not where a file of `written` has it.
+    pub(crate) fn commit(&mut self, written: &Written) -> Result<()> {
         let Some(temporary) = &self.temporary else {
             return Ok(());
         };
         let failed =
             |e: &io::Error| Error::local(format!("write {}", self.destination.display()), e);
+        if fs::metadata(&self.destination).is_ok_and(|there| written.holds(&there)) {
+            let path = self.destination.display().to_string();
+            return Err(Error::Collides { path });
+        }
         if let Some(mode) = self.mode {
             use std::os::unix::fs::PermissionsExt;
             // A file of somebody else's in a shared directory may not be given its old bits: the new ones are sound too.
             let _ = fs::set_permissions(&temporary.0, fs::Permissions::from_mode(mode & 0o777));
         }
+        let own = fs::metadata(&temporary.0).map_err(|e| failed(&e))?;
         fs::rename(&temporary.0, &self.destination).map_err(|e| failed(&e))?;
+        written.note(&own);
         // Nothing is left under the temporary name; forget it without a removal.
         if let Some(temporary) = self.temporary.take() {
             std::mem::forget(temporary);
@@ -191,10 +237,45 @@ mod tests {
         assert_eq!(names_in(dir.path()), ["f"]);
         let (mut target, file) = Target::create(&path).unwrap();
         file.write_all_at(0, b"new").unwrap();
-        target.commit().unwrap();
+        target.commit(&Written::default()).unwrap();
         drop(target);
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names_in(dir.path()), ["f"]);
+    }
+
+    #[test]
+    fn temporary_names_are_known_again() {
+        assert!(is_temporary(temporary_name(false).as_bytes()));
+        assert!(is_temporary(temporary_name(true).as_bytes()));
+        for other in [
+            "f",
+            ".godwit-0123456789abcdef",
+            ".godwit-0123.part",
+            ".godwit-0123456789abcdeg.part",
+        ] {
+            assert!(!is_temporary(other.as_bytes()), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_this_run_has_written_is_not_replaced_and_what_was_there_before_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("f"), dir.path().join("F"));
+        fs::write(&path, "old").unwrap();
+        let written = Written::default();
+        let put = |path: &Path, text: &[u8]| {
+            let (mut target, file) = Target::create(path).unwrap();
+            file.write_all_at(0, text).unwrap();
+            target.commit(&written)
+        };
+        put(&path, b"first").unwrap();
+        let error = put(&path, b"second").unwrap_err();
+        assert!(matches!(error, Error::Collides { .. }), "{error}");
+        // Stands for a file system that sees no difference between the two.
+        fs::hard_link(&path, &other).unwrap();
+        put(&other, b"third").unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        assert_eq!(names_in(dir.path()).len(), 2, "no temporary file stays");
     }
 
     #[test]
@@ -207,7 +288,7 @@ mod tests {
         std::os::unix::fs::symlink("real", &link).unwrap();
         let (mut target, file) = Target::create(&link).unwrap();
         file.write_all_at(0, b"new").unwrap();
-        target.commit().unwrap();
+        target.commit(&Written::default()).unwrap();
         assert_eq!(fs::read(&real).unwrap(), b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(

@@ -19,6 +19,7 @@ use crate::{
     error::{Error, Exit, Result},
     events::{Event, FileState, Observer},
     local,
+    plan::{gather, hostile},
     session::{Entry, Found, Session},
     spec::{Connections, Manage, without_end_slash},
 };
@@ -28,6 +29,9 @@ const ATTEMPTS: u32 = 3;
 
 /// Deepest tree that `rm -r` goes down.
 const DEPTH_MAX: usize = 200;
+
+/// Names of one directory that are kept at a time, a few hundred octets each. Bounds the memory that a server can make us use.
+const ENTRIES_MAX: usize = 1_000_000;
 
 /// Runs an operation on everything it names; failures are told to the observer, one by one.
 pub async fn run(
@@ -201,22 +205,25 @@ impl Manager {
         Ok(())
     }
 
-    /// Names of a directory; hostile ones are warned of and left out.
+    /// Names of a directory; hostile ones are warned of and left out. All are kept, to be put in order or because what is done to them
+    /// changes the directory.
     async fn entries(&mut self, url: &RemoteUrl, path: &FtpPath) -> Result<Vec<Entry>> {
-        let names = self
-            .with(url, async |s: &mut Session| s.list(path).await)
-            .await?;
+        let endpoint = self.context.endpoint(url);
+        let context = Arc::clone(&self.context);
         let mut entries = Vec::new();
-        for name in names {
-            match name {
+        gather(&mut self.carrier, &endpoint, path, |entry| {
+            match entry {
+                Ok(_) if entries.len() == ENTRIES_MAX => {
+                    return Err(Error::Usage(format!(
+                        "{url}: has more than {ENTRIES_MAX} names, which cannot be kept together"
+                    )));
+                }
                 Ok(entry) => entries.push(entry),
-                Err(bad) => self.context.warn(Error::HostileName {
-                    directory: url.to_string(),
-                    name: bad.name,
-                    why: bad.why,
-                }),
+                Err(bad) => context.warn(hostile(url.to_string(), bad)),
             }
-        }
+            Ok(())
+        })
+        .await?;
         Ok(entries)
     }
 

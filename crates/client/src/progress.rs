@@ -28,6 +28,8 @@ pub(crate) struct Counters {
     /// Files found so far, and their octets as far as known.
     pub(crate) files_found: AtomicU64,
     pub(crate) bytes_found: AtomicU64,
+    /// Left out, since an earlier run has copied them.
+    pub(crate) files_before: AtomicU64,
     /// Nothing more will be found.
     pub(crate) scanned: AtomicBool,
     pub(crate) files_done: AtomicU64,

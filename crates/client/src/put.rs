@@ -19,6 +19,7 @@ use crate::{
     context::known,
     error::{Error, Result},
     job::Carried,
+    journal::Journal,
     local,
     plan::{Item, LocalEnd, is_device},
     session::{Session, TransferPlan},
@@ -42,6 +43,7 @@ pub(crate) struct Put {
     from: Origin,
     /// Something may lie under the temporary name.
     begun: AtomicBool,
+    journal: Option<Arc<Journal>>,
     /// What sessions are sending, for those who come to help.
     tails: Tails,
 }
@@ -119,6 +121,7 @@ impl Put {
             length,
             from,
             begun: AtomicBool::new(false),
+            journal: session.context.journal.get().cloned(),
             tails: Tails::default(),
         })
     }
@@ -348,7 +351,14 @@ impl Put {
 
     /// From now on something may lie under the temporary name.
     pub(crate) fn begins(&self) {
-        self.begun.store(true, Ordering::Relaxed);
+        let first = !self.begun.swap(true, Ordering::Relaxed);
+        if let Some(journal) = self
+            .journal
+            .as_ref()
+            .filter(|_| first && self.rename_to.is_some())
+        {
+            journal.begins(&self.url, self.written_to.as_bytes());
+        }
     }
 
     /// What lay under the temporary name has its final one.

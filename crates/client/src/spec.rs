@@ -175,7 +175,7 @@ impl std::fmt::Display for FilesFrom {
 /// The journal of finished files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum JournalSpec {
-    /// In the user's state folder, where more than one file is to be fetched.
+    /// In the user's state folder, where more than one file is to be copied.
     #[default]
     OfUser,
     /// In this file.

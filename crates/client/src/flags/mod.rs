@@ -315,7 +315,7 @@ pub(crate) struct CpArgs {
     pub(crate) retries: u32,
 
     /// Note finished files in FILE; the same command, given again, copies what is missing. By default a file of its own for each command
-    /// that fetches several files, and none for uploads
+    /// that copies several files
     #[arg(long, value_name = "FILE", conflicts_with = "no_journal")]
     pub(crate) journal: Option<PathBuf>,
     /// Neither heed nor keep a journal of finished files

@@ -59,7 +59,6 @@ pub(crate) struct Job {
     pub(crate) pool: Arc<Pool>,
     pub(crate) cutter: Cutter,
     pub(crate) queue: Queue,
-    pub(crate) journal: Option<Arc<Journal>>,
     /// It was told that the journal cannot be written.
     journal_failed: AtomicBool,
     /// How failed files would end the process, most telling first.
@@ -118,7 +117,10 @@ async fn run_under(
     });
     controller.chooses_congestion(congestion::chooser(&spec, &context));
     controller.begin(&context);
-    let journal = journal_of(&spec)?;
+    if let Some(journal) = journal_of(&spec)? {
+        // Nobody has set it before.
+        let _ = context.journal.set(Arc::new(journal));
+    }
     let params = channel_params(&spec, &context);
     let pool = Pool::new(Arc::clone(&context), params, spec.attempts);
     let (sender, receiver) = mpsc::channel(plan::AHEAD_MAX);
@@ -128,23 +130,18 @@ async fn run_under(
         context,
         pool,
         queue: Queue::new(receiver),
-        journal,
         journal_failed: AtomicBool::new(false),
         verdicts: Mutex::default(),
     });
-    let planner = Planner::new(
-        Arc::clone(&job.spec),
-        Arc::clone(&job.pool),
-        job.journal.clone(),
-        sender,
-    );
+    let planner = Planner::new(Arc::clone(&job.spec), Arc::clone(&job.pool), sender);
     LocalSet::new()
         .run_until(move_all(&job, planner, controller))
         .await;
     let summary = job.summarise(started.elapsed().as_secs_f64());
     if let Some(journal) = job
+        .context
         .journal
-        .as_ref()
+        .get()
         .filter(|_| summary.exit == Exit::Done.code())
     {
         journal.remove();
@@ -156,19 +153,17 @@ async fn run_under(
     Ok(summary)
 }
 
-/// Where the job notes what is finished, if there is enough of it. What is at a server cannot be seen for nothing, so an upload
-/// believes a journal only where the user names one.
-fn journal_of(spec: &JobSpec) -> Result<Option<Arc<Journal>>> {
+/// Where the job notes what is finished, if there is enough of it.
+fn journal_of(spec: &JobSpec) -> Result<Option<Journal>> {
     let several = spec.recursive || spec.sources.len() > 1 || spec.files_from.is_some();
-    let is_download = matches!(spec.destination, Location::Local(_));
     let file = match &spec.journal {
         JournalSpec::File(file) => Some(file.as_path()),
-        JournalSpec::OfUser if several && is_download => None,
+        JournalSpec::OfUser if several && spec.destination != Location::Standard => None,
         JournalSpec::OfUser | JournalSpec::Never => return Ok(None),
     };
     let places = spec.sources.iter().chain([&spec.destination]);
     let key: Vec<_> = places.map(Location::to_string).collect();
-    Ok(Journal::open(file, &key.join("\n"))?.map(Arc::new))
+    Journal::open(file, &key.join("\n"))
 }
 
 /// What a job goes over: the server, and the way octets go.
@@ -255,7 +250,7 @@ impl Job {
         bytes: u64,
         checksum: Option<String>,
     ) {
-        if let Some(journal) = &self.journal
+        if let Some(journal) = self.context.journal.get()
             && let Some(mark) = Mark::of(item)
             && let Err(error) = journal.note(&mark)
             && !self.journal_failed.swap(true, Ordering::Relaxed)
@@ -294,7 +289,8 @@ impl Job {
         let done = counters.files_done.load(Ordering::Relaxed);
         let failed = counters.files_failed.load(Ordering::Relaxed);
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        let exit = exit_of(self.context.stop.is_set(), done, &verdicts);
+        let there = done + counters.files_before.load(Ordering::Relaxed);
+        let exit = exit_of(self.context.stop.is_set(), there, &verdicts);
         let bytes = counters.bytes_done.load(Ordering::Relaxed);
         let (totals, _) = counters.totals();
         Summary {
@@ -306,12 +302,12 @@ impl Job {
 }
 
 /// The status of a whole job from those of its failures.
-fn exit_of(stopped: bool, done: u64, verdicts: &[Exit]) -> Exit {
+fn exit_of(stopped: bool, there: u64, verdicts: &[Exit]) -> Exit {
     if stopped {
         Exit::Interrupted
     } else if verdicts.is_empty() {
         Exit::Done
-    } else if done > 0 {
+    } else if there > 0 {
         Exit::Partly
     } else {
         // Trouble of the world outweighs a refusal, and that a slip of the user.

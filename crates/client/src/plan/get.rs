@@ -12,7 +12,7 @@ use godwit_proto::{
 
 use super::{
     DEPTH_MAX, Item, LocalEnd, Planner, is_device,
-    listers::{Branch, Listed, Listers},
+    listers::{Branch, Listed, Listers, Reading, Told, gather},
     needs_recursive,
     pattern::{Pattern, is_pattern, only_last},
     too_deep,
@@ -22,7 +22,7 @@ use crate::{
     context::Endpoint,
     error::{Error, Result},
     local,
-    session::{Found, Names, Session},
+    session::{BadName, Entry, Found, Lines, Session},
     spec::{names_directory, without_end_slash},
 };
 
@@ -124,103 +124,135 @@ impl Planner {
             {
                 listers.begin(branch);
             }
-            let Some((branch, listed)) = listers.next().await else {
+            let Some(told) = listers.next().await else {
                 break;
             };
-            let walked = match listed {
-                Listed::Names(names) => {
-                    // Names are looked at with the session that listed them.
-                    if names.is_bare() {
-                        listers.rest();
-                    }
-                    self.walk_branch(endpoint, &branch, names, &mut branches)
-                        .await
-                }
-                Listed::Failed(error) => Err(error),
-                Listed::Later => {
-                    branches.push(branch);
+            let (reading, listed) = match told {
+                // Names are looked at with the session that lists them, when it has come to its end.
+                Told::Lines(reading, lines) if lines.is_bare() => {
+                    reading.kept.push(lines);
                     continue;
                 }
+                Told::Lines(reading, lines) => {
+                    self.walk_lines(endpoint, reading, &lines, &mut branches)
+                        .await;
+                    continue;
+                }
+                Told::Over(reading, Listed::Later) => {
+                    branches.push(reading.branch);
+                    continue;
+                }
+                Told::Over(reading, listed) => (reading, listed),
             };
-            if let Err(error) = walked {
-                self.fail(endpoint.url(&branch.remote), error).await;
+            if let Listed::Failed(error) = listed {
+                self.fail(endpoint.url(&reading.branch.remote), error).await;
+            } else if !reading.kept.is_empty() {
+                listers.rest();
+                self.walk_kept(endpoint, *reading, &mut branches).await;
             }
             self.carrier.release();
         }
         listers.release();
     }
 
-    async fn walk_branch(
+    async fn walk_kept(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        mut reading: Reading,
+        branches: &mut Vec<Branch>,
+    ) {
+        for lines in std::mem::take(&mut reading.kept) {
+            self.walk_lines(endpoint, &mut reading, &lines, branches)
+                .await;
+        }
+    }
+
+    async fn walk_lines(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        reading: &mut Reading,
+        lines: &Lines,
+        branches: &mut Vec<Branch>,
+    ) {
+        let branch = &reading.branch;
+        let text = match lines.text() {
+            Ok(text) => text,
+            Err(error) => return self.fail(endpoint.url(&branch.remote), error).await,
+        };
+        for entry in reading.names.read(lines, &text) {
+            if self.context.stop.is_set() {
+                return;
+            }
+            let directory = || endpoint.url(&branch.remote);
+            let (what, walked) = match entry {
+                Ok(entry) => match branch.remote.join(&entry.name) {
+                    Ok(remote) => (
+                        endpoint.url(&remote),
+                        self.walk_entry(endpoint, branch, entry, remote, branches)
+                            .await,
+                    ),
+                    Err(bad) => (
+                        directory(),
+                        Err(Error::Usage(format!("{}: {bad}", directory()))),
+                    ),
+                },
+                Err(bad) => (directory(), Err(hostile(directory(), bad))),
+            };
+            if let Err(error) = walked {
+                self.fail(what, error).await;
+            }
+        }
+    }
+
+    async fn walk_entry(
         &mut self,
         endpoint: &Arc<Endpoint>,
         branch: &Branch,
-        names: Names,
+        entry: Entry,
+        remote: FtpPath,
         branches: &mut Vec<Branch>,
     ) -> Result<()> {
-        for entry in names {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(bad) => {
-                    let directory = endpoint.url(&branch.remote);
-                    let error = Error::HostileName {
-                        directory: directory.clone(),
-                        name: bad.name,
-                        why: bad.why,
-                    };
-                    self.fail(directory, error).await;
-                    continue;
-                }
-            };
-            let Ok(remote) = branch.remote.join(&entry.name) else {
-                continue;
-            };
-            let local = branch.local.join(local::path_of(&entry.name));
-            let (is_directory, facts) = match entry.is_directory() {
-                Some(is_directory) => (is_directory, entry.facts),
-                None if matches!(entry.facts.kind, Some(FactType::Other(_))) => {
-                    let what = endpoint.url(&remote);
-                    self.context
-                        .warn(format!("{what}: neither file nor directory, left out"));
-                    continue;
-                }
-                None => match self.look_remote(endpoint, &remote).await? {
-                    Found::Directory(facts) => (true, *facts),
-                    Found::File(facts) => (false, *facts),
-                    Found::Unknown => (false, entry.facts),
-                    Found::Missing => continue,
-                },
-            };
-            if !is_directory {
-                let item = get(Arc::clone(endpoint), remote, LocalEnd::Path(local), &facts);
-                self.hand_on(item).await;
-                continue;
+        let what = || endpoint.url(&remote);
+        let local = branch.local.join(local::path_of(&entry.name));
+        let (is_directory, facts) = match entry.is_directory() {
+            Some(is_directory) => (is_directory, entry.facts),
+            None if matches!(entry.facts.kind, Some(FactType::Other(_))) => {
+                self.context
+                    .warn(format!("{}: neither file nor directory, left out", what()));
+                return Ok(());
             }
-            let unique = facts.unique;
-            if unique.as_ref().is_some_and(|u| branch.above.contains(u)) {
-                let what = endpoint.url(&remote);
-                self.context.warn(format!(
-                    "{what}: leads back to a directory above it, left out"
-                ));
-                continue;
-            }
-            if let Err(error) = local::make_directory(&local) {
-                self.fail(endpoint.url(&remote), error).await;
-                continue;
-            }
-            if branch.depth == DEPTH_MAX {
-                let what = endpoint.url(&remote);
-                self.fail(what.clone(), too_deep(&what)).await;
-                continue;
-            }
-            let mut above = branch.above.clone();
-            above.extend(unique);
-            branches.push(Branch {
-                remote,
-                local,
-                above,
-                depth: branch.depth + 1,
-            });
+            None => match self.look_remote(endpoint, &remote).await? {
+                Found::Directory(facts) => (true, *facts),
+                Found::File(facts) => (false, *facts),
+                Found::Unknown => (false, entry.facts),
+                Found::Missing => return Ok(()),
+            },
+        };
+        if !is_directory {
+            let item = get(Arc::clone(endpoint), remote, LocalEnd::Path(local), &facts);
+            self.hand_on(item).await;
+            return Ok(());
         }
+        let unique = facts.unique;
+        if unique.as_ref().is_some_and(|u| branch.above.contains(u)) {
+            self.context.warn(format!(
+                "{}: leads back to a directory above it, left out",
+                what()
+            ));
+            return Ok(());
+        }
+        local::make_directory(&local)?;
+        if branch.depth == DEPTH_MAX {
+            return Err(too_deep(&what()));
+        }
+        let mut above = branch.above.clone();
+        above.extend(unique);
+        branches.push(Branch {
+            remote,
+            local,
+            above,
+            depth: branch.depth + 1,
+        });
         Ok(())
     }
 
@@ -258,11 +290,13 @@ impl Planner {
         }
         let pattern = Pattern::new(name, &url.to_string())?;
         let mut sources = Vec::new();
-        for entry in self.list_remote(&endpoint, &parent).await? {
-            let Ok(entry) = entry else { continue };
-            if !pattern.matches(&entry.name) {
-                continue;
-            }
+        let mut matching = Vec::new();
+        gather(&mut self.carrier, &endpoint, &parent, |entry| {
+            matching.extend(entry.ok().filter(|entry| pattern.matches(&entry.name)));
+            Ok(())
+        })
+        .await?;
+        for entry in matching {
             let Ok(path) = parent.join(&entry.name) else {
                 continue;
             };
@@ -278,13 +312,6 @@ impl Planner {
         }
         sources.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(sources)
-    }
-
-    async fn list_remote(&mut self, endpoint: &Arc<Endpoint>, path: &FtpPath) -> Result<Names> {
-        let shown = endpoint.url(path);
-        let step = step(endpoint, &shown);
-        let list = async |session: &mut Session| session.list(path).await;
-        Ok(self.carrier.attempt(step, list).await?)
     }
 
     pub(super) async fn look_remote(
@@ -337,6 +364,14 @@ pub(super) fn get(
         size: facts.size,
         changed: facts.modify.map(|t| t.0),
         setbacks: 0,
+    }
+}
+
+pub(crate) fn hostile(directory: String, bad: BadName) -> Error {
+    Error::HostileName {
+        directory,
+        name: bad.name,
+        why: bad.why,
     }
 }
 

@@ -1,16 +1,16 @@
-//! Directories of a server, listed by several sessions at once.
+//! Directories of a server, listed by several sessions at once, and read while they are being listed.
 
 use std::{path::PathBuf, sync::Arc};
 
 use godwit_proto::FtpPath;
-use tokio::task::JoinSet;
+use tokio::{sync::mpsc, task::JoinSet};
 
 use super::get::step;
 use crate::{
     carrier::{Carrier, Pool, Setback},
     context::Endpoint,
-    error::Error,
-    session::{Names, Session},
+    error::{Error, Result},
+    session::{BadName, Entry, Lines, Names, Outlet, Queue, Session, queue},
 };
 
 /// Sessions that list. A listing in MODE S costs about four round trips whatever its length, so that this many make a tree of
@@ -26,20 +26,40 @@ pub(super) struct Branch {
     pub(super) depth: usize,
 }
 
+/// A directory that is being listed.
+pub(super) struct Reading {
+    pub(super) branch: Branch,
+    pub(super) names: Names,
+    /// Lines that wait for the end.
+    pub(super) kept: Vec<Lines>,
+    listing: u64,
+}
+
+/// What the listers tell.
+pub(super) enum Told<'a> {
+    /// More of a directory.
+    Lines(&'a mut Reading, Lines),
+    /// All of it was told, or as much as could be had.
+    Over(Box<Reading>, Listed),
+}
+
 /// What came of a listing.
 pub(super) enum Listed {
-    Names(Names),
+    Whole,
     Failed(Error),
-    /// There was no session for it: others go on.
+    /// There was no session for it, and nothing was told: others go on.
     Later,
 }
 
-/// Sessions that list, each one directory at a time.
+/// Sessions that list, each one directory at a time, into one queue.
 pub(super) struct Listers {
     pool: Arc<Pool>,
     endpoint: Arc<Endpoint>,
     idle: Vec<Carrier>,
-    busy: JoinSet<(Carrier, Branch, Listed)>,
+    readings: Vec<Reading>,
+    busy: JoinSet<(Carrier, u64, Listed)>,
+    lines: (Queue, mpsc::UnboundedReceiver<Lines>),
+    begun: u64,
     /// The server lets no more in.
     most: usize,
 }
@@ -50,7 +70,10 @@ impl Listers {
             pool: Arc::clone(pool),
             endpoint: Arc::clone(endpoint),
             idle: Vec::new(),
+            readings: Vec::new(),
             busy: JoinSet::new(),
+            lines: queue(),
+            begun: 0,
             most: LISTERS_MAX,
         }
     }
@@ -68,33 +91,67 @@ impl Listers {
             carrier.may_yield = !self.busy.is_empty();
             carrier
         });
+        self.begun += 1;
+        let listing = self.begun;
         let endpoint = Arc::clone(&self.endpoint);
+        let directory = branch.remote.clone();
+        let mut outlet = Outlet::new(self.lines.0.clone(), listing);
+        self.readings.push(Reading {
+            names: Names::new(&directory),
+            kept: Vec::new(),
+            branch,
+            listing,
+        });
         self.busy.spawn_local(async move {
-            let shown = endpoint.url(&branch.remote);
-            let list = async |session: &mut Session| session.list(&branch.remote).await;
+            let shown = endpoint.url(&directory);
+            let list = async |session: &mut Session| session.list(&directory, &mut outlet).await;
             let listed = match carrier.attempt(step(&endpoint, &shown), list).await {
-                Ok(names) => Listed::Names(names),
+                Ok(()) => Listed::Whole,
                 Err(Setback::Failed(error)) => Listed::Failed(error),
                 Err(Setback::Crowded(_)) => Listed::Later,
             };
-            (carrier, branch, listed)
+            (carrier, listing, listed)
         });
     }
 
-    /// The next listing that is there; `None` where none is on its way. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<(Branch, Listed)> {
+    /// What is there next; `None` where nothing is on its way. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<Told<'_>> {
         loop {
-            // A panic of a lister is a bug of ours; its directory is lost, and the planner's end will tell.
-            let Ok((carrier, branch, listed)) = self.busy.join_next().await? else {
-                continue;
+            let lines = match self.lines.1.try_recv() {
+                Ok(lines) => lines,
+                Err(_) if self.busy.is_empty() => return None,
+                // Who is over has sent its lines before: they come first.
+                Err(_) => tokio::select! {
+                    biased;
+                    Some(lines) = self.lines.1.recv() => lines,
+                    Some(over) = self.busy.join_next() => {
+                        // A panic of a lister is a bug of ours; its directory is lost, and the planner's end will tell.
+                        let Ok((carrier, listing, listed)) = over else { continue };
+                        if let Some(reading) = self.over(carrier, listing, &listed) {
+                            return Some(Told::Over(Box::new(reading), listed));
+                        }
+                        continue;
+                    }
+                },
             };
-            if matches!(listed, Listed::Later) {
-                self.most = (self.idle.len() + self.busy.len()).max(1);
-            } else {
-                self.idle.push(carrier);
+            let of = self
+                .readings
+                .iter()
+                .position(|r| r.listing == lines.listing);
+            if let Some(at) = of {
+                return Some(Told::Lines(&mut self.readings[at], lines));
             }
-            return Some((branch, listed));
         }
+    }
+
+    fn over(&mut self, carrier: Carrier, listing: u64, listed: &Listed) -> Option<Reading> {
+        if matches!(listed, Listed::Later) {
+            self.most = (self.idle.len() + self.busy.len()).max(1);
+        } else {
+            self.idle.push(carrier);
+        }
+        let at = self.readings.iter().position(|r| r.listing == listing)?;
+        Some(self.readings.swap_remove(at))
     }
 
     /// Leaves the sessions that list nothing now to whoever needs one next.
@@ -107,4 +164,33 @@ impl Listers {
         self.busy.abort_all();
         self.rest();
     }
+}
+
+/// Lists one directory with the session of `carrier`, and gives each name to `take` as it comes. An error of `take` ends it.
+pub(crate) async fn gather(
+    carrier: &mut Carrier,
+    endpoint: &Arc<Endpoint>,
+    directory: &FtpPath,
+    mut take: impl FnMut(std::result::Result<Entry, BadName>) -> Result<()>,
+) -> Result<()> {
+    let (queue, mut reader) = queue();
+    let shown = endpoint.url(directory);
+    let listing = async move {
+        // The queue ends with it.
+        let mut outlet = Outlet::new(queue, 0);
+        let list = async |session: &mut Session| session.list(directory, &mut outlet).await;
+        carrier.attempt(step(endpoint, &shown), list).await
+    };
+    let reading = async move {
+        let mut names = Names::new(directory);
+        while let Some(lines) = reader.recv().await {
+            let text = lines.text()?;
+            names.read(&lines, &text).try_for_each(&mut take)?;
+        }
+        Ok::<_, Error>(())
+    };
+    // A reader that ends early closes the queue, and so ends the listing.
+    let (listed, read) = tokio::join!(listing, reading);
+    read?;
+    Ok(listed?)
 }

@@ -4,11 +4,14 @@
 //! of its widest directory, and the first file moves before the last is found. Directories are made here,
 //! before the files in them are handed on.
 
+mod finished;
 mod get;
 mod listed;
 mod listers;
 mod pattern;
 mod put;
+
+pub(crate) use self::{get::hostile, listers::gather};
 
 use std::{
     path::PathBuf,
@@ -23,7 +26,8 @@ use crate::{
     context::{Context, Endpoint},
     error::{Error, Result},
     events::Event,
-    journal::{Journal, Mark},
+    fingerprints::Fingerprints,
+    journal::Mark,
     spec::JobSpec,
 };
 
@@ -73,18 +77,6 @@ impl Item {
             Direction::Put => self.endpoint.url(&self.remote),
         }
     }
-
-    /// At the destination is something of the right size, as far as it can be told without asking anybody.
-    fn seems_there(&self) -> bool {
-        match (self.direction, &self.local) {
-            (Direction::Get, LocalEnd::Path(path)) => {
-                let found = std::fs::metadata(path).ok();
-                found.is_some_and(|found| found.is_file() && Some(found.len()) == self.size)
-            }
-            (Direction::Get, LocalEnd::Standard) => false,
-            (Direction::Put, _) => true,
-        }
-    }
 }
 
 impl std::fmt::Display for LocalEnd {
@@ -112,22 +104,18 @@ pub(crate) struct Planner {
     spec: Arc<JobSpec>,
     context: Arc<Context>,
     carrier: Carrier,
-    journal: Option<Arc<Journal>>,
-    /// Files left out since an earlier run has copied them.
-    finished_before: u64,
+    /// Puts that an earlier run has finished, if the server still has the files.
+    doubtful: Vec<Item>,
+    /// Names of puts, where several sources may mean the same.
+    targets: Option<Fingerprints>,
     out: mpsc::Sender<Planned>,
 }
 
 impl Planner {
-    pub(crate) fn new(
-        spec: Arc<JobSpec>,
-        pool: Arc<Pool>,
-        journal: Option<Arc<Journal>>,
-        out: mpsc::Sender<Planned>,
-    ) -> Self {
+    pub(crate) fn new(spec: Arc<JobSpec>, pool: Arc<Pool>, out: mpsc::Sender<Planned>) -> Self {
         Self {
-            journal,
-            finished_before: 0,
+            doubtful: Vec::new(),
+            targets: (spec.sources.len() > 1).then(Fingerprints::default),
             spec,
             context: Arc::clone(&pool.context),
             carrier: Carrier::new(pool),
@@ -138,6 +126,7 @@ impl Planner {
     /// Finds everything. What fails is handed on as failed, named by the source it belongs to.
     pub(crate) async fn run(mut self) {
         let spec = Arc::clone(&self.spec);
+        self.sweep().await;
         let outcome = match (&spec.destination, &spec.files_from) {
             (_, Some(list)) => self.plan_listed(list).await,
             (Location::Remote(url), None) => self.plan_puts(url).await,
@@ -147,11 +136,12 @@ impl Planner {
         if let Err(error) = outcome {
             self.fail(spec.destination.to_string(), error).await;
         }
+        self.settle_doubts().await;
         self.carrier.release();
-        if let Some(journal) = self.journal.as_ref().filter(|_| self.finished_before > 0) {
+        let before = self.context.counters.files_before.load(Ordering::Relaxed);
+        if let Some(journal) = self.context.journal.get().filter(|_| before > 0) {
             self.context.note(format!(
-                "{} files were copied by an earlier run of this command, as {} tells",
-                self.finished_before,
+                "{before} files were copied by an earlier run of this command, as {} tells",
                 journal.path().display()
             ));
         }
@@ -164,13 +154,26 @@ impl Planner {
     }
 
     async fn hand_on(&mut self, item: Item) {
-        if let Some(journal) = &self.journal
-            && Mark::of(&item).is_some_and(|mark| journal.has(&mark))
-            && item.seems_there()
+        if item.direction == Direction::Put
+            && let Some(targets) = &mut self.targets
+            && !targets.insert(&item.remote)
         {
-            self.finished_before += 1;
-            return;
+            let path = item.target();
+            return self.fail(item.source(), Error::Collides { path }).await;
         }
+        let noted = self.context.journal.get().is_some_and(|journal| {
+            let mark = Mark::of(&item);
+            mark.is_some_and(|mark| journal.has(&mark))
+        });
+        match item.direction {
+            Direction::Get if noted && self.is_here(&item) => self.leave_out(),
+            Direction::Put if noted => self.doubt(item).await,
+            _ => self.copy(item).await,
+        }
+    }
+
+    /// It is to be copied.
+    async fn copy(&mut self, item: Item) {
         let counters = &self.context.counters;
         counters.files_found.fetch_add(1, Ordering::Relaxed);
         let bytes = match (self.spec.part, item.size) {
@@ -233,19 +236,4 @@ pub(crate) fn is_device(path: &FtpPath) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn devices_lie_right_in_dev() {
-        for (path, device) in [
-            ("/dev/null", true),
-            ("/dev/shm", false),
-            ("/dev/shm/file", false),
-            ("/data/dev/null", false),
-            ("/dev/", false),
-        ] {
-            assert_eq!(is_device(&FtpPath::new(path).unwrap()), device, "{path}");
-        }
-    }
-}
+mod tests;

@@ -18,7 +18,7 @@ use godwit_proto::{
 
 use super::{
     Session, TransferPlan,
-    listing::{Collected, Names},
+    listing::{Cutter, Outlet},
 };
 use crate::{
     context::known,
@@ -106,33 +106,35 @@ impl Session {
         })
     }
 
-    /// The names in a directory: MLSD, or NLST where the server lacks it.
-    pub(crate) async fn list(&mut self, directory: &FtpPath) -> Result<Names> {
+    /// Lists a directory: MLSD, or NLST where the server lacks it. Lines go to `outlet` as they come, those of a listing that breaks
+    /// off too.
+    pub(crate) async fn list(&mut self, directory: &FtpPath, outlet: &mut Outlet) -> Result<()> {
         if !known(&self.endpoint.learned.no_mlsd) {
-            let (raw, result) = self
-                .list_by(Command::Mlsd(Some(directory.clone())), directory)
-                .await;
-            match result {
-                Ok(()) => return Ok(Names::new(raw, true, directory)),
+            let command = Command::Mlsd(Some(directory.clone()));
+            let cutter = Cutter::new(outlet.again(), true);
+            match self.list_by(command, directory, cutter).await {
                 Err(Error::Refused { reply, .. })
                     if failure_kind(&reply) == Some(FailureKind::NotSupported) =>
                 {
                     let instead = "directories are listed by NLST and looked at one name at a time";
                     self.lesson(|l| &l.no_mlsd, &reply, "MLSD", instead);
                 }
-                Err(error) => return Err(error),
+                listed => return listed,
             }
         }
-        let (raw, result) = self
-            .list_by(Command::Nlst(Some(directory.clone())), directory)
-            .await;
-        result.map(|()| Names::new(raw, false, directory))
+        let command = Command::Nlst(Some(directory.clone()));
+        let cutter = Cutter::new(outlet.again(), false);
+        self.list_by(command, directory, cutter).await
     }
 
-    async fn list_by(&mut self, command: Command, directory: &FtpPath) -> (Vec<u8>, Result<()>) {
+    async fn list_by(
+        &mut self,
+        command: Command,
+        directory: &FtpPath,
+        cutter: Cutter,
+    ) -> Result<()> {
         let doing = format!("list {}", self.endpoint.url(directory));
-        let collected = Collected::default();
-        let sink = collected.clone();
+        let sink = cutter.clone();
         let plan = TransferPlan {
             doing: &doing,
             direction: Direction::Get,
@@ -148,7 +150,11 @@ impl Session {
         let outcome = self
             .transfer(plan, |_| Job::Receive(Sink::Stream(Box::new(sink))))
             .await;
-        (collected.take(), outcome.result)
+        if let Some(why) = cutter.refused() {
+            return Err(Error::Listing { doing, why });
+        }
+        outcome.result?;
+        cutter.finish()
     }
 
     /// Makes a directory; one that exists already is fine.
@@ -178,6 +184,25 @@ impl Session {
             }
         }
         Ok(made)
+    }
+
+    /// What MLST tells of each of `paths`, in order, asked all at once. `None` for what is no file, and where the server has no MLST.
+    pub(crate) async fn facts_of_all(&mut self, paths: &[FtpPath]) -> Result<Vec<Option<Facts>>> {
+        if known(&self.endpoint.learned.no_mlst) {
+            return Ok(Vec::new());
+        }
+        let mut facts = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(TOGETHER_MAX) {
+            let commands = paths.iter().map(|p| Command::Mlst(Some(p.clone())));
+            for reply in self.ask_all(commands, "look at files").await? {
+                let found = reply.code.is_success().then(|| found_in(reply.body()));
+                facts.push(match found {
+                    Some(Found::File(facts)) => Some(*facts),
+                    _ => None,
+                });
+            }
+        }
+        Ok(facts)
     }
 
     /// What is at each of `paths`, in order, asked all at once where the server has MLST.

@@ -1,18 +1,45 @@
-//! Names that a server lists, read with suspicion: a name may not lead outside the directory it is listed in.
+//! Names that a server lists, read as they come and with suspicion: a name may not lead outside the directory it is listed in, and
+//! comes once.
+//!
+//! ```text
+//!   data channel ──octets──► Cutter (on the mover) ──whole lines──► queue ──► Names ──► who asked
+//!                                                      └► spool ──┘
+//! ```
+//! Listings go at the server's pace, and files at theirs: what 16 MiB of memory do not hold waits in a file without a name. A server
+//! that had to wait for files would lose patience.
 
 use std::{
+    borrow::Cow,
+    env,
+    fs::File,
     io::{self, Write},
-    sync::{Arc, Mutex, PoisonError},
+    os::unix::fs::FileExt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use godwit_proto::{
     FtpPath,
     facts::{self, FactType, Facts},
 };
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// Octets that the listing of one directory may have: about two million names. Bounds the memory that a server
-/// can make us use.
-const LISTING_OCTETS_MAX: usize = 256 << 20;
+use crate::{
+    error::{Error, Result},
+    fingerprints::Fingerprints,
+};
+
+/// Octets that the listing of one directory may have, whatever they mean: some fifty million names. Ends one that has no end.
+const LISTING_OCTETS_MAX: u64 = 4 << 30;
+
+/// Octets that a line may have: the longest path of Linux is 4096, and facts are a few hundred.
+const LINE_OCTETS_MAX: usize = 64 << 10;
+
+/// Octets that are taken, and handed on, at a time.
+const LINES_OCTETS: usize = 64 << 10;
+
+/// Octets that wait in memory, of all listings that share a queue: some hundred thousand names.
+const WAITING_OCTETS_MAX: usize = 16 << 20;
 
 /// One name of a directory.
 #[derive(Clone, Debug)]
@@ -42,32 +69,265 @@ pub(crate) struct BadName {
     pub(crate) why: &'static str,
 }
 
-/// Lines of a listing, read lazily.
-pub(crate) struct Names {
-    raw: Vec<u8>,
-    at: usize,
+/// Whole lines of a listing.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    /// Of which listing, where several share a queue.
+    pub(crate) listing: u64,
+    /// A listing that broke off begins anew, with a higher number.
+    attempt: u32,
     /// MLSD; else NLST.
     machine: bool,
-    directory: FtpPath,
+    octets: Octets,
 }
 
-impl Names {
-    pub(super) fn new(raw: Vec<u8>, machine: bool, directory: &FtpPath) -> Self {
-        Self {
-            raw,
-            at: 0,
-            machine,
-            directory: directory.clone(),
-        }
-    }
+#[derive(Debug)]
+enum Octets {
+    Here(
+        Vec<u8>,
+        #[allow(dead_code, reason = "held while they wait")] OwnedSemaphorePermit,
+    ),
+    Spooled {
+        file: Arc<File>,
+        at: u64,
+        length: usize,
+    },
+}
 
+impl Lines {
     /// Only names are known, and each has to be looked at.
     pub(crate) fn is_bare(&self) -> bool {
         !self.machine
     }
 
-    fn entry(&self, line: &[u8]) -> Option<std::result::Result<Entry, BadName>> {
-        let (facts, name) = if self.machine {
+    /// For [`Names::read`].
+    ///
+    /// # Errors
+    /// The spool cannot be read.
+    pub(crate) fn text(&self) -> Result<Cow<'_, [u8]>> {
+        match &self.octets {
+            Octets::Here(octets, _) => Ok(Cow::Borrowed(octets)),
+            Octets::Spooled { file, at, length } => {
+                let mut octets = vec![0; *length];
+                file.read_exact_at(&mut octets, *at)
+                    .map_err(|e| Error::local(spooling(), &e))?;
+                Ok(Cow::Owned(octets))
+            }
+        }
+    }
+}
+
+/// The filling end of a queue of lines.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    lines: mpsc::UnboundedSender<Lines>,
+    /// A permit for each octet that may wait in memory.
+    room: Arc<Semaphore>,
+}
+
+/// A queue for lines. What it holds in memory is bounded.
+pub(crate) fn queue() -> (Queue, mpsc::UnboundedReceiver<Lines>) {
+    let (lines, reader) = mpsc::unbounded_channel();
+    let room = Arc::new(Semaphore::new(WAITING_OCTETS_MAX));
+    (Queue { lines, room }, reader)
+}
+
+/// What one listing fills: one attempt after the other.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    queue: Queue,
+    listing: u64,
+    attempt: u32,
+}
+
+impl Outlet {
+    pub(crate) fn new(queue: Queue, listing: u64) -> Self {
+        Self {
+            queue,
+            listing,
+            attempt: 0,
+        }
+    }
+
+    /// For the next attempt.
+    pub(crate) fn again(&mut self) -> Self {
+        self.attempt += 1;
+        Self {
+            queue: self.queue.clone(),
+            ..*self
+        }
+    }
+}
+
+/// Cuts octets into whole lines as they come. Clones share it.
+#[derive(Clone)]
+pub(super) struct Cutter(Arc<Mutex<Cut>>);
+
+struct Cut {
+    outlet: Outlet,
+    machine: bool,
+    /// Came, and was not handed on.
+    kept: Vec<u8>,
+    octets: u64,
+    octets_max: u64,
+    /// What memory has no room for, and how long it is.
+    spool: Option<(Arc<File>, u64)>,
+    /// Why no more is taken.
+    refused: Option<String>,
+}
+
+impl Cutter {
+    pub(super) fn new(outlet: Outlet, machine: bool) -> Self {
+        Self(Arc::new(Mutex::new(Cut {
+            outlet,
+            machine,
+            kept: Vec::new(),
+            octets: 0,
+            octets_max: LISTING_OCTETS_MAX,
+            spool: None,
+            refused: None,
+        })))
+    }
+
+    /// The listing has come to its end: hands on what is left, the last line also where nothing ends it.
+    pub(super) fn finish(&self) -> Result<()> {
+        let mut cut = self.lock();
+        let rest = std::mem::take(&mut cut.kept);
+        cut.hand_on(rest).map_err(|e| Error::local(spooling(), &e))
+    }
+
+    /// Why it was not taken to its end, if that is the server's doing.
+    pub(super) fn refused(&self) -> Option<String> {
+        self.lock().refused.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cut> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cut {
+    fn refuse(&mut self, why: String) -> io::Error {
+        self.refused = Some(why.clone());
+        io::Error::other(why)
+    }
+
+    fn hand_on(&mut self, lines: Vec<u8>) -> io::Result<()> {
+        let queue = &self.outlet.queue;
+        let permits = u32::try_from(lines.len()).unwrap_or(u32::MAX);
+        let room = Arc::clone(&queue.room).try_acquire_many_owned(permits);
+        let octets = match room {
+            Ok(room) => Octets::Here(lines, room),
+            Err(_) => {
+                let (file, end) = match &mut self.spool {
+                    Some(spool) => spool,
+                    None => self.spool.insert((Arc::new(nameless()?), 0)),
+                };
+                let at = *end;
+                file.write_all_at(&lines, at)?;
+                *end += lines.len() as u64;
+                Octets::Spooled {
+                    file: Arc::clone(file),
+                    at,
+                    length: lines.len(),
+                }
+            }
+        };
+        let lines = Lines {
+            listing: self.outlet.listing,
+            attempt: self.outlet.attempt,
+            machine: self.machine,
+            octets,
+        };
+        let sent = queue.lines.send(lines);
+        sent.map_err(|_| io::Error::other("nobody reads this listing any more"))
+    }
+}
+
+impl Write for Cutter {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        let mut cut = self.lock();
+        let octets = &octets[..octets.len().min(LINES_OCTETS)];
+        cut.octets += octets.len() as u64;
+        if cut.octets > cut.octets_max {
+            let most = cut.octets_max >> 20;
+            return Err(cut.refuse(format!(
+                "the listing is longer than {most} MiB, and may have no end"
+            )));
+        }
+        cut.kept.extend_from_slice(octets);
+        let whole = cut.kept.iter().rposition(|b| *b == b'\n');
+        let whole = whole.map_or(0, |last| last + 1);
+        if cut.kept.len() - whole > LINE_OCTETS_MAX {
+            return Err(cut.refuse(format!(
+                "a line of the listing is longer than {LINE_OCTETS_MAX} octets"
+            )));
+        }
+        // Little at a time only to somebody who has nothing to do.
+        let idle = cut.outlet.queue.room.available_permits() == WAITING_OCTETS_MAX;
+        if whole > 0 && (idle || cut.kept.len() >= LINES_OCTETS) {
+            let rest = cut.kept.split_off(whole);
+            let whole = std::mem::replace(&mut cut.kept, rest);
+            cut.hand_on(whole)?;
+        }
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A file that goes with its last descriptor.
+fn nameless() -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let file = openat(CWD, env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)?;
+    Ok(file.into())
+}
+
+fn spooling() -> String {
+    format!("keep a listing in {}", env::temp_dir().display())
+}
+
+/// Reads the lines of one listing.
+#[derive(Debug)]
+pub(crate) struct Names {
+    directory: FtpPath,
+    seen: Fingerprints,
+    /// The attempt that is read.
+    attempt: u32,
+    /// An attempt before it broke off: most names have been read already.
+    repeated: bool,
+}
+
+impl Names {
+    pub(crate) fn new(directory: &FtpPath) -> Self {
+        Self {
+            directory: directory.clone(),
+            seen: Fingerprints::default(),
+            attempt: 0,
+            repeated: false,
+        }
+    }
+
+    /// The names in `lines`, whose [`Lines::text`] is `text`, that have not been read before. One that comes twice in the same attempt is bad.
+    pub(crate) fn read(
+        &mut self,
+        lines: &Lines,
+        text: &[u8],
+    ) -> impl Iterator<Item = std::result::Result<Entry, BadName>> {
+        self.repeated |= self.attempt > 0 && lines.attempt > self.attempt;
+        self.attempt = lines.attempt;
+        let machine = lines.machine;
+        let each = text.split(|b| *b == b'\n');
+        each.filter_map(move |line| self.entry(line, machine))
+    }
+
+    fn entry(&mut self, line: &[u8], machine: bool) -> Option<std::result::Result<Entry, BadName>> {
+        // GCT doubles the CR in TYPE A.
+        let kept = line.iter().rposition(|b| *b != b'\r')? + 1;
+        let line = &line[..kept];
+        let (facts, name) = if machine {
             facts::parse_line(line)?
         } else {
             (Facts::default(), self.bare(line).to_vec())
@@ -78,12 +338,15 @@ impl Names {
         {
             return None;
         }
-        let bad = |why| BadName {
-            name: String::from_utf8_lossy(&name).into_owned(),
-            why,
-        };
-        Some(match why_hostile(&name) {
-            Some(why) => Err(bad(why)),
+        let why = why_hostile(&name);
+        if !self.seen.insert(&name) {
+            if self.repeated {
+                return None;
+            }
+            return Some(Err(bad(&name, "it comes more than once")));
+        }
+        Some(match why {
+            Some(why) => Err(bad(&name, why)),
             None => Ok(Entry { name, facts }),
         })
     }
@@ -101,23 +364,10 @@ impl Names {
     }
 }
 
-impl Iterator for Names {
-    type Item = std::result::Result<Entry, BadName>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while self.at < self.raw.len() {
-            let rest = &self.raw[self.at..];
-            let end = rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
-            let line = &rest[..end];
-            // GCT doubles the CR in TYPE A.
-            let kept = line.iter().rposition(|b| *b != b'\r').map_or(0, |i| i + 1);
-            let found = self.entry(&line[..kept]).filter(|_| kept > 0);
-            self.at += end + 1;
-            if found.is_some() {
-                return found;
-            }
-        }
-        None
+fn bad(name: &[u8], why: &'static str) -> BadName {
+    BadName {
+        name: String::from_utf8_lossy(name).into_owned(),
+        why,
     }
 }
 
@@ -138,51 +388,38 @@ fn why_hostile(name: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Gathers a listing.
-#[derive(Clone, Default)]
-pub(super) struct Collected(Arc<Mutex<Vec<u8>>>);
-
-impl Collected {
-    pub(super) fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Write for Collected {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() + octets.len() > LISTING_OCTETS_MAX {
-            return Err(io::Error::other(format!(
-                "listing of one directory is longer than {} MiB",
-                LISTING_OCTETS_MAX >> 20
-            )));
-        }
-        all.extend_from_slice(octets);
-        Ok(octets.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn names(raw: &[u8], machine: bool) -> Vec<std::result::Result<String, &'static str>> {
-        Names::new(raw.to_vec(), machine, &FtpPath::new("/d").unwrap())
-            .map(|e| match e {
-                Ok(e) => Ok(String::from_utf8(e.name).unwrap()),
-                Err(bad) => Err(bad.why),
-            })
-            .collect()
+    type Told = std::result::Result<String, &'static str>;
+
+    fn read(names: &mut Names, attempt: u32, raw: &[u8], machine: bool) -> Vec<Told> {
+        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let lines = Lines {
+            listing: 0,
+            attempt,
+            machine,
+            octets: Octets::Here(raw.to_vec(), room),
+        };
+        let text = lines.text().unwrap();
+        let told = names.read(&lines, &text).map(|e| match e {
+            Ok(e) => Ok(String::from_utf8(e.name).unwrap()),
+            Err(bad) => Err(bad.why),
+        });
+        told.collect()
+    }
+
+    fn names(raw: &[u8], machine: bool) -> Vec<Told> {
+        let mut names = Names::new(&FtpPath::new("/d").unwrap());
+        read(&mut names, 1, raw, machine)
     }
 
     #[test]
     fn machine_listings_skip_the_directory_itself_and_refuse_what_leads_out() {
         let raw = b"Type=cdir; .\r\nType=pdir; ..\r\nType=dir; ..\r\nType=file;Size=3; a b\r\r\n\
-                    Type=file; ../etc/passwd\r\nType=file; /abs\r\nType=file; z\0\r\nrubbish\r\nType=dir; sub";
+                    Type=file; ../etc/passwd\r\nType=file; /abs\r\nType=file; z\0\r\nrubbish\r\n\
+                    Type=file; \r\nType=file; a\rb\r\nType=dir; sub";
         assert_eq!(
             names(raw, true),
             [
@@ -190,6 +427,7 @@ mod tests {
                 Err("it holds a slash"),
                 Err("it holds a slash"),
                 Err("it holds a NUL"),
+                Err("it holds a line end"),
                 Ok("sub".to_owned()),
             ]
         );
@@ -210,5 +448,87 @@ mod tests {
                 Err("it holds a slash"),
             ]
         );
+    }
+
+    #[test]
+    fn a_name_comes_once_and_a_listing_that_began_anew_goes_on_where_it_was() {
+        let mut names = Names::new(&FtpPath::new("/d").unwrap());
+        let ok = |name: &str| Ok(name.to_owned());
+        let twice = || Err("it comes more than once");
+        let mut read = |attempt, raw: &str| read(&mut names, attempt, raw.as_bytes(), true);
+        let first = read(1, "Type=file; a\r\nType=file; b\r\nType=file; a\r\n");
+        assert_eq!(first, [ok("a"), ok("b"), twice()]);
+        let further = read(1, "Type=file; B\r\nType=dir; b\r\n");
+        assert_eq!(further, [ok("B"), twice()]);
+        let anew = read(2, "Type=file; a\r\nType=file; c\r\nType=file; b\r\n");
+        assert_eq!(anew, [ok("c")]);
+    }
+
+    /// What comes out of `pieces`, cut, up to an error.
+    fn cut(octets_max: u64, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<String>) {
+        let (queue, mut reader) = queue();
+        let cutter = Cutter::new(Outlet::new(queue, 7), true);
+        cutter.lock().octets_max = octets_max;
+        let mut writer = cutter.clone();
+        let written = pieces.iter().try_for_each(|p| writer.write_all(p));
+        if written.is_ok() {
+            cutter.finish().unwrap();
+        }
+        let refused = cutter.refused();
+        drop((cutter, writer));
+        let mut got = Vec::new();
+        while let Some(lines) = reader.blocking_recv() {
+            let text = lines.text().unwrap().into_owned();
+            assert!(lines.listing == 7 && text.len() <= LINES_OCTETS + LINE_OCTETS_MAX);
+            got.push(text);
+        }
+        assert_eq!(written.is_err(), refused.is_some());
+        (got, refused)
+    }
+
+    #[test]
+    fn lines_are_handed_on_whole_however_they_come() {
+        let text: Vec<u8> = (0..30_000)
+            .flat_map(|i| format!("Type=file; {i}\r\n").into_bytes())
+            .collect();
+        for size in [7, 1000, 64 << 10, 1 << 20] {
+            let pieces: Vec<_> = text.chunks(size).collect();
+            let (got, error) = cut(1 << 30, &pieces);
+            assert_eq!((got.concat() == text, error), (true, None), "{size}");
+            assert!(got.iter().all(|l| l.is_empty() || l.ends_with(b"\n")));
+            assert!(got.len() <= 2 + text.len() / (LINES_OCTETS / 2), "{size}");
+        }
+        let (got, _) = cut(1 << 30, &[b"a\nb"]);
+        assert_eq!(got, [&b"a\n"[..], b"b"]);
+    }
+
+    #[test]
+    fn what_memory_has_no_room_for_waits_elsewhere_and_in_order() {
+        let text: Vec<u8> = (0..2_000_000)
+            .flat_map(|i| format!("Type=file; {i}\n").into_bytes())
+            .collect();
+        assert!(text.len() > 2 * WAITING_OCTETS_MAX);
+        let (got, error) = cut(1 << 30, &[&text]);
+        assert_eq!((got.concat() == text, error), (true, None));
+    }
+
+    #[test]
+    fn neither_a_line_nor_a_listing_goes_on_for_ever() {
+        let long = vec![b'x'; 1 << 20];
+        let (got, error) = cut(1 << 30, &[b"a\n", &long]);
+        assert_eq!(got, [b"a\n"]);
+        assert!(error.unwrap().contains("longer than 65536 octets"));
+        let many = b"Type=file; a\n".repeat(100_000);
+        let (_, error) = cut(1 << 20, &[&many]);
+        assert!(error.unwrap().contains("longer than 1 MiB"));
+    }
+
+    #[test]
+    fn a_listing_that_nobody_reads_ends() {
+        let (queue, reader) = queue();
+        drop(reader);
+        let mut cutter = Cutter::new(Outlet::new(queue, 0), true);
+        let error = cutter.write_all(b"Type=file; a\r\n").unwrap_err();
+        assert!(error.to_string().contains("nobody reads"), "{error}");
     }
 }

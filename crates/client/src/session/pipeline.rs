@@ -278,7 +278,10 @@ impl<F: Feed> Pipeline<'_, F> {
         };
         let names = slot.load.names();
         let Some((from, to)) = names.map(|(from, to)| (from.clone(), to.clone())) else {
-            let outcome = slot.load.commit().map(|()| agreed);
+            let outcome = slot
+                .load
+                .commit(&self.session.context.written)
+                .map(|()| agreed);
             return self.done(at, outcome);
         };
         slot.agreed = agreed;

@@ -9,6 +9,7 @@ mod errors;
 mod fake;
 mod gsi;
 mod harness;
+mod hostile;
 mod live;
 mod manage;
 mod many;

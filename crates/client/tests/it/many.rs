@@ -115,8 +115,12 @@ fn the_depth_is_the_users_where_he_fixes_it() {
         let put = run(&[&fixed[..], &[text(&top), &up]].concat()).expect(0, &["60 files"]);
         let get = run(&[&fixed[..], &[&up, text(&back)]].concat()).expect(0, &["60 files"]);
         assert_same(&top, &back);
-        assert_eq!(most_unanswered(&put, "STOR"), most, "{}", put.err);
-        assert_eq!(most_unanswered(&get, "RETR"), most, "{}", get.err);
+        for (ran, verb) in [(&put, "STOR"), (&get, "RETR")] {
+            // A large depth is not reached to the last where files are found no faster than they are copied.
+            let unanswered = most_unanswered(ran, verb);
+            let enough = (most.min(20)..=most).contains(&unanswered);
+            assert!(enough, "{unanswered} {}", ran.err);
+        }
     }
 }
 
@@ -272,7 +276,10 @@ fn a_repeated_command_copies_what_the_killed_one_did_not() {
         // As if the machine had gone down with it.
         let torn = noted();
         fs::write(&journal, &torn[..torn.len() - 3]).unwrap();
-        let finished = noted().lines().filter(|l| l.ends_with(" .")).count();
+        let finished = noted()
+            .lines()
+            .filter(|l| l.ends_with(" .") && !l.starts_with("part "))
+            .count();
         run(&command).expect(0, &[]);
         assert_eq!(events(&log, "file").len(), 3000 - finished);
         assert!(!journal.exists(), "all is done");
@@ -309,6 +316,77 @@ fn a_file_that_failed_keeps_the_journal_and_others_are_not_copied_again() {
     assert_eq!(events(&log, "file").len(), 2);
     assert_same(&top, &served.path("up"));
     run(&command).expect(0, &["50 files"]);
+}
+
+#[test]
+fn what_a_killed_run_had_begun_is_removed_at_either_end() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let (top, back) = (here.path().join("top"), here.path().join("back"));
+    let journal = here.path().join("journal");
+    write_many(&top, 20);
+    fs::create_dir_all(served.path("up/d1")).unwrap();
+    fs::create_dir_all(&back).unwrap();
+    let part = ".godwit-00112233445566ff.part";
+    let url = served.url("/up/");
+    let [from_here, to_here] = [&top, &back].map(|folder| format!("{}/", text(folder)));
+    for (from, to, lies, called) in [
+        (
+            &from_here,
+            &url,
+            served.path("up/d1").join(part),
+            format!("/up/d1/{part}"),
+        ),
+        (&url, &to_here, back.join(part), format!("{to_here}{part}")),
+    ] {
+        fs::write(&lies, "begun").unwrap();
+        let innocent = lies.with_file_name("thesis");
+        fs::write(&innocent, "begun").unwrap();
+        let other = called.replace(part, "thesis");
+        let lines = format!("godwit-journal 1\npart a {called} .\npart b {other} .\n");
+        fs::write(&journal, lines).unwrap();
+        run(&["cp", "-r", "--journal", text(&journal), from, to]).expect(0, &[]);
+        assert!(!lies.exists() && innocent.exists() && !journal.exists());
+        fs::remove_file(innocent).unwrap();
+    }
+    assert_same(&top, &back);
+}
+
+#[test]
+fn an_upload_goes_on_by_itself_and_asks_the_server_what_is_still_there() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let (top, log, state) = (
+        here.path().join("top"),
+        here.path().join("log"),
+        here.path().join("state"),
+    );
+    write_many(&top, 300);
+    fs::create_dir_all(served.path("up/d3/f3")).unwrap();
+    let from = format!("{}/", text(&top));
+    let to = served.url("/up/");
+    let again = || {
+        let arguments = ["cp", "-v", "-r", "--events", text(&log), &from, &to];
+        let mut command = godwit(&arguments);
+        Ran::from(command.env("XDG_STATE_HOME", &state).output().unwrap())
+    };
+    again().expect(1, &["299 files", "1 failed"]);
+    again().expect(1, &["299 files were copied by an earlier run"]);
+    assert_eq!(events(&log, "file").len(), 1);
+    // Gone, of another size, and written to since.
+    fs::remove_file(served.path("up/d1/f1")).unwrap();
+    fs::write(served.path("up/d2/f2"), "not what we sent").unwrap();
+    fs::write(served.path("up/d4/f4"), octets(10_240, 1)).unwrap();
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
+    let touched = fs::File::options()
+        .write(true)
+        .open(served.path("up/d4/f4"));
+    touched.unwrap().set_modified(later).unwrap();
+    fs::remove_dir(served.path("up/d3/f3")).unwrap();
+    again().expect(0, &["296 files were copied by an earlier run"]);
+    assert_eq!(events(&log, "file").len(), 4);
+    assert_same(&top, &served.path("up"));
+    assert_eq!(tree(&state.join("godwit/journals")), [""; 0], "all is done");
 }
 
 #[test]

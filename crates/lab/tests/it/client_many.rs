@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
+use godwit_lab::peers::{gct::GctServer, godwit::Godwitd};
+
 use crate::support::{
-    Kind, Need, Site, am_root, assert_holds, assert_same_tree, files_below, have, noise,
+    Kind, Need, Site, SmallDisk, am_root, assert_holds, assert_same_tree, files_below, have, noise,
     write_noise,
 };
 
@@ -160,4 +162,95 @@ fn files_that_our_server_cannot_open_fail_alone_both_ways() {
             assert_holds(&there.join(path), &expected);
         }
     }
+}
+
+/// Copies more than there is room for, `from` one place `to` another on `disk`; then, when there is room, what is missing.
+fn full_and_then_not(site: &Site, disk: &SmallDisk, paths: &[String], [from, to]: [&str; 2]) {
+    let journal = site.local("journal");
+    let kept = ["--journal", text(&journal)];
+    let copy = ["cp", "-v", "-r", "-c", "1", "--retries", "1"];
+    let command = [&copy[..], &kept, &[from, to]].concat();
+    let said = site.godwit_exits(1, &command);
+    assert!(said.contains("o space left"), "{said}");
+    let there = disk.path().join("there");
+    let arrived: Vec<_> = paths.iter().filter(|p| there.join(p).exists()).collect();
+    assert!(!arrived.is_empty() && arrived.len() < paths.len(), "{said}");
+    assert_eq!(files_below(disk.path()), arrived.len(), "{said}");
+    disk.grow("64m");
+    let said = site.godwit_exits(0, &command);
+    let left_out = format!("{} files were copied by an earlier run", arrived.len());
+    assert!(said.contains(&left_out), "no {left_out:?} in {said}");
+}
+
+fn a_disk_that_is_full_costs_what_finds_no_room(kind: Kind) {
+    if site(kind).is_none() {
+        return;
+    }
+    let (Some(theirs), Some(ours)) = (SmallDisk::mount("2m"), SmallDisk::mount("2m")) else {
+        return;
+    };
+    let root = theirs.path();
+    let site = match kind {
+        Kind::Godwitd => Site::godwitd(|_| Godwitd::serving(root).start().expect("starts")),
+        Kind::Gct => Site::gct(|_| GctServer::serving(root).start().expect("starts")),
+    };
+    let many = site.local("many");
+    let paths = write_many(&many, 200);
+    let (from, to) = (format!("{}/", text(&many)), site.url("there/"));
+    full_and_then_not(&site, &theirs, &paths, [&from, &to]);
+    assert_same_tree(&paths, &many, &theirs.path().join("there"));
+    let back = format!("{}/", text(&ours.path().join("there")));
+    full_and_then_not(&site, &ours, &paths, [&to, &back]);
+    assert_same_tree(&paths, &many, &ours.path().join("there"));
+}
+
+#[test]
+fn a_disk_that_is_full_costs_what_finds_no_room_with_the_reference_server() {
+    a_disk_that_is_full_costs_what_finds_no_room(Kind::Gct);
+}
+
+#[test]
+fn a_disk_that_is_full_costs_what_finds_no_room_with_godwitd() {
+    a_disk_that_is_full_costs_what_finds_no_room(Kind::Godwitd);
+}
+
+/// A file that cannot be read and one that is gone fail alone, towards either server.
+fn bad_files_of_ours_fail_alone(kind: Kind) {
+    let Some(site) = site(kind) else { return };
+    let many = site.local("many");
+    let paths = write_many(&many, 300);
+    symlink("nowhere", many.join("d2/gone")).expect("a link");
+    let mut bad = vec!["d2/gone"];
+    if fs::read(UNREADABLE).is_err() {
+        symlink(UNREADABLE, many.join("d3/closed")).expect("a link");
+        bad.push("d3/closed");
+    }
+    let (from, to) = (format!("{}/", text(&many)), site.url("there/"));
+    let journal = site.local("journal");
+    let kept = ["--journal", text(&journal)];
+    let copy = ["cp", "-v", "-r", "-c", "1"];
+    let command = [&copy[..], &kept, &[&from, &to]].concat();
+    let said = site.godwit_exits(1, &command);
+    assert!(bad.iter().all(|b| said.contains(b)), "{said}");
+    assert_same_tree(&paths, &many, &site.at("there"));
+    assert_eq!(files_below(&site.at("there")), 300, "{said}");
+    // Removed or replaced at the server since: the journal alone is not believed.
+    fs::remove_file(site.at("there").join(&paths[7])).expect("removed");
+    fs::write(site.at("there").join(&paths[9]), "something else").expect("written");
+    let said = site.godwit_exits(1, &command);
+    assert!(
+        said.contains("298 files were copied by an earlier run"),
+        "{said}"
+    );
+    assert_same_tree(&paths, &many, &site.at("there"));
+}
+
+#[test]
+fn bad_files_of_ours_fail_alone_at_the_reference_server() {
+    bad_files_of_ours_fail_alone(Kind::Gct);
+}
+
+#[test]
+fn bad_files_of_ours_fail_alone_at_godwitd() {
+    bad_files_of_ours_fail_alone(Kind::Godwitd);
 }

@@ -486,6 +486,13 @@ impl SmallDisk {
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
+
+    pub(crate) fn grow(&self, size: &str) {
+        let options = format!("remount,size={size}");
+        let arguments = [OsStr::new("-o"), options.as_ref(), self.path().as_os_str()];
+        let finished = peers::Tool::new("mount", "mount").run(arguments);
+        assert!(finished.expect("runs").status.success());
+    }
 }
 
 impl Drop for SmallDisk {

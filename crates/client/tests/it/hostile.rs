@@ -1,0 +1,355 @@
+//! Servers that mean harm, on the control channel, in listings and on data channels: nothing is written outside the destination,
+//! nothing hangs, and the error says what was wrong.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    thread,
+};
+
+use crate::{
+    fake::{Fake, Quirks},
+    harness::{run, text, tree},
+};
+
+const FACTS: Option<&[&str]> = Some(&["SIZE", "MLST"]);
+
+#[test]
+fn names_that_are_none_are_refused_one_by_one() {
+    let fake = Fake::start(Quirks {
+        features: FACTS,
+        listing: Some(
+            b"Type=file;Size=2; ok\r\nType=file;Size=2; \r\nType=file;Size=2; /abs\r\nType=file;Size=2; a\0b\r\n\
+              Type=dir; ../up\r\nType=file;Size=2; a\rb\r\nType=file;Size=2;\r\nSize=2 no facts\r\n",
+        ),
+        ..Quirks::default()
+    });
+    fake.put("/d/ok", b"ok");
+    let here = tempfile::tempdir().unwrap();
+    let to = here.path().join("to");
+    let words = [
+        "\"/abs\"",
+        "it holds a NUL",
+        "\"../up\"",
+        "it holds a line end",
+        "1 file",
+    ];
+    run(&["cp", "-r", &fake.url("/d"), text(&to)]).expect(1, &words);
+    assert_eq!(tree(here.path()), ["to/", "to/ok"]);
+}
+
+#[test]
+fn a_name_that_is_listed_twice_is_copied_once_and_told() {
+    let fake = Fake::start(Quirks {
+        features: FACTS,
+        listing: Some(
+            b"Type=file;Size=2; f\r\nType=file;Size=3; f\r\nType=file;Size=2; F\r\nType=dir; f\r\n",
+        ),
+        ..Quirks::default()
+    });
+    fake.put("/d/f", b"ok");
+    fake.put("/d/F", b"OK");
+    let here = tempfile::tempdir().unwrap();
+    let to = here.path().join("to");
+    let ran = run(&["cp", "-r", &fake.url("/d"), text(&to)]);
+    let ran = ran.expect(1, &["refused the name \"f\"", "it comes more than once"]);
+    assert!(ran.err.contains("2 failed"), "{}", ran.err);
+    assert_eq!(fs::read(to.join("f")).unwrap(), b"ok");
+    assert_eq!(fs::read(to.join("F")).unwrap(), b"OK", "case matters here");
+}
+
+#[test]
+fn two_sources_that_mean_one_file_do_not_replace_each_other_unseen() {
+    let fake = Fake::start(Quirks {
+        features: FACTS,
+        ..Quirks::default()
+    });
+    for (path, data) in [("/a/f", "from a"), ("/b/f", "from b"), ("/b/g", "g")] {
+        fake.put(path, data.as_bytes());
+    }
+    let here = tempfile::tempdir().unwrap();
+    let to = here.path().join("to");
+    fs::create_dir(&to).unwrap();
+    fs::write(to.join("f"), "of an earlier day").unwrap();
+    let [a, b] = ["/a/f", "/b/f"].map(|p| fake.url(p));
+    let words = ["has put another file there already", "to/f", "1 failed"];
+    run(&["cp", "-c", "1", &a, &b, text(&to)]).expect(1, &words);
+    assert_eq!(fs::read(to.join("f")).unwrap(), b"from a");
+    // As on a file system that makes no difference between two names.
+    fs::create_dir(to.join("a")).unwrap();
+    std::os::unix::fs::symlink("a", to.join("b")).unwrap();
+    run(&[
+        "cp",
+        "-r",
+        "-c",
+        "1",
+        &fake.url("/a"),
+        &fake.url("/b"),
+        text(&to),
+    ])
+    .expect(1, &words[..1]);
+    assert_eq!(tree(&to.join("a")), ["f", "g"]);
+    let [x, y] = ["x", "y"].map(|folder| {
+        fs::create_dir(here.path().join(folder)).unwrap();
+        let file = here.path().join(folder).join("same");
+        fs::write(&file, folder).unwrap();
+        file
+    });
+    run(&["cp", text(&x), text(&y), &fake.url("/a/")]).expect(1, &words[..1]);
+    assert_eq!(fake.get("/a/same").unwrap(), b"x");
+}
+
+#[test]
+fn a_listing_that_breaks_off_is_asked_for_again_and_no_file_is_copied_twice() {
+    let fake = Fake::start(Quirks {
+        features: FACTS,
+        cuts: 2,
+        cut_at: 130,
+        ..Quirks::default()
+    });
+    for i in 0..20 {
+        fake.put(&format!("/d/f{i}"), b"x");
+    }
+    let here = tempfile::tempdir().unwrap();
+    let to = here.path().join("to");
+    run(&["cp", "-r", &fake.url("/d"), text(&to)]).expect(0, &["20 files"]);
+    assert_eq!(tree(&to).len(), 20);
+    assert!(fake.heard("MLSD") >= 2);
+    assert_eq!(fake.heard("RETR"), 20);
+}
+
+#[test]
+fn a_name_that_is_too_long_for_this_machine_fails_alone() {
+    static LISTING: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {
+        let long = "n".repeat(300);
+        format!("Type=file;Size=1; a\r\nType=file;Size=1; {long}\r\nType=file;Size=1; z\r\n").into()
+    });
+    let fake = Fake::start(Quirks {
+        features: FACTS,
+        listing: Some(&LISTING),
+        ..Quirks::default()
+    });
+    for name in ["/d/a", "/d/z"] {
+        fake.put(name, b"x");
+    }
+    let here = tempfile::tempdir().unwrap();
+    let to = here.path().join("to");
+    let words = ["File name too long", "2 files", "1 failed"];
+    run(&["cp", "-r", &fake.url("/d"), text(&to)]).expect(1, &words);
+    assert_eq!(tree(&to), ["a", "z"]);
+}
+
+#[test]
+fn an_endless_line_ends_the_listing() {
+    static LINE: [u8; 1 << 20] = [b'x'; 1 << 20];
+    let fake = Fake::start(Quirks {
+        features: FACTS,
+        listing: Some(&LINE),
+        ..Quirks::default()
+    });
+    fake.put("/d/f", b"x");
+    let here = tempfile::tempdir().unwrap();
+    let words = [
+        "a line of the listing is longer than 65536 octets",
+        "list ftp://",
+        "ask whoever runs the server",
+    ];
+    run(&["cp", "-r", &fake.url("/d"), text(&here.path().join("to"))]).expect(4, &words);
+    run(&["ls", &fake.url("/d")]).expect(4, &words);
+}
+
+/// Octets of a file that lists as ten octets long.
+type Octets = Vec<u8>;
+
+fn header(descriptor: u8, count: u64, offset: u64) -> Octets {
+    let mut header = vec![descriptor];
+    header.extend(count.to_be_bytes());
+    header.extend(offset.to_be_bytes());
+    header
+}
+
+fn block(descriptor: u8, offset: u64, data: &[u8]) -> Octets {
+    [header(descriptor, data.len() as u64, offset), data.to_vec()].concat()
+}
+
+const EOF: u8 = 64;
+const EOD: u8 = 8;
+
+/// What an honest server sends for [`GOOD`].
+fn honest() -> Octets {
+    [block(0, 0, GOOD), header(EOF | EOD, 0, 1)].concat()
+}
+
+const GOOD: &[u8] = b"ten octets";
+
+/// Serves a directory of ten files in MODE E. `bad` is sent for the one in the middle.
+fn in_mode_e(bad: Octets) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for control in listener.incoming() {
+            let bad = bad.clone();
+            // The client may go away at any time.
+            thread::spawn(move || drop(converse(control.unwrap(), &bad)));
+        }
+    });
+    address
+}
+
+fn converse(mut control: TcpStream, bad: &[u8]) -> std::io::Result<()> {
+    let lines = BufReader::new(control.try_clone()?).lines();
+    let mut passive = TcpListener::bind("127.0.0.1:0")?;
+    let mut active: Option<SocketAddr> = None;
+    let mut cached: Option<TcpStream> = None;
+    control.write_all(b"220 at your service\r\n")?;
+    for line in lines {
+        let line = line?;
+        let (verb, argument) = line.split_once(' ').unwrap_or((&line, ""));
+        let answer = match verb {
+            "USER" => "331 who?",
+            "PASS" => "230 in",
+            "FEAT" => "211-Features\r\n PARALLEL\r\n SIZE\r\n MLST Type*;Size*;\r\n211 End",
+            "TYPE" | "MODE" | "OPTS" => "200 ok",
+            "MLST" => "250-facts\r\n Type=dir; /d\r\n250 End",
+            "PASV" => {
+                passive = TcpListener::bind("127.0.0.1:0")?;
+                let port = passive.local_addr()?.port();
+                let answer = format!("227 here (127,0,0,1,{},{})\r\n", port >> 8, port & 255);
+                control.write_all(answer.as_bytes())?;
+                continue;
+            }
+            "PORT" => {
+                let numbers: Vec<u16> = argument.split(',').map(|n| n.parse().unwrap()).collect();
+                let port = numbers[4] << 8 | numbers[5];
+                active = Some(SocketAddr::from(([127, 0, 0, 1], port)));
+                cached = None;
+                "200 ok"
+            }
+            "MLSD" => {
+                let (mut data, _) = passive.accept()?;
+                control.write_all(b"150 now\r\n")?;
+                for i in 0..10 {
+                    write!(data, "Type=file;Size=10; f{i}\r\n")?;
+                }
+                "226 done"
+            }
+            "RETR" => {
+                let mut data = match (cached.take(), active) {
+                    (Some(data), _) => data,
+                    (None, Some(address)) => TcpStream::connect(address)?,
+                    (None, None) => {
+                        control.write_all(b"425 no data channel\r\n")?;
+                        continue;
+                    }
+                };
+                control.write_all(b"150 now\r\n")?;
+                let octets = if argument.ends_with("f5") {
+                    bad.to_vec()
+                } else {
+                    honest()
+                };
+                if data.write_all(&octets).is_ok() {
+                    cached = Some(data);
+                }
+                "226 done"
+            }
+            _ => "500 unknown command",
+        };
+        control.write_all(format!("{answer}\r\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+#[track_caller]
+fn all_but_one_arrive(what: &str, bad: Octets, words: &[&str]) {
+    let server = in_mode_e(bad);
+    let here = tempfile::tempdir().unwrap();
+    let to = here.path().join("to");
+    let patience = ["--retries", "1", "--stall-timeout", "2"];
+    let fixed = ["cp", "-v", "-r", "-c", "1", "-p", "1"];
+    let url = format!("gsiftp://{server}/d");
+    let ran = run(&[&fixed[..], &patience, &[&url, text(&to)]].concat());
+    assert_eq!(ran.code, 1, "{what}: {}", ran.err);
+    for word in ["9 files", "1 failed", "/d/f5"].iter().chain(words) {
+        assert!(
+            ran.err.contains(word),
+            "{what}: no {word:?} in: {}",
+            ran.err
+        );
+    }
+    assert!(!ran.err.contains("panicked"), "{what}: {}", ran.err);
+    assert_whole(&to, what);
+    assert_eq!(
+        tree(here.path()).len(),
+        10,
+        "{what}: {:?}",
+        tree(here.path())
+    );
+}
+
+#[track_caller]
+fn assert_whole(to: &Path, what: &str) {
+    for i in (0..10).filter(|i| *i != 5) {
+        assert_eq!(
+            fs::read(to.join(format!("f{i}"))).unwrap(),
+            GOOD,
+            "{what}: f{i}"
+        );
+    }
+}
+
+#[test]
+fn hostile_blocks_in_a_pipeline_cost_their_own_file_and_no_other() {
+    let end = header(EOF | EOD, 0, 1);
+    let broke = &["peer broke the extended block mode"][..];
+    for (what, bad, words) in [
+        (
+            "past the end",
+            [block(0, 5, GOOD), end.clone()].concat(),
+            broke,
+        ),
+        ("far past it", block(0, 1 << 40, b"x"), broke),
+        (
+            "past the last octet of all",
+            block(0, u64::MAX, b"xy"),
+            broke,
+        ),
+        ("a block without end", header(0, u64::MAX, 0), broke),
+        (
+            "too little",
+            [block(0, 0, b"five."), end.clone()].concat(),
+            &["5 octets"],
+        ),
+        (
+            "a hole",
+            [block(0, 0, b"five."), block(0, 0, b"five."), end.clone()].concat(),
+            &["10 octets"],
+        ),
+        (
+            "two ends",
+            [
+                block(0, 0, GOOD),
+                header(EOF, 0, 1),
+                header(EOF | EOD, 0, 2),
+            ]
+            .concat(),
+            &[],
+        ),
+        (
+            "absurdly many channels",
+            [block(0, 0, GOOD), header(EOF | EOD, 0, 1 << 63)].concat(),
+            &[],
+        ),
+        (
+            "no channel at all",
+            [block(0, 0, GOOD), header(EOF | EOD, 0, 0)].concat(),
+            &[],
+        ),
+        ("every bit of a descriptor", block(0xFF, 0, GOOD), &[]),
+        ("rubbish", vec![0xA5; 300], &[]),
+    ] {
+        all_but_one_arrive(what, bad, words);
+    }
+}
