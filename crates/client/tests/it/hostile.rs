@@ -269,7 +269,7 @@ fn all_but_one_arrive(what: &str, bad: Octets, words: &[&str]) {
     let to = here.path().join("to");
     let patience = ["--retries", "1", "--stall-timeout", "2"];
     let fixed = ["cp", "-v", "-r", "-c", "1", "-p", "1"];
-    let url = format!("gsiftp://{server}/d");
+    let url = format!("ftp://{server}/d");
     let ran = run(&[&fixed[..], &patience, &[&url, text(&to)]].concat());
     assert_eq!(ran.code, 1, "{what}: {}", ran.err);
     for word in ["9 files", "1 failed", "/d/f5"].iter().chain(words) {
