@@ -26,6 +26,8 @@ gfal2-plugin-gridftp         lets gfal2 speak GridFTP and FTP
 gfal2-plugin-file            lets gfal2 copy from and to local files
 curl                         an ordinary FTP client
 lftp                         an ordinary FTP client that lists, mirrors and fetches in parts
+rclone                       copies directories, over FTP among others
+netcat-openbsd               one TCP connection without a protocol, for tar at both ends
 iperf3                       what the path gives without any file transfer
 iproute2                     network namespaces for the emulated paths
 openssl                      makes the certificates for tests of identity

@@ -4,7 +4,8 @@
 //! Below one directory (`/run/godwit-lab` for root) each network has a directory named by process
 //! id, start time of that process, and a count. When no such process lives, the network is gone,
 //! and what is left of it is removed: the directory, programs that still run inside its namespaces,
-//! and settings of the machine that were changed for it. A namespace is known by its number and by
+//! and settings of the machine that were changed for it. Folders of files that are to be moved are
+//! noted likewise. A namespace is known by its number and by
 //! an alias of its loopback interface that says whose it is, since numbers are used again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,10 @@ use crate::netns;
 
 /// In a network's directory: numbers of its namespaces, one a line.
 const NAMESPACES: &str = "namespaces";
+/// In the directory of an [`OwnedFolder`]: where that is.
+const FOLDER: &str = "folder";
+/// How names of folders begin that may be removed.
+pub(crate) const FOLDER_PREFIX: &str = "godwit-lab-";
 /// Beside the networks: settings of the machine we changed.
 const SETTINGS: &str = "settings.json";
 /// Beside the networks: held while any of this is changed.
@@ -33,6 +38,8 @@ const LOCK: &str = "lock";
 pub struct Leftovers {
     /// Networks.
     pub networks: usize,
+    /// Folders with files that were to be moved.
+    pub folders: Vec<PathBuf>,
     /// Programs that were still running inside and were killed, by process id.
     pub killed: Vec<u32>,
     /// Settings of the machine that were put back, as `key = value`.
@@ -44,6 +51,23 @@ pub struct Leftovers {
 pub(crate) struct RunDir {
     base: PathBuf,
     name: String,
+}
+
+/// A note of a folder elsewhere, with much in it: when its owner was killed, the next run removes it.
+#[derive(Debug)]
+pub(crate) struct OwnedFolder {
+    _note: RunDir,
+}
+
+impl OwnedFolder {
+    /// Notes `folder`, whose name begins with [`FOLDER_PREFIX`]. Its owner removes it before this
+    /// is dropped.
+    pub(crate) fn note(folder: &Path) -> io::Result<OwnedFolder> {
+        let note = RunDir::create()?;
+        let path = note.path().join(FOLDER);
+        fs::write(path, folder.as_os_str().as_encoded_bytes())?;
+        Ok(OwnedFolder { _note: note })
+    }
 }
 
 /// A setting we changed.
@@ -190,8 +214,14 @@ fn sweep(base: &Path) -> io::Result<Leftovers> {
         }
         let killed = kill_inside(&inodes(&entry.path()), Some(&mark(&name)));
         leftovers.killed.extend(killed);
+        match noted_folder(&entry.path()) {
+            Some(folder) => {
+                remove_if_there(&folder)?;
+                leftovers.folders.push(folder);
+            }
+            None => leftovers.networks += 1,
+        }
         fs::remove_dir_all(entry.path())?;
-        leftovers.networks += 1;
     }
     if !alive {
         for (key, changed) in read_settings(base)? {
@@ -207,6 +237,20 @@ fn sweep(base: &Path) -> io::Result<Leftovers> {
         write_settings(base, &Settings::new())?;
     }
     Ok(leftovers)
+}
+
+/// The folder that is noted in a directory of ours.
+fn noted_folder(run: &Path) -> Option<PathBuf> {
+    let folder = PathBuf::from(fs::read_to_string(run.join(FOLDER)).ok()?);
+    let name = folder.file_name()?.to_str()?;
+    name.starts_with(FOLDER_PREFIX).then_some(folder)
+}
+
+fn remove_if_there(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Process id and start time in the name of a network's directory.
@@ -343,6 +387,25 @@ mod tests {
         assert_eq!(leftovers.networks, 1);
         assert!(base.path().join(living).exists());
         assert!(!base.path().join(dead).exists());
+    }
+
+    #[test]
+    fn folders_of_the_dead_are_removed_if_they_are_ours() {
+        let (base, elsewhere) = (tempfile::tempdir(), tempfile::tempdir());
+        let (base, elsewhere) = (base.expect("one"), elsewhere.expect("another"));
+        let ours = elsewhere.path().join("godwit-lab-x");
+        let others = elsewhere.path().join("home");
+        for (number, folder) in [&ours, &others].into_iter().enumerate() {
+            let dead = base
+                .path()
+                .join(format!("{}.1.{number}", std::process::id()));
+            fs::create_dir(&dead).expect("made");
+            fs::create_dir(folder).expect("made");
+            fs::write(dead.join(FOLDER), folder.as_os_str().as_encoded_bytes()).expect("noted");
+        }
+        let leftovers = sweep(base.path()).expect("swept");
+        assert_eq!(leftovers.folders, std::slice::from_ref(&ours));
+        assert!(!ours.exists() && others.exists());
     }
 
     #[test]

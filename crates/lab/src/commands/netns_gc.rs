@@ -11,6 +11,9 @@ use crate::state;
 pub fn run(out: &mut impl Write) -> io::Result<()> {
     let leftovers = state::remove_leftovers()?;
     writeln!(out, "{} networks removed", leftovers.networks)?;
+    for folder in leftovers.folders {
+        writeln!(out, "removed {}", folder.display())?;
+    }
     for pid in leftovers.killed {
         writeln!(out, "killed {pid}")?;
     }

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | [`gct`] | `globus-gridftp-server` (plain or striped) and `globus-url-copy` |
 //! | [`gfal`] | the `gfal-*` commands |
-//! | [`plain_ftp`] | `curl` and `lftp` |
+//! | [`plain_ftp`] | `curl`, `lftp` and `rclone` |
+//! | [`tar`] | `tar` over one connection of `nc` |
 //! | [`iperf3`] | `iperf3`, both ends |
 //! | [`godwit`] | our own `godwitd` and `godwit` |
 //! | [`tool`] | any program that runs to its end |
@@ -38,6 +39,7 @@ pub mod godwit;
 pub mod iperf3;
 pub mod plain_ftp;
 pub mod process;
+pub mod tar;
 pub mod tool;
 pub mod usage;
 

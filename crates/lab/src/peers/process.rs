@@ -253,6 +253,14 @@ impl Process {
         Ok(self.ended.is_none() && !self.wait_exit(Duration::ZERO)?)
     }
 
+    /// Waits at most `timeout` for the end of the first process; whether it has come.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when the kernel cannot say.
+    pub fn ended_within(&mut self, timeout: Duration) -> Result<bool, Error> {
+        self.wait_exit(timeout)
+    }
+
     /// Sends a signal to the first process only: what an administrator does to a daemon. Nothing
     /// happens when it has ended.
     ///

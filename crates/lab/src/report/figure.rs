@@ -93,6 +93,13 @@ pub(super) fn caption(results: &Results, groups: &[Group<'_>]) -> String {
     if groups.iter().any(Group::only_unfaithful) {
         text.push_str(" Hollow points come from runs that the emulator did not keep up with.");
     }
+    if groups
+        .iter()
+        .flat_map(Group::used)
+        .any(|outcome| outcome.stopped)
+    {
+        text.push_str(" Runs that took too long were stopped: the table says which.");
+    }
     if !results.scenario.theory.is_empty() {
         text.push_str(" Dashed lines are computed, not measured.");
     }
@@ -232,6 +239,7 @@ fn x_label(axis: X) -> &'static str {
         X::Delay => "One-way delay, ms",
         X::Loss => "Random loss, %",
         X::Background => "Background traffic, % of the link",
+        X::FileSize => "Size of a file, kB",
         X::Method => "",
     }
 }

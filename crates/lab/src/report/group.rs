@@ -57,11 +57,24 @@ impl Group<'_> {
         if self.failed() > 0 {
             remarks.push(format!("{} failed", self.failed()));
         }
+        let stopped = || self.used().filter(|outcome| outcome.stopped);
+        if let Some(least) = stopped().map(|outcome| outcome.files).min() {
+            let count = stopped().count();
+            remarks.push(format!("{count} stopped, {least} files or more were done"));
+        }
         let channels = (self.used().map(|outcome| outcome.channels_seen)).min();
-        if let Some(seen) = channels.filter(|seen| *seen < self.cell.channels as usize) {
+        if let Some(seen) = channels.filter(|seen| *seen < self.expected_channels()) {
             remarks.push(format!("{seen} channels seen"));
         }
         remarks.join(", ")
+    }
+
+    /// Connections that all runs should have shown: of small files one looks too seldom to see all.
+    fn expected_channels(&self) -> usize {
+        match self.cell.files {
+            0 => self.cell.channels as usize,
+            _ => 0,
+        }
     }
 
     /// Goodput, Mbit/s; `None` when all runs failed.

@@ -30,6 +30,7 @@ pub(super) struct Judged<'a> {
 /// In the order of the groups; empty when nothing is to be judged.
 pub(super) fn judged<'a>(results: &Results, groups: &'a [Group<'a>]) -> Vec<Judged<'a>> {
     (groups.iter())
+        .filter(|group| results.scenario.evolves(group.method))
         .filter(|group| group.method.is_tuned() || group.method.transfers > 1)
         .filter(|group| group.used().next().is_some())
         .map(|group| judge_group(results, groups, group))

@@ -99,6 +99,7 @@ pub(super) fn varying(groups: &[Group<'_>]) -> Vec<Facet> {
         Facet::CongestionControl,
         Facet::Compute,
         Facet::Traffic,
+        Facet::Files,
     ]
     .into_iter()
     .filter(|facet| {
@@ -117,6 +118,7 @@ fn facet_head(facet: Facet) -> (&'static str, &'static str) {
         Facet::Background => ("background", "background "),
         Facet::Compute => ("ext.cmp", "ext.cmp = "),
         Facet::Traffic => ("ext.tfr", "ext.tfr = "),
+        Facet::Files => ("files", ""),
         Facet::CongestionControl => ("congestion control", ""),
         Facet::Channels | Facet::Method => ("", ""),
     }
@@ -166,12 +168,12 @@ pub(super) fn judgements(results: &Results, groups: &[Group<'_>]) -> Table {
 fn measurements(groups: &[Group<'_>]) -> Table {
     let facets = varying(groups);
     let mut head = place_head(&facets);
+    head.extend(["N", "goodput, Mbit/s", "± 95 %", "range", "runs"]);
+    let files = groups.iter().any(|group| group.cell.files > 0);
+    if files {
+        head.extend(["files/s", "client CPU, s", "server CPU, s"]);
+    }
     head.extend([
-        "N",
-        "goodput, Mbit/s",
-        "± 95 %",
-        "range",
-        "runs",
         "resent, %",
         "in flight per channel, KB",
         "RTT seen, ms",
@@ -200,6 +202,13 @@ fn measurements(groups: &[Group<'_>]) -> Table {
                 ]),
                 None => row.extend(["–", "–", "–", "0"].map(str::to_owned)),
             }
+            if files {
+                row.extend([
+                    of(|outcome| f64::from(outcome.files) / outcome.seconds),
+                    of(|outcome| outcome.client_cpu_seconds),
+                    of(|outcome| outcome.server_cpu_seconds),
+                ]);
+            }
             row.extend([
                 of(|outcome| outcome.sender.retransmitted() * 100.0),
                 of(|outcome| outcome.sender.in_flight_bytes / 1e3),
@@ -223,14 +232,21 @@ fn measurements(groups: &[Group<'_>]) -> Table {
 pub(super) fn method(results: &Results, groups: &[Group<'_>]) -> String {
     let scenario = &results.scenario;
     let run = &scenario.run;
-    let mut text = match scenario.work.file {
-        None => format!(
+    let mut text = match (scenario.work.file, scenario.work.files) {
+        (_, Some(size)) => format!(
+            "{size} in files of one size in one directory, from memory to memory. Goodput is the \
+             payload over the life of the client's process, login and listing included, with \
+             checksums compared by nobody. A run that is not done after {} is stopped, and what had \
+             arrived by then counts.",
+            run.measure
+        ),
+        (None, None) => format!(
             "Memory to memory (/dev/zero to /dev/null) without end. Goodput is the payload that \
              the receiving kernel took in order, over {} from {} after the first data; headers, \
              retransmissions, login and the ramp are not in it.",
             run.measure, run.ramp
         ),
-        Some(size) => format!(
+        (Some(size), None) => format!(
             "A file of {size} from memory to /dev/null. Goodput is its size over the life of the \
              client's process, login included."
         ),

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::peers::{gct, godwit, iperf3, plain_ftp};
+use crate::peers::{gct, godwit, iperf3, plain_ftp, tar};
 use crate::scenario::{Client, Scenario, Server};
 
 /// Kept beside the results, `environment.json`.
@@ -87,6 +87,7 @@ fn programs(scenario: &Scenario) -> Vec<(String, String)> {
             Server::Godwitd => ("godwitd", godwit::binary("godwitd")),
             Server::GlobusGridftpServer => ("globus-gridftp-server", gct::SERVER.available()),
             Server::Iperf3 => ("iperf3", iperf3::IPERF3.available()),
+            Server::Tar => ("tar", tar::TAR.available()),
         };
         let client = match method.client {
             Client::Godwit => ("godwit", godwit::binary("godwit")),
@@ -94,6 +95,8 @@ fn programs(scenario: &Scenario) -> Vec<(String, String)> {
             Client::Iperf3 => ("iperf3", iperf3::IPERF3.available()),
             Client::Curl => ("curl", plain_ftp::CURL.available()),
             Client::Lftp => ("lftp", plain_ftp::LFTP.available()),
+            Client::Rclone => ("rclone", plain_ftp::RCLONE.available()),
+            Client::Tar => ("tar", tar::TAR.available()),
         };
         for (name, path) in [client, server] {
             if found.iter().any(|(known, _)| known == name) {

@@ -1,15 +1,16 @@
 //! One run: network, transfers, loads, and what the receiving kernels count.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use super::RunError;
 use super::evolution::{BIN_SECONDS, Course, Evolution};
 use super::loads::Loads;
-use super::programs::{self, Task};
+use super::payload::{FileSet, Payload, SourceFile};
+use super::programs::Task;
 use super::record::{Fidelity, Outcome, Sample};
 use super::transfer::Transfer;
 use super::watch::{SenderSeries, Watch};
-use super::{RunError, SourceFile};
 use crate::network::{self, Network};
 use crate::peers::SystemCpu;
 use crate::scenario::{Cell, DATA_LINK, Method, Scenario};
@@ -33,7 +34,7 @@ pub(super) struct Job<'a> {
     pub(super) method: &'a Method,
     pub(super) cell: &'a Cell,
     pub(super) seed: u64,
-    pub(super) file: Option<&'a SourceFile>,
+    pub(super) payload: &'a Payload,
     /// Where event logs of tuned transfers go; names begin with the run's number.
     pub(super) events: PathBuf,
     pub(super) number: u32,
@@ -50,10 +51,9 @@ impl Job<'_> {
         for index in 0..method.transfers as usize {
             let events = self.events.join(format!("{}-{index}.jsonl", self.number));
             let task = Task {
-                file: self.file.map(SourceFile::path),
-                target: (self.file).map_or(Path::new(programs::NOWHERE), SourceFile::target),
+                payload: self.payload,
                 channels: self.cell.channels,
-                events: method.is_tuned().then_some(&*events),
+                events: (method.is_tuned() && scenario.evolves(method)).then_some(&*events),
             };
             transfers.push(Transfer::prepare(method, &network, index, task, loopback)?);
         }
@@ -79,9 +79,10 @@ impl Job<'_> {
             loads,
             samples,
         };
-        match self.file {
-            Some(file) => run.file(file),
-            None => run.stream(),
+        match self.payload {
+            Payload::Endless => run.stream(),
+            Payload::File(file) => run.file(file),
+            Payload::Files(set) => run.files(set),
         }
     }
 }
@@ -150,12 +151,61 @@ impl Measurement<'_> {
         let report = self.network.lap()?;
         let used = self.meters()?.since(&meters);
         let mut outcome = self.outcome(first, (0.0, seconds), &used, &seen, &report);
-        outcome.bytes = std::fs::metadata(file.path()).map_or(0, |metadata| metadata.len());
+        outcome.bytes = file.bytes();
         outcome.goodput_bps = rate_bps(outcome.bytes, seconds);
         outcome.transfers_bps = vec![outcome.goodput_bps];
         for finished in self.transfers[0].end(None, first)? {
             finished.success().map_err(network::Error::from)?;
         }
+        Ok(outcome)
+    }
+
+    /// A set of files: what arrived over the life of the client, or until the run was stopped.
+    fn files(mut self, set: &FileSet) -> Result<Outcome, RunError> {
+        let meters = self.meters()?;
+        self.network.lap()?;
+        let mut seen = SenderSeries::start(self.transfers.iter_mut().map(|t| &mut t.sender))?;
+        let limit = self.job.scenario.run.measure.0;
+        let mut first = None;
+        let done = loop {
+            let due = self.began + SAMPLE_INTERVAL * (self.looks + 1);
+            if self.transfers[0].ended_within(due.saturating_duration_since(Instant::now()))? {
+                break true;
+            }
+            let now = self.look(None)?;
+            if first.is_none() && self.transfers[0].receiver.bytes() >= FIRST_DATA_BYTES {
+                first = Some(now);
+            }
+            seen.look(self.transfers.iter_mut().map(|t| &mut t.sender))?;
+            if now >= limit {
+                break false;
+            }
+        };
+        let seconds = self.began.elapsed().as_secs_f64();
+        let report = self.network.lap()?;
+        let used = self.meters()?.since(&meters);
+        let log = self.transfers[0].log();
+        for finished in self.transfers[0].end(None, 0.0)? {
+            if done {
+                finished.success().map_err(network::Error::from)?;
+            }
+        }
+        let arrived = set.arrived()?;
+        let wanted = self.job.cell.files;
+        if done && arrived.files != wanted {
+            return Err(RunError::Incomplete {
+                found: arrived.files,
+                wanted,
+                log,
+            });
+        }
+        let first = first.unwrap_or(seconds);
+        let mut outcome = self.outcome(first, (0.0, seconds), &used, &seen, &report);
+        outcome.bytes = arrived.bytes;
+        outcome.files = arrived.files;
+        outcome.stopped = !done;
+        outcome.goodput_bps = rate_bps(outcome.bytes, seconds);
+        outcome.transfers_bps = vec![outcome.goodput_bps];
         Ok(outcome)
     }
 
@@ -272,6 +322,8 @@ impl Measurement<'_> {
             goodput_bps: transfers_bps.iter().sum(),
             bytes,
             seconds: span.1 - span.0,
+            files: 0,
+            stopped: false,
             first_data_seconds: first,
             channels_seen: self.transfers.iter().map(|t| t.receiver.receivers()).sum(),
             channels_mean: stats::mean(&live).unwrap_or(0.0) * f64::from(count),

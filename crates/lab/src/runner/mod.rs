@@ -4,7 +4,9 @@
 //! kernel received in order ([`godwit_engine::tcp_diag`]) from `ramp` after the first data for the length
 //! of `measure`; login and slow start are not in it. Methods with a tuner run for `evolve` instead,
 //! and the last third counts; all of it is kept in bins of half a second. A run of a file counts
-//! its size over the life of the client's process; everything is in it.
+//! its size over the life of the client's process; everything is in it. So does a run of a set of
+//! files, all of which must be there in the end; one that is not done after `measure` is stopped, with
+//! all programs it started, and what has arrived by then counts.
 //!
 //! **Order.** Repeat by repeat, in each cell by cell, in each method by method, so that whatever
 //! drifts meets all alike; every other repeat runs backwards, so that nobody is always first.
@@ -31,6 +33,7 @@ mod evolution;
 mod loads;
 mod measure;
 mod output;
+mod payload;
 mod programs;
 mod record;
 mod transfer;
@@ -50,6 +53,7 @@ use crate::peers::Missing;
 use crate::scenario::{Cell, Facet, Loaded, Method, Scenario};
 use measure::Job;
 use output::Output;
+use payload::Payload;
 
 /// Runs of one cell until one is faithful. Which ones are repeated depends on the emulator's
 /// lateness alone, never on the goodput that was measured.
@@ -103,6 +107,16 @@ pub enum RunError {
     TooLong {
         /// The limit.
         seconds: f64,
+    },
+    /// The client reported success, and not all is there.
+    #[error("{found} of {wanted} files arrived whole, and the client said that all had:\n{log}")]
+    Incomplete {
+        /// Files of full length.
+        found: u32,
+        /// Files of the source.
+        wanted: u32,
+        /// What the client printed.
+        log: String,
     },
     /// The directory for results holds results already.
     #[error("{} holds results already; choose another directory with --out", .0.display())]
@@ -174,23 +188,20 @@ pub fn run(
     }
     choose_methods(&mut scenario, &options.only, say)?;
     let mut output = Output::create(&options.out, loaded, &scenario, options.quick)?;
-    let file = scenario
-        .work
-        .file
-        .map(|size| SourceFile::create(size.0))
-        .transpose()?;
+    let mut payload = Payload::create(&scenario.work)?;
 
     let plan = plan(&scenario);
     let mut tally = Tally::default();
     for (place, (repeat, cell, method)) in (1..).zip(&plan) {
         for attempt in 1..=ATTEMPTS {
+            payload.prepare(cell)?;
             let seed = scenario.run.seed.wrapping_add(u64::from(*repeat));
             let job = Job {
                 scenario: &scenario,
                 method,
                 cell,
                 seed,
-                file: file.as_ref(),
+                payload: &payload,
                 events: output.events(),
                 number: tally.runs + 1,
             };
@@ -300,6 +311,9 @@ fn describe(run: &Run, scenario: &Scenario) -> String {
         .map(|facet| run.cell.facet(*facet, method))
         .collect();
     }
+    if run.cell.files > 0 {
+        coordinates.push(format!("{} files", run.cell.files));
+    }
     let channels = match (run.cell.channels, &run.result) {
         (0, Some(result)) => format!("N -> {:.0}", result.channels_mean),
         (channels, _) => format!("N = {channels}"),
@@ -312,8 +326,9 @@ fn describe(run: &Run, scenario: &Scenario) -> String {
             } else {
                 "  UNFAITHFUL"
             };
+            let stopped = if result.stopped { "  stopped" } else { "" };
             format!(
-                "{:8.1} Mbit/s  RTT {:.1} ms  late p99 {:.0} us{mark}",
+                "{:8.1} Mbit/s  RTT {:.1} ms  late p99 {:.0} us{stopped}{mark}",
                 result.goodput_bps / 1e6,
                 result.sender.rtt_ms,
                 result.fidelity.lateness_p99_us
@@ -326,45 +341,6 @@ fn describe(run: &Run, scenario: &Scenario) -> String {
         run.method,
         coordinates.join(", ")
     )
-}
-
-/// The file that is fetched, in memory where there is room, and where clients put it that cannot
-/// write to `/dev/null`.
-struct SourceFile {
-    path: PathBuf,
-    target: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl SourceFile {
-    fn create(bytes: u64) -> Result<SourceFile, RunError> {
-        let memory = Path::new("/dev/shm");
-        let base = if memory.is_dir() {
-            memory.to_owned()
-        } else {
-            std::env::temp_dir()
-        };
-        let folder = tempfile::Builder::new()
-            .prefix("godwit-lab-")
-            .tempdir_in(&base)
-            .map_err(RunError::io(&base))?;
-        let path = folder.path().join("file");
-        let made = std::fs::File::create(&path).and_then(|file| file.set_len(bytes));
-        made.map_err(RunError::io(&path))?;
-        Ok(SourceFile {
-            target: folder.path().join("arrived"),
-            path,
-            _folder: folder,
-        })
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn target(&self) -> &Path {
-        &self.target
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ const EVENTS_FOLDER: &str = "events";
 const SCENARIO_FILE: &str = "scenario.toml";
 
 const CSV_HEAD: &str = "number,repeat,attempt,seed,method,rate_bps,delay_s,loss,background,\
-congestion_control,channels,compute,traffic,goodput_bps,bytes,seconds,first_data_s,channels_seen,\
+congestion_control,channels,compute,traffic,files,file_bytes,goodput_bps,bytes,seconds,files_done,stopped,first_data_s,channels_seen,\
 channels_mean,beside_bps,retransmitted,\
 in_flight_bytes,rtt_ms,rtt_min_ms,client_cpu_s,server_cpu_s,stolen_cpu_s,other_cpu_s,lateness_mean_us,\
 lateness_p99_us,lateness_max_us,dropped_queue_full,dropped_red,dropped_loss,faithful,error";
@@ -102,12 +102,16 @@ fn csv_line(run: &Run) -> String {
         cell.channels.to_string(),
         cell.compute.to_string(),
         cell.traffic.to_string(),
+        cell.files.to_string(),
+        cell.file_bytes.to_string(),
     ];
     match &run.result {
         Some(result) => fields.extend([
             format!("{:.0}", result.goodput_bps),
             result.bytes.to_string(),
             format!("{:.4}", result.seconds),
+            result.files.to_string(),
+            result.stopped.to_string(),
             format!("{:.4}", result.first_data_seconds),
             result.channels_seen.to_string(),
             format!("{:.1}", result.channels_mean),
@@ -132,7 +136,7 @@ fn csv_line(run: &Run) -> String {
             String::new(),
         ]),
         None => {
-            fields.extend(vec![String::new(); 22]);
+            fields.extend(vec![String::new(); 24]);
             let error = run.error.as_deref().unwrap_or_default();
             let first_line = error.lines().next().unwrap_or_default();
             fields.push(format!("\"{}\"", first_line.replace('"', "'")));

@@ -1,14 +1,16 @@
 //! The programs of a method: how each is started and told what to move.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::payload::Payload;
 use crate::host::Host;
 use crate::network;
 use crate::peers::gct::{self, GctServer};
 use crate::peers::godwit::{self, Godwitd};
 use crate::peers::iperf3::{self, Iperf3Server};
+use crate::peers::tar::{self, TarServer};
 use crate::peers::{self, Missing, Usage, plain_ftp};
 use crate::scenario::{Client, Direction, Method, Server};
 
@@ -24,6 +26,7 @@ pub(super) fn available(method: &Method) -> Result<(), Missing> {
         Server::Godwitd => godwit::binary("godwitd").map(drop)?,
         Server::GlobusGridftpServer => gct::SERVER.available().map(drop)?,
         Server::Iperf3 => iperf3::IPERF3.available().map(drop)?,
+        Server::Tar => tar::available()?,
     }
     match method.client {
         Client::Godwit => godwit::binary("godwit").map(drop),
@@ -31,6 +34,8 @@ pub(super) fn available(method: &Method) -> Result<(), Missing> {
         Client::Iperf3 => iperf3::IPERF3.available().map(drop),
         Client::Curl => plain_ftp::CURL.available().map(drop),
         Client::Lftp => plain_ftp::LFTP.available().map(drop),
+        Client::Rclone => plain_ftp::RCLONE.available().map(drop),
+        Client::Tar => tar::available(),
     }
 }
 
@@ -40,22 +45,24 @@ pub(super) enum Serving {
     Gct(GctServer),
     Godwitd(Godwitd),
     Iperf3(Iperf3Server),
+    Tar(TarServer),
 }
 
 impl Serving {
     /// Starts the server in its host. It serves the whole machine, and lets clients write where the
-    /// direction asks for it; nobody but them can reach it.
+    /// direction asks for it; nobody but them can reach it. `tar` offers the source alone.
     pub(super) fn start(
-        server: Server,
+        method: &Method,
         host: &Host,
-        direction: Direction,
+        payload: &Payload,
     ) -> Result<Serving, network::Error> {
         let ip = IpAddr::V4(host.address());
+        let direction = method.direction;
         let access = match direction {
             Direction::Get => "ro",
             Direction::Put | Direction::ThirdParty => "rw",
         };
-        let started = host.enter(|| match server {
+        let started = host.enter(|| match method.server {
             Server::Godwitd => {
                 let config = Godwitd::serving("/").ip(ip).anonymous(access);
                 let config = match direction {
@@ -66,6 +73,7 @@ impl Serving {
             }
             Server::GlobusGridftpServer => GctServer::serving("/").ip(ip).start().map(Serving::Gct),
             Server::Iperf3 => Iperf3Server::start(ip).map(Serving::Iperf3),
+            Server::Tar => TarServer::start(&source(payload), ip).map(Serving::Tar),
         })?;
         Ok(started?)
     }
@@ -75,6 +83,7 @@ impl Serving {
             Serving::Gct(server) => server.usage(),
             Serving::Godwitd(server) => server.usage(),
             Serving::Iperf3(server) => server.process().usage(),
+            Serving::Tar(server) => server.process().usage(),
         }
     }
 
@@ -82,7 +91,7 @@ impl Serving {
         match self {
             Serving::Gct(server) => server.machine_url(path),
             Serving::Godwitd(server) => server.url(path),
-            Serving::Iperf3(_) => String::new(),
+            Serving::Iperf3(_) | Serving::Tar(_) => String::new(),
         }
     }
 
@@ -91,6 +100,7 @@ impl Serving {
             Serving::Gct(server) => server.addr(),
             Serving::Godwitd(server) => server.addr(),
             Serving::Iperf3(server) => server.addr(),
+            Serving::Tar(server) => server.addr(),
         }
     }
 }
@@ -103,28 +113,52 @@ pub(super) struct Ends<'a> {
 }
 
 /// What is to be moved.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
-    /// A file of the machine; `None` is `/dev/zero` without end.
-    pub(super) file: Option<&'a Path>,
-    /// Where a client puts it that cannot write to `/dev/null`.
-    pub(super) target: &'a Path,
+    pub(super) payload: &'a Payload,
     /// Parallel channels; 0 where the program chooses them.
     pub(super) channels: u32,
     /// Where the event log goes, for programs that write one.
     pub(super) events: Option<&'a Path>,
 }
 
+/// Where the data of a run comes from: a device, a file or a directory.
+fn source(payload: &Payload) -> PathBuf {
+    match payload {
+        Payload::Endless => PathBuf::from("/dev/zero"),
+        Payload::File(file) => file.path().to_owned(),
+        Payload::Files(set) => set.source(),
+    }
+}
+
+/// Where it goes to. A file goes nowhere, but for clients that cannot write there.
+fn target(payload: &Payload) -> PathBuf {
+    match payload {
+        Payload::Endless | Payload::File(_) => PathBuf::from("/dev/null"),
+        Payload::Files(set) => set.target(),
+    }
+}
+
+/// The path as clients are told it: directories end in `/`.
+fn told(path: &Path, payload: &Payload) -> String {
+    let slash = match payload {
+        Payload::Endless | Payload::File(_) => "",
+        Payload::Files(_) => "/",
+    };
+    format!("{}{slash}", path.display())
+}
+
 impl Ends<'_> {
-    fn from(&self, path: &str, local: &str) -> String {
+    fn from(&self, payload: &Payload, local: &str) -> String {
+        let path = told(&source(payload), payload);
         let local = || format!("{local}{path}");
-        self.source.map_or_else(local, |server| server.url(path))
+        self.source.map_or_else(local, |server| server.url(&path))
     }
 
-    fn to(&self, local: &str) -> String {
-        let local = || format!("{local}{NOWHERE}");
-        self.destination
-            .map_or_else(local, |server| server.url(NOWHERE))
+    fn to(&self, payload: &Payload, local: &str) -> String {
+        let path = told(&target(payload), payload);
+        let local = || format!("{local}{path}");
+        (self.destination).map_or_else(local, |server| server.url(&path))
     }
 
     /// The server of a program that only fetches.
@@ -136,25 +170,18 @@ impl Ends<'_> {
     }
 }
 
-/// Where all data ends.
-pub(super) const NOWHERE: &str = "/dev/null";
-
 /// The command lines of the clients: one, but for programs with one mover that are to have more.
 pub(super) fn commands(
     method: &Method,
     ends: Ends<'_>,
     task: Task<'_>,
 ) -> Result<Vec<Command>, peers::Error> {
-    let source = match task.file {
-        Some(path) => path.to_string_lossy().into_owned(),
-        None => "/dev/zero".to_owned(),
-    };
     let parallelism = method.parallelism.unwrap_or(task.channels).max(1);
     let movers = (task.channels / parallelism).max(1);
     match method.client {
-        Client::Godwit => Ok(vec![godwit(method, ends, task, &source)?]),
+        Client::Godwit => Ok(vec![godwit(method, ends, task)?]),
         Client::GlobusUrlCopy => (0..movers)
-            .map(|_| url_copy(method, ends, task, &source, parallelism))
+            .map(|_| url_copy(method, ends, task, parallelism))
             .collect(),
         Client::Iperf3 => {
             let server = ends.server()?.address();
@@ -177,34 +204,56 @@ pub(super) fn commands(
                 command.args(plain_ftp::CURL_TYPE_FIRST);
             }
             command
-                .args(["--output", NOWHERE])
-                .arg(plain_ftp::absolute_url(serving.address(), &source));
+                .args(["--output", &told(&target(task.payload), task.payload)])
+                .arg(plain_ftp::absolute_url(
+                    serving.address(),
+                    &told(&source(task.payload), task.payload),
+                ));
             Ok(vec![command])
         }
-        Client::Lftp => {
-            let get = match task.channels {
-                1 => "get".to_owned(),
-                more => format!("pget -n {more}"),
-            };
-            let script = format!(
-                "set net:timeout 20; set net:max-retries 1; set ftp:ssl-allow no; \
-                 set cmd:fail-exit yes; set xfer:clobber yes; open ftp://{}; {get} \"{source}\" -o \"{}\"",
-                ends.server()?.address(),
-                task.target.display(),
-            );
-            let mut command = plain_ftp::LFTP.command()?;
-            command.args(["--norc", "-c", &script]);
+        Client::Lftp => Ok(vec![lftp(ends, task)?]),
+        Client::Rclone => {
+            let mut command = plain_ftp::RCLONE.command()?;
+            command
+                .arg("copy")
+                .args(plain_ftp::rclone_remote(ends.server()?.address()))
+                .args(["--transfers", &task.channels.to_string()])
+                .args(&method.arguments)
+                .arg(format!(":ftp:{}", source(task.payload).display()))
+                .arg(target(task.payload));
             Ok(vec![command])
+        }
+        Client::Tar => {
+            let server = ends.server()?.address();
+            Ok(vec![tar::fetch(server, &target(task.payload))?])
         }
     }
 }
 
-fn godwit(
-    method: &Method,
-    ends: Ends<'_>,
-    task: Task<'_>,
-    source: &str,
-) -> Result<Command, peers::Error> {
+fn lftp(ends: Ends<'_>, task: Task<'_>) -> Result<Command, peers::Error> {
+    let (verb, target) = match (task.payload, task.channels) {
+        (Payload::Files(set), files) => (format!("mirror --parallel={files}"), set.target()),
+        (Payload::File(file), 1) => ("get".to_owned(), file.target().to_owned()),
+        (Payload::File(file), parts) => (format!("pget -n {parts}"), file.target().to_owned()),
+        (Payload::Endless, _) => ("get".to_owned(), target(task.payload)),
+    };
+    let to = match task.payload {
+        Payload::Files(_) => "",
+        Payload::File(_) | Payload::Endless => "-o ",
+    };
+    let script = format!(
+        "set net:timeout 20; set net:max-retries 1; set ftp:ssl-allow no; \
+         set cmd:fail-exit yes; set xfer:clobber yes; open ftp://{}; {verb} \"{}\" {to}\"{}\"",
+        ends.server()?.address(),
+        source(task.payload).display(),
+        target.display(),
+    );
+    let mut command = plain_ftp::LFTP.command()?;
+    command.args(["--norc", "-c", &script]);
+    Ok(command)
+}
+
+fn godwit(method: &Method, ends: Ends<'_>, task: Task<'_>) -> Result<Command, peers::Error> {
     let mut command = Command::new(godwit::binary("godwit")?);
     // Each run finds out for itself.
     command.args(["cp", "--quiet", "--no-verify", "--no-path-memory"]);
@@ -232,12 +281,21 @@ fn godwit(
     }
     let buffer = method.tcp_buffer.map(|size| size.0.to_string());
     option("--tcp-buffer", buffer);
-    let endless = task.file.is_none().then(|| ENDLESS_BYTES.to_string());
-    option("--length", endless);
+    let endless = matches!(task.payload, Payload::Endless);
+    option("--length", endless.then(|| ENDLESS_BYTES.to_string()));
     if let Some(events) = task.events {
         command.arg("--events").arg(events);
     }
-    command.args([ends.from(source, ""), ends.to("")]);
+    if let Payload::Files(set) = task.payload {
+        command.arg("--recursive");
+        // It keeps one of downloads by default; here it must not outlive the run.
+        if method.direction == Direction::Get {
+            command.arg("--journal").arg(set.side().join("journal"));
+        }
+    }
+    command
+        .args(&method.arguments)
+        .args([ends.from(task.payload, ""), ends.to(task.payload, "")]);
     Ok(command)
 }
 
@@ -245,18 +303,26 @@ fn url_copy(
     method: &Method,
     ends: Ends<'_>,
     task: Task<'_>,
-    source: &str,
     parallelism: u32,
 ) -> Result<Command, peers::Error> {
     let mut command = gct::URL_COPY.command()?;
-    command.args(["-p", &parallelism.to_string()]);
+    match task.payload {
+        // As shipped, unless the method has arguments of its own: files one by one, in stream mode.
+        Payload::Files(_) => command.args(["-r", "-cd"]),
+        Payload::Endless | Payload::File(_) => command.args(["-p", &parallelism.to_string()]),
+    };
     if let Some(buffer) = method.tcp_buffer {
         command.args(["-tcp-bs", &buffer.0.to_string()]);
     }
     // Between servers a length would be asked room for, and /dev/zero has no end anyway.
-    if task.file.is_none() && method.direction != Direction::ThirdParty {
+    let endless = matches!(task.payload, Payload::Endless);
+    if endless && method.direction != Direction::ThirdParty {
         command.args(["-len", &ENDLESS_BYTES.to_string()]);
     }
-    command.args([ends.from(source, "file://"), ends.to("file://")]);
+    let (from, to) = (
+        ends.from(task.payload, "file://"),
+        ends.to(task.payload, "file://"),
+    );
+    command.args(&method.arguments).args([from, to]);
     Ok(command)
 }

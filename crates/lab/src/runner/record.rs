@@ -51,13 +51,19 @@ impl Run {
 /// What a run gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Payload the receivers' kernels received in order, or for a file its size, over `seconds`; all
-    /// transfers together.
+    /// Payload the receivers' kernels received in order, or of files what arrived, over `seconds`;
+    /// all transfers together.
     pub goodput_bps: f64,
     /// The payload, bytes.
     pub bytes: u64,
     /// Length of what was measured, s.
     pub seconds: f64,
+    /// Files that arrived whole; 0 where it was no set of files.
+    #[serde(default)]
+    pub files: u32,
+    /// Whether the run was stopped before all had arrived.
+    #[serde(default)]
+    pub stopped: bool,
     /// From the start of the client to its first data, s: process start, login, connections.
     pub first_data_seconds: f64,
     /// Connections that data came over, from the start of the run.

@@ -49,7 +49,7 @@ impl Transfer {
         let (source, sink) = (network.host(&from)?, network.host(&to)?);
         let receiver = Watch::of(sink)?;
         let sender = Watch::of(source)?;
-        let serve = |host| Serving::start(method.server, host, method.direction);
+        let serve = |host| Serving::start(method, host, task.payload);
         let (at_source, at_sink, client_host) = match method.direction {
             Direction::Get => (Some(serve(source)?), None, to),
             Direction::Put => (None, Some(serve(sink)?), from),
@@ -109,6 +109,14 @@ impl Transfer {
             }
         }
         Ok(true)
+    }
+
+    /// Waits at most `timeout` for the end of the first client; whether it has come.
+    pub(super) fn ended_within(&mut self, timeout: Duration) -> Result<bool, RunError> {
+        let Some(first) = self.clients.first_mut() else {
+            return Ok(false);
+        };
+        Ok(first.ended_within(timeout).map_err(network::Error::from)?)
     }
 
     /// What the clients printed.

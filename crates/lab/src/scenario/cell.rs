@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::format::{At, Facet, Method, Scenario, X};
-use super::quantity::{Rate, Share, Time};
+use super::quantity::{Rate, Share, Size, Time};
 
 /// Coordinates of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +26,12 @@ pub struct Cell {
     /// Channels of a second transfer beside it.
     #[serde(default)]
     pub traffic: u32,
+    /// Files that the payload comes in; 0 where it is no set of files.
+    #[serde(default)]
+    pub files: u32,
+    /// Size of each of them, bytes; 0 likewise.
+    #[serde(default)]
+    pub file_bytes: u64,
 }
 
 impl Cell {
@@ -47,6 +53,7 @@ impl Cell {
             && agrees(&at.congestion_control, &self.congestion_control)
             && agrees(&at.compute, &self.compute)
             && agrees(&at.traffic, &self.traffic)
+            && agrees(&at.file_size, &Size(self.file_bytes))
     }
 
     /// Whether everything is the same but the channels.
@@ -67,6 +74,8 @@ impl Cell {
             X::Delay => Some(self.delay.0 * 1e3),
             X::Loss => Some(self.loss.0 * 100.0),
             X::Background => Some(self.background.0 * 100.0),
+            #[allow(clippy::cast_precision_loss, reason = "sizes have fewer digits")]
+            X::FileSize => (self.files > 0).then(|| self.file_bytes as f64 / 1e3),
             X::Method => None,
         }
     }
@@ -83,6 +92,7 @@ impl Cell {
             Facet::Channels => format!("N = {}", self.channels),
             Facet::Compute => format!("ext.cmp = {}", self.compute),
             Facet::Traffic => format!("ext.tfr = {}", self.traffic),
+            Facet::Files => format!("{} x {}", self.files, Size(self.file_bytes)),
             Facet::Method => method.label.clone(),
         }
     }
@@ -113,6 +123,13 @@ impl Scenario {
         for compute in or(&sweep.compute, 0) {
             loads.extend((or(&sweep.traffic, 0).into_iter()).map(|traffic| (compute, traffic)));
         }
+        let files = (self.work.files).map_or_else(
+            || vec![(0, 0)],
+            |Size(total)| {
+                let split = |&count: &u32| (count, (total / u64::from(count.max(1))).max(1));
+                sweep.files.iter().map(split).collect()
+            },
+        );
         let mut cells = Vec::new();
         for rate in or(&sweep.rate, self.path.rate) {
             for delay in or(&sweep.delay, self.path.delay) {
@@ -120,16 +137,20 @@ impl Scenario {
                     for background in or(&sweep.background, self.path.background) {
                         for congestion_control in or(&sweep.congestion_control, control.clone()) {
                             for &(compute, traffic) in &loads {
-                                cells.extend(channels.iter().map(|&channels| Cell {
-                                    rate,
-                                    delay,
-                                    loss,
-                                    background,
-                                    congestion_control: congestion_control.clone(),
-                                    channels,
-                                    compute,
-                                    traffic,
-                                }));
+                                for &(files, file_bytes) in &files {
+                                    cells.extend(channels.iter().map(|&channels| Cell {
+                                        rate,
+                                        delay,
+                                        loss,
+                                        background,
+                                        congestion_control: congestion_control.clone(),
+                                        channels,
+                                        compute,
+                                        traffic,
+                                        files,
+                                        file_bytes,
+                                    }));
+                                }
                             }
                         }
                     }
@@ -161,6 +182,9 @@ impl Scenario {
             (Facet::Traffic, sweep.traffic.len()),
         ] {
             facets.extend((count > 1).then_some(facet));
+        }
+        if sweep.files.len() > 1 && self.figure.x != X::FileSize {
+            facets.push(Facet::Files);
         }
         if self.method.len() > 1 && self.figure.x != X::Method {
             facets.push(Facet::Method);

@@ -43,6 +43,8 @@ pub const LIBRARY: &[Embedded] = library![
     "godwit/fairness",
     "godwit/beside",
     "loss/matrix",
+    "pipelining/lan",
+    "pipelining/wan",
     "nordugrid/streams",
     "nordugrid/clients",
     "nordugrid/third-party",

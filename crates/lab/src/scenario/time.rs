@@ -2,7 +2,7 @@
 
 use super::cell::Cell;
 use super::format::{Load, Method, Scenario};
-use super::quantity::Time;
+use super::quantity::{Size, Time};
 use crate::judge;
 
 impl Scenario {
@@ -25,6 +25,7 @@ impl Scenario {
             self.repeat_all(repeats);
         }
         self.work.file = quick.file.or(self.work.file);
+        self.work.files = quick.files.or(self.work.files);
         fewer(&mut self.sweep.rate, quick.sweep.rate);
         fewer(&mut self.sweep.delay, quick.sweep.delay);
         fewer(&mut self.sweep.loss, quick.sweep.loss);
@@ -34,6 +35,7 @@ impl Scenario {
         fewer(&mut self.sweep.channels, quick.sweep.channels);
         fewer(&mut self.sweep.compute, quick.sweep.compute);
         fewer(&mut self.sweep.traffic, quick.sweep.traffic);
+        fewer(&mut self.sweep.files, quick.sweep.files);
         if !quick.methods.is_empty() {
             self.method.retain(|m| quick.methods.contains(&m.name));
             for expectation in &mut self.expect {
@@ -87,7 +89,8 @@ impl Scenario {
 
     /// Whether a method is seen evolving over [`super::RunSpec::evolve`], not measured at once.
     pub fn evolves(&self, method: &Method) -> bool {
-        method.is_tuned() || method.transfers > 1 || !self.steps().is_empty()
+        let endless = self.work.files.is_none();
+        endless && (method.is_tuned() || method.transfers > 1 || !self.steps().is_empty())
     }
 
     /// What is left out after the first data, and what is measured then, s.
@@ -105,7 +108,7 @@ impl Scenario {
     }
 
     /// How long all runs take at least, s: what is measured and left out, without starting and
-    /// ending programs (about 2 s a run).
+    /// ending programs (about 2 s a run). Sets of files are taken to fill the path, or their time.
     pub fn least_seconds(&self) -> f64 {
         if self.work.file.is_some() {
             return 0.0;
@@ -118,7 +121,12 @@ impl Scenario {
             })
             .map(|(method, cell)| {
                 let (ramp, measure) = self.span(method, &cell);
-                (ramp + measure) * f64::from(self.repeats(method))
+                let once = match self.work.files {
+                    #[allow(clippy::cast_precision_loss, reason = "sizes have fewer digits")]
+                    Some(Size(total)) => (total as f64 * 8.0 / cell.rate.0).min(measure),
+                    None => ramp + measure,
+                };
+                once * f64::from(self.repeats(method))
             })
             .sum()
     }

@@ -171,6 +171,86 @@ fn transfers_from_several_hosts_share_a_path_that_changes() {
     assert!(page.contains("Jain") && figures.len() == 2, "{page}");
 }
 
+const FILES: &str = r#"
+title = "Small files, and a run that is stopped"
+
+[path]
+rate = "20 Mbit/s"
+delay = "2 ms"
+queue = "50 packets"
+
+[work]
+files = "4 MB"
+
+[sweep]
+files = [4, 40]
+
+[run]
+measure = "20 s"
+repeats = 1
+
+[[method]]
+name = "get"
+label = "get"
+client = "godwit"
+server = "godwitd"
+tuner = "godwit"
+
+[[method]]
+name = "put"
+label = "put"
+client = "godwit"
+server = "godwitd"
+direction = "put"
+channels = 2
+
+[figure]
+x = "file_size"
+log_x = true
+"#;
+
+#[test]
+fn sets_of_files_are_counted_when_they_are_there() {
+    if !present("sets_of_files_are_counted_when_they_are_there") {
+        return;
+    }
+    let folder = tempfile::TempDir::new().unwrap();
+    let out = folder.path().join("out");
+    let results = run(FILES, &out);
+    assert!(results.runs.len() >= 4);
+    for run in &results.runs {
+        let outcome = run.result.as_ref().unwrap();
+        assert_eq!((outcome.files, outcome.bytes), (run.cell.files, 4_000_000));
+        assert_eq!(run.cell.file_bytes * u64::from(run.cell.files), 4_000_000);
+        assert!(!outcome.stopped && outcome.goodput_bps < 20e6, "{run:?}");
+    }
+    let (page, figures) = report::markdown(&results, "files");
+    assert!(
+        page.contains("40 x 100 kB") && page.contains("files/s"),
+        "{page}"
+    );
+    assert_eq!(figures.len(), 1);
+}
+
+#[test]
+fn a_set_of_files_that_takes_too_long_counts_as_far_as_it_came() {
+    if !present("a_set_of_files_that_takes_too_long_counts_as_far_as_it_came") {
+        return;
+    }
+    let folder = tempfile::TempDir::new().unwrap();
+    let out = folder.path().join("out");
+    let slow =
+        (FILES.replace("20 Mbit/s", "1 Mbit/s")).replace("measure = \"20 s\"", "measure = \"3 s\"");
+    let results = run(&slow, &out);
+    for run in &results.runs {
+        let outcome = run.result.as_ref().unwrap();
+        assert!(outcome.stopped && outcome.bytes < 4_000_000, "{run:?}");
+        assert!(outcome.files < run.cell.files, "{run:?}");
+    }
+    let (page, _) = report::markdown(&results, "files");
+    assert!(page.contains(" stopped, "), "{page}");
+}
+
 const ONE_MACHINE: &str = r#"
 title = "No path, and a busy process"
 

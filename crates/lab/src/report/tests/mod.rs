@@ -42,6 +42,8 @@ fn outcome(goodput_bps: f64) -> Outcome {
         goodput_bps,
         bytes: 1_000_000,
         seconds: 8.0,
+        files: 0,
+        stopped: false,
         first_data_seconds: 0.1,
         channels_seen: 512,
         channels_mean: 30.0,

@@ -2,7 +2,7 @@
 
 use super::super::cell::Cell;
 use super::super::error::Invalid;
-use super::super::format::{Client, Direction, Method, Scenario, Server};
+use super::super::format::{Client, Method, Scenario};
 use super::CHANNELS_MAX;
 
 /// Most transfers at once: each has two hosts of its own.
@@ -22,12 +22,7 @@ impl Scenario {
             if self.method[..index].iter().any(|m| m.name == method.name) {
                 return Err(Invalid::new(field("name"), "is taken already"));
             }
-            if (method.client == Client::Iperf3) != (method.server == Server::Iperf3) {
-                return Err(Invalid::new(
-                    field("server"),
-                    "iperf3 speaks to iperf3 only",
-                ));
-            }
+            self.check_ability(method, &field)?;
             self.check_method(method, &field)?;
             self.check_tuner(method, &field)?;
             self.check_transfers(method, &field)?;
@@ -50,23 +45,19 @@ impl Scenario {
         let most = (method.channels).or_else(|| self.sweep.channels.iter().copied().max());
         let most = most.unwrap_or(1);
         match method.client {
-            Client::Curl if most > 1 => Err(Invalid::new(
+            Client::Curl | Client::Tar if most > 1 => Err(Invalid::new(
                 field("channels"),
-                "curl has one channel: set channels = 1",
+                "curl and tar have one channel: set channels = 1",
             )),
             Client::Iperf3 if most > 128 => {
                 Err(Invalid::new(field("channels"), "iperf3 has at most 128"))
             }
-            Client::Iperf3 if self.work.file.is_some() => {
-                Err(Invalid::new(field("client"), "iperf3 moves no files"))
+            Client::Curl | Client::Lftp | Client::Rclone | Client::Tar
+                if method.tcp_buffer.is_some() =>
+            {
+                let reason = "only godwit, globus-url-copy and iperf3 ask for a buffer size";
+                Err(Invalid::new(field("tcp_buffer"), reason))
             }
-            Client::Lftp if self.work.file.is_none() => {
-                Err(Invalid::new(field("client"), "lftp needs work.file"))
-            }
-            Client::Curl | Client::Lftp if method.tcp_buffer.is_some() => Err(Invalid::new(
-                field("tcp_buffer"),
-                "curl and lftp ask for no buffer size",
-            )),
             _ => Ok(()),
         }
     }
@@ -119,8 +110,9 @@ impl Scenario {
             let reason = format!("must be 1 to {TRANSFERS_MAX}");
             return Err(Invalid::new(field("transfers"), reason));
         }
-        if method.transfers > 1 && self.work.file.is_some() {
-            let reason = "several transfers need data without end: leave work.file out";
+        let ends = self.work.file.is_some() || self.work.files.is_some();
+        if method.transfers > 1 && ends {
+            let reason = "several transfers need data without end: leave work out";
             return Err(Invalid::new(field("transfers"), reason));
         }
         let last = method.start_of(method.transfers as usize - 1);
@@ -128,11 +120,6 @@ impl Scenario {
         if self.cells(method).iter().any(late) {
             let reason = "the last transfer starts too late to be measured";
             return Err(Invalid::new(field("stagger"), reason));
-        }
-        let both_ways = matches!(method.client, Client::Godwit | Client::GlobusUrlCopy);
-        if method.direction != Direction::Get && !both_ways {
-            let reason = "only godwit and globus-url-copy can do anything but get";
-            return Err(Invalid::new(field("direction"), reason));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! What the types of a scenario cannot rule out.
 
 mod methods;
+mod work;
 
 use super::error::Invalid;
 use super::format::{
@@ -36,6 +37,7 @@ impl Scenario {
             return Err(Invalid::new("path.mtu", "must be 576 to 9000"));
         }
         self.check_hosts()?;
+        self.check_work()?;
         self.check_path()?;
         self.check_run()?;
         check_sweep("sweep", &self.sweep)?;
@@ -160,7 +162,7 @@ impl Scenario {
             if self.quick.evolve.is_some() {
                 return Err(Invalid::new("quick.evolve", "needs run.evolve"));
             }
-            let tuned = self.method.iter().any(Method::is_tuned);
+            let tuned = self.method.iter().any(Method::is_tuned) && self.work.files.is_none();
             let several = self.method.iter().any(|method| method.stagger.is_some());
             if tuned || several || !steps.is_empty() {
                 let reason = "needs evolve, for tuners, staggered starts and changes in mid-run";
@@ -168,8 +170,8 @@ impl Scenario {
             }
             return Ok(());
         };
-        if self.work.file.is_some() {
-            let reason = "a file ends by itself: leave evolve out";
+        if self.work.file.is_some() || self.work.files.is_some() {
+            let reason = "files end by themselves: leave evolve out";
             return Err(Invalid::new("run.evolve", reason));
         }
         if steps.last().is_some_and(|last| *last >= whole) {
@@ -196,6 +198,7 @@ impl Scenario {
             X::Delay => Some(Facet::Delay),
             X::Loss => Some(Facet::Loss),
             X::Background => Some(Facet::Background),
+            X::FileSize => Some(Facet::Files),
             X::Method => Some(Facet::Method),
         };
         let taken = (self.figure.panels.iter()).position(|panel| Some(*panel) == x);

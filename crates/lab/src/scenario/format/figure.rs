@@ -17,6 +17,8 @@ pub enum X {
     Loss,
     /// Background traffic, %.
     Background,
+    /// Size of a file, kB.
+    FileSize,
     /// One bar a method.
     Method,
 }
@@ -41,6 +43,8 @@ pub enum Facet {
     Compute,
     /// Channels of a second transfer beside it.
     Traffic,
+    /// Number and size of files.
+    Files,
     /// Client and server.
     Method,
 }

@@ -64,6 +64,9 @@ pub struct At {
     /// Channels of a second transfer beside it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<u32>,
+    /// Size of a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_size: Option<Size>,
 }
 
 /// A value that the paper gives, to stand beside ours.

@@ -50,6 +50,9 @@ pub struct Method {
     /// on one machine do. Default: no, as if they were of different users.
     #[serde(default)]
     pub one_user: bool,
+    /// More arguments of the client, as it has them: `["-fast", "-pp"]`.
+    #[serde(default)]
+    pub arguments: Vec<String>,
     /// Socket buffer asked for at both ends. Default: left to the kernel.
     #[serde(default)]
     pub tcp_buffer: Option<Size>,
@@ -134,6 +137,10 @@ pub enum Client {
     Curl,
     /// One or more control connections, each with one channel in stream mode.
     Lftp,
+    /// The same, over FTP.
+    Rclone,
+    /// No protocol: `tar` at both ends of one TCP connection, which `nc` makes.
+    Tar,
 }
 
 /// Programs that serve.
@@ -146,4 +153,6 @@ pub enum Server {
     GlobusGridftpServer,
     /// For the client of that name only.
     Iperf3,
+    /// For the client of that name only.
+    Tar,
 }

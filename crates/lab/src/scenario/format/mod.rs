@@ -166,6 +166,10 @@ pub struct Work {
     /// goodput is its size over the life of the client's process. Default: `/dev/zero` without
     /// end, goodput is what TCP received per second over the steady part.
     pub file: Option<Size>,
+    /// So much in files of one size, as many as [`Sweep::files`] says, from one directory in memory
+    /// to another. Goodput is their size over the life of the client's process; a run that is not
+    /// done after [`RunSpec::measure`] is stopped, and what has arrived by then counts.
+    pub files: Option<Size>,
 }
 
 /// What varies. Axes that are absent stay as the other tables say.
@@ -188,6 +192,8 @@ pub struct Sweep {
     pub compute: Vec<u32>,
     /// Channels of a second transfer beside it (ext.tfr), between hosts of its own.
     pub traffic: Vec<u32>,
+    /// Numbers of files that [`Work::files`] is split into.
+    pub files: Vec<u32>,
 }
 
 /// How long and how often.
@@ -196,7 +202,7 @@ pub struct Sweep {
 pub struct RunSpec {
     /// Left out after the first data, while TCP finds its rate. Default 3 s.
     pub ramp: Time,
-    /// Measured. Default 8 s. For `work.file` the longest that a run may take.
+    /// Measured. Default 8 s. For `work.file` and `work.files` the longest that a run may take.
     pub measure: Time,
     /// Round trips that `ramp` and `measure` get on top, each: where delays vary, far ends take
     /// longer. Default 0.
@@ -238,6 +244,8 @@ pub struct Quick {
     pub repeats: Option<u32>,
     /// Instead of [`Work::file`].
     pub file: Option<Size>,
+    /// Instead of [`Work::files`].
+    pub files: Option<Size>,
     /// Names of the methods that run.
     pub methods: Vec<String>,
     /// Axes of [`Sweep`] with fewer values.

@@ -225,6 +225,62 @@ fn malformed_scenarios_name_line_field_and_reason() {
             "method[0].client",
             "needs work.file",
         ),
+        (
+            "[[method]]",
+            "[work]\nfiles = \"1 GB\"\n[[method]]",
+            8,
+            "work.files",
+            "needs sweep.files",
+        ),
+        (
+            "[[method]]",
+            "[sweep]\nfiles = [10]\n[[method]]",
+            8,
+            "sweep.files",
+            "needs work.files",
+        ),
+        (
+            "[[method]]",
+            "[work]\nfiles = \"1 GB\"\n[sweep]\nfiles = [10, 0]\n[[method]]",
+            10,
+            "sweep.files[1]",
+            "1 to 1000000",
+        ),
+        (
+            "[[method]]",
+            "[work]\nfile = \"1 GB\"\nfiles = \"1 GB\"\n[[method]]",
+            9,
+            "work.files",
+            "excludes file",
+        ),
+        (
+            "[[method]]",
+            "[figure]\nx = \"file_size\"\n[[method]]",
+            7,
+            "figure",
+            "needs work.files",
+        ),
+        (
+            "client = \"godwit\"",
+            "client = \"rclone\"",
+            10,
+            "method[0].client",
+            "needs work.files",
+        ),
+        (
+            "server = \"godwitd\"",
+            "server = \"tar\"",
+            11,
+            "method[0].server",
+            "tar speaks to tar only",
+        ),
+        (
+            "client = \"godwit\"",
+            "client = \"curl\"\narguments = [\"-v\"]",
+            11,
+            "method[0].arguments",
+            "take more arguments",
+        ),
     ];
     for (part, instead, line, field, reason) in table {
         let text = MINIMAL.replacen(part, instead, 1);

@@ -1,0 +1,93 @@
+//! What moves: one file, or a set of files, and who can move it.
+
+use super::super::error::Invalid;
+use super::super::format::{Client, Direction, Facet, Method, Scenario, Server, X};
+use super::super::quantity::Size;
+
+/// Most files of a run: a million takes memory of a few GB for names and inodes alone.
+const FILES_MAX: u32 = 1_000_000;
+
+/// Largest set of files, bytes: it lies in memory twice.
+const SET_BYTES_MAX: u64 = 4_000_000_000;
+
+impl Scenario {
+    pub(super) fn check_work(&self) -> Result<(), Invalid> {
+        if self.work.file.is_some() && self.work.files.is_some() {
+            return Err(Invalid::new("work.files", "excludes file"));
+        }
+        for (field, size) in [
+            ("work.files", self.work.files),
+            ("quick.files", self.quick.files),
+        ] {
+            if size.is_some_and(|size| size.0 > SET_BYTES_MAX) {
+                let reason = format!("must be at most {}", Size(SET_BYTES_MAX));
+                return Err(Invalid::new(field, reason));
+            }
+        }
+        let counts = [
+            ("sweep.files", &self.sweep.files),
+            ("quick.sweep.files", &self.quick.sweep.files),
+        ];
+        for (table, counts) in counts {
+            if let Some(index) = (counts.iter()).position(|n| !(1..=FILES_MAX).contains(n)) {
+                let field = format!("{table}[{index}]");
+                return Err(Invalid::new(field, format!("must be 1 to {FILES_MAX}")));
+            }
+        }
+        match (self.work.files.is_some(), self.sweep.files.is_empty()) {
+            (true, true) => return Err(Invalid::new("work.files", "needs sweep.files")),
+            (false, false) => return Err(Invalid::new("sweep.files", "needs work.files")),
+            _ => {}
+        }
+        let drawn = self.figure.x == X::FileSize || self.figure.panels.contains(&Facet::Files);
+        if drawn && self.work.files.is_none() {
+            return Err(Invalid::new("figure", "needs work.files"));
+        }
+        Ok(())
+    }
+
+    /// Whether the client can move what is to be moved.
+    pub(super) fn check_ability(
+        &self,
+        method: &Method,
+        field: &dyn Fn(&str) -> String,
+    ) -> Result<(), Invalid> {
+        let (file, files) = (self.work.file.is_some(), self.work.files.is_some());
+        let refusal = match method.client {
+            Client::Iperf3 if file || files => Some("iperf3 moves no files"),
+            Client::Curl if files => Some("curl moves no directories"),
+            Client::Lftp if !file && !files => Some("lftp needs work.file or work.files"),
+            Client::Rclone | Client::Tar if !files => Some("needs work.files"),
+            _ => None,
+        };
+        if let Some(reason) = refusal {
+            return Err(Invalid::new(field("client"), reason));
+        }
+        for (client, server, reason) in [
+            (
+                Client::Iperf3,
+                Server::Iperf3,
+                "iperf3 speaks to iperf3 only",
+            ),
+            (Client::Tar, Server::Tar, "tar speaks to tar only"),
+        ] {
+            if (method.client == client) != (method.server == server) {
+                return Err(Invalid::new(field("server"), reason));
+            }
+        }
+        let both_ways = matches!(method.client, Client::Godwit | Client::GlobusUrlCopy);
+        if method.direction != Direction::Get && !both_ways {
+            let reason = "only godwit and globus-url-copy can do anything but get";
+            return Err(Invalid::new(field("direction"), reason));
+        }
+        if files && method.parallelism.is_some() {
+            let reason = "one client moves all files: say it in arguments";
+            return Err(Invalid::new(field("parallelism"), reason));
+        }
+        if !method.arguments.is_empty() && !both_ways && method.client != Client::Rclone {
+            let reason = "only godwit, globus-url-copy and rclone take more arguments";
+            return Err(Invalid::new(field("arguments"), reason));
+        }
+        Ok(())
+    }
+}
