@@ -7,6 +7,8 @@
 //! source adds a page-cache read that `sendfile` hands over without a copy, and a file target adds one copy into the page
 //! cache plus the allocation of its pages, which on a virtual machine costs more than the copy.
 
+mod small;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -45,7 +47,19 @@ pub struct Options {
     /// GB (10^9 octets) of a file-to-file run; source and target lie on tmpfs
     #[arg(long, default_value_t = 3)]
     pub file_gb: u64,
-    /// Only cells whose name contains this (`memory`, `file`)
+    /// Small files of a run; a million takes 10 GB of memory
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
+    pub files: u32,
+    /// Octets of a small file
+    #[arg(long, value_delimiter = ',', default_values_t = [1000, 10_000])]
+    pub file_bytes: Vec<u64>,
+    /// After each cell of small files, also show where the processors spent their time (needs perf)
+    #[arg(long)]
+    pub profile: bool,
+    /// Leave the Grid Community Toolkit and iperf3 out
+    #[arg(long)]
+    pub no_peers: bool,
+    /// Only cells whose name contains this (`memory`, `file`, `small`)
     #[arg(long)]
     pub only: Option<String>,
     /// Folder for the files; must be on tmpfs to measure what the cells are called
@@ -154,6 +168,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), BenchError> {
         writeln!(out, "{name} is left out: {missing}").map_err(report)
     };
     let gct = match gct::available() {
+        Ok(()) if options.no_peers => None,
         // Served from the root of the machine: /dev/zero must be in reach.
         Ok(()) => Some(GctServer::serving("/").ip(ip).start()?),
         Err(missing) => {
@@ -162,6 +177,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), BenchError> {
         }
     };
     let iperf3 = match iperf3::IPERF3.available() {
+        Ok(_) if options.no_peers => None,
         Ok(_) => Some(Iperf3Server::start(ip)?),
         Err(missing) => {
             started("iperf3", missing.to_string())?;
@@ -206,12 +222,7 @@ impl Bench<'_> {
                 Cell::Memory => "memory",
                 Cell::File => "file",
             };
-            if self
-                .options
-                .only
-                .as_ref()
-                .is_some_and(|only| !name.contains(only.as_str()))
-            {
+            if !self.is_asked_for(name) {
                 continue;
             }
             let bytes = self.prepare(cell)?;
@@ -246,7 +257,16 @@ impl Bench<'_> {
                 print_cell(out, &samples).map_err(report)?;
             }
         }
+        if self.is_asked_for("small") {
+            let small = small::Small::start(self.options, &self.folder)?;
+            small.run(rounds, out, json.as_mut())?;
+        }
         Ok(())
+    }
+
+    fn is_asked_for(&self, name: &str) -> bool {
+        let only = self.options.only.as_ref();
+        only.is_none_or(|only| name.contains(only.as_str()))
     }
 
     /// Makes the source and touches the pages that a target will need.

@@ -1,0 +1,357 @@
+//! The cell of small files: so many files of one size from memory to memory over loopback, both ways.
+//!
+//! Held against `globus-url-copy -fast -pp -cc 4`, the fastest way that client has; files per second, and what each end's
+//! processors spend on a file. Nobody verifies, since that client does not. What the rates are bounded by on paper: a file costs
+//! each end some ten system calls on its storage (open, write or read, close, rename, and the look at what is there), one to
+//! three microseconds each, beside what the two ends say to each other.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs,
+    io::Write,
+    net::{IpAddr, Ipv4Addr},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use super::{BenchError, Options, io_error, median};
+use crate::peers::{
+    Error, Tool, Usage, file_url,
+    gct::{self, GctServer},
+    godwit::{self, Godwitd},
+    process::{self, Finished},
+};
+
+/// Longest single run: a million files at a thousand a second.
+const RUN_LIMIT: Duration = Duration::from_secs(1000);
+
+/// Files of a directory.
+const DIRECTORY_FILES: u32 = 1000;
+
+/// Samples a second of a profile: no divisor of what timers do.
+const PROFILE_HERTZ: &str = "997";
+
+/// Lines of a profile that are shown.
+const PROFILE_LINES: usize = 40;
+
+/// And their characters.
+const PROFILE_WIDTH: usize = 110;
+
+/// Finds where processors spend their time.
+const PERF: Tool = Tool::new("perf", "linux-perf");
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ends {
+    Gct,
+    Godwit,
+}
+
+impl Ends {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gct => "GCT -fast -pp -cc 4",
+            Self::Godwit => "godwit, godwitd",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Get,
+    Put,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Put => "put",
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    files_per_second: f64,
+    /// Processor time of a file, us.
+    client_us: f64,
+    server_us: f64,
+}
+
+/// Servers and folders of the cell.
+pub(super) struct Small<'a> {
+    options: &'a Options,
+    folder: &'a Path,
+    godwitd: Godwitd,
+    gct: Option<GctServer>,
+}
+
+impl<'a> Small<'a> {
+    /// Starts servers that may be written to.
+    pub(super) fn start(options: &'a Options, folder: &'a Path) -> Result<Self, BenchError> {
+        let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let peers = !options.no_peers && gct::available().is_ok();
+        Ok(Self {
+            options,
+            folder,
+            godwitd: Godwitd::serving("/").ip(ip).start()?,
+            gct: match peers {
+                true => Some(GctServer::serving("/").ip(ip).start()?),
+                false => None,
+            },
+        })
+    }
+
+    /// Measures and prints; every single measurement goes to `json`.
+    pub(super) fn run(
+        &self,
+        rounds: u32,
+        out: &mut dyn Write,
+        mut json: Option<&mut fs::File>,
+    ) -> Result<(), BenchError> {
+        let report = |error| BenchError::Io {
+            path: "report".into(),
+            error,
+        };
+        let files = match self.options.quick {
+            true => (self.options.files / 4).max(1),
+            false => self.options.files,
+        };
+        for &bytes in &self.options.file_bytes {
+            make(&self.source(), files, bytes)?;
+            for way in [Way::Get, Way::Put] {
+                writeln!(
+                    out,
+                    "\nsmall files, {}, {files} x {bytes} octets",
+                    way.name()
+                )
+                .map_err(report)?;
+                let mut samples: BTreeMap<Ends, Vec<Sample>> = BTreeMap::new();
+                for round in 0..rounds {
+                    for ends in [Ends::Gct, Ends::Godwit] {
+                        let Some(sample) = self.measure(ends, way, files)? else {
+                            continue;
+                        };
+                        if let Some(file) = json.as_deref_mut() {
+                            writeln!(
+                                file,
+                                r#"{{"cell":"small","way":"{}","files":{files},"file_bytes":{bytes},"round":{round},"contender":"{}","files_per_second":{:.1},"client_cpu_us_per_file":{:.2},"server_cpu_us_per_file":{:.2}}}"#,
+                                way.name(),
+                                ends.name(),
+                                sample.files_per_second,
+                                sample.client_us,
+                                sample.server_us
+                            )
+                            .map_err(report)?;
+                        }
+                        samples.entry(ends).or_default().push(sample);
+                    }
+                }
+                print(out, &samples).map_err(report)?;
+                if self.options.profile {
+                    let text = self.profile(way, files)?;
+                    writeln!(out, "{text}").map_err(report)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn source(&self) -> PathBuf {
+        self.folder.join("small")
+    }
+
+    fn target(&self) -> PathBuf {
+        self.folder.join("arrived")
+    }
+
+    fn measure(&self, ends: Ends, way: Way, files: u32) -> Result<Option<Sample>, BenchError> {
+        let Some(before) = self.server_usage(ends) else {
+            return Ok(None);
+        };
+        let finished = self.move_all(self.command(ends, way)?, files)?;
+        let server = (self.server_usage(ends)).map_or(before, |now| now.since(&before));
+        let per_file = |usage: Usage| usage.cpu().as_secs_f64() * 1e6 / f64::from(files);
+        Ok(Some(Sample {
+            files_per_second: f64::from(files) / finished.usage.wall.as_secs_f64(),
+            client_us: per_file(finished.usage),
+            server_us: per_file(server),
+        }))
+    }
+
+    fn server_usage(&self, ends: Ends) -> Option<Usage> {
+        match ends {
+            Ends::Gct => self.gct.as_ref().map(GctServer::usage),
+            Ends::Godwit => Some(self.godwitd.usage()),
+        }
+    }
+
+    /// Runs a client and looks whether all is there.
+    fn move_all(&self, command: Command, files: u32) -> Result<Finished, BenchError> {
+        let target = self.target();
+        clear(&target)?;
+        fs::create_dir(&target).map_err(io_error(&target))?;
+        let finished = process::run(command, RUN_LIMIT)?.success()?;
+        let arrived = count(&target)?;
+        if arrived != files {
+            let error = std::io::Error::other(format!("{arrived} files arrived of {files}"));
+            return Err(io_error(&target)(error));
+        }
+        clear(&target)?;
+        Ok(finished)
+    }
+
+    fn command(&self, ends: Ends, way: Way) -> Result<Command, BenchError> {
+        let (source, target) = (self.source(), self.target());
+        let remote = |path: &Path| {
+            let path = format!("{}/", path.display());
+            match (ends, &self.gct) {
+                (Ends::Gct, Some(server)) => server.machine_url(&path),
+                _ => self.godwitd.url(&path),
+            }
+        };
+        let local = |path: &Path| match ends {
+            Ends::Gct => format!("{}/", file_url(path)),
+            Ends::Godwit => format!("{}/", path.display()),
+        };
+        let (from, to) = match way {
+            Way::Get => (remote(&source), local(&target)),
+            Way::Put => (local(&source), remote(&target)),
+        };
+        let mut command = match ends {
+            Ends::Gct => {
+                let mut command = gct::URL_COPY.command().map_err(Error::from)?;
+                command.args(["-fast", "-pp", "-cc", "4", "-r", "-cd"]);
+                command
+            }
+            Ends::Godwit => {
+                let mut command = Command::new(godwit::binary("godwit").map_err(Error::from)?);
+                command.args(["cp", "--quiet", "--recursive", "--no-verify", "--alone"]);
+                command.args(["--no-path-memory", "--no-journal"]);
+                command
+            }
+        };
+        command.args([from, to]);
+        Ok(command)
+    }
+
+    /// Where all processors spent their time while godwit moved the files once more.
+    fn profile(&self, way: Way, files: u32) -> Result<String, BenchError> {
+        let mut perf = match PERF.command() {
+            Ok(perf) => perf,
+            Err(missing) => return Ok(format!("no profile: {missing}")),
+        };
+        let data = self.folder.join("profile");
+        let client = self.command(Ends::Godwit, way)?;
+        perf.args(["record", "--all-cpus", "--quiet", "--event", "cpu-clock"])
+            .args(["--freq", PROFILE_HERTZ, "--output"])
+            .arg(&data)
+            .arg("--")
+            .arg(client.get_program())
+            .args(client.get_args());
+        self.move_all(perf, files)?;
+        let arguments = ["report", "--stdio", "--sort", "comm,symbol", "--input"];
+        let shown = PERF.run_within(
+            RUN_LIMIT,
+            (arguments.map(OsString::from).into_iter()).chain([data.clone().into()]),
+        )?;
+        fs::remove_file(&data).map_err(io_error(&data))?;
+        let text = shown.success()?.stdout_text();
+        // Columns as wide as the longest symbol, that of a generic function, are filled with blanks.
+        let lines = (text.lines().filter(|line| !line.starts_with('#')))
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .filter(|line| !line.is_empty())
+            .map(|line| line.chars().take(PROFILE_WIDTH).collect::<String>());
+        Ok(lines.take(PROFILE_LINES).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// Makes a directory of directories with so many files.
+fn make(folder: &Path, files: u32, bytes: u64) -> Result<(), BenchError> {
+    clear(folder)?;
+    let content = vec![b'g'; usize::try_from(bytes).unwrap_or(usize::MAX)];
+    for index in 0..files {
+        let directory = folder.join(format!("d{:04}", index / DIRECTORY_FILES));
+        if index % DIRECTORY_FILES == 0 {
+            fs::create_dir_all(&directory).map_err(io_error(&directory))?;
+        }
+        let path = directory.join(format!("f{index:07}"));
+        fs::write(&path, &content).map_err(io_error(&path))?;
+    }
+    Ok(())
+}
+
+/// Removes a directory that may not be there.
+fn clear(folder: &Path) -> Result<(), BenchError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error(folder)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Files in the directories of a directory.
+fn count(folder: &Path) -> Result<u32, BenchError> {
+    let mut files = 0;
+    for directory in fs::read_dir(folder).map_err(io_error(folder))? {
+        let directory = directory.map_err(io_error(folder))?.path();
+        let inside = fs::read_dir(&directory).map_err(io_error(&directory))?;
+        files += u32::try_from(inside.count()).unwrap_or(u32::MAX);
+    }
+    Ok(files)
+}
+
+fn print(out: &mut dyn Write, samples: &BTreeMap<Ends, Vec<Sample>>) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "  {:<20} {:>8}  {:>20}  {:>11}  {:>11}",
+        "", "files/s", "ratio", "client", "server"
+    )?;
+    let base = samples.get(&Ends::Gct);
+    for (ends, runs) in samples {
+        let sorted = |of: &dyn Fn(&Sample) -> f64| {
+            let mut values: Vec<f64> = runs.iter().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let mut ratios: Vec<f64> = (runs.iter())
+            .zip(base.into_iter().flatten())
+            .map(|(run, base)| run.files_per_second / base.files_per_second)
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        let ratio = match (ratios.first(), ratios.last()) {
+            (Some(low), Some(high)) => format!("{:.2} ({low:.2}..{high:.2})", median(&ratios)),
+            _ => "-".to_owned(),
+        };
+        writeln!(
+            out,
+            "  {:<20} {:>8.0}  {:>20}  {:>4.0} us/file  {:>4.0} us/file",
+            ends.name(),
+            median(&sorted(&|s| s.files_per_second)),
+            ratio,
+            median(&sorted(&|s| s.client_us)),
+            median(&sorted(&|s| s.server_us))
+        )?;
+    }
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_made_a_thousand_a_directory_and_counted() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let source = folder.path().join("source");
+        make(&source, 1002, 3).expect("made");
+        assert_eq!(fs::read_dir(&source).expect("there").count(), 2);
+        assert_eq!(count(&source).expect("counted"), 1002);
+        let last = source.join("d0001/f0001001");
+        assert_eq!(fs::read(last).expect("read"), b"ggg");
+        make(&source, 1, 3).expect("made anew");
+        assert_eq!(count(&source).expect("counted"), 1);
+    }
+}
