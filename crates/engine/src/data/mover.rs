@@ -59,12 +59,16 @@ impl MoverShared {
         inbox.asleep
     }
 
-    /// An awake mover finds its orders before it sleeps: it is woken once, and only from sleep.
     pub(super) fn give(&self, order: Order) {
+        self.give_all([order]);
+    }
+
+    /// An awake mover finds its orders before it sleeps: it is woken once, and only from sleep.
+    pub(super) fn give_all(&self, orders: impl IntoIterator<Item = Order>) {
         let wakes = {
             let mut inbox = lock(&self.inbox);
-            inbox.orders.push(order);
-            std::mem::take(&mut inbox.asleep)
+            inbox.orders.extend(orders);
+            !inbox.orders.is_empty() && std::mem::take(&mut inbox.asleep)
         };
         if wakes && let Err(e) = self.waker.wake() {
             // An eventfd write fails only when the descriptor is gone, and we hold it.

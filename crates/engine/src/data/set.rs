@@ -228,7 +228,7 @@ impl SetShared {
             ));
         }
         // Somebody has to watch the clock, also while nobody connects.
-        self.movers[0].give(Order::Watch(Arc::downgrade(self)));
+        let mut orders = vec![(0, Order::Watch(Arc::downgrade(self)))];
         let refused = inner.refused.take();
         let mut idle = std::mem::take(&mut inner.idle);
         if !block_mode {
@@ -238,15 +238,22 @@ impl SetShared {
         if !idle.is_empty() {
             // Joined before any is told, so that none can end the transfer before the others count.
             idle.retain(|c| !transfer.is_send() || transfer.sender_joins(c.stripe));
-            for channel in idle {
-                self.movers[channel.mover].give(Order::Assign {
-                    channel,
-                    attachment: Attachment::new(transfer),
-                });
-            }
+            orders.extend(idle.into_iter().map(|channel| {
+                let attachment = Attachment::new(transfer);
+                let mover = channel.mover;
+                (
+                    mover,
+                    Order::Assign {
+                        channel,
+                        attachment,
+                    },
+                )
+            }));
+            self.give_all(orders);
             return Ok(());
         }
         if self.peers.is_empty() {
+            self.give_all(orders);
             // The peer has tried, and may wait for our word.
             return refused.map_or(Ok(()), Err);
         }
@@ -256,7 +263,7 @@ impl SetShared {
             1
         };
         let stripes = if block_mode { self.peers.len() } else { 1 };
-        let mut orders = Vec::new();
+        let before = orders.len();
         for _ in 0..each {
             for stripe in 0..stripes {
                 if inner.open >= transfer.params.channels_max
@@ -268,11 +275,17 @@ impl SetShared {
                 orders.push(self.connect_order(&mut inner, stripe, limit, transfer));
             }
         }
-        transfer.expect_first(u32::try_from(orders.len()).unwrap_or(u32::MAX));
-        for (mover, order) in orders {
-            self.movers[mover].give(order);
-        }
+        transfer.expect_first(u32::try_from(orders.len() - before).unwrap_or(u32::MAX));
+        self.give_all(orders);
         Ok(())
+    }
+
+    /// Each mover gets all that is for it at once: a small file would wake it twice.
+    fn give_all(&self, mut orders: Vec<(usize, Order)>) {
+        for (index, mover) in self.movers.iter().enumerate() {
+            let theirs = orders.extract_if(.., |(of, _)| *of == index);
+            mover.give_all(theirs.map(|(_, order)| order));
+        }
     }
 
     fn connect_order(
