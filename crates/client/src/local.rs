@@ -10,7 +10,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use godwit_engine::storage::{FileKind, FileRef, Metadata, PosixStorage, Storage, WriteMode};
+use godwit_engine::storage::{FileRef, Metadata, PosixStorage, Storage, WriteMode};
 use godwit_proto::FtpPath;
 
 use crate::{
@@ -117,16 +117,23 @@ impl Drop for Temporary {
 impl Target {
     /// Opens for writing: beside `path` under a temporary name, or in place where `path` is a special file.
     pub(crate) fn create(path: &Path) -> Result<(Self, FileRef)> {
+        use std::os::unix::fs::PermissionsExt;
         let storage = PosixStorage::unconfined();
-        // A link stays a link: what it points to is replaced.
-        let destination = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let existing = match storage.stat(&as_ftp_path(&destination)?) {
-            Ok(metadata) => Some(metadata),
-            Err(failure) if failure.errno == rustix::io::Errno::NOENT.raw_os_error() => None,
-            Err(failure) => return Err(Error::Local(failure)),
+        as_ftp_path(path)?;
+        // Of many small files most are new: that costs one question.
+        let (destination, existing) = match fs::symlink_metadata(path) {
+            // A link stays a link: what it points to is replaced.
+            Ok(found) if found.is_symlink() => {
+                let destination = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+                let existing = look(&destination)?;
+                (destination, existing)
+            }
+            Ok(found) => (path.to_owned(), Some(found)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => (path.to_owned(), None),
+            Err(e) => return Err(Error::local(format!("write {}", path.display()), &e)),
         };
-        let kind = existing.as_ref().map(|m| m.kind);
-        if kind == Some(FileKind::Directory) {
+        let kind = existing.as_ref().map(fs::Metadata::file_type);
+        if kind.is_some_and(|kind| kind.is_dir()) {
             let is_directory =
                 io::Error::from_raw_os_error(rustix::io::Errno::ISDIR.raw_os_error());
             return Err(Error::local(
@@ -136,10 +143,10 @@ impl Target {
         }
         let mut target = Self {
             temporary: None,
-            mode: existing.map(|m| m.mode),
+            mode: existing.map(|m| m.permissions().mode() & 0o7777),
             destination,
         };
-        if kind == Some(FileKind::Special) {
+        if kind.is_some_and(|kind| !kind.is_file()) {
             let file = storage
                 .open_write(&as_ftp_path(&target.destination)?, WriteMode::Replace)
                 .map_err(Error::Local)?;
@@ -295,6 +302,21 @@ mod tests {
             fs::metadata(&real).unwrap().permissions().mode() & 0o777,
             0o600
         );
+    }
+
+    #[test]
+    fn links_to_nothing_are_replaced_and_parents_may_be_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        std::os::unix::fs::symlink("nothing", real.join("f")).unwrap();
+        let (mut target, file) = Target::create(&link.join("f")).unwrap();
+        file.write_all_at(0, b"new").unwrap();
+        target.commit().unwrap();
+        assert_eq!(fs::read(real.join("f")).unwrap(), b"new");
+        assert!(!fs::symlink_metadata(real.join("f")).unwrap().is_symlink());
+        assert!(Target::create(Path::new("a\nb")).is_err());
     }
 
     #[test]
