@@ -131,11 +131,8 @@ impl<T> Lineup<T> {
         Some(at)
     }
 
-    /// The file whose turn it is to use the data channels, marked as flowing; `None` while another flows or none may.
+    /// The file that uses the data channels after those that flow, marked as flowing too; `None` while none may.
     pub(super) fn next_to_flow(&mut self) -> Option<&T> {
-        if self.slots.iter().any(|s| matches!(s.data, Data::Flowing)) {
-            return None;
-        }
         let is_get = self.direction == Direction::Get;
         let next = self
             .slots
@@ -149,7 +146,7 @@ impl<T> Lineup<T> {
         Some(&next.load)
     }
 
-    /// The flowing file's data plane has ended. Its place.
+    /// The data plane of the first file that flows has ended. Its place.
     pub(super) fn moved(&mut self, report: TransferReport) -> Option<usize> {
         let at = self
             .slots
@@ -264,20 +261,22 @@ mod tests {
     }
 
     #[test]
-    fn a_get_reads_after_its_1xx_one_file_at_a_time_and_ripens_with_its_check() {
+    fn a_get_reads_after_its_1xx_in_its_turn_and_ripens_with_its_check() {
         let mut lineup = three(Direction::Get);
         assert_eq!(lineup.next_to_flow(), None);
         assert_eq!(lineup.hear(CommandId(0), None), Some(0));
         assert_eq!(lineup.next_to_flow(), Some(&'a'));
         lineup.hear(CommandId(0), reply(226));
         lineup.hear(CommandId(1), reply(213));
+        assert_eq!(lineup.next_to_flow(), None, "no 1xx for the second");
         lineup.hear(CommandId(2), None);
-        assert_eq!(lineup.next_to_flow(), None, "the first still flows");
+        assert_eq!(lineup.next_to_flow(), Some(&'b'));
         assert_eq!(lineup.state(0), State::Open);
         assert_eq!(lineup.moved(report(Ok(()))), Some(0));
         assert_eq!(lineup.state(0), State::Arrived);
         assert_eq!(lineup.remove(0).map(|s| s.load), Some('a'));
-        assert_eq!(lineup.next_to_flow(), Some(&'b'));
+        assert_eq!(lineup.moved(report(Ok(()))), Some(0), "then the second's");
+        assert_eq!(lineup.next_to_flow(), None);
     }
 
     #[test]
@@ -298,11 +297,12 @@ mod tests {
     #[test]
     fn puts_flow_unasked_and_in_order() {
         let mut lineup = three(Direction::Put);
-        for name in ['a', 'b'] {
+        for name in ['a', 'b', 'c'] {
             assert_eq!(lineup.next_to_flow(), Some(&name));
-            assert_eq!(lineup.next_to_flow(), None);
-            lineup.moved(report(Ok(())));
         }
+        assert_eq!(lineup.next_to_flow(), None);
+        assert_eq!(lineup.moved(report(Ok(()))), Some(0));
+        assert_eq!(lineup.moved(report(Ok(()))), Some(1));
         lineup.hear(CommandId(0), None);
         lineup.hear(CommandId(0), reply(226));
         assert_eq!(lineup.state(0), State::Open, "the check is due");

@@ -5,13 +5,15 @@
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
 //! - [`transfer`]: one transfer command with its data, to the end of both; [`ending`]: what is known of it;
 //!   [`asides`]: what is asked of the server meanwhile; [`pipelined`]: the command of the next transfer, sent during the present one
-//! - [`pipeline`]: many small files in flight; [`lineup`]: whose reply is whose, and whose turn it is
+//! - [`pipeline`]: many small files in flight; [`lineup`]: whose reply is whose, and whose turn it is; [`flowing`]: their
+//!   transfers, one after the other
 //! - [`files`]: sizes, directories, renames, checksums; [`listing`]: names that servers list
 
 mod asides;
 mod channels;
 mod ending;
 mod files;
+mod flowing;
 mod lineup;
 mod listing;
 mod login;

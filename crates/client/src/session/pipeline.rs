@@ -8,17 +8,17 @@ use std::{collections::VecDeque, time::Instant};
 
 use godwit_engine::{
     control::{ControlError, Event as Spoken},
-    data::{Transfer, TransferEvent},
+    data::TransferReport,
 };
 use godwit_proto::{
     Command, FtpPath, Reply,
-    command::Mode,
     error::{FailureKind, failure_kind},
     pi::{client::CommandId, transfer::Direction},
 };
 
 use super::{
     Session,
+    flowing::Flowing,
     lineup::{Lineup, State},
 };
 use crate::{
@@ -28,7 +28,6 @@ use crate::{
     flight::Flight,
     pipelining::{COMMAND_OCTETS_MAX, Pace},
     plan::Item,
-    progress::Running,
     spec::JobSpec,
     verify::Agreed,
 };
@@ -84,10 +83,10 @@ impl Session {
             lineup: Lineup::new(first.direction),
             direction: first.direction,
             pace: Pace::new(spec.pipelining, self.round_trip),
+            flowing: Flowing::new(&self.context.counters),
             session: self,
             spec,
             feed,
-            flowing: None,
             feeding: true,
             filling: true,
             arrived: 0,
@@ -108,7 +107,7 @@ struct Pipeline<'a, F> {
     direction: Direction,
     lineup: Lineup<Flight>,
     pace: Pace,
-    flowing: Option<(Transfer, Running)>,
+    flowing: Flowing,
     /// More may come.
     feeding: bool,
     /// Files are taken until the depth is reached, then none until some have gone: commands leave in bunches.
@@ -143,7 +142,7 @@ impl<F: Feed> Pipeline<'_, F> {
                     Some(item) => self.admit(item),
                     None => self.feeding = false,
                 },
-                event = next_of(&mut self.flowing), if self.flowing.is_some() => self.flowed(event).await,
+                report = self.flowing.next_end(), if !self.flowing.is_empty() => self.flowed(report).await,
                 spoken = self.session.control.next_event(), if due => self.heard(spoken).await,
             }
         }
@@ -181,24 +180,17 @@ impl<F: Feed> Pipeline<'_, F> {
         self.lineup.push(flight, transfer, check, octets);
     }
 
-    /// Lets the next file use the data channels.
+    /// Lets the next files use the data channels, one after the other.
     fn start_next(&mut self) {
-        if self.flowing.is_some() {
-            return;
-        }
         let Some(set) = &self.session.set else { return };
-        if let Some(flight) = self.lineup.next_to_flow() {
-            let transfer = set.start(flight.job(), Mode::ExtendedBlock);
-            let running = Running::new(&self.session.context.counters, transfer.monitor());
-            self.flowing = Some((transfer, running));
+        while self.flowing.has_room()
+            && let Some(flight) = self.lineup.next_to_flow()
+        {
+            self.flowing.queue(set, flight.job(), flight.size());
         }
     }
 
-    async fn flowed(&mut self, event: TransferEvent) {
-        let TransferEvent::Done(report) = event else {
-            return;
-        };
-        self.flowing = None;
+    async fn flowed(&mut self, report: TransferReport) {
         let whole = report.result.is_ok();
         let Some(at) = self.lineup.moved(report.clone()) else {
             return;
@@ -412,7 +404,7 @@ impl<F: Feed> Pipeline<'_, F> {
             self.tell_setback(&error);
             self.return_one(at, true);
         }
-        self.flowing = None;
+        self.flowing.clear();
         for flight in self.lineup.give_up() {
             self.leavings.rubbish.extend(flight.rubbish().cloned());
             self.leavings.returned.push(flight.into_item(false));
@@ -448,12 +440,5 @@ impl<F: Feed> Pipeline<'_, F> {
         let cached = session.set.as_ref().map_or(0, |set| set.cached());
         session.server.transfer_done(self.direction, cached > 0);
         self.leavings
-    }
-}
-
-async fn next_of(flowing: &mut Option<(Transfer, Running)>) -> TransferEvent {
-    match flowing {
-        Some((transfer, _)) => transfer.next_event().await,
-        None => std::future::pending().await,
     }
 }

@@ -1,0 +1,83 @@
+//! Transfers of small files that follow each other on one set of data channels without the session: the mover goes on from one to
+//! the next by itself, which saves it and us two wake-ups a file.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use godwit_engine::data::{ChannelSet, Job, Transfer, TransferEvent, TransferReport};
+
+use crate::progress::{Counters, Running};
+
+/// Transfers that may wait behind the one that moves: a mover needs some tens of microseconds for a file, a session that waits for its
+/// turn of a processor some hundreds.
+const FILES_MAX: usize = 32;
+
+/// And their octets: larger files keep a mover busy by themselves, and what was sent behind a refusal was sent in vain.
+const OCTETS_MAX: u64 = 1 << 20;
+
+/// The transfers, in the order of their turns.
+pub(super) struct Flowing {
+    counters: Arc<Counters>,
+    queued: VecDeque<(Transfer, u64)>,
+    /// Of the first. Only that one is counted: movers have worked for it alone.
+    running: Option<Running>,
+    octets: u64,
+}
+
+impl Flowing {
+    pub(super) fn new(counters: &Arc<Counters>) -> Self {
+        Self {
+            counters: Arc::clone(counters),
+            queued: VecDeque::new(),
+            running: None,
+            octets: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queued.is_empty()
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.queued.len() < FILES_MAX && self.octets < OCTETS_MAX
+    }
+
+    /// A file of `octets` has its turn after those that have theirs already.
+    pub(super) fn queue(&mut self, set: &ChannelSet, job: Job, octets: u64) {
+        let sends = matches!(job, Job::Send(_));
+        let transfer = set.queue(sends, Box::new(move || Ok(job)));
+        self.octets += octets;
+        self.queued.push_back((transfer, octets));
+        self.count_first();
+    }
+
+    /// How the first of them went, once it is over. Never where there is none. Cancel-safe.
+    pub(super) async fn next_end(&mut self) -> TransferReport {
+        let Some((first, octets)) = self.queued.front_mut() else {
+            return std::future::pending().await;
+        };
+        loop {
+            if let TransferEvent::Done(report) = first.next_event().await {
+                self.octets -= *octets;
+                self.running = None;
+                self.queued.pop_front();
+                self.count_first();
+                return report;
+            }
+        }
+    }
+
+    /// Aborts them all, and with them the connections.
+    pub(super) fn clear(&mut self) {
+        self.running = None;
+        self.queued.clear();
+        self.octets = 0;
+    }
+
+    fn count_first(&mut self) {
+        if self.running.is_none()
+            && let Some((first, _)) = self.queued.front()
+        {
+            self.running = Some(Running::new(&self.counters, first.monitor()));
+        }
+    }
+}
