@@ -313,7 +313,7 @@ mod tests {
         std::os::unix::fs::symlink("nothing", real.join("f")).unwrap();
         let (mut target, file) = Target::create(&link.join("f")).unwrap();
         file.write_all_at(0, b"new").unwrap();
-        target.commit().unwrap();
+        target.commit(&Written::default()).unwrap();
         assert_eq!(fs::read(real.join("f")).unwrap(), b"new");
         assert!(!fs::symlink_metadata(real.join("f")).unwrap().is_symlink());
         assert!(Target::create(Path::new("a\nb")).is_err());
