@@ -7,21 +7,9 @@ use godwit_lab::peers::godwit;
 use godwit_lab::peers::process::{self, Options, Process};
 
 use crate::support::{
-    Kind, LONG, Need, Site, assert_holds, assert_same, assert_same_tree, files_below, have,
-    length_of, odd_names, write_noise, write_sparse, write_tree,
+    Kind, LONG, Need, Site, against_both, assert_holds, assert_same, assert_same_tree, files_below,
+    have, length_of, odd_names, write_noise, write_sparse, write_tree,
 };
-
-/// Each function below, as a test against either server.
-macro_rules! against_both {
-    ($($name:ident),+ $(,)?) => {
-        mod and_the_reference_server {
-            $(#[test] fn $name() { super::$name(super::Kind::Gct); })+
-        }
-        mod and_godwitd {
-            $(#[test] fn $name() { super::$name(super::Kind::Godwitd); })+
-        }
-    };
-}
 
 against_both![
     copies_every_size_over_any_number_of_channels,

@@ -14,8 +14,8 @@ use crate::{
     grid::Grid,
     pki::{Blueprint, HOUR, rsa_key},
     support::{
-        Kind, Need, Site, assert_holds, assert_same, assert_same_tree, files_below, have,
-        write_noise, write_tree,
+        Kind, Need, Site, against_both, assert_holds, assert_same, assert_same_tree, files_below,
+        have, write_noise, write_tree,
     },
 };
 
@@ -140,18 +140,6 @@ fn save(credential: &Credential, path: &std::path::Path) {
     fs::write(beside("cert.pem"), pem).expect("writes");
     let key = credential.key().private_key_to_pem_pkcs8().expect("pem");
     files::write_private(&beside("key.pem"), &key).expect("writes");
-}
-
-/// Each function below, as a test against either server.
-macro_rules! against_both {
-    ($($name:ident),+ $(,)?) => {
-        mod and_the_reference_server {
-            $(#[test] fn $name() { super::$name(super::Kind::Gct); })+
-        }
-        mod and_godwitd {
-            $(#[test] fn $name() { super::$name(super::Kind::Godwitd); })+
-        }
-    };
 }
 
 against_both![

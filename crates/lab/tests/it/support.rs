@@ -23,6 +23,19 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// What `nobody` is on every distribution that has the peers.
 const NOBODY: u32 = 65_534;
 
+/// Each function below, as a test against either server.
+macro_rules! against_both {
+    ($($name:ident),+ $(,)?) => {
+        mod and_the_reference_server {
+            $(#[test] fn $name() { super::$name(super::Kind::Gct); })+
+        }
+        mod and_godwitd {
+            $(#[test] fn $name() { super::$name(super::Kind::Godwitd); })+
+        }
+    };
+}
+pub(crate) use against_both;
+
 /// What a test cannot do without.
 #[derive(Clone, Copy)]
 pub(crate) enum Need {

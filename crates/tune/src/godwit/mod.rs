@@ -306,6 +306,7 @@ impl Godwit {
         };
         let words = beside(&here, &there);
         if self.at.channels() < home.channels() {
+            // Others take what these leave, so less goodput than before is no loss to be added up.
             let taken = here.is_full() && gain >= 0.0;
             if taken || hold.may_give_up(worth.of(&there), worth.of(&here), gain) {
                 self.state = State::Hold(hold.moved_down());

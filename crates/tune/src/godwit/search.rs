@@ -36,8 +36,6 @@ const RECOVERING: f64 = 0.6;
 const FULL_WINDOWS: f64 = 0.96;
 /// Elasticity of goodput among others that makes a step towards the fair number worth it.
 pub(super) const PAYS_IN_CROWD: f64 = 0.2;
-/// The same where fewer channels met a full path already: fresh ones overshoot.
-const PAYS_ON_FULL_PATH: f64 = 0.5;
 /// Goodput that fell by less than this with many more channels is flat: nothing between is better.
 const FLAT: f64 = 0.9;
 const FLAT_MORE: f64 = 1.03;
@@ -243,8 +241,9 @@ impl Search {
             // Among others on a full path each channel still adds its share, up to what is fair.
             Some(Limit::PathCapacity) => {
                 let fair = crowd::fair(top.window.unwrap_or(ROOMY));
+                // Where fewer met a full path already, fresh ones overshoot.
                 let pays = match below.and_then(|below| below.limit) {
-                    Some(Limit::PathCapacity) => PAYS_ON_FULL_PATH,
+                    Some(Limit::PathCapacity) => Worth::TAKEN,
                     _ => PAYS_IN_CROWD,
                 };
                 if let Some(below) = below

@@ -29,7 +29,7 @@ impl Worth {
     const FREE: f64 = 0.88;
     /// Elasticity that channels must bring where fewer of them fill a path with large windows: what they get, others lose. With a
     /// half, we take no more than half of the path.
-    const TAKEN: f64 = 0.5;
+    pub(super) const TAKEN: f64 = 0.5;
 
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {

@@ -1,0 +1,141 @@
+use super::*;
+
+type Told = std::result::Result<String, &'static str>;
+
+fn read(names: &mut Names, attempt: u32, raw: &[u8], machine: bool) -> Vec<Told> {
+    let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    let lines = Lines {
+        listing: 0,
+        attempt,
+        machine,
+        octets: Octets::Here(raw.to_vec(), room),
+    };
+    let text = lines.text().unwrap();
+    let told = names.read(&lines, &text).map(|e| match e {
+        Ok(e) => Ok(String::from_utf8(e.name).unwrap()),
+        Err(bad) => Err(bad.why),
+    });
+    told.collect()
+}
+
+fn names(raw: &[u8], machine: bool) -> Vec<Told> {
+    let mut names = Names::new(&FtpPath::new("/d").unwrap());
+    read(&mut names, 1, raw, machine)
+}
+
+#[test]
+fn machine_listings_skip_the_directory_itself_and_refuse_what_leads_out() {
+    let raw = b"Type=cdir; .\r\nType=pdir; ..\r\nType=dir; ..\r\nType=file;Size=3; a b\r\r\n\
+                Type=file; ../etc/passwd\r\nType=file; /abs\r\nType=file; z\0\r\nrubbish\r\n\
+                Type=file; \r\nType=file; a\rb\r\nType=dir; sub";
+    assert_eq!(
+        names(raw, true),
+        [
+            Ok("a b".to_owned()),
+            Err("it holds a slash"),
+            Err("it holds a slash"),
+            Err("it holds a NUL"),
+            Err("it holds a line end"),
+            Ok("sub".to_owned()),
+        ]
+    );
+}
+
+#[test]
+fn name_lists_come_with_or_without_their_directory() {
+    assert_eq!(
+        names(
+            b"a\r\n/d/b\r\n./c\r\n\r\n/other/x\r\n/d/../y\r\n..\r\n",
+            false
+        ),
+        [
+            Ok("a".to_owned()),
+            Ok("b".to_owned()),
+            Ok("c".to_owned()),
+            Err("it holds a slash"),
+            Err("it holds a slash"),
+        ]
+    );
+}
+
+#[test]
+fn a_name_comes_once_and_a_listing_that_began_anew_goes_on_where_it_was() {
+    let mut names = Names::new(&FtpPath::new("/d").unwrap());
+    let ok = |name: &str| Ok(name.to_owned());
+    let twice = || Err("it comes more than once");
+    let mut read = |attempt, raw: &str| read(&mut names, attempt, raw.as_bytes(), true);
+    let first = read(1, "Type=file; a\r\nType=file; b\r\nType=file; a\r\n");
+    assert_eq!(first, [ok("a"), ok("b"), twice()]);
+    let further = read(1, "Type=file; B\r\nType=dir; b\r\n");
+    assert_eq!(further, [ok("B"), twice()]);
+    let anew = read(2, "Type=file; a\r\nType=file; c\r\nType=file; b\r\n");
+    assert_eq!(anew, [ok("c")]);
+}
+
+/// What comes out of `pieces`, cut, up to an error.
+fn cut(octets_max: u64, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<String>) {
+    let (queue, mut reader) = queue();
+    let cutter = Cutter::new(Outlet::new(queue, 7), true);
+    cutter.lock().octets_max = octets_max;
+    let mut writer = cutter.clone();
+    let written = pieces.iter().try_for_each(|p| writer.write_all(p));
+    if written.is_ok() {
+        cutter.finish().unwrap();
+    }
+    let refused = cutter.refused();
+    drop((cutter, writer));
+    let mut got = Vec::new();
+    while let Some(lines) = reader.blocking_recv() {
+        let text = lines.text().unwrap().into_owned();
+        assert!(lines.listing == 7 && text.len() <= LINES_OCTETS + LINE_OCTETS_MAX);
+        got.push(text);
+    }
+    assert_eq!(written.is_err(), refused.is_some());
+    (got, refused)
+}
+
+#[test]
+fn lines_are_handed_on_whole_however_they_come() {
+    let text: Vec<u8> = (0..30_000)
+        .flat_map(|i| format!("Type=file; {i}\r\n").into_bytes())
+        .collect();
+    for size in [7, 1000, 64 << 10, 1 << 20] {
+        let pieces: Vec<_> = text.chunks(size).collect();
+        let (got, error) = cut(1 << 30, &pieces);
+        assert_eq!((got.concat() == text, error), (true, None), "{size}");
+        assert!(got.iter().all(|l| l.is_empty() || l.ends_with(b"\n")));
+        assert!(got.len() <= 2 + text.len() / (LINES_OCTETS / 2), "{size}");
+    }
+    let (got, _) = cut(1 << 30, &[b"a\nb"]);
+    assert_eq!(got, [&b"a\n"[..], b"b"]);
+}
+
+#[test]
+fn what_memory_has_no_room_for_waits_elsewhere_and_in_order() {
+    let text: Vec<u8> = (0..2_000_000)
+        .flat_map(|i| format!("Type=file; {i}\n").into_bytes())
+        .collect();
+    assert!(text.len() > 2 * WAITING_OCTETS_MAX);
+    let (got, error) = cut(1 << 30, &[&text]);
+    assert_eq!((got.concat() == text, error), (true, None));
+}
+
+#[test]
+fn neither_a_line_nor_a_listing_goes_on_for_ever() {
+    let long = vec![b'x'; 1 << 20];
+    let (got, error) = cut(1 << 30, &[b"a\n", &long]);
+    assert_eq!(got, [b"a\n"]);
+    assert!(error.unwrap().contains("longer than 65536 octets"));
+    let many = b"Type=file; a\n".repeat(100_000);
+    let (_, error) = cut(1 << 20, &[&many]);
+    assert!(error.unwrap().contains("longer than 1 MiB"));
+}
+
+#[test]
+fn a_listing_that_nobody_reads_ends() {
+    let (queue, reader) = queue();
+    drop(reader);
+    let mut cutter = Cutter::new(Outlet::new(queue, 0), true);
+    let error = cutter.write_all(b"Type=file; a\r\n").unwrap_err();
+    assert!(error.to_string().contains("nobody reads"), "{error}");
+}
