@@ -245,6 +245,21 @@ impl Channel {
         }
     }
 
+    /// The handshake has failed, see [`Handshake::say_farewell`].
+    pub(super) fn say_farewell(&mut self) {
+        if let Activity::Handshaking { handshake, .. } = &mut self.activity {
+            handshake.say_farewell(&mut self.socket);
+        }
+    }
+
+    /// What waits for the end of the handshake.
+    pub(super) fn take_expectant(&mut self) -> Option<Attachment> {
+        match &mut self.activity {
+            Activity::Handshaking { attachment, .. } => attachment.take(),
+            _ => None,
+        }
+    }
+
     pub(super) fn turn(&mut self, scratch: &mut [u8]) -> Flow {
         if let Activity::Connecting { peer, .. } = &self.activity {
             let peer = *peer;

@@ -367,15 +367,19 @@ impl EventLoop {
             return;
         };
         let (set, stripe) = (Arc::clone(&channel.set), channel.stripe);
-        let attachment = channel.take_attachment();
-        self.close(token);
-        match (why, attachment) {
+        // Held until the connection is closed: the end of the transfer is not announced before.
+        let attachment = channel.take_expectant();
+        match (why, &attachment) {
             (Unproven::Nobody, _) => tracing::debug!("a data connection came and said nothing"),
             (Unproven::Failed(why), Some(attachment)) => {
-                connection_failed(&attachment, stripe, why);
+                connection_failed(attachment, stripe, why);
             }
             (Unproven::Failed(why), None) => set.refuse(why),
         }
+        if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
+            channel.say_farewell();
+        }
+        self.close(token);
     }
 
     fn tick(&mut self, now: Instant) {

@@ -121,12 +121,13 @@ impl Handshake {
         };
         let heard = context.handle_input(SystemTime::now(), octets);
         self.take_output();
-        if let Err(error) = heard {
-            // What an alert says helps the peer's user. Whether it arrives changes nothing.
-            drop(self.flush(wire));
-            return Err(failed(wire, &error.to_string()));
-        }
-        Ok(())
+        heard.map_err(|error| failed(wire, &error.to_string()))
+    }
+
+    /// Tells the peer that it is refused. Only once our reason is recorded: the peer may then close its other connections, and
+    /// what they end with is no reason. What an alert says helps the peer's user; whether it arrives changes nothing.
+    pub(super) fn say_farewell(&mut self, wire: &mut Wire) {
+        drop(self.flush(wire));
     }
 
     fn take_output(&mut self) {

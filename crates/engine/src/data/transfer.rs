@@ -59,6 +59,8 @@ pub(super) struct TransferShared {
 struct Control {
     /// First connections that have neither come up nor failed (sending).
     first_missing: u32,
+    /// Why the first connection that failed to come up did (sending).
+    first_unopened: Option<TransferFailure>,
     ready_sent: bool,
     result: Option<Result<(), TransferFailure>>,
     done_sent: bool,
@@ -89,6 +91,7 @@ impl TransferShared {
         let watch = Watch::new(sends);
         let control = Control {
             first_missing: 0,
+            first_unopened: None,
             ready_sent: false,
             result: None,
             done_sent: false,

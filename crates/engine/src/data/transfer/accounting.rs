@@ -27,9 +27,9 @@ impl TransferShared {
                 .is_some_and(Sender::channel_joins)
     }
 
-    /// A counted connection never came up.
+    /// A counted connection never came up. When none is left to carry on, the first reason counts: others may follow from it.
     pub(in crate::data) fn sender_failed_to_open(&self, stripe: usize, why: TransferFailure) {
-        let carried_on = {
+        let (carried_on, why) = {
             let mut control = lock(&self.control);
             control.first_missing = control.first_missing.saturating_sub(1);
             let ok = self.mode == Mode::ExtendedBlock
@@ -37,11 +37,12 @@ impl TransferShared {
                     .senders
                     .get_mut(stripe)
                     .is_some_and(Sender::channel_failed_to_open);
+            let why = control.first_unopened.get_or_insert(why).clone();
             if ok {
                 self.ready_if_all_up(&mut control, false);
                 self.reconsider(control);
             }
-            ok
+            (ok, why)
         };
         if carried_on {
             tracing::info!(%why, "a data channel less");
