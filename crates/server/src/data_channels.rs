@@ -8,7 +8,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{ChannelParams, ChannelSet, Guard, Job, Mover, Opening, Transfer},
+    data::{ChannelParams, ChannelSet, Guard, Job, Mover, Opening, Transfer, Work},
     net::{self, PortRange},
 };
 use godwit_proto::{
@@ -127,6 +127,13 @@ impl DataChannels {
         match &self.set {
             Some(set) => Ok(set.queue(sends, open)),
             None => Err(no_data_channel()),
+        }
+    }
+
+    /// Lets `work` have its turn among them: see [`ChannelSet::queue_work`]. Dropped where there is no data channel.
+    pub(crate) fn queue_work(&self, work: Work) {
+        if let Some(set) = &self.set {
+            set.queue_work(work);
         }
     }
 

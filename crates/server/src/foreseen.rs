@@ -1,61 +1,143 @@
-//! Transfers that were begun before their command's turn.
+//! What was begun before its command's turn.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
-use godwit_proto::pi::server::TransferRequest;
+use godwit_proto::pi::server::{Request, TransferRequest};
+use tokio::sync::Semaphore;
 
 use crate::{
     ahead::{self, Ahead},
     data_channels::DataChannels,
     durability::Committer,
+    requests::{Over, PendingRequest},
     transfers::{RunningTransfer, TransferStep},
 };
 
-/// What the interpreter has foreseen and not started: opened ahead, and waiting on the data channels for the end of those before.
+/// What the interpreter has foreseen and not asked for: opened ahead, and queued on the data channels in its order. So a mover goes
+/// from one small file to the next, and gives it its name, without us.
 #[derive(Default)]
 pub(crate) struct Foreseen {
-    /// Told and not yet queued.
-    told: Vec<TransferRequest>,
-    waiting: VecDeque<(Arc<Ahead>, RunningTransfer)>,
+    waiting: VecDeque<Waiting>,
+    /// To be opened ahead.
+    fresh: Vec<Arc<Ahead>>,
+    /// Was the source of the rename there that is told next?
+    source: Option<Arc<AtomicBool>>,
     /// Forgotten, and not yet at their end.
-    ending: VecDeque<RunningTransfer>,
+    ending: VecDeque<Ending>,
+}
+
+enum Waiting {
+    Transfer(Arc<Ahead>, Box<RunningTransfer>),
+    Request(PendingRequest, Over),
+}
+
+enum Ending {
+    Transfer(Box<RunningTransfer>),
+    Request(Over),
 }
 
 impl Foreseen {
-    pub(crate) fn add(&mut self, request: TransferRequest) {
-        self.told.push(request);
+    pub(crate) fn add_transfer(
+        &mut self,
+        request: TransferRequest,
+        committer: &Arc<Committer>,
+        channels: &DataChannels,
+    ) {
+        let ahead = Ahead::new(request);
+        let transfer = RunningTransfer::queued(&ahead, committer, channels);
+        self.fresh.push(Arc::clone(&ahead));
+        self.waiting
+            .push_back(Waiting::Transfer(ahead, Box::new(transfer)));
     }
 
-    /// Queues what was told since the last call.
-    pub(crate) fn queue(&mut self, committer: &Arc<Committer>, channels: &DataChannels) {
-        if self.told.is_empty() {
-            return;
-        }
-        let batch: Vec<_> = self.told.drain(..).map(Ahead::new).collect();
-        for ahead in &batch {
-            let transfer = RunningTransfer::queued(ahead, committer, channels);
-            self.waiting.push_back((Arc::clone(ahead), transfer));
-        }
-        ahead::prepare(batch, &committer.storage());
+    pub(crate) fn add_request(
+        &mut self,
+        request: Request,
+        committer: &Arc<Committer>,
+        checksums: &Arc<Semaphore>,
+        channels: &DataChannels,
+    ) {
+        let (pending, over) = match request {
+            Request::CheckExists(path) => {
+                let found = Arc::new(AtomicBool::new(false));
+                self.source = Some(Arc::clone(&found));
+                let tell = move |ok| found.store(ok, Ordering::Relaxed);
+                let request = Request::CheckExists(path);
+                PendingRequest::queued(request, committer, checksums, channels, || true, tell)
+            }
+            Request::Rename { .. } => {
+                // Nothing was told of the source: it has had its turn, and was there.
+                let source = self.source.take();
+                let may = move || source.is_none_or(|found| found.load(Ordering::Relaxed));
+                PendingRequest::queued(request, committer, checksums, channels, may, |_| ())
+            }
+            other => PendingRequest::queued(other, committer, checksums, channels, || true, |_| ()),
+        };
+        self.waiting.push_back(Waiting::Request(pending, over));
     }
 
-    /// The first, which must be what was foreseen; `None` where nothing was begun.
+    /// Opens what was added since the last call, as far as that may be done ahead.
+    pub(crate) fn prepare(&mut self, committer: &Committer) {
+        if !self.fresh.is_empty() {
+            ahead::prepare(std::mem::take(&mut self.fresh), &committer.storage());
+        }
+    }
+
+    /// The first, which must be what was foreseen; `None` where nothing was.
     pub(crate) fn start(&mut self, request: &TransferRequest) -> Option<RunningTransfer> {
-        if self.waiting.is_empty() && !self.told.is_empty() {
-            self.told.remove(0);
+        match self.waiting.pop_front()? {
+            Waiting::Transfer(ahead, transfer) => {
+                debug_assert_eq!(ahead.request().kind, request.kind);
+                Some(*transfer)
+            }
+            other @ Waiting::Request(..) => {
+                debug_assert!(false, "a request was foreseen");
+                self.waiting.push_front(other);
+                None
+            }
         }
-        let (ahead, transfer) = self.waiting.pop_front()?;
-        debug_assert_eq!(ahead.request().kind, request.kind);
-        Some(transfer)
+    }
+
+    /// As [`Self::start`], of a request.
+    pub(crate) fn ask(&mut self, request: &Request) -> Option<PendingRequest> {
+        match self.waiting.pop_front()? {
+            Waiting::Request(pending, _) => {
+                debug_assert!(pending.is_of(request));
+                Some(pending)
+            }
+            other @ Waiting::Transfer(..) => {
+                debug_assert!(false, "a transfer was foreseen");
+                self.waiting.push_front(other);
+                None
+            }
+        }
+    }
+
+    /// The first does not come: a rename whose source was not there, which will do nothing.
+    pub(crate) fn skip(&mut self) {
+        self.waiting.pop_front();
     }
 
     /// Ends all of them: [`Self::settle`] waits for it.
     pub(crate) fn forget(&mut self) {
-        self.told.clear();
-        for (ahead, mut transfer) in self.waiting.drain(..) {
-            ahead.forget();
-            transfer.abort();
-            self.ending.push_back(transfer);
+        self.fresh.clear();
+        self.source = None;
+        for waiting in self.waiting.drain(..) {
+            self.ending.push_back(match waiting {
+                Waiting::Transfer(ahead, mut transfer) => {
+                    ahead.forget();
+                    transfer.abort();
+                    Ending::Transfer(transfer)
+                }
+                // Nobody hears the answer any more, which ends long work at its next chance.
+                Waiting::Request(_, over) => Ending::Request(over),
+            });
         }
     }
 
@@ -67,13 +149,20 @@ impl Foreseen {
     /// have moved be made durable before their turn. Cancel-safe.
     pub(crate) async fn settle(&mut self, channels: &DataChannels) {
         if self.ending.is_empty() {
-            for (_, transfer) in &mut self.waiting {
-                transfer.move_on(channels).await;
+            for waiting in &mut self.waiting {
+                if let Waiting::Transfer(_, transfer) = waiting {
+                    transfer.move_on(channels).await;
+                }
             }
             return std::future::pending().await;
         }
-        while let Some(transfer) = self.ending.front_mut() {
-            while let TransferStep::Ready { .. } = transfer.next(channels).await {}
+        while let Some(ending) = self.ending.front_mut() {
+            match ending {
+                Ending::Transfer(transfer) => {
+                    while let TransferStep::Ready { .. } = transfer.next(channels).await {}
+                }
+                Ending::Request(over) => over.wait().await,
+            }
             self.ending.pop_front();
         }
     }

@@ -6,6 +6,7 @@
 use std::{net::TcpListener, sync::Arc};
 
 use godwit_engine::{
+    data::Turn,
     digest,
     storage::{FileKind, Storage, listing::directory_facts},
 };
@@ -16,10 +17,13 @@ use godwit_proto::{
     pi::server::{Outcome, Request},
 };
 use rustix::io::Errno;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::{
+    runtime::Handle,
+    sync::{Semaphore, mpsc, oneshot},
+};
 
 use crate::{
-    data_channels::ListenPlan,
+    data_channels::{DataChannels, ListenPlan},
     durability::{Committer, Durability},
     failure,
     opening::system_time,
@@ -28,6 +32,9 @@ use crate::{
 
 /// Entries of one MLSC page: some 100 KiB of facts, well below what pauses a session.
 const PAGE_ENTRIES: usize = 500;
+
+/// Checksums of so few octets are made by the mover whose turn it is: more would keep the other channels waiting.
+const AT_ONCE_OCTETS: u64 = 256 * 1024;
 
 /// Answers that may wait for the session.
 const ANSWERS_QUEUED: usize = 2;
@@ -39,6 +46,8 @@ pub(crate) enum Answer {
     Done(Result<Outcome, StorageFailure>),
     /// Octets a checksum has seen.
     Progress(u64),
+    /// It was queued, and dropped before its turn came; the last answer.
+    Unrun(Request),
     /// A listener for data connections; the last answer.
     Listener(ListenPlan, TcpListener),
     /// What an ADAT came to; the last answer.
@@ -54,6 +63,19 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     answers: mpsc::Receiver<Answer>,
+    /// What it is, where it may be dropped before it was begun.
+    queued: Option<Request>,
+}
+
+/// Ends when work that was queued touches nothing any more.
+pub(crate) struct Over(oneshot::Receiver<()>);
+
+impl Over {
+    /// Cancel-safe.
+    pub(crate) async fn wait(&mut self) {
+        // Nothing is ever sent: it ends when the other end is dropped.
+        let _ = (&mut self.0).await;
+    }
 }
 
 impl PendingRequest {
@@ -64,44 +86,57 @@ impl PendingRequest {
         committer: &Arc<Committer>,
         checksums: &Arc<Semaphore>,
     ) -> Self {
-        let storage = committer.storage();
         let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
-        let replier = Replier(sender);
-        if matches!(request, Request::Checksum { .. }) {
-            let checksums = Arc::clone(checksums);
-            tokio::spawn(async move {
-                // The semaphore is never closed; were it, running at once is the lesser harm.
-                let permit = tokio::select! {
-                    permit = checksums.acquire_owned() => permit.ok(),
-                    () = replier.0.closed() => return,
-                };
-                tokio::task::spawn_blocking(move || {
-                    run(request, &*storage, &replier);
-                    drop(permit);
-                });
-            });
-        } else if let directories = named_by(&request)
-            && !directories.is_empty()
-            && committer.durability() != Durability::None
-        {
-            let committer = Arc::clone(committer);
-            tokio::spawn(async move {
-                let run = move || run_simple(request, &*storage);
-                let mut result = tokio::task::spawn_blocking(run)
-                    .await
-                    .unwrap_or_else(|_| Err(failure(Errno::IO, "carry out the command")));
-                if result.is_ok()
-                    && let Err(failure) = committer.commit(None, directories).await
-                {
-                    result = Err(failure);
-                }
-                // The session may be gone.
-                drop(replier.0.send(Answer::Done(result)).await);
-            });
-        } else {
-            tokio::task::spawn_blocking(move || run(request, &*storage, &replier));
+        spawn(request, committer, checksums, Replier::new(sender));
+        Self {
+            answers,
+            queued: None,
         }
-        Self { answers }
+    }
+
+    /// Carries `request` out when what was queued on the data channels before is done, unless `may` then says no (there is no answer
+    /// then). A mover does it, but for what takes longer than a small file. `tell` hears whether it went well.
+    pub(crate) fn queued(
+        request: Request,
+        committer: &Arc<Committer>,
+        checksums: &Arc<Semaphore>,
+        channels: &DataChannels,
+        may: impl FnOnce() -> bool + Send + 'static,
+        tell: impl FnOnce(bool) + Send + 'static,
+    ) -> (Self, Over) {
+        let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
+        let (over_sender, over) = oneshot::channel();
+        let pending = Self {
+            answers,
+            queued: Some(request.clone()),
+        };
+        let (committer, checksums) = (Arc::clone(committer), Arc::clone(checksums));
+        let runtime = Handle::current();
+        channels.queue_work(Box::new(move |turn| {
+            let mut replier = Replier {
+                answers: sender,
+                turn: Some(turn),
+                _over: Some(over_sender),
+            };
+            // Forgotten, perhaps.
+            if replier.answers.is_closed() || !may() {
+                return;
+            }
+            let storage = committer.storage();
+            if is_long(&request, &*storage) || must_be_durable(&request, &committer) {
+                let _inside = runtime.enter();
+                return spawn(request, &committer, &checksums, replier);
+            }
+            let result = run_at_once(request, &*storage);
+            tell(result.is_ok());
+            replier.answer(result);
+        }));
+        (pending, Over(over))
+    }
+
+    /// Was it made for this?
+    pub(crate) fn is_of(&self, request: &Request) -> bool {
+        self.queued.as_ref() == Some(request)
     }
 
     /// Starts to listen for data connections.
@@ -119,41 +154,115 @@ impl PendingRequest {
             // Where the session is gone, so is what the answer holds.
             drop(sender.blocking_send(work()));
         });
-        Self { answers }
+        Self {
+            answers,
+            queued: None,
+        }
     }
 
     /// The next answer. Cancel-safe. After the last one an error: the session must not ask again.
     pub(crate) async fn next(&mut self) -> Answer {
-        self.answers.recv().await.unwrap_or_else(|| {
-            // The thread panicked: a fault of ours, and the client is still owed a reply.
-            Answer::Done(Err(StorageFailure {
-                errno: 0,
-                doing: "carry out the command".to_owned(),
-                text: "internal error, see the server's log".to_owned(),
-            }))
-        })
+        let answer = self.answers.recv().await;
+        let queued = self.queued.take();
+        answer
+            .or_else(|| queued.map(Answer::Unrun))
+            .unwrap_or_else(|| {
+                // The thread panicked: a fault of ours, and the client is still owed a reply.
+                Answer::Done(Err(StorageFailure {
+                    errno: 0,
+                    doing: "carry out the command".to_owned(),
+                    text: "internal error, see the server's log".to_owned(),
+                }))
+            })
     }
 }
 
-/// The blocking side of the queue.
-struct Replier(mpsc::Sender<Answer>);
+/// The working side of the queue.
+struct Replier {
+    answers: mpsc::Sender<Answer>,
+    /// Held while what is queued behind must wait.
+    turn: Option<Turn>,
+    _over: Option<oneshot::Sender<()>>,
+}
 
 impl Replier {
+    fn new(answers: mpsc::Sender<Answer>) -> Self {
+        Self {
+            answers,
+            turn: None,
+            _over: None,
+        }
+    }
+
     /// False where nobody listens any more.
-    fn answer(&self, result: Result<Outcome, StorageFailure>) -> bool {
-        self.0.blocking_send(Answer::Done(result)).is_ok()
+    fn answer(&mut self, result: Result<Outcome, StorageFailure>) -> bool {
+        self.end_turn();
+        self.answers.blocking_send(Answer::Done(result)).is_ok()
+    }
+
+    async fn answer_from_task(mut self, result: Result<Outcome, StorageFailure>) {
+        self.end_turn();
+        // The session may be gone.
+        drop(self.answers.send(Answer::Done(result)).await);
+    }
+
+    /// Before the answer: whoever hears of it may use the data channels at once.
+    fn end_turn(&mut self) {
+        self.turn = None;
     }
 
     /// Progress is news only while it is fresh: dropped when the session is busy. False where nobody listens.
     fn progress(&self, octets: u64) -> bool {
         !matches!(
-            self.0.try_send(Answer::Progress(octets)),
+            self.answers.try_send(Answer::Progress(octets)),
             Err(mpsc::error::TrySendError::Closed(_))
         )
     }
 }
 
-fn run(request: Request, storage: &dyn Storage, replier: &Replier) {
+/// Lets a blocking thread carry it out. Inside the runtime.
+fn spawn(
+    request: Request,
+    committer: &Arc<Committer>,
+    checksums: &Arc<Semaphore>,
+    mut replier: Replier,
+) {
+    let storage = committer.storage();
+    if matches!(request, Request::Checksum { .. }) {
+        let checksums = Arc::clone(checksums);
+        tokio::spawn(async move {
+            // The semaphore is never closed; were it, running at once is the lesser harm.
+            let permit = tokio::select! {
+                permit = checksums.acquire_owned() => permit.ok(),
+                () = replier.answers.closed() => return,
+            };
+            tokio::task::spawn_blocking(move || {
+                run(request, &*storage, &mut replier);
+                drop(permit);
+            });
+        });
+    } else if must_be_durable(&request, committer) {
+        let committer = Arc::clone(committer);
+        tokio::spawn(async move {
+            let directories = named_by(&request);
+            let run = move || run_simple(request, &*storage);
+            let mut result = tokio::task::spawn_blocking(run)
+                .await
+                .unwrap_or_else(|_| Err(failure(Errno::IO, "carry out the command")));
+            replier.end_turn();
+            if result.is_ok()
+                && let Err(failure) = committer.commit(None, directories).await
+            {
+                result = Err(failure);
+            }
+            replier.answer_from_task(result).await;
+        });
+    } else {
+        tokio::task::spawn_blocking(move || run(request, &*storage, &mut replier));
+    }
+}
+
+fn run(request: Request, storage: &dyn Storage, replier: &mut Replier) {
     match request {
         Request::ListControl { path } => list_control(storage, &path, replier),
         Request::Checksum {
@@ -162,13 +271,44 @@ fn run(request: Request, storage: &dyn Storage, replier: &Replier) {
             length,
             path,
         } => {
-            let result = checksum(storage, &path, algorithm, offset, length, replier);
+            let report = &mut |octets| replier.progress(octets);
+            let result = checksum(storage, &path, algorithm, offset, length, report);
             replier.answer(result.map(Outcome::Checksum));
         }
         other => {
             replier.answer(run_simple(other, storage));
         }
     }
+}
+
+/// What [`is_long`] says no to.
+fn run_at_once(request: Request, storage: &dyn Storage) -> Result<Outcome, StorageFailure> {
+    match request {
+        Request::Checksum {
+            algorithm,
+            offset,
+            length,
+            path,
+        } => checksum(storage, &path, algorithm, offset, length, &mut |_| true)
+            .map(Outcome::Checksum),
+        other => run_simple(other, storage),
+    }
+}
+
+/// Would it keep others waiting that are on the same mover?
+fn is_long(request: &Request, storage: &dyn Storage) -> bool {
+    let Request::Checksum { length, path, .. } = request else {
+        return false;
+    };
+    let is_short = |octets| octets <= AT_ONCE_OCTETS;
+    // A file that is not there is soon found not to be.
+    let size = || storage.stat(path).map_or(0, |found| found.size);
+    !length.is_some_and(is_short) && !is_short(size())
+}
+
+/// Must the names that it makes be on storage before it is answered?
+fn must_be_durable(request: &Request, committer: &Committer) -> bool {
+    committer.durability() != Durability::None && !named_by(request).is_empty()
 }
 
 /// Directories whose names a request changes so that somebody may rely on them.
@@ -240,16 +380,14 @@ fn checksum(
     algorithm: ChecksumAlgorithm,
     offset: u64,
     length: Option<u64>,
-    replier: &Replier,
+    report: &mut dyn FnMut(u64) -> bool,
 ) -> Result<String, StorageFailure> {
     let file = storage.open_read(path)?;
-    digest::of_file(&*file, algorithm, offset, length, &mut |octets| {
-        replier.progress(octets)
-    })
+    digest::of_file(&*file, algorithm, offset, length, report)
 }
 
 /// MLSC: the directory itself, its parent, then its entries, page by page.
-fn list_control(storage: &dyn Storage, path: &FtpPath, replier: &Replier) {
+fn list_control(storage: &dyn Storage, path: &FtpPath, replier: &mut Replier) {
     let result = list_pages(storage, path, &mut |page| {
         replier.answer(Ok(Outcome::Listing {
             entries: page,

@@ -49,7 +49,7 @@ use crate::{
 /// Octets taken from a control connection at a time.
 const READ_OCTETS: usize = 16 * 1024;
 
-/// Steps of transfers that are taken before their replies leave, where the next is there already.
+/// Steps of transfers and answers that are taken before their replies leave, where the next is there already.
 const STEPS_A_WRITE: usize = 64;
 
 /// Failed logins before a session is closed.
@@ -235,6 +235,7 @@ impl Session {
                 Event::Socket(ready) => self.on_socket(ready),
                 Event::Answer(answer) => {
                     self.on_answer(answer);
+                    self.go_on_without_waiting().await;
                     None
                 }
                 Event::Step(step) => {
@@ -360,6 +361,10 @@ impl Session {
                     Outcome::Account(login::user_account())
                 }))
             }
+            Answer::Unrun(request) => {
+                self.request = None;
+                return self.begin_request(request);
+            }
             Answer::Done(result) => {
                 let more = matches!(&result, Ok(Outcome::Listing { last: false, .. }));
                 if !more {
@@ -371,16 +376,19 @@ impl Session {
         self.pi.handle_input(Instant::now(), input);
     }
 
-    /// Takes what has happened to transfers meanwhile: replies to small files then leave many at a time.
+    /// Takes what has happened meanwhile: replies to small files then leave many at a time.
     async fn go_on_without_waiting(&mut self) {
         for _ in 0..STEPS_A_WRITE {
             self.carry_out();
-            let step = tokio::select! {
+            if self.outbox.unsent() >= UNSENT_PAUSE {
+                return;
+            }
+            tokio::select! {
                 biased;
-                step = next_step(&mut self.transfer, &self.channels) => step,
+                step = next_step(&mut self.transfer, &self.channels) => self.on_step(step),
+                answer = next_answer(&mut self.request) => self.on_answer(answer),
                 () = std::future::ready(()) => return,
-            };
-            self.on_step(step);
+            }
         }
     }
 
@@ -489,7 +497,17 @@ impl Session {
             && let Some(output) = self.pi.poll_output()
         {
             match output {
-                Output::Foresee(request) => self.foreseen.add(request),
+                Output::Foresee(request) => {
+                    self.foreseen
+                        .add_transfer(request, &self.service.committer, &self.channels);
+                }
+                Output::ForeseeRequest(request) => self.foreseen.add_request(
+                    request,
+                    &self.service.committer,
+                    &self.service.checksums,
+                    &self.channels,
+                ),
+                Output::SkipForeseen => self.foreseen.skip(),
                 Output::ForgetForeseen => self.foreseen.forget(),
                 Output::Send(octets) => self.say(octets),
                 Output::Protect => self.protect(),
@@ -517,7 +535,7 @@ impl Session {
                 }
             }
         }
-        self.foreseen.queue(&self.service.committer, &self.channels);
+        self.foreseen.prepare(&self.service.committer);
     }
 
     fn start_transfer(&mut self, request: TransferRequest) {

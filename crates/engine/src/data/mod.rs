@@ -54,7 +54,7 @@ pub use self::{
     mover::Mover,
     rate::RateLimit,
     sample::{Interval, MoverTotals, Sample, StorageTotals, TcpTotals},
-    set::ChannelSet,
+    set::{ChannelSet, Turn, Work},
 };
 use self::{set::SetShared, transfer::TransferShared};
 use crate::storage::FileRef;

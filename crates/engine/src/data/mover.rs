@@ -104,7 +104,7 @@ pub(super) enum Order {
         limit: Duration,
         attachment: Attachment,
     },
-    /// Begin the next of the transfers that wait in a set.
+    /// Begin the next of what waits in a set.
     BeginNext(Arc<SetShared>),
     /// An idle connection carries a transfer now.
     Assign {

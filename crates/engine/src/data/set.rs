@@ -17,6 +17,7 @@ use godwit_proto::{command::Mode, error::TransferFailure, mode_e::layout::Stripe
 use tokio::sync::mpsc;
 
 use self::queue::Waiting;
+pub use self::queue::{Turn, Work};
 use super::{
     ChannelParams, Job, Opening, Transfer, TransferEvent, lock,
     mover::{Mover, MoverShared, Order},
@@ -52,9 +53,9 @@ struct Inner {
     /// Dropped, or a transfer failed: nothing can start any more.
     broken: bool,
     current: Option<Arc<TransferShared>>,
-    /// From a transfer's turn until its end is announced: longer than it is `current`, since channels must be parked.
+    /// From the beginning of a turn until its end (a transfer's is announced then): longer than it is `current`, since channels must be parked.
     occupied: bool,
-    /// Transfers whose turn has not come.
+    /// Whose turn has not come.
     queue: VecDeque<Waiting>,
     idle: Vec<IdleChannel>,
     /// Why a connection was refused that came before a transfer, as long as no other one has come.
@@ -153,7 +154,7 @@ impl ChannelSet {
     /// one small file follows another without anybody else being asked. MODE E: a stream's connection carries one transfer.
     pub fn queue(&self, sends: bool, open: Opening) -> Transfer {
         let (transfer, events) = self.transfer(sends, Mode::ExtendedBlock);
-        self.shared.enqueue(Waiting {
+        self.shared.enqueue(Waiting::Transfer {
             transfer: Arc::clone(&transfer),
             open,
         });
@@ -429,8 +430,10 @@ impl SetShared {
             inner.idle.clear();
             std::mem::take(&mut inner.queue)
         };
-        for Waiting { transfer, .. } in waiting {
-            transfer.never_began(lost_with_an_earlier_one());
+        for waiting in waiting {
+            if let Waiting::Transfer { transfer, .. } = waiting {
+                transfer.never_began(lost_with_an_earlier_one());
+            }
         }
         for mover in &self.movers {
             mover.give(Order::CloseChannels(self.id));

@@ -233,3 +233,66 @@ fn one_transfer_at_a_time_where_nothing_is_queued() {
         assert!(done(&mut queued[0].1).await.result.is_err());
     });
 }
+
+#[test]
+fn work_has_its_turn_among_transfers() {
+    run(async {
+        let pair = Pair::new(1, &params(2, 1 << 20));
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let mut targets = Vec::new();
+        let mut sends = Vec::new();
+        for i in 0..20_usize {
+            let source = Bytes::new(pattern(i * 1000));
+            sends.push(pair.sender.queue(true, opening(move || whole(&source))));
+            targets.extend(receive_all(&pair.receiver, 1));
+            let target = Arc::clone(&targets[i].0);
+            let told = told.clone();
+            pair.receiver.queue_work(Box::new(move |turn| {
+                let seen = (i, target.octets().len());
+                let tell = move || {
+                    told.send(seen).unwrap();
+                    drop(turn);
+                };
+                // Some of it goes on elsewhere: what follows waits all the same.
+                match i % 3 {
+                    0 => drop(std::thread::spawn(tell)),
+                    _ => tell(),
+                }
+            }));
+        }
+        for i in 0..20 {
+            assert_eq!(heard.recv().await, Some((i, i * 1000)));
+        }
+        for (_, mut transfer) in targets {
+            assert_eq!(done(&mut transfer).await.result, Ok(()));
+        }
+        for mut send in sends {
+            assert_eq!(done(&mut send).await.result, Ok(()));
+        }
+    });
+}
+
+#[test]
+fn work_behind_a_failure_is_dropped() {
+    run(async {
+        let pair = Pair::new(1, &params(1, 1 << 20));
+        let mut refused = pair.receiver.queue(
+            false,
+            Box::new(|| {
+                Err(failure(
+                    "open",
+                    &std::io::ErrorKind::PermissionDenied.into(),
+                ))
+            }),
+        );
+        let (told, heard) = tokio::sync::oneshot::channel::<()>();
+        pair.receiver
+            .queue_work(Box::new(move |_turn| told.send(()).unwrap()));
+        assert!(done(&mut refused).await.result.is_err());
+        assert!(heard.await.is_err(), "dropped without being run");
+        let (told, heard) = tokio::sync::oneshot::channel::<()>();
+        pair.receiver
+            .queue_work(Box::new(move |_turn| told.send(()).unwrap()));
+        assert!(heard.await.is_err(), "nothing begins any more");
+    });
+}

@@ -78,15 +78,23 @@ impl Session {
                 .and_then(|guard| self.channels.connect_to(&spec, guard, peers, settings))
                 .map(|()| Outcome::Done),
             other => {
-                self.request = Some(PendingRequest::start(
-                    other,
-                    &self.service.committer,
-                    &self.service.checksums,
-                ));
+                match self.foreseen.ask(&other) {
+                    Some(begun) => self.request = Some(begun),
+                    None => self.begin_request(other),
+                }
                 return;
             }
         };
         self.pi.handle_input(Instant::now(), Input::Done(result));
+    }
+
+    /// Begins what only touches storage.
+    pub(super) fn begin_request(&mut self, request: Request) {
+        self.request = Some(PendingRequest::start(
+            request,
+            &self.service.committer,
+            &self.service.checksums,
+        ));
     }
 
     pub(super) fn log_login<T>(&self, user: &str, result: &Result<T, StorageFailure>) {

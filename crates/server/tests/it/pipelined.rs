@@ -233,7 +233,7 @@ fn path() -> impl Strategy<Value = &'static str> {
     prop::sample::select(&PATHS[..])
 }
 
-/// What may stand between transfers; RNFR and RNTO come as a pair.
+/// What may stand between transfers; RNFR and RNTO come as a pair, most of the time.
 fn other() -> impl Strategy<Value = Vec<Step>> {
     prop_oneof![
         3 => path().prop_map(|p| vec![Step::Say(format!("SIZE {p}"))]),
@@ -241,7 +241,11 @@ fn other() -> impl Strategy<Value = Vec<Step>> {
         2 => (path(), path()).prop_map(|(from, to)| {
             vec![Step::Say(format!("RNFR {from}")), Step::Say(format!("RNTO {to}"))]
         }),
-        1 => path().prop_map(|p| vec![Step::Say(format!("CKSM MD5 0 -1 {p}"))]),
+        1 => path().prop_map(|p| vec![Step::Say(format!("RNFR {p}"))]),
+        1 => path().prop_map(|p| vec![Step::Say(format!("RNTO {p}"))]),
+        1 => path().prop_map(|p| vec![Step::Say(format!("MFMT 20260102030405 {p}"))]),
+        1 => path().prop_map(|p| vec![Step::Say(format!("MLST {p}"))]),
+        2 => path().prop_map(|p| vec![Step::Say(format!("CKSM MD5 0 -1 {p}"))]),
         1 => Just(vec![Step::Say("CWD /d".to_owned())]),
         1 => Just(vec![Step::Say("REST 1".to_owned())]),
         1 => Just(vec![Step::Say("NOOP".to_owned())]),

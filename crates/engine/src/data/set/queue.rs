@@ -1,4 +1,4 @@
-//! Transfers that wait for their turn: a mover begins the next when the one before has succeeded.
+//! What waits for its turn on a set: a mover begins the next when the one before has succeeded.
 
 use std::sync::Arc;
 
@@ -10,13 +10,35 @@ use super::{
         mover::Order,
         transfer::{Attachment, TransferShared},
     },
-    SetShared, lost_with_an_earlier_one,
+    ChannelSet, SetShared, lost_with_an_earlier_one,
 };
 
-/// A transfer that begins when those before it have succeeded.
-pub(super) struct Waiting {
-    pub(super) transfer: Arc<TransferShared>,
-    pub(super) open: Opening,
+/// Work that is no transfer and has its turn among them, see [`ChannelSet::queue_work`].
+pub type Work = Box<dyn FnOnce(Turn) + Send>;
+
+pub(super) enum Waiting {
+    Transfer {
+        transfer: Arc<TransferShared>,
+        open: Opening,
+    },
+    Work(Work),
+}
+
+/// The right to act before what is queued behind; dropping it lets the next begin.
+pub struct Turn(Arc<SetShared>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.turn_over();
+    }
+}
+
+impl ChannelSet {
+    /// Runs `work` on a mover when all transfers that were queued before have succeeded; where one of them fails, it is dropped.
+    /// What takes longer than a small file does must go on elsewhere, and take its [`Turn`] along.
+    pub fn queue_work(&self, work: Work) {
+        self.shared.enqueue(Waiting::Work(work));
+    }
 }
 
 impl SetShared {
@@ -31,7 +53,7 @@ impl SetShared {
                 (None, !inner.occupied)
             }
         };
-        if let Some(Waiting { transfer, .. }) = refused {
+        if let Some(Waiting::Transfer { transfer, .. }) = refused {
             transfer.fail(lost_with_an_earlier_one());
         }
         if begins {
@@ -39,7 +61,7 @@ impl SetShared {
         }
     }
 
-    /// No mover has to do with the transfer any more whose turn it was.
+    /// Nothing has to do with it any more whose turn it was.
     pub(in crate::data) fn turn_over(self: &Arc<Self>) {
         let waiting = {
             let mut inner = lock(&self.inner);
@@ -51,26 +73,35 @@ impl SetShared {
         }
     }
 
-    /// Opens and begins the next transfer, unless one runs. On a mover.
+    /// Begins what is next, unless something runs. On a mover.
     pub(in crate::data) fn begin_next(self: &Arc<Self>) {
-        let Waiting { transfer, open } = {
+        let next = {
             let mut inner = lock(&self.inner);
             if inner.occupied {
                 return;
             }
-            let Some(waiting) = inner.queue.pop_front() else {
+            let Some(next) = inner.queue.pop_front() else {
                 return;
             };
-            inner.current = Some(Arc::clone(&waiting.transfer));
+            if let Waiting::Transfer { transfer, .. } = &next {
+                inner.current = Some(Arc::clone(transfer));
+            }
             inner.occupied = true;
-            waiting
+            next
         };
+        match next {
+            Waiting::Transfer { transfer, open } => self.begin_queued(&transfer, open),
+            Waiting::Work(work) => work(Turn(Arc::clone(self))),
+        }
+    }
+
+    fn begin_queued(self: &Arc<Self>, transfer: &Arc<TransferShared>, open: Opening) {
         // As in `ChannelSet::start`.
-        let starter = Attachment::new(&transfer);
+        let starter = Attachment::new(transfer);
         transfer.start();
         let begun = open().map_err(TransferFailure::from).and_then(|job| {
             transfer.open(job, self.layout);
-            self.begin(&transfer)
+            self.begin(transfer)
         });
         if let Err(why) = begun {
             transfer.fail(why);

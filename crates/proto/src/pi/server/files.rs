@@ -89,6 +89,7 @@ impl ServerPi {
 
     pub(super) fn run_rnto(&mut self, to: &FtpPath) {
         let Some(from) = self.session.rename_from.take() else {
+            self.skip_foreseen();
             return self.answer(501, "Invalid command arguments.");
         };
         self.run_change(to, |to| Request::Rename { from, to });

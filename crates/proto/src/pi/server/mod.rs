@@ -17,8 +17,8 @@
 //! - `DropDataChannels` comes whenever the data channel object is gone, also after each transfer in MODE S
 //!   and after a failed one; a shell that forgets by itself as well does no harm.
 //! - `Close` is the last output. It ends data channels, too. Inputs after it are ignored.
-//! - `Foresee` tells of a transfer that waits in the queue. The next `StartTransfer` is the first that was foreseen and not
-//!   forgotten.
+//! - `Foresee` and `ForeseeRequest` tell of what waits in the queue. The next `StartTransfer` or `Request` is the first that was
+//!   foreseen and neither skipped nor forgotten.
 //! - After `AbortTransfer` one `TransferDone` is still due; before it no other transfer or request starts.
 
 use std::{
@@ -342,6 +342,7 @@ impl ServerPi {
     }
 
     fn request(&mut self, request: Request, purpose: Purpose) {
+        self.foreseen_comes();
         self.outputs.push_back(Output::Request(request));
         self.pending = Pending::Request(purpose);
     }

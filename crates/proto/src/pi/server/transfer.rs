@@ -222,7 +222,7 @@ impl ServerPi {
     }
 
     fn start(&mut self, mut transfer: Box<Transfer>) {
-        self.foreseen_starts();
+        self.foreseen_comes();
         self.outputs
             .push_back(Output::StartTransfer(transfer.request.clone()));
         transfer.phase = Phase::Starting;

@@ -119,8 +119,13 @@ pub enum Output {
     /// This transfer waits in the queue and will be the next to start, behind those foreseen before it: the shell may
     /// get ready for it without leaving a trace, and may begin it on the same data channel when the one before has succeeded.
     Foresee(TransferRequest),
-    /// None of the foreseen transfers that have not started will start as told: what was got ready for them goes, and one
-    /// that was begun is cut as by ABOR.
+    /// The same of a request: the shell may carry it out when what was foreseen before it is done, and keep the answer. A
+    /// rename is preceded by the `CheckExists` of its source, foreseen or not, and must not be carried out where that failed.
+    ForeseeRequest(Request),
+    /// The first that was foreseen does not come: a rename whose source was not there.
+    SkipForeseen,
+    /// Nothing of what was foreseen and has not come will come as told: what was got ready for it goes, and a transfer that
+    /// was begun is cut as by ABOR.
     ForgetForeseen,
     /// Start; answer with `TransferReady` (once) and `TransferDone`.
     StartTransfer(TransferRequest),

@@ -198,6 +198,7 @@ pub(crate) fn describe(output: &Output) -> Option<String> {
         }
         Output::Request(request) => format!("{request:?}"),
         Output::StartTransfer(request) => describe_transfer("StartTransfer", request),
+        Output::ForeseeRequest(request) => format!("Foresee {request:?}"),
         Output::Foresee(request) => describe_transfer("Foresee", request),
         other => format!("{other:?}"),
     })

@@ -22,6 +22,13 @@ pub(crate) fn done() -> Outcome {
     Outcome::Done
 }
 
+/// What was told of before its turn.
+#[derive(Debug)]
+pub(crate) enum Foreseen {
+    Transfer(TransferRequest),
+    Request(Request),
+}
+
 /// Answers what a `ServerPi` puts out. A path with `missing` in it fails; one with `slow` in it never ends unless
 /// it is aborted.
 #[derive(Debug, Default)]
@@ -43,7 +50,7 @@ pub(crate) struct FakeShell {
     /// Contract violations by the interpreter.
     pub(crate) outstanding: usize,
     /// Foreseen and neither started nor forgotten.
-    pub(crate) foreseen: VecDeque<TransferRequest>,
+    pub(crate) foreseen: VecDeque<Foreseen>,
 }
 
 impl FakeShell {
@@ -62,6 +69,13 @@ impl FakeShell {
             Output::Send(octets) => return Some(octets),
             Output::Request(request) => {
                 assert_eq!(self.outstanding, 0, "two things outstanding: {request:?}");
+                match self.foreseen.pop_front() {
+                    None => {}
+                    Some(Foreseen::Request(foreseen)) => {
+                        assert_eq!(foreseen, request, "not as it was foreseen");
+                    }
+                    Some(other) => panic!("{request:?} where {other:?} was foreseen"),
+                }
                 self.outstanding += 1;
                 self.due.push_back((at, Input::Done(answer(&request))));
             }
@@ -71,21 +85,32 @@ impl FakeShell {
                     !request.reuse || self.cached,
                     "nothing to reuse: {request:?}"
                 );
-                if let Some(foreseen) = self.foreseen.pop_front() {
-                    assert_eq!(foreseen.kind, request.kind, "not as it was foreseen");
-                    assert_eq!(foreseen.mode, request.mode);
-                    assert_eq!(foreseen.type_code, request.type_code);
+                match self.foreseen.pop_front() {
+                    None => {}
+                    Some(Foreseen::Transfer(foreseen)) => {
+                        assert_eq!(foreseen.kind, request.kind, "not as it was foreseen");
+                        assert_eq!(foreseen.mode, request.mode);
+                        assert_eq!(foreseen.type_code, request.type_code);
+                    }
+                    Some(other) => panic!("{request:?} where {other:?} was foreseen"),
                 }
                 self.outstanding += 1;
                 self.start(at, request);
             }
             Output::Foresee(request) => {
-                assert!(
-                    self.running.is_some(),
-                    "foreseen behind nothing: {request:?}"
-                );
-                self.foreseen.push_back(request);
+                assert!(self.outstanding > 0, "foreseen behind nothing: {request:?}");
+                self.foreseen.push_back(Foreseen::Transfer(request));
                 assert!(self.foreseen.len() <= FORESEEN_MAX);
+            }
+            Output::ForeseeRequest(request) => {
+                assert!(self.outstanding > 0, "foreseen behind nothing: {request:?}");
+                self.foreseen.push_back(Foreseen::Request(request));
+                assert!(self.foreseen.len() <= FORESEEN_MAX);
+            }
+            Output::SkipForeseen => {
+                let skipped = self.foreseen.pop_front();
+                let rename = matches!(skipped, Some(Foreseen::Request(Request::Rename { .. })));
+                assert!(rename, "{skipped:?}");
             }
             Output::ForgetForeseen => self.foreseen.clear(),
             Output::AbortTransfer => {
