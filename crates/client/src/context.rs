@@ -264,6 +264,10 @@ pub(crate) struct Learned {
     pub(crate) no_buffers: AtomicBool,
     pub(crate) no_asides: AtomicBool,
     pub(crate) no_pipelining: AtomicBool,
+    /// Files came in a pipeline: what it takes need not be found out again by each session.
+    pub(crate) gets_pipelined: AtomicBool,
+    /// Small files that a session had in flight last; 0: nothing is known.
+    pub(crate) depth: AtomicU32,
     /// Directories that refused a put. What goes there travels alone: in a pipeline each refusal would cost a session.
     pub(crate) closed_folders: Mutex<HashSet<FtpPath>>,
     /// Octets above 0x7E in names were seen to come back whole.

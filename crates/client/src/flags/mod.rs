@@ -16,7 +16,7 @@ use godwit_proto::{ChecksumAlgorithm, security::Floor};
 
 pub use resolve::{Ambient, Parting, parse};
 
-use crate::{pipelining::DEPTH_MAX, spec::EpochMode};
+use crate::{pipelining::DEPTH_MAX_PATIENT, spec::EpochMode};
 
 /// Copies files with GridFTP, and manages what lies on servers.
 #[derive(Debug, Parser)]
@@ -251,7 +251,7 @@ pub(crate) struct CpArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) concurrency: Option<u32>,
     /// Small files in flight on a control channel; 1 copies one after the other, the default is what the path needs
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=DEPTH_MAX as i64))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=DEPTH_MAX_PATIENT as i64))]
     pub(crate) pipelining: Option<u32>,
     /// Most data channels in all
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]

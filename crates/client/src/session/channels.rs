@@ -141,6 +141,46 @@ impl Session {
 
     /// PORT or EPRT. `None` where the server refuses: the lesson is learned, try without.
     async fn listen(&mut self, mode: Mode, doing: &str) -> Result<Option<ChannelSet>> {
+        let (set, command) = self.open_listener(mode)?;
+        let reply = self.ask(&command, doing).await?;
+        if reply.code.is_success() {
+            return Ok(Some(set));
+        }
+        if !self.is_usable() || known(&self.endpoint.learned.no_port) {
+            return Err(Error::refused(doing, reply));
+        }
+        self.lesson(
+            |l| &l.no_port,
+            &reply,
+            command.verb(),
+            "it will not connect to us, so gets use one data channel (MODE S)",
+        );
+        Ok(None)
+    }
+
+    /// Asks for the data channels of gets in MODE E as the target wants them and waits for no answer: what follows is
+    /// refused where one of them was.
+    pub(super) fn listen_ahead(&mut self) -> Result<()> {
+        self.params.parallelism = self.context.target.borrow().setting.parallelism;
+        self.set = None;
+        let (set, address) = self.open_listener(Mode::ExtendedBlock)?;
+        let buffers = self
+            .params
+            .socket_buffer_bytes
+            .filter(|_| !known(&self.endpoint.learned.no_buffers));
+        let parallelism = self.params.parallelism;
+        let server = &mut self.server;
+        let commands = server.prepare(Mode::ExtendedBlock, Direction::Get, parallelism, buffers);
+        for command in commands.iter().chain([&address]) {
+            self.control.submit(command);
+        }
+        self.server.cached = None;
+        self.set = Some(set);
+        Ok(())
+    }
+
+    /// A listener, and the command that tells the server of it.
+    fn open_listener(&mut self, mode: Mode) -> Result<(ChannelSet, Command)> {
         let here = self.control.local_addr().ip().to_canonical();
         let range = self.context.connections.port_range.as_ref();
         let no_listener = |error: std::io::Error| Error::System {
@@ -154,23 +194,10 @@ impl Session {
             IpAddr::V4(_) => Command::Port(address),
             IpAddr::V6(_) => Command::Eprt(address),
         };
-        let reply = self.ask(&command, doing).await?;
-        if reply.code.is_success() {
-            let movers = [self.mover()?];
-            return ChannelSet::passive(&movers, listener, self.params_for(mode))
-                .map(Some)
-                .map_err(no_listener);
-        }
-        if !self.is_usable() || known(&self.endpoint.learned.no_port) {
-            return Err(Error::refused(doing, reply));
-        }
-        self.lesson(
-            |l| &l.no_port,
-            &reply,
-            command.verb(),
-            "it will not connect to us, so gets use one data channel (MODE S)",
-        );
-        Ok(None)
+        let movers = [self.mover()?];
+        let set =
+            ChannelSet::passive(&movers, listener, self.params_for(mode)).map_err(no_listener)?;
+        Ok((set, command))
     }
 
     /// PASV or EPSV. `None` where the server refuses both.

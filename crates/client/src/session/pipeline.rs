@@ -1,10 +1,11 @@
 //! Small files through one session, many in flight: nothing that is asked for one of them stops the stream of the others.
 //!
-//! Begins on data channels that carried a file already, so that nothing about them is left to be found out. Whatever cannot be told for
+//! The first begins on data channels that carried a file already, so that nothing about them is left to be found out. Gets behind it
+//! send what makes new channels in front of their files, without waiting for the answers. Whatever cannot be told for
 //! certain of a file is left to the path of single files: the item goes back, and is neither done nor failed. Where it is doubtful
 //! which octets are whose, the session is given up.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, sync::atomic::Ordering, time::Instant};
 
 use godwit_engine::{
     control::{ControlError, Event as Spoken},
@@ -24,9 +25,9 @@ use super::{
 use crate::{
     context::{Learned, known},
     error::{Error, Result},
-    events::Event,
+    events::{ChannelState, Event},
     flight::Flight,
-    pipelining::{COMMAND_OCTETS_MAX, Pace},
+    pipelining::{COMMAND_OCTETS_A_FILE, DEPTH_MAX, DEPTH_MAX_PATIENT, Pace},
     plan::Item,
     spec::JobSpec,
     verify::Agreed,
@@ -58,18 +59,19 @@ impl Session {
     /// Whether small files can go in a pipeline now: the data channels are there and known to work.
     pub(crate) fn can_pipeline(&self, direction: Direction) -> bool {
         let learned = &self.endpoint.learned;
-        let wanted = self.context.target.borrow().setting.parallelism;
+        let there = self.server.can_reuse(direction)
+            && self.set.as_ref().is_some_and(|set| set.cached() > 0);
         let ready = match direction {
-            Direction::Get => self.server.parallelism == Some(wanted),
+            Direction::Get => known(&learned.gets_pipelined) || there && self.has_channels_wanted(),
             // Octets go out before the server has agreed to take them: a final name must not be in reach.
-            Direction::Put => known(&learned.rename_probed) && !known(&learned.no_rename),
+            Direction::Put => there && known(&learned.rename_probed) && !known(&learned.no_rename),
         };
-        ready
-            && self.is_usable()
-            && self.pipelined.is_none()
-            && !known(&learned.no_pipelining)
-            && self.server.can_reuse(direction)
-            && self.set.as_ref().is_some_and(|set| set.cached() > 0)
+        ready && self.is_usable() && self.pipelined.is_none() && !known(&learned.no_pipelining)
+    }
+
+    fn has_channels_wanted(&self) -> bool {
+        let wanted = self.context.target.borrow().setting.parallelism;
+        self.server.parallelism == Some(wanted)
     }
 
     /// Moves `first` and what `feed` gives after it, all in one direction on this endpoint.
@@ -79,10 +81,32 @@ impl Session {
         spec: &JobSpec,
         feed: &mut impl Feed,
     ) -> Leavings {
+        let cached = self.set.as_ref().map_or(0, |set| set.cached());
+        let ready = cached > 0 && self.server.can_reuse(first.direction);
+        let opens = first.direction == Direction::Get && !(ready && self.has_channels_wanted());
+        if opens && let Err(error) = self.listen_ahead() {
+            self.context.note(error.to_string());
+            self.endpoint
+                .learned
+                .gets_pipelined
+                .store(false, Ordering::Relaxed);
+            return Leavings {
+                returned: vec![first],
+                rubbish: Vec::new(),
+            };
+        }
+        let before = self.endpoint.learned.depth.load(Ordering::Relaxed);
+        // Who has the one of our extensions has the other virtue.
+        let most = match self.server.features.live_channels {
+            true => DEPTH_MAX_PATIENT,
+            false => DEPTH_MAX,
+        };
         let mut pipeline = Pipeline {
             lineup: Lineup::new(first.direction),
             direction: first.direction,
-            pace: Pace::new(spec.pipelining, self.round_trip),
+            opens,
+            pace: Pace::new(spec.pipelining, self.round_trip, before, most),
+            command_octets_max: COMMAND_OCTETS_A_FILE * most as usize,
             flowing: Flowing::new(&self.context.counters),
             session: self,
             spec,
@@ -107,9 +131,12 @@ struct Pipeline<'a, F> {
     direction: Direction,
     lineup: Lineup<Flight>,
     pace: Pace,
+    command_octets_max: usize,
     flowing: Flowing,
     /// More may come.
     feeding: bool,
+    /// The server was asked for new data channels, and what it said was not waited for: the answers to the files tell.
+    opens: bool,
     /// Files are taken until the depth is reached, then none until some have gone: commands leave in bunches.
     filling: bool,
     arrived: u64,
@@ -159,7 +186,7 @@ impl<F: Feed> Pipeline<'_, F> {
         self.feeding
             && self.filling
             && self.lineup.len() < 2 * depth
-            && self.lineup.command_octets() < COMMAND_OCTETS_MAX
+            && self.lineup.command_octets() < self.command_octets_max
     }
 
     /// Opens our end and asks for all that the file needs.
@@ -192,6 +219,10 @@ impl<F: Feed> Pipeline<'_, F> {
 
     async fn flowed(&mut self, report: TransferReport) {
         let whole = report.result.is_ok();
+        if whole && std::mem::take(&mut self.opens) {
+            self.session
+                .tell(ChannelState::Opened, report.channels_peak);
+        }
         let Some(at) = self.lineup.moved(report.clone()) else {
             return;
         };
@@ -292,6 +323,11 @@ impl<F: Feed> Pipeline<'_, F> {
         self.arrived += 1;
         let context = &self.session.context;
         context.counters.moved(octets);
+        let learned = &self.session.endpoint.learned;
+        if self.direction == Direction::Get && self.arrived == 1 {
+            learned.gets_pipelined.store(true, Ordering::Relaxed);
+        }
+        learned.depth.store(self.pace.depth(), Ordering::Relaxed);
         if self.pace.arrived(octets, Instant::now()) || self.arrived == 1 {
             context.pipelines(self.pace.depth(), self.session.round_trip);
         }
@@ -436,6 +472,14 @@ impl<F: Feed> Pipeline<'_, F> {
         if self.channels_gone {
             session.set = None;
             session.server.forget();
+            if self.arrived == 0 {
+                // Whatever the reason is, the path of single files finds it.
+                session
+                    .endpoint
+                    .learned
+                    .gets_pipelined
+                    .store(false, Ordering::Relaxed);
+            }
         }
         let cached = session.set.as_ref().map_or(0, |set| set.cached());
         session.server.transfer_done(self.direction, cached > 0);
