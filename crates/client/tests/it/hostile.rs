@@ -61,6 +61,31 @@ fn a_name_that_is_listed_twice_is_copied_once_and_told() {
 }
 
 #[test]
+fn a_tree_without_an_end_is_left_where_it_repeats_or_gets_too_deep() {
+    let loops: [(&'static [u8], i32, &str); 2] = [
+        // A link to a directory above, as a server shows it.
+        (
+            b"Type=dir;Unique=1; d\r\n",
+            0,
+            "leads back to a directory above it",
+        ),
+        (b"Type=dir; d\r\n", 2, "more than 200 directories deep"),
+    ];
+    for (listing, status, words) in loops {
+        let fake = Fake::start(Quirks {
+            features: FACTS,
+            listing: Some(listing),
+            ..Quirks::default()
+        });
+        fake.put("/d/x", b"");
+        let here = tempfile::tempdir().unwrap();
+        let to = here.path().join("to");
+        run(&["cp", "-r", &fake.url("/d"), text(&to)]).expect(status, &[words]);
+        assert!(tree(here.path()).iter().all(|name| name.starts_with("to/")));
+    }
+}
+
+#[test]
 fn two_sources_that_mean_one_file_do_not_replace_each_other_unseen() {
     let fake = Fake::start(Quirks {
         features: FACTS,
