@@ -17,9 +17,13 @@ use godwit_proto::security::Floor;
 use serde::Deserialize;
 
 pub use self::gsi::{GsiSettings, Protect};
-use self::gsi::{floor_of, gsi_of};
-use crate::Durability;
+use self::{
+    bounds::bounds_of,
+    gsi::{floor_of, gsi_of},
+};
+use crate::{Bounds, Durability};
 
+mod bounds;
 mod gsi;
 
 /// Control port registered for GridFTP.
@@ -161,6 +165,31 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub max_sessions: Option<u32>,
 
+    /// Sessions of one address at a time (IPv6: of one /64) [default: 2000]
+    #[arg(long, value_name = "N")]
+    pub max_sessions_per_address: Option<u32>,
+
+    /// Sessions of one account at a time [default: 2000]
+    #[arg(long, value_name = "N")]
+    pub max_sessions_per_user: Option<u32>,
+
+    /// Connections that have not logged in; one more sends the oldest of the address with most away [default: 1000]
+    #[arg(long, value_name = "N")]
+    pub max_logins: Option<u32>,
+
+    /// The same for one address [default: 500]
+    #[arg(long, value_name = "N")]
+    pub max_logins_per_address: Option<u32>,
+
+    /// Failed logins that an address is allowed without a pause; after further ones it must stay away for 1 s, 2 s and so on to 64 s.
+    /// One is forgotten every 30 s, and one for each login that succeeds [default: 10]
+    #[arg(long, value_name = "N")]
+    pub login_failures: Option<u32>,
+
+    /// Time for the dialogue before login [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub login_timeout: Option<u64>,
+
     /// Data channels of one transfer [default: 1024]
     #[arg(long, value_name = "N")]
     pub max_channels: Option<u32>,
@@ -168,6 +197,11 @@ pub struct Options {
     /// Greeting; may have several lines [default: name and version]
     #[arg(long, value_name = "TEXT")]
     pub banner: Option<String>,
+
+    /// File that says who did what, from where, as whom, and how it ended: JSON, one object a line; created for its owner alone,
+    /// opened again at SIGHUP [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
 
     /// Log as JSON, one object a line
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
@@ -238,12 +272,14 @@ pub struct ServerSettings {
     pub unread_limit: Duration,
     /// What 226, 111 and the replies to RNTO and MKD promise.
     pub durability: Durability,
-    /// Sessions at a time. Each costs one descriptor and a few KiB while idle.
-    pub sessions_max: usize,
-    /// Data channels of a transfer. Worst-case memory of the data plane is `sessions_max` x `channels_max` x 256 KiB.
+    /// Connections, sessions and failed logins.
+    pub bounds: Bounds,
+    /// Data channels of a transfer. Worst-case memory of the data plane is `bounds.connections` x `channels_max` x 256 KiB.
     pub channels_max: u32,
     /// Greeting without code, lines separated by `\n`.
     pub banner: String,
+    /// Who did what; `None`: nowhere.
+    pub audit_log: Option<PathBuf>,
     /// JSON log.
     pub log_json: bool,
 }
@@ -266,9 +302,10 @@ impl ServerSettings {
             data_limit: Duration::from_secs(60),
             unread_limit: Duration::from_secs(120),
             durability: Durability::None,
-            sessions_max: 10_000,
+            bounds: Bounds::default(),
             channels_max: 1024,
             banner: format!("godwitd {} ready.", env!("CARGO_PKG_VERSION")),
+            audit_log: None,
             log_json: false,
         }
     }
@@ -367,8 +404,17 @@ impl Options {
             data_timeout: self.data_timeout.or(other.data_timeout),
             durability: self.durability.or(other.durability),
             max_sessions: self.max_sessions.or(other.max_sessions),
+            max_sessions_per_address: self
+                .max_sessions_per_address
+                .or(other.max_sessions_per_address),
+            max_sessions_per_user: self.max_sessions_per_user.or(other.max_sessions_per_user),
+            max_logins: self.max_logins.or(other.max_logins),
+            max_logins_per_address: self.max_logins_per_address.or(other.max_logins_per_address),
+            login_failures: self.login_failures.or(other.login_failures),
+            login_timeout: self.login_timeout.or(other.login_timeout),
             max_channels: self.max_channels.or(other.max_channels),
             banner: self.banner.or(other.banner),
+            audit_log: self.audit_log.or(other.audit_log),
             log_json: self.log_json.or(other.log_json),
         }
     }
@@ -382,10 +428,12 @@ impl Options {
         if anonymous == Anonymous::Off && gsi.is_none() {
             return Err(ConfigError::NoIdentity);
         }
+        let bounds = bounds_of(&self)?;
         let mut settings =
             ServerSettings::new(self.root.unwrap_or_else(|| PathBuf::from(".")), anonymous);
         settings.protect = floor_of(self.protect, &gsi, anonymous)?;
         settings.gsi = gsi;
+        settings.bounds = bounds;
         settings.listen = self.listen;
         settings.port_range = match self.port_range {
             Some(PortRangeText(range)) => Some(range),
@@ -395,6 +443,7 @@ impl Options {
         settings.data_address = self.data_address;
         settings.foreign_data_hosts = self.allow_foreign_data_hosts.unwrap_or(false);
         settings.durability = self.durability.unwrap_or_default();
+        settings.audit_log = self.audit_log;
         settings.log_json = self.log_json.unwrap_or(false);
         if let Some(seconds) = self.drain {
             // 0 is a decision here, not a mistake: cut at once.
@@ -406,8 +455,8 @@ impl Options {
         if let Some(seconds) = self.data_timeout {
             settings.data_limit = bounded_seconds("data-timeout", seconds, 1)?;
         }
-        if let Some(count) = self.max_sessions {
-            settings.sessions_max = at_least_one("max-sessions", count)? as usize;
+        if let Some(seconds) = self.login_timeout {
+            settings.login_limit = bounded_seconds("login-timeout", seconds, 1)?;
         }
         if let Some(count) = self.max_channels {
             settings.channels_max = at_least_one("max-channels", count)?;
@@ -542,7 +591,7 @@ mod tests {
         assert_eq!(settings.root, PathBuf::from("/srv"));
         assert_eq!(settings.port_range, Some(4000..=4001));
         assert_eq!(settings.listen, ["127.0.0.1:0".parse().unwrap()]);
-        assert_eq!(settings.sessions_max, 7);
+        assert_eq!(settings.bounds.connections, 7);
         assert!(!settings.log_json);
     }
 

@@ -2,12 +2,13 @@
 //!
 //! # Map
 //! - [`config`]: flags and settings file, resolved into [`ServerSettings`]
-//! - `listener`: [`Server`]: the accept loop, limits, shutdown, reload
+//! - `listener`: [`Server`]: the accept loop, shutdown, reload; `limits`: who may connect and log in (pure); `gate`: how they are told
 //! - `session`: one task a session: control connection, interpreter, what it waits for
 //! - `requests`: requests that touch storage; `transfers`: one transfer, from `opening` its file, perhaps `ahead` of its turn,
 //!   to the `checks` its success depends on; `shared_writer`: the end of a TYPE A receipt
 //! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces
 //! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and who may come
+//! - `audit`: the audit log
 //! - `login`: who may log in and what they may do; `outbox`: replies not yet read; [`log`]: the log
 //!
 //! # Contract
@@ -15,11 +16,14 @@
 //! Nothing here prints or exits.
 
 mod ahead;
+mod audit;
 mod checks;
 mod data_channels;
 mod durability;
 mod foreseen;
+mod gate;
 mod gsi;
+mod limits;
 mod listener;
 mod login;
 mod opening;
@@ -40,13 +44,16 @@ use godwit_proto::error::StorageFailure;
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
+use audit::Audit;
 use durability::Committer;
 use gsi::Gsi;
 
+pub use audit::AuditError;
 pub use durability::Durability;
 
 pub use config::{Anonymous, Arguments, ConfigError, GsiSettings, ServerSettings};
 pub use gsi::GsiError;
+pub use limits::Bounds;
 pub use listener::{Reloader, Server, ServerError};
 
 /// What all sessions that began under the same settings share.
@@ -56,26 +63,32 @@ struct Service {
     committer: Arc<Committer>,
     /// Where users prove who they are.
     gsi: Option<Arc<Gsi>>,
+    audit: Arc<Audit>,
     /// One permit for each core: CKSM keeps one busy.
     checksums: Arc<Semaphore>,
 }
 
 impl Service {
-    fn new(settings: ServerSettings) -> Result<Self, ServerError> {
+    fn new(settings: ServerSettings, audit: Arc<Audit>) -> Result<Self, ServerError> {
         let storage = PosixStorage::rooted(&settings.root).map_err(|error| ServerError::Root {
             path: settings.root.clone(),
             error,
         })?;
-        Self::on(Arc::new(storage), settings)
+        Self::on(Arc::new(storage), settings, audit)
     }
 
-    fn on(storage: Arc<dyn Storage>, settings: ServerSettings) -> Result<Self, ServerError> {
+    fn on(
+        storage: Arc<dyn Storage>,
+        settings: ServerSettings,
+        audit: Arc<Audit>,
+    ) -> Result<Self, ServerError> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let gsi = settings.gsi.as_ref().map(Gsi::load).transpose()?;
         Ok(Self {
             committer: Committer::new(settings.durability, storage),
             gsi: gsi.map(Arc::new),
             settings,
+            audit,
             checksums: Arc::new(Semaphore::new(cores)),
         })
     }

@@ -20,8 +20,10 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use crate::{
-    GsiError, Service,
+    AuditError, GsiError, Service,
     config::{DEFAULT_PORT, ServerSettings},
+    gate::Gate,
+    limits::Refusal,
     session::{self, Phase},
 };
 
@@ -33,8 +35,6 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Time for sessions to say their last words once they are cut. Sessions that are stuck on storage are left behind.
 const CUT_LIMIT: Duration = Duration::from_secs(5);
-
-const TOO_MANY: &[u8] = b"421 Too many sessions, closing control connection.\r\n";
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,9 @@ pub enum ServerError {
     /// Nobody could prove who they are.
     #[error(transparent)]
     Gsi(#[from] GsiError),
+    /// Nobody could see what was done.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
 }
 
 /// A server that listens. Connections wait in the kernel until [`Server::run`].
@@ -66,18 +69,21 @@ pub struct Server {
     listeners: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
     service: Arc<watch::Sender<Arc<Service>>>,
+    gate: Arc<Gate>,
 }
 
 /// Changes the settings of a running server.
 #[derive(Clone)]
 pub struct Reloader {
     service: Arc<watch::Sender<Arc<Service>>>,
+    gate: Arc<Gate>,
 }
 
 impl Server {
     /// Opens the root and listens on all addresses of `settings`.
     pub async fn bind(settings: ServerSettings) -> Result<Self, ServerError> {
-        Self::listening(Service::new(settings)?)
+        let audit = Arc::default();
+        Self::listening(Service::new(settings, audit)?)
     }
 
     /// As [`Self::bind`], for sessions that serve `storage` in place of the root's files. A [`Reloader`] goes back to the root.
@@ -85,11 +91,13 @@ impl Server {
         storage: Arc<dyn Storage>,
         settings: ServerSettings,
     ) -> Result<Self, ServerError> {
-        Self::listening(Service::on(storage, settings)?)
+        let audit = Arc::default();
+        Self::listening(Service::on(storage, settings, audit)?)
     }
 
     fn listening(service: Service) -> Result<Self, ServerError> {
         let service = Arc::new(service);
+        service.audit.open(service.settings.audit_log.as_deref())?;
         let listeners = listen_all(&service.settings.listen)?;
         let mut addresses = Vec::with_capacity(listeners.len());
         for listener in &listeners {
@@ -102,6 +110,7 @@ impl Server {
         Ok(Self {
             listeners,
             addresses,
+            gate: Gate::new(service.settings.bounds),
             service: Arc::new(watch::Sender::new(service)),
         })
     }
@@ -115,6 +124,7 @@ impl Server {
     pub fn reloader(&self) -> Reloader {
         Reloader {
             service: Arc::clone(&self.service),
+            gate: Arc::clone(&self.gate),
         }
     }
 
@@ -124,7 +134,7 @@ impl Server {
         let phase = watch::Sender::new(Phase::Serving);
         tokio::select! {
             () = shutdown => {}
-            () = accept_all(&self.listeners, &self.service, &phase) => {}
+            () = accept_all(&self.listeners, &self.service, &self.gate, &phase) => {}
         }
         // The ports are free for a successor while old transfers end.
         drop(self.listeners);
@@ -151,7 +161,11 @@ impl Reloader {
         if settings.listen != self.service.borrow().settings.listen {
             warn!("listening addresses change at the next start only");
         }
-        let service = Arc::new(Service::new(settings)?);
+        let audit = Arc::clone(&self.service.borrow().audit);
+        let service = Arc::new(Service::new(settings, audit)?);
+        // Also where its name is the same: the file may be another by now.
+        service.audit.open(service.settings.audit_log.as_deref())?;
+        self.gate.change(service.settings.bounds);
         self.service.send_replace(service);
         Ok(())
     }
@@ -160,28 +174,24 @@ impl Reloader {
 async fn accept_all(
     listeners: &[TcpListener],
     service: &watch::Sender<Arc<Service>>,
+    gate: &Arc<Gate>,
     phase: &watch::Sender<Phase>,
 ) {
-    let mut next_id = 1;
     let mut next_listener = 0;
     loop {
         match poll_fn(|context| accept_any(listeners, &mut next_listener, context)).await {
             Ok((socket, peer)) => {
                 let service = Arc::clone(&service.borrow());
-                if phase.receiver_count() >= service.settings.sessions_max {
-                    warn!(%peer, limit = service.settings.sessions_max, "too many sessions");
-                    refuse(socket);
-                    continue;
-                }
+                let pass = match gate.admit(peer.ip()) {
+                    Ok(pass) => pass,
+                    Err(why) => {
+                        warn!(%peer, %why, "connection refused");
+                        refuse(socket, &why);
+                        continue;
+                    }
+                };
                 prepare(&socket);
-                tokio::spawn(session::run(
-                    socket,
-                    peer,
-                    next_id,
-                    service,
-                    phase.subscribe(),
-                ));
-                next_id += 1;
+                tokio::spawn(session::run(socket, peer, pass, service, phase.subscribe()));
             }
             Err(error) if is_out_of_resources(&error) => {
                 warn!(%error, "cannot accept a connection, resting");
@@ -210,11 +220,11 @@ fn accept_any(
 }
 
 /// One reply, and no session: refusing must cost less than serving.
-fn refuse(socket: TcpStream) {
+fn refuse(socket: TcpStream, why: &Refusal) {
     use io::Write as _;
     // A fresh connection has room for one line; where it has not, nobody is there to read it.
     if let Ok(mut socket) = socket.into_std() {
-        drop(socket.write(TOO_MANY));
+        drop(socket.write(format!("421 {why}, closing control connection.\r\n").as_bytes()));
     }
 }
 

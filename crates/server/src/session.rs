@@ -10,6 +10,7 @@
 
 mod asked;
 mod lines;
+mod trail;
 
 use std::{
     io,
@@ -18,7 +19,6 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use godwit_engine::data::Sample;
 use godwit_proto::{
     FtpPath,
     pi::server::{
@@ -36,9 +36,11 @@ use tracing::{debug, info, warn};
 
 use crate::{
     Anonymous, Service,
+    audit::{Entry, What},
     data_channels::DataChannels,
     failure,
     foreseen::Foreseen,
+    gate::Pass,
     login,
     outbox::{Outbox, UNSENT_MAX, UNSENT_PAUSE},
     requests::{Answer, PendingRequest},
@@ -57,6 +59,9 @@ const LOGIN_ATTEMPTS_MAX: u32 = 5;
 
 /// Time that a client has to read our last words.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+const SENT_AWAY: &[u8] =
+    b"421 Too many connections that have not logged in, closing control connection.\r\n";
 
 /// Octets of a client that goes on sending after our last words.
 const FAREWELL_OCTETS: usize = 4 * 1024 * 1024;
@@ -85,17 +90,20 @@ enum End {
     Unread,
     /// The server goes down.
     Cut,
+    /// Others who want to log in need the room.
+    SentAway,
 }
 
 /// Serves one client until the end.
 pub(crate) async fn run(
     socket: TcpStream,
     peer: SocketAddr,
-    id: u64,
+    pass: Pass,
     service: Arc<Service>,
     mut phase: watch::Receiver<Phase>,
 ) {
-    let mut session = match Session::new(socket, peer, id, service) {
+    let id = pass.id();
+    let mut session = match Session::new(socket, peer, pass, service) {
         Ok(session) => session,
         Err(error) => {
             debug!(session = id, %peer, %error, "connection was gone before the greeting");
@@ -107,9 +115,12 @@ pub(crate) async fn run(
     let end = session.serve(&mut phase).await;
     // Sockets, files and threads go before the farewell, which may take its time.
     session.stop_work();
+    if session.user.is_some() {
+        session.record(Entry::new(What::Logout));
+    }
     match &end {
         End::Closed | End::Cut => session.say_farewell().await,
-        End::Lost | End::Broken(_) | End::Unread => {}
+        End::Lost | End::Broken(_) | End::Unread | End::SentAway => {}
     }
     let seconds = begun.elapsed().as_secs();
     match end {
@@ -124,6 +135,9 @@ pub(crate) async fn run(
             warn!(session = id, %peer, seconds, "session ends: client does not read replies")
         }
         End::Cut => info!(session = id, %peer, seconds, "session ends: cut by shutdown"),
+        End::SentAway => {
+            info!(session = id, %peer, seconds, "session ends: it has not logged in, and others wait")
+        }
     }
 }
 
@@ -136,11 +150,14 @@ struct Session {
     pi: ServerPi,
     outbox: Outbox,
     request: Option<PendingRequest>,
+    /// What `request` changes, for the audit log.
+    change: Option<Entry>,
     transfer: Option<Box<Transfer>>,
     foreseen: Foreseen,
     channels: DataChannels,
     security: Security,
     user: Option<String>,
+    pass: Pass,
     /// The interpreter has spoken its last word.
     closing: bool,
 }
@@ -160,13 +177,14 @@ enum Event {
     Forgotten,
     Phase(Phase),
     Deadline,
+    SentAway,
 }
 
 impl Session {
     fn new(
         socket: TcpStream,
         peer: SocketAddr,
-        id: u64,
+        pass: Pass,
         service: Arc<Service>,
     ) -> io::Result<Self> {
         let local = canonical(socket.local_addr()?);
@@ -196,7 +214,8 @@ impl Session {
                 .unwrap_or_default(),
         };
         Ok(Self {
-            id,
+            id: pass.id(),
+            pass,
             peer,
             local,
             socket,
@@ -204,6 +223,7 @@ impl Session {
             service,
             outbox: Outbox::default(),
             request: None,
+            change: None,
             transfer: None,
             foreseen: Foreseen::default(),
             channels: DataChannels::default(),
@@ -245,6 +265,12 @@ impl Session {
                 }
                 Event::Phase(phase) => self.enter(phase),
                 Event::Deadline => self.on_deadline(),
+                Event::SentAway => {
+                    self.say(SENT_AWAY.to_vec());
+                    // Whoever reads it has room for a line.
+                    drop(self.outbox.send(&self.socket, Instant::now()));
+                    Some(End::SentAway)
+                }
             };
             if let Some(end) = end {
                 return end;
@@ -275,6 +301,7 @@ impl Session {
             transfer,
             foreseen,
             channels,
+            pass,
             ..
         } = self;
         tokio::select! {
@@ -285,6 +312,7 @@ impl Session {
             step = next_step(transfer, channels) => Event::Step(step),
             () = foreseen.settle(channels) => Event::Forgotten,
             () = until(deadline) => Event::Deadline,
+            () = pass.must_go() => Event::SentAway,
             changed = phase.changed() => Event::Phase(match changed {
                 Ok(()) => *phase.borrow_and_update(),
                 // The server was dropped.
@@ -317,6 +345,9 @@ impl Session {
                 Some(End::Lost)
             }
             Ok(count) => {
+                if self.user.is_none() {
+                    self.pass.spoke();
+                }
                 self.hear(&buffer[..count]);
                 None
             }
@@ -349,17 +380,17 @@ impl Session {
                     None => Err(failure(Errno::OPNOTSUPP, "prove an identity")),
                 };
                 if let Err(failure) = &kept {
-                    warn!(session = self.id, peer = %self.peer, error = ?failure.text, "handshake failed");
+                    self.pass.failed();
+                    self.log_handshake(failure);
                 }
                 Input::Done(kept.map(Outcome::Adat))
             }
             Answer::Login { user, account } => {
                 self.request = None;
-                self.log_login(&user, &account);
-                Input::Done(account.map(|account| {
-                    self.user = Some(account);
-                    Outcome::Account(login::user_account())
-                }))
+                let account = account.inspect_err(|_| self.pass.failed());
+                let account = account.and_then(|account| self.enters(account));
+                self.log_login(&user, account.as_ref().err());
+                Input::Done(account.map(|()| Outcome::Account(login::user_account())))
             }
             Answer::Unrun(request) => {
                 self.request = None;
@@ -368,6 +399,7 @@ impl Session {
             Answer::Done(result) => {
                 let more = matches!(&result, Ok(Outcome::Listing { last: false, .. }));
                 if !more {
+                    self.log_change(result.as_ref().err());
                     self.request = None;
                 }
                 Input::Done(result)
@@ -412,46 +444,6 @@ impl Session {
             cached: end.cached,
         };
         self.pi.handle_input(Instant::now(), input);
-    }
-
-    fn log_transfer(&self, transfer: &Transfer, end: &TransferEnd) {
-        let Transfer {
-            verb,
-            path,
-            running,
-            ..
-        } = transfer;
-        let seconds = end.elapsed.as_secs_f64();
-        let user = self.user.as_deref().unwrap_or("");
-        let (outcome, error) = match &end.result {
-            Ok(()) => ("transfer complete", None),
-            Err(error) => ("transfer failed", Some(error.to_string())),
-        };
-        // What is not known is left out: TCP tells of sending only, and of nothing that is over in a moment.
-        let totals = running.totals();
-        let limits = totals.since(&Sample::default());
-        let share = |of: Option<f64>| of.map(|share| (share * 1000.0).round() / 1000.0);
-        info!(
-            session = self.id,
-            peer = %self.peer,
-            user = ?user,
-            verb,
-            path = ?path,
-            bytes = end.bytes,
-            seconds,
-            channels = end.channels_peak,
-            error = error.as_deref(),
-            retransmitted_bytes = totals.tcp.map(|tcp| tcp.bytes_retransmitted),
-            loss_ratio = limits.loss_ratio,
-            receive_window_limited = share(limits.receive_window_limited),
-            send_buffer_limited = share(limits.send_buffer_limited),
-            sender_idle = share(limits.sender_idle),
-            cpu_busy = share(limits.cpu_busy),
-            cpu_wait = share(limits.cpu_wait),
-            source_wait = share(limits.source_wait),
-            destination_wait = share(limits.destination_wait),
-            "{outcome}"
-        );
     }
 
     fn on_deadline(&mut self) -> Option<End> {
@@ -579,6 +571,9 @@ impl Session {
         if let (Some(end), Some(transfer)) = (self.cut_transfer(), self.transfer.take()) {
             self.log_transfer(&transfer, &end);
         }
+        self.log_change(Some(
+            "the session ended first: it may have been done or not",
+        ));
         self.request = None;
         self.foreseen = Foreseen::default();
         self.channels = DataChannels::default();

@@ -7,11 +7,13 @@ use godwit_proto::{
     pi::server::{Input, Outcome, Request},
 };
 use rustix::io::Errno;
-use tracing::{debug, info, warn};
+use tracing::debug;
 
-use super::Session;
+use super::{Session, trail::change_of};
 use crate::{
-    failure, login,
+    failure,
+    gsi::refusal,
+    login,
     requests::{Answer, PendingRequest},
     security,
 };
@@ -28,6 +30,12 @@ impl Session {
                         .pi
                         .handle_input(Instant::now(), Input::Done(Err(refused)));
                 };
+                if let Err(why) = self.pass.may_try() {
+                    let refused = refusal(&why.to_string());
+                    return self
+                        .pi
+                        .handle_input(Instant::now(), Input::Done(Err(refused)));
+                }
                 let context = self.security.take_context(first);
                 self.request = Some(PendingRequest::of(move || {
                     Answer::Handshake(Box::new(security::shake_hands(&gsi, context, &token)))
@@ -50,12 +58,17 @@ impl Session {
                     }));
                     return;
                 }
-                let result = login::check(settings, &user, &password);
-                self.log_login(&user, &result);
-                result.map(|account| {
-                    self.user = Some(user);
-                    Outcome::Account(account)
-                })
+                let allowed = self.pass.may_try().map_err(|why| refusal(&why.to_string()));
+                let result = allowed.and_then(|()| {
+                    let checked = login::check(settings, &user, &password);
+                    checked.inspect_err(|_| self.pass.failed())
+                });
+                let result = result.and_then(|account| {
+                    self.enters(user.clone())?;
+                    Ok(account)
+                });
+                self.log_login(&user, result.as_ref().err());
+                result.map(Outcome::Account)
             }
             Request::WhoAmI => Ok(Outcome::Text(self.user.clone().unwrap_or_default())),
             Request::Listen(spec, family) => {
@@ -78,6 +91,7 @@ impl Session {
                 .and_then(|guard| self.channels.connect_to(&spec, guard, peers, settings))
                 .map(|()| Outcome::Done),
             other => {
+                self.change = change_of(&other);
                 match self.foreseen.ask(&other) {
                     Some(begun) => self.request = Some(begun),
                     None => self.begin_request(other),
@@ -97,11 +111,11 @@ impl Session {
         ));
     }
 
-    pub(super) fn log_login<T>(&self, user: &str, result: &Result<T, StorageFailure>) {
-        if result.is_ok() {
-            info!(session = self.id, peer = %self.peer, user = ?user, "login");
-        } else {
-            warn!(session = self.id, peer = %self.peer, user = ?user, "login refused");
-        }
+    /// Somebody logs in to `account`, unless there are too many of it.
+    pub(super) fn enters(&mut self, account: String) -> Result<(), StorageFailure> {
+        let entered = self.pass.logged_in(&account);
+        entered.map_err(|why| refusal(&why.to_string()))?;
+        self.user = Some(account);
+        Ok(())
     }
 }

@@ -27,7 +27,10 @@ pub(crate) struct Ftp {
 
 impl Ftp {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        let socket = connect(address);
+        Self::of(connect(address))
+    }
+
+    pub(crate) fn of(socket: TcpStream) -> Self {
         Self {
             reader: BufReader::new(socket.try_clone().unwrap()),
             socket,

@@ -169,7 +169,7 @@ fn clients_that_never_read_are_given_up() {
 
 #[test]
 fn there_is_a_limit_of_sessions() {
-    let server = TestServer::with(|s| s.sessions_max = 3);
+    let server = TestServer::with(|s| s.bounds.connections = 3);
     let mut held: Vec<Ftp> = (0..3).map(|_| server.login()).collect();
     let mut refused = Ftp::connect(server.address);
     assert!(refused.await_code(421).text().contains("Too many sessions"));
@@ -202,4 +202,47 @@ fn other_sessions_go_on_while_one_waits_for_a_peer_that_never_answers() {
     let (_, reply) = ftp.final_reply();
     assert!(reply.code == 150 || reply.code >= 400, "{reply:?}");
     drop((listener, listen()));
+}
+
+#[test]
+fn a_crowd_that_does_not_log_in_keeps_nobody_from_it() {
+    let server = TestServer::with(|s| {
+        s.bounds.waiting = 20;
+        s.bounds.waiting_per_address = 10;
+    });
+    let mut before = server.login();
+    let mut crowd: Vec<_> = (0..200).map(|_| connect(server.address)).collect();
+    let mut within = server.connect();
+    within.login();
+    crowd.extend((0..200).map(|_| connect(server.address)));
+    for ftp in [&mut before, &mut within] {
+        ftp.expect("NOOP", 200);
+    }
+    let mut first = Ftp::of(crowd.swap_remove(0));
+    first.await_code(220);
+    let told = first.await_code(421);
+    assert!(told.text().contains("have not logged in"), "{told:?}");
+    first.expect_end();
+}
+
+#[test]
+fn who_guesses_must_pause() {
+    let server = TestServer::with(|s| s.bounds.free_failures = 4);
+    let mut ftp = server.connect();
+    for _ in 0..4 {
+        ftp.expect("USER root", 331);
+        ftp.expect("PASS x", 530);
+    }
+    // From the next failure on the address must stay away, and whoever has a session keeps it.
+    let mut user = server.login();
+    let mut other = server.connect();
+    for _ in 0..3 {
+        other.expect("USER root", 331);
+        other.expect("PASS x", 530);
+    }
+    let mut refused = Ftp::connect(server.address);
+    let told = refused.await_code(421);
+    assert!(told.text().contains("failed logins"), "{told:?}");
+    refused.expect_end();
+    user.expect("NOOP", 200);
 }

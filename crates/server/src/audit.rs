@@ -1,0 +1,277 @@
+//! The audit log: who did what, from where, as whom, and how it ended. One JSON object a line, written at once.
+//!
+//! ```text
+//!   {"time":"…Z","session":7,"peer":"192.0.2.1:4711","identity":"/O=Grid/CN=Jo","account":"jo","event":"put","path":"/f","octets":12,"result":"done"}
+//! ```
+//! Whoever rotates it renames the file and sends SIGHUP. There is never a secret in it: passwords and tokens do not come here.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use godwit_proto::{FtpPath, timestamp::Timestamp};
+use serde::{Deserialize, Serialize};
+use tracing::error;
+
+/// Octets of each text from outside; what is longer is cut.
+const TEXT_MAX: usize = 4096;
+
+/// The file, or nothing.
+#[derive(Default)]
+pub(crate) struct Audit(Mutex<Option<File>>);
+
+/// Why the audit log cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the audit log {path}: {error}")]
+pub struct AuditError {
+    /// Which.
+    path: PathBuf,
+    /// Why.
+    error: io::Error,
+}
+
+/// Whose event it is.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Who {
+    pub(crate) session: u64,
+    pub(crate) peer: SocketAddr,
+    /// What was proven, before it was anybody's account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) identity: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) account: Option<String>,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entry {
+    event: What,
+    /// As the client sees it, beneath the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    /// The new name, the mode, the group, the target of a link, the name logged in with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    octets: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
+    result: Verdict,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// Kinds of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum What {
+    /// A handshake.
+    Prove,
+    Login,
+    Logout,
+    Get,
+    Put,
+    List,
+    Delete,
+    Rename,
+    Mkdir,
+    Rmdir,
+    Chmod,
+    Chgrp,
+    Touch,
+    Truncate,
+    Symlink,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    Done,
+    Failed,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    #[serde(flatten)]
+    who: &'a Who,
+    #[serde(flatten)]
+    event: &'a Entry,
+}
+
+impl Entry {
+    pub(crate) fn new(event: What) -> Self {
+        Self {
+            event,
+            path: None,
+            to: None,
+            octets: None,
+            seconds: None,
+            result: Verdict::Done,
+            reason: None,
+        }
+    }
+
+    pub(crate) fn path(mut self, path: &FtpPath) -> Self {
+        self.path = Some(cut(path.to_string()));
+        self
+    }
+
+    pub(crate) fn to(mut self, to: impl ToString) -> Self {
+        self.to = Some(cut(to.to_string()));
+        self
+    }
+
+    pub(crate) fn moved(mut self, octets: u64, time: Duration) -> Self {
+        self.octets = Some(octets);
+        self.seconds = Some(time.as_secs_f64());
+        self
+    }
+
+    pub(crate) fn ended(mut self, failure: Option<impl ToString>) -> Self {
+        if let Some(reason) = failure {
+            self.result = Verdict::Failed;
+            self.reason = Some(cut(reason.to_string()));
+        }
+        self
+    }
+}
+
+impl Audit {
+    /// Opens `path`, which others may not read, for appending; where there is none, nothing is logged from now on. What was open
+    /// stays so when this fails.
+    pub(crate) fn open(&self, path: Option<&Path>) -> Result<(), AuditError> {
+        let opened = path.map(|path| {
+            let file = OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(0o600)
+                .open(path);
+            file.map_err(|error| AuditError {
+                path: path.to_owned(),
+                error,
+            })
+        });
+        *self.lock() = opened.transpose()?;
+        Ok(())
+    }
+
+    /// Writes one line. That it cannot be written stops nobody, and the server's log says so.
+    pub(crate) fn record(&self, who: &Who, event: &Entry) {
+        let mut file = self.lock();
+        let Some(file) = file.as_mut() else {
+            return;
+        };
+        let line = line(SystemTime::now(), who, event);
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            error!(%error, line, "the audit log cannot be written");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<File>> {
+        // A panic leaves a line cut short at worst.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn line(now: SystemTime, who: &Who, event: &Entry) -> String {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH);
+    let since = since.unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    let t = Timestamp(seconds).to_string();
+    let time = format!(
+        "{}-{}-{}T{}:{}:{}.{:03}Z",
+        &t[..4],
+        &t[4..6],
+        &t[6..8],
+        &t[8..10],
+        &t[10..12],
+        &t[12..],
+        since.subsec_millis()
+    );
+    let json = serde_json::to_string(&Line { time, who, event });
+    let json = json.expect("strings and numbers always have JSON");
+    let mut line = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        // JSON lets those above 0x1f stand, and terminals act on some of them.
+        match c.is_control() {
+            true => line.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => line.push(c),
+        }
+    }
+    line.push('\n');
+    line
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > TEXT_MAX {
+        let end = (0..=TEXT_MAX).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn who() -> Who {
+        Who {
+            session: 7,
+            peer: "192.0.2.1:4711".parse().unwrap(),
+            identity: Some("/O=Grid/CN=Jo".to_owned()),
+            account: Some("jo".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_line_is_an_object_that_nobody_can_break_or_grow() {
+        let path = FtpPath::new("/a\u{1b}[31m\"\u{9b}\u{7f}b".to_owned()).unwrap();
+        let event = Entry::new(What::Put)
+            .path(&path)
+            .moved(12, Duration::from_millis(1500))
+            .ended(Some("x".repeat(100_000)));
+        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(951_782_400_125);
+        let line = line(now, &who(), &event);
+        let start = "{\"time\":\"2000-02-29T00:00:00.125Z\",\"session\":7,\"peer\":\"192.0.2.1:4711\",\
+            \"identity\":\"/O=Grid/CN=Jo\",\"account\":\"jo\",\"event\":\"put\",\
+            \"path\":\"/a\\u001b[31m\\\"\\u009b\\u007fb\",\"octets\":12,\"seconds\":1.5,\"result\":\"failed\",\"reason\":\"xxx";
+        assert!(line.starts_with(start), "{line}");
+        assert!(line.len() < start.len() + TEXT_MAX + 10);
+        assert!(line.ends_with("\"}\n") && !line[..line.len() - 1].contains(char::is_control));
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["path"], path.to_string());
+    }
+
+    #[test]
+    fn lines_go_to_the_file_that_has_the_name_when_it_was_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, old] = ["audit", "audit.1"].map(|name| folder.path().join(name));
+        let audit = Audit::default();
+        let record = |name: &str| {
+            audit.record(&who(), &Entry::new(What::Login).to(name));
+        };
+        record("nobody listens");
+        audit.open(Some(&path)).unwrap();
+        record("one");
+        std::fs::rename(&path, &old).unwrap();
+        record("two");
+        audit.open(Some(&path)).unwrap();
+        record("three");
+        assert!(audit.open(Some(folder.path())).is_err());
+        record("four");
+        let lines = |path| std::fs::read_to_string(path).unwrap();
+        let texts = [lines(&old), lines(&path)].map(|text| text.lines().count());
+        assert_eq!(texts, [2, 2]);
+        assert!(lines(&old).contains("\"to\":\"two\"") && !lines(&old).contains("nobody"));
+    }
+}

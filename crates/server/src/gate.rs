@@ -1,0 +1,111 @@
+//! [`Limits`] as the accept loop and the sessions use them: who comes in gets a [`Pass`], and hears through it that it must go.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use tokio::sync::Notify;
+
+use crate::limits::{Bounds, Limits, Refusal};
+
+/// The door of a server.
+pub(crate) struct Gate(Mutex<Inner>);
+
+struct Inner {
+    limits: Limits,
+    next_id: u64,
+    /// How those who wait hear that they must go.
+    waiting: HashMap<u64, Arc<Notify>>,
+}
+
+/// One connection's place. Dropping it makes room.
+pub(crate) struct Pass {
+    gate: Arc<Gate>,
+    id: u64,
+    address: IpAddr,
+    must_go: Arc<Notify>,
+}
+
+impl Gate {
+    pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Inner {
+            limits: Limits::new(bounds),
+            next_id: 1,
+            waiting: HashMap::new(),
+        })))
+    }
+
+    pub(crate) fn change(&self, bounds: Bounds) {
+        self.lock().limits.change(bounds);
+    }
+
+    /// Lets a connection of `address` in, perhaps in the place of another.
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Pass, Refusal> {
+        let mut inner = self.lock();
+        let id = inner.next_id;
+        let goes = inner.limits.admit(Instant::now(), address, id)?;
+        if let Some(notify) = goes.and_then(|id| inner.waiting.remove(&id)) {
+            notify.notify_one();
+        }
+        inner.next_id += 1;
+        let must_go = Arc::new(Notify::new());
+        inner.waiting.insert(id, Arc::clone(&must_go));
+        Ok(Pass {
+            gate: Arc::clone(self),
+            id,
+            address,
+            must_go,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Numbers that a panic left half changed are off by one at worst.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pass {
+    /// The connection's number, for the log.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Ready when somebody else needs the room. Cancel-safe.
+    pub(crate) async fn must_go(&self) {
+        self.must_go.notified().await;
+    }
+
+    pub(crate) fn spoke(&self) {
+        self.gate.lock().limits.spoke(self.id);
+    }
+
+    pub(crate) fn may_try(&self) -> Result<(), Refusal> {
+        self.gate
+            .lock()
+            .limits
+            .may_try(Instant::now(), self.address)
+    }
+
+    pub(crate) fn failed(&self) {
+        self.gate.lock().limits.failed(Instant::now(), self.address);
+    }
+
+    /// From now on nobody sends it away.
+    pub(crate) fn logged_in(&self, account: &str) -> Result<(), Refusal> {
+        let mut inner = self.gate.lock();
+        inner.limits.logged_in(self.id, account)?;
+        inner.waiting.remove(&self.id);
+        Ok(())
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut inner = self.gate.lock();
+        inner.limits.left(self.id);
+        inner.waiting.remove(&self.id);
+    }
+}

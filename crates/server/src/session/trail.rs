@@ -1,0 +1,116 @@
+//! What is kept of a session: the server's log, and the audit log.
+
+use godwit_engine::data::Sample;
+use godwit_proto::{error::StorageFailure, pi::server::Request};
+use tracing::{info, warn};
+
+use super::{Session, Transfer};
+use crate::{
+    audit::{Entry, What, Who},
+    transfers::TransferEnd,
+};
+
+impl Session {
+    pub(super) fn log_transfer(&self, transfer: &Transfer, end: &TransferEnd) {
+        let Transfer {
+            verb,
+            path,
+            running,
+            ..
+        } = transfer;
+        let seconds = end.elapsed.as_secs_f64();
+        let user = self.user.as_deref().unwrap_or("");
+        let (outcome, error) = match &end.result {
+            Ok(()) => ("transfer complete", None),
+            Err(error) => ("transfer failed", Some(error.to_string())),
+        };
+        // What is not known is left out: TCP tells of sending only, and of nothing that is over in a moment.
+        let totals = running.totals();
+        let limits = totals.since(&Sample::default());
+        let share = |of: Option<f64>| of.map(|share| (share * 1000.0).round() / 1000.0);
+        let what = match *verb {
+            "send" => What::Get,
+            "receive" => What::Put,
+            _ => What::List,
+        };
+        let event = Entry::new(what).path(path).moved(end.bytes, end.elapsed);
+        self.record(event.ended(end.result.as_ref().err()));
+        info!(
+            session = self.id,
+            peer = %self.peer,
+            user = ?user,
+            verb,
+            path = ?path,
+            bytes = end.bytes,
+            seconds,
+            channels = end.channels_peak,
+            error = error.as_deref(),
+            retransmitted_bytes = totals.tcp.map(|tcp| tcp.bytes_retransmitted),
+            loss_ratio = limits.loss_ratio,
+            receive_window_limited = share(limits.receive_window_limited),
+            send_buffer_limited = share(limits.send_buffer_limited),
+            sender_idle = share(limits.sender_idle),
+            cpu_busy = share(limits.cpu_busy),
+            cpu_wait = share(limits.cpu_wait),
+            source_wait = share(limits.source_wait),
+            destination_wait = share(limits.destination_wait),
+            "{outcome}"
+        );
+    }
+
+    pub(super) fn log_login(&self, user: &str, refused: Option<&StorageFailure>) {
+        match refused {
+            None => info!(session = self.id, peer = %self.peer, user = ?user, "login"),
+            Some(failure) => {
+                let why = &failure.text;
+                warn!(session = self.id, peer = %self.peer, user = ?user, ?why, "login refused");
+            }
+        }
+        let event = Entry::new(What::Login).to(user);
+        self.record(event.ended(refused.map(|failure| &failure.text)));
+    }
+
+    pub(super) fn log_handshake(&self, failure: &StorageFailure) {
+        warn!(session = self.id, peer = %self.peer, error = ?failure.text, "handshake failed");
+        self.record(Entry::new(What::Prove).ended(Some(&failure.text)));
+    }
+
+    /// A change was asked for that ended so.
+    pub(super) fn log_change(&mut self, failure: Option<impl ToString>) {
+        if let Some(event) = self.change.take() {
+            self.record(event.ended(failure));
+        }
+    }
+
+    pub(super) fn record(&self, entry: Entry) {
+        let identity = self.security.identity().map(ToString::to_string);
+        let who = Who {
+            session: self.id,
+            peer: self.peer,
+            identity,
+            account: self.user.clone(),
+        };
+        self.service.audit.record(&who, &entry);
+    }
+}
+
+/// What the audit log says of a request, where it says anything.
+pub(super) fn change_of(request: &Request) -> Option<Entry> {
+    let event = match request {
+        Request::MakeDirectory(path) => Entry::new(What::Mkdir).path(path),
+        Request::RemoveDirectory(path) => Entry::new(What::Rmdir).path(path),
+        Request::RemoveFile(path) | Request::RemoveTree(path) => {
+            Entry::new(What::Delete).path(path)
+        }
+        Request::Rename { from, to } => Entry::new(What::Rename).path(from).to(to),
+        Request::SetModified { path, modify } => Entry::new(What::Touch).path(path).to(modify),
+        Request::SetMode { path, mode } => {
+            Entry::new(What::Chmod).path(path).to(format!("{mode:o}"))
+        }
+        Request::SetGroup { path, group } => Entry::new(What::Chgrp).path(path).to(group),
+        Request::Truncate { path, length } => Entry::new(What::Truncate).path(path).to(length),
+        Request::Symlink { target, link } => Entry::new(What::Symlink).path(link).to(target),
+        _ => return None,
+    };
+    Some(event)
+}

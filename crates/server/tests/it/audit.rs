@@ -1,0 +1,101 @@
+//! The audit log.
+
+use std::{fs, path::Path};
+
+use crate::{client::connect, harness::TestServer};
+
+/// `event account path to octets result` of each line.
+fn events(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["peer"].as_str().unwrap().starts_with("127.0.0.1:"));
+        let of = |key: &str| match &line[key] {
+            serde_json::Value::Null => "-".to_owned(),
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        ["event", "account", "path", "to", "octets", "result"]
+            .map(of)
+            .join(" ")
+    });
+    lines.collect()
+}
+
+#[test]
+fn says_who_did_what_and_how_it_ended_and_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit");
+    let mut server = TestServer::with(|s| s.audit_log = Some(log.clone()));
+    let mut ftp = server.connect();
+    ftp.expect("USER ro\x1bot", 331);
+    ftp.expect("PASS hunter2", 530);
+    ftp.expect("USER anonymous", 331);
+    ftp.expect("PASS hunter3", 230);
+    ftp.expect("TYPE I", 200);
+    assert_eq!(ftp.put("STOR /f", b"abc").code, 226);
+    assert_eq!(ftp.get("RETR /f"), b"abc");
+    ftp.expect("MKD /d", 257);
+    ftp.expect("MKD /d", 553);
+    ftp.expect("RNFR /f", 350);
+    ftp.expect("RNTO /d/g", 250);
+    ftp.expect("SITE CHMOD 600 /d/g", 250);
+    ftp.expect("DELE /d/g", 250);
+    ftp.expect("RMD /d", 250);
+    ftp.expect("QUIT", 221);
+    ftp.expect_end();
+    server.begin_shutdown();
+    server.join();
+    assert_eq!(
+        events(&log),
+        [
+            "login - - ro\u{1b}ot - failed",
+            "login anonymous - anonymous - done",
+            "put anonymous /f - 3 done",
+            "get anonymous /f - 3 done",
+            "mkdir anonymous /d - - done",
+            "mkdir anonymous /d - - failed",
+            "rename anonymous /f /d/g - done",
+            "chmod anonymous /d/g 600 - done",
+            "delete anonymous /d/g - - done",
+            "rmdir anonymous /d - - done",
+            "logout anonymous - - - done",
+        ]
+    );
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(
+        !text.contains("hunter") && !text.contains('\u{1b}'),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_was_not_finished_is_there_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit");
+    let mut server = TestServer::with(|s| s.audit_log = Some(log.clone()));
+    let mut ftp = server.login();
+    let data = connect(ftp.pasv());
+    ftp.send("STOR /f");
+    ftp.await_code(150);
+    drop((ftp, data));
+    server.begin_shutdown();
+    server.join();
+    let events = events(&log);
+    assert!(events[1].starts_with("put anonymous /f -") && events[1].ends_with("failed"));
+    assert_eq!(events[2], "logout anonymous - - - done");
+}
+
+#[test]
+fn a_reload_opens_the_file_that_has_the_name_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let [log, old] = ["audit", "audit.1"].map(|name| folder.path().join(name));
+    let server = TestServer::with(|s| s.audit_log = Some(log.clone()));
+    let mut ftp = server.login();
+    fs::rename(&log, &old).unwrap();
+    server.reloader.reload(server.settings.clone()).unwrap();
+    // The session is older than the file.
+    ftp.expect("MKD /d", 257);
+    assert_eq!(events(&old).len(), 1);
+    assert_eq!(events(&log), ["mkdir anonymous /d - - done"]);
+}
