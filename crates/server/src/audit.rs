@@ -11,7 +11,7 @@ use std::{
     net::SocketAddr,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -19,12 +19,23 @@ use godwit_proto::{FtpPath, timestamp::Timestamp};
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
+use crate::privsep::{link::ChildEnd, messages::FromSession};
+
 /// Octets of each text from outside; what is longer is cut.
 const TEXT_MAX: usize = 4096;
 
 /// The file, or nothing.
 #[derive(Default)]
-pub(crate) struct Audit(Mutex<Option<File>>);
+pub(crate) struct Audit(Mutex<Target>);
+
+#[derive(Default)]
+enum Target {
+    #[default]
+    Nothing,
+    File(File),
+    /// The process that knows whose session this is, and has the file.
+    Parent(Arc<ChildEnd>),
+}
 
 /// Why the audit log cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +132,10 @@ impl Entry {
         }
     }
 
+    pub(crate) fn is_logout(&self) -> bool {
+        self.event == What::Logout
+    }
+
     pub(crate) fn path(mut self, path: &FtpPath) -> Self {
         self.path = Some(cut(path.to_string()));
         self
@@ -147,6 +162,11 @@ impl Entry {
 }
 
 impl Audit {
+    /// Of a session's process.
+    pub(crate) fn to_parent(parent: Arc<ChildEnd>) -> Self {
+        Self(Mutex::new(Target::Parent(parent)))
+    }
+
     /// Opens `path`, which others may not read, for appending; where there is none, nothing is logged from now on. What was open
     /// stays so when this fails.
     pub(crate) fn open(&self, path: Option<&Path>) -> Result<(), AuditError> {
@@ -161,23 +181,32 @@ impl Audit {
                 error,
             })
         });
-        *self.lock() = opened.transpose()?;
+        *self.lock() = match opened.transpose()? {
+            Some(file) => Target::File(file),
+            None => Target::Nothing,
+        };
         Ok(())
     }
 
     /// Writes one line. That it cannot be written stops nobody, and the server's log says so.
     pub(crate) fn record(&self, who: &Who, event: &Entry) {
-        let mut file = self.lock();
-        let Some(file) = file.as_mut() else {
-            return;
-        };
-        let line = line(SystemTime::now(), who, event);
-        if let Err(error) = file.write_all(line.as_bytes()) {
-            error!(%error, line, "the audit log cannot be written");
+        match &mut *self.lock() {
+            Target::Nothing => {}
+            Target::File(file) => {
+                let line = line(SystemTime::now(), who, event);
+                if let Err(error) = file.write_all(line.as_bytes()) {
+                    error!(%error, line, "the audit log cannot be written");
+                }
+            }
+            Target::Parent(parent) => {
+                if let Err(error) = parent.tell(&FromSession::Audit(event.clone())) {
+                    error!(%error, ?event, "the audit log cannot be written");
+                }
+            }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<File>> {
+    fn lock(&self) -> MutexGuard<'_, Target> {
         // A panic leaves a line cut short at worst.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

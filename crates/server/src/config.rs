@@ -14,17 +14,21 @@ use std::{
 use clap::{Args, Parser, ValueEnum};
 use godwit_engine::net::{PortRange, parse_port_range};
 use godwit_proto::security::Floor;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::gsi::{GsiSettings, Protect};
 use self::{
     bounds::bounds_of,
     gsi::{floor_of, gsi_of},
+    separation::separation_of,
 };
-use crate::{Bounds, Durability};
+use crate::{Bounds, Durability, Separation};
 
 mod bounds;
 mod gsi;
+mod separation;
+#[cfg(test)]
+mod tests;
 
 /// Control port registered for GridFTP.
 pub const DEFAULT_PORT: u16 = 2811;
@@ -65,8 +69,9 @@ Exit status: 0 ended by a signal; 2 wrong usage or settings; 4 failed (address i
     about = "GridFTP server",
     long_about = "GridFTP server: FTP with parallel data channels, restart, partial transfers and checksums.\n\n\
         Nothing is allowed by default: let users in who prove who they are (--gsi), or say with --anonymous what people \
-        without an account may do. Both may be: without --anonymous there is no login in clear. All act as the account that \
-        the server runs under; names of accounts are for the log.",
+        without an account may do. Both may be: without --anonymous there is no login in clear. Started by root with a \
+        gridmap file, each session runs as the user's account (--privsep); else all act as the account that the server runs \
+        under, and names of accounts are for the log.",
     after_help = EXAMPLES
 )]
 pub struct Arguments {
@@ -198,6 +203,23 @@ pub struct Options {
     #[arg(long, value_name = "TEXT")]
     pub banner: Option<String>,
 
+    /// Meet strangers in processes without privileges, and run each session as the user's own account; needs root [default: where root
+    /// has a gridmap file to find accounts by]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub privsep: Option<bool>,
+
+    /// With --privsep, the account of processes that meet strangers; it should own nothing [default: nobody]
+    #[arg(long, value_name = "NAME")]
+    pub front_user: Option<String>,
+
+    /// With --privsep, the account that anonymous users act as [default: nobody]
+    #[arg(long, value_name = "NAME")]
+    pub anonymous_user: Option<String>,
+
+    /// With --privsep, serve nobody where the kernel lacks Landlock or seccomp [default: log what it lacks]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub require_sandbox: Option<bool>,
+
     /// File that says who did what, from where, as whom, and how it ended: JSON, one object a line; created for its owner alone,
     /// opened again at SIGHUP [default: none]
     #[arg(long, value_name = "FILE")]
@@ -209,7 +231,7 @@ pub struct Options {
 }
 
 /// What people without an account may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Anonymous {
     /// Nothing: every login fails.
@@ -242,7 +264,7 @@ impl TryFrom<String> for PortRangeText {
 }
 
 /// What the server is and allows: checked, complete, and all that the rest of the crate reads.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerSettings {
     /// Addresses for control connections. Empty: `[::]:2811`, or `0.0.0.0:2811` where there is no IPv6.
     pub listen: Vec<SocketAddr>,
@@ -253,6 +275,7 @@ pub struct ServerSettings {
     /// How users prove who they are; `None`: nobody can.
     pub gsi: Option<GsiSettings>,
     /// What data channels must have at least.
+    #[serde(with = "gsi::Protect")]
     pub protect: Floor,
     /// Ports for passive data connections; `None`: any.
     pub port_range: Option<PortRange>,
@@ -272,6 +295,8 @@ pub struct ServerSettings {
     pub unread_limit: Duration,
     /// What 226, 111 and the replies to RNTO and MKD promise.
     pub durability: Durability,
+    /// Processes without privileges; `None`: all is done in one, as who started it.
+    pub separation: Option<Separation>,
     /// Connections, sessions and failed logins.
     pub bounds: Bounds,
     /// Data channels of a transfer. Worst-case memory of the data plane is `bounds.connections` x `channels_max` x 256 KiB.
@@ -302,6 +327,7 @@ impl ServerSettings {
             data_limit: Duration::from_secs(60),
             unread_limit: Duration::from_secs(120),
             durability: Durability::None,
+            separation: None,
             bounds: Bounds::default(),
             channels_max: 1024,
             banner: format!("godwitd {} ready.", env!("CARGO_PKG_VERSION")),
@@ -414,6 +440,10 @@ impl Options {
             login_timeout: self.login_timeout.or(other.login_timeout),
             max_channels: self.max_channels.or(other.max_channels),
             banner: self.banner.or(other.banner),
+            privsep: self.privsep.or(other.privsep),
+            front_user: self.front_user.or(other.front_user),
+            anonymous_user: self.anonymous_user.or(other.anonymous_user),
+            require_sandbox: self.require_sandbox.or(other.require_sandbox),
             audit_log: self.audit_log.or(other.audit_log),
             log_json: self.log_json.or(other.log_json),
         }
@@ -429,11 +459,13 @@ impl Options {
             return Err(ConfigError::NoIdentity);
         }
         let bounds = bounds_of(&self)?;
+        let separation = separation_of(&self, gsi.as_ref(), is_root())?;
         let mut settings =
             ServerSettings::new(self.root.unwrap_or_else(|| PathBuf::from(".")), anonymous);
         settings.protect = floor_of(self.protect, &gsi, anonymous)?;
         settings.gsi = gsi;
         settings.bounds = bounds;
+        settings.separation = separation;
         settings.listen = self.listen;
         settings.port_range = match self.port_range {
             Some(PortRangeText(range)) => Some(range),
@@ -466,6 +498,10 @@ impl Options {
         }
         Ok(settings)
     }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 /// Grid sites open this range in their firewalls and set it for every program on the host.
@@ -538,121 +574,4 @@ fn checked_banner(banner: String) -> Result<String, ConfigError> {
         });
     }
     Ok(banner)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-
-    use super::*;
-
-    fn no_environment(_: &str) -> Option<String> {
-        None
-    }
-
-    fn resolve(arguments: &[&str]) -> Result<ServerSettings, ConfigError> {
-        Arguments::try_parse_from([&["godwitd"], arguments].concat())
-            .unwrap()
-            .resolve(no_environment)
-    }
-
-    #[test]
-    fn refuses_to_serve_nobody_and_says_what_to_add() {
-        for arguments in [&[][..], &["--anonymous", "off"]] {
-            let error = resolve(arguments).unwrap_err();
-            assert!(matches!(error, ConfigError::NoIdentity));
-            assert!(error.to_string().contains("--anonymous ro"));
-        }
-    }
-
-    #[test]
-    fn flags_override_file_and_file_overrides_environment() {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        write!(
-            file,
-            "root = \"/srv\"\nanonymous = \"ro\"\nport-range = \"4000-4001\"\nlisten = [\"127.0.0.1:0\"]\n\
-             log-json = true\nmax-sessions = 7\n"
-        )
-        .unwrap();
-        let path = file.path().to_str().unwrap();
-        let arguments = Arguments::try_parse_from([
-            "godwitd",
-            "--config",
-            path,
-            "--anonymous",
-            "rw",
-            "--log-json=false",
-        ])
-        .unwrap();
-        let settings = arguments
-            .resolve(|name| (name == "GLOBUS_TCP_PORT_RANGE").then(|| "5000,5001".to_owned()))
-            .unwrap();
-        assert_eq!(settings.anonymous, Anonymous::Rw);
-        assert_eq!(settings.root, PathBuf::from("/srv"));
-        assert_eq!(settings.port_range, Some(4000..=4001));
-        assert_eq!(settings.listen, ["127.0.0.1:0".parse().unwrap()]);
-        assert_eq!(settings.bounds.connections, 7);
-        assert!(!settings.log_json);
-    }
-
-    #[test]
-    fn environment_gives_the_port_range_in_globus_spelling() {
-        let arguments = Arguments::try_parse_from(["godwitd", "--anonymous", "ro"]).unwrap();
-        let with = |text: &str| {
-            let text = text.to_owned();
-            arguments.resolve(move |_| Some(text.clone()))
-        };
-        assert_eq!(with("5000,5001").unwrap().port_range, Some(5000..=5001));
-        assert_eq!(with("").unwrap().port_range, None);
-        assert!(
-            with("9-x")
-                .unwrap_err()
-                .to_string()
-                .starts_with("GLOBUS_TCP_PORT_RANGE: ")
-        );
-    }
-
-    #[test]
-    fn unknown_file_keys_are_errors_that_name_file_and_key() {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        writeln!(file, "anonymus = \"ro\"").unwrap();
-        let path = file.path().to_str().unwrap();
-        let error = resolve(&["--config", path]).unwrap_err().to_string();
-        assert!(
-            error.contains(path) && error.contains("anonymus"),
-            "{error}"
-        );
-        let error = resolve(&["--config", "/nonexistent.toml"]).unwrap_err();
-        assert!(error.to_string().contains("/nonexistent.toml"));
-    }
-
-    #[test]
-    fn values_out_of_range_are_refused_by_name() {
-        for (arguments, name) in [
-            (&["--idle-timeout", "0"][..], "idle-timeout"),
-            (&["--data-timeout", "99999999999"], "data-timeout"),
-            (&["--max-sessions", "0"], "max-sessions"),
-            (&["--max-channels", "0"], "max-channels"),
-            (&["--data-address", "0.0.0.0"], "data-address"),
-            (
-                &["--data-address", "10.0.0.1", "--data-address", "10.0.0.2"],
-                "data-address",
-            ),
-            (&["--banner", "  "], "banner"),
-        ] {
-            let error = resolve(&[&["--anonymous", "ro"], arguments].concat()).unwrap_err();
-            assert!(
-                error.to_string().starts_with(name),
-                "{arguments:?}: {error}"
-            );
-        }
-        assert!(Arguments::try_parse_from(["godwitd", "--port-range", "9-1"]).is_err());
-        assert!(Arguments::try_parse_from(["godwitd", "--listen", "localhost"]).is_err());
-    }
-
-    #[test]
-    fn the_command_line_is_well_formed() {
-        use clap::CommandFactory as _;
-        Arguments::command().debug_assert();
-    }
 }

@@ -13,13 +13,13 @@ use clap::ValueEnum;
 use godwit_engine::storage::{FileRef, Storage};
 use godwit_proto::{FtpPath, RangeSet, error::StorageFailure};
 use rustix::io::Errno;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::failure;
 
 /// What must have happened to a file before its 226.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// The kernel has it. A crash of the machine within some seconds may lose it; one of godwitd does not.

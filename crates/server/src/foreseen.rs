@@ -82,6 +82,22 @@ impl Foreseen {
         self.waiting.push_back(Waiting::Request(pending, over));
     }
 
+    /// Those that have not had their turn, where they are requests.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.waiting.iter().filter_map(|waiting| match waiting {
+            Waiting::Request(pending, _) => pending.request(),
+            Waiting::Transfer(..) => None,
+        })
+    }
+
+    /// Those that have not had their turn, where they are transfers.
+    pub(crate) fn transfers(&self) -> impl Iterator<Item = &TransferRequest> {
+        self.waiting.iter().filter_map(|waiting| match waiting {
+            Waiting::Transfer(ahead, _) => Some(ahead.request()),
+            Waiting::Request(..) => None,
+        })
+    }
+
     /// Opens what was added since the last call, as far as that may be done ahead.
     pub(crate) fn prepare(&mut self, committer: &Committer) {
         if !self.fresh.is_empty() {

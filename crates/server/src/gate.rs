@@ -24,7 +24,10 @@ struct Inner {
 /// One connection's place. Dropping it makes room.
 pub(crate) struct Pass {
     gate: Arc<Gate>,
-    id: u64,
+    /// What the limits know it by.
+    place: u64,
+    /// For the log.
+    number: u64,
     address: IpAddr,
     must_go: Arc<Notify>,
 }
@@ -55,7 +58,8 @@ impl Gate {
         inner.waiting.insert(id, Arc::clone(&must_go));
         Ok(Pass {
             gate: Arc::clone(self),
-            id,
+            place: id,
+            number: id,
             address,
             must_go,
         })
@@ -68,9 +72,14 @@ impl Gate {
 }
 
 impl Pass {
+    /// Takes the number that the connection has in another process.
+    pub(crate) fn set_number(&mut self, id: u64) {
+        self.number = id;
+    }
+
     /// The connection's number, for the log.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Ready when somebody else needs the room. Cancel-safe.
@@ -79,7 +88,7 @@ impl Pass {
     }
 
     pub(crate) fn spoke(&self) {
-        self.gate.lock().limits.spoke(self.id);
+        self.gate.lock().limits.spoke(self.place);
     }
 
     pub(crate) fn may_try(&self) -> Result<(), Refusal> {
@@ -96,8 +105,8 @@ impl Pass {
     /// From now on nobody sends it away.
     pub(crate) fn logged_in(&self, account: &str) -> Result<(), Refusal> {
         let mut inner = self.gate.lock();
-        inner.limits.logged_in(self.id, account)?;
-        inner.waiting.remove(&self.id);
+        inner.limits.logged_in(self.place, account)?;
+        inner.waiting.remove(&self.place);
         Ok(())
     }
 }
@@ -105,7 +114,7 @@ impl Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         let mut inner = self.gate.lock();
-        inner.limits.left(self.id);
-        inner.waiting.remove(&self.id);
+        inner.limits.left(self.place);
+        inner.waiting.remove(&self.place);
     }
 }

@@ -27,7 +27,10 @@ use crate::config::GsiSettings;
 
 /// What all sessions share.
 pub(crate) struct Gsi {
-    credential: Credential,
+    /// Nothing where another process meets strangers.
+    credential: Option<Credential>,
+    /// Files of the certificate and of its key.
+    host: Option<(PathBuf, PathBuf)>,
     anchors: Arc<dyn Anchors>,
     gridmap: Option<PathBuf>,
     allowed: AllowList,
@@ -71,11 +74,36 @@ impl Gsi {
             }
         }
         Ok(Self {
-            credential: files::load_first_pair(&settings.host, None)?,
+            credential: Some(files::load_first_pair(&settings.host, None)?),
+            host: files::first_pair(&settings.host).cloned(),
             anchors: Arc::new(Directory::new(settings.authorities.clone())),
             gridmap: settings.gridmap.clone(),
             allowed: settings.allowed.clone(),
         })
+    }
+
+    /// Of a process that meets strangers, and knows nobody.
+    pub(crate) fn of_front(credential: Credential, anchors: Arc<dyn Anchors>) -> Self {
+        Self {
+            credential: Some(credential),
+            ..Self::of_session(anchors)
+        }
+    }
+
+    /// Of a process that has nothing to show.
+    pub(crate) fn of_session(anchors: Arc<dyn Anchors>) -> Self {
+        Self {
+            credential: None,
+            host: None,
+            anchors,
+            gridmap: None,
+            allowed: AllowList::default(),
+        }
+    }
+
+    /// Files of the certificate and key that the server shows.
+    pub(crate) fn host(&self) -> Option<&(PathBuf, PathBuf)> {
+        self.host.as_ref()
     }
 
     pub(crate) fn anchors(&self) -> Arc<dyn Anchors> {
@@ -85,7 +113,10 @@ impl Gsi {
     /// The server's side of a handshake in ADAT. It takes whatever proxy it is given.
     pub(crate) fn acceptor(&self) -> Result<Context, ContextError> {
         Context::accept(Settings {
-            credential: self.credential.clone(),
+            credential: self
+                .credential
+                .clone()
+                .ok_or(ContextError::Credential(CredentialError::NoCertificate))?,
             anchors: self.anchors(),
             policy: Policy::default(),
             expect: Expect::Anyone,

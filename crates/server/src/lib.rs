@@ -8,7 +8,7 @@
 //!   to the `checks` its success depends on; `shared_writer`: the end of a TYPE A receipt
 //! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces
 //! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and who may come
-//! - `audit`: the audit log
+//! - `audit`: the audit log; `privsep`: processes without privileges
 //! - `login`: who may log in and what they may do; `outbox`: replies not yet read; [`log`]: the log
 //!
 //! # Contract
@@ -28,6 +28,7 @@ mod listener;
 mod login;
 mod opening;
 mod outbox;
+mod privsep;
 mod requests;
 mod security;
 mod session;
@@ -47,6 +48,7 @@ use tokio::sync::Semaphore;
 use audit::Audit;
 use durability::Committer;
 use gsi::Gsi;
+use privsep::{link::ChildEnd, parent::Accounts};
 
 pub use audit::AuditError;
 pub use durability::Durability;
@@ -55,6 +57,7 @@ pub use config::{Anonymous, Arguments, ConfigError, GsiSettings, ServerSettings}
 pub use gsi::GsiError;
 pub use limits::Bounds;
 pub use listener::{Reloader, Server, ServerError};
+pub use privsep::{Protection, Role, Separation, run_child};
 
 /// What all sessions that began under the same settings share.
 struct Service {
@@ -66,31 +69,53 @@ struct Service {
     audit: Arc<Audit>,
     /// One permit for each core: CKSM keeps one busy.
     checksums: Arc<Semaphore>,
+    /// Of a process that meets strangers: who decides on logins.
+    parent: Option<Arc<ChildEnd>>,
+    /// Of a privileged parent: whom its processes are.
+    accounts: Option<Arc<Accounts>>,
 }
 
 impl Service {
-    fn new(settings: ServerSettings, audit: Arc<Audit>) -> Result<Self, ServerError> {
+    fn new(mut settings: ServerSettings, audit: Arc<Audit>) -> Result<Self, ServerError> {
         let storage = PosixStorage::rooted(&settings.root).map_err(|error| ServerError::Root {
             path: settings.root.clone(),
             error,
         })?;
-        Self::on(Arc::new(storage), settings, audit)
+        let gsi = settings.gsi.as_ref().map(Gsi::load).transpose()?;
+        let separated = |error: &dyn std::fmt::Display| ServerError::Separation(error.to_string());
+        let accounts = match &settings.separation {
+            Some(separation) => {
+                privsep::prepare(separation).map_err(|error| separated(&error))?;
+                // Sessions begin elsewhere.
+                let root = settings.root.canonicalize();
+                settings.root = root.map_err(|error| separated(&error))?;
+                let accounts = Accounts::find(separation).map_err(|error| separated(&error))?;
+                Some(Arc::new(accounts))
+            }
+            None => None,
+        };
+        Ok(Self {
+            accounts,
+            ..Self::on(Arc::new(storage), settings, audit, gsi)
+        })
     }
 
     fn on(
         storage: Arc<dyn Storage>,
         settings: ServerSettings,
         audit: Arc<Audit>,
-    ) -> Result<Self, ServerError> {
+        gsi: Option<Gsi>,
+    ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let gsi = settings.gsi.as_ref().map(Gsi::load).transpose()?;
-        Ok(Self {
+        Self {
             committer: Committer::new(settings.durability, storage),
             gsi: gsi.map(Arc::new),
             settings,
             audit,
             checksums: Arc::new(Semaphore::new(cores)),
-        })
+            parent: None,
+            accounts: None,
+        }
     }
 }
 

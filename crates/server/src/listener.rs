@@ -23,7 +23,9 @@ use crate::{
     AuditError, GsiError, Service,
     config::{DEFAULT_PORT, ServerSettings},
     gate::Gate,
+    gsi::Gsi,
     limits::Refusal,
+    privsep::parent,
     session::{self, Phase},
 };
 
@@ -59,6 +61,9 @@ pub enum ServerError {
     /// Nobody could prove who they are.
     #[error(transparent)]
     Gsi(#[from] GsiError),
+    /// Privileges cannot be separated.
+    #[error("cannot separate privileges: {0}")]
+    Separation(String),
     /// Nobody could see what was done.
     #[error(transparent)]
     Audit(#[from] AuditError),
@@ -92,7 +97,8 @@ impl Server {
         settings: ServerSettings,
     ) -> Result<Self, ServerError> {
         let audit = Arc::default();
-        Self::listening(Service::on(storage, settings, audit)?)
+        let gsi = settings.gsi.as_ref().map(Gsi::load).transpose()?;
+        Self::listening(Service::on(storage, settings, audit, gsi))
     }
 
     fn listening(service: Service) -> Result<Self, ServerError> {
@@ -191,7 +197,13 @@ async fn accept_all(
                     }
                 };
                 prepare(&socket);
-                tokio::spawn(session::run(socket, peer, pass, service, phase.subscribe()));
+                let phase = phase.subscribe();
+                match service.accounts.clone() {
+                    None => tokio::spawn(session::run(socket, peer, pass, service, phase)),
+                    Some(accounts) => {
+                        tokio::spawn(parent::attend(socket, peer, pass, service, accounts, phase))
+                    }
+                };
             }
             Err(error) if is_out_of_resources(&error) => {
                 warn!(%error, "cannot accept a connection, resting");

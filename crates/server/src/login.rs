@@ -22,11 +22,16 @@ pub(crate) fn check(
     if !ANONYMOUS_NAMES.contains(&user) || settings.anonymous == Anonymous::Off {
         return Err(failure(Errno::ACCESS, "log in"));
     }
-    Ok(Account {
+    Ok(anonymous_account(settings))
+}
+
+/// What people without an account may do.
+pub(crate) fn anonymous_account(settings: &ServerSettings) -> Account {
+    Account {
         home: FtpPath::root(),
         writable: settings.anonymous == Anonymous::Rw,
         foreign_data_hosts: settings.foreign_data_hosts,
-    })
+    }
 }
 
 /// What a user may do who has proven an identity that is known here. Third-party transfers are what grids are for.

@@ -6,7 +6,9 @@ use std::{
 };
 
 use clap::Parser as _;
-use godwit_server::{Arguments, Reloader, Server, ServerSettings, log};
+use godwit_server::{
+    Arguments, Protection, Reloader, Role, Server, ServerSettings, log, run_child,
+};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
@@ -22,6 +24,10 @@ const EXIT_FAILED: u8 = 4;
 const BLOCKING_THREADS_MAX: usize = 256;
 
 fn main() -> ExitCode {
+    // Started by ourselves, before anything else is.
+    if let Some(role) = std::env::args().nth(1).and_then(|a| Role::of_argument(&a)) {
+        return run_child(role);
+    }
     let arguments = Arguments::parse();
     let settings = match arguments.resolve(environment) {
         Ok(settings) => settings,
@@ -47,6 +53,7 @@ fn main() -> ExitCode {
 async fn serve(arguments: &Arguments, settings: ServerSettings) -> ExitCode {
     let descriptors = godwit_engine::net::raise_fd_limit();
     let (root, access) = (settings.root.clone(), settings.anonymous);
+    let separated = settings.separation.is_some();
     let server = match Server::bind(settings).await {
         Ok(server) => server,
         Err(error) => return fail(EXIT_FAILED, &error),
@@ -66,7 +73,9 @@ async fn serve(arguments: &Arguments, settings: ServerSettings) -> ExitCode {
             &format!("cannot write to standard output: {error}"),
         );
     }
-    if rustix::process::geteuid().is_root() {
+    if separated {
+        info!(protection = %Protection::of_this_kernel(), "sessions run as their users");
+    } else if rustix::process::geteuid().is_root() {
         warn!("running as root: what clients may do under the root directory, they do as root");
     }
     info!(root = ?root, descriptors, anonymous = ?access, listening = ?server.local_addrs(), "godwitd serves");

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::net::TcpStream;
+use crate::session::Control;
 
 /// Above this, no command is read and no page of a listing is fetched until the client has read on.
 pub(crate) const UNSENT_PAUSE: usize = 256 * 1024;
@@ -49,7 +49,7 @@ impl Outbox {
     }
 
     /// Hands the kernel what it takes now.
-    pub(crate) fn send(&mut self, socket: &TcpStream, now: Instant) -> io::Result<()> {
+    pub(crate) fn send(&mut self, socket: &Control, now: Instant) -> io::Result<()> {
         while self.sent < self.octets.len() {
             match socket.try_write(&self.octets[self.sent..]) {
                 Ok(count) => {

@@ -3,7 +3,7 @@
 //! The queue is what bounds a big listing: its thread waits until the session, which waits for its client, takes
 //! the next page. A session that ends closes the queue, and that ends the work.
 
-use std::{net::TcpListener, sync::Arc};
+use std::{net::TcpListener, os::fd::OwnedFd, sync::Arc};
 
 use godwit_engine::{
     data::Turn,
@@ -52,6 +52,8 @@ pub(crate) enum Answer {
     Listener(ListenPlan, TcpListener),
     /// What an ADAT came to; the last answer.
     Handshake(Box<HandshakeStep>),
+    /// The relay to the session of who has logged in, or why not; the last answer.
+    Entered(Result<OwnedFd, String>),
     /// The account of the user that asked for this name; the last answer.
     Login {
         user: String,
@@ -136,7 +138,12 @@ impl PendingRequest {
 
     /// Was it made for this?
     pub(crate) fn is_of(&self, request: &Request) -> bool {
-        self.queued.as_ref() == Some(request)
+        self.request() == Some(request)
+    }
+
+    /// What it is, where it was queued.
+    pub(crate) fn request(&self) -> Option<&Request> {
+        self.queued.as_ref()
     }
 
     /// Starts to listen for data connections.

@@ -11,7 +11,7 @@ use godwit_engine::control::protection::{ProtectedServer, ProtectionError, Recei
 use godwit_engine::data::Guard;
 use godwit_gsi::{
     Context, Established, Wrap, adat,
-    cert::{Certificate, Credential, credential::certificates_from_pem},
+    cert::{Certificate, Credential, CredentialError, credential::certificates_from_pem},
     name::DistinguishedName,
     verify::Extended,
 };
@@ -101,6 +101,22 @@ impl Security {
     /// Who the client has proven to be.
     pub(crate) fn identity(&self) -> Option<&DistinguishedName> {
         self.identity.as_ref()
+    }
+
+    /// Of a session that a front has begun.
+    pub(crate) fn handed(delegated: Option<DataContext>) -> Self {
+        Self {
+            delegated,
+            ..Self::default()
+        }
+    }
+
+    /// What was delegated, with its key; empty: nothing.
+    pub(crate) fn delegated_pem(&self) -> Result<Vec<u8>, CredentialError> {
+        match &self.delegated {
+            Some(context) => context.credential.to_pem(),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// The context for the next ADAT; none where it is the `first`.

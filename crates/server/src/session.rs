@@ -9,14 +9,17 @@
 //! struct and one descriptor: no thread, no buffer to read into, no listener.
 
 mod asked;
+mod control;
+mod handover;
 mod lines;
 mod trail;
 
 use std::{
     io,
     net::SocketAddr,
+    os::fd::OwnedFd,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Instant, SystemTime},
 };
 
 use godwit_proto::{
@@ -30,9 +33,14 @@ use tokio::{
     io::{Interest, Ready},
     net::TcpStream,
     sync::watch,
-    time::{sleep_until, timeout_at},
+    time::sleep_until,
 };
 use tracing::{debug, info, warn};
+
+pub(crate) use control::Control;
+pub(crate) use handover::{Entered, HandedOver, go_on, meet};
+
+use trail::CUT_SHORT;
 
 use crate::{
     Anonymous, Service,
@@ -41,6 +49,7 @@ use crate::{
     failure,
     foreseen::Foreseen,
     gate::Pass,
+    gsi::refusal,
     login,
     outbox::{Outbox, UNSENT_MAX, UNSENT_PAUSE},
     requests::{Answer, PendingRequest},
@@ -55,16 +64,10 @@ const READ_OCTETS: usize = 16 * 1024;
 const STEPS_A_WRITE: usize = 64;
 
 /// Failed logins before a session is closed.
-const LOGIN_ATTEMPTS_MAX: u32 = 5;
+pub(crate) const LOGIN_ATTEMPTS_MAX: u32 = 5;
 
-/// Time that a client has to read our last words.
-const FAREWELL: Duration = Duration::from_secs(2);
-
-const SENT_AWAY: &[u8] =
+pub(crate) const SENT_AWAY: &[u8] =
     b"421 Too many connections that have not logged in, closing control connection.\r\n";
-
-/// Octets of a client that goes on sending after our last words.
-const FAREWELL_OCTETS: usize = 4 * 1024 * 1024;
 
 /// What the whole server is doing. Sessions hold receivers: their number is the number of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +95,8 @@ enum End {
     Cut,
     /// Others who want to log in need the room.
     SentAway,
+    /// A process of the account's goes on.
+    HandedOver,
 }
 
 /// Serves one client until the end.
@@ -100,44 +105,48 @@ pub(crate) async fn run(
     peer: SocketAddr,
     pass: Pass,
     service: Arc<Service>,
-    mut phase: watch::Receiver<Phase>,
+    phase: watch::Receiver<Phase>,
 ) {
-    let id = pass.id();
-    let mut session = match Session::new(socket, peer, pass, service) {
-        Ok(session) => session,
+    let local = match socket.local_addr() {
+        Ok(local) => canonical(local),
         Err(error) => {
-            debug!(session = id, %peer, %error, "connection was gone before the greeting");
+            debug!(session = pass.number(), %peer, %error, "connection was gone before the greeting");
             return;
         }
     };
-    info!(session = id, %peer, "session begins");
-    let begun = Instant::now();
-    let end = session.serve(&mut phase).await;
-    // Sockets, files and threads go before the farewell, which may take its time.
-    session.stop_work();
-    if session.user.is_some() {
-        session.record(Entry::new(What::Logout));
-    }
-    match &end {
-        End::Closed | End::Cut => session.say_farewell().await,
-        End::Lost | End::Broken(_) | End::Unread | End::SentAway => {}
-    }
-    let seconds = begun.elapsed().as_secs();
-    match end {
-        End::Closed => info!(session = id, %peer, seconds, "session ends"),
-        End::Lost => {
-            info!(session = id, %peer, seconds, "session ends: connection closed by client")
-        }
-        End::Broken(error) => {
-            info!(session = id, %peer, seconds, %error, "session ends: connection broke")
-        }
-        End::Unread => {
-            warn!(session = id, %peer, seconds, "session ends: client does not read replies")
-        }
-        End::Cut => info!(session = id, %peer, seconds, "session ends: cut by shutdown"),
-        End::SentAway => {
-            info!(session = id, %peer, seconds, "session ends: it has not logged in, and others wait")
-        }
+    let socket = Control::Client(socket);
+    let session = Session::new(socket, peer, local, pass, service, ServerPi::new);
+    drop(session.live(phase).await);
+}
+
+/// What the interpreter of a session is told; what depends on the account is what holds until login.
+pub(crate) fn interpreter_config(
+    service: &Service,
+    peer: SocketAddr,
+    local: SocketAddr,
+) -> ServerConfig {
+    let settings = &service.settings;
+    ServerConfig {
+        greeting: settings.banner.clone(),
+        version: format!("godwitd {}", env!("CARGO_PKG_VERSION")),
+        peer,
+        local,
+        idle_limit: settings.idle_limit,
+        login_limit: settings.login_limit,
+        login_attempts_max: LOGIN_ATTEMPTS_MAX,
+        foreign_data_hosts: false,
+        channels_max: settings.channels_max,
+        writable: false,
+        home: FtpPath::root(),
+        gssapi: match (&service.gsi, settings.anonymous) {
+            (None, _) => Gssapi::Absent,
+            (Some(_), Anonymous::Off) => Gssapi::Demanded,
+            (Some(_), Anonymous::Ro | Anonymous::Rw) => Gssapi::Offered,
+        },
+        floor: settings.protect,
+        unix_time: SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default(),
     }
 }
 
@@ -145,7 +154,7 @@ struct Session {
     id: u64,
     peer: SocketAddr,
     local: SocketAddr,
-    socket: TcpStream,
+    socket: Control,
     service: Arc<Service>,
     pi: ServerPi,
     outbox: Outbox,
@@ -158,6 +167,12 @@ struct Session {
     security: Security,
     user: Option<String>,
     pass: Pass,
+    /// The parent decides on a login.
+    entering: bool,
+    /// Octets behind that login.
+    held: Vec<u8>,
+    /// The way to the process that goes on.
+    relay: Option<OwnedFd>,
     /// The interpreter has spoken its last word.
     closing: bool,
 }
@@ -182,44 +197,22 @@ enum Event {
 
 impl Session {
     fn new(
-        socket: TcpStream,
+        socket: Control,
         peer: SocketAddr,
+        local: SocketAddr,
         pass: Pass,
         service: Arc<Service>,
-    ) -> io::Result<Self> {
-        let local = canonical(socket.local_addr()?);
+        interpreter: impl FnOnce(ServerConfig, Instant) -> ServerPi,
+    ) -> Self {
         let peer = canonical(peer);
-        let settings = &service.settings;
-        let config = ServerConfig {
-            greeting: settings.banner.clone(),
-            version: format!("godwitd {}", env!("CARGO_PKG_VERSION")),
-            peer,
-            local,
-            idle_limit: settings.idle_limit,
-            login_limit: settings.login_limit,
-            login_attempts_max: LOGIN_ATTEMPTS_MAX,
-            // Until login says otherwise.
-            foreign_data_hosts: false,
-            channels_max: settings.channels_max,
-            writable: false,
-            home: FtpPath::root(),
-            gssapi: match (&service.gsi, settings.anonymous) {
-                (None, _) => Gssapi::Absent,
-                (Some(_), Anonymous::Off) => Gssapi::Demanded,
-                (Some(_), Anonymous::Ro | Anonymous::Rw) => Gssapi::Offered,
-            },
-            floor: settings.protect,
-            unix_time: SystemTime::now()
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .unwrap_or_default(),
-        };
-        Ok(Self {
-            id: pass.id(),
+        let config = interpreter_config(&service, peer, local);
+        Self {
+            id: pass.number(),
             pass,
             peer,
             local,
             socket,
-            pi: ServerPi::new(config, Instant::now()),
+            pi: interpreter(config, Instant::now()),
             service,
             outbox: Outbox::default(),
             request: None,
@@ -229,8 +222,47 @@ impl Session {
             channels: DataChannels::default(),
             security: Security::default(),
             user: None,
+            entering: false,
+            held: Vec::new(),
+            relay: None,
             closing: false,
-        })
+        }
+    }
+
+    /// Serves until the end, or until somebody else goes on.
+    async fn live(mut self, mut phase: watch::Receiver<Phase>) -> Option<HandedOver> {
+        let (id, peer) = (self.id, self.peer);
+        info!(session = id, %peer, "session begins");
+        let begun = Instant::now();
+        let end = self.serve(&mut phase).await;
+        // Sockets, files and threads go before the farewell, which may take its time.
+        self.stop_work();
+        if self.user.is_some() {
+            self.record(Entry::new(What::Logout));
+        }
+        match &end {
+            End::Closed | End::Cut => self.socket.say_farewell().await,
+            End::HandedOver => return self.into_handed_over(),
+            End::Lost | End::Broken(_) | End::Unread | End::SentAway => {}
+        }
+        let seconds = begun.elapsed().as_secs();
+        match end {
+            End::Closed | End::HandedOver => info!(session = id, %peer, seconds, "session ends"),
+            End::Lost => {
+                info!(session = id, %peer, seconds, "session ends: connection closed by client")
+            }
+            End::Broken(error) => {
+                info!(session = id, %peer, seconds, %error, "session ends: connection broke")
+            }
+            End::Unread => {
+                warn!(session = id, %peer, seconds, "session ends: client does not read replies")
+            }
+            End::Cut => info!(session = id, %peer, seconds, "session ends: cut by shutdown"),
+            End::SentAway => {
+                info!(session = id, %peer, seconds, "session ends: it has not logged in, and others wait")
+            }
+        }
+        None
     }
 
     async fn serve(&mut self, phase: &mut watch::Receiver<Phase>) -> End {
@@ -275,12 +307,15 @@ impl Session {
             if let Some(end) = end {
                 return end;
             }
+            if self.relay.is_some() {
+                return End::HandedOver;
+            }
         }
     }
 
     async fn next_event(&mut self, phase: &mut watch::Receiver<Phase>) -> Event {
         let has_room = self.outbox.unsent() < UNSENT_PAUSE;
-        let reads = has_room && !self.closing && self.pi.wants_octets();
+        let reads = has_room && !self.closing && !self.entering && self.pi.wants_octets();
         let writes = !self.outbox.is_empty();
         let interest = match (reads, writes) {
             (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
@@ -396,6 +431,19 @@ impl Session {
                 self.request = None;
                 return self.begin_request(request);
             }
+            Answer::Entered(entered) => {
+                self.request = None;
+                self.entering = false;
+                match entered {
+                    Ok(relay) => return self.hand_over(relay),
+                    Err(why) => {
+                        let refused = Input::Done(Err(refusal(&why)));
+                        self.pi.handle_input(Instant::now(), refused);
+                        self.carry_out();
+                        return self.hear_what_was_held();
+                    }
+                }
+            }
             Answer::Done(result) => {
                 let more = matches!(&result, Ok(Outcome::Listing { last: false, .. }));
                 if !more {
@@ -500,7 +548,10 @@ impl Session {
                     &self.channels,
                 ),
                 Output::SkipForeseen => self.foreseen.skip(),
-                Output::ForgetForeseen => self.foreseen.forget(),
+                Output::ForgetForeseen => {
+                    self.log_foreseen();
+                    self.foreseen.forget();
+                }
                 Output::Send(octets) => self.say(octets),
                 Output::Protect => self.protect(),
                 Output::Request(request) => self.carry_out_request(request),
@@ -571,40 +622,12 @@ impl Session {
         if let (Some(end), Some(transfer)) = (self.cut_transfer(), self.transfer.take()) {
             self.log_transfer(&transfer, &end);
         }
-        self.log_change(Some(
-            "the session ended first: it may have been done or not",
-        ));
+        self.log_change(Some(CUT_SHORT));
         self.request = None;
+        self.log_foreseen();
         self.foreseen = Foreseen::default();
         self.channels = DataChannels::default();
     }
-
-    /// Closes our direction and lets the client read: closing with unread octets of the client in our buffers
-    /// would reset the connection, and the client would lose the reply that explains it all.
-    async fn say_farewell(&mut self) {
-        let socket = &self.socket;
-        if rustix::net::shutdown(socket, rustix::net::Shutdown::Write).is_err() {
-            return;
-        }
-        let drained = async {
-            let mut octets_left = FAREWELL_OCTETS;
-            while socket.readable().await.is_ok() {
-                match discard(socket) {
-                    Ok(0) => return,
-                    Ok(count) if count >= octets_left => return,
-                    Ok(count) => octets_left -= count,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => return,
-                }
-            }
-        };
-        drop(timeout_at((Instant::now() + FAREWELL).into(), drained).await);
-    }
-}
-
-/// Apart from its caller, so that the buffer lives on the thread's stack and not in every session's future.
-fn discard(socket: &TcpStream) -> io::Result<usize> {
-    socket.try_read(&mut [0; READ_OCTETS])
 }
 
 async fn next_answer(request: &mut Option<PendingRequest>) -> Answer {
@@ -629,6 +652,6 @@ async fn until(deadline: Option<Instant>) {
 }
 
 /// IPv4 as IPv4, also where a dual-stack listener shows it in IPv6 clothes.
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -131,11 +131,17 @@ pub fn load_first_pair(
     pairs: &[(PathBuf, PathBuf)],
     passphrase: Option<&[u8]>,
 ) -> Result<Credential, CredentialError> {
-    let found = pairs.iter().find(|(certificate, _)| certificate.exists());
-    match found.or(pairs.last()) {
+    match first_pair(pairs) {
         Some((certificate, key)) => load_pair(certificate, key, passphrase),
         None => Err(CredentialError::NoCertificate),
     }
+}
+
+/// The first pair whose certificate is there, else the last.
+#[must_use]
+pub fn first_pair(pairs: &[(PathBuf, PathBuf)]) -> Option<&(PathBuf, PathBuf)> {
+    let found = pairs.iter().find(|(certificate, _)| certificate.exists());
+    found.or(pairs.last())
 }
 
 /// Writes a file that only its owner can read, whole or not at all: a reader never sees half a proxy.

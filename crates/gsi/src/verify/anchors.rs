@@ -58,9 +58,21 @@ pub enum MaySign {
 
 /// A directory like `/etc/grid-security/certificates`: `HASH.0`, `HASH.1` ... certificates, `HASH.r0` ... revocation lists,
 /// `HASH.signing_policy`. Files are read when a peer needs them, so renewed ones count at once.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Directory {
     path: PathBuf,
+    open: Opener,
+}
+
+/// Opens the file of a [`Directory`] that has this name.
+pub type Opener = Arc<dyn Fn(&str) -> std::io::Result<fs::File> + Send + Sync>;
+
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Directory")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
 }
 
 /// CAs whose names have one hash. More than two were never seen.
@@ -74,7 +86,34 @@ impl Directory {
     /// The directory need not exist yet; then nobody is trusted.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
-        Self { path }
+        let folder = path.clone();
+        Self::opened_by(
+            path,
+            Arc::new(move |name| fs::File::open(folder.join(name))),
+        )
+    }
+
+    /// For a process that may open no files itself. `path` is for messages only.
+    #[must_use]
+    pub fn opened_by(path: PathBuf, open: Opener) -> Self {
+        Self { path, open }
+    }
+
+    fn read(&self, name: &str, octets_max: u64) -> Result<Option<Vec<u8>>, Refusal> {
+        let path = self.path.join(name);
+        let file = match (self.open)(name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(fault(&path, &error)),
+        };
+        let mut content = Vec::new();
+        file.take(octets_max + 1)
+            .read_to_end(&mut content)
+            .map_err(|error| fault(&path, &error))?;
+        if content.len() as u64 > octets_max {
+            return Err(fault(&path, &format!("larger than {octets_max} octets")));
+        }
+        Ok(Some(content))
     }
 
     /// `HASH.0`, `HASH.1` ... as long as there are any.
@@ -86,9 +125,9 @@ impl Directory {
     ) -> Result<Vec<(PathBuf, Vec<u8>)>, Refusal> {
         let mut found = Vec::new();
         for number in 0..SAME_HASH_MAX {
-            let path = self.path.join(format!("{hash:08x}.{prefix}{number}"));
-            match read(&path, octets_max)? {
-                Some(content) => found.push((path, content)),
+            let name = format!("{hash:08x}.{prefix}{number}");
+            match self.read(&name, octets_max)? {
+                Some(content) => found.push((self.path.join(name), content)),
                 None => break,
             }
         }
@@ -119,9 +158,10 @@ impl Anchors for Directory {
     }
 
     fn may_sign(&self, hash: u32) -> Result<MaySign, Refusal> {
-        let path = self.path.join(format!("{hash:08x}.signing_policy"));
+        let name = format!("{hash:08x}.signing_policy");
+        let path = self.path.join(&name);
         let file = path.display().to_string();
-        let Some(content) = read(&path, FILE_OCTETS_MAX)? else {
+        let Some(content) = self.read(&name, FILE_OCTETS_MAX)? else {
             return Ok(MaySign::Nothing { file });
         };
         let text = String::from_utf8_lossy(&content);
@@ -233,20 +273,4 @@ fn fault(path: &Path, reason: &dyn std::fmt::Display) -> Refusal {
         path: path.display().to_string(),
         reason: reason.to_string(),
     }
-}
-
-fn read(path: &Path, octets_max: u64) -> Result<Option<Vec<u8>>, Refusal> {
-    let file = match fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(fault(path, &error)),
-    };
-    let mut content = Vec::new();
-    file.take(octets_max + 1)
-        .read_to_end(&mut content)
-        .map_err(|error| fault(path, &error))?;
-    if content.len() as u64 > octets_max {
-        return Err(fault(path, &format!("larger than {octets_max} octets")));
-    }
-    Ok(Some(content))
 }

@@ -23,7 +23,7 @@ pub mod signing_policy;
 
 use std::time::SystemTime;
 
-pub use anchors::{Anchors, Bundle, Directory, Extended, MaySign};
+pub use anchors::{Anchors, Bundle, Directory, Extended, MaySign, Opener};
 pub use host::HostName;
 pub use refusal::{Refusal, Span};
 

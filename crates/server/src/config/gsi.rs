@@ -9,12 +9,12 @@ use godwit_gsi::{
 };
 
 use godwit_proto::security::Floor;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Anonymous, ConfigError, Options};
 
 /// How users prove who they are, and who may come.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GsiSettings {
     /// Certificate and key that the server shows: the first pair whose certificate is there.
     pub host: Vec<(PathBuf, PathBuf)>,
@@ -23,11 +23,13 @@ pub struct GsiSettings {
     /// Which identity has which account; `None`: only who is `allowed` may come.
     pub gridmap: Option<PathBuf>,
     /// Identities that may come without an account.
+    /// Other processes have no use for them.
+    #[serde(skip)]
     pub allowed: AllowList,
 }
 
 /// [`Floor`], as people write it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
 pub enum Protect {
@@ -37,18 +39,44 @@ pub enum Protect {
     Private,
 }
 
+impl From<Protect> for Floor {
+    fn from(protect: Protect) -> Self {
+        match protect {
+            Protect::Clear => Self::Clear,
+            Protect::Identity => Self::Identity,
+            Protect::Integrity => Self::Integrity,
+            Protect::Private => Self::Private,
+        }
+    }
+}
+
+/// For `serde(with)`.
+impl Protect {
+    pub(super) fn serialize<S: Serializer>(floor: &Floor, to: S) -> Result<S::Ok, S::Error> {
+        let protect = match floor {
+            Floor::Clear => Self::Clear,
+            Floor::Identity => Self::Identity,
+            Floor::Integrity => Self::Integrity,
+            Floor::Private => Self::Private,
+        };
+        Serialize::serialize(&protect, to)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Floor, D::Error> {
+        <Self as Deserialize>::deserialize(from).map(Floor::from)
+    }
+}
+
 /// A floor that somebody could stand on: without an identity nothing can be protected.
 pub(super) fn floor_of(
     protect: Option<Protect>,
     gsi: &Option<GsiSettings>,
     anonymous: Anonymous,
 ) -> Result<Floor, ConfigError> {
-    let floor = match protect {
-        None | Some(Protect::Clear) => return Ok(Floor::Clear),
-        Some(Protect::Identity) => Floor::Identity,
-        Some(Protect::Integrity) => Floor::Integrity,
-        Some(Protect::Private) => Floor::Private,
-    };
+    let floor = protect.map_or(Floor::Clear, Floor::from);
+    if floor == Floor::Clear {
+        return Ok(floor);
+    }
     let refused = |reason: &str| {
         Err(ConfigError::Value {
             name: "protect",

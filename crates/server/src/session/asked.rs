@@ -49,6 +49,15 @@ impl Session {
                 chosen.map(|()| Outcome::Done)
             }
             Request::Login { user, password } => {
+                if let Some(parent) = &self.service.parent {
+                    let parent = Arc::clone(parent);
+                    self.entering = true;
+                    let identity = self.security.identity().map(ToString::to_string);
+                    self.request = Some(PendingRequest::of(move || {
+                        Answer::Entered(parent.log_in(user, identity))
+                    }));
+                    return;
+                }
                 // Whoever has an identity is nobody else, and not anonymous.
                 if let (Some(identity), Some(gsi)) = (self.security.identity(), &self.service.gsi) {
                     let (identity, gsi) = (identity.clone(), Arc::clone(gsi));

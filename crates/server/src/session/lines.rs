@@ -12,14 +12,18 @@ impl Session {
     pub(super) fn hear(&mut self, octets: &[u8]) {
         let now = Instant::now();
         let Some(opened) = self.security.open(octets) else {
-            return self.pi.handle_input(now, Input::Octets(octets));
+            return self.take_commands(octets);
         };
         match opened {
             Ok(received) => {
                 for one in received {
                     match one {
                         Received::Commands(lines) => {
-                            self.pi.handle_input(now, Input::Octets(&lines));
+                            self.take_commands(&lines);
+                        }
+                        // Its reply would come behind the session's.
+                        Received::Unprotected if self.entering => {
+                            self.pi.handle_input(now, Input::Unreadable);
                         }
                         Received::Unprotected => self.pi.handle_input(now, Input::Unprotected),
                         Received::Telnet(answer) => self.outbox.push(answer.to_vec()),
@@ -30,6 +34,13 @@ impl Session {
                 warn!(session = self.id, peer = %self.peer, %error, "protection broke");
                 self.pi.handle_input(now, Input::Unreadable);
             }
+        }
+    }
+
+    fn take_commands(&mut self, octets: &[u8]) {
+        match self.service.parent {
+            Some(_) => self.hear_lines(octets),
+            None => self.pi.handle_input(Instant::now(), Input::Octets(octets)),
         }
     }
 

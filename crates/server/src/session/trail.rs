@@ -1,7 +1,10 @@
 //! What is kept of a session: the server's log, and the audit log.
 
 use godwit_engine::data::Sample;
-use godwit_proto::{error::StorageFailure, pi::server::Request};
+use godwit_proto::{
+    error::StorageFailure,
+    pi::server::{Request, TransferKind},
+};
 use tracing::{info, warn};
 
 use super::{Session, Transfer};
@@ -9,6 +12,9 @@ use crate::{
     audit::{Entry, What, Who},
     transfers::TransferEnd,
 };
+
+/// Why there is no better word on a change.
+pub(super) const CUT_SHORT: &str = "cut short: it may have been done or not";
 
 impl Session {
     pub(super) fn log_transfer(&self, transfer: &Transfer, end: &TransferEnd) {
@@ -72,6 +78,11 @@ impl Session {
 
     pub(super) fn log_handshake(&self, failure: &StorageFailure) {
         warn!(session = self.id, peer = %self.peer, error = ?failure.text, "handshake failed");
+        if let Some(parent) = &self.service.parent
+            && let Err(error) = parent.handshake_failed(&failure.text)
+        {
+            warn!(session = self.id, %error, "the parent does not hear");
+        }
         self.record(Entry::new(What::Prove).ended(Some(&failure.text)));
     }
 
@@ -79,6 +90,22 @@ impl Session {
     pub(super) fn log_change(&mut self, failure: Option<impl ToString>) {
         if let Some(event) = self.change.take() {
             self.record(event.ended(failure));
+        }
+    }
+
+    /// What was begun ahead goes without its turn.
+    pub(super) fn log_foreseen(&self) {
+        let requests = self.foreseen.requests().filter_map(change_of);
+        let transfers = self
+            .foreseen
+            .transfers()
+            .map(|request| match &request.kind {
+                TransferKind::Receive { path, .. } => Entry::new(What::Put).path(path),
+                TransferKind::Send { path, .. } => Entry::new(What::Get).path(path),
+                TransferKind::List { path, .. } => Entry::new(What::List).path(path),
+            });
+        for entry in requests.chain(transfers) {
+            self.record(entry.ended(Some(CUT_SHORT)));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Users who prove who they are, said line by line. What other programs make of it: `godwit-lab`'s tests.
 
-use std::{fs, io::Write as _, sync::Arc, time::SystemTime};
+use std::{fs, io::Write as _, net::SocketAddr, sync::Arc, time::SystemTime};
 
 use godwit_gsi::{
     Channel, Context, Expect, Settings, Versions, Wrap, adat,
@@ -63,58 +63,64 @@ impl Site {
         }
     }
 
-    fn context(&self, delegate: Option<ProxyRequest>) -> Context {
-        Context::initiate(Settings {
-            credential: self.jo.clone(),
-            anchors: Arc::new(self.grid.anchors()),
-            policy: Policy::default(),
-            expect: Expect::Anyone,
-            channel: Channel::Control { delegate },
-            versions: Versions::Any,
-            server_name: None,
-        })
-        .unwrap()
-    }
-
-    /// Proven to be Jo. `behind`: sent in clear in one packet with each ADAT.
     fn prove(&self, delegate: Option<ProxyRequest>, behind: &str) -> Protected {
-        let mut ftp = Ftp::connect(self.server.address);
-        ftp.await_code(220);
-        ftp.expect("AUTH GSSAPI", 334);
-        let mut context = self.context(delegate);
-        loop {
-            let token = context.poll_output().expect("a token");
-            let last = context.outcome();
-            let behind = if last.is_some() { behind } else { "" };
-            ftp.send(&format!("{}{behind}", adat::command(&token)));
-            if let Some(established) = last {
-                ftp.await_code(235);
-                return Protected {
-                    ftp,
-                    wrap: established.wrap,
-                };
-            }
-            let reply = ftp.await_code(335);
-            let token = adat::token_of_reply(&reply.lines[0]).unwrap().unwrap();
-            context.handle_input(SystemTime::now(), &token).unwrap();
+        prove(self.server.address, &self.grid, &self.jo, delegate, behind)
+    }
+}
+
+/// Proven to be whose `credential` is. `behind`: sent in clear in one packet with each ADAT.
+pub(crate) fn prove(
+    server: SocketAddr,
+    grid: &Grid,
+    credential: &Credential,
+    delegate: Option<ProxyRequest>,
+    behind: &str,
+) -> Protected {
+    let mut ftp = Ftp::connect(server);
+    ftp.await_code(220);
+    ftp.expect("AUTH GSSAPI", 334);
+    let context = Context::initiate(Settings {
+        credential: credential.clone(),
+        anchors: Arc::new(grid.anchors()),
+        policy: Policy::default(),
+        expect: Expect::Anyone,
+        channel: Channel::Control { delegate },
+        versions: Versions::Any,
+        server_name: None,
+    });
+    let mut context = context.unwrap();
+    loop {
+        let token = context.poll_output().expect("a token");
+        let last = context.outcome();
+        let behind = if last.is_some() { behind } else { "" };
+        ftp.send(&format!("{}{behind}", adat::command(&token)));
+        if let Some(established) = last {
+            ftp.await_code(235);
+            return Protected {
+                ftp,
+                wrap: established.wrap,
+            };
         }
+        let reply = ftp.await_code(335);
+        let token = adat::token_of_reply(&reply.lines[0]).unwrap().unwrap();
+        context.handle_input(SystemTime::now(), &token).unwrap();
     }
 }
 
 /// A client after the 235.
-struct Protected {
-    ftp: Ftp,
-    wrap: Wrap,
+pub(crate) struct Protected {
+    pub(crate) ftp: Ftp,
+    pub(crate) wrap: Wrap,
 }
 
 impl Protected {
-    fn call(&mut self, command: &str) -> String {
+    pub(crate) fn call(&mut self, command: &str) -> String {
         let line = self.wrap.command(format!("{command}\r\n").as_bytes());
         self.ftp.send(&line.unwrap());
         self.reply()
     }
 
-    fn reply(&mut self) -> String {
+    pub(crate) fn reply(&mut self) -> String {
         let Reply { code, lines } = self.ftp.reply();
         assert_eq!(code, 632, "{lines:?}");
         let mut clear = Vec::new();
@@ -126,13 +132,13 @@ impl Protected {
     }
 
     #[track_caller]
-    fn expect(&mut self, command: &str, code: &str) -> String {
+    pub(crate) fn expect(&mut self, command: &str, code: &str) -> String {
         let reply = self.call(command);
         assert!(reply.starts_with(code), "{command}: {reply}");
         reply
     }
 
-    fn log_in(&mut self) {
+    pub(crate) fn log_in(&mut self) {
         self.expect("USER :globus-mapping:", "331 ");
         self.expect("PASS dummy", "230 ");
         self.expect("TYPE I", "200 ");

@@ -16,6 +16,7 @@ mod listings;
 mod live;
 mod pipelined;
 mod policy;
+mod privsep;
 mod program;
 mod storage_failures;
 mod stream_mode;

@@ -9,21 +9,21 @@ use std::{
 
 use crate::client::{Ftp, connect};
 
-struct Program {
-    child: Child,
-    address: SocketAddr,
-    log: tempfile::NamedTempFile,
+pub(crate) struct Program {
+    pub(crate) child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) log: tempfile::NamedTempFile,
     stdout: BufReader<ChildStdout>,
 }
 
-fn godwitd() -> Command {
+pub(crate) fn godwitd() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_godwitd"));
     command.env_remove("GLOBUS_TCP_PORT_RANGE");
     command
 }
 
 impl Program {
-    fn start(arguments: &[&str]) -> Self {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         // A file: nobody would read a pipe, and a server that logs would wait for ever.
         let log = tempfile::NamedTempFile::new().unwrap();
         let mut child = godwitd()
@@ -39,7 +39,7 @@ impl Program {
         let address = line
             .trim_end()
             .strip_prefix("listening on ")
-            .unwrap_or_else(|| panic!("{line:?}"))
+            .unwrap_or_else(|| panic!("{line:?} {:?}", std::fs::read_to_string(log.path())))
             .parse()
             .unwrap();
         Self {
@@ -50,7 +50,7 @@ impl Program {
         }
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill")
             .args(["-s", name, &self.child.id().to_string()])
             .status();

@@ -1,6 +1,6 @@
 //! Greeting, USER, PASS, QUIT.
 
-use std::mem;
+use std::{mem, time::Instant};
 
 use crate::{
     command::Password,
@@ -8,12 +8,32 @@ use crate::{
     reply::{BodyStyle, Reply, ReplyCode},
 };
 
-use super::{Gssapi, Outcome, Request, ServerPi, dispatch::Purpose, session::LoginState};
+use super::{
+    Account, Gssapi, Outcome, Request, ServerConfig, ServerPi, dispatch::Purpose,
+    session::LoginState,
+};
 
 /// `EACCES`: the plain "no" to a login. Its text would tell nothing.
 const EACCES: i32 = 13;
 
 impl ServerPi {
+    /// A session whose greeting and login were somebody else's part: `user` may do what `account` says. `proven` by AUTH GSSAPI: its
+    /// control channel is protected, by somebody else too. The reply to PASS is the first output.
+    pub fn entered(
+        config: ServerConfig,
+        user: String,
+        account: Account,
+        proven: bool,
+        now: Instant,
+    ) -> Self {
+        let mut pi = Self::silent(config, now);
+        if proven {
+            pi.session.security.establish();
+        }
+        pi.on_login_done(user, Ok(Outcome::Account(account)));
+        pi
+    }
+
     pub(super) fn greet(&mut self) {
         let code = ReplyCode::of(220);
         let mut lines = self.config.greeting.lines().map(|l| l.as_bytes().to_vec());

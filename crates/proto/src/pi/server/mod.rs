@@ -122,7 +122,13 @@ enum Queued {
 impl ServerPi {
     /// A session that begins now; the greeting is the first output.
     pub fn new(config: ServerConfig, now: Instant) -> Self {
-        let mut pi = Self {
+        let mut pi = Self::silent(config, now);
+        pi.greet();
+        pi
+    }
+
+    fn silent(config: ServerConfig, now: Instant) -> Self {
+        Self {
             session: Session::new(&config),
             started: now,
             lines: LineReader::default(),
@@ -136,9 +142,7 @@ impl ServerPi {
             draining: false,
             closed: false,
             config,
-        };
-        pi.greet();
-        pi
+        }
     }
 
     /// Takes what happened. Never panics, whatever the peer sends; a shell's input that answers nothing outstanding is

@@ -42,6 +42,11 @@ impl Security {
     pub(super) fn is_established(&self) -> bool {
         self.context == Context::Established
     }
+
+    pub(super) fn establish(&mut self) {
+        self.context = Context::Established;
+        self.dcau = Dcau::OwnIdentity;
+    }
 }
 
 impl ServerPi {
@@ -115,8 +120,7 @@ impl ServerPi {
                     None => "GSSAPI Authentication successful.".to_owned(),
                 };
                 self.answer(235, text);
-                self.session.security.context = Context::Established;
-                self.session.security.dcau = Dcau::OwnIdentity;
+                self.session.security.establish();
                 self.begin_protection();
             }
             // Nobody is let in by a mistake.

@@ -1,0 +1,86 @@
+//! Settings of processes without privileges.
+
+use super::{ConfigError, GsiSettings, Options};
+use crate::Separation;
+
+/// The account that owns nothing.
+const NOBODY: &str = "nobody";
+
+/// `None` where all is done in one process.
+pub(super) fn separation_of(
+    options: &Options,
+    gsi: Option<&GsiSettings>,
+    is_root: bool,
+) -> Result<Option<Separation>, ConfigError> {
+    // Root that knows accounts is there to let users have them.
+    let wanted = options
+        .privsep
+        .unwrap_or(is_root && gsi.is_some_and(|gsi| gsi.gridmap.is_some()));
+    if !wanted {
+        return match options.require_sandbox {
+            Some(true) => Err(refused(
+                "require-sandbox",
+                "there is a sandbox with --privsep only",
+            )),
+            _ => Ok(None),
+        };
+    }
+    if !is_root {
+        return Err(refused(
+            "privsep",
+            "only root can give sessions their accounts",
+        ));
+    }
+    let name = |said: &Option<String>| said.clone().unwrap_or_else(|| NOBODY.to_owned());
+    Ok(Some(Separation {
+        front_user: name(&options.front_user),
+        anonymous_user: name(&options.anonymous_user),
+        require_sandbox: options.require_sandbox.unwrap_or(false),
+    }))
+}
+
+fn refused(name: &'static str, reason: &str) -> ConfigError {
+    ConfigError::Value {
+        name,
+        reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_with_a_gridmap_separates_and_nobody_else_can() {
+        let gsi = |gridmap: Option<&str>| GsiSettings {
+            host: Vec::new(),
+            authorities: "/".into(),
+            gridmap: gridmap.map(Into::into),
+            allowed: Default::default(),
+        };
+        let (mapped, unmapped) = (gsi(Some("/map")), gsi(None));
+        let said = |privsep| Options {
+            privsep,
+            ..Options::default()
+        };
+        let is_separated = |privsep, gsi: Option<&GsiSettings>, is_root| {
+            separation_of(&said(privsep), gsi, is_root).map(|found| found.is_some())
+        };
+        assert!(is_separated(None, Some(&mapped), true).unwrap());
+        for (privsep, gsi, is_root) in [
+            (None, Some(&mapped), false),
+            (None, Some(&unmapped), true),
+            (None, None, true),
+            (Some(false), Some(&mapped), true),
+        ] {
+            assert!(!is_separated(privsep, gsi, is_root).unwrap());
+        }
+        assert!(is_separated(Some(true), None, true).unwrap());
+        assert!(is_separated(Some(true), Some(&mapped), false).is_err());
+        let mut options = said(None);
+        options.require_sandbox = Some(true);
+        assert!(separation_of(&options, None, true).is_err());
+        let found = separation_of(&options, Some(&mapped), true).unwrap();
+        assert!(found.is_some_and(|found| found.require_sandbox && found.front_user == "nobody"));
+    }
+}

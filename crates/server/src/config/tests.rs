@@ -1,0 +1,115 @@
+//! Options, files and what becomes of them.
+
+use std::io::Write as _;
+
+use super::*;
+
+fn no_environment(_: &str) -> Option<String> {
+    None
+}
+
+fn resolve(arguments: &[&str]) -> Result<ServerSettings, ConfigError> {
+    Arguments::try_parse_from([&["godwitd"], arguments].concat())
+        .unwrap()
+        .resolve(no_environment)
+}
+
+#[test]
+fn refuses_to_serve_nobody_and_says_what_to_add() {
+    for arguments in [&[][..], &["--anonymous", "off"]] {
+        let error = resolve(arguments).unwrap_err();
+        assert!(matches!(error, ConfigError::NoIdentity));
+        assert!(error.to_string().contains("--anonymous ro"));
+    }
+}
+
+#[test]
+fn flags_override_file_and_file_overrides_environment() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    write!(
+        file,
+        "root = \"/srv\"\nanonymous = \"ro\"\nport-range = \"4000-4001\"\nlisten = [\"127.0.0.1:0\"]\n\
+         log-json = true\nmax-sessions = 7\n"
+    )
+    .unwrap();
+    let path = file.path().to_str().unwrap();
+    let arguments = Arguments::try_parse_from([
+        "godwitd",
+        "--config",
+        path,
+        "--anonymous",
+        "rw",
+        "--log-json=false",
+    ])
+    .unwrap();
+    let settings = arguments
+        .resolve(|name| (name == "GLOBUS_TCP_PORT_RANGE").then(|| "5000,5001".to_owned()))
+        .unwrap();
+    assert_eq!(settings.anonymous, Anonymous::Rw);
+    assert_eq!(settings.root, PathBuf::from("/srv"));
+    assert_eq!(settings.port_range, Some(4000..=4001));
+    assert_eq!(settings.listen, ["127.0.0.1:0".parse().unwrap()]);
+    assert_eq!(settings.bounds.connections, 7);
+    assert!(!settings.log_json);
+}
+
+#[test]
+fn environment_gives_the_port_range_in_globus_spelling() {
+    let arguments = Arguments::try_parse_from(["godwitd", "--anonymous", "ro"]).unwrap();
+    let with = |text: &str| {
+        let text = text.to_owned();
+        arguments.resolve(move |_| Some(text.clone()))
+    };
+    assert_eq!(with("5000,5001").unwrap().port_range, Some(5000..=5001));
+    assert_eq!(with("").unwrap().port_range, None);
+    assert!(
+        with("9-x")
+            .unwrap_err()
+            .to_string()
+            .starts_with("GLOBUS_TCP_PORT_RANGE: ")
+    );
+}
+
+#[test]
+fn unknown_file_keys_are_errors_that_name_file_and_key() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "anonymus = \"ro\"").unwrap();
+    let path = file.path().to_str().unwrap();
+    let error = resolve(&["--config", path]).unwrap_err().to_string();
+    assert!(
+        error.contains(path) && error.contains("anonymus"),
+        "{error}"
+    );
+    let error = resolve(&["--config", "/nonexistent.toml"]).unwrap_err();
+    assert!(error.to_string().contains("/nonexistent.toml"));
+}
+
+#[test]
+fn values_out_of_range_are_refused_by_name() {
+    for (arguments, name) in [
+        (&["--idle-timeout", "0"][..], "idle-timeout"),
+        (&["--data-timeout", "99999999999"], "data-timeout"),
+        (&["--max-sessions", "0"], "max-sessions"),
+        (&["--max-channels", "0"], "max-channels"),
+        (&["--data-address", "0.0.0.0"], "data-address"),
+        (
+            &["--data-address", "10.0.0.1", "--data-address", "10.0.0.2"],
+            "data-address",
+        ),
+        (&["--banner", "  "], "banner"),
+    ] {
+        let error = resolve(&[&["--anonymous", "ro"], arguments].concat()).unwrap_err();
+        assert!(
+            error.to_string().starts_with(name),
+            "{arguments:?}: {error}"
+        );
+    }
+    assert!(Arguments::try_parse_from(["godwitd", "--port-range", "9-1"]).is_err());
+    assert!(Arguments::try_parse_from(["godwitd", "--listen", "localhost"]).is_err());
+}
+
+#[test]
+fn the_command_line_is_well_formed() {
+    use clap::CommandFactory as _;
+    Arguments::command().debug_assert();
+}

@@ -1,0 +1,99 @@
+//! Accounts of this system.
+
+use std::{os::unix::ffi::OsStrExt as _, path::Path};
+
+use serde::{Deserialize, Serialize};
+use uzers::os::unix::UserExt as _;
+
+/// Groups that a process may have here. The kernel's limit is 65536, which no message holds.
+const GROUPS_MAX: usize = 4096;
+
+/// What a process is to the kernel. Never root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ids {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
+}
+
+/// An account whose files somebody may have.
+#[derive(Clone, Debug)]
+pub(crate) struct SystemAccount {
+    pub(crate) ids: Ids,
+    home: Vec<u8>,
+}
+
+/// Why a name is nobody to become.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoAccount {
+    #[error("{0} is no account of this system")]
+    Unknown(String),
+    #[error("{0} is root, and nobody becomes root here")]
+    Root(String),
+    #[error("{0} is in more than {GROUPS_MAX} groups")]
+    Groups(String),
+}
+
+impl SystemAccount {
+    /// Looks `name` up. May block for as long as the system's directory takes.
+    pub(crate) fn find(name: &str) -> Result<Self, NoAccount> {
+        let user = uzers::get_user_by_name(name).filter(|user| user.name() == name);
+        let user = user.ok_or_else(|| NoAccount::Unknown(name.to_owned()))?;
+        let (uid, gid) = (user.uid(), user.primary_group_id());
+        let groups = user.groups().unwrap_or_default();
+        let groups: Vec<u32> = groups.iter().map(uzers::Group::gid).collect();
+        // Files of root's group, and of all that is root's, are not for users of a network.
+        if uid == 0 || gid == 0 || groups.contains(&0) {
+            return Err(NoAccount::Root(name.to_owned()));
+        }
+        if groups.len() > GROUPS_MAX {
+            return Err(NoAccount::Groups(name.to_owned()));
+        }
+        Ok(Self {
+            ids: Ids { uid, gid, groups },
+            home: user.home_dir().as_os_str().as_bytes().to_vec(),
+        })
+    }
+
+    /// Where a session begins: in the account's home, where that is beneath `root`.
+    pub(crate) fn home_beneath(&self, root: &Path) -> String {
+        let home = Path::new(std::ffi::OsStr::from_bytes(&self.home));
+        let beneath = home.strip_prefix(root).ok().and_then(Path::to_str);
+        format!("/{}", beneath.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_becomes_root_or_a_stranger() {
+        let refused = |name: &str| SystemAccount::find(name).unwrap_err().to_string();
+        assert!(refused("root").contains("nobody becomes root"));
+        for name in ["no-such-account", "", "0", "/O=Grid/CN=Jo"] {
+            assert!(refused(name).contains("no account"), "{name}");
+        }
+    }
+
+    #[test]
+    fn sessions_begin_at_home_where_it_is_served() {
+        let account = SystemAccount {
+            ids: Ids {
+                uid: 1,
+                gid: 1,
+                groups: Vec::new(),
+            },
+            home: b"/home/jo".to_vec(),
+        };
+        for (root, home) in [
+            ("/", "/home/jo"),
+            ("/home", "/jo"),
+            ("/home/jo", "/"),
+            ("/srv", "/"),
+            ("/home/j", "/"),
+        ] {
+            assert_eq!(account.home_beneath(Path::new(root)), home, "{root}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! How fronts and sessions begin: this program again, with nothing but the link to its parent.
+
+use std::{future::Future, process::ExitCode, sync::Arc};
+
+use tokio::{
+    runtime::Runtime,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+use tracing::{error, warn};
+
+use super::{front, link::ChildEnd, sandbox::Protection, session};
+use crate::{log, session::Phase};
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Meets a stranger.
+    Front,
+    /// Acts as an account.
+    Session,
+}
+
+impl Role {
+    /// What a hidden first argument says.
+    pub fn of_argument(argument: &str) -> Option<Self> {
+        [Self::Front, Self::Session]
+            .into_iter()
+            .find(|role| role.argument() == argument)
+    }
+
+    pub(super) fn argument(self) -> &'static str {
+        match self {
+            Self::Front => "privsep-front",
+            Self::Session => "privsep-session",
+        }
+    }
+}
+
+/// Runs to the end of one connection. Standard input must be the link of a parent, and there must be no thread yet.
+pub fn run(role: Role) -> ExitCode {
+    let link = match ChildEnd::of_standard_input() {
+        Ok(link) => Arc::new(link),
+        Err(_) => return ExitCode::FAILURE,
+    };
+    let ended = match role {
+        Role::Front => front::run(link),
+        Role::Session => session::run(link),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            error!(?role, %why, "a process cannot do its part");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Makes sure that the parent is who it was: one that is gone would never end us.
+pub(super) fn begin(parent: u32, log_json: bool) -> Result<(), String> {
+    log::init(log_json);
+    let ours = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+    match ours.map(u32::try_from) {
+        Some(Ok(pid)) if pid == parent => Ok(()),
+        _ => Err("the parent has ended".to_owned()),
+    }
+}
+
+/// Goes on with less than everything only where that is allowed.
+pub(super) fn accept(protection: &Protection, require: bool) -> Result<(), String> {
+    match protection.is_complete() {
+        true => Ok(()),
+        false if require => Err(format!("--require-sandbox: {protection}")),
+        false => {
+            warn!(%protection, "less protection than there could be");
+            Ok(())
+        }
+    }
+}
+
+/// Made before system calls are given up, so that fewer are needed afterwards.
+pub(super) fn runtime() -> Result<Runtime, String> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_name("control")
+        .build()
+        .map_err(|error| format!("cannot start threads: {error}"))
+}
+
+/// Runs `work` with the phases that SIGTERM leads through: draining, then cutting. Within a runtime.
+pub(super) fn with_phases(
+    runtime: &Runtime,
+) -> Result<(watch::Receiver<Phase>, impl Future<Output = ()> + use<>), String> {
+    let _within = runtime.enter();
+    let mut terminate = signal(SignalKind::terminate())
+        .map_err(|error| format!("cannot handle signals: {error}"))?;
+    let (sender, receiver) = watch::channel(Phase::Serving);
+    let signals = async move {
+        for phase in [Phase::Draining, Phase::Cutting] {
+            if terminate.recv().await.is_some() {
+                sender.send_replace(phase);
+            }
+        }
+        std::future::pending().await
+    };
+    Ok((receiver, signals))
+}

@@ -1,0 +1,197 @@
+//! What passes over a link. JSON, each message one packet of at most [`PACKET_MAX`] octets; descriptors travel beside it.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::accounts::Ids;
+use crate::{audit::Entry, config::ServerSettings};
+
+/// Octets of a message. The kernel's default for a packet is 208 KiB.
+pub(crate) const PACKET_MAX: usize = 64 * 1024;
+
+/// Octets of a user's name as it came from a client, and of an identity.
+const NAME_MAX: usize = 4096;
+
+/// The first message to a front. Beside it: the control connection, the certificate and the key that the server shows.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct FrontSetup {
+    pub(crate) parent: u32,
+    pub(crate) session: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) ids: Ids,
+    pub(crate) require_sandbox: bool,
+    pub(crate) settings: ServerSettings,
+}
+
+/// The first message to a session. Beside it: the relay.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SessionSetup {
+    pub(crate) parent: u32,
+    pub(crate) session: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) ids: Ids,
+    pub(crate) require_sandbox: bool,
+    /// Name logged in with, for the reply.
+    pub(crate) user: String,
+    pub(crate) account: String,
+    /// Directory to begin in.
+    pub(crate) home: String,
+    pub(crate) proven: bool,
+    pub(crate) settings: ServerSettings,
+}
+
+/// From a front.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) enum FromFront {
+    /// A file of the directory of CAs, please.
+    Trust { name: String },
+    /// Somebody has proven to be `identity`, or nothing, and wants to be `user`.
+    Login {
+        user: String,
+        identity: Option<String>,
+    },
+    /// Somebody has proven nothing.
+    HandshakeFailed { why: String },
+}
+
+/// From a session.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) enum FromSession {
+    /// The account is taken on, and the root is open.
+    Ready,
+    /// It is not.
+    Unable {
+        why: String,
+    },
+    Trust {
+        name: String,
+    },
+    Audit(Entry),
+}
+
+/// What the parent answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) enum Answer {
+    /// The file is beside it.
+    File,
+    NoFile {
+        errno: i32,
+    },
+    /// The relay is beside it.
+    Entered,
+    Refused {
+        why: String,
+    },
+}
+
+/// A message that is none.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadMessage {
+    #[error("a message of {0} octets")]
+    TooLong(usize),
+    #[error("a message that says nothing: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("a name that cannot be one")]
+    Name,
+}
+
+pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, BadMessage> {
+    let octets = serde_json::to_vec(message)?;
+    match octets.len() {
+        length if length > PACKET_MAX => Err(BadMessage::TooLong(length)),
+        _ => Ok(octets),
+    }
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(octets: &[u8]) -> Result<T, BadMessage> {
+    if octets.len() > PACKET_MAX {
+        return Err(BadMessage::TooLong(octets.len()));
+    }
+    Ok(serde_json::from_slice(octets)?)
+}
+
+/// A user's name or an identity, as a front tells it: bounded, and without what no name holds.
+pub(crate) fn checked_name(name: &str) -> Result<&str, BadMessage> {
+    let fits = (1..=NAME_MAX).contains(&name.len()) && !name.contains(['\0', '\r', '\n']);
+    fits.then_some(name).ok_or(BadMessage::Name)
+}
+
+/// `HASH.N`, `HASH.rN` or `HASH.signing_policy`, eight hexadecimal digits before: nothing that leads out of the directory of CAs,
+/// and nothing else in it, such as a key.
+pub(crate) fn checked_anchor(name: &str) -> Result<&str, BadMessage> {
+    let digits = |text: &str| {
+        (1..=3).contains(&text.len()) && text.bytes().all(|octet| octet.is_ascii_digit())
+    };
+    let fits = name.split_once('.').is_some_and(|(hash, kind)| {
+        hash.len() == 8
+            && hash.bytes().all(|octet| octet.is_ascii_hexdigit())
+            && (kind == "signing_policy" || digits(kind.strip_prefix('r').unwrap_or(kind)))
+    });
+    fits.then_some(name).ok_or(BadMessage::Name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_ca_files_pass() {
+        for name in ["0a1b2c3d.0", "0a1b2c3d.r12", "ABCDEF01.signing_policy"] {
+            assert!(checked_anchor(name).is_ok(), "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "0a1b2c3d",
+            "0a1b2c3d.",
+            "0a1b2c3d.r",
+            "0a1b2c3d.rr0",
+            "0a1b2c3d.1234",
+            "0a1b2c3d.key",
+            "0a1b2c3d.0/../../etc/shadow",
+            "../../../etc/shadow",
+            "0a1b2c3d.signing_policy\0",
+            "0a1b2c3.00",
+            "éééé.0",
+        ] {
+            assert!(checked_anchor(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_bounded_text() {
+        assert!(checked_name("/O=Grid/CN=Jo").is_ok());
+        for name in [String::new(), "a\nb".to_owned(), "x".repeat(NAME_MAX + 1)] {
+            assert!(checked_name(&name).is_err());
+        }
+    }
+
+    #[test]
+    fn nonsense_is_no_message() {
+        let login = FromFront::Login {
+            user: "jo".to_owned(),
+            identity: None,
+        };
+        let octets = encode(&login).unwrap();
+        assert!(decode::<FromFront>(&octets).is_ok());
+        assert!(decode::<FromSession>(&octets).is_err());
+        for cut in 0..octets.len() {
+            assert!(decode::<FromFront>(&octets[..cut]).is_err());
+        }
+        for octets in [
+            &b"{\"Login\":{\"user\":\"jo\",\"identity\":null,\"uid\":0}}"[..],
+            b"{\"Entered\":null}",
+            b"\"Entered\"",
+            b"\xff\xff",
+            &[b' '; PACKET_MAX + 1],
+            "[".repeat(PACKET_MAX).as_bytes(),
+        ] {
+            assert!(decode::<FromFront>(octets).is_err());
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Privilege separation: what meets strangers' octets has no privileges, and who has logged in acts as their own account.
+//!
+//! ```text
+//!            listens, knows gridmap and accounts, opens CA files, writes the audit log
+//!            ┌───────── parent (root) ─────────┐
+//!     link: may I be …?              link: audit events, CA files
+//!            │  one for each connection        │  one for each login
+//!       front (nobody, no files) ──relay── session (the account's uid and groups)
+//!       AUTH, ADAT, protection     clear        commands, files, data channels
+//!            │                     lines                  │
+//!       control connection                          data connections
+//! ```
+//! Both are this program again, under a hidden argument, with the link as standard input. The parent greets a connection and starts a
+//! front when the peer has said something, so that silence costs a descriptor only. A session's success is told to the front,
+//! and so to the peer, when the account is taken on and the root is open.
+//!
+//! - [`messages`]: what passes over a link; [`link`]: how; [`accounts`]: uids and groups; [`sandbox`] and [`syscalls`]: what
+//!   is given up; [`parent`]: one connection, as root sees it, with its [`process`]es; [`child`]: how both begin; [`front`] and
+//!   [`session`] go on, [`relay`] joins them
+
+pub(crate) mod accounts;
+mod child;
+mod front;
+pub(crate) mod link;
+pub(crate) mod messages;
+pub(crate) mod parent;
+mod process;
+mod relay;
+mod sandbox;
+mod session;
+mod syscalls;
+
+pub use child::{Role, run as run_child};
+pub use sandbox::Protection;
+
+/// Makes sure that privileges can be separated here, as `separation` demands it.
+pub(crate) fn prepare(separation: &Separation) -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("that needs root".to_owned());
+    }
+    sandbox::prepare_empty_root().map_err(|error| error.to_string())?;
+    let protection = Protection::of_this_kernel();
+    match separation.require_sandbox && !protection.is_complete() {
+        true => Err(format!("--require-sandbox: {protection}")),
+        false => Ok(()),
+    }
+}
+
+/// How privileges are separated.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Separation {
+    /// Account of the processes that meet strangers.
+    pub front_user: String,
+    /// Account of the users `anonymous` and `ftp`.
+    pub anonymous_user: String,
+    /// No process runs with less than all of the kernel's protection.
+    pub require_sandbox: bool,
+}

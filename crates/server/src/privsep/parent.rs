@@ -1,0 +1,348 @@
+//! One connection as the privileged parent sees it: it reads nothing of the client's, and believes a front only what the gridmap and
+//! the limits allow.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    net::SocketAddr,
+    os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use godwit_proto::pi::server::{Output, ServerPi};
+use rustix::process::Signal;
+use tokio::{
+    net::TcpStream,
+    sync::watch,
+    task::spawn_blocking,
+    time::{sleep_until, timeout},
+};
+use tracing::{debug, info, warn};
+
+use super::{
+    Role, Separation,
+    accounts::{Ids, NoAccount, SystemAccount},
+    link::{LinkError, ParentEnd},
+    messages::{Answer, BadMessage, FromFront, FromSession, FrontSetup, checked_anchor},
+    process::Process,
+};
+
+mod login;
+use crate::{
+    Service,
+    audit::{Entry, What, Who},
+    gate::Pass,
+    session::{Phase, SENT_AWAY, canonical, interpreter_config},
+};
+
+/// Questions of a front: some 20 CA files for each of its logins.
+const QUESTIONS_MAX: u32 = 1000;
+
+/// Logins that a front may ask for: as many as a session allows.
+const LOGINS_MAX: u32 = crate::session::LOGIN_ATTEMPTS_MAX;
+
+/// Time beyond the limit for logins after which a front that has not ended itself is ended.
+const LOGIN_GRACE: Duration = Duration::from_secs(5);
+
+/// Time for one process to say its last words when the other has ended.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+const TOO_SLOW: &[u8] = b"421 Login Timeout: closing control connection.\r\n";
+const GOING_DOWN: &[u8] = b"421 Service not available, closing control connection.\r\n";
+
+/// The accounts that a separated server needs for itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Accounts {
+    front: Ids,
+    anonymous: SystemAccount,
+    require_sandbox: bool,
+}
+
+/// Why a connection ends that should have gone on.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("cannot start a process: {0}")]
+    Start(io::Error),
+    #[error("link: {0}")]
+    Link(#[from] LinkError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("its front asks without end")]
+    Questions,
+    #[error("its front does not end when login takes too long")]
+    Slow,
+    #[error("its session said something else than it should")]
+    Session,
+}
+
+impl From<BadMessage> for Trouble {
+    fn from(error: BadMessage) -> Self {
+        Self::Link(error.into())
+    }
+}
+
+impl Accounts {
+    /// Looks them up. May block.
+    pub(crate) fn find(separation: &Separation) -> Result<Self, NoAccount> {
+        let mut front = SystemAccount::find(&separation.front_user)?.ids;
+        // It needs nothing of anybody's.
+        front.groups.clear();
+        Ok(Self {
+            front,
+            anonymous: SystemAccount::find(&separation.anonymous_user)?,
+            require_sandbox: separation.require_sandbox,
+        })
+    }
+}
+
+/// Serves one connection until its processes have ended.
+pub(crate) async fn attend(
+    socket: TcpStream,
+    peer: SocketAddr,
+    pass: Pass,
+    service: Arc<Service>,
+    accounts: Arc<Accounts>,
+    phase: watch::Receiver<Phase>,
+) {
+    let Ok(local) = socket.local_addr() else {
+        return;
+    };
+    let mut connection = Connection {
+        peer: canonical(peer),
+        local: canonical(local),
+        begun: Instant::now(),
+        pass,
+        service,
+        accounts,
+        phase,
+        identity: None,
+        account: None,
+    };
+    let (session, peer) = (connection.pass.number(), connection.peer);
+    let socket = match connection.first_word(socket).await {
+        Ok(Some(socket)) => socket,
+        Ok(None) => return,
+        Err(error) => return debug!(session, %peer, %error, "connection was gone before a word"),
+    };
+    info!(session, %peer, "connection begins");
+    let ended = connection.serve(socket).await;
+    let seconds = connection.begun.elapsed().as_secs();
+    match ended {
+        Ok(()) => info!(session, %peer, seconds, "connection ends"),
+        Err(why) => warn!(session, %peer, seconds, %why, "connection ended"),
+    }
+}
+
+struct Connection {
+    peer: SocketAddr,
+    local: SocketAddr,
+    begun: Instant,
+    pass: Pass,
+    service: Arc<Service>,
+    accounts: Arc<Accounts>,
+    phase: watch::Receiver<Phase>,
+    /// What the front says that was proven.
+    identity: Option<String>,
+    account: Option<String>,
+}
+
+impl Connection {
+    /// Greets, and waits until something comes, without reading it. `None`: nothing does.
+    async fn first_word(&mut self, socket: TcpStream) -> io::Result<Option<TcpStream>> {
+        let config = interpreter_config(&self.service, self.peer, self.local);
+        if let Some(Output::Send(greeting)) = ServerPi::new(config, self.begun).poll_output() {
+            // A fresh connection has room for a greeting.
+            socket.try_write(&greeting)?;
+        }
+        let mut first = [0; 1];
+        let last_word = tokio::select! {
+            count = socket.peek(&mut first) => return Ok((count? > 0).then_some(socket)),
+            () = self.pass.must_go() => SENT_AWAY,
+            () = sleep_until((self.begun + self.service.settings.login_limit).into()) => TOO_SLOW,
+            _ = self.phase.wait_for(|phase| *phase != Phase::Serving) => GOING_DOWN,
+        };
+        socket.try_write(last_word)?;
+        Ok(None)
+    }
+
+    async fn serve(&mut self, socket: TcpStream) -> Result<(), Trouble> {
+        self.pass.spoke();
+        let front = Process::start(Role::Front).map_err(Trouble::Start)?;
+        let settings = &self.service.settings;
+        let setup = FrontSetup {
+            parent: std::process::id(),
+            session: self.pass.number(),
+            peer: self.peer,
+            ids: self.accounts.front.clone(),
+            require_sandbox: self.accounts.require_sandbox,
+            settings: settings.clone(),
+        };
+        let host = self.service.gsi.as_ref().and_then(|gsi| gsi.host());
+        let host = host.map(|(certificate, key)| {
+            Ok::<_, io::Error>([File::open(certificate)?, File::open(key)?])
+        });
+        let host = host.transpose()?;
+        let mut beside = vec![socket.as_fd()];
+        beside.extend(host.iter().flatten().map(|file| file.as_fd()));
+        front.link.send(&setup, &beside).await?;
+        drop(beside);
+        drop(socket);
+        let Some(session) = self.before_login(&front).await? else {
+            return Ok(());
+        };
+        self.after_login(front, session).await
+    }
+
+    /// Answers a front until it has a session, or has ended.
+    async fn before_login(&mut self, front: &Process) -> Result<Option<Process>, Trouble> {
+        let deadline = self.begun + self.service.settings.login_limit + LOGIN_GRACE;
+        let (mut questions, mut logins) = (0, 0);
+        loop {
+            let message = tokio::select! {
+                message = front.link.receive() => message,
+                () = self.pass.must_go() => {
+                    debug!(session = self.pass.number(), "sent away");
+                    return Ok(None);
+                }
+                () = sleep_until(deadline.into()) => return Err(Trouble::Slow),
+                changed = self.phase.changed() => {
+                    front.signal(Signal::TERM);
+                    if changed.is_err() {
+                        return Ok(None);
+                    }
+                    continue;
+                }
+            };
+            questions += 1;
+            if questions > QUESTIONS_MAX {
+                return Err(Trouble::Questions);
+            }
+            match message {
+                Err(LinkError::Closed) => return Ok(None),
+                Err(error) => return Err(error.into()),
+                Ok(FromFront::Trust { name }) => self.lend(&front.link, name).await?,
+                Ok(FromFront::HandshakeFailed { why }) => {
+                    self.pass.failed();
+                    self.record(&Entry::new(What::Prove).ended(Some(why)));
+                }
+                Ok(FromFront::Login { user, identity }) => {
+                    logins += 1;
+                    if logins > LOGINS_MAX {
+                        return Err(Trouble::Questions);
+                    }
+                    match self.log_in(user, identity).await? {
+                        Ok((session, relay)) => {
+                            front.link.send(&Answer::Entered, &[relay.as_fd()]).await?;
+                            return Ok(Some(session));
+                        }
+                        Err(why) => front.link.send(&Answer::Refused { why }, &[]).await?,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Listens to a session until it or its front has ended, and then for what is left.
+    async fn after_login(&mut self, mut front: Process, session: Process) -> Result<(), Trouble> {
+        if *self.phase.borrow() != Phase::Serving {
+            // It began while the server was going down.
+            session.signal(Signal::TERM);
+        }
+        let mut logged_out = false;
+        let ended = loop {
+            tokio::select! {
+                message = session.link.receive() => match message {
+                    Err(LinkError::Closed) => break Ok(()),
+                    Err(error) => break Err(error.into()),
+                    Ok(message) => match self.answer(&session.link, message, &mut logged_out).await {
+                        Ok(()) => {}
+                        Err(why) => break Err(why),
+                    },
+                },
+                _ = front.process.wait() => break Ok(()),
+                changed = self.phase.changed() => {
+                    session.signal(Signal::TERM);
+                    front.signal(Signal::TERM);
+                    if changed.is_err() {
+                        break Ok(());
+                    }
+                }
+            }
+        };
+        if ended.is_ok() {
+            let last_words = async {
+                while let Ok(message) = session.link.receive().await {
+                    self.answer(&session.link, message, &mut logged_out).await?;
+                }
+                drop(front.process.wait().await);
+                Ok::<_, Trouble>(())
+            };
+            drop(timeout(FAREWELL, last_words).await);
+        }
+        if !logged_out {
+            self.record(&Entry::new(What::Logout).ended(Some("its process ended without a word")));
+        }
+        ended
+    }
+
+    async fn answer(
+        &self,
+        link: &ParentEnd,
+        message: FromSession,
+        logged_out: &mut bool,
+    ) -> Result<(), Trouble> {
+        match message {
+            FromSession::Trust { name } => self.lend(link, name).await,
+            FromSession::Audit(entry) => {
+                *logged_out |= entry.is_logout();
+                self.record(&entry);
+                Ok(())
+            }
+            FromSession::Ready | FromSession::Unable { .. } => Err(Trouble::Session),
+        }
+    }
+
+    /// A file of the directory of CAs, open for reading.
+    async fn lend(&self, link: &ParentEnd, name: String) -> Result<(), Trouble> {
+        checked_anchor(&name)?;
+        let settings = self.service.settings.gsi.as_ref();
+        let path = settings.map(|gsi| gsi.authorities.join(&name));
+        let opened = spawn_blocking(move || {
+            let path = path.ok_or(io::ErrorKind::NotFound)?;
+            // What is no file must not hold us up.
+            let flags = rustix::fs::OFlags::NONBLOCK.bits();
+            let flags = i32::try_from(flags).unwrap_or_default();
+            let file = OpenOptions::new()
+                .read(true)
+                .custom_flags(flags)
+                .open(path)?;
+            match file.metadata()?.is_file() {
+                true => Ok(file),
+                false => Err(io::ErrorKind::InvalidInput.into()),
+            }
+        });
+        let opened = opened
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+        match opened {
+            Ok(file) => link.send(&Answer::File, &[file.as_fd()]).await?,
+            Err(error) => {
+                let errno = rustix::io::Errno::from_io_error(&error);
+                let errno = errno.unwrap_or(rustix::io::Errno::IO).raw_os_error();
+                link.send(&Answer::NoFile { errno }, &[]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, entry: &Entry) {
+        let who = Who {
+            session: self.pass.number(),
+            peer: self.peer,
+            identity: self.identity.clone(),
+            account: self.account.clone(),
+        };
+        self.service.audit.record(&who, entry);
+    }
+}

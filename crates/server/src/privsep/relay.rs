@@ -1,0 +1,251 @@
+//! A front once its session runs: opens what the client sends, protects what the session answers, and understands neither.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, Interest},
+    net::UnixStream,
+    time::{sleep_until, timeout},
+};
+use tracing::info;
+
+use crate::{outbox::UNSENT_PAUSE, session::HandedOver};
+
+/// Octets of a delegated credential: a key and a chain.
+const DELEGATED_MAX: u32 = 256 * 1024;
+
+/// Octets taken at a time.
+const READ_OCTETS: usize = 16 * 1024;
+
+/// Octets of a reply that is not whole yet. What is longer leaves in parts.
+const REPLY_PARTS: usize = 64 * 1024;
+
+/// Time for the session to take the first octets.
+const HAND_OVER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Joins both until one has ended.
+pub(super) async fn run(handed: HandedOver) {
+    let id = handed.id();
+    match begin(handed).await {
+        Ok(mut relay) => match relay.join().await {
+            Ok(()) => relay.handed.say_last_words().await,
+            Err(why) => {
+                info!(session = id, %why, "the control connection ends");
+                // What was put up before leaves where there is room.
+                drop(relay.handed.send());
+            }
+        },
+        Err(error) => info!(session = id, %error, "the session ended at once"),
+    }
+}
+
+/// First the delegated credential, or nothing, behind its length in four octets.
+async fn begin(mut handed: HandedOver) -> io::Result<Relay> {
+    let session = std::os::unix::net::UnixStream::from(handed.take_relay()?);
+    let session = UnixStream::from_std(session)?;
+    let pem = handed.delegated_pem()?;
+    let length = u32::try_from(pem.len()).unwrap_or(u32::MAX);
+    if length > DELEGATED_MAX {
+        return Err(io::Error::other("what was delegated is too long"));
+    }
+    let mut to_session = Unsent::default();
+    to_session.push(&length.to_be_bytes());
+    to_session.push(&pem);
+    to_session.push(&handed.take_held());
+    let relay = Relay {
+        handed,
+        session,
+        to_session,
+        replies: Vec::new(),
+    };
+    let sent = timeout(HAND_OVER_LIMIT, async {
+        let mut relay = relay;
+        while !relay.to_session.is_empty() {
+            relay.session.writable().await?;
+            relay.to_session.send(&relay.session)?;
+        }
+        Ok(relay)
+    });
+    sent.await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// The session's side of [`begin`].
+pub(super) async fn read_delegated(relay: &mut UnixStream) -> io::Result<Vec<u8>> {
+    let length = relay.read_u32().await?;
+    if length > DELEGATED_MAX {
+        return Err(io::Error::other("what was delegated is too long"));
+    }
+    let mut pem = vec![0; length as usize];
+    relay.read_exact(&mut pem).await?;
+    Ok(pem)
+}
+
+struct Relay {
+    handed: HandedOver,
+    session: UnixStream,
+    to_session: Unsent,
+    /// Replies of the session, of which the last may not be whole.
+    replies: Vec<u8>,
+}
+
+/// Octets that the session has not taken yet.
+#[derive(Default)]
+struct Unsent {
+    octets: Vec<u8>,
+    sent: usize,
+}
+
+impl Unsent {
+    fn push(&mut self, octets: &[u8]) {
+        self.octets.extend_from_slice(octets);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sent == self.octets.len()
+    }
+
+    fn send(&mut self, to: &UnixStream) -> io::Result<()> {
+        while !self.is_empty() {
+            match to.try_write(&self.octets[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.octets.clear();
+        self.sent = 0;
+        Ok(())
+    }
+}
+
+impl Relay {
+    /// `Ok`: the session ended, and its last words are for the client.
+    async fn join(&mut self) -> Result<(), String> {
+        loop {
+            let lost = |error: io::Error| error.to_string();
+            self.handed.send().map_err(lost)?;
+            self.to_session.send(&self.session).map_err(lost)?;
+            // Each side is read only while the other takes what it is sent.
+            let reads_client = self.to_session.is_empty();
+            let reads_session = self.handed.unsent() < UNSENT_PAUSE;
+            let client = interest(reads_client, self.handed.unsent() > 0);
+            let session = interest(reads_session, !self.to_session.is_empty());
+            let deadline = self.handed.deadline();
+            tokio::select! {
+                ready = self.handed.control().ready(client.unwrap_or(Interest::ERROR)), if client.is_some() => {
+                    let ready = ready.map_err(lost)?;
+                    if reads_client && (ready.is_readable() || ready.is_read_closed()) {
+                        self.hear_client()?;
+                    }
+                }
+                ready = self.session.ready(session.unwrap_or(Interest::ERROR)), if session.is_some() => {
+                    let ready = ready.map_err(lost)?;
+                    if reads_session
+                        && (ready.is_readable() || ready.is_read_closed())
+                        && self.hear_session()?
+                    {
+                        return Ok(());
+                    }
+                }
+                () = until(deadline) => return Err("the client does not read replies".to_owned()),
+            }
+        }
+    }
+
+    fn hear_client(&mut self) -> Result<(), String> {
+        let mut buffer = [0; READ_OCTETS];
+        match self.handed.control().try_read(&mut buffer) {
+            Ok(0) => Err("closed by the client".to_owned()),
+            Ok(count) => {
+                let commands = self.handed.open(&buffer[..count])?;
+                self.to_session.push(&commands);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// True at the end.
+    fn hear_session(&mut self) -> Result<bool, String> {
+        let mut buffer = [0; READ_OCTETS];
+        let count = match self.session.try_read(&mut buffer) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            // It went without reading all that was there.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+            Err(error) => return Err(error.to_string()),
+        };
+        self.replies.extend_from_slice(&buffer[..count]);
+        let whole = match count {
+            0 => self.replies.len(),
+            _ => whole_replies(&self.replies),
+        };
+        let replies: Vec<u8> = self.replies.drain(..whole).collect();
+        if !replies.is_empty() {
+            self.handed.say(replies)?;
+        }
+        Ok(count == 0)
+    }
+}
+
+/// Octets up to the end of the last whole reply; of a very long one, to the end of its last line.
+fn whole_replies(octets: &[u8]) -> usize {
+    let (mut end, mut whole) = (0, 0);
+    for line in octets.split_inclusive(|&octet| octet == b'\n') {
+        if line.last() != Some(&b'\n') {
+            break;
+        }
+        end += line.len();
+        if let [a, b, c, b' ', ..] = line
+            && [a, b, c].iter().all(|octet| octet.is_ascii_digit())
+        {
+            whole = end;
+        }
+    }
+    match octets.len() > REPLY_PARTS {
+        true => end,
+        false => whole,
+    }
+}
+
+fn interest(reads: bool, writes: bool) -> Option<Interest> {
+    match (reads, writes) {
+        (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
+        (true, false) => Some(Interest::READABLE),
+        (false, true) => Some(Interest::WRITABLE),
+        (false, false) => None,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_sealed_whole() {
+        for (octets, whole) in [
+            ("", 0),
+            ("200 OK\r\n", 8),
+            ("200 OK\r\n226", 8),
+            ("200 OK\r", 0),
+            ("211-F\r\n A\r\n", 0),
+            ("211-F\r\n A\r\n211 E\r\n", 18),
+        ] {
+            assert_eq!(whole_replies(octets.as_bytes()), whole, "{octets:?}");
+        }
+        let long = format!("250-L\r\n{}", " x\r\n".repeat(20_000));
+        assert_eq!(whole_replies(long.as_bytes()), long.len());
+    }
+}

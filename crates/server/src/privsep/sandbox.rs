@@ -1,0 +1,184 @@
+//! Giving up: who we were, files, system calls. Each step is for the whole process, so there is no second thread yet.
+
+use std::{fmt, fs, io, os::unix::fs::MetadataExt as _, path::Path};
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, PathBeneath, PathFd,
+    Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, Scope,
+};
+use rustix::{
+    process::{
+        DumpableBehavior, Signal, chroot, set_dumpable_behavior, set_parent_process_death_signal,
+    },
+    thread::{
+        Gid, Uid, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    },
+};
+use seccompiler::BpfProgram;
+
+use super::{accounts::Ids, syscalls};
+
+/// What fronts see of the file system where the kernel lacks Landlock, and where it does not.
+const EMPTY: &str = "/run/godwitd-empty";
+
+/// The oldest Landlock that lets files be renamed from one directory to another.
+const NEEDED: ABI = ABI::V2;
+
+/// The newest whose rights we know.
+const KNOWN: ABI = ABI::V5;
+
+/// What protects a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Protection {
+    /// What is missing, and why.
+    missing: Vec<String>,
+}
+
+/// What could not be given up. The process must not go on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {doing}: {error}")]
+pub(super) struct NotConfined {
+    doing: &'static str,
+    error: io::Error,
+}
+
+fn cannot<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> NotConfined {
+    move |error| NotConfined {
+        doing,
+        error: error.into(),
+    }
+}
+
+impl Protection {
+    /// What a process would have here. Nothing is given up.
+    pub fn of_this_kernel() -> Self {
+        let mut protection = Self::default();
+        protection.note(
+            "Landlock",
+            landlock_rules()
+                .map(drop)
+                .map_err(|error| error.to_string()),
+        );
+        protection.note("seccomp", syscalls::for_front().map(drop));
+        protection
+    }
+
+    /// Nothing is missing.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    fn note(&mut self, what: &str, result: Result<(), String>) {
+        if let Err(why) = result {
+            self.missing.push(format!("{what} ({why})"));
+        }
+    }
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_complete() {
+            true => f.write_str("own accounts, no new privileges, Landlock, seccomp"),
+            false => write!(
+                f,
+                "own accounts, no new privileges; the kernel lacks {}",
+                self.missing.join(", ")
+            ),
+        }
+    }
+}
+
+/// Becomes a front: no files, no sockets, nobody in particular. Needs to be root.
+pub(super) fn confine_front(ids: &Ids) -> Result<Protection, NotConfined> {
+    enter_empty_root()?;
+    become_account(ids)?;
+    let mut protection = Protection::default();
+    let files = landlock_rules()
+        .and_then(|rules| {
+            // From ABI 4 on; the system calls are refused as well.
+            let rules = rules.set_compatibility(CompatLevel::BestEffort);
+            rules
+                .handle_access(AccessNet::from_all(ABI::V4))?
+                .create()?
+                .restrict_self()
+        })
+        .map(drop);
+    protection.note("Landlock", files.map_err(|error| error.to_string()));
+    filter(&mut protection, syscalls::for_front());
+    Ok(protection)
+}
+
+/// Becomes an account, whose files beneath `root` are all that can be opened. Needs to be root.
+pub(super) fn confine_session(ids: &Ids, root: &Path) -> Result<Protection, NotConfined> {
+    become_account(ids)?;
+    let mut protection = Protection::default();
+    let root = PathFd::new(root).map_err(|error| NotConfined {
+        doing: "open the root directory",
+        error: io::Error::other(error),
+    })?;
+    let files = landlock_rules()
+        .and_then(|rules| {
+            let beneath = PathBeneath::new(root, AccessFs::from_all(KNOWN));
+            rules.create()?.add_rule(beneath)?.restrict_self()
+        })
+        .map(drop);
+    protection.note("Landlock", files.map_err(|error| error.to_string()));
+    filter(&mut protection, syscalls::for_session());
+    Ok(protection)
+}
+
+/// Nothing is allowed that is not in a rule to come.
+fn landlock_rules() -> Result<Ruleset, RulesetError> {
+    Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(NEEDED))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(KNOWN))?
+        .scope(Scope::from_all(ABI::V6))
+}
+
+fn filter(protection: &mut Protection, program: Result<BpfProgram, String>) {
+    let applied = program
+        .and_then(|program| seccompiler::apply_filter(&program).map_err(|error| error.to_string()));
+    protection.note("seccomp", applied);
+}
+
+fn enter_empty_root() -> Result<(), NotConfined> {
+    chroot(EMPTY).map_err(cannot("change to an empty root"))?;
+    rustix::process::chdir("/").map_err(cannot("enter the empty root"))
+}
+
+/// Makes the directory that fronts have as root, or finds that it is what it should be. Needs to be root.
+pub(crate) fn prepare_empty_root() -> io::Result<()> {
+    match fs::create_dir(EMPTY) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let metadata = fs::symlink_metadata(EMPTY)?;
+    let safe = metadata.is_dir() && metadata.uid() == 0 && metadata.mode() & 0o022 == 0;
+    if !safe || fs::read_dir(EMPTY)?.next().is_some() {
+        return Err(io::Error::other(format!(
+            "{EMPTY} must be an empty directory that is root's alone"
+        )));
+    }
+    Ok(())
+}
+
+/// For good: without privileges there is no way back.
+fn become_account(ids: &Ids) -> Result<(), NotConfined> {
+    let groups: Vec<Gid> = ids.groups.iter().copied().map(Gid::from_raw).collect();
+    let (uid, gid) = (Uid::from_raw(ids.uid), Gid::from_raw(ids.gid));
+    // Nothing of ours should ever ask for it.
+    if uid.is_root() || gid.is_root() {
+        return Err(cannot("become root")(io::Error::from(
+            io::ErrorKind::PermissionDenied,
+        )));
+    }
+    set_thread_groups(&groups).map_err(cannot("take the account's groups"))?;
+    set_thread_res_gid(gid, gid, gid).map_err(cannot("take the account's group"))?;
+    set_thread_res_uid(uid, uid, uid).map_err(cannot("become the account"))?;
+    set_no_new_privs(true).map_err(cannot("renounce new privileges"))?;
+    // Changing the uid has forgotten this; and others of the same uid are no friends.
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(cannot("end with the parent"))?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(cannot("forbid being looked into"))
+}

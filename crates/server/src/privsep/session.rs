@@ -1,0 +1,109 @@
+//! The process that acts as an account: commands in clear from the relay, files, data channels.
+
+use std::{os::unix::net::UnixStream, sync::Arc, time::Duration};
+
+use godwit_engine::storage::PosixStorage;
+use godwit_gsi::{cert::Credential, verify::Directory};
+use godwit_proto::FtpPath;
+use tokio::time::timeout;
+
+use super::{
+    child,
+    link::{ChildEnd, LinkError, opener, session_asks},
+    messages::{FromSession, SessionSetup},
+    relay, sandbox,
+};
+use crate::{
+    Service,
+    audit::Audit,
+    gate::Gate,
+    gsi::{DataContext, Gsi},
+    login,
+    session::{self, Entered},
+};
+
+/// Time for a front to hand over what was delegated.
+const DELEGATED_LIMIT: Duration = Duration::from_secs(10);
+
+pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
+    let (setup, beside): (SessionSetup, _) = link.receive().map_err(|error| error.to_string())?;
+    child::begin(setup.parent, setup.settings.log_json)?;
+    let runtime = child::runtime()?;
+    let (phase, signals) = child::with_phases(&runtime)?;
+    godwit_engine::net::raise_fd_limit();
+    let confined = sandbox::confine_session(&setup.ids, &setup.settings.root)
+        .map_err(|error| error.to_string())
+        .and_then(|protection| child::accept(&protection, setup.require_sandbox))
+        .and_then(|()| PosixStorage::rooted(&setup.settings.root).map_err(|e| e.to_string()));
+    let storage = match confined {
+        Ok(storage) => storage,
+        Err(why) => {
+            let unable = FromSession::Unable { why: why.clone() };
+            link.tell(&unable).map_err(|error| error.to_string())?;
+            return Err(why);
+        }
+    };
+    let SessionSetup {
+        session,
+        peer,
+        local,
+        user,
+        account,
+        home,
+        proven,
+        settings,
+        ..
+    } = setup;
+    let authorities = settings.gsi.as_ref().map(|gsi| gsi.authorities.clone());
+    let gsi = authorities.map(|path| {
+        let anchors = Directory::opened_by(path, opener(&link, session_asks));
+        Gsi::of_session(Arc::new(anchors))
+    });
+    let mut rights = match proven {
+        true => login::user_account(),
+        false => login::anonymous_account(&settings),
+    };
+    rights.home = FtpPath::new(home).map_err(|error| error.to_string())?;
+    let pass = Gate::new(settings.bounds).admit(peer.ip());
+    let mut pass = pass.map_err(|why| why.to_string())?;
+    pass.set_number(session);
+    let audit = Arc::new(Audit::to_parent(Arc::clone(&link)));
+    let service = Service::on(Arc::new(storage), settings, audit, gsi);
+    let relay = beside.into_iter().next();
+    let relay = relay.ok_or(LinkError::Descriptors.to_string())?;
+    link.tell(&FromSession::Ready)
+        .map_err(|error| error.to_string())?;
+    runtime.block_on(async {
+        let mut relay = tokio::net::UnixStream::from_std(UnixStream::from(relay))
+            .map_err(|error| error.to_string())?;
+        let pem = timeout(DELEGATED_LIMIT, relay::read_delegated(&mut relay));
+        let pem = pem.await.map_err(|_| "nothing comes over the relay")?;
+        let pem = pem.map_err(|error| format!("the relay broke: {error}"))?;
+        let delegated = delegated(&pem, service.gsi.as_deref())?;
+        let entered = Entered {
+            user,
+            account,
+            rights,
+            proven,
+            local,
+            delegated,
+        };
+        tokio::select! {
+            () = session::go_on(relay, peer, pass, Arc::new(service), phase, entered) => {}
+            () = signals => {}
+        }
+        Ok(())
+    })
+}
+
+fn delegated(pem: &[u8], gsi: Option<&Gsi>) -> Result<Option<DataContext>, String> {
+    let Some(gsi) = gsi.filter(|_| !pem.is_empty()) else {
+        return Ok(None);
+    };
+    let credential = Credential::from_pem(pem, pem, None)
+        .map_err(|error| format!("what was delegated: {error}"))?;
+    Ok(Some(DataContext {
+        credential,
+        anchors: gsi.anchors(),
+    }))
+}

@@ -1,0 +1,233 @@
+//! System calls: the few that a front has, and those that a session has no use for.
+//!
+//! A refused call fails with ENOSYS, which the C library and everybody else take for an old kernel and go on.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+
+/// What a front may do: read and write what it has, wait, map memory, start threads. It opens no file, makes no socket and starts
+/// no program.
+const FRONT: &[i64] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_lseek,
+    libc::SYS_close,
+    libc::SYS_fstat,
+    libc::SYS_statx,
+    libc::SYS_fcntl,
+    libc::SYS_ioctl,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_shutdown,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_ppoll,
+    libc::SYS_futex,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_rseq,
+    libc::SYS_membarrier,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_prlimit64,
+    libc::SYS_prctl,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_tgkill,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_getrandom,
+    libc::SYS_restart_syscall,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// The older names that some architectures have beside them.
+#[cfg(target_arch = "x86_64")]
+const FRONT_OLD: &[i64] = &[
+    libc::SYS_poll,
+    libc::SYS_epoll_wait,
+    libc::SYS_arch_prctl,
+    libc::SYS_gettimeofday,
+    libc::SYS_time,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const FRONT_OLD: &[i64] = &[];
+
+/// What a session never does: start programs, change who it is or what it sees, reach into other processes or the kernel.
+const NOT_FOR_SESSIONS: &[i64] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_clone3,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_kcmp,
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_setgroups,
+    libc::SYS_capset,
+    libc::SYS_personality,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_syslog,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_mknodat,
+    libc::SYS_kill,
+    libc::SYS_tkill,
+];
+
+#[cfg(target_arch = "x86_64")]
+const NOT_FOR_SESSIONS_OLD: &[i64] = &[
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_mknod,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_modify_ldt,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const NOT_FOR_SESSIONS_OLD: &[i64] = &[];
+
+/// A filter, or why there is none (an architecture that it is not made for).
+pub(super) fn for_front() -> Result<BpfProgram, String> {
+    let mut rules = without_conditions(&[FRONT, FRONT_OLD]);
+    // Threads, but no processes. What asks for clone3 is told that there is none, and falls back to this.
+    rules.insert(libc::SYS_clone, vec![thread(true)?]);
+    program(rules, REFUSE, SeccompAction::Allow)
+}
+
+pub(super) fn for_session() -> Result<BpfProgram, String> {
+    let mut rules = without_conditions(&[NOT_FOR_SESSIONS, NOT_FOR_SESSIONS_OLD]);
+    rules.insert(libc::SYS_clone, vec![thread(false)?]);
+    program(rules, SeccompAction::Allow, REFUSE)
+}
+
+#[allow(clippy::cast_sign_loss)] // A small constant of the C library.
+const REFUSE: SeccompAction = SeccompAction::Errno(libc::ENOSYS as u32);
+
+fn without_conditions(lists: &[&[i64]]) -> BTreeMap<i64, Vec<SeccompRule>> {
+    lists
+        .concat()
+        .into_iter()
+        .map(|call| (call, Vec::new()))
+        .collect()
+}
+
+/// Matches clone where it makes a thread, or where it makes anything else.
+fn thread(wanted: bool) -> Result<SeccompRule, String> {
+    #[allow(clippy::cast_sign_loss)] // A flag.
+    let flag = libc::CLONE_THREAD as u64;
+    let operator = SeccompCmpOp::MaskedEq(flag);
+    let value = if wanted { flag } else { 0 };
+    SeccompCondition::new(0, SeccompCmpArgLen::Qword, operator, value)
+        .and_then(|condition| SeccompRule::new(vec![condition]))
+        .map_err(|error| error.to_string())
+}
+
+fn program(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    otherwise: SeccompAction,
+    matching: SeccompAction,
+) -> Result<BpfProgram, String> {
+    let arch = std::env::consts::ARCH.try_into();
+    let arch = arch.map_err(|error| format!("{}: {error}", std::env::consts::ARCH))?;
+    SeccompFilter::new(rules, otherwise, matching, arch)
+        .and_then(BpfProgram::try_from)
+        .map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_compile_and_the_lists_do_not_overlap() {
+        assert!(!for_front().unwrap().is_empty());
+        assert!(!for_session().unwrap().is_empty());
+        for call in FRONT.iter().chain(FRONT_OLD) {
+            assert!(!NOT_FOR_SESSIONS.contains(call), "{call}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Sessions of which one part runs elsewhere: a front begins one and hands over at login, a session of its own process goes on.
+
+use std::{
+    io, mem,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use godwit_engine::control::protection::Received;
+use godwit_proto::pi::server::{Account, Input, Output, ServerPi};
+use tokio::{
+    io::Interest,
+    net::{TcpStream, UnixStream},
+    sync::watch,
+    time::timeout_at,
+};
+use tracing::debug;
+
+use super::{Control, Phase, Session, canonical};
+use crate::{Service, gate::Pass, gsi::DataContext, outbox::Outbox, security::Security};
+
+/// Who logged in through a front.
+pub(crate) struct Entered {
+    pub(crate) user: String,
+    pub(crate) account: String,
+    pub(crate) rights: Account,
+    /// By AUTH GSSAPI.
+    pub(crate) proven: bool,
+    /// The control connection's address on our side.
+    pub(crate) local: SocketAddr,
+    pub(crate) delegated: Option<DataContext>,
+}
+
+/// A control connection whose commands are somebody else's from now on.
+pub(crate) struct HandedOver {
+    id: u64,
+    control: Control,
+    security: Security,
+    outbox: Outbox,
+    relay: Option<OwnedFd>,
+    held: Vec<u8>,
+    unread_limit: Duration,
+}
+
+/// Serves a stranger whom the parent has greeted, up to the login that the parent allows.
+pub(crate) async fn meet(
+    socket: TcpStream,
+    peer: SocketAddr,
+    pass: Pass,
+    service: Arc<Service>,
+    phase: watch::Receiver<Phase>,
+) -> Option<HandedOver> {
+    let local = canonical(socket.local_addr().ok()?);
+    let socket = Control::Client(socket);
+    let mut session = Session::new(socket, peer, local, pass, service, |config, now| {
+        ServerPi::new(config, now)
+    });
+    let greeting = session.pi.poll_output();
+    debug_assert!(matches!(greeting, Some(Output::Send(_))));
+    session.live(phase).await
+}
+
+/// Serves who has logged in, over the relay.
+pub(crate) async fn go_on(
+    relay: UnixStream,
+    peer: SocketAddr,
+    pass: Pass,
+    service: Arc<Service>,
+    phase: watch::Receiver<Phase>,
+    entered: Entered,
+) {
+    let Entered {
+        user,
+        account,
+        rights,
+        proven,
+        local,
+        delegated,
+    } = entered;
+    let socket = Control::Relay(relay);
+    let mut session = Session::new(socket, peer, local, pass, service, |config, now| {
+        ServerPi::entered(config, user, rights, proven, now)
+    });
+    session.security = Security::handed(delegated);
+    session.user = Some(account);
+    drop(session.live(phase).await);
+}
+
+impl Session {
+    /// Commands behind the login are not ours to run, so lines are taken one by one, and held while a login is decided on.
+    pub(super) fn hear_lines(&mut self, octets: &[u8]) {
+        for line in octets.split_inclusive(|&octet| octet == b'\n') {
+            if self.entering {
+                self.held.extend_from_slice(line);
+            } else {
+                self.pi.handle_input(Instant::now(), Input::Octets(line));
+                self.carry_out();
+            }
+        }
+    }
+
+    /// The login failed.
+    pub(super) fn hear_what_was_held(&mut self) {
+        let held = mem::take(&mut self.held);
+        self.hear_lines(&held);
+    }
+
+    pub(super) fn hand_over(&mut self, relay: OwnedFd) {
+        debug!(session = self.id, "handed over");
+        self.relay = Some(relay);
+    }
+
+    pub(super) fn into_handed_over(self) -> Option<HandedOver> {
+        Some(HandedOver {
+            id: self.id,
+            control: self.socket,
+            security: self.security,
+            outbox: self.outbox,
+            relay: Some(self.relay?),
+            held: self.held,
+            unread_limit: self.service.settings.unread_limit,
+        })
+    }
+}
+
+impl HandedOver {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The way to the session, once.
+    pub(crate) fn take_relay(&mut self) -> io::Result<OwnedFd> {
+        self.relay.take().ok_or(io::ErrorKind::NotConnected.into())
+    }
+
+    /// Octets that came behind the login, in clear.
+    pub(crate) fn take_held(&mut self) -> Vec<u8> {
+        mem::take(&mut self.held)
+    }
+
+    /// What the session is to prove data channels with; empty: nothing.
+    pub(crate) fn delegated_pem(&self) -> io::Result<Vec<u8>> {
+        self.security.delegated_pem().map_err(io::Error::other)
+    }
+
+    pub(crate) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// What the client's octets mean.
+    pub(crate) fn open(&mut self, octets: &[u8]) -> Result<Vec<u8>, String> {
+        let Some(opened) = self.security.open(octets) else {
+            return Ok(octets.to_vec());
+        };
+        let mut commands = Vec::new();
+        for one in opened.map_err(|error| error.to_string())? {
+            match one {
+                Received::Commands(lines) => commands.extend(lines),
+                Received::Telnet(answer) => self.outbox.push(answer.to_vec()),
+                Received::Unprotected => {
+                    self.say(
+                        b"533 Commands must be protected, closing control connection.\r\n".to_vec(),
+                    )?;
+                    return Err("a command came in clear".to_owned());
+                }
+            }
+        }
+        Ok(commands)
+    }
+
+    /// Protects replies and puts them up for sending.
+    pub(crate) fn say(&mut self, replies: Vec<u8>) -> Result<(), String> {
+        let octets = self.security.seal(replies);
+        self.outbox.push(octets.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    pub(crate) fn send(&mut self) -> io::Result<()> {
+        self.outbox.send(&self.control, Instant::now())
+    }
+
+    /// The session has ended: the client gets what is left for it.
+    pub(crate) async fn say_last_words(&mut self) {
+        while self.send().is_ok() && self.unsent() > 0 {
+            let deadline = self.deadline().unwrap_or_else(Instant::now);
+            let room = self.control.ready(Interest::WRITABLE);
+            if timeout_at(deadline.into(), room).await.is_err() {
+                return;
+            }
+        }
+        self.control.say_farewell().await;
+    }
+
+    pub(crate) fn unsent(&self) -> usize {
+        self.outbox.unsent()
+    }
+
+    /// When to give the client up.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.outbox.deadline(self.unread_limit)
+    }
+}
