@@ -1,6 +1,7 @@
 //! OpenSSL between two buffers: records in, records out, no socket.
 
 use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use openssl::ssl::{
     ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions,
@@ -33,6 +34,9 @@ pub(crate) enum Role {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFault(pub(crate) String);
 
+/// OpenSSL's words for a client that shows no certificate.
+pub(crate) const NO_CERTIFICATE: &str = "peer did not return a certificate";
+
 /// What a read came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReadOutcome {
@@ -56,7 +60,7 @@ impl Tls {
         versions: Versions,
         server_name: Option<&str>,
     ) -> Result<Self, CredentialError> {
-        let context = context(credential, strength, versions)?;
+        let context = credential.contexts().of(credential, strength, versions)?;
         let mut ssl = Ssl::new(&context)?;
         match role {
             Role::Initiator => {
@@ -153,6 +157,41 @@ impl Tls {
     }
 }
 
+/// What OpenSSL has made of one credential so far. Making it is up to a fifth of a handshake's work, and many connections prove
+/// themselves with the same one: all clones of a credential share this.
+#[derive(Clone, Default)]
+pub(crate) struct Contexts(Arc<Mutex<Vec<Made>>>);
+
+struct Made {
+    strength: Strength,
+    versions: Versions,
+    context: SslContext,
+}
+
+impl Contexts {
+    fn of(
+        &self,
+        credential: &Credential,
+        strength: Strength,
+        versions: Versions,
+    ) -> Result<SslContext, CredentialError> {
+        // Whoever panicked has added all of an entry or nothing.
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = all.iter();
+        let known = known.find(|made| made.strength == strength && made.versions == versions);
+        if let Some(made) = known {
+            return Ok(made.context.clone());
+        }
+        let context = context(credential, strength, versions)?;
+        all.push(Made {
+            strength,
+            versions,
+            context: context.clone(),
+        });
+        Ok(context)
+    }
+}
+
 fn context(
     credential: &Credential,
     strength: Strength,
@@ -236,5 +275,42 @@ impl Write for Buffers {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openssl::asn1::Asn1Time;
+    use openssl::x509::{X509, X509Name};
+
+    use super::*;
+    use crate::cert::key::KeyKind;
+
+    #[test]
+    fn all_that_prove_themselves_with_one_credential_share_a_context() {
+        let key = KeyKind::EcP256.generate().unwrap();
+        let mut builder = X509::builder().unwrap();
+        let name = X509Name::builder().unwrap().build();
+        builder.set_subject_name(&name).unwrap();
+        builder.set_issuer_name(&name).unwrap();
+        builder.set_pubkey(&key).unwrap();
+        let days = |count| Asn1Time::days_from_now(count).unwrap();
+        builder.set_not_before(&days(0)).unwrap();
+        builder.set_not_after(&days(1)).unwrap();
+        let digest = openssl::hash::MessageDigest::sha256();
+        builder.sign(&key, digest).unwrap();
+        let certificate = Certificate::new(builder.build()).unwrap();
+        let credential = Credential::new(certificate, key, Vec::new()).unwrap();
+        let made = || credential.contexts().0.lock().unwrap().len();
+        let shake = |credential: &Credential, versions| {
+            let role = Role::Initiator;
+            Tls::new(role, credential, Strength::Modern, versions, None).unwrap()
+        };
+        for _ in 0..3 {
+            shake(&credential.clone(), Versions::Any);
+            assert_eq!(made(), 1);
+        }
+        shake(&credential, Versions::Tls12);
+        assert_eq!(made(), 2);
     }
 }

@@ -10,6 +10,7 @@ use super::certificate::Certificate;
 use super::extensions::ProxyPolicy;
 use super::{CredentialError, key};
 use crate::name::DistinguishedName;
+use crate::tls::Contexts;
 
 /// Most certificates in one chain: proxies of proxies and all CAs. Chosen well above any seen.
 pub const CHAIN_MAX: usize = 32;
@@ -20,6 +21,7 @@ pub struct Credential {
     certificate: Certificate,
     key: PKey<Private>,
     chain: Vec<Certificate>,
+    contexts: Contexts,
 }
 
 /// What `godwit proxy info` shows.
@@ -61,6 +63,7 @@ impl Credential {
             certificate,
             key,
             chain,
+            contexts: Contexts::default(),
         })
     }
 
@@ -116,6 +119,11 @@ impl Credential {
         &self.key
     }
 
+    /// What TLS has made of it.
+    pub(crate) fn contexts(&self) -> &Contexts {
+        &self.contexts
+    }
+
     /// Whom it stands for: the subject of the certificate below which there are only proxies that inherit.
     #[must_use]
     pub fn identity(&self) -> DistinguishedName {
@@ -143,6 +151,15 @@ impl Credential {
             .iter()
             .map(Certificate::not_after)
             .fold(self.certificate.not_after(), SystemTime::min)
+    }
+
+    /// From when on it and everything above it is valid.
+    #[must_use]
+    pub fn not_before(&self) -> SystemTime {
+        self.chain
+            .iter()
+            .map(Certificate::not_before)
+            .fold(self.certificate.not_before(), SystemTime::max)
     }
 
     /// What a user wants to know of it.

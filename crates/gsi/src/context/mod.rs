@@ -26,7 +26,7 @@ pub use machine::Context;
 use crate::cert::proxy::ProxyRequest;
 use crate::cert::{Credential, CredentialError};
 use crate::name::DistinguishedName;
-use crate::tls::{TlsFault, Versions};
+use crate::tls::{NO_CERTIFICATE, TlsFault, Versions};
 use crate::verify::{Anchors, HostName, Peer, Policy, Refusal};
 use crate::wrap::Wrap;
 
@@ -109,7 +109,10 @@ pub enum ContextError {
 
 impl From<TlsFault> for ContextError {
     fn from(fault: TlsFault) -> Self {
-        Self::Tls(fault.0)
+        match fault.0.as_str() {
+            NO_CERTIFICATE => Self::Refused(Refusal::NoCertificate),
+            _ => Self::Tls(fault.0),
+        }
     }
 }
 
