@@ -1,17 +1,13 @@
 //! Who we are to servers that want to know it, and whom we believe.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::{path::PathBuf, sync::Arc, time::SystemTime};
 
 use godwit_gsi::{
     cert::{
         Credential, CredentialError,
         files::{self, Locations},
     },
-    verify::{Anchors, Directory, Span},
+    verify::{Anchors, Directory},
 };
 
 /// What the handshake needs of ours.
@@ -29,12 +25,6 @@ pub(crate) enum NoIdentity {
         "{path}: no proxy, and no certificate of a user at {others}: run `godwit proxy init`, or set X509_USER_PROXY"
     )]
     Nothing { path: PathBuf, others: String },
-    #[error("{path}: expired {} ago: {remedy}", Span(*.ago))]
-    Expired {
-        path: PathBuf,
-        ago: std::time::Duration,
-        remedy: &'static str,
-    },
     #[error("no directory of trusted CAs at {0}: set X509_CERT_DIR")]
     NoAnchors(String),
 }
@@ -62,7 +52,8 @@ fn credential(locations: &Locations, now: SystemTime) -> Result<Credential, NoId
     // Also a link to nowhere is a proxy that somebody meant.
     if proxy.symlink_metadata().is_ok() {
         let credential = files::load_proxy(proxy)?;
-        return unexpired(credential, proxy, "run `godwit proxy init`", now);
+        files::check_time(&credential, proxy, now)?;
+        return Ok(credential);
     }
     let Some((certificate, key)) = locations.user.iter().find(|(cert, _)| cert.exists()) else {
         return Err(NoIdentity::Nothing {
@@ -71,23 +62,8 @@ fn credential(locations: &Locations, now: SystemTime) -> Result<Credential, NoId
         });
     };
     let credential = files::load_pair(certificate, key, None)?;
-    unexpired(credential, certificate, "ask its CA for a new one", now)
-}
-
-fn unexpired(
-    credential: Credential,
-    path: &Path,
-    remedy: &'static str,
-    now: SystemTime,
-) -> Result<Credential, NoIdentity> {
-    match now.duration_since(credential.not_after()) {
-        Ok(ago) => Err(NoIdentity::Expired {
-            path: path.to_owned(),
-            ago,
-            remedy,
-        }),
-        Err(_) => Ok(credential),
-    }
+    files::check_time(&credential, certificate, now)?;
+    Ok(credential)
 }
 
 /// Places for a message.

@@ -5,6 +5,7 @@ use std::{
     io::Read as _,
     path::{Path, PathBuf},
     sync::Arc,
+    time::SystemTime,
 };
 
 use godwit_engine::data::Guard;
@@ -74,7 +75,11 @@ impl Gsi {
             }
         }
         Ok(Self {
-            credential: Some(files::load_first_pair(&settings.host, None)?),
+            credential: Some(files::load_first_pair(
+                &settings.host,
+                None,
+                SystemTime::now(),
+            )?),
             host: files::first_pair(&settings.host).cloned(),
             anchors: Arc::new(Directory::new(settings.authorities.clone())),
             gridmap: settings.gridmap.clone(),

@@ -1,8 +1,11 @@
 //! What can be wrong with credentials of our own, and with making new ones.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use openssl::error::ErrorStack;
+
+use crate::verify::Span;
 
 /// A credential could not be read or made. The remedy is local.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,11 +63,25 @@ pub enum CredentialError {
     #[error("the private key is encrypted, and the passphrase is missing or wrong")]
     Passphrase,
     /// The key could not be read.
-    #[error("the private key cannot be read")]
+    #[error("the private key cannot be read: the file may be cut short or changed")]
     KeyMalformed,
     /// The certificate could not be read.
-    #[error("the certificate cannot be read")]
+    #[error("a certificate cannot be read: the file may be cut short or changed")]
     CertificateMalformed,
+    /// It was valid once.
+    #[error("expired {} ago: {remedy}", Span(*.ago))]
+    Expired {
+        /// Since when.
+        ago: Duration,
+        /// How to get another.
+        remedy: &'static str,
+    },
+    /// It will be valid.
+    #[error("is valid only in {}: the clock of this machine may be wrong", Span(*.ahead))]
+    NotYetValid {
+        /// How long until then.
+        ahead: Duration,
+    },
     /// Too many certificates in one place.
     #[error("more than {max} certificates in one chain")]
     ChainTooLong {

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::{Credential, CredentialError};
 
@@ -123,17 +124,42 @@ pub fn load_pair(
     })
 }
 
-/// The first of several pairs whose certificate exists.
+/// The first of several pairs whose certificate exists. It must be valid now.
 ///
 /// # Errors
-/// As [`load_pair`]; when none exists, the last is named.
+/// As [`load_pair`] and [`check_time`]; when none exists, the last is named.
 pub fn load_first_pair(
     pairs: &[(PathBuf, PathBuf)],
     passphrase: Option<&[u8]>,
+    now: SystemTime,
 ) -> Result<Credential, CredentialError> {
-    match first_pair(pairs) {
-        Some((certificate, key)) => load_pair(certificate, key, passphrase),
-        None => Err(CredentialError::NoCertificate),
+    let Some((certificate, key)) = first_pair(pairs) else {
+        return Err(CredentialError::NoCertificate);
+    };
+    let credential = load_pair(certificate, key, passphrase)?;
+    check_time(&credential, certificate, now)?;
+    Ok(credential)
+}
+
+/// Whether a credential that was read from `path` is valid now, with all above it.
+///
+/// # Errors
+/// [`CredentialError::Expired`] or [`CredentialError::NotYetValid`], inside an error that names the file.
+pub fn check_time(
+    credential: &Credential,
+    path: &Path,
+    now: SystemTime,
+) -> Result<(), CredentialError> {
+    if let Ok(ago) = now.duration_since(credential.not_after()) {
+        let remedy = match credential.certificate().proxy() {
+            Some(_) => "run `godwit proxy init`",
+            None => "ask its CA for a new one",
+        };
+        return Err(CredentialError::Expired { ago, remedy }.at(path));
+    }
+    match credential.not_before().duration_since(now) {
+        Ok(ahead) if !ahead.is_zero() => Err(CredentialError::NotYetValid { ahead }.at(path)),
+        _ => Ok(()),
     }
 }
 

@@ -232,7 +232,7 @@ impl Context {
         let peer = verify(&sent, &*self.settings.anchors, &self.settings.policy, now)?;
         match &self.settings.expect {
             Expect::Anyone => {}
-            Expect::Host(host) => host.check(peer.holder())?,
+            Expect::Host(host) => host.check(peer.acting())?,
             Expect::Identity(expected) => {
                 if !peer.identity().same_as(expected) {
                     return Err(ContextError::Refused(Refusal::Identity {

@@ -78,8 +78,8 @@ impl Default for Policy {
 /// Who the peer is, proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    identity: DistinguishedName,
     path: Vec<Certificate>,
+    acting: usize,
     holder: usize,
     limited: bool,
     not_after: SystemTime,
@@ -90,7 +90,13 @@ impl Peer {
     /// itself (RFC 3820 §3.8.2), so its own subject counts.
     #[must_use]
     pub fn identity(&self) -> &DistinguishedName {
-        &self.identity
+        self.acting().subject()
+    }
+
+    /// The certificate whose subject is the identity: the holder's, or of the proxies that are independent the lowest.
+    #[must_use]
+    pub fn acting(&self) -> &Certificate {
+        &self.path[self.acting]
     }
 
     /// The certificate of the person or host.
@@ -153,8 +159,9 @@ pub fn verify(
             subject: path[0].subject().to_string(),
         });
     }
-    let acting = path.iter().find(|certificate| !inherits(certificate));
-    let identity = acting.unwrap_or(&path[holder]).subject().clone();
+    let acting = path.iter().position(|certificate| !inherits(certificate));
+    let acting = acting.unwrap_or(holder);
+    let identity = path[acting].subject();
     if identity.as_str().is_empty() {
         return Err(Refusal::NoName);
     }
@@ -171,7 +178,7 @@ pub fn verify(
     path.extend(above);
     let ends = path.iter().map(Certificate::not_after).min();
     Ok(Peer {
-        identity,
+        acting,
         limited,
         not_after: ends.unwrap_or(now),
         holder,

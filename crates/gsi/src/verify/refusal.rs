@@ -16,13 +16,15 @@ pub enum Refusal {
     )]
     NoCertificate,
     /// More than anybody needs.
-    #[error("the peer's chain has more than {max} certificates")]
+    #[error(
+        "the peer's chain has more than {max} certificates: it takes the proxies, the holder's and the CAs between only"
+    )]
     TooManyCertificates {
         /// The bound.
         max: usize,
     },
     /// One cannot be read.
-    #[error("a certificate of the peer's chain cannot be read")]
+    #[error("a certificate of the peer's chain cannot be read: have it issued anew")]
     Malformed,
     /// It was valid once.
     #[error("the {kind} {subject} expired {} ago: {}", Span(*ago), kind.renewal())]
@@ -55,7 +57,9 @@ pub enum Refusal {
         issuer: String,
     },
     /// The issuer did not sign this.
-    #[error("the signature on the certificate of {subject} is not by {issuer}")]
+    #[error(
+        "the signature on the certificate of {subject} is not by {issuer}: either it is forged, or {issuer} has a new key, whose certificate is wanted"
+    )]
     Signature {
         /// Whose certificate.
         subject: String,
@@ -87,14 +91,16 @@ pub enum Refusal {
         bits_max: u32,
     },
     /// Not RSA, EC or Ed25519.
-    #[error("the key of {subject} is of a kind that is not supported")]
+    #[error(
+        "the key of {subject} is of a kind that is not supported: make one of RSA, EC or Ed25519"
+    )]
     UnknownKey {
         /// Whose key.
         subject: String,
     },
     /// Critical means: refuse unless you know what I mean.
     #[error(
-        "the certificate of {subject} has the critical extension {oid}, which is not supported"
+        "the certificate of {subject} has the critical extension {oid}, which is not supported: have it issued without"
     )]
     UnknownCritical {
         /// Whose certificate.
@@ -103,24 +109,26 @@ pub enum Refusal {
         oid: String,
     },
     /// Name constraints are not evaluated.
-    #[error("the certificate of {subject} constrains names, which is not supported")]
+    #[error(
+        "the certificate of {subject} constrains names, which is not supported: a CA without name constraints is needed"
+    )]
     NameConstraints {
         /// Whose certificate.
         subject: String,
     },
     /// No subject.
-    #[error("the peer's certificate has no subject")]
+    #[error("the peer's certificate has no subject: ask the CA for one with a name")]
     NoName,
     /// See [`crate::name::DistinguishedName::is_ambiguous`].
     #[error(
-        "the subject {subject} holds a slash and an equals sign inside one value, so that it could pass for another's"
+        "the subject {subject} holds a slash and an equals sign inside one value, so that it could pass for another's: ask the CA for another name"
     )]
     AmbiguousName {
         /// The subject.
         subject: String,
     },
     /// A rule of proxies.
-    #[error("the proxy {subject} {fault}")]
+    #[error("the proxy {subject} {fault}: make it anew (`godwit proxy init`)")]
     Proxy {
         /// The proxy.
         subject: String,
@@ -160,7 +168,7 @@ pub enum Refusal {
         anchors: String,
     },
     /// A rule of CAs.
-    #[error("the issuer {subject} {fault}")]
+    #[error("the issuer {subject} {fault}: a certificate by a good CA is needed")]
     Authority {
         /// The CA, or what should be one.
         subject: String,
@@ -168,13 +176,15 @@ pub enum Refusal {
         fault: AuthorityFault,
     },
     /// CAs do not copy files.
-    #[error("the certificate of {subject} is a CA's, not a person's or host's")]
+    #[error(
+        "the certificate of {subject} is a CA's, not a person's or host's: use one that it has issued"
+    )]
     HolderIsAuthority {
         /// The CA.
         subject: String,
     },
     /// On the list.
-    #[error("the certificate of {subject} was revoked by {issuer}")]
+    #[error("the certificate of {subject} was revoked by {issuer}: ask it for a new one")]
     Revoked {
         /// Whose certificate.
         subject: String,
@@ -202,7 +212,7 @@ pub enum Refusal {
         file: String,
     },
     /// The file is of another CA.
-    #[error("the signing policy {file} has no entry for the CA {issuer}")]
+    #[error("the signing policy {file} has no entry for the CA {issuer}: install that CA's own")]
     SigningPolicyOfOther {
         /// The CA.
         issuer: String,
@@ -210,7 +220,9 @@ pub enum Refusal {
         file: String,
     },
     /// The CA signed what it may not.
-    #[error("the CA {issuer} may not certify {subject} (signing policy {file})")]
+    #[error(
+        "the CA {issuer} may not certify {subject} (signing policy {file}): install its present policy, or ask another CA"
+    )]
     OutsideSigningPolicy {
         /// Whom it certified.
         subject: String,
@@ -228,7 +240,9 @@ pub enum Refusal {
         reason: String,
     },
     /// Another host.
-    #[error("the certificate is for {found}, not for host {host}")]
+    #[error(
+        "the certificate is for {found}, not for host {host}: name the host as its certificate does"
+    )]
     Host {
         /// The host that was wanted.
         host: String,
@@ -363,7 +377,7 @@ pub enum AuthorityFault {
 #[non_exhaustive]
 pub enum CrlFault {
     /// Somebody else made it.
-    #[error("is not signed by it")]
+    #[error("is not signed by it: fetch it anew (`fetch-crl`)")]
     Signature,
     /// It should have been renewed.
     #[error("expired {} ago: fetch a new one (`fetch-crl`)", Span(*ago))]

@@ -17,6 +17,7 @@ use crate::pki::{self, Blueprint, DAY};
 /// A CA in a directory, with a policy that lets it sign everything beneath `/O=Grid`.
 pub(crate) struct Grid {
     folder: TempDir,
+    now: SystemTime,
     pub(crate) authority: Credential,
     pub(crate) user: Credential,
 }
@@ -32,6 +33,7 @@ impl Grid {
         let user = Blueprint::user("/O=Grid/CN=Jo").at(now);
         let grid = Self {
             folder: TempDir::new().expect("a folder"),
+            now,
             user: user.issued_by(&authority),
             authority,
         };
@@ -80,7 +82,7 @@ impl Grid {
         let mut list = X509CrlBuilder::new().unwrap();
         list.set_issuer_name(authority.as_x509().subject_name())
             .unwrap();
-        let at = |seconds| pki::asn1_time(pki::now(), seconds);
+        let at = |seconds| pki::asn1_time(self.now, seconds);
         list.set_last_update(&at(valid.0)).unwrap();
         list.set_next_update(&at(valid.1)).unwrap();
         // RFC 5280 §5.2 wants these two.

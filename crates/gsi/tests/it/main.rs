@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod bad;
 mod contexts;
 mod corpus;
 mod credentials;

@@ -117,6 +117,11 @@ impl Blueprint {
         self
     }
 
+    pub(crate) fn serial(mut self, serial: u32) -> Self {
+        self.serial = serial;
+        self
+    }
+
     pub(crate) fn key(mut self, key: PKey<Private>) -> Self {
         self.key = key;
         self
@@ -192,6 +197,7 @@ pub(crate) fn proxy_cert_info(language: &str, length: Option<u8>, text: Option<&
 }
 
 pub(crate) const INHERIT_ALL: &str = "1.3.6.1.5.5.7.21.1";
+pub(crate) const INDEPENDENT: &str = "1.3.6.1.5.5.7.21.2";
 pub(crate) const LIMITED: &str = "1.3.6.1.4.1.3536.1.1.1.9";
 
 /// A short element of DER.

@@ -9,9 +9,9 @@ use godwit_gsi::cert::{ProxyKind, ProxyPolicy};
 use godwit_gsi::verify::{Bundle, Extended, Policy, Refusal, Strength, verify};
 use openssl::hash::MessageDigest;
 
+use crate::bad::{full, rsa_1024};
 use crate::grid::{Grid, sent};
 use crate::pki::*;
-use crate::refused::{full, rsa, rsa_user};
 
 #[test]
 fn good_proxies_of_all_kinds_are_accepted() {
@@ -108,7 +108,8 @@ fn the_order_of_what_was_sent_does_not_matter() {
 #[test]
 fn old_strength_is_a_choice_and_md5_is_none() {
     let grid = Grid::new();
-    let user = rsa_user(&grid);
+    let user = Blueprint::user("/O=Grid/CN=Jo").key(rsa_key());
+    let user = user.issued_by(&grid.authority);
     let legacy = Policy {
         strength: Strength::Legacy,
         ..Policy::default()
@@ -116,7 +117,7 @@ fn old_strength_is_a_choice_and_md5_is_none() {
     let old = Blueprint::proxy(&user, "1").extension(PROXY_CERT_INFO, true, &full());
     let sha1 = old
         .clone()
-        .key(rsa(1024))
+        .key(rsa_1024())
         .digest(MessageDigest::sha1())
         .issued_by(&user);
     verify(&sent(&sha1), &grid.anchors(), &legacy, now()).expect("accepts");
