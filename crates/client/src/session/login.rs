@@ -11,11 +11,11 @@ use std::{
 };
 
 use godwit_engine::{
-    control::{ControlChannel, ControlError},
+    control::{ControlChannel, ControlError, Event as Spoken},
     data::Guard,
 };
 use godwit_gsi::{
-    Channel, Context as Gsi, ContextError, Expect, Settings, Versions, adat,
+    Channel, Context as Gsi, ContextError, Expect, Settings, Versions, Wrap, adat,
     cert::proxy::ProxyRequest,
     verify::{HostName, Policy},
 };
@@ -26,6 +26,7 @@ use godwit_proto::{
         client::ClientConfig,
         login::{Login, Step},
     },
+    reply::ReplyReader,
     security::{Dcau, Floor, Protection},
 };
 
@@ -177,6 +178,36 @@ impl Opening<'_> {
         .await
     }
 
+    /// The same for questions that depend on no answer: one round trip for all.
+    async fn security_at_once<const N: usize>(
+        &mut self,
+        questions: [(&'static str, String); N],
+    ) -> Result<[Reply; N]> {
+        let verbs = questions.each_ref().map(|(verb, _)| *verb);
+        for (verb, argument) in questions {
+            self.control.submit(&Command::Security {
+                verb: verb.to_owned(),
+                argument,
+            });
+        }
+        let mut replies = Vec::new();
+        for verb in verbs {
+            let reply = loop {
+                let event = self.control.next_event().await;
+                match event.map_err(|error| lost(self.endpoint, error))? {
+                    Spoken::Final(_, reply) => break reply,
+                    Spoken::Preliminary(..) => {}
+                }
+            };
+            // Whatever it answers, the others will have none.
+            if reply.code.get() == 421 {
+                return Err(self.refused(verb, reply));
+            }
+            replies.push(reply);
+        }
+        Ok(replies.try_into().expect("one for each question"))
+    }
+
     fn refused(&self, command: &'static str, reply: Reply) -> Error {
         Error::Login {
             endpoint: self.endpoint.name(),
@@ -234,11 +265,18 @@ impl Opening<'_> {
             versions: Versions::Any,
         };
         let mut gsi = Gsi::initiate(settings).map_err(|error| self.unproven(error))?;
+        let mut established = None;
         for sent in 0..TOKENS_MAX {
             let Some(token) = gsi.poll_output() else {
                 break;
             };
+            established = gsi.outcome();
             let reply = self.security("ADAT", adat::encode(&token)).await?;
+            let reply = match &mut established {
+                // ARC's servers protect the last reply already, others do not yet.
+                Some(established) => self.opened(&mut established.wrap, reply)?,
+                None => reply,
+            };
             let is_last = match reply.code.get() {
                 335 => false,
                 235 => true,
@@ -258,7 +296,7 @@ impl Opening<'_> {
                 break;
             }
         }
-        let established = gsi.outcome().filter(|_| gsi.poll_output().is_none());
+        let established = established.filter(|_| gsi.poll_output().is_none());
         let Some(established) = established else {
             return Err(self.unproven("the server does not keep to GSI: its handshake has no end"));
         };
@@ -268,6 +306,21 @@ impl Opening<'_> {
             server: established.peer.identity().to_string(),
             identity,
         })
+    }
+
+    /// What a reply says that may be protected already.
+    fn opened(&self, wrap: &mut Wrap, reply: Reply) -> Result<Reply> {
+        let mut reader = ReplyReader::default();
+        for line in &reply.lines {
+            let line = format!("{} {}", reply.code, String::from_utf8_lossy(line));
+            match wrap.clear_reply(&line) {
+                Ok(Some(clear)) => reader.push(&clear),
+                Ok(None) => return Ok(reply),
+                Err(error) => return Err(self.unproven(error)),
+            }
+        }
+        let clear = reader.next_reply().ok().flatten();
+        clear.ok_or_else(|| self.unproven("the server does not keep to GSI: it protects no reply"))
     }
 
     /// We do not believe the server.
@@ -302,27 +355,33 @@ impl Opening<'_> {
             }
             return Ok(None);
         }
-        let reply = self.security("DCAU", "A").await?;
-        if !reply.code.is_success() {
+        let wanted = levels(protect);
+        let questions = [
+            ("DCAU", "A".to_owned()),
+            ("PBSZ", PBSZ_OCTETS.to_owned()),
+            ("PROT", wanted[0].to_string()),
+        ];
+        let [dcau, pbsz, prot] = self.security_at_once(questions).await?;
+        if !dcau.code.is_success() {
             let consequence = "anybody could be at the other end of its data channels; --protect clear takes that";
             let feature = "data channel authentication (DCAU A)";
-            return Err(self.lacks("DCAU", feature, consequence, reply));
+            return Err(self.lacks("DCAU", feature, consequence, dcau));
         }
-        let reply = self.security("PBSZ", PBSZ_OCTETS).await?;
-        if !reply.code.is_success() && protect > Floor::Identity {
-            return Err(self.lacks("PBSZ", "PBSZ", without(protect), reply));
+        if !pbsz.code.is_success() && protect > Floor::Identity {
+            return Err(self.lacks("PBSZ", "PBSZ", without(protect), pbsz));
         }
-        let mut last = reply;
-        for level in levels(protect) {
-            let reply = self.security("PROT", level.to_string()).await?;
-            if reply.code.is_success() {
+        let mut last = prot;
+        for (asked, level) in wanted.iter().enumerate() {
+            if asked > 0 {
+                last = self.security("PROT", level.to_string()).await?;
+            }
+            if last.code.is_success() {
                 let guard = Guard::own_identity(identity.credential, identity.anchors, *level);
                 return Ok(Some(Arc::new(guard)));
             }
-            last = reply;
         }
-        let levels: Vec<String> = levels(protect).iter().map(Protection::to_string).collect();
-        let feature = format!("PROT {}", levels.join(" or "));
+        let wanted: Vec<String> = wanted.iter().map(Protection::to_string).collect();
+        let feature = format!("PROT {}", wanted.join(" or "));
         Err(self.lacks("PROT", &feature, without(protect), last))
     }
 }

@@ -73,10 +73,12 @@ impl World {
 struct Quirks {
     /// Verb with argument, and the reply it gets.
     replies: Vec<(&'static str, &'static str)>,
-    /// A whole reply is wrapped in one piece, with a NUL behind it (ARC).
+    /// A whole reply is wrapped in one piece, with a NUL behind it, and the last one of the handshake is too (ARC).
     whole: bool,
     /// A forged line in clear goes before the reply to this verb.
     forges: Option<&'static str>,
+    /// Nothing is answered from DCAU on until PROT was heard.
+    holds: bool,
     versions: Versions,
 }
 
@@ -162,17 +164,24 @@ fn serve(
             }
             _ => "530 Must perform GSSAPI authentication.".to_owned(),
         };
-        let is_over = reply.starts_with("235");
-        out.write_all(reply.as_bytes())?;
-        out.write_all(b"\r\n")?;
-        if is_over {
-            match context.outcome() {
-                Some(established) => break established,
-                None => return Ok(()),
+        let established = reply.starts_with("235").then(|| context.outcome());
+        match established {
+            Some(Some(mut established)) if quirks.whole => {
+                send(&mut out, &mut established.wrap, &reply, true)?;
+                break established;
+            }
+            established => {
+                out.write_all(format!("{reply}\r\n").as_bytes())?;
+                match established {
+                    None => {}
+                    Some(Some(established)) => break established,
+                    Some(None) => return Ok(()),
+                }
             }
         }
     };
     let mut wrap = established.wrap;
+    let mut held = Vec::new();
     loop {
         let clear = wrap.clear_command(&next()?).unwrap().unwrap();
         let clear = String::from_utf8(clear).unwrap().trim_end().to_owned();
@@ -181,8 +190,13 @@ fn serve(
         if quirks.forges == Some(verb) {
             out.write_all(b"257 \"/forged\"\r\n")?;
         }
-        let reply = quirk(&clear).unwrap_or_else(|| answer(verb).to_owned());
-        send(&mut out, &mut wrap, &reply, quirks.whole)?;
+        held.push(quirk(&clear).unwrap_or_else(|| answer(verb).to_owned()));
+        if quirks.holds && ["DCAU", "PBSZ"].contains(&verb) {
+            continue;
+        }
+        for reply in held.drain(..) {
+            send(&mut out, &mut wrap, &reply, quirks.whole)?;
+        }
     }
 }
 
@@ -299,6 +313,26 @@ fn protection_is_a_floor() {
             }
         }
     }
+}
+
+#[test]
+fn what_protects_data_is_settled_in_one_round_trip() {
+    let world = World::new();
+    let quirks = Quirks {
+        holds: true,
+        ..Quirks::default()
+    };
+    let server = Server::start(&world, world.host(), quirks);
+    let ran = world.run(&["mkdir", "--protect", "private", &server.url("/new")]);
+    ran.expect(0, &[]);
+    // A server that goes away there is heard to its end.
+    let quirks = Quirks {
+        replies: vec![("DCAU A", "421 Too busy")],
+        ..Quirks::default()
+    };
+    let server = Server::start(&world, world.host(), quirks);
+    let ran = world.run(&["mkdir", &server.url("/new")]);
+    assert!(ran.err.contains("Too busy"), "{}", ran.err);
 }
 
 #[test]
