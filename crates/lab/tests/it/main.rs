@@ -9,11 +9,13 @@
 
 mod support;
 
+mod anybody;
 mod client;
 mod client_failures;
 mod client_many;
 mod congestion;
 mod control;
+mod credentials;
 mod gfal;
 mod gsi_client;
 mod gsi_server;
@@ -27,6 +29,8 @@ mod url_copy;
 mod whole;
 
 // Certificates for tests are made in one place.
+#[path = "../../../gsi/tests/it/bad/mod.rs"]
+mod bad;
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/grid.rs"]
 mod grid;
