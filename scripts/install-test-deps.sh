@@ -24,6 +24,12 @@ globus-gass-copy-progs       the reference client, globus-url-copy
 gfal2-util-scripts           the gfal-* commands, clients of the grid's transfer services
 gfal2-plugin-gridftp         lets gfal2 speak GridFTP and FTP
 gfal2-plugin-file            lets gfal2 copy from and to local files
+nordugrid-arc-client         ARC's commands, a client
+nordugrid-arc-plugins-gridftp  lets them speak GridFTP
+nordugrid-arc-gridftpd       ARC's server
+libjglobus-gridftp-java      GridFTP for Java programs
+libjglobus-gss-java          identities for them
+default-jdk-headless         runs a Java program from its source
 curl                         an ordinary FTP client
 lftp                         an ordinary FTP client that lists, mirrors and fetches in parts
 rclone                       copies directories, over FTP among others
@@ -119,14 +125,18 @@ if ! apt_get install -y --no-install-recommends $missing >/dev/null; then
     done
 fi
 
-case $missing in
-*globus-gridftp-server-progs*)
-    for service in globus-gridftp-server globus-gridftp-sshftp; do
+disable() {
+    for service; do
         if command -v update-rc.d >/dev/null && [ -e "/etc/init.d/$service" ]; then
             update-rc.d "$service" disable >/dev/null 2>&1 || true
         fi
     done
-    ;;
+}
+case $missing in
+*globus-gridftp-server-progs*) disable globus-gridftp-server globus-gridftp-sshftp ;;
+esac
+case $missing in
+*nordugrid-arc-gridftpd*) disable arc-gridftpd ;;
 esac
 
 for package in $missing; do

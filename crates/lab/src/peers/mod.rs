@@ -8,6 +8,8 @@
 //! |---|---|
 //! | [`gct`] | `globus-gridftp-server` (plain or striped) and `globus-url-copy` |
 //! | [`gfal`] | the `gfal-*` commands |
+//! | [`arc`] | ARC's commands and its `gridftpd` |
+//! | [`jglobus`] | a Java program with the library of that name |
 //! | [`plain_ftp`] | `curl`, `lftp` and `rclone` |
 //! | [`tar`] | `tar` over one connection of `nc` |
 //! | [`iperf3`] | `iperf3`, both ends |
@@ -33,10 +35,12 @@
 //! }
 //! ```
 
+pub mod arc;
 pub mod gct;
 pub mod gfal;
 pub mod godwit;
 pub mod iperf3;
+pub mod jglobus;
 pub mod plain_ftp;
 pub mod process;
 pub mod tar;

@@ -1,7 +1,6 @@
 //! Our server for users of a grid: the reference client, the grid's library and other servers, with certificates made here.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -14,23 +13,21 @@ use tempfile::TempDir;
 
 use crate::grid::Grid;
 use crate::pki::{Blueprint, DAY, HOUR, KEY_USAGE, rsa_key};
-use crate::support::{
-    Need, am_root, assert_holds, assert_same_tree, have, write_noise, write_tree,
-};
+use crate::support::{Need, assert_holds, assert_same_tree, have, write_noise, write_tree};
 
 const NEEDS: &[Need] = &[Need::Gct, Need::Godwitd];
 
 /// A grid with a host, on which servers run, and users.
-struct GridSite {
-    grid: Grid,
+pub(crate) struct GridSite {
+    pub(crate) grid: Grid,
     folder: TempDir,
 }
 
 /// What a user's program is told by its environment.
-type Environment = Vec<(&'static str, PathBuf)>;
+pub(crate) type Environment = Vec<(&'static str, PathBuf)>;
 
 impl GridSite {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let now = SystemTime::now();
         let authority = Blueprint::authority("/O=Grid/CN=CA").key(rsa_key()).at(now);
         let site = Self {
@@ -47,7 +44,7 @@ impl GridSite {
         site
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -63,7 +60,7 @@ impl GridSite {
     }
 
     /// A server with the directory `root` of ours.
-    fn server(&self, root: &str, more: &[&str]) -> Godwitd {
+    pub(crate) fn server(&self, root: &str, more: &[&str]) -> Godwitd {
         let mut config = Godwitd::serving(self.path(root)).anonymous("off");
         for (flag, value) in [
             ("--cert", self.path("hostcert.pem")),
@@ -79,13 +76,13 @@ impl GridSite {
         config.start().expect("godwitd starts")
     }
 
-    fn jo(&self) -> Credential {
+    pub(crate) fn jo(&self) -> Credential {
         let jo = Blueprint::user("/O=Grid/CN=Jo Doe").key(rsa_key());
         jo.at(SystemTime::now()).issued_by(&self.grid.authority)
     }
 
     /// What Jo's programs are told who uses such a proxy.
-    fn proxy(&self, of: &Credential, request: &ProxyRequest) -> Environment {
+    pub(crate) fn proxy(&self, of: &Credential, request: &ProxyRequest) -> Environment {
         let proxy = proxy::create(of, request, KeyKind::Rsa(2048), SystemTime::now());
         self.environment(&proxy.expect("makes"))
     }
@@ -103,11 +100,11 @@ impl GridSite {
     }
 }
 
-fn url(server: &Godwitd, path: &str) -> String {
+pub(crate) fn url(server: &Godwitd, path: &str) -> String {
     format!("gsiftp://localhost:{}/{path}", server.addr().port())
 }
 
-fn run(tool: &Tool, environment: &Environment, arguments: &[&str]) -> Finished {
+pub(crate) fn run(tool: &Tool, environment: &Environment, arguments: &[&str]) -> Finished {
     let mut command = tool.command().expect("is there");
     for name in ["X509_USER_CERT", "X509_USER_KEY"] {
         command.env_remove(name);
@@ -118,7 +115,12 @@ fn run(tool: &Tool, environment: &Environment, arguments: &[&str]) -> Finished {
 }
 
 #[track_caller]
-fn succeeds(server: &Godwitd, tool: &Tool, environment: &Environment, arguments: &[&str]) {
+pub(crate) fn succeeds(
+    server: &Godwitd,
+    tool: &Tool,
+    environment: &Environment,
+    arguments: &[&str],
+) {
     let finished = run(tool, environment, arguments);
     assert!(
         finished.status.success(),
@@ -176,34 +178,6 @@ fn the_reference_client_copies_with_every_protection() {
     for word in ["TLSv1.2", "TLSv1.3", "user=\"jo\""] {
         assert!(log.contains(word), "{word} is not in\n{log}");
     }
-}
-
-/// An account that every Debian has and nobody uses.
-const ACCOUNT: &str = "games";
-
-#[test]
-fn guarded_data_reaches_sessions_that_run_as_their_users() {
-    if !have(NEEDS) || !am_root("sessions of other accounts need root") {
-        return;
-    }
-    let site = GridSite::new();
-    site.map(&format!("\"/O=Grid/CN=Jo Doe\" {ACCOUNT}\n"));
-    for name in ["", "a"] {
-        let all = fs::Permissions::from_mode(0o777);
-        fs::set_permissions(site.path(name), all).expect("opens to all");
-    }
-    let server = site.server("a", &["--privsep"]);
-    let environment = site.proxy(&site.jo(), &ProxyRequest::default());
-    for options in [
-        &[][..],
-        &["-nodcau"],
-        &["-dcsafe", "-fast"],
-        &["-dcpriv", "-p", "3"],
-    ] {
-        both_ways(&site, &server, &environment, options);
-    }
-    let owner = fs::metadata(site.path("a/f")).expect("is there").uid();
-    assert_ne!(owner, 0, "{}", server.log());
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod control;
 mod credentials;
 mod gfal;
 mod gsi_client;
+mod gsi_others;
 mod gsi_server;
 mod leftovers;
 mod netns;

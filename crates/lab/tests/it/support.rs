@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use godwit_lab::peers::gct::{self, GctServer};
 use godwit_lab::peers::godwit::{self, Godwitd};
-use godwit_lab::peers::{self, Error, Finished, Missing, gfal, plain_ftp};
+use godwit_lab::peers::{self, Error, Finished, Missing, arc, gfal, jglobus, plain_ftp};
 use tempfile::TempDir;
 
 use crate::whole;
@@ -43,6 +43,9 @@ pub(crate) enum Need {
     Godwit,
     Godwitd,
     Gfal,
+    ArcClient,
+    ArcServer,
+    JGlobus,
     Curl,
     Lftp,
 }
@@ -57,6 +60,9 @@ pub(crate) fn have(needs: &[Need]) -> bool {
             Need::Godwit => godwit::binary("godwit").map(drop),
             Need::Godwitd => godwit::binary("godwitd").map(drop),
             Need::Gfal => gfal::available(),
+            Need::ArcClient => arc::client_available(),
+            Need::ArcServer => arc::server_available(),
+            Need::JGlobus => jglobus::available(),
             Need::Curl => plain_ftp::CURL.available().map(drop),
             Need::Lftp => plain_ftp::LFTP.available().map(drop),
         }
