@@ -150,13 +150,14 @@ fn enter_empty_root() -> Result<(), NotConfined> {
 
 /// Makes the directory that fronts have as root, or finds that it is what it should be. Needs to be root.
 pub(crate) fn prepare_empty_root() -> io::Result<()> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{EMPTY}: {error}"));
     match fs::create_dir(EMPTY) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(named(error)),
         _ => {}
     }
-    let metadata = fs::symlink_metadata(EMPTY)?;
+    let metadata = fs::symlink_metadata(EMPTY).map_err(named)?;
     let safe = metadata.is_dir() && metadata.uid() == 0 && metadata.mode() & 0o022 == 0;
-    if !safe || fs::read_dir(EMPTY)?.next().is_some() {
+    if !safe || fs::read_dir(EMPTY).map_err(named)?.next().is_some() {
         return Err(io::Error::other(format!(
             "{EMPTY} must be an empty directory that is root's alone"
         )));
