@@ -4,7 +4,9 @@
 //! - [`cert`]: certificates, keys, credentials in files, new proxies, delegation
 //! - [`verify`]: path validation for chains that end in proxies; names of hosts
 //! - [`context`]: the handshake, in ADAT or on a data channel, and delegation within
+//! - [`ftps`]: TLS without GSI, as FTP has it: a server's certificate, and perhaps a client's
 //! - [`adat`]: tokens in the text of a control channel; [`wrap`]: what follows, protected
+//! - [`token`]: bearer tokens of issuers whose keys are known
 //! - [`gridmap`]: from identities to local accounts; [`name`]: distinguished names on one line
 //!
 //! # Calling contract of a context
@@ -30,17 +32,20 @@
 //! - *Processor time*: one call may take as long as an RSA signature and, where a proxy is taken, the making of an RSA key. A
 //!   server on an event loop calls it where blocking is allowed.
 //!
-//! Only [`cert::files`] and [`verify::Directory`] touch files, and the latter only while a peer is verified.
+//! Only [`cert::files`], [`ftps::Client::new`] and [`verify::Directory`] touch files, and the latter only while a peer is verified.
 //!
-//! TLS is OpenSSL's, see `docs/adr/0018-tls-library.md`. Whom to believe is decided here alone.
+//! TLS is OpenSSL's, see `docs/adr/0018-tls-library.md`. Whom to believe is decided here alone, but for the servers of [`ftps`], whose
+//! certificates are the web's: those OpenSSL verifies.
 
 pub mod adat;
 pub mod cert;
 pub mod context;
 mod der;
+pub mod ftps;
 pub mod gridmap;
 pub mod name;
 mod tls;
+pub mod token;
 pub mod verify;
 pub mod wrap;
 

@@ -7,6 +7,7 @@ use openssl::ssl::{
     ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions,
     SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
 };
+use openssl::x509::X509VerifyResult;
 
 use crate::cert::{Certificate, Credential, CredentialError};
 use crate::verify::Strength;
@@ -62,13 +63,16 @@ impl Tls {
     ) -> Result<Self, CredentialError> {
         let context = credential.contexts().of(credential, strength, versions)?;
         let mut ssl = Ssl::new(&context)?;
+        if let (Role::Initiator, Some(name)) = (role, server_name) {
+            ssl.set_hostname(name)?;
+        }
+        Self::of(role, ssl)
+    }
+
+    /// With a context and an expectation of the caller's.
+    pub(crate) fn of(role: Role, mut ssl: Ssl) -> Result<Self, CredentialError> {
         match role {
-            Role::Initiator => {
-                if let Some(name) = server_name {
-                    ssl.set_hostname(name)?;
-                }
-                ssl.set_connect_state();
-            }
+            Role::Initiator => ssl.set_connect_state(),
             Role::Acceptor => ssl.set_accept_state(),
         }
         let stream = SslStream::new(ssl, Buffers::default())?;
@@ -127,6 +131,17 @@ impl Tls {
             }
         }
         Ok(())
+    }
+
+    /// Says that nothing follows (close_notify). A stream that is broken says nothing.
+    pub(crate) fn close(&mut self) {
+        drop(self.stream.shutdown());
+    }
+
+    /// Why OpenSSL does not believe the peer, where it was told to verify.
+    pub(crate) fn verdict(&self) -> Option<&'static str> {
+        let verdict = self.stream.ssl().verify_result();
+        (verdict != X509VerifyResult::OK).then(|| verdict.error_string())
     }
 
     /// What the peer has shown so far, its own certificate first. Empty before it has shown any.
@@ -197,6 +212,22 @@ fn context(
     strength: Strength,
     versions: Versions,
 ) -> Result<SslContext, CredentialError> {
+    let mut builder = builder(strength, versions)?;
+    // OpenSSL checks that the peer holds its key; whose key it is decides `verify`, before anything that follows from the
+    // handshake leaves.
+    builder.set_verify_callback(
+        SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT,
+        |_, _| true,
+    );
+    show(&mut builder, credential)?;
+    Ok(builder.build())
+}
+
+/// What holds wherever we speak TLS.
+pub(crate) fn builder(
+    strength: Strength,
+    versions: Versions,
+) -> Result<SslContextBuilder, CredentialError> {
     let mut builder = SslContextBuilder::new(SslMethod::tls())?;
     let (least, most) = match versions {
         Versions::Any => (SslVersion::TLS1_2, SslVersion::TLS1_3),
@@ -218,18 +249,20 @@ fn context(
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     builder.set_session_id_context(b"godwit")?;
     builder.set_mode(SslMode::NO_AUTO_CHAIN);
-    // OpenSSL checks that the peer holds its key; whose key it is decides `verify`, before anything that follows from the
-    // handshake leaves.
-    builder.set_verify_callback(
-        SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT,
-        |_, _| true,
-    );
+    Ok(builder)
+}
+
+/// Shows `credential` to peers.
+pub(crate) fn show(
+    builder: &mut SslContextBuilder,
+    credential: &Credential,
+) -> Result<(), CredentialError> {
     builder.set_certificate(credential.certificate().as_x509())?;
     builder.set_private_key(credential.key())?;
     for certificate in credential.chain() {
         builder.add_extra_chain_cert(certificate.as_x509().clone())?;
     }
-    Ok(builder.build())
+    Ok(())
 }
 
 fn is_starved(error: &openssl::ssl::Error) -> bool {

@@ -88,6 +88,12 @@ impl Wrap {
         }
     }
 
+    /// Appends the word that nothing follows (close_notify).
+    pub fn close(&mut self, sealed: &mut Vec<u8>) {
+        self.tls.close();
+        self.tls.append_output(sealed);
+    }
+
     /// A command line, its CRLF included, as the line `ENC <base64>` without line end.
     ///
     /// # Errors

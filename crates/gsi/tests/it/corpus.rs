@@ -14,6 +14,7 @@ const TARGETS: &[(&str, Target)] = &[
     ("gsi_certificate", parsers::certificate),
     ("gsi_gridmap", parsers::gridmap),
     ("gsi_signing_policy", parsers::signing_policy),
+    ("gsi_token", parsers::token),
     ("gsi_wrap", parsers::wrap),
 ];
 

@@ -9,6 +9,7 @@ use godwit_gsi::cert::proxy::{self, DelegationRequest, ProxyRequest};
 use godwit_gsi::cert::{Certificate, Credential};
 use godwit_gsi::gridmap::{AllowList, Gridmap, MAPPED_USER};
 use godwit_gsi::name::DistinguishedName;
+use godwit_gsi::token::{KeySet, Token};
 use godwit_gsi::verify::signing_policy::SigningPolicy;
 use godwit_gsi::verify::{HostName, Policy, verify};
 use godwit_gsi::{Context, adat};
@@ -38,6 +39,22 @@ pub(crate) fn adat(octets: &[u8]) {
         assert!(initiator.outcome().is_none());
     }
 }
+
+/// Bearer tokens, whose signatures nobody has made, and sets of keys, which are those of others.
+pub(crate) fn token(octets: &[u8]) {
+    const KEYS: &[u8] = br#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+    let keys = KeySet::parse(KEYS).expect("a key");
+    let text = String::from_utf8_lossy(octets);
+    if let Ok(token) = Token::parse(text.trim()) {
+        assert!(token.verify(&keys).is_err(), "it was believed");
+    }
+    if let (Ok(keys), Ok(token)) = (KeySet::parse(octets), Token::parse(RFC_8037_TOKEN)) {
+        let _ = token.verify(&keys);
+    }
+}
+
+/// RFC 8037 §A.4 has the key; claims of ours, and a signature of nobody.
+const RFC_8037_TOKEN: &str = "eyJhbGciOiJFZERTQSJ9.eyJpc3MiOiJpIiwiZXhwIjoxfQ.AAAA";
 
 /// Certificates, their verification, and requests for proxies.
 pub(crate) fn certificate(octets: &[u8]) {

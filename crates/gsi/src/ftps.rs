@@ -1,0 +1,319 @@
+//! TLS as FTP has it without GSI (RFC 4217): the server shows a certificate, the client may.
+//!
+//! ```text
+//!   Client ──connect──► Handshake ◄── octets ──► Handshake ◄──accept── Server
+//!                           └────────► Secured ◄────────┘
+//! ```
+//! FTP's client is the client of TLS, on data channels too, whoever has connected (RFC 4217 §7). The calling contract is that of
+//! a [`Context`](crate::Context): feed, poll, look at the outcome.
+//!
+//! A server's certificate is verified by OpenSSL with the authorities of the system or others that were named, for the host
+//! of the URL; on a data channel it must be the one of the control channel. A client's certificate is verified as in GSI, and
+//! what came of it is told and not enforced: there are other ways to log in.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use openssl::ssl::{Ssl, SslContext, SslVerifyMode};
+use openssl::x509::verify::{X509CheckFlags, X509VerifyFlags};
+
+use crate::cert::{Certificate, Credential, CredentialError};
+use crate::context::{ContextError, HANDSHAKE_OCTETS_MAX};
+use crate::tls::{Role, Tls, TlsFault, Versions, builder, show};
+use crate::verify::{Anchors, HostName, Peer, Policy, Refusal, Strength, verify};
+use crate::wrap::Wrap;
+
+/// A server's side, for any number of connections.
+#[derive(Clone)]
+pub struct Server {
+    context: SslContext,
+    clients: Option<Arc<dyn Anchors>>,
+}
+
+/// A client's side, for any number of connections.
+#[derive(Clone)]
+pub struct Client {
+    context: SslContext,
+}
+
+/// Whom a client believes about servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Authorities {
+    /// Whom the system believes: what OpenSSL was built for, or `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    #[default]
+    System,
+    /// Those in a PEM file. The certificate of a server itself may stand there.
+    File(PathBuf),
+    /// Those in a directory, by the hash of their names.
+    Directory(PathBuf),
+}
+
+/// Whom a client wants to meet.
+#[derive(Clone, Debug)]
+pub enum ServerIs {
+    /// The host of a URL, vouched for by an authority.
+    Host(HostName),
+    /// Whoever holds this certificate: data channels.
+    Holder(Box<Certificate>),
+}
+
+/// A handshake of either role.
+pub struct Handshake {
+    tls: Option<Tls>,
+    expect: Expect,
+    octets_in: usize,
+    output: Vec<u8>,
+    secured: Option<Secured>,
+    is_over: bool,
+}
+
+/// A handshake that has succeeded.
+pub struct Secured {
+    /// At a server that asks: who the client is, or why its certificate is not believed; `None`: it has shown none.
+    pub client: Option<Result<Peer, Refusal>>,
+    /// At a client: what the server has shown.
+    pub server: Option<Certificate>,
+    /// Seals and opens what follows.
+    pub wrap: Wrap,
+    /// Octets that came behind the handshake, for [`Wrap::open`].
+    pub rest: Vec<u8>,
+}
+
+enum Expect {
+    /// A server: anybody.
+    Anybody(Option<Arc<dyn Anchors>>),
+    /// A client: OpenSSL was told.
+    Host,
+    /// A client.
+    Holder(Box<Certificate>),
+}
+
+impl Server {
+    /// Shows `credential`. `clients`: authorities by whose certificates clients may say who they are; `None`: no certificate is asked for.
+    ///
+    /// # Errors
+    /// When OpenSSL does not take the credential.
+    pub fn new(
+        credential: &Credential,
+        clients: Option<Arc<dyn Anchors>>,
+    ) -> Result<Self, CredentialError> {
+        let mut builder = builder(Strength::Modern, Versions::Any)?;
+        show(&mut builder, credential)?;
+        if clients.is_some() {
+            // OpenSSL checks that the client holds its key; whose key it is decides `verify`.
+            builder.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
+        }
+        Ok(Self {
+            context: builder.build(),
+            clients,
+        })
+    }
+
+    /// Waits for a client.
+    ///
+    /// # Errors
+    /// When OpenSSL is out of memory.
+    pub fn accept(&self) -> Result<Handshake, ContextError> {
+        let tls = Ssl::new(&self.context)
+            .map_err(CredentialError::from)
+            .and_then(|ssl| Tls::of(Role::Acceptor, ssl));
+        let expect = Expect::Anybody(self.clients.clone());
+        Ok(Handshake::new(
+            tls.map_err(ContextError::Credential)?,
+            expect,
+        ))
+    }
+}
+
+impl Client {
+    /// Shows `credential` to servers that ask for one. Reads `authorities`.
+    ///
+    /// # Errors
+    /// When the authorities cannot be read, or OpenSSL does not take the credential.
+    pub fn new(
+        credential: Option<&Credential>,
+        authorities: &Authorities,
+    ) -> Result<Self, CredentialError> {
+        let mut builder = builder(Strength::Modern, Versions::Any)?;
+        if let Some(credential) = credential {
+            show(&mut builder, credential)?;
+        }
+        match authorities {
+            Authorities::System => builder.set_default_verify_paths()?,
+            Authorities::File(file) => builder.load_verify_locations(Some(file), None)?,
+            Authorities::Directory(path) => builder.load_verify_locations(None, Some(path))?,
+        }
+        builder.set_verify(SslVerifyMode::PEER);
+        Ok(Self {
+            context: builder.build(),
+        })
+    }
+
+    /// Begins: the first octets are ready at once.
+    ///
+    /// # Errors
+    /// When OpenSSL does not take the host's name.
+    pub fn connect(&self, server: &ServerIs, now: SystemTime) -> Result<Handshake, ContextError> {
+        let (ssl, expect) = self.aim(server, now).map_err(ContextError::Credential)?;
+        let tls = Tls::of(Role::Initiator, ssl).map_err(ContextError::Credential)?;
+        let mut handshake = Handshake::new(tls, expect);
+        handshake.advance(now, &[])?;
+        Ok(handshake)
+    }
+
+    fn aim(&self, server: &ServerIs, now: SystemTime) -> Result<(Ssl, Expect), CredentialError> {
+        let mut ssl = Ssl::new(&self.context)?;
+        let expect = match server {
+            ServerIs::Host(host) => {
+                let param = ssl.param_mut();
+                let seconds = now.duration_since(SystemTime::UNIX_EPOCH);
+                let seconds = seconds.unwrap_or_default().as_secs();
+                param.set_time(i64::try_from(seconds).unwrap_or(i64::MAX));
+                param.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
+                // A server's own certificate may be what is trusted.
+                param.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
+                match host {
+                    HostName::Name(name) => {
+                        param.set_host(name)?;
+                        ssl.set_hostname(name)?;
+                    }
+                    HostName::Address(address) => param.set_ip(*address)?,
+                }
+                Expect::Host
+            }
+            ServerIs::Holder(certificate) => {
+                // Known already: only that it holds the key is left to show, and OpenSSL checks that.
+                ssl.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
+                Expect::Holder(certificate.clone())
+            }
+        };
+        Ok((ssl, expect))
+    }
+}
+
+impl Handshake {
+    fn new(tls: Tls, expect: Expect) -> Self {
+        Self {
+            tls: Some(tls),
+            expect,
+            octets_in: 0,
+            output: Vec::new(),
+            secured: None,
+            is_over: false,
+        }
+    }
+
+    /// Octets from the peer, cut anywhere. A step takes some milliseconds of a processor.
+    ///
+    /// # Errors
+    /// Why it has failed. There may still be output then, an alert for the peer.
+    pub fn handle_input(&mut self, now: SystemTime, input: &[u8]) -> Result<(), ContextError> {
+        if let Some(secured) = &mut self.secured {
+            if secured.rest.len() + input.len() > HANDSHAKE_OCTETS_MAX {
+                return Err(too_much());
+            }
+            secured.rest.extend_from_slice(input);
+            return Ok(());
+        }
+        if self.is_over {
+            return Err(ContextError::Over);
+        }
+        self.octets_in += input.len();
+        let result = if self.octets_in > HANDSHAKE_OCTETS_MAX {
+            Err(too_much())
+        } else {
+            self.advance(now, input)
+        };
+        if result.is_err() {
+            self.is_over = true;
+            self.tls = None;
+        }
+        result
+    }
+
+    /// Octets for the peer.
+    pub fn poll_output(&mut self) -> Option<Vec<u8>> {
+        if self.output.is_empty() {
+            None
+        } else {
+            Some(std::mem::take(&mut self.output))
+        }
+    }
+
+    /// The outcome, once. Send what [`Self::poll_output`] still has before anything else.
+    pub fn outcome(&mut self) -> Option<Secured> {
+        self.secured.take()
+    }
+
+    fn advance(&mut self, now: SystemTime, input: &[u8]) -> Result<(), ContextError> {
+        let tls = self.tls.as_mut().ok_or(ContextError::Over)?;
+        tls.feed(input);
+        let result = tls.handshake();
+        if let Expect::Holder(certificate) = &self.expect {
+            // Before anything leaves that follows from what the peer has shown.
+            let shown = tls.peer_chain().map_err(|_| Refusal::Malformed)?;
+            if shown.first().is_some_and(|first| *first != **certificate) {
+                return Err(ContextError::Protocol(
+                    "the server has another certificate than on its control channel",
+                ));
+            }
+        }
+        self.output.extend(tls.take_output());
+        match result {
+            Ok(true) => self.finish(now),
+            Ok(false) => Ok(()),
+            Err(TlsFault(fault)) => Err(ContextError::Tls(match (&self.expect, tls.verdict()) {
+                (Expect::Host, Some(verdict)) => {
+                    format!("the server's certificate is not believed: {verdict}")
+                }
+                _ => fault,
+            })),
+        }
+    }
+
+    fn finish(&mut self, now: SystemTime) -> Result<(), ContextError> {
+        let mut tls = self.tls.take().ok_or(ContextError::Over)?;
+        let shown = tls.peer_chain().map_err(|_| Refusal::Malformed)?;
+        let (client, server) = match &self.expect {
+            Expect::Anybody(Some(anchors)) if !shown.is_empty() => {
+                let client = verify(&shown, &**anchors, &Policy::default(), now);
+                (Some(client), None)
+            }
+            Expect::Anybody(_) => (None, None),
+            Expect::Host | Expect::Holder(_) => (None, shown.into_iter().next()),
+        };
+        let rest = tls.take_unread();
+        self.is_over = true;
+        self.secured = Some(Secured {
+            client,
+            server,
+            wrap: Wrap::new(tls),
+            rest,
+        });
+        Ok(())
+    }
+}
+
+fn too_much() -> ContextError {
+    ContextError::TooMuch {
+        max: HANDSHAKE_OCTETS_MAX,
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("asks_clients", &self.clients.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
