@@ -11,6 +11,7 @@ use std::{
 };
 
 use godwit_engine::data::{Congestion, RateLimit};
+use godwit_gsi::ftps;
 use godwit_proto::{
     FtpPath,
     command::Password,
@@ -18,19 +19,23 @@ use godwit_proto::{
     url::{RemoteUrl, Scheme},
 };
 use godwit_tune::Setting;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
 use crate::{
+    error::Result,
     events::{Event, EventLog, Observer, SettingView},
     journal::Journal,
     local::Written,
     progress::{Counters, Snapshot},
+    secrets::Secrets,
     spec::Connections,
 };
 
 /// Shared by all sessions and workers of a run.
 pub(crate) struct Context {
     pub(crate) connections: Connections,
+    /// Our side of TLS with `ftpes://`, once it was needed.
+    pub(crate) tls: OnceLock<ftps::Client>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stop: Stop,
     /// What transfers and workers follow while they run. A run that moves no files leaves it at 1 x 1.
@@ -64,6 +69,7 @@ impl Context {
     ) -> Arc<Self> {
         Arc::new(Self {
             connections,
+            tls: OnceLock::new(),
             counters: Arc::default(),
             stop,
             target: watch::Sender::new(Target::default()),
@@ -202,6 +208,7 @@ impl Context {
                 path: FtpPath::root(),
                 ..url.clone()
             },
+            password: OnceCell::new(),
             learned: Learned::default(),
         });
         known.push(Arc::clone(&endpoint));
@@ -243,6 +250,8 @@ pub(crate) struct Place {
 /// A server as one user sees it.
 pub(crate) struct Endpoint {
     root: RemoteUrl,
+    /// Of the user of `root`, once it was needed.
+    password: OnceCell<Password>,
     pub(crate) learned: Learned,
 }
 
@@ -338,30 +347,42 @@ impl Endpoint {
         self.root.scheme == Scheme::Gsiftp
     }
 
-    /// Who logs in. `environment` is the password for `user@` without one; it is never sent for anonymous logins, nor where
-    /// identities are proven: then the user is one of the accounts that the server's map has for ours, or its first.
-    pub(crate) fn credentials(&self, environment: Option<&Password>) -> Credentials {
+    /// TLS as FTP has it (AUTH TLS).
+    pub(crate) fn is_tls(&self) -> bool {
+        self.root.scheme == Scheme::Ftpes
+    }
+
+    /// Who logs in, where no token does. A password is never sent for anonymous logins, nor where identities are proven: then the
+    /// user is one of the accounts that the server's map has for ours, or its first. Asks the user at most once.
+    pub(crate) async fn credentials(&self, secrets: &Secrets) -> Result<Credentials> {
         if self.has_identities() {
             let mapped = || ":globus-mapping:".to_owned();
-            return Credentials {
+            return Ok(Credentials {
                 user: self.root.user.clone().unwrap_or_else(mapped),
                 password: Password::new("dummy"),
-            };
+            });
         }
-        match (&self.root.user, &self.root.password) {
-            (None, _) => Credentials {
+        let Some(user) = self.root.user.clone() else {
+            return Ok(Credentials {
                 user: "anonymous".to_owned(),
                 password: Password::new("godwit@"),
-            },
-            (Some(user), password) => Credentials {
-                user: user.clone(),
-                password: password
-                    .as_ref()
-                    .or(environment)
-                    .cloned()
-                    .unwrap_or_default(),
-            },
+            });
+        };
+        if let Some(password) = self.root.password.clone() {
+            return Ok(Credentials { user, password });
         }
+        let asked = self.password.get_or_try_init(|| async {
+            let (secrets, host, name) = (secrets.clone(), self.root.host.clone(), user.clone());
+            let found = tokio::task::spawn_blocking(move || secrets.password(&host, &name)).await;
+            found.unwrap_or_else(|_| Ok(Password::default()))
+        });
+        let password = asked.await?.clone();
+        Ok(Credentials { user, password })
+    }
+
+    /// The URL names somebody.
+    pub(crate) fn names_user(&self) -> bool {
+        self.root.user.is_some()
     }
 
     fn is_of(&self, url: &RemoteUrl) -> bool {

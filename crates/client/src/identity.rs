@@ -47,7 +47,8 @@ impl Identity {
     }
 }
 
-fn credential(locations: &Locations, now: SystemTime) -> Result<Credential, NoIdentity> {
+/// See [`Identity::load`].
+pub(crate) fn credential(locations: &Locations, now: SystemTime) -> Result<Credential, NoIdentity> {
     let proxy = &locations.proxy;
     // Also a link to nowhere is a proxy that somebody meant.
     if proxy.symlink_metadata().is_ok() {

@@ -10,7 +10,8 @@
 //! - [`journal`]: files that are there already; [`fingerprints`]: what came before, where millions must be told apart
 //! - [`pieces`], [`tails`]: how large files are shared between workers that come and go
 //! - [`manage`]: everything that is no copy; [`explain`]: what an event log tells
-//! - [`identity`]: who we are to servers; [`proxy`]: short-lived credentials, made and shown
+//! - [`identity`]: who we are to servers; [`proxy`]: short-lived credentials, made and shown;
+//!   [`secrets`]: passwords and tokens
 //! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs
 //! - [`local`], [`context`]: this machine's files; what all parts of a run share
 //!
@@ -45,6 +46,7 @@ pub mod progress;
 pub mod proxy;
 mod put;
 mod roster;
+pub mod secrets;
 mod session;
 pub mod spec;
 pub mod summary;

@@ -16,6 +16,7 @@ use godwit_client::{
     job, manage,
     progress::{Display, Snapshot},
     proxy,
+    secrets::Secrets,
     spec::{Invocation, Proxy, Request},
 };
 use godwit_gsi::cert::files::{self, Locations};
@@ -23,7 +24,10 @@ use godwit_gsi::cert::files::{self, Locations};
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let ambient = Ambient {
-        password: std::env::var("GODWIT_PASSWORD").ok(),
+        secrets: Secrets {
+            may_ask: io::stdin().is_terminal() && io::stderr().is_terminal(),
+            ..Secrets::of_environment(|name| std::env::var_os(name), files::effective_uid())
+        },
         port_range: std::env::var("GLOBUS_TCP_PORT_RANGE").ok(),
         locations: Locations::new(|name| std::env::var_os(name), files::effective_uid()),
     };

@@ -3,14 +3,18 @@
 use std::{path::PathBuf, time::Duration};
 
 use godwit_engine::net::PortRange;
-use godwit_gsi::cert::{files::Locations, key::KeyKind};
+use godwit_gsi::{
+    cert::{files::Locations, key::KeyKind},
+    ftps::Authorities,
+};
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
-    command::Password,
     security::Floor,
     url::{Location, RemoteUrl},
 };
 use godwit_tune::{Bounds, Method};
+
+use crate::secrets::Secrets;
 
 /// One run of the program.
 #[derive(Clone, Debug)]
@@ -46,12 +50,14 @@ pub enum Request {
 pub struct Connections {
     /// Time without an answer or an octet.
     pub stall_limit: Duration,
-    /// Password of `user@` URLs that hold none.
-    pub password: Option<Password>,
+    /// Where passwords and tokens lie.
+    pub secrets: Secrets,
+    /// Whom to believe about servers of `ftpes://`.
+    pub authorities: Authorities,
     /// Ports for our listeners (`GLOBUS_TCP_PORT_RANGE`).
     pub port_range: Option<PortRange>,
-    /// What data channels must have at least (`--protect`); `None`: [`Floor::Identity`] where the URL asks for identities, else
-    /// [`Floor::Clear`].
+    /// What data channels must have at least (`--protect`); `None`: [`Floor::Identity`] with `gsiftp://`, [`Floor::Private`] with
+    /// `ftpes://`, else [`Floor::Clear`].
     pub protect: Option<Floor>,
     /// Where credentials and trusted CAs lie.
     pub locations: Locations,

@@ -7,6 +7,7 @@
 //! - [`control`]: drives a client's protocol interpreter over a socket; control lines under a security context
 //! - [`net`]: names to addresses, listeners in a port range, limits of the process
 //! - [`tcp_diag`]: what the kernel knows of TCP connections
+//! - [`terminal`]: secrets that people type
 //! - [`text`]: line ends of TYPE A
 //!
 //! # Who calls whom
@@ -21,4 +22,5 @@ pub mod digest;
 pub mod net;
 pub mod storage;
 pub mod tcp_diag;
+pub mod terminal;
 pub mod text;

@@ -101,6 +101,11 @@ impl LineReader {
         events
     }
 
+    /// Octets of a line are here, and its end is not.
+    pub fn is_inside_line(&self) -> bool {
+        !self.line.is_empty() || self.bad.is_some() || self.after_cr || self.telnet != Telnet::Text
+    }
+
     fn text(&mut self, octet: u8) -> Option<LineEvent> {
         let after_cr = std::mem::replace(&mut self.after_cr, octet == b'\r');
         match octet {

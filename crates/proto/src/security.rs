@@ -2,6 +2,15 @@
 
 use std::{fmt, str::FromStr};
 
+use zeroize::Zeroizing;
+
+/// The user of whom nothing is known but the bearer token that is given as password; announced by [`TOKEN_FEATURE`]. See
+/// `docs/spec/tokens.md`.
+pub const TOKEN_USER: &str = ":token:";
+
+/// Line of FEAT: this server takes bearer tokens.
+pub const TOKEN_FEATURE: &str = "X-GODWIT TOKEN";
+
 /// PROT: what is done to the octets of a data channel. Ordered by what it gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Protection {
@@ -59,14 +68,15 @@ impl FromStr for Protection {
     }
 }
 
-/// The argument of ADAT or of DCSC: base64, the latter's with a key in it. `Debug` tells its length only.
+/// The argument of ADAT or of DCSC: base64, the latter's with a key in it. `Debug` tells its length only, and its memory is overwritten when it
+/// goes.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
+pub struct Token(Zeroizing<String>);
 
 impl Token {
     /// Takes the text as it is: what it holds is for others to say.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self(Zeroizing::new(text.into()))
     }
 
     /// The text, for whoever reads it.

@@ -17,18 +17,23 @@ use godwit_proto::security::Floor;
 use serde::{Deserialize, Serialize};
 
 pub use self::gsi::{GsiSettings, Protect};
+pub use self::logins::{IssuerSettings, PasswordSettings, TlsSettings, TokenSettings};
+pub use self::verbs::{PasswdArguments, Verb};
 use self::{
     bounds::bounds_of,
     gsi::{floor_of, gsi_of},
+    logins::{check_separated, passwords_of, tls_of, tokens_of},
     separation::separation_of,
 };
 use crate::{Bounds, Durability, Separation};
 
 mod bounds;
 mod gsi;
+mod logins;
 mod separation;
 #[cfg(test)]
 mod tests;
+mod verbs;
 
 /// Control port registered for GridFTP.
 pub const DEFAULT_PORT: u16 = 2811;
@@ -43,6 +48,12 @@ Examples:
       godwitd --root /srv/data --anonymous ro --port-range 50000-51000 --data-address 192.0.2.7
   Take part in third-party transfers (data hosts other than the client's):
       godwitd --root /srv/data --anonymous rw --allow-foreign-data-hosts
+  For users with passwords, over TLS with a certificate of your own:
+      godwitd passwd /etc/godwit/passwords jo
+      godwitd --root /srv/data --password-file /etc/godwit/passwords --cert host.pem --key hostkey.pem
+  For users with bearer tokens of one issuer, over TLS:
+      godwitd --root /srv/data --cert host.pem --key hostkey.pem --token-issuer https://issuer.example.org/=jwks.json \\
+          --token-audience https://data.example.org
   For users of a grid, by certificate and gridmap file as in /etc/grid-security; nobody comes in without:
       godwitd --root /srv/data --gsi
   The same with everything named:
@@ -72,7 +83,9 @@ Exit status: 0 ended by a signal; 2 wrong usage or settings; 4 failed (address i
         without an account may do. Both may be: without --anonymous there is no login in clear. Started by root with a \
         gridmap file, each session runs as the user's account (--privsep); else all act as the account that the server runs \
         under, and names of accounts are for the log.",
-    after_help = EXAMPLES
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
 )]
 pub struct Arguments {
     /// Settings file (TOML); flags override it
@@ -82,6 +95,10 @@ pub struct Arguments {
     /// Everything that flag and file have in common.
     #[command(flatten)]
     pub options: Options,
+
+    /// Something else than to serve.
+    #[command(subcommand)]
+    pub verb: Option<Verb>,
 }
 
 /// Every setting that may stand on the command line or in the file. Unset is `None` or empty.
@@ -101,7 +118,12 @@ pub struct Options {
     #[arg(long, value_name = "off|ro|rw")]
     pub anonymous: Option<Anonymous>,
 
-    /// Let users in who prove who they are by grid certificates (GSI); implied by the five options below. What is not said there
+    /// Offer TLS as FTP has it (AUTH TLS): --cert and --key are for it then, and users come in by password or by a certificate that
+    /// --gsi believes. Implied by --gsi
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub tls: Option<bool>,
+
+    /// Let users in who prove who they are by grid certificates (GSI); without --tls implied by the five options below. What is not said there
     /// is where the grid's tools have it: X509_USER_CERT and X509_USER_KEY, X509_CERT_DIR, GRIDMAP, /etc/grid-security
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub gsi: Option<bool>,
@@ -130,8 +152,26 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pub allow_subject: Vec<String>,
 
+    /// Let users in whose name and argon2id hash are in FILE, with what they may reach: `godwitd passwd` writes it. Implies --tls
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+
+    /// Take their passwords without TLS, too, for everybody on the path to read
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub allow_clear_passwords: Option<bool>,
+
+    /// Let users in with bearer tokens (JWT, WLCG profile) that URL has issued, whose keys (JWKS) are in FILE; may be repeated. Implies
+    /// --tls
+    #[arg(long, value_name = "URL=FILE")]
+    pub token_issuer: Vec<IssuerSettings>,
+
+    /// Name of this server in tokens (aud), as `https://data.example.org`; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub token_audience: Vec<String>,
+
     /// What data channels must have at least, or are refused: clear (nothing), identity (both ends prove who they are), integrity (and
-    /// nobody can change octets unseen), private (nor read them); more than clear needs --gsi and no --anonymous [default: clear]
+    /// nobody can change octets unseen), private (nor read them); more than clear needs --gsi or --tls, which has private alone, and no
+    /// --anonymous [default: clear]
     #[arg(long, value_name = "clear|identity|integrity|private")]
     pub protect: Option<Protect>,
 
@@ -274,6 +314,12 @@ pub struct ServerSettings {
     pub anonymous: Anonymous,
     /// How users prove who they are; `None`: nobody can.
     pub gsi: Option<GsiSettings>,
+    /// AUTH TLS; `None`: there is none.
+    pub tls: Option<TlsSettings>,
+    /// Who may log in by password; `None`: nobody.
+    pub passwords: Option<PasswordSettings>,
+    /// Whose bearer tokens are taken; `None`: nobody's.
+    pub tokens: Option<TokenSettings>,
     /// What data channels must have at least.
     #[serde(with = "gsi::Protect")]
     pub protect: Floor,
@@ -317,6 +363,9 @@ impl ServerSettings {
             root: root.into(),
             anonymous,
             gsi: None,
+            tls: None,
+            passwords: None,
+            tokens: None,
             protect: Floor::Clear,
             port_range: None,
             data_address: Vec::new(),
@@ -343,8 +392,8 @@ impl ServerSettings {
 pub enum ConfigError {
     /// Nobody could ever log in.
     #[error(
-        "nobody could log in: there is no identity source: let users of a grid in by --gsi, or say what people without an \
-         account may do: add --anonymous ro (read) or --anonymous rw (read and write), or set anonymous = \"ro\" in the \
+        "nobody could log in: there is no identity source: let users of a grid in by --gsi, users with passwords by \
+         --password-file, with tokens by --token-issuer, or say what people without an account may do: add --anonymous ro (read) or --anonymous rw (read and write), or set anonymous = \"ro\" in the \
          settings file"
     )]
     NoIdentity,
@@ -410,6 +459,11 @@ impl Options {
             root: self.root.or(other.root),
             anonymous: self.anonymous.or(other.anonymous),
             gsi: self.gsi.or(other.gsi),
+            tls: self.tls.or(other.tls),
+            password_file: self.password_file.or(other.password_file),
+            allow_clear_passwords: self.allow_clear_passwords.or(other.allow_clear_passwords),
+            token_issuer: list(self.token_issuer, other.token_issuer),
+            token_audience: list(self.token_audience, other.token_audience),
             cert: self.cert.clone().or(other.cert),
             // A key belongs to its certificate.
             key: match self.cert {
@@ -454,18 +508,29 @@ impl Options {
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<ServerSettings, ConfigError> {
         let gsi = gsi_of(&self, &environment)?;
+        let separation = separation_of(&self, gsi.as_ref(), is_root())?;
+        check_separated(&self, separation.is_some())?;
+        let tls = match separation {
+            Some(_) => None,
+            None => tls_of(&self, &gsi, &environment)?,
+        };
         let anonymous = self.anonymous.unwrap_or(Anonymous::Off);
-        if anonymous == Anonymous::Off && gsi.is_none() {
+        let passwords = passwords_of(&self, tls.is_some())?;
+        let tokens = tokens_of(&self, tls.is_some())?;
+        if anonymous == Anonymous::Off && gsi.is_none() && passwords.is_none() && tokens.is_none() {
             return Err(ConfigError::NoIdentity);
         }
         let bounds = bounds_of(&self)?;
-        let separation = separation_of(&self, gsi.as_ref(), is_root())?;
         let mut settings =
             ServerSettings::new(self.root.unwrap_or_else(|| PathBuf::from(".")), anonymous);
-        settings.protect = floor_of(self.protect, &gsi, anonymous)?;
+        let has_channels = gsi.is_some() || tls.is_some();
+        settings.protect = floor_of(self.protect, has_channels, anonymous)?;
         settings.gsi = gsi;
         settings.bounds = bounds;
         settings.separation = separation;
+        settings.tls = tls;
+        settings.passwords = passwords;
+        settings.tokens = tokens;
         settings.listen = self.listen;
         settings.port_range = match self.port_range {
             Some(PortRangeText(range)) => Some(range),

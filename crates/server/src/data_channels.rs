@@ -3,12 +3,11 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use godwit_engine::{
-    data::{ChannelParams, ChannelSet, Guard, Job, Mover, Opening, Transfer, Work},
+    data::{ChannelParams, ChannelSet, Job, Mover, Opening, Safeguard, Transfer, Work},
     net::{self, PortRange},
 };
 use godwit_proto::{
@@ -33,6 +32,8 @@ pub(crate) struct DataChannels {
     /// One thread for the session, kept from its first transfer on.
     mover: Option<Mover>,
     set: Option<ChannelSet>,
+    /// The set is guarded by TLS as FTP has it.
+    is_tls: bool,
     /// When the last set was dropped.
     closed_at: Option<Instant>,
 }
@@ -43,7 +44,7 @@ impl DataChannels {
     pub(crate) fn plan_listen(
         &mut self,
         spec: DataChannelSpec,
-        guard: Option<Arc<Guard>>,
+        guard: Option<Safeguard>,
         family: NetworkProtocol,
         local: IpAddr,
         settings: &ServerSettings,
@@ -77,6 +78,7 @@ impl DataChannels {
             .map_err(|e| failure_of(&e, LISTENING))?
             .port();
         let mover = self.mover()?;
+        self.is_tls = is_tls(plan.guard.as_ref());
         let params = params(&plan.spec, plan.guard.clone(), settings);
         let set = ChannelSet::passive(&[mover], listener, params)
             .map_err(|e| failure_of(&e, LISTENING))?;
@@ -88,12 +90,13 @@ impl DataChannels {
     pub(crate) fn connect_to(
         &mut self,
         spec: &DataChannelSpec,
-        guard: Option<Arc<Guard>>,
+        guard: Option<Safeguard>,
         peers: Vec<SocketAddr>,
         settings: &ServerSettings,
     ) -> Result<(), StorageFailure> {
         self.close();
         let mover = self.mover()?;
+        self.is_tls = is_tls(guard.as_ref());
         self.set = Some(ChannelSet::active(
             &[mover],
             peers,
@@ -108,6 +111,11 @@ impl DataChannels {
         if self.set.take().is_some() {
             self.closed_at = Some(Instant::now());
         }
+    }
+
+    /// Clients begin TLS on a data connection when they have read the 150 (the examples of RFC 4217 have it so): it must not wait for that.
+    pub(crate) fn shakes_hands_after_150(&self) -> bool {
+        self.set.is_some() && self.is_tls
     }
 
     /// Connections that wait for the next transfer.
@@ -155,7 +163,7 @@ fn no_data_channel() -> TransferFailure {
 #[derive(Debug)]
 pub(crate) struct ListenPlan {
     spec: DataChannelSpec,
-    guard: Option<Arc<Guard>>,
+    guard: Option<Safeguard>,
     announced: IpAddr,
     bound: IpAddr,
     ports: Option<PortRange>,
@@ -183,9 +191,13 @@ impl ListenPlan {
     }
 }
 
+fn is_tls(guard: Option<&Safeguard>) -> bool {
+    matches!(guard, Some(Safeguard::TlsServer { .. }))
+}
+
 fn params(
     spec: &DataChannelSpec,
-    guard: Option<Arc<Guard>>,
+    guard: Option<Safeguard>,
     settings: &ServerSettings,
 ) -> ChannelParams {
     ChannelParams {

@@ -8,7 +8,7 @@ use std::{
     time::SystemTime,
 };
 
-use godwit_engine::data::Guard;
+use godwit_engine::data::{Guard, Safeguard};
 use godwit_gsi::{
     Channel, Context, ContextError, Expect, Settings, Versions,
     cert::{Credential, CredentialError, files},
@@ -168,7 +168,7 @@ impl DataContext {
     pub(crate) fn guard(
         context: Option<&Self>,
         spec: &DataChannelSpec,
-    ) -> Result<Option<Arc<Guard>>, StorageFailure> {
+    ) -> Result<Option<Safeguard>, StorageFailure> {
         if spec.dcau == Dcau::None {
             // The interpreter lets nothing else come here.
             return match spec.protection {
@@ -191,7 +191,7 @@ impl DataContext {
             guard.peer = DistinguishedName::parse(subject)
                 .ok_or_else(|| refusal("the subject of DCAU S is no distinguished name"))?;
         }
-        Ok(Some(Arc::new(guard)))
+        Ok(Some(guard.into()))
     }
 }
 

@@ -9,7 +9,10 @@
 //! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces
 //! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and who may come
 //! - `audit`: the audit log; `privsep`: processes without privileges
-//! - `login`: who may log in and what they may do; `outbox`: replies not yet read; [`log`]: the log
+//! - `login`: who may log in and what they may do; [`passwords`]: the file of those who have one; `tokens`: bearer
+//!   tokens; `rights`: what may be done where,
+//!   which `scoped` storage keeps to
+//! - `outbox`: replies not yet read; [`log`]: the log
 //!
 //! # Contract
 //! [`Server::bind`], print [`Server::local_addrs`], then [`Server::run`] until its shutdown future is ready.
@@ -28,11 +31,15 @@ mod listener;
 mod login;
 mod opening;
 mod outbox;
+pub mod passwords;
 mod privsep;
 mod requests;
+mod rights;
+mod scoped;
 mod security;
 mod session;
 mod shared_writer;
+mod tokens;
 mod transfers;
 
 pub mod config;
@@ -47,17 +54,28 @@ use tokio::sync::Semaphore;
 
 use audit::Audit;
 use durability::Committer;
+use godwit_gsi::{
+    cert::{CredentialError, files},
+    ftps,
+    verify::Anchors,
+};
 use gsi::Gsi;
 use privsep::{link::ChildEnd, parent::Accounts};
 
 pub use audit::AuditError;
 pub use durability::Durability;
 
-pub use config::{Anonymous, Arguments, ConfigError, GsiSettings, ServerSettings};
+pub use config::{
+    Anonymous, Arguments, ConfigError, GsiSettings, IssuerSettings, PasswdArguments,
+    PasswordSettings, ServerSettings, TlsSettings, TokenSettings, Verb,
+};
 pub use gsi::GsiError;
 pub use limits::Bounds;
 pub use listener::{Reloader, Server, ServerError};
 pub use privsep::{Protection, Role, Separation, run_child};
+
+/// Passwords that are verified at a time, in the whole server: each takes some ten megabytes, or as many as its hash says.
+const VERIFICATIONS_MAX: usize = 4;
 
 /// What all sessions that began under the same settings share.
 struct Service {
@@ -67,8 +85,12 @@ struct Service {
     /// Where users prove who they are.
     gsi: Option<Arc<Gsi>>,
     audit: Arc<Audit>,
+    /// AUTH TLS.
+    tls: Option<ftps::Server>,
     /// One permit for each core: CKSM keeps one busy.
     checksums: Arc<Semaphore>,
+    /// One permit for each password that is being verified.
+    verifications: Arc<Semaphore>,
     /// Of a process that meets strangers: who decides on logins.
     parent: Option<Arc<ChildEnd>>,
     /// Of a privileged parent: whom its processes are.
@@ -94,8 +116,24 @@ impl Service {
             }
             None => None,
         };
+        if let Some(passwords) = &settings.passwords {
+            passwords::check(&passwords.file).map_err(|error| ServerError::Passwords {
+                path: passwords.file.clone(),
+                error,
+            })?;
+        }
+        for issuer in settings.tokens.iter().flat_map(|tokens| &tokens.issuers) {
+            tokens::keys_of(issuer).map_err(|error| ServerError::Keys {
+                path: issuer.keys.clone(),
+                error,
+            })?;
+        }
+        let clients = gsi.as_ref().map(Gsi::anchors);
+        let tls = settings.tls.as_ref().map(|tls| tls_of(tls, clients));
+        let tls = tls.transpose().map_err(GsiError::Credential)?;
         Ok(Self {
             accounts,
+            tls,
             ..Self::on(Arc::new(storage), settings, audit, gsi)
         })
     }
@@ -110,13 +148,24 @@ impl Service {
         Self {
             committer: Committer::new(settings.durability, storage),
             gsi: gsi.map(Arc::new),
+            tls: None,
             settings,
             audit,
             checksums: Arc::new(Semaphore::new(cores)),
+            verifications: Arc::new(Semaphore::new(VERIFICATIONS_MAX.min(cores))),
             parent: None,
             accounts: None,
         }
     }
+}
+
+/// `clients`: CAs by whose certificates users may say who they are.
+fn tls_of(
+    settings: &TlsSettings,
+    clients: Option<Arc<dyn Anchors>>,
+) -> Result<ftps::Server, CredentialError> {
+    let credential = files::load_first_pair(&settings.host, None, std::time::SystemTime::now())?;
+    ftps::Server::new(&credential, clients)
 }
 
 fn failure(errno: Errno, doing: &str) -> StorageFailure {

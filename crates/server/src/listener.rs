@@ -58,6 +58,22 @@ pub enum ServerError {
         /// Why.
         error: godwit_proto::error::StorageFailure,
     },
+    /// No token of an issuer could be verified.
+    #[error("cannot use the keys of a token issuer in {path}: {error}")]
+    Keys {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Nobody could log in by password.
+    #[error("cannot use password file {path}: {error}")]
+    Passwords {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// Nobody could prove who they are.
     #[error(transparent)]
     Gsi(#[from] GsiError),

@@ -1,28 +1,116 @@
-//! Who may log in, and what they may do. Users are those who have proven who they are ([`crate::gsi`]); without a proof there are
-//! anonymous users only, and every other name is refused.
+//! Who may log in, and what they may do.
+//!
+//! | They show | How | They are |
+//! |---|---|---|
+//! | a grid identity | AUTH GSSAPI | the account that the gridmap has for it, and nobody else |
+//! | a certificate | AUTH TLS | the same, or one of the below |
+//! | a bearer token, as the user `:token:` | AUTH TLS | nobody but what the token says, for as long as it says |
+//! | a password | AUTH TLS, or in clear where that is allowed | a line of the password file |
+//! | nothing | any, where it is allowed | anonymous |
 
-use godwit_proto::{FtpPath, command::Password, error::StorageFailure, pi::server::Account};
+use std::time::SystemTime;
+
+use godwit_gsi::name::DistinguishedName;
+use godwit_proto::{
+    FtpPath,
+    command::Password,
+    error::StorageFailure,
+    pi::server::{Account, ClearLogins, is_anonymous},
+    security::TOKEN_USER,
+};
 use rustix::io::Errno;
+use tracing::error;
 
 use crate::{
-    config::{Anonymous, ServerSettings},
+    Service,
+    config::{self, Anonymous, ServerSettings},
     failure,
+    gsi::refusal,
+    passwords,
+    rights::Rights,
+    tokens::{self, Bearer},
 };
 
-/// Names that mean "nobody in particular" (RFC 1635; `ftp` by custom). Compared exactly, as account names are.
-const ANONYMOUS_NAMES: [&str; 2] = ["anonymous", "ftp"];
+/// Who says USER and PASS, and what is known of them already.
+pub(crate) struct Caller {
+    pub(crate) user: String,
+    pub(crate) password: Password,
+    /// Proven.
+    pub(crate) identity: Option<DistinguishedName>,
+    /// Why a certificate that was shown is not believed.
+    pub(crate) disbelief: Option<String>,
+    /// Of the control channel.
+    pub(crate) channel: Channel,
+}
 
-/// Lets `user` in or not. Anonymous passwords are only a courtesy (an e-mail address) and any will do.
-pub(crate) fn check(
-    settings: &ServerSettings,
-    user: &str,
-    password: &Password,
-) -> Result<Account, StorageFailure> {
-    let _ = password;
-    if !ANONYMOUS_NAMES.contains(&user) || settings.anonymous == Anonymous::Off {
-        return Err(failure(Errno::ACCESS, "log in"));
+/// What protects a control channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Channel {
+    Clear,
+    Gssapi,
+    Tls,
+}
+
+/// Somebody who may come in.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    /// For the log.
+    pub(crate) name: String,
+    pub(crate) account: Account,
+    /// `None`: all that storage allows.
+    pub(crate) rights: Option<Rights>,
+}
+
+/// Who may log in before AUTH. Where there is AUTH, passwords of accounts are not even heard in clear, unless that is allowed.
+pub(crate) fn in_clear(settings: &ServerSettings) -> ClearLogins {
+    let has_auth = settings.gsi.is_some() || settings.tls.is_some();
+    if settings.passwords.as_ref().is_some_and(|p| p.in_clear) {
+        return ClearLogins::Anybody;
     }
-    Ok(anonymous_account(settings))
+    match (settings.anonymous, has_auth) {
+        // Whom it may be is said at PASS, as ever.
+        (_, false) => ClearLogins::Anybody,
+        (Anonymous::Off, true) => ClearLogins::Nobody,
+        (Anonymous::Ro | Anonymous::Rw, true) => ClearLogins::Anonymous,
+    }
+}
+
+/// A password is to be verified, which takes memory and a processor: no more than some at a time.
+pub(crate) fn is_costly(settings: &ServerSettings, caller: &Caller) -> bool {
+    settings.passwords.is_some()
+        && caller.channel != Channel::Gssapi
+        && (caller.channel, caller.user.as_str()) != (Channel::Tls, TOKEN_USER)
+        && !is_anonymous(&caller.user)
+}
+
+/// Lets a caller in or not. Reads files; call it where blocking is allowed.
+pub(crate) fn admit(service: &Service, caller: &Caller) -> Result<Admitted, StorageFailure> {
+    // Whoever has a grid identity is nobody else, and not anonymous.
+    let by_identity = by_identity(service, caller);
+    if caller.channel == Channel::Gssapi {
+        return by_identity.unwrap_or_else(|| Err(failure(Errno::ACCESS, "log in")));
+    }
+    if let Some(Ok(admitted)) = by_identity {
+        return Ok(admitted);
+    }
+    let settings = &service.settings;
+    if caller.user == TOKEN_USER && caller.channel == Channel::Tls {
+        return by_token(settings, caller);
+    }
+    let otherwise = match is_anonymous(&caller.user) {
+        true => is_welcome(settings, &caller.user).then(|| Admitted {
+            name: caller.user.clone(),
+            account: anonymous_account(settings),
+            rights: None,
+        }),
+        false => by_password(settings, caller),
+    };
+    // What is wrong with a certificate helps whoever has shown one.
+    otherwise.ok_or_else(|| match (by_identity, &caller.disbelief) {
+        (Some(Err(why)), _) => why,
+        (_, Some(why)) => refusal(why),
+        _ => failure(Errno::ACCESS, "log in"),
+    })
 }
 
 /// What people without an account may do.
@@ -43,13 +131,66 @@ pub(crate) fn user_account() -> Account {
     }
 }
 
+/// Somebody without an account, who needs no password: those that come with it are only a courtesy (an e-mail address).
+pub(crate) fn is_welcome(settings: &ServerSettings, user: &str) -> bool {
+    is_anonymous(user) && settings.anonymous != Anonymous::Off
+}
+
+/// `None`: there is no identity.
+fn by_identity(service: &Service, caller: &Caller) -> Option<Result<Admitted, StorageFailure>> {
+    let (identity, gsi) = caller.identity.as_ref().zip(service.gsi.as_ref())?;
+    let account = gsi.account(identity, &caller.user);
+    Some(account.map(|name| Admitted {
+        name,
+        account: user_account(),
+        rights: None,
+    }))
+}
+
+fn by_token(settings: &ServerSettings, caller: &Caller) -> Result<Admitted, StorageFailure> {
+    let settings_of_tokens = settings.tokens.as_ref();
+    let tokens = settings_of_tokens.ok_or_else(|| refusal("no tokens are taken here"))?;
+    let bearer = tokens::admit(tokens, caller.password.reveal(), SystemTime::now());
+    let Bearer { subject, rights } = bearer.map_err(|why| refusal(&why))?;
+    Ok(Admitted {
+        name: subject,
+        account: Account {
+            home: rights.home(),
+            writable: rights.writes(),
+            foreign_data_hosts: settings.foreign_data_hosts,
+        },
+        rights: Some(rights),
+    })
+}
+
+fn by_password(settings: &ServerSettings, caller: &Caller) -> Option<Admitted> {
+    let config::PasswordSettings { file, in_clear } = settings.passwords.as_ref()?;
+    if caller.channel == Channel::Clear && !in_clear {
+        return None;
+    }
+    let (passwords, _) = passwords::read(file)
+        .inspect_err(|error| {
+            error!(file = ?file, %error, "nobody can log in by password: the file cannot be used");
+        })
+        .ok()?;
+    let entry = passwords.verify(&caller.user, caller.password.reveal().as_bytes())?;
+    Some(Admitted {
+        name: entry.user.clone(),
+        account: Account {
+            home: entry.home.clone(),
+            writable: entry.writes,
+            foreign_data_hosts: settings.foreign_data_hosts,
+        },
+        rights: (entry.home != FtpPath::root()).then(|| Rights::within(&entry.home, entry.writes)),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_anonymous_names_enter_and_only_when_allowed() {
-        let password = Password::new("me@here");
         for (access, user, allowed) in [
             (Anonymous::Ro, "anonymous", true),
             (Anonymous::Rw, "ftp", true),
@@ -58,12 +199,11 @@ mod tests {
             (Anonymous::Rw, "", false),
             (Anonymous::Off, "anonymous", false),
         ] {
-            let account = check(&ServerSettings::new("/", access), user, &password);
-            assert_eq!(account.is_ok(), allowed, "{access:?} {user:?}");
-            if let Ok(account) = account {
-                assert_eq!(account.writable, access == Anonymous::Rw);
-                assert!(!account.foreign_data_hosts);
-            }
+            let settings = ServerSettings::new("/", access);
+            assert_eq!(is_welcome(&settings, user), allowed, "{access:?} {user:?}");
+            let account = anonymous_account(&settings);
+            assert_eq!(account.writable, access == Anonymous::Rw);
+            assert!(!account.foreign_data_hosts);
         }
     }
 }

@@ -6,8 +6,11 @@ use std::{
 };
 
 use clap::Parser as _;
+use godwit_engine::terminal::{self, NoSecret, Secret};
 use godwit_server::{
-    Arguments, Protection, Reloader, Role, Server, ServerSettings, log, run_child,
+    Arguments, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings, Verb, log,
+    passwords::{self, Change},
+    run_child,
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -29,6 +32,9 @@ fn main() -> ExitCode {
         return run_child(role);
     }
     let arguments = Arguments::parse();
+    if let Some(Verb::Passwd(passwd)) = &arguments.verb {
+        return change_password(passwd);
+    }
     let settings = match arguments.resolve(environment) {
         Ok(settings) => settings,
         Err(error) => return fail(EXIT_USAGE, &error),
@@ -93,6 +99,53 @@ async fn serve(arguments: &Arguments, settings: ServerSettings) -> ExitCode {
     }
     info!("godwitd ends");
     ExitCode::SUCCESS
+}
+
+fn change_password(arguments: &PasswdArguments) -> ExitCode {
+    let PasswdArguments {
+        file,
+        user,
+        home,
+        read_only,
+        remove,
+        stdin,
+    } = arguments;
+    let secret = match (remove, stdin) {
+        (true, _) => Ok(None),
+        (false, true) => terminal::from_reader(io::stdin().lock()).map(Some),
+        (false, false) => ask_twice(user).map(Some),
+    };
+    let secret = match secret {
+        Ok(secret) => secret,
+        Err(why @ NoSecret::NoTerminal) => {
+            return fail(EXIT_FAILED, &format!("{why}: use --stdin"));
+        }
+        Err(why) => return fail(EXIT_FAILED, &why),
+    };
+    let change = match &secret {
+        None => Change::Remove,
+        Some(password) => Change::Set {
+            password: password.reveal(),
+            home: home.as_deref(),
+            reads_only: *read_only,
+        },
+    };
+    match passwords::edit(file, user, change) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(EXIT_FAILED, &error),
+    }
+}
+
+/// Nobody sees what is typed, so it is typed twice.
+fn ask_twice(user: &str) -> Result<Secret, NoSecret> {
+    loop {
+        let first = terminal::from_terminal(&format!("Password of {user}: "))?;
+        let second = terminal::from_terminal("The same again: ")?;
+        if first.reveal() == second.reveal() {
+            return Ok(first);
+        }
+        drop(writeln!(io::stderr(), "godwitd: the two differ"));
+    }
 }
 
 /// Scripts read these lines to learn the port.

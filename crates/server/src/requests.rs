@@ -26,8 +26,9 @@ use crate::{
     data_channels::{DataChannels, ListenPlan},
     durability::{Committer, Durability},
     failure,
+    login::Admitted,
     opening::system_time,
-    security::HandshakeStep,
+    security::{HandshakeStep, TlsStep},
 };
 
 /// Entries of one MLSC page: some 100 KiB of facts, well below what pauses a session.
@@ -54,10 +55,12 @@ pub(crate) enum Answer {
     Handshake(Box<HandshakeStep>),
     /// The relay to the session of who has logged in, or why not; the last answer.
     Entered(Result<OwnedFd, String>),
-    /// The account of the user that asked for this name; the last answer.
+    /// What octets of a handshake of TLS came to; the last answer, and none of the interpreter's.
+    Tls(Box<TlsStep>),
+    /// What came of a login by this name; the last answer.
     Login {
         user: String,
-        account: Result<String, StorageFailure>,
+        admitted: Result<Box<Admitted>, StorageFailure>,
     },
 }
 
@@ -160,6 +163,30 @@ impl PendingRequest {
         tokio::task::spawn_blocking(move || {
             // Where the session is gone, so is what the answer holds.
             drop(sender.blocking_send(work()));
+        });
+        Self {
+            answers,
+            queued: None,
+        }
+    }
+
+    /// As [`Self::of`], once there is a permit: so many run at a time.
+    pub(crate) fn with_permit(
+        permits: &Arc<Semaphore>,
+        work: impl FnOnce() -> Answer + Send + 'static,
+    ) -> Self {
+        let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
+        let permits = Arc::clone(permits);
+        tokio::spawn(async move {
+            // The semaphore is never closed; were it, running at once is the lesser harm.
+            let permit = tokio::select! {
+                permit = permits.acquire_owned() => permit.ok(),
+                () = sender.closed() => return,
+            };
+            tokio::task::spawn_blocking(move || {
+                drop(sender.blocking_send(work()));
+                drop(permit);
+            });
         });
         Self {
             answers,
@@ -358,6 +385,7 @@ fn run_simple(request: Request, storage: &dyn Storage) -> Result<Outcome, Storag
         // The rest needs the session or pages; it never comes here.
         Request::Login { .. }
         | Request::Adat { .. }
+        | Request::StartTls
         | Request::DataContext(_)
         | Request::Listen(..)
         | Request::ConnectTo(..)

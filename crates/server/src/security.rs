@@ -1,27 +1,33 @@
-//! A session's security: the handshake in ADAT, who the client is, protected lines, and what data channels prove themselves with.
+//! A session's security: the handshake in ADAT or of TLS, who the client is, protected lines, and what data channels prove
+//! themselves with.
 //!
 //! ```text
 //!   socket ──octets──► Security::open ──clear commands──► ServerPi ──replies──► Security::seal ──► outbox
 //!                          ADAT ──► a blocking thread: `shake_hands` ──► 335 or 235, then `protect`
+//!                      AUTH TLS ──► 234, then `protect`: octets go to a blocking thread, `hear_tls`, until it is established
 //! ```
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
-use godwit_engine::control::protection::{ProtectedServer, ProtectionError, Received};
-use godwit_engine::data::Guard;
+use godwit_engine::control::protection::{Carrier, ProtectedServer, ProtectionError, Received};
+use godwit_engine::data::Safeguard;
 use godwit_gsi::{
     Context, Established, Wrap, adat,
     cert::{Certificate, Credential, CredentialError, credential::certificates_from_pem},
+    ftps::{self, Secured},
     name::DistinguishedName,
     verify::Extended,
 };
 use godwit_proto::{
     error::StorageFailure,
     pi::server::{AdatStep, DataChannelSpec},
-    security::Token,
+    security::{Protection, Token},
 };
 
-use crate::gsi::{DataContext, Gsi, refusal};
+use crate::{
+    gsi::{DataContext, Gsi, refusal},
+    login::Channel,
+};
 
 /// What a session has of security. Nothing, before AUTH.
 #[derive(Default)]
@@ -29,13 +35,71 @@ pub(crate) struct Security {
     /// Between two ADATs.
     context: Option<Box<Context>>,
     identity: Option<DistinguishedName>,
+    /// Why a certificate shown under TLS is not believed.
+    disbelief: Option<String>,
     /// What was delegated.
     delegated: Option<DataContext>,
     /// DCSC P.
     chosen: Option<DataContext>,
     /// Agreed on; counts from [`Self::protect`] on.
-    agreed: Option<Wrap>,
+    agreed: Option<Agreed>,
     lines: Option<ProtectedServer>,
+    tls: Tls,
+}
+
+enum Agreed {
+    Gssapi(Wrap),
+    /// With what data channels show.
+    Tls(Box<ftps::Handshake>, ftps::Server),
+}
+
+/// How far AUTH TLS is.
+#[derive(Default)]
+enum Tls {
+    #[default]
+    Unused,
+    /// `None`: a step of it is made.
+    Shaking(Option<Box<ftps::Handshake>>, ftps::Server),
+    Established(ftps::Server),
+}
+
+/// What octets of a handshake of TLS have come to.
+pub(crate) struct TlsStep {
+    handshake: Box<ftps::Handshake>,
+    /// For the peer.
+    pub(crate) output: Vec<u8>,
+    fault: Option<String>,
+}
+
+/// How a handshake of TLS stands.
+pub(crate) enum TlsProgress {
+    /// More octets are needed.
+    More,
+    /// Lines are protected from here on. What came behind the handshake, to be opened.
+    Established {
+        /// Version and suite.
+        how: String,
+        rest: Vec<u8>,
+    },
+    /// Nothing can be said any more.
+    Failed(String),
+}
+
+impl fmt::Debug for TlsStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut step = f.debug_struct("TlsStep");
+        step.field("fault", &self.fault).finish_non_exhaustive()
+    }
+}
+
+/// Continues a handshake of TLS. Takes some milliseconds of a processor, and reads certificates of CAs where the client shows one.
+pub(crate) fn hear_tls(mut handshake: Box<ftps::Handshake>, octets: &[u8]) -> TlsStep {
+    let heard = handshake.handle_input(SystemTime::now(), octets);
+    TlsStep {
+        output: handshake.poll_output().unwrap_or_default(),
+        fault: heard.err().map(|error| error.to_string()),
+        handshake,
+    }
 }
 
 /// What came of one ADAT.
@@ -144,17 +208,92 @@ impl Security {
                 credential,
                 anchors: gsi.anchors(),
             });
-            self.agreed = Some(wrap);
+            self.agreed = Some(Agreed::Gssapi(wrap));
         }
         step.result
     }
 
-    /// From now on lines are protected. Says how, for the log; `None`: nothing was agreed on.
-    pub(crate) fn protect(&mut self) -> Option<String> {
-        let lines = ProtectedServer::new(self.agreed.take()?);
+    /// Gets ready for AUTH TLS.
+    pub(crate) fn prepare_tls(
+        &mut self,
+        server: Option<&ftps::Server>,
+    ) -> Result<(), StorageFailure> {
+        let server = server.ok_or_else(|| refusal("AUTH TLS is not offered"))?;
+        let handshake = server
+            .accept()
+            .map_err(|error| refusal(&error.to_string()))?;
+        self.agreed = Some(Agreed::Tls(Box::new(handshake), server.clone()));
+        Ok(())
+    }
+
+    /// From now on lines are protected, or a handshake of TLS begins. Says how, for the log, where that is known; `None`: nothing was agreed on.
+    pub(crate) fn protect(&mut self) -> Option<Option<String>> {
+        match self.agreed.take()? {
+            Agreed::Gssapi(wrap) => {
+                let lines = ProtectedServer::new(wrap, Carrier::Lines);
+                let how = lines.describe();
+                self.lines = Some(lines);
+                Some(Some(how))
+            }
+            Agreed::Tls(handshake, server) => {
+                self.tls = Tls::Shaking(Some(handshake), server);
+                Some(None)
+            }
+        }
+    }
+
+    /// Octets are for a handshake of TLS: the machine, for [`hear_tls`].
+    pub(crate) fn take_handshake(&mut self) -> Option<Box<ftps::Handshake>> {
+        match &mut self.tls {
+            Tls::Shaking(handshake, _) => handshake.take(),
+            Tls::Unused | Tls::Established(_) => None,
+        }
+    }
+
+    /// A step of a handshake is made: no octet may be read meanwhile.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self.tls, Tls::Shaking(None, _))
+    }
+
+    /// Takes the machine back.
+    pub(crate) fn keep_tls(&mut self, mut step: TlsStep) -> TlsProgress {
+        if let Some(fault) = step.fault {
+            return TlsProgress::Failed(fault);
+        }
+        let Tls::Shaking(handshake, server) = &mut self.tls else {
+            return TlsProgress::Failed("there is no handshake".to_owned());
+        };
+        let Some(Secured {
+            client, wrap, rest, ..
+        }) = step.handshake.outcome()
+        else {
+            *handshake = Some(step.handshake);
+            return TlsProgress::More;
+        };
+        match client {
+            Some(Ok(peer)) => self.identity = Some(peer.identity().clone()),
+            Some(Err(refusal)) => self.disbelief = Some(refusal.to_string()),
+            None => {}
+        }
+        self.tls = Tls::Established(server.clone());
+        let lines = ProtectedServer::new(wrap, Carrier::Records);
         let how = lines.describe();
         self.lines = Some(lines);
-        Some(how)
+        TlsProgress::Established { how, rest }
+    }
+
+    /// What protects the control channel.
+    pub(crate) fn channel(&self) -> Channel {
+        match (&self.tls, &self.lines) {
+            (Tls::Established(_), _) => Channel::Tls,
+            (_, Some(_)) => Channel::Gssapi,
+            (_, None) => Channel::Clear,
+        }
+    }
+
+    /// Why the certificate that the client has shown under TLS says nothing.
+    pub(crate) fn disbelief(&self) -> Option<&str> {
+        self.disbelief.as_deref()
     }
 
     /// What octets of the socket are; `None`: themselves, nothing is protected.
@@ -162,14 +301,26 @@ impl Security {
         self.lines.as_mut().map(|lines| lines.open(octets))
     }
 
-    /// Replies as they leave.
+    /// Replies as they leave. In a handshake of TLS there is no way to say anything.
     pub(crate) fn seal(&mut self, replies: Vec<u8>) -> Result<Vec<u8>, ProtectionError> {
         let Some(lines) = &mut self.lines else {
-            return Ok(replies);
+            return Ok(match self.tls {
+                Tls::Shaking(..) => Vec::new(),
+                Tls::Unused | Tls::Established(_) => replies,
+            });
         };
         let mut sealed = Vec::new();
         lines.seal(&replies, &mut sealed)?;
         Ok(sealed)
+    }
+
+    /// What is said when nothing follows.
+    pub(crate) fn close(&mut self) -> Vec<u8> {
+        let mut sealed = Vec::new();
+        if let Some(lines) = &mut self.lines {
+            lines.close(&mut sealed);
+        }
+        sealed
     }
 
     /// DCSC: what data channels prove themselves with from now on; `None`: what was delegated.
@@ -186,11 +337,19 @@ impl Security {
         Ok(())
     }
 
-    /// What guards data channels made now.
+    /// What guards data channels made now; `client`: the host of the control channel's other end.
     pub(crate) fn guard(
         &self,
         spec: &DataChannelSpec,
-    ) -> Result<Option<Arc<Guard>>, StorageFailure> {
+        client: IpAddr,
+    ) -> Result<Option<Safeguard>, StorageFailure> {
+        if let Tls::Established(server) = &self.tls {
+            let private = spec.protection != Protection::Clear;
+            return Ok(private.then(|| Safeguard::TlsServer {
+                server: server.clone(),
+                client,
+            }));
+        }
         let context = self.chosen.as_ref().or(self.delegated.as_ref());
         DataContext::guard(context, spec)
     }

@@ -24,9 +24,7 @@ use std::{
 
 use godwit_proto::{
     FtpPath,
-    pi::server::{
-        Gssapi, Input, Outcome, Output, ServerConfig, ServerPi, TransferKind, TransferRequest,
-    },
+    pi::server::{Input, Outcome, Output, ServerConfig, ServerPi, TransferKind, TransferRequest},
 };
 use rustix::io::Errno;
 use tokio::{
@@ -43,16 +41,18 @@ pub(crate) use handover::{Entered, HandedOver, go_on, meet};
 use trail::CUT_SHORT;
 
 use crate::{
-    Anonymous, Service,
+    Service,
     audit::{Entry, What},
     data_channels::DataChannels,
+    durability::Committer,
     failure,
     foreseen::Foreseen,
     gate::Pass,
     gsi::refusal,
-    login,
+    login::{self, Admitted},
     outbox::{Outbox, UNSENT_MAX, UNSENT_PAUSE},
     requests::{Answer, PendingRequest},
+    scoped::ScopedStorage,
     security::Security,
     transfers::{RunningTransfer, TransferEnd, TransferStep},
 };
@@ -138,11 +138,10 @@ pub(crate) fn interpreter_config(
         channels_max: settings.channels_max,
         writable: false,
         home: FtpPath::root(),
-        gssapi: match (&service.gsi, settings.anonymous) {
-            (None, _) => Gssapi::Absent,
-            (Some(_), Anonymous::Off) => Gssapi::Demanded,
-            (Some(_), Anonymous::Ro | Anonymous::Rw) => Gssapi::Offered,
-        },
+        gssapi: service.gsi.is_some(),
+        tls: service.tls.is_some(),
+        tokens: settings.tokens.is_some(),
+        clear_logins: login::in_clear(settings),
         floor: settings.protect,
         unix_time: SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -156,6 +155,8 @@ struct Session {
     local: SocketAddr,
     socket: Control,
     service: Arc<Service>,
+    /// The way to storage: the service's, or after a login with limited rights one of its own.
+    committer: Arc<Committer>,
     pi: ServerPi,
     outbox: Outbox,
     request: Option<PendingRequest>,
@@ -213,6 +214,7 @@ impl Session {
             local,
             socket,
             pi: interpreter(config, Instant::now()),
+            committer: Arc::clone(&service.committer),
             service,
             outbox: Outbox::default(),
             request: None,
@@ -315,7 +317,8 @@ impl Session {
 
     async fn next_event(&mut self, phase: &mut watch::Receiver<Phase>) -> Event {
         let has_room = self.outbox.unsent() < UNSENT_PAUSE;
-        let reads = has_room && !self.closing && !self.entering && self.pi.wants_octets();
+        let takes = self.pi.wants_octets() && !self.security.is_busy() && !self.entering;
+        let reads = has_room && !self.closing && takes;
         let writes = !self.outbox.is_empty();
         let interest = match (reads, writes) {
             (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
@@ -370,7 +373,8 @@ impl Session {
     }
 
     fn read(&mut self) -> Option<End> {
-        if self.closing {
+        // What comes in the midst of a step of a handshake is for the next.
+        if self.closing || self.security.is_busy() {
             return None;
         }
         let mut buffer = [0; READ_OCTETS];
@@ -401,6 +405,10 @@ impl Session {
 
     fn on_answer(&mut self, answer: Answer) {
         let input = match answer {
+            Answer::Tls(step) => {
+                self.request = None;
+                return self.on_tls(*step);
+            }
             Answer::Listener(plan, listener) => {
                 self.request = None;
                 let settings = &self.service.settings;
@@ -420,12 +428,15 @@ impl Session {
                 }
                 Input::Done(kept.map(Outcome::Adat))
             }
-            Answer::Login { user, account } => {
+            Answer::Login { user, admitted } => {
                 self.request = None;
-                let account = account.inspect_err(|_| self.pass.failed());
-                let account = account.and_then(|account| self.enters(account));
-                self.log_login(&user, account.as_ref().err());
-                Input::Done(account.map(|()| Outcome::Account(login::user_account())))
+                let admitted = admitted.inspect_err(|_| self.pass.failed());
+                let admitted = admitted.and_then(|admitted| {
+                    self.enters(admitted.name.clone())?;
+                    Ok(admitted)
+                });
+                self.log_login(&user, admitted.as_ref().err());
+                Input::Done(admitted.map(|admitted| self.let_in(*admitted)))
             }
             Answer::Unrun(request) => {
                 self.request = None;
@@ -454,6 +465,18 @@ impl Session {
             }
         };
         self.pi.handle_input(Instant::now(), input);
+    }
+
+    fn let_in(&mut self, admitted: Admitted) -> Outcome {
+        let Admitted {
+            account, rights, ..
+        } = admitted;
+        if let Some(rights) = rights {
+            let inner = self.committer.storage();
+            let scoped = ScopedStorage::new(inner, rights, Arc::new(SystemTime::now));
+            self.committer = Committer::new(self.committer.durability(), Arc::new(scoped));
+        }
+        Outcome::Account(account)
     }
 
     /// Takes what has happened meanwhile: replies to small files then leave many at a time.
@@ -539,11 +562,11 @@ impl Session {
             match output {
                 Output::Foresee(request) => {
                     self.foreseen
-                        .add_transfer(request, &self.service.committer, &self.channels);
+                        .add_transfer(request, &self.committer, &self.channels);
                 }
                 Output::ForeseeRequest(request) => self.foreseen.add_request(
                     request,
-                    &self.service.committer,
+                    &self.committer,
                     &self.service.checksums,
                     &self.channels,
                 ),
@@ -570,6 +593,7 @@ impl Session {
                 }
                 Output::DropDataChannels => self.channels.close(),
                 Output::Close => {
+                    self.outbox.push(self.security.close());
                     self.closing = true;
                     self.stop_work();
                 }
@@ -578,7 +602,7 @@ impl Session {
                 }
             }
         }
-        self.foreseen.prepare(&self.service.committer);
+        self.foreseen.prepare(&self.committer);
     }
 
     fn start_transfer(&mut self, request: TransferRequest) {
@@ -591,7 +615,7 @@ impl Session {
         let path = path.clone();
         let running = match self.foreseen.start(&request) {
             Some(running) => running,
-            None => RunningTransfer::start(request, &self.service.committer, &self.channels),
+            None => RunningTransfer::start(request, &self.committer, &self.channels),
         };
         self.transfer = Some(Box::new(Transfer {
             running,

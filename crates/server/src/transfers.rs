@@ -55,6 +55,8 @@ pub(crate) struct RunningTransfer {
     bytes: u64,
     /// Known once the octets have moved.
     totals: Sample,
+    /// The session has said 150 already.
+    announced: bool,
     aborted: bool,
 }
 
@@ -184,6 +186,7 @@ impl RunningTransfer {
             steps: VecDeque::new(),
             bytes: 0,
             totals: Sample::default(),
+            announced: false,
             aborted: false,
         }
     }
@@ -214,7 +217,9 @@ impl RunningTransfer {
             }
             Stage::Moving(transfer) => match transfer.next_event().await {
                 TransferEvent::Ready { reused } => {
-                    self.steps.push_back(TransferStep::Ready { reused });
+                    if !self.announced {
+                        self.steps.push_back(TransferStep::Ready { reused });
+                    }
                     None
                 }
                 TransferEvent::Done(report) => self.moved(report),
@@ -255,8 +260,14 @@ impl RunningTransfer {
             checks: opened.checks,
             written: opened.written,
         };
+        // Cached ones have shaken hands.
+        let announce = channels.shakes_hands_after_150() && channels.cached() == 0;
         match channels.start(opened.job, self.mode) {
             Ok(transfer) => {
+                if announce {
+                    self.announced = true;
+                    self.steps.push_back(TransferStep::Ready { reused: false });
+                }
                 self.stage = Stage::Moving(transfer);
                 None
             }

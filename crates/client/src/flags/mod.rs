@@ -32,10 +32,11 @@ use crate::{pipelining::DEPTH_MAX_PATIENT, spec::EpochMode};
                   godwit cp -p 16 'ftp://host/run7/*.root' .     sixteen channels, a wildcard\n  \
                   godwit ls -l gsiftp://host/incoming/\n  \
                   godwit explain events.json                     what limited a copy made with --events\n\n\
-                  URLs: gsiftp://[user@]host[:2811]/path, ftp://host/path, file:///path, a bare local path, \
+                  URLs: gsiftp://[user@]host[:2811]/path, ftpes://[user@]host[:21]/path, ftp://host/path, file:///path, a bare local path, \
                   or - for standard input or output.\n\
-                  gsiftp:// logs in with a grid identity: make a proxy first (godwit proxy init). ftp:// logs in with a \
-                  password, taken from the URL or from the environment variable GODWIT_PASSWORD, or as anonymous.\n\n\
+                  gsiftp:// logs in with a grid identity: make a proxy first (godwit proxy init). ftpes:// is FTP over TLS, and \
+                  logs in with a bearer token, or with a password, as ftp:// does in clear: of GODWIT_PASSWORD, ~/.netrc or the \
+                  terminal where the URL names a user, else as anonymous.\n\n\
                   Exit status: 0 done, 1 some files failed, 2 wrong usage, 3 refused (identity, permission), \
                   4 failed (network, storage, protocol), 130 interrupted."
 )]
@@ -154,9 +155,21 @@ pub(crate) struct Common {
     pub(crate) stall_timeout: Duration,
     /// What data channels must have at least: clear (nothing), identity (both ends are of the same user), integrity (and nobody
     /// changes what travels), private (nor reads it). What a server cannot give is an error. The default is identity with
-    /// gsiftp://, and clear with ftp://, which has nothing else
+    /// gsiftp://, private with ftpes://, which has only that and clear, and clear with ftp://, which has nothing else
     #[arg(long, value_name = "LEVEL", value_parser = protect)]
     pub(crate) protect: Option<Floor>,
+    /// Whom to believe about servers of ftpes://: a PEM file (a server's own certificate will do), or a directory of CAs. The default is
+    /// whom the system believes
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ca: Option<PathBuf>,
+    /// The first line of FILE is the password of the user that the URL names. Without this option: GODWIT_PASSWORD, ~/.netrc, or it is
+    /// asked for
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Log in to ftpes:// with the bearer token in FILE. Without this option: BEARER_TOKEN, BEARER_TOKEN_FILE, XDG_RUNTIME_DIR/bt_u
+    /// and /tmp/bt_u followed by the number of the user, where the URL names no user and the server takes tokens
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

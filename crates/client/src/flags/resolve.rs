@@ -4,16 +4,17 @@ use std::{ffi::OsString, os::unix::ffi::OsStrExt, time::Duration};
 
 use clap::{Parser, error::ErrorKind};
 use godwit_engine::net;
-use godwit_gsi::cert::files::{self, Locations};
-use godwit_proto::{
-    command::Password,
-    url::{Location, RemoteUrl, Scheme},
+use godwit_gsi::{
+    cert::files::{self, Locations},
+    ftps::Authorities,
 };
+use godwit_proto::url::{Location, RemoteUrl, Scheme};
 use godwit_tune::{Bounds, Method, Setting};
 
 use super::{Anything, Cli, Common, CpArgs, MaybeAlgorithm, ProxyVerb, Urls, Verb};
 use crate::{
     error::Exit,
+    secrets::Secrets,
     spec::{
         CongestionChoice, Connections, FilesFrom, Invocation, JobSpec, JournalSpec, Manage, Part,
         Proxy, ProxyInfo, ProxyInit, Rates, Request, TunerSpec, Verify, names_directory,
@@ -32,8 +33,8 @@ pub struct Parting {
 /// What the process finds around itself.
 #[derive(Clone, Debug)]
 pub struct Ambient {
-    /// `GODWIT_PASSWORD`.
-    pub password: Option<String>,
+    /// What it says of passwords and tokens, and whether somebody can be asked.
+    pub secrets: Secrets,
     /// `GLOBUS_TCP_PORT_RANGE`.
     pub port_range: Option<String>,
     /// Where credentials and trusted CAs lie, as far as the environment says.
@@ -44,7 +45,7 @@ impl Default for Ambient {
     /// An empty environment.
     fn default() -> Self {
         Self {
-            password: None,
+            secrets: Secrets::default(),
             port_range: None,
             locations: Locations::new(|_| None, files::effective_uid()),
         }
@@ -95,7 +96,16 @@ fn connections(common: &Common, ambient: &Ambient) -> Resolved<Connections> {
     };
     Ok(Connections {
         stall_limit: common.stall_timeout,
-        password: ambient.password.clone().map(Password::new),
+        secrets: Secrets {
+            password_file: common.password_file.clone(),
+            token_file: common.token.clone(),
+            ..ambient.secrets.clone()
+        },
+        authorities: match &common.ca {
+            None => Authorities::System,
+            Some(path) if path.is_dir() => Authorities::Directory(path.clone()),
+            Some(path) => Authorities::File(path.clone()),
+        },
         port_range,
         protect: common.protect,
         locations: ambient.locations.clone(),
@@ -171,6 +181,9 @@ fn request(verb: Verb, arguments: &[OsString]) -> Resolved<(Request, Common)> {
                 verbose: 0,
                 stall_timeout: Duration::ZERO,
                 protect: None,
+                ca: None,
+                password_file: None,
+                token: None,
             };
             (Request::Proxy(proxy(verb)), common)
         }

@@ -1,12 +1,11 @@
 //! `godwit proxy`: short-lived credentials, RFC 3820. Makes them from the user's certificate, and tells what one is.
 
-mod passphrase;
-
 use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
+use godwit_engine::terminal::{self, NoSecret};
 use godwit_gsi::{
     cert::{
         Credential, CredentialError, ProxyKind, ProxyPolicy,
@@ -23,7 +22,6 @@ use crate::{
     events::{Event, Observer},
     spec::{Proxy, ProxyInfo, ProxyInit},
 };
-use passphrase::NoPassphrase;
 
 /// Pass phrases that a user may try on the terminal.
 const ATTEMPTS: usize = 3;
@@ -110,7 +108,7 @@ fn warn_unless_trusted(
 /// The user's credential; asks for the pass phrase of an encrypted key.
 fn load(certificate: &Path, key: &Path, on_stdin: bool) -> Result<Credential> {
     if on_stdin {
-        let phrase = passphrase::from_reader(std::io::stdin().lock())?;
+        let phrase = terminal::from_reader(std::io::stdin().lock())?;
         return files::load_pair(certificate, key, Some(phrase.reveal())).map_err(failed);
     }
     let mut outcome = files::load_pair(certificate, key, None);
@@ -120,7 +118,7 @@ fn load(certificate: &Path, key: &Path, on_stdin: bool) -> Result<Credential> {
             _ => break,
         }
         let prompt = format!("Pass phrase of {}: ", key.display());
-        let phrase = passphrase::from_terminal(&prompt)?;
+        let phrase = terminal::from_terminal(&prompt)?;
         outcome = files::load_pair(certificate, key, Some(phrase.reveal()));
     }
     outcome.map_err(failed)
@@ -220,10 +218,11 @@ fn told(reason: CredentialError) -> Error {
     }
 }
 
-impl From<NoPassphrase> for Error {
-    fn from(why: NoPassphrase) -> Self {
+impl From<NoSecret> for Error {
+    fn from(why: NoSecret) -> Self {
         match why {
-            NoPassphrase::Interrupted => Self::Interrupted,
+            NoSecret::Interrupted => Self::Interrupted,
+            why @ NoSecret::NoTerminal => failed(format!("{why}: use --passphrase-stdin")),
             why => failed(why),
         }
     }

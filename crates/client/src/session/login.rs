@@ -1,7 +1,8 @@
-//! From a connection to a session: both identities where the URL asks for them, the login, and what protects data.
+//! From a connection to a session: both identities or TLS where the URL asks for them, the login, and what protects data.
 //!
 //! ```text
 //!   220 ─► (gsiftp: AUTH ─► ADAT ... ─► 235, all that follows is wrapped) ─► USER ... TYPE I ─► (gsiftp: DCAU, PBSZ, PROT)
+//!       └► (ftpes: AUTH ─► 234, all that follows is TLS) ─► (FEAT, where there is a token) ──┘└► (ftpes: PBSZ, PROT)
 //! ```
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
 
 use godwit_engine::{
     control::{ControlChannel, ControlError, Event as Spoken},
-    data::Guard,
+    data::{Guard, Safeguard},
 };
 use godwit_gsi::{
     Channel, Context as Gsi, ContextError, Expect, Settings, Versions, Wrap, adat,
@@ -54,15 +55,15 @@ pub(super) struct LoggedIn {
     /// Shortest time from a command to its answer.
     pub(super) round_trip: Duration,
     /// For the data channels; `None`: they are in clear, and anybody may be at their other end.
-    pub(super) guard: Option<Arc<Guard>>,
+    pub(super) guard: Option<Safeguard>,
 }
 
 /// A URL that can have no protection must not be asked for any.
 pub(super) fn check_scheme(context: &Context, endpoint: &Endpoint) -> Result<()> {
     let floor = context.connections.protect.unwrap_or(Floor::Clear);
-    if floor > Floor::Clear && !endpoint.has_identities() {
+    if floor > Floor::Clear && !endpoint.has_identities() && !endpoint.is_tls() {
         return Err(Error::Usage(format!(
-            "{}: ftp:// has no protection: use gsiftp://, or --protect clear",
+            "{}: ftp:// has no protection: use gsiftp:// or ftpes://, or --protect clear",
             endpoint.name()
         )));
     }
@@ -90,14 +91,25 @@ pub(super) async fn log_in(
         control,
         round_trip: Duration::MAX,
     };
-    let credentials = endpoint.credentials(context.connections.password.as_ref());
+    let mut proven = None;
+    let mut secured = None;
+    let protect = context.connections.protect;
+    if greeting.code.is_success() && endpoint.has_identities() {
+        proven = Some(opening.prove(protect.unwrap_or(Floor::Identity)).await?);
+    } else if greeting.code.is_success() && endpoint.is_tls() {
+        secured = Some(opening.start_tls().await?);
+    }
+    let credentials = match secured {
+        Some(_) => opening.with_token().await?,
+        None => None,
+    };
+    let credentials = match credentials {
+        Some(credentials) => credentials,
+        None => endpoint.credentials(&context.connections.secrets).await?,
+    };
+    let user = credentials.user.clone();
     let mut login = Login::new(credentials, client_info(endpoint));
     let mut step = login.handle_reply(&greeting);
-    let protect = context.connections.protect.unwrap_or(Floor::Identity);
-    let mut proven = None;
-    if endpoint.has_identities() && matches!(step, Step::Send(_)) {
-        proven = Some(opening.prove(protect).await?);
-    }
     let features = loop {
         match step {
             Step::Send(command) => {
@@ -112,6 +124,7 @@ pub(super) async fn log_in(
         None => None,
         Some(proven) => {
             let (server, user) = (proven.server, proven.identity.credential.identity());
+            let protect = protect.unwrap_or(Floor::Identity);
             let guard = opening.agree(protect, &features, proven.identity).await?;
             context.emit(&Event::Secured {
                 endpoint: endpoint.name(),
@@ -123,7 +136,23 @@ pub(super) async fn log_in(
                     Some(guard) => format!("DCAU {}, PROT {}", Dcau::OwnIdentity, guard.protection),
                 },
             });
-            guard
+            guard.map(Safeguard::from)
+        }
+    };
+    let guard = match secured {
+        None => guard,
+        Some(secured) => {
+            let protection = opening
+                .agree_on_tls(protect.unwrap_or(Floor::Private))
+                .await?;
+            context.emit(&Event::Secured {
+                endpoint: endpoint.name(),
+                server: secured.certificate.subject().to_string(),
+                user,
+                control: opening.control.protection().unwrap_or_default(),
+                data: format!("PROT {protection}"),
+            });
+            (protection != Protection::Clear).then(|| secured.guard())
         }
     };
     Ok(LoggedIn {
@@ -134,7 +163,7 @@ pub(super) async fn log_in(
     })
 }
 
-fn lost(endpoint: &Endpoint, error: ControlError) -> Error {
+pub(super) fn lost(endpoint: &Endpoint, error: ControlError) -> Error {
     match error {
         error @ ControlError::Connect { .. } => Error::Unreachable {
             endpoint: endpoint.name(),
@@ -154,15 +183,15 @@ struct Proven {
 }
 
 /// A session that is not yet one.
-struct Opening<'a> {
-    context: &'a Context,
-    endpoint: &'a Endpoint,
-    control: ControlChannel,
+pub(super) struct Opening<'a> {
+    pub(super) context: &'a Context,
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) control: ControlChannel,
     round_trip: Duration,
 }
 
 impl Opening<'_> {
-    async fn call(&mut self, command: &Command) -> Result<Reply> {
+    pub(super) async fn call(&mut self, command: &Command) -> Result<Reply> {
         let asked = Instant::now();
         let reply = self.control.call(command).await;
         let reply = reply.map_err(|error| lost(self.endpoint, error))?;
@@ -170,7 +199,11 @@ impl Opening<'_> {
         Ok(reply)
     }
 
-    async fn security(&mut self, verb: &'static str, argument: impl Into<String>) -> Result<Reply> {
+    pub(super) async fn security(
+        &mut self,
+        verb: &'static str,
+        argument: impl Into<String>,
+    ) -> Result<Reply> {
         self.call(&Command::Security {
             verb: verb.to_owned(),
             argument: argument.into(),
@@ -217,7 +250,13 @@ impl Opening<'_> {
     }
 
     /// What `verb` was to bring is not to be had, at least now.
-    fn lacks(&self, verb: &'static str, feature: &str, consequence: &str, reply: Reply) -> Error {
+    pub(super) fn lacks(
+        &self,
+        verb: &'static str,
+        feature: &str,
+        consequence: &str,
+        reply: Reply,
+    ) -> Error {
         if reply.code.is_transient() {
             return self.refused(verb, reply);
         }
@@ -228,7 +267,7 @@ impl Opening<'_> {
         }
     }
 
-    fn unproven(&self, reason: impl ToString) -> Error {
+    pub(super) fn unproven(&self, reason: impl ToString) -> Error {
         Error::Identity {
             doing: self.endpoint.name(),
             reason: reason.to_string(),
@@ -346,7 +385,7 @@ impl Opening<'_> {
         protect: Floor,
         features: &Features,
         identity: Identity,
-    ) -> Result<Option<Arc<Guard>>> {
+    ) -> Result<Option<Guard>> {
         if protect == Floor::Clear {
             let reply = self.security("DCAU", "N").await?;
             // A server that never heard of DCAU has none.
@@ -377,7 +416,7 @@ impl Opening<'_> {
             }
             if last.code.is_success() {
                 let guard = Guard::own_identity(identity.credential, identity.anchors, *level);
-                return Ok(Some(Arc::new(guard)));
+                return Ok(Some(guard));
             }
         }
         let wanted: Vec<String> = wanted.iter().map(Protection::to_string).collect();

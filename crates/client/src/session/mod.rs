@@ -1,7 +1,8 @@
 //! A logged-in control channel, what we believe of the server's state, one mover, and the data channels between files.
 //!
 //! # Map
-//! - this file: single commands; [`login`]: from a connection to a session, with identities and protection
+//! - this file: single commands; [`login`]: from a connection to a session, with identities and protection; [`tls`]: the
+//!   same without a grid
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
 //! - [`transfer`]: one transfer command with its data, to the end of both; [`ending`]: what is known of it;
 //!   [`asides`]: what is asked of the server meanwhile; [`pipelined`]: the command of the next transfer, sent during the present one
@@ -19,6 +20,7 @@ mod listing;
 mod login;
 mod pipeline;
 mod pipelined;
+mod tls;
 mod transfer;
 
 use std::{

@@ -71,6 +71,9 @@ pub(crate) fn godwit(arguments: &[&str]) -> Command {
     command
         .args(arguments)
         .env_remove("GODWIT_PASSWORD")
+        .env_remove("NETRC")
+        .env_remove("BEARER_TOKEN")
+        .env_remove("BEARER_TOKEN_FILE")
         .env_remove("GLOBUS_TCP_PORT_RANGE")
         .env("XDG_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"))
         .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"))

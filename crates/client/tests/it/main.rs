@@ -15,12 +15,16 @@ mod manage;
 mod many;
 mod proxy;
 mod rates;
+mod tls;
 mod together;
 
 // Certificates for tests are made in one place.
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/grid.rs"]
 mod grid;
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../gsi/tests/it/issuer.rs"]
+mod issuer;
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;

@@ -7,11 +7,15 @@ use std::{
     io,
     net::SocketAddr,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use crate::storage::text_of;
-use godwit_gsi::Wrap;
+use godwit_gsi::{
+    Wrap,
+    cert::Certificate,
+    ftps::{Handshake, Secured},
+};
 use godwit_proto::{
     command::Command,
     pi::client::{ClientConfig, ClientPi, ClientPiError, CommandId, Input, Output},
@@ -19,7 +23,7 @@ use godwit_proto::{
 };
 use tokio::{io::Interest, net::TcpStream, time};
 
-use protection::{ProtectedClient, ProtectionError};
+use protection::{Carrier, ProtectedClient, ProtectionError};
 
 /// What the control channel brought.
 #[derive(Debug)]
@@ -139,12 +143,74 @@ impl ControlChannel {
     /// # Errors
     /// When the server has sent something behind its 235 already: it would pass for protected.
     pub fn protect(&mut self, wrap: Wrap) -> Result<(), ControlError> {
+        self.expect_silence()?;
+        self.protection = Some(Box::new(ProtectedClient::new(wrap, Carrier::Lines)));
+        Ok(())
+    }
+
+    /// Makes the connection one of TLS: for the moment at which AUTH TLS has its 234, with nothing in flight. Returns what the
+    /// server has shown. Each wait is limited by `limit`.
+    ///
+    /// # Errors
+    /// When the server has sent something behind its 234 already, is not whom the handshake expects, or does not go on.
+    pub async fn start_tls(
+        &mut self,
+        mut handshake: Handshake,
+        limit: Duration,
+    ) -> Result<Option<Certificate>, ControlError> {
+        self.expect_silence()?;
+        loop {
+            while let Some(octets) = handshake.poll_output() {
+                self.unsent.extend(octets);
+            }
+            self.write_what_fits()?;
+            if self.unsent.is_empty()
+                && let Some(secured) = handshake.outcome()
+            {
+                return self.secure(secured);
+            }
+            let interest = match self.unsent.is_empty() {
+                true => Interest::READABLE,
+                false => Interest::READABLE | Interest::WRITABLE,
+            };
+            let ready = time::timeout(limit, self.stream.ready(interest)).await;
+            let ready = ready.unwrap_or_else(|_| Err(no_answer(limit)));
+            if !ready.map_err(|e| self.broke(e))?.is_readable() {
+                continue;
+            }
+            let mut buffer = [0; READ_OCTETS];
+            let heard = match self.stream.try_read(&mut buffer) {
+                Ok(0) => return Err(self.broke(io::ErrorKind::UnexpectedEof.into())),
+                Ok(n) => handshake.handle_input(SystemTime::now(), &buffer[..n]),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
+                Err(e) => return Err(self.broke(e)),
+            };
+            if let Err(error) = heard {
+                // An alert tells the server.
+                self.unsent
+                    .extend(handshake.poll_output().unwrap_or_default());
+                drop(self.write_what_fits());
+                return Err(self.unprotected(error.into()));
+            }
+        }
+    }
+
+    fn secure(&mut self, secured: Secured) -> Result<Option<Certificate>, ControlError> {
+        let mut protected = ProtectedClient::new(secured.wrap, Carrier::Records);
+        let mut clear = Vec::new();
+        let opened = protected.open(&secured.rest, &mut clear);
+        opened.map_err(|error| self.unprotected(error))?;
+        self.pi.handle_input(Instant::now(), Input::Octets(&clear));
+        self.protection = Some(Box::new(protected));
+        Ok(secured.server)
+    }
+
+    fn expect_silence(&mut self) -> Result<(), ControlError> {
         self.take_outputs()?;
         if self.pi.is_inside_reply() || self.pi.in_flight() > 0 || !self.events.is_empty() {
-            let error = ProtectionError::InClear("octets behind the end of the handshake".into());
+            let error = ProtectionError::InClear("octets before the channel is protected".into());
             return Err(self.unprotected(error));
         }
-        self.protection = Some(Box::new(ProtectedClient::new(wrap)));
         Ok(())
     }
 

@@ -1,13 +1,15 @@
-//! Control lines once a security context is established, in both roles: RFC 2228 §4 as GSI has it. No I/O.
+//! Control lines once a security context is established, in both roles: RFC 2228 §4 as GSI has it, or TLS itself (RFC 4217). No I/O.
 //!
 //! ```text
 //!   client's interpreter ── USER x ──► ProtectedClient ── ENC b64 ──► ProtectedServer ── USER x ──► server's interpreter
 //!                        ◄─ 331 ... ─                  ◄── 632 b64 ──                 ◄─ 331 ... ──
 //! ```
+//! Under TLS there are no words of their own: the clear lines are what the stream holds.
+//!
 //! Both sides stand between a socket and an interpreter, which sees clear text only. The wrapped lines are pieces of one
 //! TLS stream: they are opened in order, each once, and after any error the session is over.
 
-use godwit_gsi::{Wrap, adat::TOKEN_OCTETS_MAX, wrap::WrapError};
+use godwit_gsi::{ContextError, Wrap, adat::TOKEN_OCTETS_MAX, wrap::WrapError};
 use godwit_proto::line::{BadLine, LineEvent, LineReader};
 
 /// Longest line of a protected channel, its end not counted: the longest token in base64 behind the longest word.
@@ -30,20 +32,40 @@ pub enum ProtectionError {
     /// Base64 holds none.
     #[error("a protected line holds a NUL octet")]
     Nul,
+    /// TLS did not come about.
+    #[error(transparent)]
+    Handshake(Box<ContextError>),
+}
+
+impl From<ContextError> for ProtectionError {
+    fn from(error: ContextError) -> Self {
+        Self::Handshake(Box::new(error))
+    }
+}
+
+/// How sealed lines travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// In base64 behind words of RFC 2228, a line each: AUTH GSSAPI.
+    Lines,
+    /// As they are: AUTH TLS.
+    Records,
 }
 
 /// The client's side: seals commands, opens replies.
 pub struct ProtectedClient {
     wrap: Wrap,
+    carrier: Carrier,
     unread: Vec<u8>,
 }
 
 impl ProtectedClient {
-    /// From the outcome of the handshake in ADAT.
+    /// From the outcome of the handshake.
     #[must_use]
-    pub fn new(wrap: Wrap) -> Self {
+    pub fn new(wrap: Wrap, carrier: Carrier) -> Self {
         Self {
             wrap,
+            carrier,
             unread: Vec::new(),
         }
     }
@@ -54,11 +76,14 @@ impl ProtectedClient {
         self.wrap.describe()
     }
 
-    /// Appends the lines `ENC <base64>` for whole command lines, each with its CRLF.
+    /// Appends the lines `ENC <base64>`, or records, for whole command lines, each with its CRLF.
     ///
     /// # Errors
     /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_OCTETS_MAX`]: nobody takes such a command.
     pub fn seal(&mut self, commands: &[u8], sealed: &mut Vec<u8>) -> Result<(), ProtectionError> {
+        if self.carrier == Carrier::Records {
+            return Ok(self.wrap.seal(commands, sealed)?);
+        }
         for line in commands.split_inclusive(|&octet| octet == b'\n') {
             sealed.extend_from_slice(self.wrap.command(line)?.as_bytes());
             sealed.extend_from_slice(b"\r\n");
@@ -72,6 +97,11 @@ impl ProtectedClient {
     /// # Errors
     /// When a line is not wrapped or does not open.
     pub fn open(&mut self, octets: &[u8], clear: &mut Vec<u8>) -> Result<(), ProtectionError> {
+        if self.carrier == Carrier::Records {
+            // That nothing follows the connection's own end says too.
+            self.wrap.open(octets, clear)?;
+            return Ok(());
+        }
         let mut searched = self.unread.len();
         self.unread.extend_from_slice(octets);
         let mut taken = 0;
@@ -114,15 +144,17 @@ pub enum Received {
 /// The server's side: opens commands, seals replies.
 pub struct ProtectedServer {
     wrap: Wrap,
+    carrier: Carrier,
     lines: LineReader,
 }
 
 impl ProtectedServer {
-    /// From the outcome of the handshake in ADAT.
+    /// From the outcome of the handshake.
     #[must_use]
-    pub fn new(wrap: Wrap) -> Self {
+    pub fn new(wrap: Wrap, carrier: Carrier) -> Self {
         Self {
             wrap,
+            carrier,
             lines: LineReader::with_octets_max(WRAPPED_LINE_OCTETS_MAX),
         }
     }
@@ -139,6 +171,12 @@ impl ProtectedServer {
     /// When a line does not open: 535, and the session is over.
     pub fn open(&mut self, octets: &[u8]) -> Result<Vec<Received>, ProtectionError> {
         let mut received = Vec::new();
+        if self.carrier == Carrier::Records {
+            let mut clear = Vec::new();
+            self.wrap.open(octets, &mut clear)?;
+            received.push(Received::Commands(clear));
+            return Ok(received);
+        }
         for event in self.lines.push(octets) {
             let line = match event {
                 LineEvent::Answer(answer) => {
@@ -165,6 +203,9 @@ impl ProtectedServer {
     /// # Errors
     /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_OCTETS_MAX`].
     pub fn seal(&mut self, replies: &[u8], sealed: &mut Vec<u8>) -> Result<(), ProtectionError> {
+        if self.carrier == Carrier::Records {
+            return Ok(self.wrap.seal(replies, sealed)?);
+        }
         let mut rest = replies;
         while !rest.is_empty() {
             let (reply, next) = rest.split_at(first_reply(rest));
@@ -172,6 +213,13 @@ impl ProtectedServer {
             rest = next;
         }
         Ok(())
+    }
+
+    /// Appends the word that nothing follows, where there is one: under TLS.
+    pub fn close(&mut self, sealed: &mut Vec<u8>) {
+        if self.carrier == Carrier::Records {
+            self.wrap.close(sealed);
+        }
     }
 }
 

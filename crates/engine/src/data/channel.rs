@@ -9,11 +9,10 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Instant};
 
-use godwit_gsi::Established;
-use godwit_proto::{error::TransferFailure, security::Protection};
+use godwit_proto::error::TransferFailure;
 
 use super::{
-    guard::Guard,
+    guard::Safeguard,
     handshake::{Handshake, Role, Step, Unproven},
     receive::Receiving,
     send::Sending,
@@ -134,7 +133,7 @@ impl Channel {
     }
 
     /// An accepted connection of a guarded set proves itself first.
-    pub(super) fn await_handshake(&mut self, guard: Arc<Guard>, deadline: Instant) {
+    pub(super) fn await_handshake(&mut self, guard: Safeguard, deadline: Instant) {
         self.activity = Activity::Handshaking {
             attachment: None,
             handshake: Box::new(Handshake::new(guard, Role::Acceptor)),
@@ -314,7 +313,7 @@ impl Channel {
                     self.begin(attachment, false);
                     return None;
                 };
-                let handshake = Handshake::new(Arc::clone(guard), Role::Initiator);
+                let handshake = Handshake::new(guard.clone(), Role::Initiator);
                 self.activity = Activity::Handshaking {
                     attachment: Some(attachment),
                     handshake: Box::new(handshake),
@@ -341,11 +340,12 @@ impl Channel {
             Ok(Step::Done(established)) => established,
             Err(why) => return Flow::Unproven(why),
         };
-        let Established { wrap, rest, .. } = *established;
+        let (wrap, rest) = *established;
         // In clear only where that was asked for.
         let guard = self.set.params.guard.as_ref();
-        let clear = guard.is_some_and(|guard| guard.protection == Protection::Clear);
-        match self.socket.begin((!clear).then_some(wrap), &rest) {
+        let clear = guard.is_some_and(Safeguard::ends_with_handshake);
+        let goodbye = guard.is_some_and(Safeguard::says_goodbye);
+        match (self.socket).begin((!clear).then_some(wrap), goodbye, &rest) {
             Ok(()) => Flow::Known,
             Err(broken) => broken,
         }

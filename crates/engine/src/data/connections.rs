@@ -51,7 +51,12 @@ impl EventLoop {
                 return;
             };
             match listener.accept() {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
+                    let guard = set.params.guard.as_ref();
+                    if guard.is_some_and(|guard| !guard.admits(peer.ip())) {
+                        tracing::warn!(%peer, "a data connection that is not from the client's host is closed");
+                        continue;
+                    }
                     let set = Arc::clone(set);
                     let Some(mover) = set.admit() else { continue };
                     if Arc::ptr_eq(&set.movers[mover], &self.shared) {
@@ -86,12 +91,12 @@ impl EventLoop {
             set.closed(mover, self.serial);
             return;
         };
-        let Some(guard) = &set.params.guard else {
+        let Some(guard) = set.params.guard.clone() else {
             return self.offer(token);
         };
         let deadline = Instant::now() + set.params.connect_limit;
         if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
-            channel.await_handshake(Arc::clone(guard), deadline);
+            channel.await_handshake(guard, deadline);
         }
         self.set_deadline(deadline);
         self.enqueue(token);

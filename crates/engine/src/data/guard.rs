@@ -1,10 +1,11 @@
 //! What guards the data channels of a set: DCAU and PROT, as the engine needs them.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
 use godwit_gsi::{
-    Channel, Expect, Settings, Versions,
+    Channel, Context, ContextError, Expect, Settings, Versions, Wrap,
     cert::Credential,
+    ftps::{self, ServerIs},
     name::DistinguishedName,
     verify::{Anchors, Policy},
 };
@@ -66,6 +67,105 @@ impl Guard {
             versions: self.versions,
             // The identity takes the place of a host's name.
             server_name: None,
+        }
+    }
+}
+
+/// What comes before the first octet of each connection of a set.
+#[derive(Clone, Debug)]
+pub enum Safeguard {
+    /// Both ends prove who they are (DCAU A and S).
+    Identities(Arc<Guard>),
+    /// TLS as FTP has it (PROT P behind AUTH TLS), at a server. Nobody proves to be the client here, so that a connection must at
+    /// least come from its host.
+    TlsServer {
+        /// What it shows.
+        server: ftps::Server,
+        /// The client of the control channel; connections are taken from there only.
+        client: IpAddr,
+    },
+    /// The same, at a client: the server holds the certificate that it has shown on the control channel.
+    TlsClient {
+        /// What it shows.
+        client: ftps::Client,
+        /// Whom it expects.
+        server: ServerIs,
+    },
+}
+
+impl From<Guard> for Safeguard {
+    fn from(guard: Guard) -> Self {
+        Self::Identities(Arc::new(guard))
+    }
+}
+
+/// A handshake of either kind.
+pub(super) enum Machine {
+    Identities(Box<Context>),
+    Tls(Box<ftps::Handshake>),
+}
+
+impl Safeguard {
+    /// For a connection that we have made (`initiates`) or taken.
+    pub(super) fn begin(&self, initiates: bool) -> Result<Machine, ContextError> {
+        Ok(match self {
+            Self::Identities(guard) => {
+                let settings = guard.settings();
+                Machine::Identities(Box::new(match initiates {
+                    true => Context::initiate(settings)?,
+                    false => Context::accept(settings)?,
+                }))
+            }
+            // RFC 4217 §7: whoever has connected.
+            Self::TlsServer { server, .. } => Machine::Tls(Box::new(server.accept()?)),
+            Self::TlsClient { client, server } => {
+                Machine::Tls(Box::new(client.connect(server, SystemTime::now())?))
+            }
+        })
+    }
+
+    /// A connection from or to this address may prove itself.
+    pub(super) fn admits(&self, peer: IpAddr) -> bool {
+        match self {
+            Self::TlsServer { client, .. } => client.to_canonical() == peer.to_canonical(),
+            Self::Identities(_) | Self::TlsClient { .. } => true,
+        }
+    }
+
+    /// The handshake is all: octets travel as they are (DCAU with PROT C).
+    pub(super) fn ends_with_handshake(&self) -> bool {
+        match self {
+            Self::Identities(guard) => guard.protection == Protection::Clear,
+            Self::TlsServer { .. } | Self::TlsClient { .. } => false,
+        }
+    }
+
+    /// The end of a stream is said within TLS (close_notify). Clients of FTP wait for it; those of GSI were never seen to.
+    pub(super) fn says_goodbye(&self) -> bool {
+        !matches!(self, Self::Identities(_))
+    }
+}
+
+impl Machine {
+    pub(super) fn handle_input(&mut self, octets: &[u8]) -> Result<(), ContextError> {
+        match self {
+            Self::Identities(context) => context.handle_input(SystemTime::now(), octets),
+            Self::Tls(handshake) => handshake.handle_input(SystemTime::now(), octets),
+        }
+    }
+
+    pub(super) fn poll_output(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::Identities(context) => context.poll_output(),
+            Self::Tls(handshake) => handshake.poll_output(),
+        }
+    }
+
+    /// What seals and opens the octets that follow, and those that are here already.
+    pub(super) fn outcome(&mut self) -> Option<(Wrap, Vec<u8>)> {
+        match self {
+            Self::Identities(context) => context.outcome().map(|end| (end.wrap, end.rest)),
+            Self::Tls(handshake) => handshake.outcome().map(|end| (end.wrap, end.rest)),
         }
     }
 }

@@ -3,21 +3,20 @@
 //! ```text
 //!   flush ──► established? ──► done
 //!     ▲            │ no
-//!     └── step of the context ◄── one read
+//!     └── step of the machine ◄── one read
 //! ```
 //! A step may take some milliseconds of a processor (a signature with RSA). A mover makes some, then all channels that carry data
 //! get their turn, then it goes on: many handshakes at once take their time and stall nobody.
 
-use std::{
-    io::{self, Read, Write},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::io::{self, Read, Write};
 
-use godwit_gsi::{Context, Established};
+use godwit_gsi::Wrap;
 use godwit_proto::error::TransferFailure;
 
-use super::{guard::Guard, wire::Wire};
+use super::{
+    guard::{Machine, Safeguard},
+    wire::Wire,
+};
 use crate::storage::text_of;
 
 /// Octets read in a step: a chain of certificates comes in one or two.
@@ -37,11 +36,11 @@ pub(super) enum Role {
 }
 
 pub(super) struct Handshake {
-    guard: Arc<Guard>,
+    guard: Safeguard,
     role: Role,
     /// From the first step on.
-    context: Option<Context>,
-    established: Option<Established>,
+    machine: Option<Machine>,
+    established: Option<(Wrap, Vec<u8>)>,
     unsent: Vec<u8>,
     /// The peer has said something.
     heard: bool,
@@ -53,8 +52,9 @@ pub(super) enum Step {
     Wait,
     /// There may be more to do at once.
     Again,
-    /// The peer is known, and all that it must hear of this has left.
-    Done(Box<Established>),
+    /// The peer is known, and all that it must hear of this has left. What seals and opens the octets that follow, and those that
+    /// were read already.
+    Done(Box<(Wrap, Vec<u8>)>),
 }
 
 /// Why a connection cannot be used.
@@ -67,11 +67,11 @@ pub(super) enum Unproven {
 }
 
 impl Handshake {
-    pub(super) fn new(guard: Arc<Guard>, role: Role) -> Self {
+    pub(super) fn new(guard: Safeguard, role: Role) -> Self {
         Self {
             guard,
             role,
-            context: None,
+            machine: None,
             established: None,
             unsent: Vec::new(),
             heard: false,
@@ -85,13 +85,9 @@ impl Handshake {
         if let Some(established) = self.established.take() {
             return Ok(Step::Done(Box::new(established)));
         }
-        if self.context.is_none() {
-            let settings = self.guard.settings();
-            let context = match self.role {
-                Role::Initiator => Context::initiate(settings),
-                Role::Acceptor => Context::accept(settings),
-            };
-            self.context = Some(context.map_err(|e| failed(wire, &e.to_string()))?);
+        if self.machine.is_none() {
+            let machine = self.guard.begin(self.role == Role::Initiator);
+            self.machine = Some(machine.map_err(|e| failed(wire, &e.to_string()))?);
             self.take_output();
             return Ok(Step::Again);
         }
@@ -116,10 +112,10 @@ impl Handshake {
 
     fn hear(&mut self, wire: &mut Wire, octets: &[u8]) -> Result<(), Unproven> {
         self.heard = true;
-        let Some(context) = &mut self.context else {
+        let Some(machine) = &mut self.machine else {
             return Ok(());
         };
-        let heard = context.handle_input(SystemTime::now(), octets);
+        let heard = machine.handle_input(octets);
         self.take_output();
         heard.map_err(|error| failed(wire, &error.to_string()))
     }
@@ -131,11 +127,11 @@ impl Handshake {
     }
 
     fn take_output(&mut self) {
-        if let Some(context) = &mut self.context {
-            while let Some(token) = context.poll_output() {
+        if let Some(machine) = &mut self.machine {
+            while let Some(token) = machine.poll_output() {
                 self.unsent.extend(token);
             }
-            self.established = self.established.take().or_else(|| context.outcome());
+            self.established = self.established.take().or_else(|| machine.outcome());
         }
     }
 

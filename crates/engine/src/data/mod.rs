@@ -50,7 +50,7 @@ use tokio::sync::mpsc;
 
 pub use self::{
     congestion::Congestion,
-    guard::Guard,
+    guard::{Guard, Safeguard},
     mover::Mover,
     rate::RateLimit,
     sample::{Interval, MoverTotals, Sample, StorageTotals, TcpTotals},
@@ -65,7 +65,7 @@ pub struct ChannelParams {
     /// Data channels opened per peer address at the start of a transfer that we send; at least 1.
     pub parallelism: u32,
     /// Most channels at a time; further connections are refused. Worst-case memory of a sender whose storage
-    /// needs copies is `channels_max` x 256 KiB; with protected channels (see [`Guard`]) `channels_max` x 448 KiB.
+    /// needs copies is `channels_max` x 256 KiB; with protected channels (see [`Safeguard`]) `channels_max` x 448 KiB.
     pub channels_max: u32,
     /// Longest MODE E block, octets; at least 1. A sender makes them shorter, down to 64 KiB, for a small file and near the
     /// end, so that each channel finds work.
@@ -77,7 +77,7 @@ pub struct ChannelParams {
     /// How fast the channels may go in all, together with those of other sets that share it.
     pub rate: Arc<RateLimit>,
     /// Who must be at the other ends, and what protects the octets (DCAU, PROT); `None`: nothing does.
-    pub guard: Option<Arc<Guard>>,
+    pub guard: Option<Safeguard>,
     /// Time for a connection to come up (either way) before the transfer fails. One that is added to a running transfer has
     /// 5 s at most, and its failure is noted only.
     pub connect_limit: Duration,

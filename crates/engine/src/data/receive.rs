@@ -224,7 +224,11 @@ impl Receiving {
         if wire.is_sealed() {
             return match wire.read_ahead(scratch, usize::MAX)? {
                 None => Ok(None),
-                Some(0) if stream_mode => Err(self.stream_ended()),
+                Some(0) if stream_mode => {
+                    // Whoever has gone already does not miss it.
+                    drop(wire.say_goodbye());
+                    Err(self.stream_ended())
+                }
                 Some(0) => Err(self.closed_inside_block()),
                 // They count when they are taken.
                 Some(_) => Ok(Some(0)),

@@ -122,7 +122,7 @@ mod tests {
         let tcp = sample.tcp.unwrap();
         assert_eq!((tcp.segments_sent, tcp.channel_us), (FACT_MAX, FACT_MAX));
         assert_eq!(tcp.rtt, Duration::from_micros(FACT_MAX));
-        assert_eq!(sample.movers.threads, u16::MAX.into());
+        assert_eq!(sample.movers.threads, u32::from(u16::MAX));
         assert_eq!(sample.movers.elapsed_us, FACT_MAX);
         assert_eq!(sample.storage.read_us, FACT_MAX);
     }

@@ -194,7 +194,7 @@ impl Sending {
     }
 
     /// Nothing is left to send. `None`: a last header is due.
-    fn no_more(&mut self, wire: &Wire) -> Option<Flow> {
+    fn no_more(&mut self, wire: &mut Wire) -> Option<Flow> {
         match self.attachment.mode {
             Mode::ExtendedBlock => match self.attachment.sender_ends(self.stripe, AfterEod::Keep) {
                 Some(last) => {
@@ -204,6 +204,12 @@ impl Sending {
                 None => Some(Flow::Wait),
             },
             Mode::Stream => {
+                if let Err(lost) = wire.say_goodbye() {
+                    return Some(lost);
+                }
+                if !wire.is_flushed() {
+                    return Some(Flow::Wait);
+                }
                 // Close is the end of the file; what the kernel still holds is sent after it.
                 if let Err(e) = wire.stream.shutdown(Shutdown::Write) {
                     return Some(wire.lost(&e));

@@ -38,6 +38,8 @@ struct Seal {
     sent: usize,
     /// The peer has said that it sends no more.
     ended: bool,
+    /// The peer is to be told that we send no more, and was not yet.
+    goodbye: bool,
 }
 
 impl Wire {
@@ -120,14 +122,20 @@ impl Wire {
     }
 
     /// The handshake is over, and `rest` was read behind it. With `wrap`, what is written from now on is sealed and what is read
-    /// is opened.
-    pub(super) fn begin(&mut self, wrap: Option<Wrap>, rest: &[u8]) -> Result<(), Flow> {
+    /// is opened; `goodbye`: [`Self::say_goodbye`] says something.
+    pub(super) fn begin(
+        &mut self,
+        wrap: Option<Wrap>,
+        goodbye: bool,
+        rest: &[u8],
+    ) -> Result<(), Flow> {
         self.seal = wrap.map(|wrap| {
             Box::new(Seal {
                 wrap,
                 sealed: Vec::new(),
                 sent: 0,
                 ended: false,
+                goodbye,
             })
         });
         self.take_in(rest)
@@ -148,6 +156,19 @@ impl Wire {
             && let Err(error) = seal.fill(parts)
         {
             return Err(self.broken(&error.to_string()));
+        }
+        self.flush().map(drop)
+    }
+
+    /// Seals the word that nothing follows, once, where the peer waits for it, and hands the kernel what it takes. Only where all
+    /// before is flushed.
+    pub(super) fn say_goodbye(&mut self) -> Result<(), Flow> {
+        if let Some(seal) = &mut self.seal
+            && std::mem::take(&mut seal.goodbye)
+        {
+            seal.sealed.clear();
+            seal.sent = 0;
+            seal.wrap.close(&mut seal.sealed);
         }
         self.flush().map(drop)
     }

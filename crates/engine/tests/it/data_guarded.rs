@@ -64,7 +64,7 @@ impl Users {
 
 fn guarded(guard: Guard, params: ChannelParams) -> ChannelParams {
     ChannelParams {
-        guard: Some(Arc::new(guard)),
+        guard: Some(guard.into()),
         ..params
     }
 }
@@ -151,7 +151,10 @@ async fn copy_between(receiver: ChannelParams, sender: ChannelParams) -> [Transf
     let mut receive = both.receiver.start(into(&target), Mode::ExtendedBlock);
     let mut send = both.sender.start(whole(&source), Mode::ExtendedBlock);
     let (received, sent) = tokio::join!(done(&mut receive), done(&mut send));
-    assert_eq!(target.octets(), [], "nothing is taken from a stranger");
+    assert!(
+        target.octets().is_empty(),
+        "nothing is taken from a stranger"
+    );
     [received, sent]
 }
 
@@ -253,7 +256,7 @@ async fn receive_from(
     let report = done(&mut transfer).await;
     drop(set);
     peer.join().unwrap();
-    assert_eq!(target.octets(), []);
+    assert!(target.octets().is_empty());
     report
 }
 
@@ -411,7 +414,7 @@ fn protected_octets_are_neither_seen_nor_changed_on_their_way() {
         // Within it: the random octets of the first message.
         let (report, got, _) = copy_past_a_tap(users.guard(Protection::Clear), Some(20)).await;
         assert!(refusal(&report).len() > 10);
-        assert_eq!(got, []);
+        assert!(got.is_empty());
     });
 }
 

@@ -7,6 +7,8 @@ mod write;
 
 use std::{fmt, net::SocketAddr};
 
+use zeroize::Zeroizing;
+
 use crate::{
     checksum::ChecksumAlgorithm,
     opts::Opts,
@@ -18,14 +20,14 @@ use crate::{
     timestamp::Timestamp,
 };
 
-/// A password; `Debug` and `Display` print stars.
+/// A password; `Debug` and `Display` print stars, and its memory is overwritten when it goes.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Password(String);
+pub struct Password(Zeroizing<String>);
 
 impl Password {
     /// Wraps a secret.
     pub fn new(secret: impl Into<String>) -> Self {
-        Self(secret.into())
+        Self(Zeroizing::new(secret.into()))
     }
     /// The secret itself, for the wire and for checking.
     pub fn reveal(&self) -> &str {

@@ -72,3 +72,5 @@ pub const ETIMEDOUT: i32 = 110;
 pub const ECONNREFUSED: i32 = 111;
 pub const ESTALE: i32 = 116;
 pub const EDQUOT: i32 = 122;
+pub const EKEYEXPIRED: i32 = 127;
+pub const EKEYREJECTED: i32 = 129;

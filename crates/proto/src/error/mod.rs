@@ -198,7 +198,8 @@ fn typed_code(errno: i32) -> (u16, &'static str) {
     use errno::*;
     match errno {
         ENOENT => (550, "PATH_NOT_FOUND"),
-        EACCES => (550, "PERMISSION_DENIED"),
+        // What was proven at the login does not do; the texts say why.
+        EACCES | EKEYEXPIRED | EKEYREJECTED => (550, "PERMISSION_DENIED"),
         EPERM | EROFS | ESPIPE => (550, "INTERNAL_ERROR"),
         ENOTDIR => (550, "NOT_A_DIRECTORY"),
         EISDIR => (550, "IS_A_DIRECTORY"),

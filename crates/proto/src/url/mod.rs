@@ -1,4 +1,4 @@
-//! URLs of endpoints: `gsiftp://[user@]host[:2811]/path`, `ftp://`, `sshftp://`, `file:///path`, a bare local path, `-`.
+//! URLs of endpoints: `gsiftp://[user@]host[:2811]/path`, `ftpes://`, `ftp://`, `sshftp://`, `file:///path`, a bare local path, `-`.
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +31,8 @@ pub enum Scheme {
     Ftp,
     /// `gsiftp://`, default port 2811.
     Gsiftp,
+    /// `ftpes://`, default port 21: FTP that begins TLS by AUTH TLS (RFC 4217), as other clients call it.
+    Ftpes,
     /// `sshftp://`, default port 22.
     Sshftp,
 }
@@ -56,7 +58,7 @@ pub struct RemoteUrl {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// A scheme that is not ours.
-    #[error("unknown scheme {0:?}: use gsiftp, ftp, sshftp or file")]
+    #[error("unknown scheme {0:?}: use gsiftp, ftpes, ftp, sshftp or file")]
     Scheme(String),
     /// No or bad host.
     #[error("no host in {0:?}")]
@@ -90,6 +92,7 @@ impl Location {
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "ftp" => Scheme::Ftp,
             "gsiftp" => Scheme::Gsiftp,
+            "ftpes" => Scheme::Ftpes,
             "sshftp" => Scheme::Sshftp,
             "file" => return local(rest),
             _ => {
@@ -109,6 +112,7 @@ impl Scheme {
         match self {
             Self::Ftp => "ftp",
             Self::Gsiftp => "gsiftp",
+            Self::Ftpes => "ftpes",
             Self::Sshftp => "sshftp",
         }
     }
@@ -116,7 +120,7 @@ impl Scheme {
     /// Port where a URL names none.
     pub const fn default_port(self) -> u16 {
         match self {
-            Self::Ftp => 21,
+            Self::Ftp | Self::Ftpes => 21,
             Self::Gsiftp => 2811,
             Self::Sshftp => 22,
         }

@@ -12,6 +12,7 @@ fn remote_forms() {
     for (text, scheme, user, host, port, path) in [
         ("gsiftp://h/p", Scheme::Gsiftp, None, "h", 2811, "/p"),
         ("ftp://h", Scheme::Ftp, None, "h", 21, "/"),
+        ("ftpes://h", Scheme::Ftpes, None, "h", 21, "/"),
         (
             "sshftp://u@h:/d/",
             Scheme::Sshftp,

@@ -3,7 +3,7 @@
 //! | Line | Meaning |
 //! |---|---|
 //! | `# ...` | comment; the first names the section of the specification |
-//! | `! config WORDS` | first of all: `readonly`, `foreign` (hosts), `ipv6`, `nologin` (no opening dialogue), `greeting`, `gssapi`, `gssapi-only`, `private` |
+//! | `! config WORDS` | first of all: `readonly`, `foreign` (hosts), `ipv6`, `nologin` (no opening dialogue), `greeting`, `gssapi`, `tls`, `tokens`, `anonymous` and `no-clear` (who may log in before AUTH), `private` |
 //! | `! server-only` | the lines are not what our client would send: it is left out |
 //! | `! WORDS` | what the shell answers, see `support/script.rs` |
 //! | `C: line` | the client sends this |
@@ -27,7 +27,7 @@ use godwit_proto::{
     },
     pi::{
         client::{self, ClientConfig, ClientPi, ClientPiError},
-        server::{Gssapi, Input, Output, ServerPi},
+        server::{ClearLogins, Input, Output, ServerPi},
     },
     security::Floor,
 };
@@ -122,9 +122,12 @@ impl Stage {
                     greeted = false;
                 }
                 "greeting" => config.greeting = "Welcome.\n220 is our code.\nBye.".to_owned(),
-                "gssapi" => config.gssapi = Gssapi::Offered,
+                "gssapi" => config.gssapi = true,
+                "tls" => config.tls = true,
+                "tokens" => config.tokens = true,
+                "anonymous" => config.clear_logins = ClearLogins::Anonymous,
+                "no-clear" => config.clear_logins = ClearLogins::Nobody,
                 "private" => config.floor = Floor::Private,
-                "gssapi-only" => config.gssapi = Gssapi::Demanded,
                 other => panic!("unknown config word {other}"),
             }
         }

@@ -405,7 +405,12 @@ pub(crate) fn remote_url() -> impl Strategy<Value = RemoteUrl> {
         FtpPath::new(path).ok()
     });
     (
-        select(vec![Scheme::Ftp, Scheme::Gsiftp, Scheme::Sshftp]),
+        select(vec![
+            Scheme::Ftp,
+            Scheme::Ftpes,
+            Scheme::Gsiftp,
+            Scheme::Sshftp,
+        ]),
         option::of("\\PC{1,10}"),
         host,
         1..=u16::MAX,

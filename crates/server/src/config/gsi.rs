@@ -11,7 +11,7 @@ use godwit_gsi::{
 use godwit_proto::security::Floor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Anonymous, ConfigError, Options};
+use super::{Anonymous, ConfigError, Options, logins::wants_tls};
 
 /// How users prove who they are, and who may come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ impl Protect {
 /// A floor that somebody could stand on: without an identity nothing can be protected.
 pub(super) fn floor_of(
     protect: Option<Protect>,
-    gsi: &Option<GsiSettings>,
+    has_channels: bool,
     anonymous: Anonymous,
 ) -> Result<Floor, ConfigError> {
     let floor = protect.map_or(Floor::Clear, Floor::from);
@@ -83,11 +83,13 @@ pub(super) fn floor_of(
             reason: reason.to_owned(),
         })
     };
-    if gsi.is_none() {
-        return refused("only users who prove who they are have protected channels: add --gsi");
+    if !has_channels {
+        return refused("channels are protected under GSI or TLS only: add --gsi or --tls");
     }
     if anonymous != Anonymous::Off {
-        return refused("anonymous users have no protected channels: leave --anonymous out");
+        return refused(
+            "anonymous users may come without protected channels: leave --anonymous out",
+        );
     }
     Ok(floor)
 }
@@ -97,25 +99,16 @@ pub(super) fn gsi_of(
     options: &Options,
     environment: &impl Fn(&str) -> Option<String>,
 ) -> Result<Option<GsiSettings>, ConfigError> {
-    let implied = options.cert.is_some()
-        || options.key.is_some()
-        || options.trusted_certs.is_some()
+    let of_grid = options.trusted_certs.is_some()
         || options.gridmap.is_some()
         || !options.allow_subject.is_empty();
+    let shows = options.cert.is_some() || options.key.is_some();
+    let implied = of_grid || shows && !wants_tls(options);
     if !options.gsi.unwrap_or(implied) {
         return Ok(None);
     }
-    let locations = Locations::new(|name| environment(name).map(Into::into), effective_uid());
-    let host = match (&options.cert, &options.key) {
-        (Some(cert), key) => vec![(cert.clone(), key.as_ref().unwrap_or(cert).clone())],
-        (None, None) => locations.host.clone(),
-        (None, Some(_)) => {
-            return Err(ConfigError::Value {
-                name: "key",
-                reason: "it belongs to a certificate: name that with --cert".to_owned(),
-            });
-        }
-    };
+    let locations = locations(environment);
+    let host = host_of(options, &locations)?;
     let authorities = options
         .trusted_certs
         .clone()
@@ -142,6 +135,24 @@ pub(super) fn gsi_of(
         gridmap,
         allowed: allowed(&options.allow_subject)?,
     }))
+}
+
+pub(super) fn locations(environment: &impl Fn(&str) -> Option<String>) -> Locations {
+    Locations::new(|name| environment(name).map(Into::into), effective_uid())
+}
+
+pub(super) fn host_of(
+    options: &Options,
+    locations: &Locations,
+) -> Result<Vec<(PathBuf, PathBuf)>, ConfigError> {
+    match (&options.cert, &options.key) {
+        (Some(cert), key) => Ok(vec![(cert.clone(), key.as_ref().unwrap_or(cert).clone())]),
+        (None, None) => Ok(locations.host.clone()),
+        (None, Some(_)) => Err(ConfigError::Value {
+            name: "key",
+            reason: "it belongs to a certificate: name that with --cert".to_owned(),
+        }),
+    }
 }
 
 /// Names are written bare here: a command line has its own quotes.
@@ -251,18 +262,12 @@ mod tests {
 
     #[test]
     fn a_floor_needs_users_who_can_stand_on_it() {
-        let gsi = || {
-            let on = Options {
-                gsi: Some(true),
-                ..Options::default()
-            };
-            resolve(&on).unwrap()
-        };
-        let floor = |protect, gsi: &_, anonymous| floor_of(protect, gsi, anonymous).ok();
+        let floor =
+            |protect, has_channels, anonymous| floor_of(protect, has_channels, anonymous).ok();
         let private = Some(Protect::Private);
-        assert_eq!(floor(None, &None, Anonymous::Rw), Some(Floor::Clear));
-        assert_eq!(floor(private, &gsi(), Anonymous::Off), Some(Floor::Private));
-        assert_eq!(floor(private, &gsi(), Anonymous::Ro), None);
-        assert_eq!(floor(private, &None, Anonymous::Off), None);
+        assert_eq!(floor(None, false, Anonymous::Rw), Some(Floor::Clear));
+        assert_eq!(floor(private, true, Anonymous::Off), Some(Floor::Private));
+        assert_eq!(floor(private, true, Anonymous::Ro), None);
+        assert_eq!(floor(private, false, Anonymous::Off), None);
     }
 }

@@ -13,7 +13,7 @@ use super::{Session, trail::change_of};
 use crate::{
     failure,
     gsi::refusal,
-    login,
+    login::{self, Caller},
     requests::{Answer, PendingRequest},
     security,
 };
@@ -42,6 +42,12 @@ impl Session {
                 }));
                 return;
             }
+            Request::StartTls => {
+                let allowed = self.pass.may_try().map_err(|why| refusal(&why.to_string()));
+                allowed
+                    .and_then(|()| self.security.prepare_tls(self.service.tls.as_ref()))
+                    .map(|()| Outcome::Done)
+            }
             Request::DataContext(token) => {
                 let chosen = self
                     .security
@@ -58,31 +64,37 @@ impl Session {
                     }));
                     return;
                 }
-                // Whoever has an identity is nobody else, and not anonymous.
-                if let (Some(identity), Some(gsi)) = (self.security.identity(), &self.service.gsi) {
-                    let (identity, gsi) = (identity.clone(), Arc::clone(gsi));
-                    self.request = Some(PendingRequest::of(move || Answer::Login {
-                        account: gsi.account(&identity, &user),
-                        user,
-                    }));
-                    return;
+                if let Err(why) = self.pass.may_try() {
+                    let refused = refusal(&why.to_string());
+                    self.log_login(&user, Some(&refused));
+                    return self
+                        .pi
+                        .handle_input(Instant::now(), Input::Done(Err(refused)));
                 }
-                let allowed = self.pass.may_try().map_err(|why| refusal(&why.to_string()));
-                let result = allowed.and_then(|()| {
-                    let checked = login::check(settings, &user, &password);
-                    checked.inspect_err(|_| self.pass.failed())
+                let caller = Caller {
+                    user,
+                    password,
+                    identity: self.security.identity().cloned(),
+                    disbelief: self.security.disbelief().map(str::to_owned),
+                    channel: self.security.channel(),
+                };
+                let costly = login::is_costly(settings, &caller);
+                let service = Arc::clone(&self.service);
+                let work = move || Answer::Login {
+                    admitted: login::admit(&service, &caller).map(Box::new),
+                    user: caller.user,
+                };
+                self.request = Some(match costly {
+                    true => PendingRequest::with_permit(&self.service.verifications, work),
+                    false => PendingRequest::of(work),
                 });
-                let result = result.and_then(|account| {
-                    self.enters(user.clone())?;
-                    Ok(account)
-                });
-                self.log_login(&user, result.as_ref().err());
-                result.map(Outcome::Account)
+                return;
             }
             Request::WhoAmI => Ok(Outcome::Text(self.user.clone().unwrap_or_default())),
             Request::Listen(spec, family) => {
                 let local = self.local.ip();
-                let plan = self.security.guard(&spec).and_then(|guard| {
+                let guard = self.security.guard(&spec, self.peer.ip());
+                let plan = guard.and_then(|guard| {
                     self.channels
                         .plan_listen(spec, guard, family, local, settings)
                 });
@@ -96,7 +108,7 @@ impl Session {
             }
             Request::ConnectTo(spec, peers) => self
                 .security
-                .guard(&spec)
+                .guard(&spec, self.peer.ip())
                 .and_then(|guard| self.channels.connect_to(&spec, guard, peers, settings))
                 .map(|()| Outcome::Done),
             other => {
@@ -115,7 +127,7 @@ impl Session {
     pub(super) fn begin_request(&mut self, request: Request) {
         self.request = Some(PendingRequest::start(
             request,
-            &self.service.committer,
+            &self.committer,
             &self.service.checksums,
         ));
     }

@@ -7,10 +7,22 @@ use godwit_proto::pi::server::Input;
 use tracing::{error, info, warn};
 
 use super::Session;
+use crate::{
+    login::Channel,
+    requests::{Answer, PendingRequest},
+    security::{self, TlsProgress, TlsStep},
+};
 
 impl Session {
     pub(super) fn hear(&mut self, octets: &[u8]) {
         let now = Instant::now();
+        if let Some(handshake) = self.security.take_handshake() {
+            let octets = octets.to_vec();
+            self.request = Some(PendingRequest::of(move || {
+                Answer::Tls(Box::new(security::hear_tls(handshake, &octets)))
+            }));
+            return;
+        }
         let Some(opened) = self.security.open(octets) else {
             return self.take_commands(octets);
         };
@@ -32,7 +44,13 @@ impl Session {
             }
             Err(error) => {
                 warn!(session = self.id, peer = %self.peer, %error, "protection broke");
-                self.pi.handle_input(now, Input::Unreadable);
+                match self.security.channel() {
+                    // Nothing can be sealed on a broken stream.
+                    Channel::Tls => self.give_up(),
+                    Channel::Gssapi | Channel::Clear => {
+                        self.pi.handle_input(now, Input::Unreadable)
+                    }
+                }
             }
         }
     }
@@ -50,8 +68,32 @@ impl Session {
             Err(error) => {
                 // A reply is lost, so every further one would answer the wrong command.
                 error!(session = self.id, peer = %self.peer, %error, "a reply cannot be protected");
-                self.closing = true;
-                self.stop_work();
+                self.give_up();
+            }
+        }
+    }
+
+    /// Ends the session without another word.
+    fn give_up(&mut self) {
+        self.pi.handle_input(Instant::now(), Input::Closed);
+        self.closing = true;
+        self.stop_work();
+    }
+
+    /// A step of a handshake of TLS is made.
+    pub(super) fn on_tls(&mut self, mut step: TlsStep) {
+        self.outbox.push(std::mem::take(&mut step.output));
+        match self.security.keep_tls(step) {
+            TlsProgress::More => {}
+            TlsProgress::Established { how, rest } => {
+                let identity = self.security.identity().map(ToString::to_string);
+                let disbelief = self.security.disbelief();
+                info!(session = self.id, peer = %self.peer, tls = how, ?identity, disbelief, "TLS established");
+                self.hear(&rest);
+            }
+            TlsProgress::Failed(error) => {
+                warn!(session = self.id, peer = %self.peer, error, "TLS handshake failed");
+                self.give_up();
             }
         }
     }
@@ -59,7 +101,9 @@ impl Session {
     pub(super) fn protect(&mut self) {
         let identity = self.security.identity().map(ToString::to_string);
         match self.security.protect() {
-            Some(tls) => {
+            // The handshake is still to come.
+            Some(None) => {}
+            Some(Some(tls)) => {
                 info!(session = self.id, peer = %self.peer, identity = ?identity, tls, "client has proven who it is");
             }
             None => {

@@ -20,11 +20,15 @@ mod privsep;
 mod program;
 mod storage_failures;
 mod stream_mode;
+mod tls;
 
 // Certificates for tests are made in one place.
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/grid.rs"]
 mod grid;
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../gsi/tests/it/issuer.rs"]
+mod issuer;
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;

@@ -1,6 +1,6 @@
 use super::*;
 use godwit_gsi::cert::key::KeyKind;
-use godwit_proto::security::Floor;
+use godwit_proto::{command::Password, security::Floor};
 
 use crate::spec::EpochMode;
 
@@ -242,7 +242,11 @@ fn passwords_are_never_quoted() {
     let text = refusal("godwit cp ftp://me:s3cret@h:x/f .");
     assert!(!text.contains("s3cret"), "{text}");
     let ambient = Ambient {
-        password: Some("s3cret".into()),
+        secrets: Secrets {
+            password: Some(Password::new("s3cret")),
+            token: Some(Password::new("s3cret.token")),
+            ..Secrets::default()
+        },
         ..Ambient::default()
     };
     let words = ["godwit", "ls", "ftp://me@h/"].map(OsString::from);

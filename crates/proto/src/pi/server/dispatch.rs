@@ -43,6 +43,8 @@ pub(super) enum Purpose {
     Passive(PassiveForm),
     Active,
     Adat,
+    /// AUTH TLS.
+    StartTls,
     /// DCSC.
     DataContext,
 }
@@ -56,13 +58,33 @@ pub(super) struct ChecksumRun {
 impl ServerPi {
     pub(super) fn run_line(&mut self, command: Result<Command, CommandError>) {
         match command {
-            Ok(command) if self.session.is_logged_in() || is_open_to_all(&command) => {
+            Ok(command) if self.session.is_logged_in() || self.is_open_to_all(&command) => {
                 self.run_command(command);
             }
             Err(error) if self.session.is_logged_in() || is_worth_an_answer(&error) => {
                 self.refuse_line(&error);
             }
             _ => self.answer(530, self.login_first()),
+        }
+    }
+
+    /// Commands that run before login (seen on GCT 13.24). The security words are among them where a client uses
+    /// them to find out what is offered, and under TLS those that the examples of RFC 4217 have before USER.
+    fn is_open_to_all(&self, command: &Command) -> bool {
+        match command {
+            Command::User(_)
+            | Command::Pass(_)
+            | Command::Feat
+            | Command::Help(_)
+            | Command::Noop
+            | Command::Quit
+            | Command::Site(Site::Help) => true,
+            Command::Security { verb, .. } => match verb.as_str() {
+                "AUTH" | "ADAT" => true,
+                "PBSZ" | "PROT" => self.session.security.is_tls(),
+                _ => false,
+            },
+            _ => false,
         }
     }
 
@@ -170,6 +192,7 @@ impl ServerPi {
             (Purpose::Passive(form), result) => return self.on_listening(form, result),
             (Purpose::Active, result) => return self.on_connect_noted(result),
             (Purpose::Adat, result) => return self.on_adat(result),
+            (Purpose::StartTls, result) => return self.on_start_tls(result),
             (Purpose::DataContext, result) => return self.on_data_context(result),
             (_, Err(failure)) => return self.reply(&storage_reply(&failure)),
             (purpose, Ok(outcome)) => (purpose, outcome),
@@ -197,22 +220,6 @@ impl ServerPi {
             // The shell broke its contract. The client is owed one reply all the same.
             _ => self.answer(451, "Local error in processing."),
         }
-    }
-}
-
-/// Commands that run before login (seen on GCT 13.24). The security words are among them where a client uses
-/// them to find out what is offered.
-fn is_open_to_all(command: &Command) -> bool {
-    match command {
-        Command::User(_)
-        | Command::Pass(_)
-        | Command::Feat
-        | Command::Help(_)
-        | Command::Noop
-        | Command::Quit
-        | Command::Site(Site::Help) => true,
-        Command::Security { verb, .. } => matches!(verb.as_str(), "AUTH" | "ADAT"),
-        _ => false,
     }
 }
 

@@ -6,9 +6,10 @@ use crate::{
     feature::feat_reply,
     live,
     reply::{BodyStyle, Reply, ReplyCode},
+    security::TOKEN_FEATURE,
 };
 
-use super::{Gssapi, ServerPi};
+use super::ServerPi;
 
 /// Verbs in a row of HELP.
 const ROW_WORDS: usize = 8;
@@ -56,9 +57,16 @@ impl ServerPi {
         let facts = format!("MLST {}", FactSelection::DEFAULT.feature_line());
         let mut lines = vec![checksums.as_str(), facts.as_str()];
         lines.extend_from_slice(FEATURES);
-        if self.config.gssapi != Gssapi::Absent {
-            lines.extend_from_slice(SECURITY_FEATURES);
+        let (gssapi, tls) = (self.config.gssapi, self.config.tls);
+        lines.extend(gssapi.then_some("AUTH GSSAPI"));
+        lines.extend(tls.then_some("AUTH TLS"));
+        if gssapi || tls {
+            lines.extend_from_slice(&["PBSZ", "PROT"]);
         }
+        if gssapi {
+            lines.extend_from_slice(&["DCAU", "DCSC P,D"]);
+        }
+        lines.extend(self.config.tokens.then_some(TOKEN_FEATURE));
         self.reply(&feat_reply(&lines));
     }
 }
@@ -90,9 +98,6 @@ const FEATURES: &[&str] = &[
     "EPRT",
     live::FEATURE,
 ];
-
-/// Where AUTH is offered.
-const SECURITY_FEATURES: &[&str] = &["AUTH GSSAPI", "PBSZ", "PROT", "DCAU", "DCSC P,D"];
 
 /// HELP without argument and SITE HELP, which clients search for the words they would like to use.
 fn overview() -> Reply {

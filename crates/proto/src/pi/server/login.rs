@@ -9,8 +9,8 @@ use crate::{
 };
 
 use super::{
-    Account, Gssapi, Outcome, Request, ServerConfig, ServerPi, dispatch::Purpose,
-    session::LoginState,
+    Account, ClearLogins, Outcome, Request, ServerConfig, ServerPi, dispatch::Purpose,
+    is_anonymous, session::LoginState,
 };
 
 /// `EACCES`: the plain "no" to a login. Its text would tell nothing.
@@ -49,22 +49,38 @@ impl ServerPi {
 
     /// What somebody must do who has not logged in.
     pub(super) fn login_first(&self) -> &'static str {
-        match self.must_authenticate() {
-            true => "Must perform GSSAPI authentication.",
-            false => "Please login with USER and PASS.",
+        let in_clear = self.config.clear_logins != ClearLogins::Nobody;
+        match self.session.security.is_established() || in_clear {
+            true => "Please login with USER and PASS.",
+            false => self.authenticate_first(),
         }
     }
 
-    fn must_authenticate(&self) -> bool {
-        self.config.gssapi == Gssapi::Demanded && !self.session.security.is_established()
+    fn authenticate_first(&self) -> &'static str {
+        match (self.config.gssapi, self.config.tls) {
+            (true, true) => "Must perform AUTH TLS or AUTH GSSAPI.",
+            (_, true) => "Must perform AUTH TLS.",
+            (_, false) => "Must perform GSSAPI authentication.",
+        }
+    }
+
+    /// Here the name is known and the password has not come yet: the last moment to keep it off the wire.
+    fn may_log_in(&self, user: &str) -> bool {
+        self.session.security.is_established()
+            || match self.config.clear_logins {
+                ClearLogins::Nobody => false,
+                ClearLogins::Anonymous => is_anonymous(user),
+                ClearLogins::Anybody => true,
+            }
     }
 
     pub(super) fn run_user(&mut self, user: String) {
         if self.session.is_logged_in() {
             return self.answer(503, "You are already logged in.");
         }
-        if self.must_authenticate() {
-            return self.answer(530, self.login_first());
+        if !self.may_log_in(&user) {
+            self.session.login = LoginState::Nobody;
+            return self.answer(530, self.authenticate_first());
         }
         self.answer(331, format!("Password required for {user}."));
         self.session.login = LoginState::Named(user);

@@ -1,9 +1,10 @@
-//! Security words (RFC 2228, GFD.020, DCSC).
+//! Security words (RFC 2228, RFC 4217, GFD.020, DCSC).
 //!
 //! ```text
-//!   nothing ──AUTH──► chosen ──ADAT──► established: everything is protected, DCAU is A
-//!      ▲                │  ▲ 335 │
-//!      └────── 535 ─────┘  └─────┘
+//!   nothing ──AUTH GSSAPI──► chosen ──ADAT──► established: everything is protected, DCAU is A
+//!    │  ▲                     │  ▲ 335 │
+//!    │  └──────── 535 ────────┘  └─────┘
+//!    └──AUTH TLS──► 234 and a handshake of TLS, then established: PROT P may be had, DCAU is N
 //! ```
 //! Where nothing is offered or established, what asks for what we have anyway (no protection, no data channel authentication)
 //! succeeds, since clients say so unconditionally; everything else is refused so that nobody takes it for granted.
@@ -11,10 +12,10 @@
 use crate::{
     error::StorageFailure,
     line::LineReader,
-    security::{BadSecurityArgument, Dcau, Protection, Token},
+    security::{BadSecurityArgument, Dcau, Floor, Protection, Token},
 };
 
-use super::{AdatStep, Gssapi, Outcome, Output, Queued, Request, ServerPi, dispatch::Purpose};
+use super::{AdatStep, Outcome, Output, Queued, Request, ServerPi, dispatch::Purpose};
 
 /// What the session has of security.
 #[derive(Debug, Default)]
@@ -32,14 +33,24 @@ enum Context {
     #[default]
     Nothing,
     /// AUTH was said; `begun`: ADAT too.
-    Chosen {
-        begun: bool,
-    },
+    Chosen { begun: bool },
+    /// By ADAT.
     Established,
+    /// By AUTH TLS.
+    Tls,
 }
 
 impl Security {
+    /// The control channel is protected.
     pub(super) fn is_established(&self) -> bool {
+        matches!(self.context, Context::Established | Context::Tls)
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        self.context == Context::Tls
+    }
+
+    fn is_gssapi(&self) -> bool {
         self.context == Context::Established
     }
 
@@ -74,26 +85,30 @@ impl ServerPi {
 
     fn auth_first(&self, verb: &str) -> String {
         match self.config.gssapi {
-            Gssapi::Absent => format!("{verb} needs AUTH first, which this server does not offer."),
-            Gssapi::Offered | Gssapi::Demanded => format!("{verb} needs AUTH first."),
+            false => format!("{verb} needs AUTH GSSAPI first, which this server does not offer."),
+            true => format!("{verb} needs AUTH GSSAPI first."),
         }
     }
 
     fn run_auth(&mut self, mechanism: &str) {
-        if self.config.gssapi == Gssapi::Absent {
-            return self.answer(
-                504,
-                "Unknown authentication type. : This server offers no AUTH.",
-            );
+        let offered = match (self.config.gssapi, self.config.tls) {
+            (false, false) => "This server offers no AUTH.",
+            (true, false) => "GSSAPI is offered.",
+            (false, true) => "TLS is offered.",
+            (true, true) => "GSSAPI and TLS are offered.",
+        };
+        let is_one_of = |known: [&str; 2]| known.iter().any(|k| mechanism.eq_ignore_ascii_case(k));
+        let gssapi = self.config.gssapi && is_one_of(["GSSAPI", "GSI"]);
+        // RFC 4217: TLS-C is another word for it. The older one, SSL, would mean PROT P at once.
+        let tls = self.config.tls && is_one_of(["TLS", "TLS-C"]);
+        if !gssapi && !tls {
+            return self.answer(504, format!("Unknown authentication type. : {offered}"));
         }
         if self.session.security.is_established() || self.session.is_logged_in() {
             return self.answer(534, "AUTH is refused: the session has its identity.");
         }
-        if !["GSSAPI", "GSI"]
-            .iter()
-            .any(|known| mechanism.eq_ignore_ascii_case(known))
-        {
-            return self.answer(504, "Unknown authentication type. : GSSAPI is offered.");
+        if tls {
+            return self.request(Request::StartTls, Purpose::StartTls);
         }
         self.session.security.context = Context::Chosen { begun: false };
         self.answer(334, "Using authentication type; ADAT must follow.");
@@ -107,7 +122,9 @@ impl ServerPi {
                 self.request(Request::Adat { token, first }, Purpose::Adat);
             }
             Context::Nothing => self.answer(503, self.auth_first("ADAT")),
-            Context::Established => self.answer(503, "The session has its identity."),
+            Context::Established | Context::Tls => {
+                self.answer(503, "The session has its identity.");
+            }
         }
     }
 
@@ -148,10 +165,28 @@ impl ServerPi {
         }
     }
 
+    pub(super) fn on_start_tls(&mut self, result: Result<Outcome, StorageFailure>) {
+        match result {
+            Ok(Outcome::Done) => {}
+            Ok(_) => return self.answer(451, "Local error in processing."),
+            Err(failure) => {
+                return self.answer(431, format!("TLS is not to be had now. : {}", failure.text));
+            }
+        }
+        // A client waits for the 234. What came before it, anybody on the path may have sent, to be taken for protected.
+        if !self.queue.is_empty() || self.lines.is_inside_line() {
+            self.answer(421, "Octets behind AUTH TLS, closing control connection.");
+            return self.end_session();
+        }
+        self.answer(234, "AUTH TLS successful: begin the handshake.");
+        self.session.security.context = Context::Tls;
+        self.outputs.push_back(Output::Protect);
+    }
+
     fn run_prot(&mut self, argument: &str) {
         match argument.parse::<Protection>() {
             Err(_) => self.answer(504, "Unknown protection level."),
-            Ok(level) if level == Protection::Clear || self.session.security.is_established() => {
+            Ok(level) if level == Protection::Clear || self.has_level(level) => {
                 self.drop_data_channel();
                 self.session.security.protection = level;
                 self.answer(200, format!("Protection level set to {level}."));
@@ -160,11 +195,17 @@ impl ServerPi {
         }
     }
 
+    fn has_level(&self, level: Protection) -> bool {
+        let security = &self.session.security;
+        // RFC 4217: TLS has no other.
+        security.is_gssapi() || security.is_tls() && level == Protection::Private
+    }
+
     fn run_dcau(&mut self, argument: &str) {
         match argument.parse::<Dcau>() {
             Err(BadSecurityArgument::Subject) => self.answer(501, "DCAU S expected subject."),
             Err(BadSecurityArgument::Letter) => self.answer(501, "Bad DCAU mode."),
-            Ok(dcau) if dcau == Dcau::None || self.session.security.is_established() => {
+            Ok(dcau) if dcau == Dcau::None || self.session.security.is_gssapi() => {
                 self.drop_data_channel();
                 self.answer(200, format!("DCAU {}.", dcau.letter()));
                 self.session.security.dcau = dcau;
@@ -172,10 +213,8 @@ impl ServerPi {
             Ok(_) => self.answer(
                 504,
                 match self.config.gssapi {
-                    Gssapi::Absent => {
-                        "Bad DCAU mode. : This server offers no data channel authentication."
-                    }
-                    Gssapi::Offered | Gssapi::Demanded => "Bad DCAU mode. : It needs AUTH first.",
+                    false => "Bad DCAU mode. : This server offers no data channel authentication.",
+                    true => "Bad DCAU mode. : It needs AUTH GSSAPI first.",
                 },
             ),
         }
@@ -183,10 +222,10 @@ impl ServerPi {
 
     /// A key is in it: on a protected channel only.
     fn run_dcsc(&mut self, argument: &str) {
-        if self.config.gssapi == Gssapi::Absent {
+        if !self.config.gssapi {
             return self.answer(504, "DCSC is not offered by this server.");
         }
-        if !self.session.security.is_established() {
+        if !self.session.security.is_gssapi() {
             return self.answer(503, self.auth_first("DCSC"));
         }
         let (kind, blob) = argument.split_once(' ').unwrap_or((argument, ""));
@@ -213,6 +252,10 @@ impl ServerPi {
         let Security {
             protection, dcau, ..
         } = &self.session.security;
+        if self.session.security.is_tls() {
+            let missing = self.config.floor > Floor::Clear && *protection == Protection::Clear;
+            return missing.then(|| "This server wants PROT P for data channels.".to_owned());
+        }
         if let Some(missing) = self.config.floor.missing(dcau, *protection) {
             return Some(format!("This server wants {missing} for data channels."));
         }

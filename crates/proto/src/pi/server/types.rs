@@ -41,24 +41,35 @@ pub struct ServerConfig {
     pub writable: bool,
     /// Initial and home directory.
     pub home: FtpPath,
-    /// Whether users may, or must, prove who they are by AUTH GSSAPI.
-    pub gssapi: Gssapi,
+    /// AUTH GSSAPI is offered (RFC 2228): users prove who they are.
+    pub gssapi: bool,
+    /// AUTH TLS is offered (RFC 4217).
+    pub tls: bool,
+    /// [`TOKEN_USER`](crate::security::TOKEN_USER) may log in under TLS.
+    pub tokens: bool,
+    /// Who may log in without either.
+    pub clear_logins: ClearLogins,
     /// What data channels must have at least.
     pub floor: Floor,
     /// UNIX time at the `now` of [`ServerPi::new`](super::ServerPi::new): dates in 112 markers and STAT lines count from here.
     pub unix_time: Duration,
 }
 
-/// AUTH GSSAPI (RFC 2228).
+/// Who may log in before AUTH: names and passwords travel in clear then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Gssapi {
-    /// There is none.
+pub enum ClearLogins {
+    /// Nobody.
     #[default]
-    Absent,
-    /// Whoever wants to.
-    Offered,
-    /// There is no login without it.
-    Demanded,
+    Nobody,
+    /// Those who are nobody in particular: see [`is_anonymous`].
+    Anonymous,
+    /// Everybody.
+    Anybody,
+}
+
+/// A name that means "nobody in particular" (RFC 1635; `ftp` by custom). Compared exactly, as names of accounts are.
+pub fn is_anonymous(user: &str) -> bool {
+    matches!(user, "anonymous" | "ftp")
 }
 
 /// What happened.
@@ -68,7 +79,8 @@ pub enum Input<'a> {
     Octets(&'a [u8]),
     /// After [`Output::Protect`]: a command came in clear, which anybody may have sent.
     Unprotected,
-    /// After [`Output::Protect`]: what came cannot be opened, and nothing behind it can.
+    /// After [`Output::Protect`]: what came cannot be opened, and nothing behind it can. Only for AUTH GSSAPI: a broken TLS
+    /// stream has no place for last words.
     Unreadable,
     /// The control connection ended.
     Closed,
@@ -112,7 +124,8 @@ pub enum Input<'a> {
 pub enum Output {
     /// Write to the control connection.
     Send(Vec<u8>),
-    /// From here on replies are sent protected, and only what came protected is handed in as octets.
+    /// From here on replies are sent protected, and only what came protected is handed in as octets. After
+    /// [`Request::StartTls`] the peer's TLS handshake comes first.
     Protect,
     /// Carry out and answer with [`Input::Done`].
     Request(Request),
@@ -212,6 +225,8 @@ pub enum Request {
         token: Token,
         first: bool,
     },
+    /// Get ready for a TLS handshake on the control channel, which begins at [`Output::Protect`]. `Outcome::Done`.
+    StartTls,
     /// What data channels prove themselves with from now on (DCSC P); `None`: what was delegated again. `Outcome::Done`.
     DataContext(Option<Token>),
     /// Local account name, for SITE WHOAMI: `Outcome::Text`.

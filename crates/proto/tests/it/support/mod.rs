@@ -11,7 +11,7 @@ use std::{
 
 use godwit_proto::{
     FtpPath,
-    pi::server::{Gssapi, Output, ServerConfig, ServerPi},
+    pi::server::{ClearLogins, Output, ServerConfig, ServerPi},
     reply::{Reply, ReplyReader},
     security::Floor,
 };
@@ -32,7 +32,10 @@ pub(crate) fn server_config() -> ServerConfig {
         channels_max: 64,
         writable: true,
         home: path("/home/u"),
-        gssapi: Gssapi::Absent,
+        gssapi: false,
+        tls: false,
+        tokens: false,
+        clear_logins: ClearLogins::Anybody,
         floor: Floor::Clear,
         unix_time: UNIX_TIME,
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use godwit_gsi::name::DistinguishedName;
-use godwit_proto::command::Password;
+use rustix::io::Errno;
 use tokio::{task::spawn_blocking, time::timeout};
 use tracing::{info, warn};
 
@@ -92,8 +92,9 @@ impl Connection {
     ) -> Result<(String, SystemAccount), String> {
         let Some(identity) = identity else {
             // Whoever has proven nothing is anonymous.
-            let allowed = login::check(&self.service.settings, user, &Password::new(""));
-            allowed.map_err(|failure| failure.text)?;
+            if !login::is_welcome(&self.service.settings, user) {
+                return Err(crate::failure(Errno::ACCESS, "log in").text);
+            }
             return Ok((user.to_owned(), self.accounts.anonymous.clone()));
         };
         let gsi = self.service.gsi.clone().ok_or("no identity counts here")?;

@@ -1,4 +1,4 @@
-//! Pass phrases: asked for on the terminal without showing them, or read from a stream.
+//! Secrets that people type: asked for on the terminal without showing them, or read from a stream.
 
 use std::{
     fmt,
@@ -9,20 +9,22 @@ use std::{
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
+use zeroize::Zeroizing;
 
 /// Longest that OpenSSL takes.
-const OCTETS_MAX: usize = 1024;
+pub const OCTETS_MAX: usize = 1024;
 
-/// A secret; `Debug` prints stars.
-pub(super) struct Passphrase(Vec<u8>);
+/// A password or a pass phrase. `Debug` prints stars; it leaves no copy behind.
+pub struct Secret(Zeroizing<Vec<u8>>);
 
-impl Passphrase {
-    pub(super) fn reveal(&self) -> &[u8] {
+impl Secret {
+    /// The octets, for whoever needs them.
+    pub fn reveal(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl fmt::Debug for Passphrase {
+impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
@@ -30,12 +32,15 @@ impl fmt::Debug for Passphrase {
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoPassphrase {
-    #[error("no terminal to ask for the pass phrase on: use --passphrase-stdin")]
+pub enum NoSecret {
+    /// Nobody can be asked.
+    #[error("no terminal to ask on")]
     NoTerminal,
-    #[error("the pass phrase cannot be read: {0}")]
+    /// The terminal or the stream failed.
+    #[error("what was typed cannot be read: {0}")]
     Io(#[from] io::Error),
-    #[error("the pass phrase is longer than {OCTETS_MAX} octets")]
+    /// Longer than anything makes use of.
+    #[error("what was typed is longer than {OCTETS_MAX} octets")]
     TooLong,
     /// Ctrl-C at the prompt.
     #[error("interrupted")]
@@ -43,8 +48,11 @@ pub(super) enum NoPassphrase {
 }
 
 /// The first line of a stream, without its end.
-pub(super) fn from_reader(reader: impl Read) -> Result<Passphrase, NoPassphrase> {
-    let mut line = Vec::new();
+///
+/// # Errors
+/// When it cannot be read or is too long.
+pub fn from_reader(reader: impl Read) -> Result<Secret, NoSecret> {
+    let mut line = Zeroizing::new(Vec::with_capacity(OCTETS_MAX + 2));
     // Two more for a line end.
     let bound = OCTETS_MAX as u64 + 2;
     io::BufReader::new(reader.take(bound)).read_until(b'\n', &mut line)?;
@@ -52,18 +60,22 @@ pub(super) fn from_reader(reader: impl Read) -> Result<Passphrase, NoPassphrase>
         line.pop();
     }
     if line.len() > OCTETS_MAX {
-        return Err(NoPassphrase::TooLong);
+        return Err(NoSecret::TooLong);
     }
-    Ok(Passphrase(line))
+    Ok(Secret(line))
 }
 
 /// Asks on the terminal of the process, wherever standard input and output go.
-pub(super) fn from_terminal(prompt: &str) -> Result<Passphrase, NoPassphrase> {
+///
+/// # Errors
+/// When there is none, it fails, the line is too long, or Ctrl-C is pressed.
+pub fn from_terminal(prompt: &str) -> Result<Secret, NoSecret> {
     let terminal = File::options().read(true).write(true).open("/dev/tty");
-    let mut terminal = terminal.map_err(|_| NoPassphrase::NoTerminal)?;
+    let mut terminal = terminal.map_err(|_| NoSecret::NoTerminal)?;
     terminal.write_all(prompt.as_bytes())?;
     let silenced = Silenced::new(terminal.try_clone()?)?;
-    let mut line = Vec::new();
+    // Room for all of it: growing would leave copies.
+    let mut line = Zeroizing::new(Vec::with_capacity(OCTETS_MAX + 1));
     let outcome = loop {
         let mut octet = [0];
         match terminal.read(&mut octet) {
@@ -79,9 +91,9 @@ pub(super) fn from_terminal(prompt: &str) -> Result<Passphrase, NoPassphrase> {
     drop(silenced);
     terminal.write_all(b"\n")?;
     match outcome {
-        Pressed::Interrupted => Err(NoPassphrase::Interrupted),
-        _ if line.len() > OCTETS_MAX => Err(NoPassphrase::TooLong),
-        _ => Ok(Passphrase(line)),
+        Pressed::Interrupted => Err(NoSecret::Interrupted),
+        _ if line.len() > OCTETS_MAX => Err(NoSecret::TooLong),
+        _ => Ok(Secret(line)),
     }
 }
 
@@ -178,14 +190,14 @@ mod tests {
             assert_eq!(from_reader(stream).expect("reads").reveal(), expected);
         }
         let long = vec![b'a'; OCTETS_MAX + 1];
-        assert!(matches!(from_reader(&long[..]), Err(NoPassphrase::TooLong)));
+        assert!(matches!(from_reader(&long[..]), Err(NoSecret::TooLong)));
         let fits = [&long[1..], b"\n"].concat();
         assert_eq!(from_reader(&fits[..]).expect("fits").reveal(), &long[1..]);
     }
 
     #[test]
     fn nothing_is_shown_by_accident() {
-        let shown = format!("{:?}", Passphrase(b"secret".to_vec()));
+        let shown = format!("{:?}", Secret(b"secret".to_vec().into()));
         assert_eq!(shown, "***");
     }
 }

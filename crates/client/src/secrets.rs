@@ -1,0 +1,281 @@
+//! Where a user's passwords and tokens lie. Never on the command line, where everybody on the host could read them.
+//!
+//! | | in this order |
+//! |---|---|
+//! | password of `user@host` | in the URL, `--password-file`, `GODWIT_PASSWORD`, `~/.netrc` (or `NETRC`), the terminal |
+//! | bearer token | `--token`, `BEARER_TOKEN`, `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_u<uid>`, `/tmp/bt_u<uid>` (WLCG Bearer Token Discovery) |
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::Read as _,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use godwit_engine::terminal::{self, NoSecret};
+use godwit_proto::command::Password;
+
+use crate::error::{Error, Result};
+
+/// Longest file that is read.
+const FILE_OCTETS_MAX: u64 = 1024 * 1024;
+
+/// Where to look.
+#[derive(Clone, Debug, Default)]
+pub struct Secrets {
+    /// `--password-file`: its first line is the password.
+    pub password_file: Option<PathBuf>,
+    /// `GODWIT_PASSWORD`.
+    pub password: Option<Password>,
+    /// Passwords by host and user, as `ftp` and `curl` have them; need not exist.
+    pub netrc: Option<PathBuf>,
+    /// There is somebody at a terminal.
+    pub may_ask: bool,
+    /// `--token`.
+    pub token_file: Option<PathBuf>,
+    /// `BEARER_TOKEN`.
+    pub token: Option<Password>,
+    /// Files that may hold one; need not exist.
+    pub token_places: Vec<PathBuf>,
+}
+
+impl Secrets {
+    /// What the environment says. `variable` looks it up.
+    pub fn of_environment(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> Self {
+        let text = |name: &str| {
+            let value = variable(name)?.into_string().ok()?;
+            (!value.is_empty()).then(|| Password::new(value))
+        };
+        let place = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let below = |folder: OsString, name: String| PathBuf::from(folder).join(name);
+        let of_user = format!("bt_u{uid}");
+        Self {
+            password: text("GODWIT_PASSWORD"),
+            netrc: (place("NETRC").map(PathBuf::from))
+                .or_else(|| Some(below(place("HOME")?, ".netrc".to_owned()))),
+            token: text("BEARER_TOKEN"),
+            token_places: [
+                place("BEARER_TOKEN_FILE").map(PathBuf::from),
+                place("XDG_RUNTIME_DIR").map(|folder| below(folder, of_user.clone())),
+                Some(below("/tmp".into(), of_user.clone())),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
+            ..Self::default()
+        }
+    }
+
+    /// The password of `user` at `host`; an empty one where there is none and nobody to ask. Blocks.
+    ///
+    /// # Errors
+    /// When a file that has it is open to others, or the user at the terminal wants to end.
+    pub(crate) fn password(&self, host: &str, user: &str) -> Result<Password> {
+        if let Some(file) = &self.password_file {
+            let text = read_private(file)?;
+            return Ok(Password::new(text.lines().next().unwrap_or_default()));
+        }
+        if let Some(password) = &self.password {
+            return Ok(password.clone());
+        }
+        if let Some(netrc) = self.netrc.as_deref().filter(|path| path.exists())
+            && let Some(password) = in_netrc(&read_private(netrc)?, host, user)
+        {
+            return Ok(password);
+        }
+        if !self.may_ask {
+            return Ok(Password::default());
+        }
+        match terminal::from_terminal(&format!("Password of {user}@{host}: ")) {
+            Ok(secret) => Ok(Password::new(String::from_utf8_lossy(secret.reveal()))),
+            Err(NoSecret::NoTerminal) => Ok(Password::default()),
+            Err(NoSecret::Interrupted) => Err(Error::Interrupted),
+            Err(why) => Err(unusable(&format!("{user}@{host}"), why)),
+        }
+    }
+
+    /// The user's token, read anew each time: it may be renewed while a long copy runs. Blocks.
+    ///
+    /// # Errors
+    /// When a file that has it cannot be read, or is open to others.
+    pub(crate) fn token(&self) -> Result<Option<Password>> {
+        let of = |file: &Path| Ok(Some(Password::new(read_private(file)?.trim())));
+        if let Some(file) = &self.token_file {
+            return of(file);
+        }
+        if let Some(token) = &self.token {
+            return Ok(Some(Password::new(token.reveal().trim())));
+        }
+        match self.token_places.iter().find(|place| place.exists()) {
+            Some(place) => of(place),
+            None => Ok(None),
+        }
+    }
+}
+
+/// A file that is ours and that nobody else can read.
+fn read_private(path: &Path) -> Result<String> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| unusable(&name, error))?;
+    let metadata = file.metadata().map_err(|error| unusable(&name, error))?;
+    let owner = metadata.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(unusable(&name, "it is somebody else's"));
+    }
+    if metadata.is_file() && metadata.mode() & 0o077 != 0 {
+        return Err(unusable(&name, "it is open to others: chmod 600"));
+    }
+    let mut text = String::new();
+    let read = file.take(FILE_OCTETS_MAX).read_to_string(&mut text);
+    read.map_err(|error| unusable(&name, error))?;
+    Ok(text)
+}
+
+fn unusable(what: &str, why: impl ToString) -> Error {
+    Error::Identity {
+        doing: what.to_owned(),
+        reason: why.to_string(),
+    }
+}
+
+/// The password that a netrc file has for `user` at `host`: of the first `machine` of that name, else of `default`. One without
+/// `login` is for everybody.
+fn in_netrc(text: &str, host: &str, user: &str) -> Option<Password> {
+    let mut found = None;
+    let (mut for_host, mut for_user) = (false, true);
+    let mut words = words_of(text);
+    while let Some(word) = words.next() {
+        match word {
+            "machine" => (for_host, for_user) = (words.next()? == host, true),
+            "default" => (for_host, for_user) = (true, true),
+            "login" => for_user = words.next()? == user,
+            "password" => {
+                let password = words.next()?;
+                if for_host && for_user && found.is_none() {
+                    found = Some(Password::new(password));
+                }
+            }
+            "account" => drop(words.next()),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Without macros, which end with an empty line.
+fn words_of(text: &str) -> impl Iterator<Item = &str> {
+    let mut in_macro = false;
+    let lines = text.lines().filter(move |line| {
+        in_macro = !line.trim().is_empty() && (in_macro || line.trim().starts_with("macdef"));
+        !in_macro
+    });
+    lines
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .flat_map(str::split_ascii_whitespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    fn private(folder: &Path, name: &str, text: &str) -> PathBuf {
+        let path = folder.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    }
+
+    fn of(variables: &[(&str, &Path)]) -> Secrets {
+        let variables: Vec<(String, OsString)> = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.as_os_str().to_owned()))
+            .collect();
+        let look = |name: &str| {
+            variables
+                .iter()
+                .find(|(n, _)| n == name)
+                .map(|(_, v)| v.clone())
+        };
+        // A user that nobody is: /tmp/bt_u... of the one who runs the test is not looked at.
+        Secrets::of_environment(look, u32::MAX)
+    }
+
+    #[test]
+    fn passwords_are_found_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let netrc =
+            "machine other login jo password wrong\nmachine host login jo password of-netrc\n";
+        private(folder.path(), ".netrc", netrc);
+        let home = ("HOME", folder.path());
+        let environment = ("GODWIT_PASSWORD", Path::new("of-environment"));
+        let password = |secrets: &Secrets, user| secrets.password("host", user).unwrap();
+        assert_eq!(password(&of(&[home]), "jo").reveal(), "of-netrc");
+        assert_eq!(password(&of(&[home]), "kim").reveal(), "");
+        assert_eq!(
+            password(&of(&[home, environment]), "jo").reveal(),
+            "of-environment"
+        );
+        let mut named = of(&[home, environment]);
+        named.password_file = Some(private(folder.path(), "p", "of-file\nrest"));
+        assert_eq!(password(&named, "jo").reveal(), "of-file");
+    }
+
+    #[test]
+    fn tokens_are_found_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = private(folder.path(), "named", " of-file\n");
+        let in_folder = private(folder.path(), "bt_u4294967295", "of-folder\n");
+        let token = |secrets: &Secrets| Some(secrets.token().unwrap()?.reveal().to_owned());
+        let text = ("BEARER_TOKEN", Path::new("of-environment"));
+        let file = ("BEARER_TOKEN_FILE", named.as_path());
+        let runtime = ("XDG_RUNTIME_DIR", folder.path());
+        assert_eq!(token(&of(&[])), None);
+        assert_eq!(token(&of(&[runtime])).as_deref(), Some("of-folder"));
+        assert_eq!(token(&of(&[runtime, file])).as_deref(), Some("of-file"));
+        assert_eq!(
+            token(&of(&[runtime, file, text])).as_deref(),
+            Some("of-environment")
+        );
+        let mut chosen = of(&[text]);
+        chosen.token_file = Some(in_folder);
+        assert_eq!(token(&chosen).as_deref(), Some("of-folder"));
+        chosen.token_file = Some(folder.path().join("none"));
+        assert!(chosen.token().is_err(), "somebody meant this one");
+    }
+
+    #[test]
+    fn files_that_others_can_read_are_refused_and_nothing_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = private(folder.path(), "token", "se.cr.et");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let mut secrets = of(&[("BEARER_TOKEN", Path::new("se.cr.et"))]);
+        assert!(!format!("{secrets:?}").contains("se.cr"));
+        secrets.token_file = Some(path.clone());
+        let error = secrets.token().unwrap_err().to_string();
+        assert!(
+            error.contains("chmod 600") && !error.contains("se.cr"),
+            "{error}"
+        );
+        secrets.password_file = Some(path);
+        assert!(secrets.password("h", "u").is_err());
+    }
+
+    #[test]
+    fn netrc_is_read_as_ftp_reads_it() {
+        let text = "# machine h login jo password commented\n\
+            machine other login jo password x account y\n\
+            macdef init\nmachine h login jo password in-macro\n\n\
+            machine h\n  login kim password k\nmachine h login jo\n\tpassword j\nmachine h password z\n\
+            default login anonymous password me@\n";
+        let password = |host, user| Some(in_netrc(text, host, user)?.reveal().to_owned());
+        assert_eq!(password("h", "jo").as_deref(), Some("j"));
+        assert_eq!(password("h", "kim").as_deref(), Some("k"));
+        assert_eq!(password("h", "sam").as_deref(), Some("z"));
+        assert_eq!(password("x", "anonymous").as_deref(), Some("me@"));
+        assert_eq!(password("x", "jo"), None);
+        assert_eq!(in_netrc("machine", "h", "jo"), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! `ftpes://`: TLS by AUTH TLS (RFC 4217), logins by token, and data channels under PROT.
+
+use std::time::SystemTime;
+
+use godwit_engine::{
+    control::{ControlError, protection::ProtectionError},
+    data::Safeguard,
+};
+use godwit_gsi::{
+    cert::Certificate,
+    ftps::{Client, ServerIs},
+    verify::HostName,
+};
+use godwit_proto::{
+    Command,
+    feature::Features,
+    pi::login::Credentials,
+    security::{Floor, Protection, TOKEN_USER},
+};
+
+use super::login::{Opening, lost};
+use crate::{context::Context, error::Result, identity};
+
+/// A control channel under TLS.
+pub(super) struct Secured {
+    client: Client,
+    /// What the server has shown.
+    pub(super) certificate: Certificate,
+}
+
+impl Secured {
+    /// Data channels lead to whoever holds the certificate of the control channel.
+    pub(super) fn guard(self) -> Safeguard {
+        Safeguard::TlsClient {
+            client: self.client,
+            server: ServerIs::Holder(Box::new(self.certificate)),
+        }
+    }
+}
+
+impl Opening<'_> {
+    /// Makes the connection one of TLS, with the host of the URL and nobody else.
+    pub(super) async fn start_tls(&mut self) -> Result<Secured> {
+        let client = client(self.context).map_err(|reason| self.unproven(reason))?;
+        let reply = self.security("AUTH", "TLS").await?;
+        if reply.code.get() != 234 {
+            let consequence = "ftpes:// cannot log in; ftp:// does without, in clear";
+            return Err(self.lacks("AUTH", "TLS (AUTH TLS)", consequence, reply));
+        }
+        let host = ServerIs::Host(HostName::new(self.endpoint.host()));
+        let handshake = client.connect(&host, SystemTime::now());
+        let handshake = handshake.map_err(|error| self.unproven(error))?;
+        let limit = self.context.connections.stall_limit;
+        let shown = self.control.start_tls(handshake, limit).await;
+        let shown = shown.map_err(|error| match error {
+            // Whom to believe is the user's affair, not the network's.
+            ControlError::Protection {
+                error: ProtectionError::Handshake(why),
+                ..
+            } => self.unproven(why),
+            error => lost(self.endpoint, error),
+        });
+        match shown? {
+            Some(certificate) => Ok(Secured {
+                client,
+                certificate,
+            }),
+            None => Err(self.unproven("the server has shown no certificate")),
+        }
+    }
+
+    /// The user's token, where the URL names nobody else and the server takes tokens. One that was named must do.
+    pub(super) async fn with_token(&mut self) -> Result<Option<Credentials>> {
+        if self.endpoint.names_user() {
+            return Ok(None);
+        }
+        let secrets = self.context.connections.secrets.clone();
+        let named = secrets.token_file.is_some();
+        let found = tokio::task::spawn_blocking(move || secrets.token()).await;
+        let Some(token) = found.unwrap_or(Ok(None))? else {
+            return Ok(None);
+        };
+        let reply = self.call(&Command::Feat).await?;
+        // A server that does not say so would take it for a password, and might show it somewhere.
+        if !Features::from_reply(&reply).tokens {
+            return match named {
+                true => Err(self.lacks(
+                    "FEAT",
+                    "logins by bearer token (X-GODWIT TOKEN)",
+                    "the one of --token is of no use",
+                    reply,
+                )),
+                false => Ok(None),
+            };
+        }
+        Ok(Some(Credentials {
+            user: TOKEN_USER.to_owned(),
+            password: token,
+        }))
+    }
+
+    /// PBSZ and PROT (RFC 4217). TLS has no level between clear and private.
+    pub(super) async fn agree_on_tls(&mut self, protect: Floor) -> Result<Protection> {
+        let level = match protect {
+            Floor::Clear => Protection::Clear,
+            Floor::Identity | Floor::Integrity | Floor::Private => Protection::Private,
+        };
+        let reply = self.security("PBSZ", "0").await?;
+        if !reply.code.is_success() && level != Protection::Clear {
+            return Err(self.lacks("PBSZ", "PBSZ", "data channels cannot be protected", reply));
+        }
+        let reply = self.security("PROT", level.to_string()).await?;
+        if reply.code.is_success() {
+            return Ok(level);
+        }
+        let consequence = match level {
+            Protection::Clear => "it wants data channels private: leave --protect clear out",
+            _ => "others could read and change what travels; --protect clear takes that",
+        };
+        Err(self.lacks("PROT", &format!("PROT {level}"), consequence, reply))
+    }
+}
+
+/// Our side, made once where it can be: reading all authorities takes a while. It shows the user's certificate to servers that ask, where
+/// there is one that would do; then it is made anew, for a proxy may be renewed while a long copy runs.
+fn client(context: &Context) -> std::result::Result<Client, String> {
+    if let Some(client) = context.tls.get() {
+        return Ok(client.clone());
+    }
+    let connections = &context.connections;
+    let shown = identity::credential(&connections.locations, SystemTime::now()).ok();
+    let client = Client::new(shown.as_ref(), &connections.authorities);
+    let client = client.map_err(|error| format!("whom to believe (--ca): {error}"))?;
+    if shown.is_some() {
+        return Ok(client);
+    }
+    Ok(context.tls.get_or_init(|| client).clone())
+}

@@ -1,0 +1,236 @@
+//! `ftpes://`: TLS, passwords and bearer tokens, against our server.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use godwit_gsi::cert::files;
+use godwit_proto::security::Floor;
+use godwit_server::{
+    Anonymous, PasswordSettings, TlsSettings, TokenSettings,
+    passwords::{self, Change},
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::{
+    grid::Grid,
+    harness::{Ran, Served, godwit},
+    issuer::Issuer,
+    pki::Blueprint,
+};
+
+const ISSUER: &str = "https://issuer.example.org/";
+const AUDIENCE: &str = "https://data.example.org";
+
+/// A server without a grid, and what its users have.
+struct Site {
+    served: Served,
+    folder: TempDir,
+    issuer: Issuer,
+}
+
+impl Site {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let own = Blueprint::host("/CN=data", &["127.0.0.1"]).at(SystemTime::now());
+        let own = own.self_signed();
+        files::write_private(&at("host.pem"), &own.to_pem().unwrap()).unwrap();
+        fs::write(at("ca.pem"), own.certificate().as_x509().to_pem().unwrap()).unwrap();
+        let change = Change::Set {
+            password: b"s3cret",
+            home: None,
+            reads_only: None,
+        };
+        passwords::edit(&at("passwords"), "jo", change).unwrap();
+        let issuer = Issuer::es256("k");
+        fs::write(at("keys"), json!({ "keys": [issuer.jwk] }).to_string()).unwrap();
+        let served = Served::start_with(|settings| {
+            settings.anonymous = Anonymous::Off;
+            settings.protect = Floor::Private;
+            settings.tls = Some(TlsSettings {
+                host: vec![(at("host.pem"), at("host.pem"))],
+            });
+            settings.passwords = Some(PasswordSettings {
+                file: at("passwords"),
+                in_clear: false,
+            });
+            settings.tokens = Some(TokenSettings {
+                issuers: vec![
+                    format!("{ISSUER}={}", at("keys").display())
+                        .parse()
+                        .unwrap(),
+                ],
+                audiences: vec![AUDIENCE.to_owned()],
+            });
+        });
+        Self {
+            served,
+            folder,
+            issuer,
+        }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn url(&self, user: &str, path: &str) -> String {
+        format!("ftpes://{user}{}{path}", self.served.address)
+    }
+
+    /// A file that only its owner can read.
+    fn private(&self, name: &str, text: &str) -> String {
+        let path = self.at(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path.display().to_string()
+    }
+
+    fn run(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Ran {
+        let ca = self.at("ca.pem").display().to_string();
+        let mut command = godwit(&[arguments, &["--ca", &ca]].concat());
+        command.env("HOME", self.folder.path());
+        command.envs(environment.iter().copied());
+        command.output().unwrap().into()
+    }
+
+    fn token(&self, scope: &str, seconds: i64) -> String {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = i64::try_from(now.unwrap().as_secs()).unwrap();
+        self.issuer.token(&json!({
+            "iss": ISSUER, "sub": "robot", "aud": AUDIENCE, "exp": now + seconds, "wlcg.ver": "1.0",
+            "scope": scope,
+        }))
+    }
+}
+
+fn octets(count: usize) -> Vec<u8> {
+    let octet = |i: usize| (i / 251 + i).to_le_bytes()[0];
+    (0..count).map(octet).collect()
+}
+
+#[test]
+fn files_go_both_ways_over_many_channels_with_a_password() {
+    let site = Site::new();
+    let tree = site.at("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("large"), octets(20_000_000)).unwrap();
+    for i in 0..40 {
+        fs::write(tree.join(format!("small{i}")), octets(i)).unwrap();
+    }
+    let password = [("GODWIT_PASSWORD", "s3cret")];
+    let (tree, back) = (tree.display().to_string(), site.at("back"));
+    let up = ["cp", "-r", "-p", "4", "-vv", &tree, &site.url("jo@", "/up")];
+    let told = site.run(&up, &password).expect(0, &["PROT P", "TLSv1.3"]);
+    assert!(!told.err.contains("s3cret"), "{}", told.err);
+    let down = [
+        "cp",
+        "-r",
+        "-p",
+        "4",
+        &site.url("jo@", "/up"),
+        &back.display().to_string(),
+    ];
+    site.run(&down, &password).expect(0, &[]);
+    for name in ["large", "small0", "small39"] {
+        let copy = |root: &Path| fs::read(root.join(name)).unwrap();
+        assert!(copy(Path::new(&tree)) == copy(&back), "{name}");
+    }
+    let listed = site
+        .run(&["ls", &site.url("jo@", "/up")], &password)
+        .expect(0, &[]);
+    assert_eq!(
+        listed.out.iter().filter(|octet| **octet == b'\n').count(),
+        41
+    );
+}
+
+#[test]
+fn passwords_come_from_where_they_lie_and_wrong_ones_are_refused() {
+    let site = Site::new();
+    let url = site.url("jo@", "/");
+    let file = site.private("password", "s3cret\n");
+    site.run(&["ls", &url, "--password-file", &file], &[])
+        .expect(0, &[]);
+    site.run(&["ls", &url], &[("GODWIT_PASSWORD", "wrong")])
+        .expect(3, &["login refused"]);
+    site.run(&["ls", &url], &[]).expect(3, &["login refused"]);
+    site.private(".netrc", "machine 127.0.0.1 login jo password s3cret\n");
+    site.run(&["ls", &url], &[]).expect(0, &[]);
+    fs::set_permissions(site.at(".netrc"), fs::Permissions::from_mode(0o644)).unwrap();
+    site.run(&["ls", &url], &[])
+        .expect(3, &[".netrc", "chmod 600"]);
+}
+
+#[test]
+fn a_server_that_nobody_vouches_for_hears_no_password() {
+    let site = Site::new();
+    let other = Grid::with(Blueprint::authority("/O=Other/CN=CA").at(SystemTime::now()));
+    let stranger = site.at("other.pem");
+    let pem = other.authority.certificate().as_x509().to_pem().unwrap();
+    fs::write(&stranger, pem).unwrap();
+    for ca in [&["--ca", stranger.to_str().unwrap()][..], &[]] {
+        let told: Ran = godwit(&[&["ls", "-vv", &site.url("jo@", "/")], ca].concat())
+            .env("GODWIT_PASSWORD", "s3cret")
+            .output()
+            .unwrap()
+            .into();
+        let told = told.expect(3, &["not believed"]);
+        assert!(!told.err.contains("USER"), "{}", told.err);
+    }
+    site.run(
+        &["ls", &site.url("jo@", "/"), "--protect", "clear"],
+        &[("GODWIT_PASSWORD", "s3cret")],
+    )
+    .expect(3, &["PROT P"]);
+    // A server without TLS: no word more.
+    let plain = Served::start();
+    let url = format!("ftpes://jo@{}/", plain.address);
+    let told = site.run(&["ls", "-vv", &url], &[("GODWIT_PASSWORD", "s3cret")]);
+    let told = told.expect(4, &["TLS (AUTH TLS)"]);
+    assert!(!told.err.contains("USER"), "{}", told.err);
+}
+
+#[test]
+fn tokens_log_in_and_allow_what_they_say() {
+    let site = Site::new();
+    fs::create_dir(site.served.path("data")).unwrap();
+    fs::write(site.served.path("data/f"), octets(1000)).unwrap();
+    fs::write(site.served.path("f"), b"x").unwrap();
+    let text = site.token("storage.read:/data storage.modify:/data", 600);
+    let token = site.private("token", &text);
+    let here = site.at("here").display().to_string();
+    let get = [
+        "cp",
+        "-vv",
+        &site.url("", "/data/f"),
+        &here,
+        "--token",
+        &token,
+    ];
+    let told = site.run(&get, &[]).expect(0, &[":token:"]);
+    assert!(
+        !told.err.contains(text.rsplit('.').next().unwrap()),
+        "a secret was shown"
+    );
+    assert_eq!(fs::read(&here).unwrap(), octets(1000));
+    let put = ["cp", &here, &site.url("", "/data/g"), "--token", &token];
+    site.run(&put, &[]).expect(0, &[]);
+    assert_eq!(fs::read(site.served.path("data/g")).unwrap(), octets(1000));
+    // Found where it is usually kept.
+    let environment = [("BEARER_TOKEN", text.as_str())];
+    site.run(&["ls", &site.url("", "/data/")], &environment)
+        .expect(0, &[]);
+    site.run(&["cp", &site.url("", "/f"), &here], &environment)
+        .expect(3, &["does not allow"]);
+    let late = site.private("late", &site.token("storage.read:/", -5));
+    site.run(&["ls", &site.url("", "/"), "--token", &late], &[])
+        .expect(3, &["expired"]);
+    site.run(&["ls", &site.url("", "/"), "--token", "/nonexistent"], &[])
+        .expect(3, &["/nonexistent"]);
+}

@@ -1,0 +1,255 @@
+//! Settings of logins without a grid: TLS, passwords, bearer tokens.
+
+use std::{path::PathBuf, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ConfigError, GsiSettings, Options,
+    gsi::{host_of, locations},
+};
+
+/// What the server shows under AUTH TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsSettings {
+    /// Certificate and key: the first pair whose certificate is there.
+    pub host: Vec<(PathBuf, PathBuf)>,
+}
+
+/// Who may log in by password.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PasswordSettings {
+    /// See [`crate::passwords`].
+    pub file: PathBuf,
+    /// Also without TLS.
+    pub in_clear: bool,
+}
+
+/// Whose bearer tokens are taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenSettings {
+    /// At least one, each URL once.
+    pub issuers: Vec<IssuerSettings>,
+    /// Names of this server: a token must be for one of them. At least one.
+    pub audiences: Vec<String>,
+}
+
+/// Somebody who issues tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct IssuerSettings {
+    /// As tokens name it (`iss`), octet by octet.
+    pub url: String,
+    /// File with its keys, a JSON Web Key Set.
+    pub keys: PathBuf,
+}
+
+impl FromStr for IssuerSettings {
+    type Err = String;
+    /// `URL=FILE`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.rsplit_once('=') {
+            Some((url, keys)) if !url.is_empty() && !keys.is_empty() => Ok(Self {
+                url: url.to_owned(),
+                keys: keys.into(),
+            }),
+            _ => Err(format!("{text:?}: wanted URL=FILE")),
+        }
+    }
+}
+
+impl From<IssuerSettings> for String {
+    fn from(issuer: IssuerSettings) -> Self {
+        format!("{}={}", issuer.url, issuer.keys.display())
+    }
+}
+
+impl TryFrom<String> for IssuerSettings {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// `None` where TLS is not wanted. Whoever has GSI has a certificate for it, too.
+pub(super) fn tls_of(
+    options: &Options,
+    gsi: &Option<GsiSettings>,
+    environment: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<TlsSettings>, ConfigError> {
+    if !options.tls.unwrap_or(wants_tls(options) || gsi.is_some()) {
+        return Ok(None);
+    }
+    let host = host_of(options, &locations(environment))?;
+    Ok(Some(TlsSettings { host }))
+}
+
+/// `None` where there are none. Without TLS nobody could come, unless that is wanted.
+pub(super) fn passwords_of(
+    options: &Options,
+    has_tls: bool,
+) -> Result<Option<PasswordSettings>, ConfigError> {
+    let in_clear = options.allow_clear_passwords.unwrap_or(false);
+    let Some(file) = &options.password_file else {
+        return match in_clear {
+            true => Err(ConfigError::Value {
+                name: "allow-clear-passwords",
+                reason: "there are no passwords: name a file with --password-file".to_owned(),
+            }),
+            false => Ok(None),
+        };
+    };
+    if !has_tls && !in_clear {
+        return Err(ConfigError::Value {
+            name: "password-file",
+            reason: "passwords are for TLS: leave --tls=false out, or add --allow-clear-passwords"
+                .to_owned(),
+        });
+    }
+    Ok(Some(PasswordSettings {
+        file: file.clone(),
+        in_clear,
+    }))
+}
+
+/// `None` where there are none.
+pub(super) fn tokens_of(
+    options: &Options,
+    has_tls: bool,
+) -> Result<Option<TokenSettings>, ConfigError> {
+    let (issuers, audiences) = (&options.token_issuer, &options.token_audience);
+    let refused = |name, reason: &str| {
+        Err(ConfigError::Value {
+            name,
+            reason: reason.to_owned(),
+        })
+    };
+    if issuers.is_empty() {
+        return match audiences.is_empty() {
+            true => Ok(None),
+            false => refused(
+                "token-audience",
+                "nobody's tokens are taken: add --token-issuer",
+            ),
+        };
+    }
+    if audiences.iter().all(String::is_empty) {
+        return refused(
+            "token-issuer",
+            "tokens are for somebody: name this server as they do with --token-audience",
+        );
+    }
+    if !has_tls {
+        return refused("token-issuer", "tokens are for TLS: leave --tls=false out");
+    }
+    let repeated = |issuer: &IssuerSettings| issuers.iter().filter(|o| o.url == issuer.url).count();
+    if issuers.iter().any(|issuer| repeated(issuer) > 1) {
+        return refused("token-issuer", "an issuer has one file of keys");
+    }
+    Ok(Some(TokenSettings {
+        issuers: issuers.clone(),
+        audiences: audiences.clone(),
+    }))
+}
+
+/// Sessions of others than users of accounts have no process to run in as yet.
+pub(super) fn check_separated(options: &Options, separated: bool) -> Result<(), ConfigError> {
+    match separated && wants_tls(options) {
+        true => Err(ConfigError::Value {
+            name: "privsep",
+            reason: "TLS without GSI, passwords and tokens need all to be done in one process: add --privsep=false, and \
+                     begin as the account that owns the files"
+                .to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Something is asked for that belongs to TLS and not to a grid.
+pub(super) fn wants_tls(options: &Options) -> bool {
+    options.tls == Some(true) || options.password_file.is_some() || !options.token_issuer.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::gsi::gsi_of, *};
+
+    fn environment(name: &str) -> Option<String> {
+        (name == "X509_CERT_DIR").then(|| "/".to_owned())
+    }
+
+    #[test]
+    fn a_certificate_is_for_tls_where_that_is_wanted_and_for_gsi_else() {
+        let tls = |options: &Options| {
+            let gsi = gsi_of(options, &environment).unwrap();
+            let tls = tls_of(options, &gsi, &environment).unwrap();
+            (gsi.is_some(), tls.map(|tls| tls.host))
+        };
+        let shows = Options {
+            cert: Some("/c".into()),
+            key: Some("/k".into()),
+            ..Options::default()
+        };
+        let pair = Some(vec![("/c".into(), "/k".into())]);
+        assert_eq!(tls(&Options::default()), (false, None));
+        assert_eq!(tls(&shows), (true, pair.clone()));
+        let alone = Options {
+            tls: Some(true),
+            ..shows.clone()
+        };
+        assert_eq!(tls(&alone), (false, pair.clone()));
+        let both = Options {
+            gridmap: Some("/m".into()),
+            ..alone
+        };
+        assert_eq!(tls(&both), (true, pair));
+        let never = Options {
+            tls: Some(false),
+            ..shows
+        };
+        assert_eq!(tls(&never), (true, None));
+    }
+
+    #[test]
+    fn what_nobody_could_use_is_refused_by_name() {
+        let refused = |options: &Options, has_tls| {
+            let passwords = passwords_of(options, has_tls).map(drop);
+            let error = passwords.and_then(|()| tokens_of(options, has_tls).map(drop));
+            error.unwrap_err().to_string()
+        };
+        let file = Options {
+            password_file: Some("/p".into()),
+            ..Options::default()
+        };
+        assert!(refused(&file, false).starts_with("password-file: "));
+        assert!(passwords_of(&file, true).unwrap().is_some());
+        let in_clear = Options {
+            allow_clear_passwords: Some(true),
+            ..Options::default()
+        };
+        assert!(refused(&in_clear, true).starts_with("allow-clear-passwords: "));
+        let issuer = |url: &str| IssuerSettings {
+            url: url.to_owned(),
+            keys: "/keys".into(),
+        };
+        let tokens = |issuers: &[&str], audiences: &[&str]| Options {
+            token_issuer: issuers.iter().map(|url| issuer(url)).collect(),
+            token_audience: audiences.iter().map(|&name| name.to_owned()).collect(),
+            ..Options::default()
+        };
+        assert!(refused(&tokens(&["i"], &[]), true).starts_with("token-issuer: "));
+        assert!(refused(&tokens(&["i"], &["a"]), false).starts_with("token-issuer: "));
+        assert!(refused(&tokens(&["i", "i"], &["a"]), true).starts_with("token-issuer: "));
+        assert!(refused(&tokens(&[], &["a"]), true).starts_with("token-audience: "));
+        let good = tokens_of(&tokens(&["i", "j"], &["a"]), true).unwrap();
+        assert_eq!(good.unwrap().issuers.len(), 2);
+        assert_eq!(
+            "https://i/?a=b=/k".parse(),
+            Ok(IssuerSettings {
+                url: "https://i/?a=b".to_owned(),
+                keys: "/k".into(),
+            })
+        );
+        assert!("https://i/".parse::<IssuerSettings>().is_err());
+    }
+}

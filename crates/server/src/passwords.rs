@@ -1,0 +1,346 @@
+//! Users with passwords: a file of names and argon2id hashes, one user a line.
+//!
+//! ```text
+//!   jo:$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ$aGFzaA...
+//!   kim:$argon2id$...:/groups/physics          sees /groups/physics and nothing else, and begins there
+//!   guest:$argon2id$...:/pub:ro                reads there
+//! ```
+//! Empty lines and those that begin with `#` are skipped. The file is read at each login, so changes count at once.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+};
+
+use argon2::{
+    Algorithm, Argon2, Params, PasswordHash, PasswordHasher as _, PasswordVerifier as _, Version,
+    password_hash::SaltString,
+};
+use godwit_proto::{FtpPath, pi::server::is_anonymous};
+use tracing::warn;
+
+mod edit;
+
+pub use edit::{Change, EditError, edit};
+
+/// Longest file that is read. A line has some 120 octets.
+const FILE_OCTETS_MAX: u64 = 4 * 1024 * 1024;
+
+/// Most memory that a hash may ask for, KiB: each login in progress takes as much.
+const MEMORY_KIB_MAX: u32 = 256 * 1024;
+
+/// Most passes over it.
+const PASSES_MAX: u32 = 16;
+
+/// Most lanes.
+const LANES_MAX: u32 = 8;
+
+/// What a new hash costs: OWASP's first recommendation for argon2id, 19 MiB and two passes.
+const COST: (u32, u32, u32) = (19 * 1024, 2, 1);
+
+/// Octets of salt of a new hash.
+const SALT_OCTETS: usize = 16;
+
+/// What a password file says.
+pub(crate) struct Passwords {
+    entries: Vec<Entry>,
+    /// Verified for names that nobody has, so that they take as long as others. Nobody's password.
+    nobody: String,
+}
+
+/// A user.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) user: String,
+    /// PHC string.
+    hash: String,
+    /// Where the user begins, and what he cannot leave.
+    pub(crate) home: FtpPath,
+    /// May change what is there.
+    pub(crate) writes: bool,
+}
+
+/// A line that counts for nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// From 1.
+    pub(crate) line: usize,
+    pub(crate) what: &'static str,
+}
+
+/// Reads a file that nobody but its owner (we, or root) can read or change.
+///
+/// # Errors
+/// When it cannot be read, is too long, no text, or open to others.
+pub(crate) fn read(path: &Path) -> io::Result<(Passwords, Vec<Fault>)> {
+    Ok(Passwords::parse(&read_text(path)?))
+}
+
+/// What is wrong with the file goes to the log, where somebody looks who has just begun to serve.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn check(path: &Path) -> io::Result<()> {
+    let (passwords, faults) = read(path)?;
+    for Fault { line, what } in faults {
+        warn!(file = ?path, line, fault = what, "a line of the password file lets nobody in");
+    }
+    if passwords.is_empty() {
+        warn!(file = ?path, "the password file knows nobody");
+    }
+    Ok(())
+}
+
+fn read_text(path: &Path) -> io::Result<String> {
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    let owner = metadata.uid();
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("neither ours nor root's"));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        return Err(io::Error::other(format!(
+            "open to others (mode {:04o}): chmod 600",
+            metadata.mode() & 0o7777
+        )));
+    }
+    let mut text = String::new();
+    file.take(FILE_OCTETS_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_OCTETS_MAX {
+        return Err(io::Error::other(format!(
+            "larger than {FILE_OCTETS_MAX} octets"
+        )));
+    }
+    Ok(text)
+}
+
+impl Passwords {
+    /// Reads the text of a file. Lines that are not understood let nobody in.
+    pub(crate) fn parse(text: &str) -> (Self, Vec<Fault>) {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut faults = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim_end();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let entry = Entry::parse(line).and_then(|entry| {
+                match entries.iter().any(|known| known.user == entry.user) {
+                    true => Err("the user has a line above"),
+                    false => Ok(entry),
+                }
+            });
+            match entry {
+                Ok(entry) => entries.push(entry),
+                Err(what) => faults.push(Fault { line: at + 1, what }),
+            }
+        }
+        let cost = (entries.first())
+            .and_then(|entry| Params::try_from(&PasswordHash::new(&entry.hash).ok()?).ok());
+        let nobody = hash_with(cost.unwrap_or_default(), b"", &[0; SALT_OCTETS]);
+        (Self { entries, nobody }, faults)
+    }
+
+    /// No line lets anybody in.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The user whose password this is. Takes as long for names that nobody has as for the first user of the file, and some ten
+    /// milliseconds and megabytes in any case.
+    pub(crate) fn verify(&self, user: &str, password: &[u8]) -> Option<&Entry> {
+        let entry = self.entries.iter().find(|entry| entry.user == user);
+        let hash = entry.map_or(&self.nobody, |entry| &entry.hash);
+        let hash = PasswordHash::new(hash).ok()?;
+        let is_right = Argon2::default().verify_password(password, &hash).is_ok();
+        entry.filter(|_| is_right)
+    }
+}
+
+impl Entry {
+    fn parse(line: &str) -> Result<Self, &'static str> {
+        let mut fields = line.split(':');
+        let mut next = || fields.next();
+        let user = next().filter(|user| is_user(user));
+        let user = user.ok_or("no user can have this name")?;
+        let hash = next().ok_or("the hash is missing")?;
+        check_hash(hash)?;
+        let home = match next() {
+            None | Some("") => FtpPath::root(),
+            Some(path) if path.starts_with('/') => FtpPath::new(path)
+                .map_err(|_| "the directory is no path")?
+                .resolve(&FtpPath::root(), &FtpPath::root()),
+            Some(_) => return Err("the directory does not begin with /"),
+        };
+        let writes = match next() {
+            None | Some("rw") => true,
+            Some("ro") => false,
+            Some(_) => return Err("behind the directory stands neither ro nor rw"),
+        };
+        if next().is_some() {
+            return Err("there are more than four fields");
+        }
+        Ok(Self {
+            user: user.to_owned(),
+            hash: hash.to_owned(),
+            home,
+            writes,
+        })
+    }
+}
+
+/// Names are words, and none that means something else.
+fn is_user(name: &str) -> bool {
+    let plain = |c: char| !c.is_control() && !c.is_whitespace() && c != ':';
+    !name.is_empty() && name.chars().all(plain) && !name.starts_with('#') && !is_anonymous(name)
+}
+
+/// Of a kind that we verify, at a price that we pay.
+fn check_hash(text: &str) -> Result<(), &'static str> {
+    let hash = PasswordHash::new(text).map_err(|_| "the hash is no PHC string")?;
+    if hash.algorithm != Algorithm::Argon2id.ident() {
+        return Err("the hash is not of argon2id");
+    }
+    if hash
+        .version
+        .is_some_and(|version| version != Version::V0x13 as u32)
+    {
+        return Err("the hash is of an old version of argon2");
+    }
+    if hash.salt.is_none() || hash.hash.is_none() {
+        return Err("the hash is not complete");
+    }
+    let cost = Params::try_from(&hash).map_err(|_| "the hash has no good parameters")?;
+    if cost.m_cost() > MEMORY_KIB_MAX || cost.t_cost() > PASSES_MAX || cost.p_cost() > LANES_MAX {
+        return Err("the hash is too expensive: at most m=262144, t=16, p=8");
+    }
+    Ok(())
+}
+
+/// A new hash of `password`. `salt` is random.
+fn hash(password: &[u8], salt: &[u8; SALT_OCTETS]) -> String {
+    let (memory, passes, lanes) = COST;
+    let cost = Params::new(memory, passes, lanes, None);
+    hash_with(cost.unwrap_or_default(), password, salt)
+}
+
+fn hash_with(cost: Params, password: &[u8], salt: &[u8; SALT_OCTETS]) -> String {
+    let hasher = Argon2::new(Algorithm::Argon2id, Version::V0x13, cost);
+    let salt = SaltString::encode_b64(salt).expect("sixteen octets are a salt");
+    let hash = hasher.hash_password(password, &salt);
+    hash.expect("the cost is in bounds").to_string()
+}
+
+/// Without the hash.
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("user", &self.user)
+            .field("home", &self.home)
+            .field("writes", &self.writes)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Cheap: tests run many.
+    fn cheap(password: &str) -> String {
+        let cost = Params::new(64, 1, 1, None).unwrap();
+        hash_with(cost, password.as_bytes(), &[7; SALT_OCTETS])
+    }
+
+    #[test]
+    fn the_right_password_of_the_right_user_and_nothing_else() {
+        let (jo, kim) = (cheap("secret"), cheap("other"));
+        let text = format!("# users\n\njo:{jo}\nkim:{kim}:/groups/../pub/:ro\n");
+        let (passwords, faults) = Passwords::parse(&text);
+        assert_eq!(faults, []);
+        let entry = passwords.verify("jo", b"secret").unwrap();
+        assert_eq!((&entry.home, entry.writes), (&FtpPath::root(), true));
+        let entry = passwords.verify("kim", b"other").unwrap();
+        assert_eq!((entry.home.as_bytes(), entry.writes), (&b"/pub"[..], false));
+        for (user, password) in [
+            ("jo", &b"other"[..]),
+            ("jo", b""),
+            ("Jo", b"secret"),
+            ("kim", b"secret"),
+            ("nobody", b""),
+            ("", b""),
+        ] {
+            assert_eq!(passwords.verify(user, password), None, "{user}");
+        }
+    }
+
+    #[test]
+    fn who_is_unknown_costs_as_much_as_who_is_known() {
+        let (passwords, _) = Passwords::parse(&format!("jo:{}", cheap("secret")));
+        let cost = |hash: &str| Params::try_from(&PasswordHash::new(hash).unwrap()).unwrap();
+        assert_eq!(cost(&passwords.nobody), cost(&passwords.entries[0].hash));
+        let (none, _) = Passwords::parse("");
+        assert!(none.is_empty());
+        assert_eq!(cost(&none.nobody).m_cost(), Params::default().m_cost());
+    }
+
+    #[test]
+    fn lines_that_are_not_understood_let_nobody_in() {
+        let good = cheap("x");
+        let dear = good.replace("m=64", "m=9999999");
+        let long = good.replace("t=1", "t=1000");
+        let other = good.replace("argon2id", "argon2i");
+        let (bare, _) = good.rsplit_once('$').unwrap();
+        for (line, what) in [
+            ("jo", "missing"),
+            ("jo:", "PHC"),
+            ("jo:secret", "PHC"),
+            (&format!("anonymous:{good}"), "name"),
+            (&format!(":{good}"), "name"),
+            (&format!(" jo:{good}"), "name"),
+            (&format!("jo:{dear}"), "expensive"),
+            (&format!("jo:{long}"), "expensive"),
+            (&format!("jo:{other}"), "argon2id"),
+            (&format!("jo:{bare}"), "complete"),
+            (&format!("jo:{good}:home"), "begin"),
+            (&format!("jo:{good}:/a:rx"), "neither"),
+            (&format!("jo:{good}:/a:ro:x"), "four"),
+            (&format!("ok:{good}\nok:{good}"), "above"),
+        ] {
+            let (passwords, faults) = Passwords::parse(line);
+            assert!(faults[0].what.contains(what), "{line}: {faults:?}");
+            assert!(passwords.entries.iter().all(|entry| entry.user == "ok"));
+            assert_eq!(passwords.verify("jo", b"x"), None);
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("jo:{}\n", cheap("x"))).unwrap();
+        let set = |mode| {
+            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            read(file.path())
+        };
+        assert!(!set(0o600).unwrap().0.is_empty());
+        assert!(set(0o400).is_ok());
+        for mode in [0o640, 0o604, 0o620, 0o666] {
+            let error = set(mode).err().unwrap().to_string();
+            assert!(error.contains("open to others"), "{error}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_shown_by_accident() {
+        let (passwords, _) = Passwords::parse(&format!("jo:{}", cheap("secret")));
+        assert!(!format!("{:?}", passwords.entries).contains("argon2"));
+    }
+}

@@ -1,0 +1,265 @@
+//! Storage as somebody with limited rights sees it: the one place where a path becomes an operation, whatever command asks for it.
+
+use std::{sync::Arc, time::SystemTime};
+
+use godwit_engine::storage::{Clock, Entries, FileRef, Metadata, Result, Storage, WriteMode};
+use godwit_proto::{FtpPath, error::StorageFailure};
+use rustix::io::Errno;
+
+use crate::rights::{Deed, Denied, Rights};
+
+/// [`Storage`] behind [`Rights`], which are looked at at each call: what was opened stays open when they end.
+pub(crate) struct ScopedStorage {
+    inner: Arc<dyn Storage>,
+    rights: Rights,
+    clock: Clock,
+}
+
+impl ScopedStorage {
+    pub(crate) fn new(inner: Arc<dyn Storage>, rights: Rights, clock: Clock) -> Self {
+        Self {
+            inner,
+            rights,
+            clock,
+        }
+    }
+
+    fn check(&self, deed: Deed, path: &FtpPath) -> Result<()> {
+        let denied = match self.rights.check(deed, path, (self.clock)()) {
+            Ok(()) => return Ok(()),
+            Err(denied) => denied,
+        };
+        let errno = match denied {
+            Denied::Expired => Errno::KEYEXPIRED,
+            Denied::NotGranted { .. } => Errno::KEYREJECTED,
+        };
+        Err(StorageFailure {
+            errno: errno.raw_os_error(),
+            doing: deed.to_string(),
+            text: denied.to_string(),
+        })
+    }
+
+    fn may(&self, deed: Deed, path: &FtpPath) -> bool {
+        self.check(deed, path).is_ok()
+    }
+}
+
+impl Storage for ScopedStorage {
+    fn open_read(&self, path: &FtpPath) -> Result<FileRef> {
+        self.check(Deed::Read, path)?;
+        self.inner.open_read(path)
+    }
+
+    fn open_write(&self, path: &FtpPath, how: WriteMode) -> Result<FileRef> {
+        if self.may(Deed::Modify, path) {
+            return self.inner.open_write(path, how);
+        }
+        self.check(Deed::Create, path)?;
+        self.inner
+            .open_write(path, WriteMode::New)
+            .map_err(
+                |failure| match failure.errno == Errno::EXIST.raw_os_error() {
+                    // It is the right that is missing, not the name that is taken.
+                    true => self.check(Deed::Modify, path).err().unwrap_or(failure),
+                    false => failure,
+                },
+            )
+    }
+
+    fn stat(&self, path: &FtpPath) -> Result<Metadata> {
+        self.check(Deed::Look, path)?;
+        self.inner.stat(path)
+    }
+
+    fn list(&self, path: &FtpPath) -> Result<Entries> {
+        self.check(Deed::Read, path)?;
+        self.inner.list(path)
+    }
+
+    fn create_dir(&self, path: &FtpPath) -> Result<()> {
+        self.check(Deed::Create, path)?;
+        self.inner.create_dir(path)
+    }
+
+    fn remove_dir(&self, path: &FtpPath) -> Result<()> {
+        self.check(Deed::Modify, path)?;
+        self.inner.remove_dir(path)
+    }
+
+    fn remove_file(&self, path: &FtpPath) -> Result<()> {
+        self.check(Deed::Modify, path)?;
+        self.inner.remove_file(path)
+    }
+
+    fn remove_tree(&self, path: &FtpPath) -> Result<()> {
+        self.check(Deed::Modify, path)?;
+        self.inner.remove_tree(path)
+    }
+
+    /// Who may only create may give what is new its final name, unless that is taken. Somebody else may take it between the two steps.
+    fn rename(&self, from: &FtpPath, to: &FtpPath) -> Result<()> {
+        self.check(Deed::Create, from)?;
+        self.check(Deed::Create, to)?;
+        if !self.may(Deed::Modify, to) && self.inner.stat(to).is_ok() {
+            self.check(Deed::Modify, to)?;
+        }
+        self.inner.rename(from, to)
+    }
+
+    fn set_modified(&self, path: &FtpPath, modified: SystemTime) -> Result<()> {
+        self.check(Deed::Modify, path)?;
+        self.inner.set_modified(path, modified)
+    }
+
+    fn set_mode(&self, path: &FtpPath, mode: u32) -> Result<()> {
+        self.check(Deed::Modify, path)?;
+        self.inner.set_mode(path, mode)
+    }
+
+    fn set_group(&self, path: &FtpPath, group: &str) -> Result<()> {
+        self.check(Deed::Modify, path)?;
+        self.inner.set_group(path, group)
+    }
+
+    fn set_len(&self, path: &FtpPath, length: u64) -> Result<()> {
+        self.check(Deed::Modify, path)?;
+        self.inner.set_len(path, length)
+    }
+
+    /// A link would lead to where there are no rights.
+    fn symlink(&self, _target: &FtpPath, link: &FtpPath) -> Result<()> {
+        self.check(Deed::Modify, link)?;
+        Err(crate::failure(Errno::ACCESS, "symlink"))
+    }
+
+    fn free_bytes(&self, path: &FtpPath) -> Result<u64> {
+        self.check(Deed::Look, path)?;
+        self.inner.free_bytes(path)
+    }
+
+    /// Part of what was allowed already.
+    fn sync_directory(&self, path: &FtpPath) -> Result<()> {
+        self.inner.sync_directory(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Mutex, time::Duration};
+
+    use godwit_engine::storage::MemoryStorage;
+
+    use super::*;
+    use crate::rights::{Access, Grant};
+
+    fn path(text: &str) -> FtpPath {
+        FtpPath::new(text).unwrap()
+    }
+
+    fn scoped(grants: &[(Access, &str)]) -> ScopedStorage {
+        let inner = MemoryStorage::new();
+        for name in ["/a", "/b", "/ab"] {
+            inner.create_dir(&path(name)).unwrap();
+            let file = path(&format!("{name}/f"));
+            inner.open_write(&file, WriteMode::New).unwrap();
+        }
+        let grants = grants.iter().map(|(access, text)| Grant {
+            access: *access,
+            path: path(text),
+        });
+        let rights = Rights::new(grants.collect(), None);
+        ScopedStorage::new(Arc::new(inner), rights, Arc::new(SystemTime::now))
+    }
+
+    /// What can be done to what is at `at`: a letter each, in this order.
+    fn deeds(storage: &ScopedStorage, at: &str) -> String {
+        let file = path(&format!("{at}/f"));
+        let new = path(&format!("{at}/new"));
+        let top = path(at);
+        let mut done = String::new();
+        let mut note = |letter, ok| {
+            if ok {
+                done.push(letter);
+            }
+        };
+        note('s', storage.stat(&file).is_ok());
+        note('r', storage.open_read(&file).is_ok());
+        note('l', storage.list(&top).is_ok());
+        note('c', storage.open_write(&new, WriteMode::Replace).is_ok());
+        note('d', storage.create_dir(&path(&format!("{at}/d"))).is_ok());
+        note('n', storage.rename(&new, &path(&format!("{at}/n"))).is_ok());
+        note(
+            'R',
+            storage.rename(&path(&format!("{at}/n")), &file).is_ok(),
+        );
+        note('w', storage.open_write(&file, WriteMode::Keep).is_ok());
+        note('t', storage.set_len(&file, 0).is_ok());
+        note(
+            'm',
+            storage.set_modified(&file, SystemTime::UNIX_EPOCH).is_ok(),
+        );
+        note('p', storage.set_mode(&file, 0o600).is_ok());
+        note(
+            'k',
+            storage
+                .symlink(&path("/b/f"), &path(&format!("{at}/k")))
+                .is_ok(),
+        );
+        note('x', storage.remove_file(&file).is_ok());
+        note('D', storage.remove_dir(&path(&format!("{at}/d"))).is_ok());
+        note('T', storage.remove_tree(&top).is_ok());
+        done
+    }
+
+    #[test]
+    fn rights_decide_each_operation() {
+        use Access::*;
+        assert_eq!(deeds(&scoped(&[(Read, "/a")]), "/a"), "srl");
+        assert_eq!(deeds(&scoped(&[(Create, "/a")]), "/a"), "scdn");
+        assert_eq!(deeds(&scoped(&[(Modify, "/a")]), "/a"), "scdnRwtmpxDT");
+        for access in [Read, Create, Modify] {
+            for elsewhere in ["/b", "/ab"] {
+                assert_eq!(
+                    deeds(&scoped(&[(access, "/a")]), elsewhere),
+                    "",
+                    "{access:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn rights_end_and_what_is_open_stays_so() {
+        let inner = MemoryStorage::new();
+        let file = path("/f");
+        inner.open_write(&file, WriteMode::New).unwrap();
+        let grant = Grant {
+            access: Access::Read,
+            path: FtpPath::root(),
+        };
+        let end = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
+        let now = Arc::new(Mutex::new(SystemTime::UNIX_EPOCH));
+        let clock = Arc::clone(&now);
+        let rights = Rights::new(vec![grant], Some(end));
+        let clock = Arc::new(move || *clock.lock().unwrap());
+        let storage = ScopedStorage::new(Arc::new(inner), rights, clock);
+        let open = storage.open_read(&file).unwrap();
+        *now.lock().unwrap() = end;
+        let failure = storage.open_read(&file).err().unwrap();
+        assert_eq!(failure.errno, Errno::KEYEXPIRED.raw_os_error());
+        assert!(failure.text.contains("expired"), "{}", failure.text);
+        assert!(storage.stat(&file).is_err() && storage.list(&FtpPath::root()).is_err());
+        assert_eq!(open.read_at(0, &mut [0]), Ok(0));
+    }
+
+    #[test]
+    fn nothing_moves_between_places_with_and_without_rights() {
+        let storage = scoped(&[(Access::Read, "/a"), (Access::Modify, "/a")]);
+        for (from, to) in [("/b/f", "/a/g"), ("/a/f", "/b/g"), ("/a/f", "/ab/g")] {
+            let failure = storage.rename(&path(from), &path(to)).unwrap_err();
+            assert_eq!(failure.errno, Errno::KEYREJECTED.raw_os_error());
+            assert!(failure.text.contains("does not allow"), "{}", failure.text);
+        }
+    }
+}
