@@ -21,6 +21,9 @@ use super::{accounts::Ids, syscalls};
 /// What fronts see of the file system where the kernel lacks Landlock, and where it does not.
 const EMPTY: &str = "/run/godwitd-empty";
 
+/// What everybody may read, for names of owners and groups. Where the system has them from elsewhere, numbers must do.
+const NAMES: [&str; 3] = ["/etc/passwd", "/etc/group", "/etc/nsswitch.conf"];
+
 /// The oldest Landlock that lets files be renamed from one directory to another.
 const NEEDED: ABI = ABI::V2;
 
@@ -119,7 +122,11 @@ pub(super) fn confine_session(ids: &Ids, root: &Path) -> Result<Protection, NotC
     let files = landlock_rules()
         .and_then(|rules| {
             let beneath = PathBeneath::new(root, AccessFs::from_all(KNOWN));
-            rules.create()?.add_rule(beneath)?.restrict_self()
+            let mut rules = rules.create()?.add_rule(beneath)?;
+            for names in NAMES.iter().filter_map(|path| PathFd::new(path).ok()) {
+                rules = rules.add_rule(PathBeneath::new(names, AccessFs::ReadFile))?;
+            }
+            rules.restrict_self()
         })
         .map(drop);
     protection.note("Landlock", files.map_err(|error| error.to_string()));

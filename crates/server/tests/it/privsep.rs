@@ -205,6 +205,10 @@ fn users_have_their_own_files_and_not_those_of_others() {
     assert!(put(&mut kim, "/kim/f", b"kim's").starts_with("226 "));
     assert_eq!(get(&mut kim, "/kim/secret").unwrap(), b"kim's");
     assert_eq!(get(&mut kim, "/all/f").unwrap(), b"jo's");
+    // Owners and groups have names.
+    let listed = jo.expect("STAT /all/f", "213-");
+    assert!(listed.contains(JO), "{listed}");
+    jo.expect(&format!("SITE CHGRP {JO} /all/f"), "250 ");
     // Jo sees that Kim has a directory, as everybody on the machine does, and nothing of what is in it.
     jo.expect("MLST /kim", "250-");
     for (command, code) in [
@@ -249,6 +253,8 @@ fn the_kernel_knows_what_was_given_up() {
     let Some(site) = Site::new(&[]) else { return };
     let _jo = site.login(&site.jo);
     let complete = site.log().contains("Landlock, seccomp");
+    let given_up = !site.log().contains("less protection");
+    assert_eq!(complete, given_up, "what the kernel has is used");
     for (role, account, groups) in [
         ("privsep-front", "nobody", String::new()),
         ("privsep-session", JO, id("-G", JO)),
@@ -480,13 +486,20 @@ fn the_server_ends_with_all_its_processes() {
 }
 
 #[test]
-fn many_log_in_at_once() {
+fn two_hundred_are_there_at_once() {
     let Some(site) = Site::new(&[]) else { return };
-    std::thread::scope(|scope| {
-        for _ in 0..40 {
-            scope.spawn(|| site.login(&site.jo).expect("NOOP", "200 "));
-        }
+    let ten = || -> Vec<_> { (0..10).map(|_| site.login(&site.jo)).collect() };
+    let mut all: Vec<_> = std::thread::scope(|scope| {
+        let parts: Vec<_> = (0..20).map(|_| scope.spawn(ten)).collect();
+        parts
+            .into_iter()
+            .flat_map(|part| part.join().unwrap())
+            .collect()
     });
+    assert_eq!(site.processes("privsep-session").len(), 200);
+    for jo in &mut all {
+        jo.expect("NOOP", "200 ");
+    }
 }
 
 /// A connection from an address that is not ours; where there is no room for it, none.
