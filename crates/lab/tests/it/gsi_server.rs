@@ -1,6 +1,7 @@
 //! Our server for users of a grid: the reference client, the grid's library and other servers, with certificates made here.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -13,7 +14,9 @@ use tempfile::TempDir;
 
 use crate::grid::Grid;
 use crate::pki::{Blueprint, DAY, HOUR, KEY_USAGE, rsa_key};
-use crate::support::{Need, assert_holds, assert_same_tree, have, write_noise, write_tree};
+use crate::support::{
+    Need, am_root, assert_holds, assert_same_tree, have, write_noise, write_tree,
+};
 
 const NEEDS: &[Need] = &[Need::Gct, Need::Godwitd];
 
@@ -178,6 +181,34 @@ fn the_reference_client_copies_with_every_protection() {
     for word in ["TLSv1.2", "TLSv1.3", "user=\"jo\""] {
         assert!(log.contains(word), "{word} is not in\n{log}");
     }
+}
+
+/// An account that every Debian has and nobody uses.
+const ACCOUNT: &str = "games";
+
+#[test]
+fn guarded_data_reaches_sessions_that_run_as_their_users() {
+    if !have(NEEDS) || !am_root("sessions of other accounts need root") {
+        return;
+    }
+    let site = GridSite::new();
+    site.map(&format!("\"/O=Grid/CN=Jo Doe\" {ACCOUNT}\n"));
+    for name in ["", "a"] {
+        let all = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(site.path(name), all).expect("opens to all");
+    }
+    let server = site.server("a", &["--privsep"]);
+    let environment = site.proxy(&site.jo(), &ProxyRequest::default());
+    for options in [
+        &[][..],
+        &["-nodcau"],
+        &["-dcsafe", "-fast"],
+        &["-dcpriv", "-p", "3"],
+    ] {
+        both_ways(&site, &server, &environment, options);
+    }
+    let owner = fs::metadata(site.path("a/f")).expect("is there").uid();
+    assert_ne!(owner, 0, "{}", server.log());
 }
 
 #[test]
