@@ -306,7 +306,9 @@ fn who_is_not_known_or_not_believed_is_refused() {
     let finished = run(&gct::URL_COPY, &Vec::new(), &[&clear, &back]);
     assert!(!finished.status.success());
     assert!(
-        finished.log().contains("Must perform GSSAPI"),
+        finished
+            .log()
+            .contains("Must perform AUTH TLS or AUTH GSSAPI"),
         "{}",
         finished.log()
     );
