@@ -1,6 +1,6 @@
 //! What every commit must pass.
 
-use crate::{cargo, run as command, tidy};
+use crate::{cargo, run as command, suite, tidy};
 
 pub(crate) fn run() -> Result<(), String> {
     command(&mut cargo(&["fmt", "--all", "--check"]))?;
@@ -21,5 +21,5 @@ pub(crate) fn run() -> Result<(), String> {
     )?;
     // The programs first: tests of whole transfers start them.
     command(&mut cargo(&["build", "--workspace", "--bins"]))?;
-    command(&mut cargo(&["test", "--workspace"]))
+    suite::run()
 }

@@ -1,6 +1,7 @@
 //! The one check, and its siblings. `cargo xtask` lists them.
 
 mod check;
+mod suite;
 mod tidy;
 
 use std::process::{Command, ExitCode};

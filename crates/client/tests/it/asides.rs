@@ -134,8 +134,12 @@ impl Session<'_> {
                 Manners::Late | Manners::Wrong | Manners::Mute => {}
             }
         }
-        block(&mut data, 0, half, &self.file[half..])?;
-        block(&mut data, 0x48, 1, b"")?;
+        let rest = block(&mut data, 0, half, &self.file[half..])
+            .and_then(|()| block(&mut data, 0x48, 1, b""));
+        // Who took the rash answer for the transfer's end may have closed the channel already.
+        if self.manners != Manners::Rash {
+            rest?;
+        }
         self.say("226 done\r\n")?;
         self.data = Some(data);
         match self.manners {
