@@ -360,16 +360,22 @@ impl Endpoint {
             return Ok(Credentials {
                 user: self.root.user.clone().unwrap_or_else(mapped),
                 password: Password::new("dummy"),
+                secret: false,
             });
         }
         let Some(user) = self.root.user.clone() else {
             return Ok(Credentials {
                 user: "anonymous".to_owned(),
                 password: Password::new("godwit@"),
+                secret: false,
             });
         };
         if let Some(password) = self.root.password.clone() {
-            return Ok(Credentials { user, password });
+            return Ok(Credentials {
+                user,
+                password,
+                secret: true,
+            });
         }
         let asked = self.password.get_or_try_init(|| async {
             let (secrets, host, name) = (secrets.clone(), self.root.host.clone(), user.clone());
@@ -377,7 +383,11 @@ impl Endpoint {
             found.unwrap_or_else(|_| Ok(Password::default()))
         });
         let password = asked.await?.clone();
-        Ok(Credentials { user, password })
+        Ok(Credentials {
+            user,
+            password,
+            secret: true,
+        })
     }
 
     /// The URL names somebody.

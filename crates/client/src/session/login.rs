@@ -89,6 +89,7 @@ pub(super) async fn log_in(
         context,
         endpoint,
         control,
+        asked: None,
         round_trip: Duration::MAX,
     };
     let mut proven = None;
@@ -112,13 +113,12 @@ pub(super) async fn log_in(
     let mut step = login.handle_reply(&greeting);
     let features = loop {
         match step {
-            Step::Send(command) => {
-                let reply = opening.call(&command).await?;
-                step = login.handle_reply(&reply);
-            }
+            Step::Send(commands) => opening.submit(&commands),
+            Step::Wait => {}
             Step::Done(features) => break *features,
             Step::Refused { command, reply } => return Err(opening.refused(command, reply)),
         }
+        step = login.handle_reply(&opening.next_reply().await?);
     };
     let guard = match proven {
         None => None,
@@ -187,15 +187,37 @@ pub(super) struct Opening<'a> {
     pub(super) context: &'a Context,
     pub(super) endpoint: &'a Endpoint,
     pub(super) control: ControlChannel,
+    /// When what was sent last was sent, while nothing of it is answered.
+    asked: Option<Instant>,
     round_trip: Duration,
 }
 
 impl Opening<'_> {
     pub(super) async fn call(&mut self, command: &Command) -> Result<Reply> {
-        let asked = Instant::now();
-        let reply = self.control.call(command).await;
-        let reply = reply.map_err(|error| lost(self.endpoint, error))?;
-        self.round_trip = self.round_trip.min(asked.elapsed());
+        self.submit(std::slice::from_ref(command));
+        self.next_reply().await
+    }
+
+    /// Sends questions of which none depends on an answer: one round trip for all.
+    fn submit(&mut self, commands: &[Command]) {
+        for command in commands {
+            self.control.submit(command);
+        }
+        self.asked = Some(Instant::now());
+    }
+
+    /// The next final reply.
+    async fn next_reply(&mut self) -> Result<Reply> {
+        let reply = loop {
+            let event = self.control.next_event().await;
+            match event.map_err(|error| lost(self.endpoint, error))? {
+                Spoken::Final(_, reply) => break reply,
+                Spoken::Preliminary(..) => {}
+            }
+        };
+        if let Some(asked) = self.asked.take() {
+            self.round_trip = self.round_trip.min(asked.elapsed());
+        }
         Ok(reply)
     }
 
@@ -217,21 +239,13 @@ impl Opening<'_> {
         questions: [(&'static str, String); N],
     ) -> Result<[Reply; N]> {
         let verbs = questions.each_ref().map(|(verb, _)| *verb);
-        for (verb, argument) in questions {
-            self.control.submit(&Command::Security {
-                verb: verb.to_owned(),
-                argument,
-            });
-        }
+        self.submit(&questions.map(|(verb, argument)| Command::Security {
+            verb: verb.to_owned(),
+            argument,
+        }));
         let mut replies = Vec::new();
         for verb in verbs {
-            let reply = loop {
-                let event = self.control.next_event().await;
-                match event.map_err(|error| lost(self.endpoint, error))? {
-                    Spoken::Final(_, reply) => break reply,
-                    Spoken::Preliminary(..) => {}
-                }
-            };
+            let reply = self.next_reply().await?;
             // Whatever it answers, the others will have none.
             if reply.code.get() == 421 {
                 return Err(self.refused(verb, reply));

@@ -96,6 +96,7 @@ impl Opening<'_> {
         Ok(Some(Credentials {
             user: TOKEN_USER.to_owned(),
             password: token,
+            secret: true,
         }))
     }
 

@@ -285,10 +285,10 @@ fn silence_and_sudden_ends_are_failures_and_not_hangs() {
         ),
         (
             Quirks {
-                mute: Some("USER"),
+                mute: Some("TYPE"),
                 ..Quirks::default()
             },
-            &["no reply to USER"],
+            &["no reply to TYPE"],
         ),
         (
             Quirks {

@@ -88,24 +88,35 @@ impl Pair {
     /// Greeted and logged in.
     fn logged_in() -> (Self, ServerState) {
         let mut pair = Self::new();
-        let features = pair.log_in("u").expect("a login");
+        let features = pair.log_in("u", true).expect("a login");
         (pair, ServerState::new(features))
     }
 
-    fn log_in(&mut self, user: &str) -> Result<godwit_proto::feature::Features, Step> {
+    fn log_in(
+        &mut self,
+        user: &str,
+        secret: bool,
+    ) -> Result<godwit_proto::feature::Features, Step> {
         let credentials = Credentials {
             user: user.to_owned(),
             password: Password::new("secret"),
+            secret,
         };
         let mut login = Login::new(credentials, "appname=\"test\";".to_owned());
         self.drive();
         let mut reply = self.greeting.clone().expect("a greeting");
+        let mut due = VecDeque::new();
         loop {
             match login.handle_reply(&reply) {
-                Step::Send(command) => reply = self.ask(&command),
+                Step::Send(commands) => {
+                    due.extend(commands.iter().map(|c| self.client.submit(self.now, c)));
+                    self.drive();
+                }
+                Step::Wait => {}
                 Step::Done(features) => return Ok(*features),
                 refused @ Step::Refused { .. } => return Err(refused),
             }
+            reply = self.reply_to(due.pop_front().expect("a reply is due"));
         }
     }
 
@@ -231,20 +242,23 @@ fn arrive(line: &mut Line, now: Instant) -> Option<Option<Vec<u8>>> {
 
 #[test]
 fn the_opening_tells_the_features() {
-    let (_, state) = Pair::logged_in();
-    let features = &state.features;
-    assert!(features.parallel && features.rest_stream && features.mlst && features.sbuf);
-    assert!(features.pasv_delayed && features.epsv && features.mlsc && !features.dcau);
-    assert_eq!(features.checksums.len(), 6);
+    for secret in [true, false] {
+        let features = Pair::new().log_in("u", secret).expect("a login");
+        assert!(features.parallel && features.rest_stream && features.mlst && features.sbuf);
+        assert!(features.pasv_delayed && features.epsv && features.mlsc && !features.dcau);
+        assert_eq!(features.checksums.len(), 6);
+    }
 }
 
 #[test]
 fn a_refused_login_names_its_command() {
-    let refused = Pair::new().log_in("mallory").unwrap_err();
-    assert!(
-        matches!(&refused, Step::Refused { command: "PASS", reply } if reply.code.get() == 530),
-        "{refused:?}"
-    );
+    for secret in [true, false] {
+        let refused = Pair::new().log_in("mallory", secret).unwrap_err();
+        assert!(
+            matches!(&refused, Step::Refused { command: "PASS", reply } if reply.code.get() == 530),
+            "{refused:?}"
+        );
+    }
 }
 
 /// Everything a mover does: prepare, address, transfer, and the next one on the same connections.
