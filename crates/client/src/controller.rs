@@ -337,6 +337,7 @@ fn look(context: &Context) -> Look {
             .saturating_sub(totals.age)
             .as_secs_f64(),
         totals,
+        round_trip: context.counters.round_trip().as_secs_f64(),
         others_bytes: 0,
         running,
         rate_cap_bps: context.rate.get(),

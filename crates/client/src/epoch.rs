@@ -20,6 +20,8 @@ pub(crate) const LOOK: Duration = Duration::from_millis(50);
 const SETTLE_MIN: f64 = 0.1;
 /// Round trips in which a window grows from 10 segments to 2560, more than most paths hold.
 const SETTLE_ROUND_TRIPS: f64 = 8.0;
+/// Shortest epoch: below that a window does not follow what it meets.
+const EPOCH_ROUND_TRIPS: f64 = 4.0;
 /// Never wait longer than this, seconds, nor than so many lengths of a short epoch: a peer may refuse channels, and small
 /// files keep opening theirs.
 const SETTLE_MAX: f64 = 2.0;
@@ -52,6 +54,8 @@ pub(crate) struct Look {
     /// When the totals were such, seconds since whenever.
     pub(crate) at: f64,
     pub(crate) totals: Sample,
+    /// Of control channels, s; 0: nobody knows. A receiver knows no other.
+    pub(crate) round_trip: f64,
     /// Octets of other jobs under the same setting.
     pub(crate) others_bytes: u64,
     /// A transfer is running.
@@ -129,7 +133,7 @@ impl Epoch {
             .saturating_sub(measuring.base.totals.bytes);
         let over = match self.plan.chunk_bytes {
             Some(chunk) => moved >= chunk || self.counted >= CHUNK_PATIENCE * self.plan.seconds,
-            None => self.counted >= self.plan.seconds,
+            None => self.counted >= self.plan.seconds.max(EPOCH_ROUND_TRIPS * look.round_trip),
         };
         if over {
             return self.so_far().map(|seen| Verdict::Measured(Box::new(seen)));
@@ -146,7 +150,7 @@ impl Epoch {
             self.complete_at = Some(self.counted);
         }
         let rtt = look.totals.tcp.map_or(0.0, |tcp| tcp.rtt.as_secs_f64());
-        let wait = SETTLE_MIN.max(SETTLE_ROUND_TRIPS * rtt);
+        let wait = SETTLE_MIN.max(SETTLE_ROUND_TRIPS * rtt.max(look.round_trip));
         let settled = self.complete_at.is_some_and(|at| self.counted - at >= wait);
         let patience = SETTLE_MAX.min(SETTLE_EPOCHS_MAX * self.plan.seconds);
         if !self.plan.settles || settled || self.counted >= patience {
@@ -324,6 +328,28 @@ mod tests {
         assert!(seen.observation.goodput_error_bps.unwrap() < 1.0);
         assert_eq!(seen.channels, 8);
         assert_eq!(seen.observation.setting, Setting::new(2, 4));
+    }
+
+    #[test]
+    fn far_away_windows_have_their_round_trips_to_grow() {
+        let mut epoch = Epoch::new(plan(1, 1, 0.2));
+        let mut verdict = None;
+        let mut at = 0.0;
+        while verdict.is_none() {
+            at += 0.05;
+            let totals = Sample {
+                channels: 1,
+                ..Sample::default()
+            };
+            verdict = epoch.look(Look {
+                at,
+                totals,
+                round_trip: 0.1,
+                running: true,
+                ..Look::default()
+            });
+        }
+        assert!((1.2..1.4).contains(&at), "{at}");
     }
 
     #[test]

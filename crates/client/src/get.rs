@@ -182,6 +182,7 @@ impl Get {
             stream: way.stream || self.is_stream(),
             ahead: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             command: way.command,
+            length: way.limit,
             next: next.map(|way| way.command),
             may_block: self.is_stream(),
             counts: true,

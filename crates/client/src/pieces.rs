@@ -1,9 +1,11 @@
 //! How large the pieces of shared files are.
 
+use std::{sync::Arc, time::Duration};
+
 use godwit_proto::ByteRange;
 use tokio::sync::watch;
 
-use crate::context::Target;
+use crate::{context::Target, progress::Counters};
 
 /// Smallest piece that a file is cut into, octets. Below that a round trip and a slow start cost more than a second
 /// session gains. Chosen arbitrarily within a factor of four.
@@ -16,19 +18,52 @@ const PIECE_BYTES_ALIGN: u64 = 1 << 20;
 /// more leaves soon. Ten round trips of 200 ms, so that asking for the next costs little.
 const PIECE_SECONDS: f64 = 2.5;
 
+/// Nor should it be shorter than this: the next is asked for one ahead, so that the path would run dry.
+const PIECE_ROUND_TRIPS: u32 = 4;
+
 /// So many may come where their number changes: the first must not hold what they could share.
 const WORKERS_TO_COME: u32 = 8;
+
+/// What the session moves that a piece is for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Speed {
+    /// `None`: nobody knows yet.
+    pub(crate) rate_bps: Option<f64>,
+    /// Of its control channel.
+    pub(crate) round_trip: Duration,
+}
+
+impl Speed {
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "casts of floats saturate, and NaN is 0"
+    )]
+    fn octets_in(self, seconds: f64) -> u64 {
+        self.rate_bps.map_or(0, |bps| (bps / 8.0 * seconds) as u64)
+    }
+}
 
 /// Cuts pieces for workers.
 pub(crate) struct Cutter {
     target: watch::Receiver<Target>,
+    /// Of the job: what is left of it is shared too.
+    counters: Arc<Counters>,
     /// The number of workers may change while files are moved.
     may_change: bool,
 }
 
 impl Cutter {
-    pub(crate) fn new(target: watch::Receiver<Target>, may_change: bool) -> Self {
-        Self { target, may_change }
+    pub(crate) fn new(
+        target: watch::Receiver<Target>,
+        counters: Arc<Counters>,
+        may_change: bool,
+    ) -> Self {
+        Self {
+            target,
+            counters,
+            may_change,
+        }
     }
 
     /// Whether a file of so many octets is shared between workers, now or later.
@@ -36,17 +71,24 @@ impl Cutter {
         (self.may_change || self.workers() > 1) && length >= 2 * PIECE_BYTES_MIN
     }
 
-    /// The next piece of `left`, which nobody has begun, from its start, for a session that moves `rate_bps` (`None`: nobody
-    /// knows). Guided self-scheduling (Polychronopoulos, Kuck 1987): half of an equal share each time, so that pieces
-    /// shrink towards the end and no session holds the tail.
-    pub(crate) fn piece(&self, left: ByteRange, rate_bps: Option<f64>) -> ByteRange {
-        let workers = match self.may_change {
-            true => self.workers().max(WORKERS_TO_COME),
-            false => self.workers(),
+    /// The next piece of `left`, which nobody has begun, from its start, for a session of `speed`. Guided self-scheduling
+    /// (Polychronopoulos, Kuck 1987): half of an equal share of the job each time, so that pieces shrink towards its end and no
+    /// session holds the tail.
+    pub(crate) fn piece(&self, left: ByteRange, speed: Speed) -> ByteRange {
+        let now = self.counters.snapshot();
+        let of_job = now.bytes_total.saturating_sub(now.bytes).max(left.len());
+        let share = |workers: u32| of_job / (2 * u64::from(workers));
+        let (share, patience) = match self.may_change {
+            true => (
+                share(self.workers().max(WORKERS_TO_COME)),
+                speed.octets_in(PIECE_SECONDS),
+            ),
+            false => (share(self.workers()), u64::MAX >> 1),
         };
-        let share = left.len() / (2 * u64::from(workers));
+        let far = speed.octets_in((PIECE_ROUND_TRIPS * speed.round_trip).as_secs_f64());
         let length = share
-            .min(self.patience(rate_bps))
+            .min(patience)
+            .max(far.min(of_job / (2 * u64::from(self.workers()))))
             .max(PIECE_BYTES_MIN)
             .next_multiple_of(PIECE_BYTES_ALIGN);
         // What would remain as a crumb goes along.
@@ -60,20 +102,8 @@ impl Cutter {
         }
     }
 
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "casts of floats saturate, and NaN is 0"
-    )]
-    fn patience(&self, rate_bps: Option<f64>) -> u64 {
-        if !self.may_change {
-            return u64::MAX >> 1;
-        }
-        rate_bps.map_or(0, |bps| (bps / 8.0 * PIECE_SECONDS) as u64)
-    }
-
     fn workers(&self) -> u32 {
-        self.target.borrow().setting.concurrency
+        self.target.borrow().setting.concurrency.max(1)
     }
 }
 
@@ -87,7 +117,31 @@ mod tests {
             setting: Setting::new(concurrency, 4),
             generation: 0,
         };
-        Cutter::new(watch::channel(target).1, may_change)
+        Cutter::new(watch::channel(target).1, Arc::default(), may_change)
+    }
+
+    fn at(bps: f64, ms: u64) -> Speed {
+        Speed {
+            rate_bps: Some(bps),
+            round_trip: Duration::from_millis(ms),
+        }
+    }
+
+    #[test]
+    fn a_piece_outlasts_round_trips_and_shares_what_is_left_of_the_job() {
+        let cutter = cutter(1, true);
+        let small = ByteRange {
+            start: 0,
+            end: 100 << 20,
+        };
+        assert_eq!(cutter.piece(small, at(1e9, 0)).len(), PIECE_BYTES_MIN);
+        // 1 Gbit/s x 60 ms x 4 = 30 MB.
+        let far = cutter.piece(small, at(1e9, 60)).len();
+        assert!((30_000_000..32_000_000).contains(&far), "{far}");
+        assert_eq!(cutter.piece(small, at(1e9, 600)).len(), 50 << 20);
+        let more = &cutter.counters.bytes_found;
+        more.store(10 << 30, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(cutter.piece(small, at(1e9, 0)), small, "there are others");
     }
 
     #[test]
@@ -100,7 +154,7 @@ mod tests {
                     start: at,
                     end: size,
                 };
-                let piece = cutter.piece(left, None);
+                let piece = cutter.piece(left, Speed::default());
                 assert_eq!(piece.start, at);
                 assert!(piece.end > at && piece.end <= size);
                 assert!(piece.len() <= last.max(2 * PIECE_BYTES_MIN));
@@ -119,7 +173,7 @@ mod tests {
         };
         let mut last = 0;
         while !left.is_empty() {
-            let piece = cutter.piece(left, None);
+            let piece = cutter.piece(left, Speed::default());
             last = piece.len();
             left.start = piece.end;
         }
@@ -133,11 +187,11 @@ mod tests {
             end: 16_u64 << 30,
         };
         let free = cutter(1, true);
-        assert_eq!(free.piece(left, None).len(), PIECE_BYTES_MIN);
-        assert_eq!(free.piece(left, Some(f64::NAN)).len(), PIECE_BYTES_MIN);
-        let second = free.piece(left, Some(8e8)).len();
+        assert_eq!(free.piece(left, Speed::default()).len(), PIECE_BYTES_MIN);
+        assert_eq!(free.piece(left, at(f64::NAN, 0)).len(), PIECE_BYTES_MIN);
+        let second = free.piece(left, at(8e8, 0)).len();
         assert!((250_000_000..252_000_000).contains(&second), "{second}");
-        assert_eq!(free.piece(left, Some(f64::INFINITY)).len(), 1 << 30);
+        assert_eq!(free.piece(left, at(f64::INFINITY, 0)).len(), 1 << 30);
         assert!(free.shares(2 * PIECE_BYTES_MIN) && !free.shares(PIECE_BYTES_MIN));
         assert!(!cutter(1, false).shares(u64::MAX));
     }

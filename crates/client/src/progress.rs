@@ -40,6 +40,8 @@ pub(crate) struct Counters {
     pub(crate) bytes_done: AtomicU64,
     /// Checksums being computed now.
     pub(crate) verifying: AtomicU64,
+    /// Of the control channel that began a transfer last, microseconds.
+    round_trip_us: AtomicU64,
     transfers: Mutex<Transfers>,
     limits: Mutex<Limits>,
 }
@@ -153,6 +155,17 @@ impl Counters {
             epoch::add(&mut totals, &entry.sample());
         }
         (totals, !transfers.running.is_empty())
+    }
+
+    /// A transfer begins over a path of this round trip.
+    pub(crate) fn begins(&self, round_trip: Duration) {
+        let us = u64::try_from(round_trip.as_micros()).unwrap_or(0);
+        self.round_trip_us.store(us, Ordering::Relaxed);
+    }
+
+    /// Of the path that the last transfer went over; 0 before the first.
+    pub(crate) fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.round_trip_us.load(Ordering::Relaxed))
     }
 
     /// So many octets of use have moved.

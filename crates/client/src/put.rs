@@ -222,6 +222,7 @@ impl Put {
             stream: self.is_stream(),
             ahead,
             command,
+            length: None,
             next: None,
             may_block: self.is_stream(),
             counts: true,

@@ -12,7 +12,7 @@ use crate::{
     context::Endpoint,
     error::{Error, Result},
     get::Get,
-    pieces::{Cutter, PIECE_BYTES_MIN},
+    pieces::{Cutter, PIECE_BYTES_MIN, Speed},
     plan::Item,
     put::Put,
     session::Session,
@@ -129,7 +129,7 @@ impl FileJob {
         pieces.busy = 1;
         match length.and_then(|length| ByteRange::new(0, length)) {
             Some(all) if self.can_split(session) && cutter.shares(all.len()) => {
-                let piece = self.part_of(all, cutter, None);
+                let piece = self.part_of(all, cutter, Speed::default());
                 pieces.unclaimed = rest_of(all, piece).into_iter().collect();
                 (Some(piece), true)
             }
@@ -137,18 +137,18 @@ impl FileJob {
         }
     }
 
-    fn part_of(&self, left: ByteRange, cutter: &Cutter, rate_bps: Option<f64>) -> ByteRange {
+    fn part_of(&self, left: ByteRange, cutter: &Cutter, speed: Speed) -> ByteRange {
         match &self.side {
-            Side::Get(_) => cutter.piece(left, rate_bps),
+            Side::Get(_) => cutter.piece(left, speed),
             Side::Put(_) => left,
         }
     }
 
-    /// The next piece that nobody has, for a session that moves `rate_bps`.
-    pub(crate) fn claim(&self, cutter: &Cutter, rate_bps: Option<f64>) -> Option<ByteRange> {
+    /// The next piece that nobody has, for a session of `speed`.
+    pub(crate) fn claim(&self, cutter: &Cutter, speed: Speed) -> Option<ByteRange> {
         let mut pieces = self.lock();
         let left = pieces.unclaimed.pop()?;
-        let piece = self.part_of(left, cutter, rate_bps);
+        let piece = self.part_of(left, cutter, speed);
         pieces.unclaimed.extend(rest_of(left, piece));
         pieces.busy += 1;
         Some(piece)

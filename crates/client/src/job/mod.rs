@@ -125,7 +125,11 @@ async fn run_under(
     let pool = Pool::new(Arc::clone(&context), params, spec.attempts);
     let (sender, receiver) = mpsc::channel(plan::AHEAD_MAX);
     let job = Arc::new(Job {
-        cutter: Cutter::new(context.target.subscribe(), spec.tuner.moves_workers()),
+        cutter: Cutter::new(
+            context.target.subscribe(),
+            Arc::clone(&context.counters),
+            spec.tuner.moves_workers(),
+        ),
         spec: Arc::new(spec),
         context,
         pool,

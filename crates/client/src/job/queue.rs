@@ -10,7 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc};
 
 use super::file::{Claim, FileJob};
 use crate::{
-    pieces::Cutter,
+    pieces::{Cutter, Speed},
     pipelining::SMALL_OCTETS_MAX,
     plan::{Item, Planned},
 };
@@ -62,21 +62,16 @@ impl Queue {
         }
     }
 
-    /// The next thing to do, for a session that moved `rate_bps` before; `None` when there is nothing and will be nothing.
+    /// The next thing to do, for a session of `speed`; `None` when there is nothing and will be nothing.
     /// `from` says where among the files that wait it looks first. After a [`Task::Begin`], [`Queue::decided`] must be called.
     /// Cancel-safe.
-    pub(crate) async fn next(
-        &self,
-        cutter: &Cutter,
-        rate_bps: Option<f64>,
-        from: End,
-    ) -> Option<Task> {
+    pub(crate) async fn next(&self, cutter: &Cutter, speed: Speed, from: End) -> Option<Task> {
         loop {
             // Registered before looking, so that no change falls between.
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match self.look(cutter, rate_bps, from) {
+            match self.look(cutter, speed, from) {
                 Look::Task(task) => return Some(task),
                 Look::Over => return None,
                 Look::Wait { dry } => tokio::select! {
@@ -148,12 +143,12 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
-    fn look(&self, cutter: &Cutter, rate_bps: Option<f64>, from: End) -> Look<Task> {
+    fn look(&self, cutter: &Cutter, speed: Speed, from: End) -> Look<Task> {
         let mut inner = self.lock();
         inner.shared.retain(|file| file.is_open());
         // Large files first: they decide when the job ends.
         for file in &inner.shared {
-            if let Some(piece) = file.claim(cutter, rate_bps) {
+            if let Some(piece) = file.claim(cutter, speed) {
                 return Look::Task(Task::Piece(Arc::clone(file), piece));
             }
         }

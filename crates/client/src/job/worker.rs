@@ -18,6 +18,7 @@ use crate::{
     context::{Endpoint, Place},
     error::{Error, Result},
     flight::is_small,
+    pieces::Speed,
     plan::{Item, Planned},
     session::Session,
 };
@@ -30,8 +31,8 @@ pub(crate) struct Worker {
     carrier: Carrier,
     /// Claimed ahead, so that the server can be asked for it before its turn. Belongs to the file of the present piece.
     next: Option<(Arc<FileJob>, ByteRange)>,
-    /// What the last piece of a get came at.
-    rate_bps: Option<f64>,
+    /// Of the last piece of a get.
+    speed: Speed,
 }
 
 /// Why a worker went home.
@@ -55,7 +56,7 @@ impl Worker {
             job,
             carrier,
             next: None,
-            rate_bps: None,
+            speed: Speed::default(),
         }
     }
 
@@ -79,7 +80,7 @@ impl Worker {
                 () = job.context.stop.wait() => return Farewell::Over,
                 Some((file, piece)) = async { self.next.take() } => Some(Task::Piece(file, piece)),
                 _ = target.wait_for(|target| !target.wants(place)) => return Farewell::Spare,
-                task = job.queue.next(&job.cutter, self.rate_bps, end_of(&job, place)) => task,
+                task = job.queue.next(&job.cutter, self.speed, end_of(&job, place)) => task,
             };
             let goes_on = match task {
                 None => return Farewell::Over,
@@ -192,9 +193,12 @@ impl Worker {
     /// Moves a piece (`None`: all of the file). False: this worker is one too many.
     async fn piece(&mut self, file: Arc<FileJob>, piece: Option<ByteRange>) -> bool {
         let began = Instant::now();
+        if let Some(session) = self.carrier.open_session(&file.endpoint) {
+            self.speed.round_trip = session.round_trip;
+        }
         self.look_ahead(&file, piece);
         let (outcome, moved, left) = self.carry(&file, piece).await;
-        self.rate_bps = rate(moved, began.elapsed());
+        self.speed.rate_bps = rate(moved, began.elapsed());
         let mut goes_on = true;
         let outcome = match outcome {
             Ok(()) => Ok(moved),
@@ -220,7 +224,7 @@ impl Worker {
     fn look_ahead(&mut self, file: &Arc<FileJob>, piece: Option<ByteRange>) {
         let wanted = self.job.context.target.borrow().wants(self.carrier.place);
         if piece.is_some() && wanted && file.is_pipelined() {
-            let claimed = file.claim(&self.job.cutter, self.rate_bps);
+            let claimed = file.claim(&self.job.cutter, self.speed);
             self.next = claimed.map(|next| (Arc::clone(file), next));
         }
     }

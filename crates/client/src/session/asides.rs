@@ -53,12 +53,12 @@ impl Asides {
         Self::new(&Features::default(), 1, ANSWER_LIMIT, now)
     }
 
-    /// For a get that begins with `in_force` channels.
+    /// For a get that begins with `in_force` channels; reports from `next_report` on.
     pub(super) fn new(
         features: &Features,
         in_force: u32,
         answer_limit: Duration,
-        now: Instant,
+        next_report: Instant,
     ) -> Self {
         Self {
             changes: features.live_channels,
@@ -67,7 +67,7 @@ impl Asides {
             wanted: in_force,
             asked: None,
             answer_limit,
-            next_report: now,
+            next_report,
         }
     }
 
@@ -128,6 +128,11 @@ impl Asides {
         self.asked = None;
         self.changes = false;
         self.reports = false;
+    }
+
+    /// When the next transfer of the session may ask for a report.
+    pub(super) fn next_report(&self) -> Instant {
+        self.next_report
     }
 
     /// When to look here again.

@@ -36,12 +36,14 @@ impl Session {
     ) -> Result<Mode> {
         for _ in 0..TURNS_MAX {
             let mode = self.best_mode(direction, stream);
-            if !self.prepare(mode, direction, doing).await? {
-                continue;
-            }
+            let settings = self.settings(mode, direction);
             let cached = self.set.as_ref().is_some_and(|set| set.cached() > 0);
             if cached && self.server.can_reuse(direction) {
-                return Ok(mode);
+                let replies = self.ask_all(settings.iter().cloned(), doing).await?;
+                if self.settled(&settings, replies, doing)? {
+                    return Ok(mode);
+                }
+                continue;
             }
             self.set = None;
             self.server.cached = None;
@@ -50,9 +52,9 @@ impl Session {
                 Mode::Stream => known(&self.endpoint.learned.no_pasv),
             };
             let made = if we_listen {
-                self.listen(mode, doing).await?
+                self.listen(mode, settings, doing).await?
             } else {
-                self.let_server_listen(mode, doing).await?
+                self.let_server_listen(mode, settings, doing).await?
             };
             if let Some(set) = made {
                 self.set = Some(set);
@@ -89,18 +91,20 @@ impl Session {
         }
     }
 
-    /// TYPE, MODE, buffers and OPTS. False where MODE E was refused.
-    async fn prepare(&mut self, mode: Mode, direction: Direction, doing: &str) -> Result<bool> {
+    /// TYPE, MODE, buffers and OPTS, as far as the server has not heard them.
+    fn settings(&mut self, mode: Mode, direction: Direction) -> Vec<Command> {
         let learned = &self.endpoint.learned;
         let buffers = self
             .params
             .socket_buffer_bytes
             .filter(|_| !known(&learned.no_buffers));
-        let commands = self
-            .server
-            .prepare(mode, direction, self.params.parallelism, buffers);
-        for command in commands {
-            let reply = self.ask(&command, doing).await?;
+        self.server
+            .prepare(mode, direction, self.params.parallelism, buffers)
+    }
+
+    /// What the server said of its settings. False where MODE E was refused.
+    fn settled(&mut self, settings: &[Command], replies: Vec<Reply>, doing: &str) -> Result<bool> {
+        for (command, reply) in settings.iter().zip(replies) {
             if reply.code.is_success() {
                 continue;
             }
@@ -139,10 +143,32 @@ impl Session {
         Ok(true)
     }
 
+    /// Asks for the settings and for one command more, which depends on none of them: one round trip for all. `None` where
+    /// MODE E was refused.
+    async fn ask_with(
+        &mut self,
+        settings: &[Command],
+        last: &Command,
+        doing: &str,
+    ) -> Result<Option<Reply>> {
+        let together = settings.iter().chain([last]).cloned();
+        let mut replies = self.ask_all(together, doing).await?;
+        let reply = replies.pop();
+        let settled = self.settled(settings, replies, doing)?;
+        Ok(reply.filter(|_| settled))
+    }
+
     /// PORT or EPRT. `None` where the server refuses: the lesson is learned, try without.
-    async fn listen(&mut self, mode: Mode, doing: &str) -> Result<Option<ChannelSet>> {
+    async fn listen(
+        &mut self,
+        mode: Mode,
+        settings: Vec<Command>,
+        doing: &str,
+    ) -> Result<Option<ChannelSet>> {
         let (set, command) = self.open_listener(mode)?;
-        let reply = self.ask(&command, doing).await?;
+        let Some(reply) = self.ask_with(&settings, &command, doing).await? else {
+            return Ok(None);
+        };
         if reply.code.is_success() {
             return Ok(Some(set));
         }
@@ -164,14 +190,8 @@ impl Session {
         self.params.parallelism = self.context.target.borrow().setting.parallelism;
         self.set = None;
         let (set, address) = self.open_listener(Mode::ExtendedBlock)?;
-        let buffers = self
-            .params
-            .socket_buffer_bytes
-            .filter(|_| !known(&self.endpoint.learned.no_buffers));
-        let parallelism = self.params.parallelism;
-        let server = &mut self.server;
-        let commands = server.prepare(Mode::ExtendedBlock, Direction::Get, parallelism, buffers);
-        for command in commands.iter().chain([&address]) {
+        let settings = self.settings(Mode::ExtendedBlock, Direction::Get);
+        for command in settings.iter().chain([&address]) {
             self.control.submit(command);
         }
         self.server.cached = None;
@@ -201,7 +221,12 @@ impl Session {
     }
 
     /// PASV or EPSV. `None` where the server refuses both.
-    async fn let_server_listen(&mut self, mode: Mode, doing: &str) -> Result<Option<ChannelSet>> {
+    async fn let_server_listen(
+        &mut self,
+        mode: Mode,
+        mut settings: Vec<Command>,
+        doing: &str,
+    ) -> Result<Option<ChannelSet>> {
         let peer = self.control.peer_addr().ip().to_canonical();
         let epsv = Command::Epsv(EpsvArgument::Any);
         // RFC 2428 §3: PASV cannot carry an IPv6 address.
@@ -211,7 +236,10 @@ impl Session {
         };
         let mut last = None;
         for command in commands {
-            let reply = self.ask(&command, doing).await?;
+            let settings = std::mem::take(&mut settings);
+            let Some(reply) = self.ask_with(&settings, &command, doing).await? else {
+                return Ok(None);
+            };
             if reply.code.is_success() {
                 let address = self.announced(&command, &reply, peer, doing)?;
                 let movers = [self.mover()?];

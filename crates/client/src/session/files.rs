@@ -141,6 +141,7 @@ impl Session {
             stream: true,
             ahead: None,
             command,
+            length: None,
             next: None,
             may_block: false,
             counts: false,

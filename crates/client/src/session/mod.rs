@@ -64,6 +64,8 @@ pub(crate) struct Session {
     pipelined: Option<Pipelined>,
     /// Shortest time from a command to its answer: what the path takes.
     pub(crate) round_trip: Duration,
+    /// When the server may next be asked for its side of a get.
+    next_report: tokio::time::Instant,
     /// A reply is missing or the connection is gone: nothing more can be asked.
     broken: bool,
 }
@@ -122,6 +124,7 @@ impl Session {
             set: None,
             pipelined: None,
             round_trip: opened.round_trip,
+            next_report: tokio::time::Instant::now(),
             broken: false,
         })
     }

@@ -101,6 +101,7 @@ impl Session {
             true => DEPTH_MAX_PATIENT,
             false => DEPTH_MAX,
         };
+        self.context.counters.begins(self.round_trip);
         let mut pipeline = Pipeline {
             lineup: Lineup::new(first.direction),
             direction: first.direction,

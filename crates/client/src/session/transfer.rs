@@ -33,6 +33,9 @@ const EXPLANATION_LIMIT: Duration = Duration::from_secs(10);
 /// Time for an aborted transfer to let go of standard input or output.
 const LETTING_GO_LIMIT: Duration = Duration::from_secs(1);
 
+/// Nothing is asked of a transfer that ends within so many round trips: the answer would be late, and is waited for.
+const ASIDE_ROUND_TRIPS: f64 = 2.0;
+
 /// A transfer to be run.
 pub(crate) struct TransferPlan<'a> {
     /// Verb and URL for messages.
@@ -43,6 +46,8 @@ pub(crate) struct TransferPlan<'a> {
     /// ALLO or REST, sent just before; a refusal of ALLO is ignored.
     pub(crate) ahead: Option<Command>,
     pub(crate) command: Command,
+    /// Octets that will come, where that is known.
+    pub(crate) length: Option<u64>,
     /// The transfer that follows on this session for certain, on the same channels and without anything before it.
     pub(crate) next: Option<Command>,
     /// Our end is standard input or output, which may block a mover for ever.
@@ -76,6 +81,7 @@ impl Session {
             };
         }
         if plan.counts {
+            self.context.counters.begins(self.round_trip);
             self.params.parallelism = self.context.target.borrow().setting.parallelism;
         }
         let pipelined = self.take_pipelined(&plan);
@@ -149,12 +155,14 @@ impl Session {
         let stop = self.context.stop.clone();
         let explanation_limit = EXPLANATION_LIMIT.min(self.context.connections.stall_limit);
         let monitor = transfer.monitor();
+        let began = Instant::now();
         let mut target = self.context.target.subscribe();
         target.mark_changed();
         let mut explanation_due = None;
         let mut letting_go_due = None;
         loop {
-            self.mind(&mut asides, &mut ending);
+            let asks = ending.flows() && !self.ends_soon(plan, &monitor, began);
+            self.mind(&mut asides, &mut ending, asks);
             if ending.is_complete(&asides) {
                 return ending;
             }
@@ -166,9 +174,7 @@ impl Session {
                 letting_go_due = Some(Instant::now() + LETTING_GO_LIMIT);
             }
             let let_go = letting_go_due.unwrap_or_else(Instant::now);
-            let wake = asides
-                .wake()
-                .filter(|_| ending.flows() || asides.is_waiting());
+            let wake = asides.wake().filter(|_| asks || asides.is_waiting());
             tokio::select! {
                 spoken = self.control.next_event(), if ending.hears(&asides) => match spoken {
                     Ok(Spoken::Preliminary(of, _)) if of == id && !ending.started => {
@@ -279,11 +285,11 @@ impl Session {
             Ok(cached) => cached,
         };
         let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
-        Asides::new(&self.server.features, channels, limit, now)
+        Asides::new(&self.server.features, channels, limit, self.next_report)
     }
 
     /// Asks what is to be asked; gives up an answer that does not come.
-    fn mind(&mut self, asides: &mut Asides, ending: &mut Ending) {
+    fn mind(&mut self, asides: &mut Asides, ending: &mut Ending, asks: bool) {
         let now = Instant::now();
         if asides.is_overdue(now) {
             asides.cease();
@@ -291,12 +297,22 @@ impl Session {
             // The transfer is not to blame; but whatever is asked behind it could not be told from the answer.
             ending.unanswered = true;
         }
-        if ending.flows()
-            && let Some(what) = asides.next(now)
-        {
+        if asks && let Some(what) = asides.next(now) {
             let id = self.control.submit(&asides::command(what));
             asides.asked(what, id, now);
         }
+        self.next_report = asides.next_report();
+    }
+
+    /// A get whose server has sent the last octet before it hears a question.
+    #[allow(clippy::cast_precision_loss)] // an estimate
+    fn ends_soon(&self, plan: &TransferPlan<'_>, monitor: &Monitor, began: Instant) -> bool {
+        let moved = monitor.progress().bytes;
+        let Some(left) = plan.length.and_then(|length| length.checked_sub(moved)) else {
+            return false;
+        };
+        let soon = ASIDE_ROUND_TRIPS * self.round_trip.as_secs_f64();
+        (left as f64) * began.elapsed().as_secs_f64() < soon * moved as f64
     }
 
     fn answered(
