@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use godwit_engine::data::{Sample, TcpTotals};
-use godwit_tune::{Observation, Setting};
+use godwit_tune::{Observation, Setting, limit};
 
 /// Time between two looks. A fiftieth of the shortest epoch that makes sense would do; shorter looks cost system calls.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
@@ -20,8 +20,13 @@ pub(crate) const LOOK: Duration = Duration::from_millis(50);
 const SETTLE_MIN: f64 = 0.1;
 /// Round trips in which a window grows from 10 segments to 2560, more than most paths hold.
 const SETTLE_ROUND_TRIPS: f64 = 8.0;
-/// Shortest epoch: below that a window does not follow what it meets.
-const EPOCH_ROUND_TRIPS: f64 = 4.0;
+/// Shortest epoch: what came in bursts evens out.
+const EPOCH_ROUND_TRIPS: f64 = 8.0;
+/// A new setting whose second half is faster by so much has not found its rate: it is measured again,
+const RISING: f64 = 1.15;
+/// so often at most. Fewer samples in each half say nothing.
+const SAMPLES_OF_HALF: usize = 2;
+const AGAIN_MAX: u32 = 2;
 /// Never wait longer than this, seconds, nor than so many lengths of a short epoch: a peer may refuse channels, and small
 /// files keep opening theirs.
 const SETTLE_MAX: f64 = 2.0;
@@ -91,6 +96,8 @@ pub(crate) struct Epoch {
     /// Settling: `counted` when all channels were there.
     complete_at: Option<f64>,
     measuring: Option<Measuring>,
+    /// Times that it began to measure again.
+    again: u32,
 }
 
 struct Measuring {
@@ -108,6 +115,7 @@ impl Epoch {
             counted: 0.0,
             complete_at: None,
             measuring: None,
+            again: 0,
         }
     }
 
@@ -135,6 +143,12 @@ impl Epoch {
             Some(chunk) => moved >= chunk || self.counted >= CHUNK_PATIENCE * self.plan.seconds,
             None => self.counted >= self.plan.seconds.max(EPOCH_ROUND_TRIPS * look.round_trip),
         };
+        if over && self.plan.settles && self.again < AGAIN_MAX && measuring.rises() {
+            self.again += 1;
+            self.counted = 0.0;
+            self.measuring = Some(Measuring::from(&look));
+            return None;
+        }
         if over {
             return self.so_far().map(|seen| Verdict::Measured(Box::new(seen)));
         }
@@ -155,11 +169,7 @@ impl Epoch {
         let patience = SETTLE_MAX.min(SETTLE_EPOCHS_MAX * self.plan.seconds);
         if !self.plan.settles || settled || self.counted >= patience {
             self.counted = 0.0;
-            self.measuring = Some(Measuring {
-                base: *look,
-                sample: (look.totals.bytes, 0.0),
-                rates_bps: Vec::new(),
-            });
+            self.measuring = Some(Measuring::from(look));
         }
     }
 
@@ -173,10 +183,19 @@ impl Epoch {
         let (from, to) = (&measuring.base.totals, &last.totals);
         let seen = to.since(from);
         let tcp = to.tcp.filter(|tcp| !tcp.rtt.is_zero());
+        let least = Duration::from_secs_f64(last.round_trip);
+        let (rtt, rtt_min) = match tcp {
+            Some(tcp) => (Some(tcp.rtt), Some(tcp.rtt_min)),
+            // A sender that pauses makes them longer too, so that they tell of a queue only.
+            None => {
+                let queue = to.receive_rtt.filter(|rtt| limit::is_queue(*rtt, least));
+                (queue, queue.map(|_| least))
+            }
+        };
         let observation = Observation {
             loss_ratio: seen.loss_ratio,
-            rtt: tcp.map(|tcp| tcp.rtt),
-            rtt_min: tcp.map(|tcp| tcp.rtt_min).filter(|rtt| !rtt.is_zero()),
+            rtt,
+            rtt_min: rtt_min.filter(|rtt| !rtt.is_zero()),
             goodput_error_bps: standard_error(&measuring.rates_bps),
             receive_window_limited: seen.receive_window_limited,
             send_buffer_limited: seen.send_buffer_limited,
@@ -199,6 +218,25 @@ impl Epoch {
 }
 
 impl Measuring {
+    fn from(look: &Look) -> Self {
+        Self {
+            base: *look,
+            sample: (look.totals.bytes, 0.0),
+            rates_bps: Vec::new(),
+        }
+    }
+
+    /// Windows still grow.
+    fn rises(&self) -> bool {
+        let half = self.rates_bps.len() / 2;
+        let sum = |rates: &[f64]| rates.iter().sum::<f64>();
+        let (first, last) = (
+            &self.rates_bps[..half],
+            &self.rates_bps[self.rates_bps.len() - half..],
+        );
+        half >= SAMPLES_OF_HALF && sum(last) > RISING * sum(first)
+    }
+
     #[allow(clippy::cast_precision_loss)] // 53 bits of octets are enough for a rate
     fn sample(&mut self, counted: f64, bytes: u64) {
         let (from_bytes, from) = self.sample;
@@ -232,6 +270,10 @@ pub(crate) fn add(job: &mut Sample, transfer: &Sample) {
             add_tcp(sum, job.channels, tcp, transfer.channels)
         }));
     }
+    job.receive_rtt = match (job.receive_rtt, transfer.receive_rtt) {
+        (Some(a), Some(b)) => Some(mean_by_channels(a, job.channels, b, transfer.channels)),
+        (a, b) => a.or(b),
+    };
     job.channels += transfer.channels;
     let (movers, more) = (&mut job.movers, transfer.movers);
     movers.threads += more.threads;
@@ -332,12 +374,23 @@ mod tests {
 
     #[test]
     fn far_away_windows_have_their_round_trips_to_grow() {
+        for (grows, from, to) in [(false, 1.6, 1.8), (true, 3.2, 3.4)] {
+            let at = measured_after(grows);
+            assert!((from..to).contains(&at), "{at}");
+        }
+    }
+
+    /// Seconds until an epoch over a round trip of 100 ms is measured.
+    fn measured_after(grows: bool) -> f64 {
         let mut epoch = Epoch::new(plan(1, 1, 0.2));
         let mut verdict = None;
-        let mut at = 0.0;
+        let (mut at, mut step, mut bytes) = (0.0, 0, 0);
         while verdict.is_none() {
             at += 0.05;
+            step += 1;
+            bytes += if grows { step * step } else { 1000 };
             let totals = Sample {
+                bytes,
                 channels: 1,
                 ..Sample::default()
             };
@@ -349,7 +402,7 @@ mod tests {
                 ..Look::default()
             });
         }
-        assert!((1.2..1.4).contains(&at), "{at}");
+        at
     }
 
     #[test]

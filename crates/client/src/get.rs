@@ -124,18 +124,30 @@ impl Get {
         session.server.features.eret && matches!(self.to, Destination::File { .. })
     }
 
-    /// Fetches octets of the region, `None` for all of it. On failure tells which of them are there already. `next` is the range
-    /// that will be asked for next, on the same session, whatever comes of this one.
+    /// What fetches `range` (`None`: all of it), where that can follow another transfer without a pause: nothing that needs a REST
+    /// or MODE S.
+    pub(crate) fn command_ahead(
+        &self,
+        session: &Session,
+        range: Option<ByteRange>,
+    ) -> Option<Command> {
+        let way = self.way(session, range).ok()?;
+        let follows = !way.stream && way.rest.is_none() && !self.is_stream();
+        follows.then_some(way.command)
+    }
+
+    /// Fetches octets of the region, `None` for all of it. On failure tells which of them are there already. `next` is what
+    /// will be asked for next, on the same session, whatever comes of this one.
     pub(crate) async fn fetch(
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
-        next: Option<ByteRange>,
+        next: Option<Command>,
     ) -> (Result<u64>, RangeSet) {
         let doing = format!("get {}", self.url);
         for last_try in [false, true] {
             let mode_e_before = !known(&session.endpoint.learned.no_port);
-            let (result, safe) = self.fetch_once(session, range, next, &doing).await;
+            let (result, safe) = self.fetch_once(session, range, next.clone(), &doing).await;
             match result {
                 // The server cannot connect to us: addresses are translated, or something filters. Not the file's fault.
                 Err(error)
@@ -165,13 +177,9 @@ impl Get {
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
-        next: Option<ByteRange>,
+        next: Option<Command>,
         doing: &str,
     ) -> (Result<u64>, RangeSet) {
-        // What needs a REST or MODE S cannot follow without a pause.
-        let next = next
-            .and_then(|next| self.way(session, Some(next)).ok())
-            .filter(|way| !way.stream && way.rest.is_none());
         let way = match self.way(session, range) {
             Ok(way) => way,
             Err(error) => return (Err(error), RangeSet::new()),
@@ -183,7 +191,7 @@ impl Get {
             ahead: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             command: way.command,
             length: way.limit,
-            next: next.map(|way| way.command),
+            next,
             may_block: self.is_stream(),
             counts: true,
             may_be_cut: false,
@@ -333,6 +341,16 @@ impl Get {
     /// Octets go to standard output.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.to, Destination::Output(_))
+    }
+
+    /// Finishing asks the server something.
+    pub(crate) fn finish_asks(&self, session: &Session) -> bool {
+        match &self.to {
+            Destination::File { .. } => {
+                !matches!(verify::choose(session, self.wish, self.is_part), Ok(None))
+            }
+            Destination::Output(_) => true,
+        }
     }
 
     /// Compares checksums and gives the file its name.

@@ -1,6 +1,6 @@
 //! What held a transfer back, judged from the evidence of one epoch.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use crate::Observation;
 
@@ -108,6 +108,11 @@ const QUEUE: f64 = 1.25;
 /// Loss below one segment in 100 000 does not hold a window back on any path of this planet.
 const LOSS: f64 = 1e-5;
 
+/// Whether round trips of `rtt` tell of a queue where the shortest are `least`. Nothing is known of `least` where it is 0.
+pub fn is_queue(rtt: Duration, least: Duration) -> bool {
+    !least.is_zero() && rtt.as_secs_f64() >= QUEUE * least.as_secs_f64()
+}
+
 /// What bound this epoch, as far as its evidence tells; `None` when it tells nothing.
 ///
 /// Goes from the ends inwards, because an end that cannot keep up also empties or fills what lies between: a cap, the
@@ -137,9 +142,7 @@ pub fn judge(seen: &Observation) -> Option<Limit> {
         return Some(limit);
     }
     let stretched = match (seen.rtt, seen.rtt_min) {
-        (Some(rtt), Some(least)) if !least.is_zero() => {
-            Some(rtt.as_secs_f64() >= QUEUE * least.as_secs_f64())
-        }
+        (Some(rtt), Some(least)) if !least.is_zero() => Some(is_queue(rtt, least)),
         _ => None,
     };
     match (stretched, seen.loss_ratio) {
@@ -151,8 +154,6 @@ pub fn judge(seen: &Observation) -> Option<Limit> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::Setting;
 

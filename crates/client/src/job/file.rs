@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use godwit_proto::{ByteRange, FtpPath};
+use godwit_proto::{ByteRange, Command, FtpPath, pi::transfer::Direction};
 use tokio::sync::Notify;
 
 use crate::{
@@ -102,12 +102,26 @@ impl FileJob {
         spec: &JobSpec,
         changed: Arc<Notify>,
     ) -> Result<Self> {
-        use godwit_proto::pi::transfer::Direction;
         let side = match item.direction {
             Direction::Get => Side::Get(Get::begin(session, &item, spec.part, spec.verify).await?),
             Direction::Put => Side::Put(Put::begin(session, &item, spec.part, spec.verify).await?),
         };
-        Ok(Self {
+        Ok(Self::of(side, item, changed))
+    }
+
+    /// The same for a get of which nothing has to be asked before.
+    pub(crate) fn begin_get(
+        session: &Session,
+        item: Item,
+        spec: &JobSpec,
+        changed: Arc<Notify>,
+    ) -> Result<Self> {
+        let side = Side::Get(Get::open(session, &item, spec.part, spec.verify)?);
+        Ok(Self::of(side, item, changed))
+    }
+
+    fn of(side: Side, item: Item, changed: Arc<Notify>) -> Self {
+        Self {
             endpoint: Arc::clone(&item.endpoint),
             path: item.source(),
             item,
@@ -115,12 +129,17 @@ impl FileJob {
             side,
             pieces: Mutex::default(),
             changed,
-        })
+        }
     }
 
     /// Decides whether the file is shared, and claims the first piece; `None`: all of it, however long that is. A put may
     /// be taken all at once, since others can take of it later.
-    pub(crate) fn first(&self, session: &Session, cutter: &Cutter) -> (Option<ByteRange>, bool) {
+    pub(crate) fn first(
+        &self,
+        session: &Session,
+        cutter: &Cutter,
+        speed: Speed,
+    ) -> (Option<ByteRange>, bool) {
         let length = match &self.side {
             Side::Get(get) => get.length(),
             Side::Put(put) => put.length(),
@@ -129,7 +148,7 @@ impl FileJob {
         pieces.busy = 1;
         match length.and_then(|length| ByteRange::new(0, length)) {
             Some(all) if self.can_split(session) && cutter.shares(all.len()) => {
-                let piece = self.part_of(all, cutter, Speed::default());
+                let piece = self.part_of(all, cutter, speed);
                 pieces.unclaimed = rest_of(all, piece).into_iter().collect();
                 (Some(piece), true)
             }
@@ -194,12 +213,24 @@ impl FileJob {
         matches!(self.side, Side::Get(_))
     }
 
-    /// Moves octets. `next` is what the session will be asked for next.
+    /// What will fetch `range` (`None`: all of it), where that can be asked for before its turn.
+    pub(crate) fn command_ahead(
+        &self,
+        session: &Session,
+        range: Option<ByteRange>,
+    ) -> Option<Command> {
+        match &self.side {
+            Side::Get(get) => get.command_ahead(session, range),
+            Side::Put(_) => None,
+        }
+    }
+
+    /// Moves octets. `next` is what the session will be asked for next, whatever comes of this.
     pub(crate) async fn carry(
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
-        next: Option<ByteRange>,
+        next: Option<Command>,
     ) -> Carried {
         let get = match &self.side {
             Side::Put(put) => {
@@ -266,6 +297,14 @@ impl FileJob {
         match pieces.failure.take() {
             None => After::Finish { moved },
             Some(error) => After::Discard { error, moved },
+        }
+    }
+
+    /// Finishing asks the server something.
+    pub(crate) fn finish_asks(&self, session: &Session) -> bool {
+        match &self.side {
+            Side::Get(get) => get.finish_asks(session),
+            Side::Put(_) => true,
         }
     }
 

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   Planner ──bounded channel──► Queue ──► Worker 1 (session, mover)      Crew: as many as the target wants
-//!                                  ▲  └──► Worker 2
+//!                                  ▲  └──► Worker 2 ──► Finisher: checksums and final names, while workers go on
 //!                                  └ pieces of large files, and what a worker leaves when it goes
 //! ```
 
 mod crew;
 mod feed;
 mod file;
+mod finisher;
 mod queue;
 mod worker;
 
@@ -46,6 +47,7 @@ use crate::{
 };
 
 pub(crate) use file::Carried;
+use finisher::{Finisher, Moved};
 use queue::Queue;
 
 /// Time for a data connection to come up. Shorter than the stall limit: a server that cannot reach us should cost
@@ -59,6 +61,7 @@ pub(crate) struct Job {
     pub(crate) pool: Arc<Pool>,
     pub(crate) cutter: Cutter,
     pub(crate) queue: Queue,
+    finisher: Finisher,
     /// It was told that the journal cannot be written.
     journal_failed: AtomicBool,
     /// How failed files would end the process, most telling first.
@@ -124,6 +127,7 @@ async fn run_under(
     let params = channel_params(&spec, &context);
     let pool = Pool::new(Arc::clone(&context), params, spec.attempts);
     let (sender, receiver) = mpsc::channel(plan::AHEAD_MAX);
+    let (finisher, moved) = Finisher::new();
     let job = Arc::new(Job {
         cutter: Cutter::new(
             context.target.subscribe(),
@@ -134,12 +138,13 @@ async fn run_under(
         context,
         pool,
         queue: Queue::new(receiver),
+        finisher,
         journal_failed: AtomicBool::new(false),
         verdicts: Mutex::default(),
     });
     let planner = Planner::new(Arc::clone(&job.spec), Arc::clone(&job.pool), sender);
     LocalSet::new()
-        .run_until(move_all(&job, planner, controller))
+        .run_until(move_all(&job, planner, controller, moved))
         .await;
     let summary = job.summarise(started.elapsed().as_secs_f64());
     if let Some(journal) = job
@@ -199,7 +204,12 @@ fn channel_params(spec: &JobSpec, context: &Context) -> ChannelParams {
     }
 }
 
-async fn move_all(job: &Arc<Job>, planner: Planner, controller: Controller) {
+async fn move_all(
+    job: &Arc<Job>,
+    planner: Planner,
+    controller: Controller,
+    moved: mpsc::UnboundedReceiver<Moved>,
+) {
     let context = Arc::clone(&job.context);
     let display = tokio::task::spawn_local(async move {
         let mut ticks = time::interval(TICK);
@@ -214,6 +224,13 @@ async fn move_all(job: &Arc<Job>, planner: Planner, controller: Controller) {
     let over = Arc::new(Notify::new());
     let tuning = controller.run(Arc::clone(&job.context), Arc::clone(&over));
     let tuning = tokio::task::spawn_local(tuning);
+    let finishing = tokio::task::spawn_local(finisher::run(Arc::clone(job), moved));
+    crew::run(job).await;
+    job.finisher.close();
+    if finishing.await.is_err() {
+        job.record(Exit::Failed);
+    }
+    // What the finisher found no session for.
     crew::run(job).await;
     over.notify_one();
     if tuning.await.is_err() {

@@ -34,6 +34,8 @@ pub(crate) enum Task {
     Begin(Planned),
     /// A piece of one that is shared.
     Piece(Arc<FileJob>, ByteRange),
+    /// A file that is to be finished, and the octets moved for it.
+    Finish(Arc<FileJob>, u64),
 }
 
 pub(crate) struct Queue {
@@ -47,6 +49,8 @@ struct Inner {
     /// Files that several workers may move.
     shared: VecDeque<Arc<FileJob>>,
     returned: VecDeque<Planned>,
+    /// Files to be finished by whoever has time.
+    moved: Vec<(Arc<FileJob>, u64)>,
     /// Files taken of which it is not known yet whether they will be shared. While there are some, nobody goes home.
     undecided: u32,
     /// The planner has finished.
@@ -145,6 +149,9 @@ impl Queue {
 
     fn look(&self, cutter: &Cutter, speed: Speed, from: End) -> Look<Task> {
         let mut inner = self.lock();
+        if let Some((file, moved)) = inner.moved.pop() {
+            return Look::Task(Task::Finish(file, moved));
+        }
         inner.shared.retain(|file| file.is_open());
         // Large files first: they decide when the job ends.
         for file in &inner.shared {
@@ -152,11 +159,8 @@ impl Queue {
                 return Look::Task(Task::Piece(Arc::clone(file), piece));
             }
         }
-        let large = match from {
-            End::Large => inner.returned.iter().position(is_large),
-            End::Any => None,
-        };
-        if let Some(planned) = inner.returned.remove(large.unwrap_or(0)) {
+        let first = inner.first(from);
+        if let Some(planned) = inner.returned.remove(first) {
             inner.undecided += 1;
             return Look::Task(Task::Begin(planned));
         }
@@ -174,6 +178,43 @@ impl Queue {
             return Look::Over;
         }
         Look::Wait { dry: inner.dry }
+    }
+
+    /// What [`Self::next`] would give now, if it is of a file that `fits`: for a session that still moves something else. After a
+    /// [`Task::Begin`], [`Queue::decided`] must be called.
+    pub(crate) fn ahead(
+        &self,
+        cutter: &Cutter,
+        speed: Speed,
+        from: End,
+        fits: impl Fn(&Item) -> bool,
+    ) -> Option<Task> {
+        let mut inner = self.lock();
+        if !inner.moved.is_empty() {
+            return None;
+        }
+        for file in &inner.shared {
+            if file.has_work() {
+                let file = Arc::clone(file);
+                let piece = Some(&file).filter(|file| fits(&file.item));
+                let piece = piece.and_then(|file| file.claim(cutter, speed))?;
+                return Some(Task::Piece(file, piece));
+            }
+        }
+        let at = inner.first(from);
+        match inner.returned.get(at) {
+            Some(Planned::File(item)) if fits(item) => {
+                inner.undecided += 1;
+                inner.returned.remove(at).map(Task::Begin)
+            }
+            _ => None,
+        }
+    }
+
+    /// A file is to be finished by whoever has time.
+    pub(crate) fn give_moved(&self, file: Arc<FileJob>, moved: u64) {
+        self.lock().moved.push((file, moved));
+        self.changed.notify_waiters();
     }
 
     /// What came of a [`Task::Begin`]: shared with others, or not.
@@ -202,7 +243,13 @@ impl Queue {
         !inner.dry
             || inner.undecided > 0
             || !inner.returned.is_empty()
+            || !inner.moved.is_empty()
             || inner.shared.iter().any(|f| f.has_work())
+    }
+
+    /// Files wait that nobody has begun.
+    pub(crate) fn has_files(&self) -> bool {
+        !self.lock().returned.is_empty()
     }
 
     /// Told whenever [`Self::has_work`] may answer anew.
@@ -212,6 +259,17 @@ impl Queue {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Where the file waits that is begun next.
+    fn first(&self, from: End) -> usize {
+        let large = match from {
+            End::Large => self.returned.iter().position(is_large),
+            End::Any => None,
+        };
+        large.unwrap_or(0)
     }
 }
 

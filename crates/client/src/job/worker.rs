@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_proto::{ByteRange, FtpPath};
+use godwit_proto::{ByteRange, FtpPath, pi::transfer::Direction};
 
 use super::{
     Job,
@@ -29,10 +29,17 @@ const CLEANING_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Worker {
     job: Arc<Job>,
     carrier: Carrier,
-    /// Claimed ahead, so that the server can be asked for it before its turn. Belongs to the file of the present piece.
-    next: Option<(Arc<FileJob>, ByteRange)>,
+    /// Claimed ahead, so that the server can be asked for it before its turn.
+    next: Option<Ahead>,
     /// Of the last piece of a get.
     speed: Speed,
+}
+
+/// Octets that are moved next.
+struct Ahead {
+    file: Arc<FileJob>,
+    /// `None`: all of it.
+    piece: Option<ByteRange>,
 }
 
 /// Why a worker went home.
@@ -62,12 +69,28 @@ impl Worker {
 
     pub(crate) async fn run(mut self) -> Farewell {
         let farewell = self.work().await;
-        if let Some((file, piece)) = self.next.take() {
-            file.piece_done(Ok(0), vec![piece]);
-            self.job.queue.piece_done();
+        match self.next.take() {
+            Some(Ahead {
+                file,
+                piece: Some(piece),
+            }) => {
+                file.piece_done(Ok(0), vec![piece]);
+                self.job.queue.piece_done();
+            }
+            // Nobody else has heard of it, and its temporary file goes with it.
+            Some(Ahead { file, piece: None }) => {
+                let item = file.item.clone();
+                drop(file);
+                self.job.queue.give_back(Planned::File(item));
+            }
+            None => {}
         }
         self.carrier.close().await;
         farewell
+    }
+
+    pub(super) async fn close(&mut self) {
+        self.carrier.close().await;
     }
 
     async fn work(&mut self) -> Farewell {
@@ -75,10 +98,17 @@ impl Worker {
         let place = self.carrier.place;
         let mut target = job.context.target.subscribe();
         loop {
+            if !job.context.stop.is_set()
+                && let Some(Ahead { file, piece }) = self.next.take()
+            {
+                if !self.piece(file, piece).await {
+                    return Farewell::Crowded;
+                }
+                continue;
+            }
             let task = tokio::select! {
                 biased;
                 () = job.context.stop.wait() => return Farewell::Over,
-                Some((file, piece)) = async { self.next.take() } => Some(Task::Piece(file, piece)),
                 _ = target.wait_for(|target| !target.wants(place)) => return Farewell::Spare,
                 task = job.queue.next(&job.cutter, self.speed, end_of(&job, place)) => task,
             };
@@ -91,6 +121,10 @@ impl Worker {
                 }
                 Some(Task::Begin(Planned::File(item))) => self.file(item).await,
                 Some(Task::Piece(file, piece)) => self.piece(file, Some(piece)).await,
+                Some(Task::Finish(file, moved)) => {
+                    self.finish(&file, moved).await;
+                    true
+                }
             };
             if !goes_on {
                 return Farewell::Crowded;
@@ -112,10 +146,11 @@ impl Worker {
             range: None,
             attempts: None,
         };
+        let speed = self.speed;
         let begin = async |session: &mut Session| {
             let changed = Arc::clone(job.queue.changed());
             let file = FileJob::begin(session, item.clone(), &job.spec, changed).await?;
-            let (piece, shared) = file.first(session, &job.cutter);
+            let (piece, shared) = file.first(session, &job.cutter, speed);
             Ok((file, piece, shared))
         };
         match self.carrier.attempt(step, begin).await {
@@ -196,7 +231,7 @@ impl Worker {
         if let Some(session) = self.carrier.open_session(&file.endpoint) {
             self.speed.round_trip = session.round_trip;
         }
-        self.look_ahead(&file, piece);
+        self.look_ahead(&file);
         let (outcome, moved, left) = self.carry(&file, piece).await;
         self.speed.rate_bps = rate(moved, began.elapsed());
         let mut goes_on = true;
@@ -213,19 +248,64 @@ impl Worker {
         };
         match file.piece_done(outcome, left) {
             After::Others => {}
-            After::Finish { moved } => self.finish(&file, moved).await,
+            After::Finish { moved } => self.leave(&file, moved).await,
             After::Discard { error, moved } => self.discard(&file, moved, &error).await,
         }
         self.job.queue.piece_done();
         goes_on
     }
 
-    /// Claims the piece that comes after `piece`, while this worker is wanted.
-    fn look_ahead(&mut self, file: &Arc<FileJob>, piece: Option<ByteRange>) {
+    /// Claims what comes after a piece of `file`, while this worker is wanted: more of it, or another file. Gets only.
+    fn look_ahead(&mut self, file: &Arc<FileJob>) {
         let wanted = self.job.context.target.borrow().wants(self.carrier.place);
-        if piece.is_some() && wanted && file.is_pipelined() {
-            let claimed = file.claim(&self.job.cutter, self.speed);
-            self.next = claimed.map(|next| (Arc::clone(file), next));
+        if !wanted || !file.is_pipelined() {
+            return;
+        }
+        let (job, speed) = (Arc::clone(&self.job), self.speed);
+        self.next = match file.claim(&job.cutter, speed) {
+            Some(piece) => Some(Ahead {
+                file: Arc::clone(file),
+                piece: Some(piece),
+            }),
+            None => self.look_at_others(file),
+        };
+    }
+
+    fn look_at_others(&mut self, file: &FileJob) -> Option<Ahead> {
+        let (job, place) = (Arc::clone(&self.job), self.carrier.place);
+        let session = self.carrier.open_session(&file.endpoint)?;
+        if file.finish_asks(session) && !job.finisher.has_room() {
+            return None;
+        }
+        let fits = |item: &Item| {
+            item.direction == Direction::Get
+                && item.size.is_some()
+                && Arc::ptr_eq(&item.endpoint, &file.endpoint)
+                && session.trusts_name(&item.remote)
+                && !is_small(item, &job.spec)
+        };
+        let from = end_of(&job, place);
+        let item = match job.queue.ahead(&job.cutter, self.speed, from, fits)? {
+            Task::Piece(file, piece) => {
+                let piece = Some(piece);
+                return Some(Ahead { file, piece });
+            }
+            Task::Begin(Planned::File(item)) => item,
+            Task::Begin(_) | Task::Finish(..) => return None,
+        };
+        let changed = Arc::clone(job.queue.changed());
+        match FileJob::begin_get(session, item.clone(), &job.spec, changed) {
+            Ok(file) => {
+                let (piece, shared) = file.first(session, &job.cutter, self.speed);
+                let file = Arc::new(file);
+                job.queue.decided(shared.then_some(&file));
+                Some(Ahead { file, piece })
+            }
+            Err(error) => {
+                job.queue.decided(None);
+                job.file_failed(&item.source(), 0.0, 0, &error);
+                None
+            }
         }
     }
 
@@ -246,10 +326,11 @@ impl Worker {
         };
         let mut todo = vec![piece];
         let mut total = 0;
-        let next = self.next.as_ref().map(|(_, next)| *next);
+        let next = self.next.as_ref();
         let carry = async |session: &mut Session| {
             while let Some(rest) = todo.pop() {
                 let next = next.filter(|_| todo.is_empty());
+                let next = next.and_then(|next| next.file.command_ahead(session, next.piece));
                 let carried = file.carry(session, rest, next).await;
                 total += carried.moved;
                 counters
@@ -268,7 +349,30 @@ impl Worker {
         (outcome, total, todo.into_iter().flatten().collect())
     }
 
+    /// All octets of a file are there: finishes it, or leaves that to the finisher where there is more to move.
+    async fn leave(&mut self, file: &Arc<FileJob>, moved: u64) {
+        let job = Arc::clone(&self.job);
+        let goes_on = match file.is_pipelined() {
+            true => self.next.is_some(),
+            false => job.finisher.has_room() && job.queue.has_files(),
+        };
+        let asks = match self.carrier.open_session(&file.endpoint) {
+            Some(session) => file.finish_asks(session),
+            None => false,
+        };
+        if !(goes_on && asks && job.finisher.take(Arc::clone(file), moved)) {
+            self.finish(file, moved).await;
+        }
+    }
+
     async fn finish(&mut self, file: &Arc<FileJob>, moved: u64) {
+        let may_yield = std::mem::replace(&mut self.carrier.may_yield, false);
+        self.try_finish(file, moved).await;
+        self.carrier.may_yield = may_yield;
+    }
+
+    /// Checks a file and gives it its name. False where that was left alone, since the server lets no further session in.
+    pub(super) async fn try_finish(&mut self, file: &Arc<FileJob>, moved: u64) -> bool {
         let step = Step {
             endpoint: &file.endpoint,
             path: &file.path,
@@ -276,13 +380,15 @@ impl Worker {
             attempts: None,
         };
         let finish = async |session: &mut Session| file.finish(session, moved).await;
-        match self.without_yielding(step, finish).await {
+        match self.carrier.attempt(step, finish).await {
             Ok(agreed) => {
                 let seconds = file.began.elapsed().as_secs_f64();
                 self.job.file_done(&file.item, seconds, moved, agreed);
             }
-            Err(error) => self.discard(file, moved, &error).await,
+            Err(Setback::Crowded(_)) => return false,
+            Err(Setback::Failed(error)) => self.discard(file, moved, &error).await,
         }
+        true
     }
 
     /// Reports a failed file, and removes what it left at the server.

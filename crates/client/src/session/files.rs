@@ -305,17 +305,20 @@ impl Session {
         Ok(!known(&learned.no_rename))
     }
 
+    /// There is no doubt that the server understands `path`, or no way to find out.
+    pub(crate) fn trusts_name(&self, path: &FtpPath) -> bool {
+        let learned = &self.endpoint.learned;
+        path.as_bytes().is_ascii() || known(&learned.octets_pass) || known(&learned.no_mlst)
+    }
+
     /// Makes sure that the server understands `path`, which exists, as it was sent. Some servers drop octets above 0x7E on clear
     /// control channels without a word (GCT does), and would answer for another file.
     pub(crate) async fn check_name(&mut self, path: &FtpPath) -> Result<()> {
-        let endpoint = Arc::clone(&self.endpoint);
-        let sent = path.as_bytes();
-        if sent.is_ascii()
-            || known(&endpoint.learned.octets_pass)
-            || known(&endpoint.learned.no_mlst)
-        {
+        if self.trusts_name(path) {
             return Ok(());
         }
+        let endpoint = Arc::clone(&self.endpoint);
+        let sent = path.as_bytes();
         let doing = format!("look at {}", endpoint.url(path));
         let reply = self.ask(&Command::Mlst(Some(path.clone())), &doing).await?;
         let Some((_, seen)) = reply.body().iter().find_map(|line| facts::parse_line(line)) else {

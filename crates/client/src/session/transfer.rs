@@ -82,7 +82,7 @@ impl Session {
         }
         if plan.counts {
             self.context.counters.begins(self.round_trip);
-            self.params.parallelism = self.context.target.borrow().setting.parallelism;
+            self.params.parallelism = self.parallelism_for(plan.direction);
         }
         let pipelined = self.take_pipelined(&plan);
         let made = match &pipelined {
@@ -118,6 +118,21 @@ impl Session {
             .await;
         drop(running);
         self.judge(&plan, mode, ending)
+    }
+
+    /// Channels to begin with: the target's, or those that are there, where the server can change them while it sends. New ones would
+    /// have to find their windows again.
+    fn parallelism_for(&self, direction: Direction) -> u32 {
+        let wanted = self.context.target.borrow().setting.parallelism;
+        let there = self.server.can_reuse(direction)
+            && self.set.as_ref().is_some_and(|set| set.cached() > 0);
+        let asides = direction == Direction::Get
+            && self.server.features.live_channels
+            && !known(&self.endpoint.learned.no_asides);
+        match self.server.parallelism {
+            Some(parallelism) if there && asides => parallelism,
+            _ => wanted,
+        }
     }
 
     async fn converse(

@@ -386,6 +386,24 @@ fn sessions_that_are_not_let_in_leave_their_work_to_the_others() {
 }
 
 #[test]
+fn where_one_session_is_all_there_is_files_are_finished_by_the_one_that_moved_them() {
+    let fake = Fake::start(Quirks {
+        sessions_max: Some(1),
+        ..Quirks::default()
+    });
+    let here = tempfile::tempdir().unwrap();
+    let top = here.path().join("top");
+    fs::create_dir(&top).unwrap();
+    for i in 0..4 {
+        fs::write(top.join(i.to_string()), octets(17 << 20, i)).unwrap();
+    }
+    let options = ["cp", "-r", "-c", "1", "-p", "1"];
+    let up = fake.url("/d/");
+    run(&[&options[..], &[text(&top), &up]].concat()).expect(0, &["4 files"]);
+    assert_eq!(fake.names().len(), 4);
+}
+
+#[test]
 fn secrets_are_masked_in_the_dialogue() {
     let fake = Fake::start(Quirks::default());
     fake.put("/f", b"x");

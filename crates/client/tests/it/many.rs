@@ -189,6 +189,27 @@ fn small_and_large_files_travel_together() {
     assert_same(&top, &back);
 }
 
+#[test]
+fn large_files_are_checked_while_the_next_move() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let (top, back) = (here.path().join("top"), here.path().join("back"));
+    fs::create_dir(&top).unwrap();
+    for i in 0..4 {
+        fs::write(top.join(format!("large{i}")), octets(24 << 20, i)).unwrap();
+    }
+    let url = served.url("/up");
+    for (from, to) in [(text(&top), url.as_str()), (url.as_str(), text(&back))] {
+        let options = ["cp", "-r", "-vv", "-c", "1", "-p", "2", "--verify"];
+        let ran = run(&[&options[..], &[from, to]].concat()).expect(0, &["4 files"]);
+        let count = |what: &str| ran.err.matches(what).count();
+        assert_eq!(count("-> CKSM "), 4, "{}", ran.err);
+        // One lists or makes directories and then moves files or checks them, one does the other.
+        assert!((2..=3).contains(&count("-> USER ")), "{}", ran.err);
+    }
+    assert_same(&top, &back);
+}
+
 /// Stands between client and server on the control channel, and cuts the first sessions after so many octets of replies.
 fn cutting_proxy(server: SocketAddr, cuts: usize, octets: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -19,6 +19,8 @@ impl From<Sample> for LiveReport {
             age: _,
             channels,
             tcp,
+            // The client receives.
+            receive_rtt: _,
             movers,
             storage,
         } = sample;
@@ -71,6 +73,7 @@ impl From<LiveReport> for Sample {
             age: Duration::ZERO,
             channels: report.channels,
             tcp,
+            receive_rtt: None,
             movers: MoverTotals {
                 threads: report
                     .movers
@@ -134,6 +137,7 @@ mod tests {
             acknowledged: Some(2),
             age: Duration::ZERO,
             channels: 3,
+            receive_rtt: None,
             tcp: Some(TcpTotals {
                 segments_sent: 4,
                 segments_retransmitted: 5,

@@ -16,6 +16,9 @@ pub struct Sample {
     pub channels: u32,
     /// Senders: what TCP knows. `None` for receipts and where the kernel does not tell.
     pub tcp: Option<TcpTotals>,
+    /// Receivers, while they receive: round trips as their kernel sees them, mean over the connections. `None` for the others,
+    /// and where it does not tell.
+    pub receive_rtt: Option<Duration>,
     /// The threads that serve it.
     pub movers: MoverTotals,
     /// Its files.
@@ -155,6 +158,7 @@ mod tests {
             acknowledged: Some(400),
             age: Duration::ZERO,
             channels: 2,
+            receive_rtt: None,
             tcp: Some(TcpTotals {
                 segments_sent: 100,
                 segments_retransmitted: 10,
@@ -216,6 +220,7 @@ mod tests {
                 acknowledged: Some(n[1]),
                 age: Duration::ZERO,
                 channels: 1,
+                receive_rtt: None,
                 tcp: Some(TcpTotals {
                     segments_sent: n[2],
                     segments_retransmitted: n[3],

@@ -92,6 +92,17 @@ impl TcpAccount {
         self.known
     }
 
+    /// Round trips as the receiving end sees them, mean over the open connections that received anything.
+    pub(super) fn receive_rtt(&self) -> Option<Duration> {
+        let open = self.connections.iter().filter_map(|w| w.last);
+        let seen: Vec<_> = open
+            .map(|c| c.receive_rtt_us)
+            .filter(|us| *us > 0)
+            .collect();
+        let sum: Duration = seen.iter().copied().map(micros_of).sum();
+        sum.checked_div(u32::try_from(seen.len()).ok()?)
+    }
+
     /// `None` where the kernel does not answer.
     pub(super) fn totals(&self, now: Instant) -> Option<TcpTotals> {
         self.known.then(|| {
@@ -175,6 +186,7 @@ mod tests {
             busy_us: u64::from(segments) * 10,
             bytes_queued: queued,
             rtt_us: 2000,
+            receive_rtt_us: segments % 1000 * 10,
             rtt_min_us: 1100 + segments % 1000,
             ..Connection::default()
         })
@@ -199,6 +211,7 @@ mod tests {
         assert_eq!(totals.rtt, Duration::from_millis(2));
         assert_eq!(totals.rtt_min, Duration::from_micros(1100));
         assert_eq!(account.queued(), Some(1200));
+        assert_eq!(account.receive_rtt(), Some(Duration::from_millis(1)));
 
         // One leaves with octets under way, and is gone at the look after the next.
         account.left(ends(1), at(20));

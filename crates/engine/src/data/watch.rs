@@ -78,21 +78,19 @@ impl Watch {
     }
 
     fn note(&self, ends: Ends, change: Change) {
-        if self.sending {
-            let at = Instant::now();
-            lock(&self.news).push(News { ends, at, change });
-        }
+        let at = Instant::now();
+        lock(&self.news).push(News { ends, at, change });
     }
 
     /// Looks, unless it was done lately. `bytes`: how many octets have been moved, read before the call.
     pub(super) fn look(&self, bytes: u64, movers: &[Arc<MoverShared>]) {
         let mut seen = lock(&self.seen);
         // A look that came before the first connection has found nothing to rest on.
-        let rested = (self.sending && !seen.tcp.is_known())
+        let rested = !seen.tcp.is_known()
             || (seen.looked)
                 .is_none_or(|(at, took)| at.elapsed() >= PAUSE_MIN.max(took * PAUSE_FACTOR));
         if rested {
-            self.look_now(&mut seen, bytes, movers);
+            self.look_now(&mut seen, bytes, movers, true);
         }
     }
 
@@ -100,19 +98,20 @@ impl Watch {
     pub(super) fn close(&self, bytes: u64, movers: &[Arc<MoverShared>], elapsed: Duration) {
         let mut seen = lock(&self.seen);
         if seen.looked.is_some() || elapsed >= PAUSE_MIN {
-            self.look_now(&mut seen, bytes, movers);
+            // A receiver's connections tell of the present only.
+            self.look_now(&mut seen, bytes, movers, self.sending);
         }
         seen.closed = true;
     }
 
-    fn look_now(&self, seen: &mut Seen, bytes: u64, movers: &[Arc<MoverShared>]) {
+    fn look_now(&self, seen: &mut Seen, bytes: u64, movers: &[Arc<MoverShared>], asks: bool) {
         if seen.closed {
             return;
         }
         let begun = Instant::now();
         seen.movers
             .update(movers.iter().map(|m| m.occupation.read()));
-        if self.sending {
+        if asks {
             for News { ends, at, change } in std::mem::take(&mut *lock(&self.news)) {
                 match change {
                     Change::Joined { fresh } => seen.tcp.joined(ends, fresh, at),
@@ -128,11 +127,15 @@ impl Watch {
     pub(super) fn tell(&self, sample: &mut Sample) {
         let seen = lock(&self.seen);
         if let Kernel::Answers(_) = seen.kernel {
-            sample.acknowledged = seen.acknowledged;
-            if !seen.closed {
-                sample.age = seen.looked.map_or(Duration::ZERO, |(at, _)| at.elapsed());
+            if self.sending {
+                sample.acknowledged = seen.acknowledged;
+                if !seen.closed {
+                    sample.age = seen.looked.map_or(Duration::ZERO, |(at, _)| at.elapsed());
+                }
+                sample.tcp = (seen.looked).and_then(|(at, _)| seen.tcp.totals(at));
+            } else if !seen.closed {
+                sample.receive_rtt = seen.tcp.receive_rtt();
             }
-            sample.tcp = (seen.looked).and_then(|(at, _)| seen.tcp.totals(at));
         }
         sample.movers = seen.movers.totals();
         let asleep = seen.movers.asleep_us();

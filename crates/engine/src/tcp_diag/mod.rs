@@ -55,6 +55,8 @@ pub struct Connection {
     pub rtt_us: u32,
     /// Smallest round-trip time seen, us.
     pub rtt_min_us: u32,
+    /// Time from an acknowledgement of ours to what the sender then sends, smoothed, us; 0 before anything came.
+    pub receive_rtt_us: u32,
     /// Congestion window, segments.
     pub congestion_window: u32,
     /// Octets per second that were lately acknowledged.

@@ -150,6 +150,7 @@ pub(super) fn connection(body: &[u8]) -> Option<Connection> {
                 unacked: u32_at(info, 24),
                 rtt_us: u32_at(info, 68),
                 congestion_window: u32_at(info, 80),
+                receive_rtt_us: u32_at(info, 92),
                 segments_retransmitted: u32_at(info, 100),
                 bytes_acknowledged: u64_at(info, 120),
                 bytes_received: u64_at(info, 128),
