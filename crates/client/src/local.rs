@@ -12,6 +12,7 @@ use std::{
 
 use godwit_engine::storage::{FileRef, Metadata, PosixStorage, Storage, WriteMode};
 use godwit_proto::FtpPath;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::{
     error::{Error, Result},
@@ -190,17 +191,29 @@ impl Target {
         };
         let failed =
             |e: &io::Error| Error::local(format!("write {}", self.destination.display()), e);
-        if fs::metadata(&self.destination).is_ok_and(|there| written.holds(&there)) {
-            let path = self.destination.display().to_string();
-            return Err(Error::Collides { path });
-        }
-        if let Some(mode) = self.mode {
-            use std::os::unix::fs::PermissionsExt;
-            // A file of somebody else's in a shared directory may not be given its old bits: the new ones are sound too.
-            let _ = fs::set_permissions(&temporary.0, fs::Permissions::from_mode(mode & 0o777));
-        }
         let own = fs::metadata(&temporary.0).map_err(|e| failed(&e))?;
-        fs::rename(&temporary.0, &self.destination).map_err(|e| failed(&e))?;
+        // Where nothing had the name, nothing may have it now: one question less for each of many new files.
+        let is_new = self.mode.is_none()
+            && renameat_with(
+                CWD,
+                &temporary.0,
+                CWD,
+                &self.destination,
+                RenameFlags::NOREPLACE,
+            )
+            .is_ok();
+        if !is_new {
+            if fs::metadata(&self.destination).is_ok_and(|there| written.holds(&there)) {
+                let path = self.destination.display().to_string();
+                return Err(Error::Collides { path });
+            }
+            if let Some(mode) = self.mode {
+                use std::os::unix::fs::PermissionsExt;
+                // A file of somebody else's in a shared directory may not be given its old bits: the new ones are sound too.
+                let _ = fs::set_permissions(&temporary.0, fs::Permissions::from_mode(mode & 0o777));
+            }
+            fs::rename(&temporary.0, &self.destination).map_err(|e| failed(&e))?;
+        }
         written.note(&own);
         // Nothing is left under the temporary name; forget it without a removal.
         if let Some(temporary) = self.temporary.take() {

@@ -108,7 +108,10 @@ fn settle(fd: OwnedFd, flags: OFlags) -> std::result::Result<(OwnedFd, Way, Stat
             return Err(Errno::NXIO);
         }
     };
-    fcntl_setfl(&fd, flags.intersection(OFlags::RWMODE))?;
+    // Regular files never heed it.
+    if way != Way::Regular {
+        fcntl_setfl(&fd, flags.intersection(OFlags::RWMODE))?;
+    }
     Ok((fd, way, stat))
 }
 
