@@ -22,7 +22,7 @@ pub use self::verbs::{PasswdArguments, Verb};
 use self::{
     bounds::bounds_of,
     gsi::{floor_of, gsi_of},
-    logins::{check_separated, passwords_of, tls_of, tokens_of},
+    logins::{passwords_of, tls_of, tokens_of},
     separation::separation_of,
 };
 use crate::{Bounds, Durability, Separation};
@@ -80,8 +80,8 @@ Exit status: 0 ended by a signal; 2 wrong usage or settings; 4 failed (address i
     about = "GridFTP server",
     long_about = "GridFTP server: FTP with parallel data channels, restart, partial transfers and checksums.\n\n\
         Nothing is allowed by default: let users in who prove who they are (--gsi), or say with --anonymous what people \
-        without an account may do. Both may be: without --anonymous there is no login in clear. Started by root with a \
-        gridmap file, each session runs as the user's account (--privsep); else all act as the account that the server runs \
+        without an account may do. Both may be: without --anonymous there is no login in clear. Started by root for \
+        users with accounts, each session runs as the user's (--privsep); else all act as the account that the server runs \
         under, and names of accounts are for the log.",
     after_help = EXAMPLES,
     args_conflicts_with_subcommands = true,
@@ -244,7 +244,7 @@ pub struct Options {
     pub banner: Option<String>,
 
     /// Meet strangers in processes without privileges, and run each session as the user's own account; needs root [default: where root
-    /// has a gridmap file to find accounts by]
+    /// lets users in who have accounts: by a gridmap file, passwords or tokens]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub privsep: Option<bool>,
 
@@ -255,6 +255,10 @@ pub struct Options {
     /// With --privsep, the account that anonymous users act as [default: nobody]
     #[arg(long, value_name = "NAME")]
     pub anonymous_user: Option<String>,
+
+    /// With --privsep, the account that bearers of tokens act as
+    #[arg(long, value_name = "NAME")]
+    pub token_user: Option<String>,
 
     /// With --privsep, serve nobody where the kernel lacks Landlock or seccomp [default: log what it lacks]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
@@ -497,6 +501,7 @@ impl Options {
             privsep: self.privsep.or(other.privsep),
             front_user: self.front_user.or(other.front_user),
             anonymous_user: self.anonymous_user.or(other.anonymous_user),
+            token_user: self.token_user.or(other.token_user),
             require_sandbox: self.require_sandbox.or(other.require_sandbox),
             audit_log: self.audit_log.or(other.audit_log),
             log_json: self.log_json.or(other.log_json),
@@ -509,11 +514,7 @@ impl Options {
     ) -> Result<ServerSettings, ConfigError> {
         let gsi = gsi_of(&self, &environment)?;
         let separation = separation_of(&self, gsi.as_ref(), is_root())?;
-        check_separated(&self, separation.is_some())?;
-        let tls = match separation {
-            Some(_) => None,
-            None => tls_of(&self, &gsi, &environment)?,
-        };
+        let tls = tls_of(&self, &gsi, &environment)?;
         let anonymous = self.anonymous.unwrap_or(Anonymous::Off);
         let passwords = passwords_of(&self, tls.is_some())?;
         let tokens = tokens_of(&self, tls.is_some())?;

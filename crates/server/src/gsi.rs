@@ -30,8 +30,6 @@ use crate::config::GsiSettings;
 pub(crate) struct Gsi {
     /// Nothing where another process meets strangers.
     credential: Option<Credential>,
-    /// Files of the certificate and of its key.
-    host: Option<(PathBuf, PathBuf)>,
     anchors: Arc<dyn Anchors>,
     gridmap: Option<PathBuf>,
     allowed: AllowList,
@@ -80,7 +78,6 @@ impl Gsi {
                 None,
                 SystemTime::now(),
             )?),
-            host: files::first_pair(&settings.host).cloned(),
             anchors: Arc::new(Directory::new(settings.authorities.clone())),
             gridmap: settings.gridmap.clone(),
             allowed: settings.allowed.clone(),
@@ -99,16 +96,10 @@ impl Gsi {
     pub(crate) fn of_session(anchors: Arc<dyn Anchors>) -> Self {
         Self {
             credential: None,
-            host: None,
             anchors,
             gridmap: None,
             allowed: AllowList::default(),
         }
-    }
-
-    /// Files of the certificate and key that the server shows.
-    pub(crate) fn host(&self) -> Option<&(PathBuf, PathBuf)> {
-        self.host.as_ref()
     }
 
     pub(crate) fn anchors(&self) -> Arc<dyn Anchors> {

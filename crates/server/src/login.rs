@@ -15,10 +15,11 @@ use godwit_proto::{
     FtpPath,
     command::Password,
     error::StorageFailure,
-    pi::server::{Account, ClearLogins, is_anonymous},
+    pi::server::{Account, ClearLogins, Mechanism, is_anonymous},
     security::TOKEN_USER,
 };
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use crate::{
@@ -32,10 +33,14 @@ use crate::{
 };
 
 /// Who says USER and PASS, and what is known of them already.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Caller {
     pub(crate) user: String,
+    #[serde(with = "secret")]
     pub(crate) password: Password,
     /// Proven.
+    #[serde(with = "name")]
     pub(crate) identity: Option<DistinguishedName>,
     /// Why a certificate that was shown is not believed.
     pub(crate) disbelief: Option<String>,
@@ -44,11 +49,22 @@ pub(crate) struct Caller {
 }
 
 /// What protects a control channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Channel {
     Clear,
     Gssapi,
     Tls,
+}
+
+impl Channel {
+    /// What AUTH has led to.
+    pub(crate) fn mechanism(self) -> Option<Mechanism> {
+        match self {
+            Self::Clear => None,
+            Self::Gssapi => Some(Mechanism::Gssapi),
+            Self::Tls => Some(Mechanism::Tls),
+        }
+    }
 }
 
 /// Somebody who may come in.
@@ -59,6 +75,18 @@ pub(crate) struct Admitted {
     pub(crate) account: Account,
     /// `None`: all that storage allows.
     pub(crate) rights: Option<Rights>,
+    pub(crate) actor: Actor,
+}
+
+/// Whose account of the system a session acts as, where it has a process of its own.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Actor {
+    /// The one of this name.
+    Account(String),
+    /// That of bearers of tokens.
+    Bearer,
+    /// That of people without an account.
+    Anonymous,
 }
 
 /// Who may log in before AUTH. Where there is AUTH, passwords of accounts are not even heard in clear, unless that is allowed.
@@ -102,6 +130,7 @@ pub(crate) fn admit(service: &Service, caller: &Caller) -> Result<Admitted, Stor
             name: caller.user.clone(),
             account: anonymous_account(settings),
             rights: None,
+            actor: Actor::Anonymous,
         }),
         false => by_password(settings, caller),
     };
@@ -141,6 +170,7 @@ fn by_identity(service: &Service, caller: &Caller) -> Option<Result<Admitted, St
     let (identity, gsi) = caller.identity.as_ref().zip(service.gsi.as_ref())?;
     let account = gsi.account(identity, &caller.user);
     Some(account.map(|name| Admitted {
+        actor: Actor::Account(name.clone()),
         name,
         account: user_account(),
         rights: None,
@@ -160,6 +190,7 @@ fn by_token(settings: &ServerSettings, caller: &Caller) -> Result<Admitted, Stor
             foreign_data_hosts: settings.foreign_data_hosts,
         },
         rights: Some(rights),
+        actor: Actor::Bearer,
     })
 }
 
@@ -182,7 +213,43 @@ fn by_password(settings: &ServerSettings, caller: &Caller) -> Option<Admitted> {
             foreign_data_hosts: settings.foreign_data_hosts,
         },
         rights: (entry.home != FtpPath::root()).then(|| Rights::within(&entry.home, entry.writes)),
+        actor: Actor::Account(entry.account.as_ref().unwrap_or(&entry.user).clone()),
     })
+}
+
+/// For `serde(with)`.
+mod secret {
+    use godwit_proto::command::Password;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(password: &Password, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(password.reveal())
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Password, D::Error> {
+        String::deserialize(from).map(Password::new)
+    }
+}
+
+/// For `serde(with)`.
+mod name {
+    use godwit_gsi::name::DistinguishedName;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(
+        name: &Option<DistinguishedName>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        name.as_ref().map(DistinguishedName::as_str).serialize(to)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(
+        from: D,
+    ) -> Result<Option<DistinguishedName>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        let name = text.map(|text| DistinguishedName::parse(&text).ok_or("no distinguished name"));
+        name.transpose().map_err(D::Error::custom)
+    }
 }
 
 #[cfg(test)]

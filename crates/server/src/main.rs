@@ -107,6 +107,7 @@ fn change_password(arguments: &PasswdArguments) -> ExitCode {
         user,
         home,
         read_only,
+        account,
         remove,
         stdin,
     } = arguments;
@@ -128,6 +129,7 @@ fn change_password(arguments: &PasswdArguments) -> ExitCode {
             password: password.reveal(),
             home: home.as_deref(),
             reads_only: *read_only,
+            account: account.as_deref(),
         },
     };
     match passwords::edit(file, user, change) {

@@ -4,6 +4,8 @@
 //!   jo:$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ$aGFzaA...
 //!   kim:$argon2id$...:/groups/physics          sees /groups/physics and nothing else, and begins there
 //!   guest:$argon2id$...:/pub:ro                reads there
+//!   robot:$argon2id$...:/in:rw:data            acts as the system's account data, where sessions have processes of their own;
+//!                                              the others act as the accounts of their names
 //! ```
 //! Empty lines and those that begin with `#` are skipped. The file is read at each login, so changes count at once.
 
@@ -61,6 +63,8 @@ pub(crate) struct Entry {
     pub(crate) home: FtpPath,
     /// May change what is there.
     pub(crate) writes: bool,
+    /// Account of the system that a session of its own acts as; `None`: the user's name is its.
+    pub(crate) account: Option<String>,
 }
 
 /// A line that counts for nothing.
@@ -183,14 +187,20 @@ impl Entry {
             Some("ro") => false,
             Some(_) => return Err("behind the directory stands neither ro nor rw"),
         };
+        let account = match next() {
+            None | Some("") => None,
+            Some(name) if is_user(name) => Some(name.to_owned()),
+            Some(_) => return Err("no account can have this name"),
+        };
         if next().is_some() {
-            return Err("there are more than four fields");
+            return Err("there are more than five fields");
         }
         Ok(Self {
             user: user.to_owned(),
             hash: hash.to_owned(),
             home,
             writes,
+            account,
         })
     }
 }
@@ -244,6 +254,7 @@ impl fmt::Debug for Entry {
             .field("user", &self.user)
             .field("home", &self.home)
             .field("writes", &self.writes)
+            .field("account", &self.account)
             .finish_non_exhaustive()
     }
 }
@@ -263,13 +274,14 @@ mod tests {
     #[test]
     fn the_right_password_of_the_right_user_and_nothing_else() {
         let (jo, kim) = (cheap("secret"), cheap("other"));
-        let text = format!("# users\n\njo:{jo}\nkim:{kim}:/groups/../pub/:ro\n");
+        let text = format!("# users\n\njo:{jo}\nkim:{kim}:/groups/../pub/:ro:data\n");
         let (passwords, faults) = Passwords::parse(&text);
         assert_eq!(faults, []);
         let entry = passwords.verify("jo", b"secret").unwrap();
         assert_eq!((&entry.home, entry.writes), (&FtpPath::root(), true));
         let entry = passwords.verify("kim", b"other").unwrap();
         assert_eq!((entry.home.as_bytes(), entry.writes), (&b"/pub"[..], false));
+        assert_eq!(entry.account.as_deref(), Some("data"));
         for (user, password) in [
             ("jo", &b"other"[..]),
             ("jo", b""),
@@ -312,7 +324,8 @@ mod tests {
             (&format!("jo:{bare}"), "complete"),
             (&format!("jo:{good}:home"), "begin"),
             (&format!("jo:{good}:/a:rx"), "neither"),
-            (&format!("jo:{good}:/a:ro:x"), "four"),
+            (&format!("jo:{good}:/a:ro:a b"), "account"),
+            (&format!("jo:{good}:/a:ro:x:"), "five"),
             (&format!("ok:{good}\nok:{good}"), "above"),
         ] {
             let (passwords, faults) = Passwords::parse(line);

@@ -3,24 +3,26 @@
 use std::{fmt, time::SystemTime};
 
 use godwit_proto::FtpPath;
+use serde::{Deserialize, Serialize};
 
 /// What may be done below some directories, and until when. Nothing by default.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rights {
     grants: Vec<Grant>,
     until: Option<SystemTime>,
 }
 
 /// One right at and below one path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Grant {
     pub(crate) access: Access,
     /// Absolute and folded.
+    #[serde(with = "path_text")]
     pub(crate) path: FtpPath,
 }
 
 /// What a grant allows. WLCG Common JWT Profiles §"Capability based authorization" has the words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Access {
     /// `storage.read`: octets, names, properties.
     Read,
@@ -135,6 +137,21 @@ fn components(path: &FtpPath) -> Option<impl Iterator<Item = &[u8]>> {
 
 fn folded(path: &FtpPath) -> FtpPath {
     path.resolve(&FtpPath::root(), &FtpPath::root())
+}
+
+/// For `serde(with)`: paths of settings and of tokens are text.
+pub(crate) mod path_text {
+    use godwit_proto::FtpPath;
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _, ser::Error as _};
+
+    pub(crate) fn serialize<S: Serializer>(path: &FtpPath, to: S) -> Result<S::Ok, S::Error> {
+        let text = std::str::from_utf8(path.as_bytes()).map_err(S::Error::custom)?;
+        to.serialize_str(text)
+    }
+
+    pub(crate) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<FtpPath, D::Error> {
+        FtpPath::new(String::deserialize(from)?).map_err(D::Error::custom)
+    }
 }
 
 impl fmt::Display for Deed {

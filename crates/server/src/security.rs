@@ -167,10 +167,18 @@ impl Security {
         self.identity.as_ref()
     }
 
-    /// Of a session that a front has begun.
+    /// Of a session that a front has begun under AUTH GSSAPI, or in clear: lines are its part.
     pub(crate) fn handed(delegated: Option<DataContext>) -> Self {
         Self {
             delegated,
+            ..Self::default()
+        }
+    }
+
+    /// The same under AUTH TLS: data channels show what `server` has.
+    pub(crate) fn handed_tls(server: ftps::Server) -> Self {
+        Self {
+            tls: Tls::Established(server),
             ..Self::default()
         }
     }

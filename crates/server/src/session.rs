@@ -52,6 +52,7 @@ use crate::{
     login::{self, Admitted},
     outbox::{Outbox, UNSENT_MAX, UNSENT_PAUSE},
     requests::{Answer, PendingRequest},
+    rights::Rights,
     scoped::ScopedStorage,
     security::Security,
     transfers::{RunningTransfer, TransferEnd, TransferStep},
@@ -139,7 +140,7 @@ pub(crate) fn interpreter_config(
         writable: false,
         home: FtpPath::root(),
         gssapi: service.gsi.is_some(),
-        tls: service.tls.is_some(),
+        tls: settings.tls.is_some(),
         tokens: settings.tokens.is_some(),
         clear_logins: login::in_clear(settings),
         floor: settings.protect,
@@ -468,15 +469,16 @@ impl Session {
     }
 
     fn let_in(&mut self, admitted: Admitted) -> Outcome {
-        let Admitted {
-            account, rights, ..
-        } = admitted;
-        if let Some(rights) = rights {
-            let inner = self.committer.storage();
-            let scoped = ScopedStorage::new(inner, rights, Arc::new(SystemTime::now));
-            self.committer = Committer::new(self.committer.durability(), Arc::new(scoped));
+        if let Some(rights) = admitted.rights {
+            self.keep_to(rights);
         }
-        Outcome::Account(account)
+        Outcome::Account(admitted.account)
+    }
+
+    fn keep_to(&mut self, rights: Rights) {
+        let inner = self.committer.storage();
+        let scoped = ScopedStorage::new(inner, rights, Arc::new(SystemTime::now));
+        self.committer = Committer::new(self.committer.durability(), Arc::new(scoped));
     }
 
     /// Takes what has happened meanwhile: replies to small files then leave many at a time.

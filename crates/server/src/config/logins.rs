@@ -152,19 +152,6 @@ pub(super) fn tokens_of(
     }))
 }
 
-/// Sessions of others than users of accounts have no process to run in as yet.
-pub(super) fn check_separated(options: &Options, separated: bool) -> Result<(), ConfigError> {
-    match separated && wants_tls(options) {
-        true => Err(ConfigError::Value {
-            name: "privsep",
-            reason: "TLS without GSI, passwords and tokens need all to be done in one process: add --privsep=false, and \
-                     begin as the account that owns the files"
-                .to_owned(),
-        }),
-        false => Ok(()),
-    }
-}
-
 /// Something is asked for that belongs to TLS and not to a grid.
 pub(super) fn wants_tls(options: &Options) -> bool {
     options.tls == Some(true) || options.password_file.is_some() || !options.token_issuer.is_empty()

@@ -26,8 +26,12 @@ pub struct PasswdArguments {
     /// The user reads only; =false: writes, too [default: as it was; writes]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub read_only: Option<bool>,
+    /// Account of the system that sessions of the user act as where the server has --privsep [default: as it was; the one of the
+    /// user's name]
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
     /// Take the user out
-    #[arg(long, conflicts_with_all = ["home", "read_only", "stdin"])]
+    #[arg(long, conflicts_with_all = ["home", "read_only", "account", "stdin"])]
     pub remove: bool,
     /// Read the password from the first line of standard input
     #[arg(long)]

@@ -21,6 +21,8 @@ pub enum Change<'a> {
         home: Option<&'a str>,
         /// Reads only; `None`: as it was, for a new user no.
         reads_only: Option<bool>,
+        /// Account of the system that sessions act as; `None`: as it was, for a new user the one of the same name.
+        account: Option<&'a str>,
     },
     /// No longer a user.
     Remove,
@@ -102,6 +104,7 @@ fn line_of(user: &str, old: Option<&str>, change: Change<'_>) -> Result<String, 
         password,
         home,
         reads_only,
+        account,
     } = change
     else {
         return Err(refused("there is nothing to write"));
@@ -117,13 +120,18 @@ fn line_of(user: &str, old: Option<&str>, change: Change<'_>) -> Result<String, 
     let old = old.and_then(|line| Entry::parse(line).ok());
     let old_home = old.as_ref().map(|entry| entry.home.to_string());
     let home = home.map(str::to_owned).or(old_home);
-    let reads_only = reads_only.unwrap_or(old.is_some_and(|entry| !entry.writes));
-    let line = format!(
+    let reads_only = reads_only.unwrap_or(old.as_ref().is_some_and(|entry| !entry.writes));
+    let old_account = old.as_ref().and_then(|entry| entry.account.as_deref());
+    let mut line = format!(
         "{user}:{}:{}:{}",
         hash(password, &salt),
         home.as_deref().unwrap_or("/"),
         if reads_only { "ro" } else { "rw" }
     );
+    if let Some(account) = account.or(old_account) {
+        line.push(':');
+        line.push_str(account);
+    }
     // What is written is what will be read.
     Entry::parse(&line).map_err(refused)?;
     Ok(line)
@@ -141,6 +149,7 @@ mod tests {
             password: password.as_bytes(),
             home,
             reads_only,
+            account: None,
         }
     }
 
@@ -156,6 +165,13 @@ mod tests {
         let text = format!("# kept\n{}", fs::read_to_string(&path).unwrap());
         fs::write(&path, text).unwrap();
         edit(&path, "kim", set("other", None, None)).unwrap();
+        let with_account = Change::Set {
+            password: b"then",
+            home: None,
+            reads_only: None,
+            account: Some("data"),
+        };
+        edit(&path, "jo", with_account).unwrap();
         edit(&path, "jo", set("second", None, None)).unwrap();
         assert!(fs::read_to_string(&path).unwrap().starts_with("# kept\n"));
         let (passwords, faults) = read(&path).unwrap();
@@ -163,6 +179,7 @@ mod tests {
         assert!(passwords.verify("jo", b"first").is_none());
         let jo = passwords.verify("jo", b"second").unwrap();
         assert_eq!((jo.home.as_bytes(), jo.writes), (&b"/home/jo"[..], false));
+        assert_eq!(jo.account.as_deref(), Some("data"));
         assert!(passwords.verify("kim", b"other").unwrap().writes);
         edit(&path, "jo", Change::Remove).unwrap();
         let gone = edit(&path, "jo", Change::Remove);

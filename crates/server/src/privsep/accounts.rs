@@ -32,6 +32,8 @@ pub(crate) enum NoAccount {
     Root(String),
     #[error("{0} is in more than {GROUPS_MAX} groups")]
     Groups(String),
+    #[error("bearers of tokens have no account here")]
+    Bearer,
 }
 
 impl SystemAccount {

@@ -1,7 +1,8 @@
 //! How fronts and sessions begin: this program again, with nothing but the link to its parent.
 
-use std::{future::Future, process::ExitCode, sync::Arc};
+use std::{fs::File, future::Future, io::Read as _, os::fd::OwnedFd, process::ExitCode, sync::Arc};
 
+use godwit_gsi::cert::Credential;
 use tokio::{
     runtime::Runtime,
     signal::unix::{SignalKind, signal},
@@ -9,8 +10,16 @@ use tokio::{
 };
 use tracing::{error, warn};
 
-use super::{front, link::ChildEnd, sandbox::Protection, session};
+use super::{
+    front,
+    link::{ChildEnd, LinkError},
+    sandbox::Protection,
+    session,
+};
 use crate::{log, session::Phase};
+
+/// Octets of a certificate with its chain, or of a key.
+const PEM_MAX: u64 = 1024 * 1024;
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +85,18 @@ pub(super) fn accept(protection: &Protection, require: bool) -> Result<(), Strin
             Ok(())
         }
     }
+}
+
+/// Reads what the server shows of itself from the descriptors that a setup has beside it.
+pub(super) fn credential(beside: &mut impl Iterator<Item = OwnedFd>) -> Result<Credential, String> {
+    let mut read = || {
+        let descriptor = beside.next().ok_or(LinkError::Descriptors.to_string())?;
+        let mut pem = Vec::new();
+        let read = File::from(descriptor).take(PEM_MAX).read_to_end(&mut pem);
+        read.map(|_| pem).map_err(|error| error.to_string())
+    };
+    let [certificate, key] = [read()?, read()?];
+    Credential::from_pem(&certificate, &key, None).map_err(|error| error.to_string())
 }
 
 /// Made before system calls are given up, so that fewer are needed afterwards.

@@ -1,15 +1,12 @@
 //! The process that meets a stranger: it holds the control connection, proves and is proven, and asks the parent for a session.
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    net::TcpStream,
-    os::fd::OwnedFd,
-    sync::Arc,
-};
+use std::{io, net::TcpStream, os::fd::OwnedFd, sync::Arc};
 
 use godwit_engine::storage::NullStorage;
-use godwit_gsi::{cert::Credential, verify::Directory};
+use godwit_gsi::{
+    ftps,
+    verify::{Anchors, Directory},
+};
 
 use super::{
     child,
@@ -17,29 +14,14 @@ use super::{
     messages::FrontSetup,
     relay, sandbox,
 };
-use crate::{Service, gate::Gate, gsi::Gsi, session};
-
-/// Octets of a certificate with its chain, or of a key.
-const PEM_MAX: u64 = 1024 * 1024;
+use crate::{Service, config::ServerSettings, gate::Gate, gsi::Gsi, session};
 
 pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     let (setup, beside): (FrontSetup, _) = link.receive().map_err(|error| error.to_string())?;
     child::begin(setup.parent, setup.settings.log_json)?;
     let mut beside = beside.into_iter();
     let control = beside.next().ok_or(LinkError::Descriptors.to_string())?;
-    let gsi = match setup.settings.gsi.as_ref() {
-        Some(settings) => {
-            let [certificate, key] = [beside.next(), beside.next()];
-            let credential = credential(certificate, key)?;
-            let path = settings.authorities.clone();
-            let anchors = Directory::opened_by(path, opener(&link, front_asks));
-            let gsi = Gsi::of_front(credential, Arc::new(anchors));
-            // OpenSSL reads its settings now, and never again.
-            gsi.acceptor().map_err(|error| error.to_string())?;
-            Some(gsi)
-        }
-        None => None,
-    };
+    let Identities { gsi, tls } = identities(&setup.settings, &mut beside, &link)?;
     let runtime = child::runtime()?;
     let (phase, signals) = child::with_phases(&runtime)?;
     let protection = sandbox::confine_front(&setup.ids).map_err(|error| error.to_string())?;
@@ -51,6 +33,7 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     pass.set_number(setup.session);
     let storage = Arc::new(NullStorage::new(0));
     let mut service = Service::on(storage, setup.settings, Arc::default(), gsi);
+    service.tls = tls;
     service.parent = Some(link);
     runtime.block_on(async {
         let control = control_connection(control).map_err(|error| error.to_string())?;
@@ -68,19 +51,43 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     })
 }
 
+/// What it shows of the server, and how it looks at what clients show.
+struct Identities {
+    gsi: Option<Gsi>,
+    tls: Option<ftps::Server>,
+}
+
+fn identities(
+    settings: &ServerSettings,
+    beside: &mut impl Iterator<Item = OwnedFd>,
+    link: &Arc<ChildEnd>,
+) -> Result<Identities, String> {
+    let (mut gsi, mut tls) = (None, None);
+    if settings.gsi.is_none() && settings.tls.is_none() {
+        return Ok(Identities { gsi, tls });
+    }
+    let credential = child::credential(beside)?;
+    let anchors = settings.gsi.as_ref().map(|settings| {
+        let path = settings.authorities.clone();
+        let anchors: Arc<dyn Anchors> =
+            Arc::new(Directory::opened_by(path, opener(link, front_asks)));
+        anchors
+    });
+    if settings.tls.is_some() {
+        let server = ftps::Server::new(&credential, anchors.clone());
+        tls = Some(server.map_err(|error| error.to_string())?);
+    }
+    if let Some(anchors) = anchors {
+        let front = Gsi::of_front(credential, anchors);
+        // OpenSSL reads its settings now, and never again.
+        front.acceptor().map_err(|error| error.to_string())?;
+        gsi = Some(front);
+    }
+    Ok(Identities { gsi, tls })
+}
+
 fn control_connection(descriptor: OwnedFd) -> io::Result<tokio::net::TcpStream> {
     let socket = TcpStream::from(descriptor);
     socket.set_nonblocking(true)?;
     tokio::net::TcpStream::from_std(socket)
-}
-
-fn credential(certificate: Option<OwnedFd>, key: Option<OwnedFd>) -> Result<Credential, String> {
-    let read = |descriptor: Option<OwnedFd>| {
-        let descriptor = descriptor.ok_or(LinkError::Descriptors.to_string())?;
-        let mut pem = Vec::new();
-        let read = File::from(descriptor).take(PEM_MAX).read_to_end(&mut pem);
-        read.map(|_| pem).map_err(|error| error.to_string())
-    };
-    let [certificate, key] = [read(certificate)?, read(key)?];
-    Credential::from_pem(&certificate, &key, None).map_err(|error| error.to_string())
 }

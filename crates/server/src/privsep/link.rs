@@ -21,6 +21,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::{io::Interest, net::UnixDatagram, time::timeout};
 
 use super::messages::{Answer, BadMessage, FromFront, FromSession, PACKET_MAX, decode, encode};
+use crate::login::Caller;
 
 /// Descriptors beside a message.
 const DESCRIPTORS_MAX: usize = 4;
@@ -205,9 +206,9 @@ impl ChildEnd {
         Ok((answer, beside.into_iter().next()))
     }
 
-    /// Asks to be `user`; the relay to the session, or why not.
-    pub(crate) fn log_in(&self, user: String, identity: Option<String>) -> Result<OwnedFd, String> {
-        match self.ask(&FromFront::Login { user, identity }) {
+    /// Asks for a session of `caller`; the relay to it, or why there is none.
+    pub(crate) fn log_in(&self, caller: Box<Caller>) -> Result<OwnedFd, String> {
+        match self.ask(&FromFront::Login(caller)) {
             Ok((Answer::Entered, Some(relay))) => Ok(relay),
             Ok((Answer::Refused { why }, _)) => Err(why),
             Ok(_) => Err("internal error, see the server's log".to_owned()),

@@ -2,10 +2,16 @@
 
 use std::net::SocketAddr;
 
+use godwit_proto::{FtpPath, pi::server::Account};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::accounts::Ids;
-use crate::{audit::Entry, config::ServerSettings};
+use crate::{
+    audit::Entry,
+    config::ServerSettings,
+    login::{Caller, Channel},
+    rights::{Rights, path_text},
+};
 
 /// Octets of a message. The kernel's default for a packet is 208 KiB.
 pub(crate) const PACKET_MAX: usize = 64 * 1024;
@@ -24,7 +30,7 @@ pub(crate) struct FrontSetup {
     pub(crate) settings: ServerSettings,
 }
 
-/// The first message to a session. Beside it: the relay.
+/// The first message to a session. Beside it: the relay; under AUTH TLS also the certificate and the key that data channels show.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SessionSetup {
     pub(crate) parent: u32,
@@ -35,11 +41,25 @@ pub(crate) struct SessionSetup {
     pub(crate) require_sandbox: bool,
     /// Name logged in with, for the reply.
     pub(crate) user: String,
-    pub(crate) account: String,
-    /// Directory to begin in.
-    pub(crate) home: String,
-    pub(crate) proven: bool,
+    /// Whose session it is, for the log.
+    pub(crate) name: String,
+    #[serde(with = "AccountText")]
+    pub(crate) account: Account,
+    /// What of storage is theirs; `None`: all that the account may have.
+    pub(crate) rights: Option<Rights>,
+    /// Of the control connection, which the front has.
+    pub(crate) channel: Channel,
     pub(crate) settings: ServerSettings,
+}
+
+/// [`Account`], as it travels.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Account")]
+struct AccountText {
+    #[serde(with = "path_text")]
+    home: FtpPath,
+    writable: bool,
+    foreign_data_hosts: bool,
 }
 
 /// From a front.
@@ -48,11 +68,8 @@ pub(crate) struct SessionSetup {
 pub(crate) enum FromFront {
     /// A file of the directory of CAs, please.
     Trust { name: String },
-    /// Somebody has proven to be `identity`, or nothing, and wants to be `user`.
-    Login {
-        user: String,
-        identity: Option<String>,
-    },
+    /// Somebody wants to log in. An identity was proven to the front; a password or a token is for the parent to verify.
+    Login(Box<Caller>),
     /// Somebody has proven nothing.
     HandshakeFailed { why: String },
 }
@@ -137,6 +154,9 @@ pub(crate) fn checked_anchor(name: &str) -> Result<&str, BadMessage> {
 
 #[cfg(test)]
 mod tests {
+    use godwit_gsi::name::DistinguishedName;
+    use godwit_proto::command::Password;
+
     use super::*;
 
     #[test]
@@ -173,10 +193,14 @@ mod tests {
 
     #[test]
     fn nonsense_is_no_message() {
-        let login = FromFront::Login {
+        let login = FromFront::Login(Box::new(Caller {
             user: "jo".to_owned(),
-            identity: None,
-        };
+            password: Password::new("secret"),
+            identity: DistinguishedName::parse("/O=Grid/CN=Jo"),
+            disbelief: None,
+            channel: Channel::Tls,
+        }));
+        assert!(!format!("{login:?}").contains("secret"));
         let octets = encode(&login).unwrap();
         assert!(decode::<FromFront>(&octets).is_ok());
         assert!(decode::<FromSession>(&octets).is_err());
@@ -184,7 +208,8 @@ mod tests {
             assert!(decode::<FromFront>(&octets[..cut]).is_err());
         }
         for octets in [
-            &b"{\"Login\":{\"user\":\"jo\",\"identity\":null,\"uid\":0}}"[..],
+            &br#"{"Login":{"user":"jo","password":"","identity":null,"disbelief":null,"channel":"Tls","uid":0}}"#[..],
+            br#"{"Login":{"user":"jo","password":"","identity":"Jo","disbelief":null,"channel":"Tls"}}"#,
             b"{\"Entered\":null}",
             b"\"Entered\"",
             b"\xff\xff",

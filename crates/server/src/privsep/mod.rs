@@ -6,7 +6,7 @@
 //!     link: may I be …?              link: audit events, CA files
 //!            │  one for each connection        │  one for each login
 //!       front (nobody, no files) ──relay── session (the account's uid and groups)
-//!       AUTH, ADAT, protection     clear        commands, files, data channels
+//!       AUTH, TLS, protection      clear        commands, files, data channels
 //!            │                     lines                  │
 //!       control connection                          data connections
 //! ```
@@ -53,6 +53,8 @@ pub struct Separation {
     pub front_user: String,
     /// Account of the users `anonymous` and `ftp`.
     pub anonymous_user: String,
+    /// Account of who logs in by a token; `None`: nobody does.
+    pub token_user: Option<String>,
     /// No process runs with less than all of the kernel's protection.
     pub require_sandbox: bool,
 }

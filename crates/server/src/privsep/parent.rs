@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use godwit_gsi::cert::files;
 use godwit_proto::pi::server::{Output, ServerPi};
 use rustix::process::Signal;
 use tokio::{
@@ -33,6 +34,7 @@ use crate::{
     Service,
     audit::{Entry, What, Who},
     gate::Pass,
+    login::Actor,
     session::{Phase, SENT_AWAY, canonical, interpreter_config},
 };
 
@@ -56,6 +58,7 @@ const GOING_DOWN: &[u8] = b"421 Service not available, closing control connectio
 pub(crate) struct Accounts {
     front: Ids,
     anonymous: SystemAccount,
+    bearer: Option<SystemAccount>,
     require_sandbox: bool,
 }
 
@@ -91,8 +94,20 @@ impl Accounts {
         Ok(Self {
             front,
             anonymous: SystemAccount::find(&separation.anonymous_user)?,
+            bearer: (separation.token_user.as_deref())
+                .map(SystemAccount::find)
+                .transpose()?,
             require_sandbox: separation.require_sandbox,
         })
+    }
+
+    /// Whose process serves `actor`. May block.
+    fn of(&self, actor: &Actor) -> Result<SystemAccount, NoAccount> {
+        match actor {
+            Actor::Account(name) => SystemAccount::find(name),
+            Actor::Anonymous => Ok(self.anonymous.clone()),
+            Actor::Bearer => self.bearer.clone().ok_or(NoAccount::Bearer),
+        }
     }
 }
 
@@ -178,13 +193,9 @@ impl Connection {
             require_sandbox: self.accounts.require_sandbox,
             settings: settings.clone(),
         };
-        let host = self.service.gsi.as_ref().and_then(|gsi| gsi.host());
-        let host = host.map(|(certificate, key)| {
-            Ok::<_, io::Error>([File::open(certificate)?, File::open(key)?])
-        });
-        let host = host.transpose()?;
+        let host = self.host()?;
         let mut beside = vec![socket.as_fd()];
-        beside.extend(host.iter().flatten().map(|file| file.as_fd()));
+        beside.extend(host.iter().map(File::as_fd));
         front.link.send(&setup, &beside).await?;
         drop(beside);
         drop(socket);
@@ -192,6 +203,18 @@ impl Connection {
             return Ok(());
         };
         self.after_login(front, session).await
+    }
+
+    /// The certificate and the key that the server shows, open for reading; nothing where it shows none.
+    fn host(&self) -> io::Result<Vec<File>> {
+        let settings = &self.service.settings;
+        // Under GSI and TLS it is the same.
+        let gsi = settings.gsi.as_ref().map(|gsi| &gsi.host);
+        let pairs = gsi.or(settings.tls.as_ref().map(|tls| &tls.host));
+        match pairs.and_then(|pairs| files::first_pair(pairs)) {
+            Some((certificate, key)) => [certificate, key].into_iter().map(File::open).collect(),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Answers a front until it has a session, or has ended.
@@ -226,12 +249,12 @@ impl Connection {
                     self.pass.failed();
                     self.record(&Entry::new(What::Prove).ended(Some(why)));
                 }
-                Ok(FromFront::Login { user, identity }) => {
+                Ok(FromFront::Login(caller)) => {
                     logins += 1;
                     if logins > LOGINS_MAX {
                         return Err(Trouble::Questions);
                     }
-                    match self.log_in(user, identity).await? {
+                    match self.log_in(*caller).await? {
                         Ok((session, relay)) => {
                             front.link.send(&Answer::Entered, &[relay.as_fd()]).await?;
                             return Ok(Some(session));

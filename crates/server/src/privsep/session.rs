@@ -1,10 +1,13 @@
 //! The process that acts as an account: commands in clear from the relay, files, data channels.
 
-use std::{os::unix::net::UnixStream, sync::Arc, time::Duration};
+use std::{
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    sync::Arc,
+    time::Duration,
+};
 
 use godwit_engine::storage::PosixStorage;
-use godwit_gsi::{cert::Credential, verify::Directory};
-use godwit_proto::FtpPath;
+use godwit_gsi::{cert::Credential, ftps, verify::Directory};
 use tokio::time::timeout;
 
 use super::{
@@ -18,7 +21,8 @@ use crate::{
     audit::Audit,
     gate::Gate,
     gsi::{DataContext, Gsi},
-    login,
+    login::Channel,
+    security::Security,
     session::{self, Entered},
 };
 
@@ -48,9 +52,10 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
         peer,
         local,
         user,
+        name,
         account,
-        home,
-        proven,
+        rights,
+        channel,
         settings,
         ..
     } = setup;
@@ -59,18 +64,17 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
         let anchors = Directory::opened_by(path, opener(&link, session_asks));
         Gsi::of_session(Arc::new(anchors))
     });
-    let mut rights = match proven {
-        true => login::user_account(),
-        false => login::anonymous_account(&settings),
-    };
-    rights.home = FtpPath::new(home).map_err(|error| error.to_string())?;
     let pass = Gate::new(settings.bounds).admit(peer.ip());
     let mut pass = pass.map_err(|why| why.to_string())?;
     pass.set_number(session);
     let audit = Arc::new(Audit::to_parent(Arc::clone(&link)));
     let service = Service::on(Arc::new(storage), settings, audit, gsi);
-    let relay = beside.into_iter().next();
-    let relay = relay.ok_or(LinkError::Descriptors.to_string())?;
+    let mut beside = beside.into_iter();
+    let relay = beside.next().ok_or(LinkError::Descriptors.to_string())?;
+    let tls = match channel {
+        Channel::Tls => Some(tls_server(&mut beside)?),
+        Channel::Clear | Channel::Gssapi => None,
+    };
     link.tell(&FromSession::Ready)
         .map_err(|error| error.to_string())?;
     runtime.block_on(async {
@@ -79,14 +83,18 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
         let pem = timeout(DELEGATED_LIMIT, relay::read_delegated(&mut relay));
         let pem = pem.await.map_err(|_| "nothing comes over the relay")?;
         let pem = pem.map_err(|error| format!("the relay broke: {error}"))?;
-        let delegated = delegated(&pem, service.gsi.as_deref())?;
+        let security = match tls {
+            Some(server) => Security::handed_tls(server),
+            None => Security::handed(delegated(&pem, service.gsi.as_deref())?),
+        };
         let entered = Entered {
             user,
+            name,
             account,
             rights,
-            proven,
             local,
-            delegated,
+            channel,
+            security,
         };
         tokio::select! {
             () = session::go_on(relay, peer, pass, Arc::new(service), phase, entered) => {}
@@ -94,6 +102,12 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
         }
         Ok(())
     })
+}
+
+/// Data channels prove to be the server's, as its control channel does.
+fn tls_server(beside: &mut impl Iterator<Item = OwnedFd>) -> Result<ftps::Server, String> {
+    let credential = child::credential(beside)?;
+    ftps::Server::new(&credential, None).map_err(|error| error.to_string())
 }
 
 fn delegated(pem: &[u8], gsi: Option<&Gsi>) -> Result<Option<DataContext>, String> {

@@ -55,22 +55,6 @@ impl Session {
                 chosen.map(|()| Outcome::Done)
             }
             Request::Login { user, password } => {
-                if let Some(parent) = &self.service.parent {
-                    let parent = Arc::clone(parent);
-                    self.entering = true;
-                    let identity = self.security.identity().map(ToString::to_string);
-                    self.request = Some(PendingRequest::of(move || {
-                        Answer::Entered(parent.log_in(user, identity))
-                    }));
-                    return;
-                }
-                if let Err(why) = self.pass.may_try() {
-                    let refused = refusal(&why.to_string());
-                    self.log_login(&user, Some(&refused));
-                    return self
-                        .pi
-                        .handle_input(Instant::now(), Input::Done(Err(refused)));
-                }
                 let caller = Caller {
                     user,
                     password,
@@ -78,6 +62,21 @@ impl Session {
                     disbelief: self.security.disbelief().map(str::to_owned),
                     channel: self.security.channel(),
                 };
+                if let Some(parent) = &self.service.parent {
+                    let parent = Arc::clone(parent);
+                    self.entering = true;
+                    self.request = Some(PendingRequest::of(move || {
+                        Answer::Entered(parent.log_in(Box::new(caller)))
+                    }));
+                    return;
+                }
+                if let Err(why) = self.pass.may_try() {
+                    let refused = refusal(&why.to_string());
+                    self.log_login(&caller.user, Some(&refused));
+                    return self
+                        .pi
+                        .handle_input(Instant::now(), Input::Done(Err(refused)));
+                }
                 let costly = login::is_costly(settings, &caller);
                 let service = Arc::clone(&self.service);
                 let work = move || Answer::Login {

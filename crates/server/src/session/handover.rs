@@ -19,18 +19,24 @@ use tokio::{
 use tracing::debug;
 
 use super::{Control, Phase, Session, canonical};
-use crate::{Service, gate::Pass, gsi::DataContext, outbox::Outbox, security::Security};
+use crate::{
+    Service, gate::Pass, login::Channel, outbox::Outbox, rights::Rights, security::Security,
+};
 
 /// Who logged in through a front.
 pub(crate) struct Entered {
     pub(crate) user: String,
-    pub(crate) account: String,
-    pub(crate) rights: Account,
-    /// By AUTH GSSAPI.
-    pub(crate) proven: bool,
+    /// For the log.
+    pub(crate) name: String,
+    pub(crate) account: Account,
+    /// What of storage is theirs; `None`: all.
+    pub(crate) rights: Option<Rights>,
     /// The control connection's address on our side.
     pub(crate) local: SocketAddr,
-    pub(crate) delegated: Option<DataContext>,
+    /// What protects the control connection.
+    pub(crate) channel: Channel,
+    /// What data channels prove themselves with.
+    pub(crate) security: Security,
 }
 
 /// A control connection whose commands are somebody else's from now on.
@@ -73,18 +79,22 @@ pub(crate) async fn go_on(
 ) {
     let Entered {
         user,
+        name,
         account,
         rights,
-        proven,
         local,
-        delegated,
+        channel,
+        security,
     } = entered;
     let socket = Control::Relay(relay);
     let mut session = Session::new(socket, peer, local, pass, service, |config, now| {
-        ServerPi::entered(config, user, rights, proven, now)
+        ServerPi::entered(config, user, account, channel.mechanism(), now)
     });
-    session.security = Security::handed(delegated);
-    session.user = Some(account);
+    session.security = security;
+    session.user = Some(name);
+    if let Some(rights) = rights {
+        session.keep_to(rights);
+    }
     drop(session.live(phase).await);
 }
 
@@ -183,6 +193,7 @@ impl HandedOver {
 
     /// The session has ended: the client gets what is left for it.
     pub(crate) async fn say_last_words(&mut self) {
+        self.outbox.push(self.security.close());
         while self.send().is_ok() && self.unsent() > 0 {
             let deadline = self.deadline().unwrap_or_else(Instant::now);
             let room = self.control.ready(Interest::WRITABLE);

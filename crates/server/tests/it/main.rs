@@ -18,6 +18,7 @@ mod pipelined;
 mod policy;
 mod privsep;
 mod program;
+mod separated_logins;
 mod storage_failures;
 mod stream_mode;
 mod tls;

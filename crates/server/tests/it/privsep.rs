@@ -34,8 +34,8 @@ use crate::{
 };
 
 /// Names, and what `id` says of them.
-const JO: &str = "games";
-const KIM: &str = "man";
+pub(crate) const JO: &str = "games";
+pub(crate) const KIM: &str = "man";
 
 struct Site {
     grid: Grid,
@@ -51,20 +51,14 @@ fn id(flag: &str, account: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-fn uid(account: &str) -> u32 {
+pub(crate) fn uid(account: &str) -> u32 {
     id("-u", account).parse().unwrap()
 }
 
 impl Site {
     /// `None`, and a word on why, where it cannot be.
-    #[allow(
-        clippy::print_stderr,
-        reason = "whoever runs the tests should see what was left out"
-    )]
     fn new(arguments: &[&str]) -> Option<Self> {
-        let accounts = [JO, KIM, "nobody"].map(|name| id("-u", name).parse::<u32>().is_ok());
-        if !is_root() || accounts.contains(&false) {
-            eprintln!("skipped: it needs root, and the accounts {JO}, {KIM} and nobody");
+        if !can_separate() {
             return None;
         }
         let now = SystemTime::now();
@@ -82,17 +76,7 @@ impl Site {
         files::write_private(&path("host.pem"), &host).unwrap();
         let map = format!("/O=Grid/CN=Jo {JO},{KIM}\n/O=Grid/CN=Kim {KIM}\n/O=Grid/CN=Root root\n");
         fs::write(path("map"), map).unwrap();
-        for (name, owner, mode) in [
-            ("root", "root", 0o755),
-            ("root/jo", JO, 0o700),
-            ("root/kim", KIM, 0o700),
-            ("root/all", "root", 0o1777),
-        ] {
-            fs::create_dir(path(name)).unwrap();
-            chown(path(name), Some(uid(owner)), Some(uid(owner))).unwrap();
-            fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
-        }
-        fs::write(path("root/kim/secret"), "kim's").unwrap();
+        make_root(&path("root"));
         fs::write(path("outside"), "outside").unwrap();
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let named = [
@@ -152,8 +136,35 @@ impl Site {
     }
 }
 
-fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
+/// False, and a word on why, where there is neither root nor the accounts.
+#[allow(
+    clippy::print_stderr,
+    reason = "whoever runs the tests should see what was left out"
+)]
+pub(crate) fn can_separate() -> bool {
+    let is_root = fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
+    let accounts = [JO, KIM, "nobody"].map(|name| id("-u", name).parse::<u32>().is_ok());
+    let can = is_root && !accounts.contains(&false);
+    if !can {
+        eprintln!("skipped: it needs root, and the accounts {JO}, {KIM} and nobody");
+    }
+    can
+}
+
+/// A directory to serve: one of each user, with a secret of Kim's, and one for all.
+pub(crate) fn make_root(at: &Path) {
+    for (name, owner, mode) in [
+        ("", "root", 0o755),
+        ("jo", JO, 0o700),
+        ("kim", KIM, 0o700),
+        ("all", "root", 0o1777),
+    ] {
+        let path = at.join(name);
+        fs::create_dir(&path).unwrap();
+        chown(&path, Some(uid(owner)), Some(uid(owner))).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::write(at.join("kim/secret"), "kim's").unwrap();
 }
 
 /// A line of `/proc/PID/status`, its words with one blank between them.

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Write as _,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     time::SystemTime,
@@ -64,6 +65,7 @@ impl Site {
                 password: b"se cret",
                 home,
                 reads_only: Some(reads_only),
+                account: None,
             };
             passwords::edit(&at("passwords"), user, change).unwrap();
         }
@@ -126,19 +128,28 @@ impl Site {
         run(curl)
     }
 
-    /// Python's ftplib; `script` has a session `f` that is connected.
     fn python(&self, script: &str) -> Option<Output> {
-        let mut python = Command::new("python3");
-        python.arg("-c").arg(format!(
-            "import ssl, ftplib, io\n\
-             context = ssl.create_default_context(cafile={:?})\n\
-             f = ftplib.FTP_TLS(context=context, timeout=60)\n\
-             f.connect('localhost', {})\n{script}",
-            self.at("ca.pem"),
-            self.server.address.port(),
-        ));
-        run(python)
+        python(&self.at("ca.pem"), self.server.address, script)
     }
+}
+
+/// Python's ftplib; `script` has a session `f` that is connected, and `refused`, which demands an error of FTP with some words.
+pub(crate) fn python(authority: &Path, server: SocketAddr, script: &str) -> Option<Output> {
+    let mut python = Command::new("python3");
+    python.arg("-c").arg(format!(
+        "import ssl, ftplib, io\n\
+         def refused(what, *words):\n\
+         \x20   try:\n        what()\n\
+         \x20   except (ftplib.error_perm, ftplib.error_temp) as error:\n\
+         \x20       assert all(word in str(error) for word in words), error\n\
+         \x20       return\n\
+         \x20   raise SystemExit('not refused: ' + str(words))\n\
+         context = ssl.create_default_context(cafile={authority:?})\n\
+         f = ftplib.FTP_TLS(context=context, timeout=60)\n\
+         f.connect('localhost', {})\n{script}",
+        server.port(),
+    ));
+    run(python)
 }
 
 /// `None`, and a word about it, where the program is missing.
@@ -158,7 +169,7 @@ fn run(mut command: Command) -> Option<Output> {
 }
 
 #[track_caller]
-fn succeeded(output: &Output) -> String {
+pub(crate) fn succeeded(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -273,13 +284,7 @@ fn a_token_says_what_may_be_done_where() {
         AUDIENCE,
     );
     let script = format!(
-        "def refused(what, *words):\n\
-        \x20   try:\n        what()\n\
-        \x20   except (ftplib.error_perm, ftplib.error_temp) as error:\n\
-        \x20       assert all(word in str(error) for word in words), error\n\
-        \x20       return\n\
-        \x20   raise SystemExit('not refused: ' + str(words))\n\
-        refused(lambda: f.login(':token:', 'a.b.c'), '530', 'no token')\n\
+        "refused(lambda: f.login(':token:', 'a.b.c'), '530', 'no token')\n\
         refused(lambda: f.login(':token:', '{late}'), '530', 'expired')\n\
         refused(lambda: f.login(':token:', '{elsewhere}'), '530', 'another service')\n\
         f.login(':token:', '{good}')\n\

@@ -9,7 +9,7 @@ use crate::{
 };
 
 use super::{
-    Account, ClearLogins, Outcome, Request, ServerConfig, ServerPi, dispatch::Purpose,
+    Account, ClearLogins, Mechanism, Outcome, Request, ServerConfig, ServerPi, dispatch::Purpose,
     is_anonymous, session::LoginState,
 };
 
@@ -17,18 +17,18 @@ use super::{
 const EACCES: i32 = 13;
 
 impl ServerPi {
-    /// A session whose greeting and login were somebody else's part: `user` may do what `account` says. `proven` by AUTH GSSAPI: its
-    /// control channel is protected, by somebody else too. The reply to PASS is the first output.
+    /// A session whose greeting and login were somebody else's part: `user` may do what `account` says. Its control channel is
+    /// protected by `mechanism`, by somebody else too. The reply to PASS is the first output.
     pub fn entered(
         config: ServerConfig,
         user: String,
         account: Account,
-        proven: bool,
+        mechanism: Option<Mechanism>,
         now: Instant,
     ) -> Self {
         let mut pi = Self::silent(config, now);
-        if proven {
-            pi.session.security.establish();
+        if let Some(mechanism) = mechanism {
+            pi.session.security.establish(mechanism);
         }
         pi.on_login_done(user, Ok(Outcome::Account(account)));
         pi

@@ -15,7 +15,7 @@ use crate::{
     security::{BadSecurityArgument, Dcau, Floor, Protection, Token},
 };
 
-use super::{AdatStep, Outcome, Output, Queued, Request, ServerPi, dispatch::Purpose};
+use super::{AdatStep, Mechanism, Outcome, Output, Queued, Request, ServerPi, dispatch::Purpose};
 
 /// What the session has of security.
 #[derive(Debug, Default)]
@@ -54,9 +54,11 @@ impl Security {
         self.context == Context::Established
     }
 
-    pub(super) fn establish(&mut self) {
-        self.context = Context::Established;
-        self.dcau = Dcau::OwnIdentity;
+    pub(super) fn establish(&mut self, mechanism: Mechanism) {
+        (self.context, self.dcau) = match mechanism {
+            Mechanism::Gssapi => (Context::Established, Dcau::OwnIdentity),
+            Mechanism::Tls => (Context::Tls, Dcau::None),
+        };
     }
 }
 
@@ -137,7 +139,7 @@ impl ServerPi {
                     None => "GSSAPI Authentication successful.".to_owned(),
                 };
                 self.answer(235, text);
-                self.session.security.establish();
+                self.session.security.establish(Mechanism::Gssapi);
                 self.begin_protection();
             }
             // Nobody is let in by a mistake.
@@ -179,7 +181,7 @@ impl ServerPi {
             return self.end_session();
         }
         self.answer(234, "AUTH TLS successful: begin the handshake.");
-        self.session.security.context = Context::Tls;
+        self.session.security.establish(Mechanism::Tls);
         self.outputs.push_back(Output::Protect);
     }
 

@@ -67,6 +67,15 @@ pub enum ClearLogins {
     Anybody,
 }
 
+/// What protects a control channel once AUTH has succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// AUTH GSSAPI (RFC 2228).
+    Gssapi,
+    /// AUTH TLS (RFC 4217).
+    Tls,
+}
+
 /// A name that means "nobody in particular" (RFC 1635; `ftp` by custom). Compared exactly, as names of accounts are.
 pub fn is_anonymous(user: &str) -> bool {
     matches!(user, "anonymous" | "ftp")

@@ -1,19 +1,21 @@
 //! Who may have a session, and how it begins.
 
 use std::{
+    fs::File,
     os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
     time::Duration,
 };
 
 use godwit_gsi::name::DistinguishedName;
-use rustix::io::Errno;
-use tokio::{task::spawn_blocking, time::timeout};
+use godwit_proto::FtpPath;
+use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking, time::timeout};
 use tracing::{info, warn};
 
 use super::{Connection, Trouble};
 use crate::{
     audit::{Entry, What},
-    login,
+    login::{self, Actor, Admitted, Caller, Channel},
     privsep::{
         Role,
         accounts::SystemAccount,
@@ -26,18 +28,21 @@ use crate::{
 /// Time for a session to take on its account and to open the root.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
+/// Why a connection that waits is sent away.
+const OTHERS: &str = "others want to log in";
+
 impl Connection {
     /// Starts the session of who may log in; else says why not, for the client.
     pub(super) async fn log_in(
         &mut self,
-        user: String,
-        identity: Option<String>,
+        caller: Caller,
     ) -> Result<Result<(Process, OwnedFd), String>, Trouble> {
-        checked_name(&user)?;
-        identity.as_deref().map(checked_name).transpose()?;
-        self.identity = identity.clone();
+        let user = checked_name(&caller.user)?.to_owned();
+        let identity = caller.identity.as_ref().map(DistinguishedName::as_str);
+        identity.map(checked_name).transpose()?;
+        self.identity = identity.map(str::to_owned);
         let peer = self.peer;
-        let entered = self.try_log_in(&user, identity).await?;
+        let entered = self.try_log_in(caller).await?;
         let entry = Entry::new(What::Login).to(&user);
         match &entered {
             Ok(_) => {
@@ -55,25 +60,38 @@ impl Connection {
 
     async fn try_log_in(
         &mut self,
-        user: &str,
-        identity: Option<String>,
+        caller: Caller,
     ) -> Result<Result<(Process, OwnedFd), String>, Trouble> {
         if let Err(why) = self.pass.may_try() {
             return Ok(Err(why.to_string()));
         }
-        let proven = identity.is_some();
-        let (name, system) = match self.account_of(user, identity).await {
+        let permit = match self.permit(&caller).await {
+            Ok(permit) => permit,
+            Err(why) => return Ok(Err(why)),
+        };
+        let (user, channel) = (caller.user.clone(), caller.channel);
+        let (service, accounts) = (Arc::clone(&self.service), Arc::clone(&self.accounts));
+        // Reads the gridmap file and its like, verifies, and asks the system's directory of accounts.
+        let admitted = spawn_blocking(move || {
+            let admitted = login::admit(&service, &caller).map_err(|failure| failure.text)?;
+            drop(permit);
+            let system = accounts.of(&admitted.actor);
+            Ok((admitted, system.map_err(|why| why.to_string())?))
+        });
+        let admitted = admitted
+            .await
+            .unwrap_or_else(|_| Err("internal error, see the server's log".to_owned()));
+        let (admitted, system) = match admitted {
             Ok(found) => found,
             Err(why) => {
                 self.pass.failed();
                 return Ok(Err(why));
             }
         };
+        let name = admitted.name.clone();
         let (relay, other) = relay_pair()?;
-        let session = match self
-            .start_session(user, &name, &system, proven, other)
-            .await?
-        {
+        let setup = self.session_setup(user, admitted, system, channel);
+        let session = match self.start_session(setup, other).await? {
             Ok(session) => session,
             Err(why) => return Ok(Err(why)),
         };
@@ -84,65 +102,71 @@ impl Connection {
         Ok(Ok((session, relay)))
     }
 
-    /// The account's name, for the log, and what it is to the system.
-    async fn account_of(
-        &self,
-        user: &str,
-        identity: Option<String>,
-    ) -> Result<(String, SystemAccount), String> {
-        let Some(identity) = identity else {
-            // Whoever has proven nothing is anonymous.
-            if !login::is_welcome(&self.service.settings, user) {
-                return Err(crate::failure(Errno::ACCESS, "log in").text);
-            }
-            return Ok((user.to_owned(), self.accounts.anonymous.clone()));
-        };
-        let gsi = self.service.gsi.clone().ok_or("no identity counts here")?;
-        let (user, name) = (user.to_owned(), identity);
-        // Reads the gridmap file, and asks the system's directory of accounts.
-        let found = spawn_blocking(move || {
-            let identity =
-                DistinguishedName::parse(&name).ok_or("that is no distinguished name")?;
-            let account = gsi.account(&identity, &user);
-            let account = account.map_err(|failure| failure.text)?;
-            let system = SystemAccount::find(&account).map_err(|why| why.to_string())?;
-            Ok((account, system))
-        });
-        found
-            .await
-            .unwrap_or_else(|_| Err("internal error, see the server's log".to_owned()))
+    /// To verify a password, where that is what it takes.
+    async fn permit(&self, caller: &Caller) -> Result<Option<OwnedSemaphorePermit>, String> {
+        if !login::is_costly(&self.service.settings, caller) {
+            return Ok(None);
+        }
+        let permits = Arc::clone(&self.service.verifications);
+        tokio::select! {
+            permit = permits.acquire_owned() => Ok(permit.ok()),
+            () = self.pass.must_go() => Err(OTHERS.to_owned()),
+        }
     }
 
-    async fn start_session(
-        &mut self,
-        user: &str,
-        account: &str,
-        system: &SystemAccount,
-        proven: bool,
-        relay: OwnedFd,
-    ) -> Result<Result<Process, String>, Trouble> {
-        let session = Process::start(Role::Session).map_err(Trouble::Start)?;
+    fn session_setup(
+        &self,
+        user: String,
+        admitted: Admitted,
+        system: SystemAccount,
+        channel: Channel,
+    ) -> SessionSetup {
         let settings = &self.service.settings;
-        let setup = SessionSetup {
+        let Admitted {
+            name,
+            mut account,
+            rights,
+            actor,
+        } = admitted;
+        // Who is kept to no other place begins at home.
+        if let (Actor::Account(_), None) = (actor, &rights)
+            && let Ok(home) = FtpPath::new(system.home_beneath(&settings.root))
+        {
+            account.home = home;
+        }
+        SessionSetup {
             parent: std::process::id(),
             session: self.pass.number(),
             peer: self.peer,
             local: self.local,
-            ids: system.ids.clone(),
+            ids: system.ids,
             require_sandbox: self.accounts.require_sandbox,
-            user: user.to_owned(),
-            account: account.to_owned(),
-            home: match proven {
-                true => system.home_beneath(&settings.root),
-                false => "/".to_owned(),
-            },
-            proven,
+            user,
+            name,
+            account,
+            rights,
+            channel,
             settings: settings.clone(),
+        }
+    }
+
+    async fn start_session(
+        &self,
+        setup: SessionSetup,
+        relay: OwnedFd,
+    ) -> Result<Result<Process, String>, Trouble> {
+        let session = Process::start(Role::Session).map_err(Trouble::Start)?;
+        let host = match setup.channel {
+            Channel::Tls => self.host()?,
+            Channel::Clear | Channel::Gssapi => Vec::new(),
         };
-        session.link.send(&setup, &[relay.as_fd()]).await?;
+        let mut beside = vec![relay.as_fd()];
+        beside.extend(host.iter().map(File::as_fd));
+        session.link.send(&setup, &beside).await?;
+        let account = setup.name;
         let ready = tokio::select! {
             ready = timeout(READY_LIMIT, session.link.receive()) => ready,
-            () = self.pass.must_go() => return Ok(Err("others want to log in".to_owned())),
+            () = self.pass.must_go() => return Ok(Err(OTHERS.to_owned())),
         };
         match ready {
             Ok(Ok(FromSession::Ready)) => Ok(Ok(session)),
