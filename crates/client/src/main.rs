@@ -21,6 +21,11 @@ use godwit_client::{
 };
 use godwit_gsi::cert::files::{self, Locations};
 
+/// Names and commands of many small files are made on one thread and dropped on another: a sixth more files a second than with the
+/// system's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let ambient = Ambient {
