@@ -45,6 +45,7 @@ impl Site {
             password: b"s3cret",
             home: None,
             reads_only: None,
+            account: None,
         };
         passwords::edit(&at("passwords"), "jo", change).unwrap();
         let issuer = Issuer::es256("k");
