@@ -239,6 +239,14 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub max_channels: Option<u32>,
 
+    /// Data channels of one account at a time, in all its sessions [default: 4096]
+    #[arg(long, value_name = "N")]
+    pub max_channels_per_user: Option<u32>,
+
+    /// Data channels of the sessions of one address at a time (IPv6: of one /64) [default: 8192]
+    #[arg(long, value_name = "N")]
+    pub max_channels_per_address: Option<u32>,
+
     /// Greeting; may have several lines [default: name and version]
     #[arg(long, value_name = "TEXT")]
     pub banner: Option<String>,
@@ -349,7 +357,7 @@ pub struct ServerSettings {
     pub separation: Option<Separation>,
     /// Connections, sessions and failed logins.
     pub bounds: Bounds,
-    /// Data channels of a transfer. Worst-case memory of the data plane is `bounds.connections` x `channels_max` x 256 KiB.
+    /// Data channels of a transfer; what an account may have in all is in `bounds`.
     pub channels_max: u32,
     /// Greeting without code, lines separated by `\n`.
     pub banner: String,
@@ -497,6 +505,10 @@ impl Options {
             login_failures: self.login_failures.or(other.login_failures),
             login_timeout: self.login_timeout.or(other.login_timeout),
             max_channels: self.max_channels.or(other.max_channels),
+            max_channels_per_user: self.max_channels_per_user.or(other.max_channels_per_user),
+            max_channels_per_address: self
+                .max_channels_per_address
+                .or(other.max_channels_per_address),
             banner: self.banner.or(other.banner),
             privsep: self.privsep.or(other.privsep),
             front_user: self.front_user.or(other.front_user),

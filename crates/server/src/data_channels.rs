@@ -3,11 +3,12 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use godwit_engine::{
-    data::{ChannelParams, ChannelSet, Job, Mover, Opening, Safeguard, Transfer, Work},
+    data::{Allowance, ChannelParams, ChannelSet, Job, Mover, Opening, Safeguard, Transfer, Work},
     net::{self, PortRange},
 };
 use godwit_proto::{
@@ -17,7 +18,7 @@ use godwit_proto::{
 };
 use rustix::io::Errno;
 
-use crate::{config::ServerSettings, failure, failure_of};
+use crate::{config::ServerSettings, failure, failure_of, shares::Share};
 
 const LISTENING: &str = "listen for data connections";
 
@@ -36,9 +37,16 @@ pub(crate) struct DataChannels {
     is_tls: bool,
     /// When the last set was dropped.
     closed_at: Option<Instant>,
+    /// In the channels of account and address; `None` before login.
+    share: Option<Arc<Share>>,
 }
 
 impl DataChannels {
+    /// The session has logged in.
+    pub(crate) fn set_share(&mut self, share: Arc<Share>) {
+        self.share = Some(share);
+    }
+
     /// Drops what there was and decides where to listen: on the address of `local`'s family that the client reached,
     /// or on all where a configured address is announced.
     pub(crate) fn plan_listen(
@@ -79,7 +87,7 @@ impl DataChannels {
             .port();
         let mover = self.mover()?;
         self.is_tls = is_tls(plan.guard.as_ref());
-        let params = params(&plan.spec, plan.guard.clone(), settings);
+        let params = self.params(&plan.spec, plan.guard.clone(), settings);
         let set = ChannelSet::passive(&[mover], listener, params)
             .map_err(|e| failure_of(&e, LISTENING))?;
         self.set = Some(set);
@@ -97,12 +105,9 @@ impl DataChannels {
         self.close();
         let mover = self.mover()?;
         self.is_tls = is_tls(guard.as_ref());
-        self.set = Some(ChannelSet::active(
-            &[mover],
-            peers,
-            spec.layout,
-            params(spec, guard, settings),
-        ));
+        let params = self.params(spec, guard, settings);
+        let set = ChannelSet::active(&[mover], peers, spec.layout, params);
+        self.set = Some(set);
         Ok(())
     }
 
@@ -142,6 +147,24 @@ impl DataChannels {
     pub(crate) fn queue_work(&self, work: Work) {
         if let Some(set) = &self.set {
             set.queue_work(work);
+        }
+    }
+
+    fn params(
+        &self,
+        spec: &DataChannelSpec,
+        guard: Option<Safeguard>,
+        settings: &ServerSettings,
+    ) -> ChannelParams {
+        ChannelParams {
+            parallelism: spec.parallelism.clamp(1, settings.channels_max),
+            channels_max: settings.channels_max,
+            socket_buffer_bytes: spec.socket_buffer_bytes,
+            guard,
+            allowance: (self.share.clone()).map(|share| -> Arc<dyn Allowance> { share }),
+            connect_limit: settings.data_limit,
+            stall_limit: settings.data_limit,
+            ..ChannelParams::default()
         }
     }
 
@@ -193,22 +216,6 @@ impl ListenPlan {
 
 fn is_tls(guard: Option<&Safeguard>) -> bool {
     matches!(guard, Some(Safeguard::TlsServer { .. }))
-}
-
-fn params(
-    spec: &DataChannelSpec,
-    guard: Option<Safeguard>,
-    settings: &ServerSettings,
-) -> ChannelParams {
-    ChannelParams {
-        parallelism: spec.parallelism.clamp(1, settings.channels_max),
-        channels_max: settings.channels_max,
-        socket_buffer_bytes: spec.socket_buffer_bytes,
-        guard,
-        connect_limit: settings.data_limit,
-        stall_limit: settings.data_limit,
-        ..ChannelParams::default()
-    }
 }
 
 /// What to announce and what to bind. `local` is the control connection's own address. `None` where the family

@@ -2,14 +2,20 @@
 
 use std::{
     collections::HashMap,
+    hash::Hash,
+    io,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Instant,
 };
 
 use tokio::sync::Notify;
+use tracing::error;
 
-use crate::limits::{Bounds, Limits, Refusal};
+use crate::{
+    limits::{Bounds, Limits, Refusal, network},
+    shares::{Pool, Share},
+};
 
 /// The door of a server.
 pub(crate) struct Gate(Mutex<Inner>);
@@ -17,6 +23,9 @@ pub(crate) struct Gate(Mutex<Inner>);
 struct Inner {
     limits: Limits,
     next_id: u64,
+    /// What sessions of one account share, and those of one address; gone with the last of them.
+    accounts: HashMap<String, Weak<Pool>>,
+    addresses: HashMap<IpAddr, Weak<Pool>>,
     /// How those who wait hear that they must go.
     waiting: HashMap<u64, Arc<Notify>>,
 }
@@ -37,6 +46,8 @@ impl Gate {
         Arc::new(Self(Mutex::new(Inner {
             limits: Limits::new(bounds),
             next_id: 1,
+            accounts: HashMap::new(),
+            addresses: HashMap::new(),
             waiting: HashMap::new(),
         })))
     }
@@ -109,6 +120,36 @@ impl Pass {
         inner.waiting.remove(&self.place);
         Ok(())
     }
+
+    /// The part of a session of `account` in the data channels of that and of its address.
+    pub(crate) fn share(&self, account: &str) -> Result<Share, Refusal> {
+        let mut inner = self.gate.lock();
+        let bounds = inner.limits.bounds();
+        let account = account.to_owned();
+        let account = pool(&mut inner.accounts, account, bounds.channels_per_account);
+        let address = network(self.address);
+        let address = pool(&mut inner.addresses, address, bounds.channels_per_address);
+        let share = account.and_then(|account| Share::new(account, address?, bounds));
+        share.map_err(|error| {
+            error!(%error, "a session cannot be told how many data channels it may have");
+            Refusal::Descriptors
+        })
+    }
+}
+
+fn pool<K: Hash + Eq>(
+    pools: &mut HashMap<K, Weak<Pool>>,
+    key: K,
+    channels: u32,
+) -> io::Result<Arc<Pool>> {
+    if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
+        return Ok(pool);
+    }
+    // Those that are gone are found here; the rest are as many as sessions at most.
+    pools.retain(|_, pool| pool.strong_count() > 0);
+    let pool = Arc::new(Pool::new(channels)?);
+    pools.insert(key, Arc::downgrade(&pool));
+    Ok(pool)
 }
 
 impl Drop for Pass {

@@ -2,7 +2,8 @@
 //!
 //! # Map
 //! - [`config`]: flags and settings file, resolved into [`ServerSettings`]
-//! - `listener`: [`Server`]: the accept loop, shutdown, reload; `limits`: who may connect and log in (pure); `gate`: how they are told
+//! - `listener`: [`Server`]: the accept loop, shutdown, reload; `limits`: who may connect and log in (pure); `gate`: how they are told;
+//!   `shares`: how many data channels sessions have in all
 //! - `session`: one task a session: control connection, interpreter, what it waits for
 //! - `requests`: requests that touch storage; `transfers`: one transfer, from `opening` its file, perhaps `ahead` of its turn,
 //!   to the `checks` its success depends on; `shared_writer`: the end of a TYPE A receipt
@@ -39,6 +40,7 @@ mod scoped;
 mod security;
 mod session;
 mod shared_writer;
+mod shares;
 mod tokens;
 mod transfers;
 

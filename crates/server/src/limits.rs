@@ -38,6 +38,10 @@ pub struct Bounds {
     pub waiting_per_address: usize,
     /// Sessions of one account.
     pub per_account: usize,
+    /// Data channels of one account. Buffers of each take up to 448 KiB.
+    pub channels_per_account: u32,
+    /// Data channels of one address.
+    pub channels_per_address: u32,
     /// Failed logins that an address may have before it must pause.
     pub free_failures: u32,
 }
@@ -50,6 +54,8 @@ impl Default for Bounds {
             waiting: 1000,
             waiting_per_address: 500,
             per_account: 2000,
+            channels_per_account: 4096,
+            channels_per_address: 8192,
             free_failures: 10,
         }
     }
@@ -64,6 +70,8 @@ pub(crate) enum Refusal {
     Address(usize),
     #[error("Too many sessions of {account} (limit {limit})")]
     Account { account: String, limit: usize },
+    #[error("The server is out of descriptors")]
+    Descriptors,
     #[error("Too many failed logins from your address, try again in {} s", .0.as_secs().max(1))]
     Failures(Duration),
 }
@@ -110,6 +118,10 @@ impl Limits {
     /// For what comes from now on; nobody is sent away for it.
     pub(crate) fn change(&mut self, bounds: Bounds) {
         self.bounds = bounds;
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
     /// A connection begins. `id` is new and larger than all before. Returns the one that must go for it: it is counted no more.
@@ -280,7 +292,7 @@ impl Failures {
 }
 
 /// What one client can choose addresses from at will counts as one.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();
@@ -300,6 +312,8 @@ mod tests {
         waiting: 5,
         waiting_per_address: 4,
         per_account: 2,
+        channels_per_account: 1,
+        channels_per_address: 1,
         free_failures: 3,
     };
 

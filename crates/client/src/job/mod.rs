@@ -199,6 +199,7 @@ fn channel_params(spec: &JobSpec, context: &Context) -> ChannelParams {
         congestion: Arc::clone(&context.congestion),
         rate: Arc::clone(&context.rate),
         guard: None,
+        allowance: None,
         connect_limit: connections.stall_limit.min(CONNECT_LIMIT),
         stall_limit: connections.stall_limit,
     }

@@ -37,7 +37,7 @@ mod wire;
 mod work;
 
 use std::{
-    io,
+    fmt, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -78,6 +78,8 @@ pub struct ChannelParams {
     pub rate: Arc<RateLimit>,
     /// Who must be at the other ends, and what protects the octets (DCAU, PROT); `None`: nothing does.
     pub guard: Option<Safeguard>,
+    /// What the channels share with those of other sets, beyond `channels_max`; `None`: nothing.
+    pub allowance: Option<Arc<dyn Allowance>>,
     /// Time for a connection to come up (either way) before the transfer fails. One that is added to a running transfer has
     /// 5 s at most, and its failure is noted only.
     pub connect_limit: Duration,
@@ -95,10 +97,23 @@ impl Default for ChannelParams {
             congestion: Arc::default(),
             rate: Arc::default(),
             guard: None,
+            allowance: None,
             connect_limit: Duration::from_secs(60),
             stall_limit: Duration::from_secs(60),
         }
     }
+}
+
+/// How many data channels there may be in many sets together. Asked by movers and from other threads: it never waits.
+pub trait Allowance: fmt::Debug + Send + Sync {
+    /// Counts one more.
+    ///
+    /// # Errors
+    /// Why there may be none, for the peer.
+    fn take(&self) -> Result<(), String>;
+
+    /// One that was counted is gone.
+    fn give_back(&self);
 }
 
 /// What a transfer does.

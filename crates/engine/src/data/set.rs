@@ -231,6 +231,10 @@ impl SetShared {
         // Somebody has to watch the clock, also while nobody connects.
         let mut orders = vec![(0, Order::Watch(Arc::downgrade(self)))];
         let refused = inner.refused.take();
+        if block_mode && matches!(refused, Some(TransferFailure::Limit(_))) {
+            // The peer counts that connection, so the transfer could never be whole.
+            return refused.map_or(Ok(()), Err);
+        }
         let mut idle = std::mem::take(&mut inner.idle);
         if !block_mode {
             // MODE S has one connection; a second that arrived early has no meaning.
@@ -265,11 +269,16 @@ impl SetShared {
         };
         let stripes = if block_mode { self.peers.len() } else { 1 };
         let before = orders.len();
-        for _ in 0..each {
+        'all: for _ in 0..each {
             for stripe in 0..stripes {
-                if inner.open >= transfer.params.channels_max
-                    || (transfer.is_send() && !transfer.sender_joins(stripe))
-                {
+                if let Err(why) = self.count_in(&mut inner) {
+                    if orders.len() == before {
+                        return Err(TransferFailure::Limit(why));
+                    }
+                    break 'all;
+                }
+                if transfer.is_send() && !transfer.sender_joins(stripe) {
+                    self.count_out(&mut inner);
                     break;
                 }
                 let limit = transfer.params.connect_limit;
@@ -289,6 +298,30 @@ impl SetShared {
         }
     }
 
+    /// One connection more, or why there may be none.
+    fn count_in(&self, inner: &mut Inner) -> Result<(), String> {
+        let max = self.params.channels_max;
+        if inner.open >= max {
+            return Err(format!("more than {max} data channels in one transfer"));
+        }
+        if let Some(allowance) = &self.params.allowance {
+            allowance.take()?;
+        }
+        inner.open += 1;
+        Ok(())
+    }
+
+    /// One less.
+    fn count_out(&self, inner: &mut Inner) {
+        if inner.open > 0 {
+            inner.open -= 1;
+            if let Some(allowance) = &self.params.allowance {
+                allowance.give_back();
+            }
+        }
+    }
+
+    /// For a connection that counts already.
     fn connect_order(
         self: &Arc<Self>,
         inner: &mut Inner,
@@ -296,7 +329,6 @@ impl SetShared {
         limit: Duration,
         transfer: &Arc<TransferShared>,
     ) -> (usize, Order) {
-        inner.open += 1;
         let mover = inner.turn % self.movers.len();
         inner.turn += 1;
         let order = Order::Connect {
@@ -322,9 +354,10 @@ impl SetShared {
         let mut inner = lock(&self.inner);
         let limit = transfer.params.connect_limit.min(FURTHER_LIMIT);
         let mut opened = 0;
-        while opened < count && inner.open < transfer.params.channels_max {
+        while opened < count && self.count_in(&mut inner).is_ok() {
             let stripe = opened as usize % self.peers.len();
             if !transfer.sender_joins(stripe) {
+                self.count_out(&mut inner);
                 break;
             }
             let (mover, order) = self.connect_order(&mut inner, stripe, limit, transfer);
@@ -336,22 +369,29 @@ impl SetShared {
 
     /// A connection arrived at the listener: which mover takes it. `None`: the limit is reached.
     pub(super) fn admit(&self) -> Option<usize> {
-        let refused = {
+        let (current, why) = {
             let mut inner = lock(&self.inner);
-            if inner.open < self.params.channels_max && !inner.broken {
-                inner.open += 1;
-                let mover = inner.turn % self.movers.len();
-                inner.turn += 1;
-                return Some(mover);
+            if inner.broken {
+                return None;
             }
-            inner.current.clone()
+            match self.count_in(&mut inner) {
+                Ok(()) => {
+                    let mover = inner.turn % self.movers.len();
+                    inner.turn += 1;
+                    return Some(mover);
+                }
+                Err(why) => {
+                    let why = TransferFailure::Limit(why);
+                    if inner.current.is_none() {
+                        inner.refused = Some(why.clone());
+                    }
+                    (inner.current.clone(), why)
+                }
+            }
         };
-        if let Some(transfer) = refused {
+        if let Some(transfer) = current {
             // The peer counts this connection, so the transfer could never be whole.
-            transfer.fail(TransferFailure::Limit(format!(
-                "more than {} data channels in one transfer",
-                self.params.channels_max
-            )));
+            transfer.fail(why);
         }
         None
     }
@@ -398,7 +438,7 @@ impl SetShared {
     /// A connection is gone.
     pub(super) fn closed(&self, mover: usize, serial: u64) {
         let mut inner = lock(&self.inner);
-        inner.open = inner.open.saturating_sub(1);
+        self.count_out(&mut inner);
         inner
             .idle
             .retain(|c| c.mover != mover || c.serial != serial);
@@ -461,6 +501,16 @@ impl SetShared {
         match transfer.overdue(&place) {
             Some(why) => transfer.fail(why),
             None => transfer.look(),
+        }
+    }
+}
+
+/// A mover that ends takes connections along without a word.
+impl Drop for SetShared {
+    fn drop(&mut self) {
+        let open = lock(&self.inner).open;
+        if let Some(allowance) = &self.params.allowance {
+            (0..open).for_each(|_| allowance.give_back());
         }
     }
 }

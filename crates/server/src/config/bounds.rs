@@ -33,6 +33,22 @@ pub(super) fn bounds_of(options: &Options) -> Result<Bounds, ConfigError> {
             *bound = at_least_one(name, count)? as usize;
         }
     }
+    for (name, said, bound) in [
+        (
+            "max-channels-per-user",
+            options.max_channels_per_user,
+            &mut bounds.channels_per_account,
+        ),
+        (
+            "max-channels-per-address",
+            options.max_channels_per_address,
+            &mut bounds.channels_per_address,
+        ),
+    ] {
+        if let Some(count) = said {
+            *bound = at_least_one(name, count)?;
+        }
+    }
     if let Some(count) = options.login_failures {
         bounds.free_failures = at_least_one("login-failures", count)?;
     }

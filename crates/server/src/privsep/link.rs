@@ -24,7 +24,7 @@ use super::messages::{Answer, BadMessage, FromFront, FromSession, PACKET_MAX, de
 use crate::login::Caller;
 
 /// Descriptors beside a message.
-const DESCRIPTORS_MAX: usize = 4;
+const DESCRIPTORS_MAX: usize = 8;
 
 /// Time for a process to read what it has asked for.
 const SEND_LIMIT: Duration = Duration::from_secs(5);

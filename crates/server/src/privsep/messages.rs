@@ -30,7 +30,7 @@ pub(crate) struct FrontSetup {
     pub(crate) settings: ServerSettings,
 }
 
-/// The first message to a session. Beside it: the relay; under AUTH TLS also the certificate and the key that data channels show.
+/// The first message to a session. Beside it: the relay and the share in data channels; under AUTH TLS also the certificate and the key that data channels show.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SessionSetup {
     pub(crate) parent: u32,

@@ -36,6 +36,7 @@ use crate::{
     gate::Pass,
     login::Actor,
     session::{Phase, SENT_AWAY, canonical, interpreter_config},
+    shares::Share,
 };
 
 /// Questions of a front: some 20 CA files for each of its logins.
@@ -133,6 +134,7 @@ pub(crate) async fn attend(
         phase,
         identity: None,
         account: None,
+        share: None,
     };
     let (session, peer) = (connection.pass.number(), connection.peer);
     let socket = match connection.first_word(socket).await {
@@ -160,6 +162,8 @@ struct Connection {
     /// What the front says that was proven.
     identity: Option<String>,
     account: Option<String>,
+    /// What its session has not given back of data channels when it dies, this gives back.
+    share: Option<Share>,
 }
 
 impl Connection {

@@ -24,6 +24,7 @@ use crate::{
     login::Channel,
     security::Security,
     session::{self, Entered},
+    shares::Share,
 };
 
 /// Time for a front to hand over what was delegated.
@@ -71,6 +72,8 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     let service = Service::on(Arc::new(storage), settings, audit, gsi);
     let mut beside = beside.into_iter();
     let relay = beside.next().ok_or(LinkError::Descriptors.to_string())?;
+    let share = Share::of_descriptors(&mut beside, service.settings.bounds);
+    let share = share.ok_or(LinkError::Descriptors.to_string())?;
     let tls = match channel {
         Channel::Tls => Some(tls_server(&mut beside)?),
         Channel::Clear | Channel::Gssapi => None,
@@ -95,6 +98,7 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
             local,
             channel,
             security,
+            share,
         };
         tokio::select! {
             () = session::go_on(relay, peer, pass, Arc::new(service), phase, entered) => {}

@@ -133,8 +133,12 @@ impl Session {
 
     /// Somebody logs in to `account`, unless there are too many of it.
     pub(super) fn enters(&mut self, account: String) -> Result<(), StorageFailure> {
-        let entered = self.pass.logged_in(&account);
-        entered.map_err(|why| refusal(&why.to_string()))?;
+        let entered = self.pass.share(&account).and_then(|share| {
+            self.pass.logged_in(&account)?;
+            Ok(share)
+        });
+        let share = entered.map_err(|why| refusal(&why.to_string()))?;
+        self.channels.set_share(Arc::new(share));
         self.user = Some(account);
         Ok(())
     }

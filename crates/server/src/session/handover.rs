@@ -21,6 +21,7 @@ use tracing::debug;
 use super::{Control, Phase, Session, canonical};
 use crate::{
     Service, gate::Pass, login::Channel, outbox::Outbox, rights::Rights, security::Security,
+    shares::Share,
 };
 
 /// Who logged in through a front.
@@ -37,6 +38,8 @@ pub(crate) struct Entered {
     pub(crate) channel: Channel,
     /// What data channels prove themselves with.
     pub(crate) security: Security,
+    /// In the data channels of its account and address.
+    pub(crate) share: Share,
 }
 
 /// A control connection whose commands are somebody else's from now on.
@@ -85,12 +88,14 @@ pub(crate) async fn go_on(
         local,
         channel,
         security,
+        share,
     } = entered;
     let socket = Control::Relay(relay);
     let mut session = Session::new(socket, peer, local, pass, service, |config, now| {
         ServerPi::entered(config, user, account, channel.mechanism(), now)
     });
     session.security = security;
+    session.channels.set_share(Arc::new(share));
     session.user = Some(name);
     if let Some(rights) = rights {
         session.keep_to(rights);

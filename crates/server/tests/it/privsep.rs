@@ -30,7 +30,7 @@ use crate::{
     gsi::{Protected, prove},
     harness::eventually,
     pki::Blueprint,
-    program::{Program, godwitd},
+    program::{Program, field, godwitd},
 };
 
 /// Names, and what `id` says of them.
@@ -118,17 +118,7 @@ impl Site {
 
     /// Processes that the server has now, by role.
     fn processes(&self, role: &str) -> Vec<u32> {
-        let parent = self.program.child.id();
-        let all = fs::read_dir("/proc")
-            .unwrap()
-            .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
-        all.filter(|pid| {
-            let of = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
-            let is_child =
-                of("status").is_ok_and(|status| field(&status, "PPid") == parent.to_string());
-            is_child && of("cmdline").is_ok_and(|line| line.contains(role))
-        })
-        .collect()
+        self.program.children(role)
     }
 
     fn log(&self) -> String {
@@ -165,15 +155,6 @@ pub(crate) fn make_root(at: &Path) {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
     fs::write(at.join("kim/secret"), "kim's").unwrap();
-}
-
-/// A line of `/proc/PID/status`, its words with one blank between them.
-fn field(status: &str, name: &str) -> String {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let words: Vec<_> = line.unwrap_or_default().split_whitespace().collect();
-    words.join(" ")
 }
 
 fn get(user: &mut Protected, path: &str) -> Result<Vec<u8>, String> {

@@ -1,6 +1,7 @@
 //! The program itself: flags, output, signals, exit status, memory.
 
 use std::{
+    fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::SocketAddr,
     path::Path,
@@ -50,6 +51,19 @@ impl Program {
         }
     }
 
+    /// Processes that it has now, by a word of their command line.
+    pub(crate) fn children(&self, role: &str) -> Vec<u32> {
+        let parent = self.child.id().to_string();
+        let all = fs::read_dir("/proc").unwrap();
+        let all = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
+        all.filter(|pid| {
+            let of = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
+            let is_child = of("status").is_ok_and(|status| field(&status, "PPid") == parent);
+            is_child && of("cmdline").is_ok_and(|line| line.contains(role))
+        })
+        .collect()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill")
             .args(["-s", name, &self.child.id().to_string()])
@@ -71,6 +85,15 @@ impl Program {
         let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
+}
+
+/// A line of `/proc/PID/status`, its words with one blank between them.
+pub(crate) fn field(status: &str, name: &str) -> String {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let words: Vec<_> = line.unwrap_or_default().split_whitespace().collect();
+    words.join(" ")
 }
 
 impl Drop for Program {

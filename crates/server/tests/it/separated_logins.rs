@@ -24,8 +24,8 @@ use crate::{
 const ISSUER: &str = "https://issuer.example.org/";
 const AUDIENCE: &str = "https://data.example.org";
 
-struct Site {
-    program: Program,
+pub(crate) struct Site {
+    pub(crate) program: Program,
     folder: TempDir,
     issuer: Issuer,
     _grid: Grid,
@@ -33,7 +33,7 @@ struct Site {
 
 impl Site {
     /// `None`, and a word on why, where it cannot be.
-    fn new(arguments: &[&str]) -> Option<Self> {
+    pub(crate) fn new(arguments: &[&str]) -> Option<Self> {
         if !can_separate() {
             return None;
         }

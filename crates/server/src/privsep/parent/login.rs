@@ -23,6 +23,7 @@ use crate::{
         messages::{FromSession, SessionSetup, checked_name},
         process::Process,
     },
+    shares::Share,
 };
 
 /// Time for a session to take on its account and to open the root.
@@ -91,13 +92,18 @@ impl Connection {
         let name = admitted.name.clone();
         let (relay, other) = relay_pair()?;
         let setup = self.session_setup(user, admitted, system, channel);
-        let session = match self.start_session(setup, other).await? {
+        let share = match self.pass.share(&name) {
+            Ok(share) => share,
+            Err(why) => return Ok(Err(why.to_string())),
+        };
+        let session = match self.start_session(setup, other, &share).await? {
             Ok(session) => session,
             Err(why) => return Ok(Err(why)),
         };
         if let Err(why) = self.pass.logged_in(&name) {
             return Ok(Err(why.to_string()));
         }
+        self.share = Some(share);
         self.account = Some(name);
         Ok(Ok((session, relay)))
     }
@@ -154,6 +160,7 @@ impl Connection {
         &self,
         setup: SessionSetup,
         relay: OwnedFd,
+        share: &Share,
     ) -> Result<Result<Process, String>, Trouble> {
         let session = Process::start(Role::Session).map_err(Trouble::Start)?;
         let host = match setup.channel {
@@ -161,6 +168,7 @@ impl Connection {
             Channel::Clear | Channel::Gssapi => Vec::new(),
         };
         let mut beside = vec![relay.as_fd()];
+        beside.extend(share.descriptors());
         beside.extend(host.iter().map(File::as_fd));
         session.link.send(&setup, &beside).await?;
         let account = setup.name;
