@@ -119,7 +119,7 @@ impl fmt::Debug for HandshakeStep {
     }
 }
 
-/// Continues a handshake, or begins one where there is no `context`. May take some 100 ms of a processor.
+/// Continues a handshake, or begins one where there is no `context`. Takes some milliseconds of a processor.
 pub(crate) fn shake_hands(
     gsi: &Gsi,
     context: Option<Box<Context>>,

@@ -3,7 +3,7 @@
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
-use openssl::pkey::{HasPublic, Id, PKey, PKeyRef, Private, Public};
+use openssl::pkey::{HasPublic, Id, PKey, PKeyRef, Private};
 use openssl::rsa::Rsa;
 use openssl::x509::X509AlgorithmRef;
 
@@ -21,19 +21,10 @@ pub enum KeyKind {
 
 /// Shortest RSA key that is made: NIST SP 800-57 for use after 2013.
 pub const RSA_BITS_MIN: u32 = 2048;
-/// Longest RSA key that is made: more takes minutes and a peer could ask for it.
+/// Longest RSA key that is made: more takes minutes.
 pub const RSA_BITS_MAX: u32 = 4096;
 
 impl KeyKind {
-    /// The kind that goes with another key: RSA of its size within our bounds, or the curve.
-    #[must_use]
-    pub fn like(key: &PKeyRef<Public>) -> Self {
-        match key.id() {
-            Id::EC => Self::EcP256,
-            _ => Self::Rsa(key.bits().clamp(RSA_BITS_MIN, RSA_BITS_MAX)),
-        }
-    }
-
     /// A new key.
     ///
     /// # Errors

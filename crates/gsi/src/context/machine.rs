@@ -86,8 +86,7 @@ impl Context {
         })
     }
 
-    /// Octets from the peer, cut anywhere. Verifying and, for an acceptor that is delegated to, making a key take
-    /// processor time: up to some 100 ms for RSA.
+    /// Octets from the peer, cut anywhere. Verifying and signing take processor time: some milliseconds.
     ///
     /// # Errors
     /// Why it has failed. There may still be output then, an alert for the peer.
@@ -283,10 +282,10 @@ impl Context {
     }
 
     fn ask_for_proxy(&mut self, tls: &mut Tls) -> Result<bool, ContextError> {
-        let (Channel::Control { .. }, Some(peer)) = (&self.settings.channel, &self.peer) else {
+        if !matches!(self.settings.channel, Channel::Control { .. }) {
             return Err(ContextError::Protocol("delegation on a data channel"));
-        };
-        let request = DelegationRequest::new(&peer.path()[0]).map_err(ContextError::Delegation)?;
+        }
+        let request = DelegationRequest::new().map_err(ContextError::Delegation)?;
         tls.write(request.der())?;
         self.stay(State::Delegated(request, Vec::new()))
     }

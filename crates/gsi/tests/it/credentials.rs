@@ -269,7 +269,7 @@ fn delegation_gives_the_peer_a_proxy_with_its_own_key() {
         .into_iter()
         .chain(mine.chain().iter().cloned())
         .collect();
-    let asked = DelegationRequest::new(mine.certificate()).expect("asks");
+    let asked = DelegationRequest::new().expect("asks");
     let signed = proxy::sign_request(&mine, asked.der(), &ProxyRequest::limited(), now());
     let signed = signed.expect("signs").to_der().expect("der");
     let got = asked.finish(&signed, &shown).expect("fits");
