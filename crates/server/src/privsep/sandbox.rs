@@ -95,6 +95,11 @@ impl fmt::Display for Protection {
 pub(super) fn confine_front(ids: &Ids) -> Result<Protection, NotConfined> {
     enter_empty_root()?;
     become_account(ids)?;
+    Ok(renounce_everything())
+}
+
+/// What a front has no use for: files and most system calls.
+fn renounce_everything() -> Protection {
     let mut protection = Protection::default();
     let files = landlock_rules()
         .and_then(|rules| {
@@ -108,7 +113,7 @@ pub(super) fn confine_front(ids: &Ids) -> Result<Protection, NotConfined> {
         .map(drop);
     protection.note("Landlock", files.map_err(|error| error.to_string()));
     filter(&mut protection, syscalls::for_front());
-    Ok(protection)
+    protection
 }
 
 /// Becomes an account, whose files beneath `root` are all that can be opened. Needs to be root.
@@ -189,4 +194,169 @@ fn become_account(ids: &Ids) -> Result<(), NotConfined> {
     // Changing the uid has forgotten this; and others of the same uid are no friends.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(cannot("end with the parent"))?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(cannot("forbid being looked into"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::File,
+        io::ErrorKind,
+        net::TcpListener,
+        os::unix::fs::{PermissionsExt as _, chown, symlink},
+        path::PathBuf,
+        process::Command,
+        thread,
+    };
+
+    use rustix::io::Errno;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::privsep::accounts::SystemAccount;
+
+    /// An account that every Debian has and nobody uses.
+    const JO: &str = "games";
+
+    /// Files for all to read, beneath a root and beside it; and two of somebody else.
+    struct Place {
+        folder: TempDir,
+        ids: Ids,
+    }
+
+    impl Place {
+        /// `None`, and a word on why, where it cannot be.
+        #[allow(clippy::print_stderr, reason = "a skip is told")]
+        fn new() -> Option<Self> {
+            let account = SystemAccount::find(JO);
+            let complete = Protection::of_this_kernel().is_complete();
+            let (true, true, Ok(account)) =
+                (rustix::process::geteuid().is_root(), complete, account)
+            else {
+                eprintln!("skipped: it needs root, the account {JO}, Landlock and seccomp");
+                return None;
+            };
+            let folder = TempDir::new().unwrap();
+            let at = |name: &str| folder.path().join(name);
+            for (name, mode) in [
+                ("", 0o755),
+                ("root", 0o755),
+                ("root/kim", 0o700),
+                ("root/jo", 0o700),
+            ] {
+                if !name.is_empty() {
+                    fs::create_dir(at(name)).unwrap();
+                }
+                fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+            }
+            chown(at("root/jo"), Some(account.ids.uid), Some(account.ids.gid)).unwrap();
+            for name in ["outside", "root/inside", "root/kim/secret"] {
+                fs::write(at(name), name).unwrap();
+                fs::set_permissions(at(name), fs::Permissions::from_mode(0o644)).unwrap();
+            }
+            symlink(at("outside"), at("root/link")).unwrap();
+            Some(Self {
+                folder,
+                ids: account.ids,
+            })
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+    }
+
+    /// What is given up here is given up by one thread (this is why it comes before all others in a process). Only the word on
+    /// being looked into is the whole process's.
+    fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| scope.spawn(work).join().unwrap())
+    }
+
+    fn denied<T>(result: io::Result<T>) -> bool {
+        result.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    }
+
+    /// Every name by its plain path, past all that storage does with paths.
+    #[test]
+    fn plain_paths_lead_a_session_beneath_the_root_and_nowhere_else() {
+        let Some(place) = Place::new() else { return };
+        let elsewhere = [
+            place.at("outside"),
+            place.at("root/link"),
+            place.at("root/../outside"),
+            "/etc/os-release".into(),
+            "/proc/self/status".into(),
+            "/proc/self/maps".into(),
+            "/proc/self/root/etc/os-release".into(),
+            "/proc/mounts".into(),
+        ];
+        // The account alone keeps nobody out of those.
+        apart(|| {
+            become_account(&place.ids).unwrap();
+            for path in &elsewhere[..3] {
+                assert!(File::open(path).is_ok(), "{path:?}");
+            }
+        });
+        apart(|| {
+            let protection = confine_session(&place.ids, &place.at("root")).unwrap();
+            assert!(protection.is_complete(), "{protection}");
+            assert_eq!(fs::read(place.at("root/inside")).unwrap(), b"root/inside");
+            fs::write(place.at("root/jo/f"), "mine").unwrap();
+            fs::rename(place.at("root/jo/f"), place.at("root/jo/g")).unwrap();
+            assert!(File::open("/etc/passwd").is_ok(), "names of owners");
+            for path in &elsewhere {
+                assert!(denied(File::open(path)), "{path:?}");
+            }
+            for folder in ["/", "/etc", "/proc/self/fd", "/tmp"] {
+                assert!(denied(fs::read_dir(folder)), "{folder}");
+            }
+            let out = place.at("outside");
+            assert!(denied(fs::write(&out, "changed")));
+            assert!(denied(fs::remove_file(&out)));
+            assert!(fs::hard_link(&out, place.at("root/jo/taken")).is_err());
+            assert!(fs::rename(place.at("root/jo/g"), place.at("g")).is_err());
+            // Of what others have beneath the root the system tells nothing, not even whether it is there.
+            for name in ["root/kim/secret", "root/kim/absent"] {
+                assert!(denied(fs::metadata(place.at(name))), "{name}");
+                assert!(denied(File::open(place.at(name))), "{name}");
+            }
+            assert!(denied(fs::read_dir(place.at("root/kim"))));
+        });
+        assert_eq!(fs::read(place.at("outside")).unwrap(), b"outside");
+    }
+
+    #[test]
+    fn a_session_starts_nothing_and_becomes_nobody_else() {
+        let Some(place) = Place::new() else { return };
+        apart(|| {
+            confine_session(&place.ids, &place.at("root")).unwrap();
+            assert!(Command::new("/bin/true").status().is_err());
+            let root = Uid::from_raw(0);
+            assert_eq!(set_thread_res_uid(root, root, root), Err(Errno::NOSYS));
+            assert_eq!(chroot("/"), Err(Errno::NOSYS));
+            assert!(TcpListener::bind("127.0.0.1:0").is_ok(), "data connections");
+        });
+    }
+
+    /// Without the empty root, which is the whole process's.
+    #[test]
+    fn a_front_opens_nothing_and_connects_nowhere() {
+        let Some(place) = Place::new() else { return };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        apart(|| {
+            become_account(&place.ids).unwrap();
+            assert!(File::open(place.at("root/inside")).is_ok());
+            assert!(std::net::TcpStream::connect(address).is_ok());
+        });
+        apart(|| {
+            become_account(&place.ids).unwrap();
+            let protection = renounce_everything();
+            assert!(protection.is_complete(), "{protection}");
+            assert!(File::open(place.at("root/inside")).is_err());
+            assert!(fs::write(place.at("root/jo/f"), "x").is_err());
+            assert!(fs::read_dir("/").is_err());
+            assert!(std::net::TcpStream::connect(address).is_err());
+            assert!(Command::new("/bin/true").status().is_err());
+        });
+    }
 }

@@ -19,6 +19,7 @@ mod policy;
 mod privsep;
 mod program;
 mod separated_logins;
+mod separated_paths;
 mod shares;
 mod storage_failures;
 mod stream_mode;

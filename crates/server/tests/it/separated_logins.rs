@@ -34,6 +34,11 @@ pub(crate) struct Site {
 impl Site {
     /// `None`, and a word on why, where it cannot be.
     pub(crate) fn new(arguments: &[&str]) -> Option<Self> {
+        Self::serving("root", arguments)
+    }
+
+    /// `root`: of the server, in the site's folder or elsewhere.
+    pub(crate) fn serving(root: &str, arguments: &[&str]) -> Option<Self> {
         if !can_separate() {
             return None;
         }
@@ -73,7 +78,7 @@ impl Site {
             ("--cert", text(at("host.pem"))),
             ("--gridmap", text(at("map"))),
             ("--trusted-certs", text(grid.path().to_owned())),
-            ("--root", text(at("root"))),
+            ("--root", text(at(root))),
             ("--password-file", text(at("passwords"))),
             (
                 "--token-issuer",
@@ -97,19 +102,22 @@ impl Site {
     }
 
     fn python(&self, script: &str) -> bool {
-        let authority = self.folder.path().join("ca.pem");
-        let output = python(&authority, self.program.address, script);
+        let output = python(&self.at("ca.pem"), self.program.address, script);
         output.as_ref().map(succeeded).is_some()
     }
 
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Of what is beneath the root.
     fn owner(&self, name: &str) -> u32 {
-        let path = self.folder.path().join("root").join(name);
-        fs::metadata(path).unwrap().uid()
+        fs::metadata(self.at("root").join(name)).unwrap().uid()
     }
 
     /// Lines of the audit log with all of `words`.
     fn audited(&self, words: &[&str]) -> usize {
-        let log = fs::read_to_string(self.folder.path().join("audit")).unwrap();
+        let log = fs::read_to_string(self.at("audit")).unwrap();
         let with_all = |line: &&str| words.iter().all(|word| line.contains(word));
         log.lines().filter(with_all).count()
     }
@@ -208,7 +216,7 @@ fn a_certificate_under_tls_is_a_login_and_anonymous_users_are_nobody() {
     let Some(site) = Site::new(&["--anonymous", "rw"]) else {
         return;
     };
-    let jo = site.folder.path().join("jo.pem");
+    let jo = site.at("jo.pem");
     let script = format!(
         "f.login('anonymous', 'x')\n\
          f.prot_p()\n\
