@@ -56,12 +56,34 @@ impl Pool {
         }
     }
 
-    fn take_idle(&self, endpoint: &Arc<Endpoint>) -> Option<Session> {
+    /// A session to `endpoint` alone: an idle one, or a new one. Where none is to be had, which endpoint is to blame.
+    async fn obtain(
+        &self,
+        endpoint: &Arc<Endpoint>,
+    ) -> std::result::Result<Session, (Arc<Endpoint>, Error)> {
+        let blame = |error| (Arc::clone(endpoint), error);
+        if let Some(error) = self.verdict(endpoint) {
+            return Err(blame(error));
+        }
+        match self.take_idle(|s| s.source.is_none() && Arc::ptr_eq(&s.endpoint, endpoint)) {
+            Some(session) => Ok(session),
+            None => Session::open(&self.context, endpoint, self.params.clone())
+                .await
+                .map_err(blame),
+        }
+    }
+
+    fn take_idle(&self, fits: impl Fn(&Session) -> bool) -> Option<Session> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = idle
-            .iter()
-            .position(|s| Arc::ptr_eq(&s.endpoint, endpoint))?;
+        let at = idle.iter().position(fits)?;
         Some(idle.swap_remove(at))
+    }
+
+    fn put_aside(&self, session: Session) {
+        if session.is_usable() {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            idle.push(session);
+        }
     }
 
     fn verdict(&self, endpoint: &Arc<Endpoint>) -> Option<Error> {
@@ -96,6 +118,8 @@ impl From<Setback> for Error {
 /// A step, for messages and the event log.
 pub(crate) struct Step<'a> {
     pub(crate) endpoint: &'a Arc<Endpoint>,
+    /// The server that sends to the endpoint, where the step needs both.
+    pub(crate) sender: Option<&'a Arc<Endpoint>>,
     /// URL or path of the file.
     pub(crate) path: &'a str,
     pub(crate) range: Option<ByteRange>,
@@ -133,11 +157,11 @@ impl Carrier {
         let attempts = step.attempts.unwrap_or(self.pool.attempts);
         let mut attempt = 1;
         loop {
-            let (error, opening) = match self.session(step.endpoint).await {
-                Err(error) => (error, true),
+            let (error, unopened) = match self.session(&step).await {
+                Err((endpoint, error)) => (error, Some(endpoint)),
                 Ok(session) => match body(session).await {
                     Ok(done) => return Ok(done),
-                    Err(error) => (error, false),
+                    Err(error) => (error, None),
                 },
             };
             if error.ends_session() || self.session.as_ref().is_some_and(|s| !s.is_usable()) {
@@ -146,14 +170,16 @@ impl Carrier {
             if self.pool.context.stop.is_set() {
                 return Err(Setback::Failed(Error::Interrupted));
             }
-            if opening && self.may_yield && self.pool.alive.load(Ordering::Relaxed) > 0 {
+            if unopened.is_some() && self.may_yield && self.pool.alive.load(Ordering::Relaxed) > 0 {
                 return Err(Setback::Crowded(error));
             }
             let never_reached = matches!(error, Error::Unreachable { .. })
-                && !known(&step.endpoint.learned.reached);
+                && unopened
+                    .as_ref()
+                    .is_some_and(|e| !known(&e.learned.reached));
             if !error.is_passing() || never_reached || attempt >= attempts {
-                if opening {
-                    self.pool.give_up(step.endpoint, &error);
+                if let Some(endpoint) = unopened {
+                    self.pool.give_up(&endpoint, &error);
                 }
                 return Err(Setback::Failed(error));
             }
@@ -168,33 +194,53 @@ impl Carrier {
         }
     }
 
-    /// The session that is open to `endpoint`, if there is one.
-    pub(crate) fn open_session(&mut self, endpoint: &Arc<Endpoint>) -> Option<&mut Session> {
-        let fits = |s: &&mut Session| s.is_usable() && Arc::ptr_eq(&s.endpoint, endpoint);
-        self.session.as_mut().filter(fits)
-    }
-
-    async fn session(&mut self, endpoint: &Arc<Endpoint>) -> Result<&mut Session> {
-        let fits = |s: &Session| s.is_usable() && Arc::ptr_eq(&s.endpoint, endpoint);
-        if !self.session.as_ref().is_some_and(fits) {
-            self.drop_session();
-            if let Some(error) = self.pool.verdict(endpoint) {
-                return Err(error);
-            }
-            let mut session = match self.pool.take_idle(endpoint) {
-                Some(session) => session,
-                None => {
-                    let pool = &self.pool;
-                    Session::open(&pool.context, endpoint, pool.params.clone()).await?
-                }
-            };
-            self.pool.alive.fetch_add(1, Ordering::Relaxed);
-            session.place = self.place;
-            self.session = Some(session);
-        }
+    /// The session that is open to these servers, if there is one.
+    pub(crate) fn open_session(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        sender: Option<&Arc<Endpoint>>,
+    ) -> Option<&mut Session> {
         self.session
             .as_mut()
-            .ok_or_else(|| Error::Usage("no session".to_owned()))
+            .filter(|session| serves(session, endpoint, sender))
+    }
+
+    async fn session(
+        &mut self,
+        step: &Step<'_>,
+    ) -> std::result::Result<&mut Session, (Arc<Endpoint>, Error)> {
+        let (endpoint, sender) = (step.endpoint, step.sender);
+        let fits = |session: &Session| serves(session, endpoint, sender);
+        let there = self.drop_session();
+        let mut session = match there.filter(|session| session.is_usable()) {
+            Some(session) if fits(&session) => session,
+            unfit => {
+                if let Some(unfit) = unfit {
+                    self.pool.put_aside(unfit);
+                }
+                match (self.pool.take_idle(fits), sender) {
+                    (Some(session), _) => session,
+                    (None, None) => self.pool.obtain(endpoint).await?,
+                    (None, Some(sender)) => {
+                        let both =
+                            tokio::join!(self.pool.obtain(endpoint), self.pool.obtain(sender));
+                        let (mut session, source) = match both {
+                            (Ok(session), Ok(source)) => (session, source),
+                            (Ok(one), Err(blame)) | (Err(blame), Ok(one)) => {
+                                self.pool.put_aside(one);
+                                return Err(blame);
+                            }
+                            (Err(blame), Err(_)) => return Err(blame),
+                        };
+                        session.source = Some(Box::new(source));
+                        session
+                    }
+                }
+            }
+        };
+        self.pool.alive.fetch_add(1, Ordering::Relaxed);
+        session.place = self.place;
+        Ok(self.session.insert(session))
     }
 
     fn drop_session(&mut self) -> Option<Session> {
@@ -207,11 +253,8 @@ impl Carrier {
 
     /// Leaves the session to whoever needs one next.
     pub(crate) fn release(&mut self) {
-        if let Some(session) = self.drop_session().filter(Session::is_usable) {
-            let idle = &self.pool.idle;
-            idle.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(session);
+        if let Some(session) = self.drop_session() {
+            self.pool.put_aside(session);
         }
     }
 
@@ -233,6 +276,14 @@ impl Carrier {
             () = self.pool.context.stop.wait() => {}
         }
     }
+}
+
+/// It is with `endpoint`, and with `sender` if there is one.
+fn serves(session: &Session, endpoint: &Arc<Endpoint>, sender: Option<&Arc<Endpoint>>) -> bool {
+    let source = session.source.as_ref().map(|source| &source.endpoint);
+    session.is_usable()
+        && Arc::ptr_eq(&session.endpoint, endpoint)
+        && sender.is_none_or(|sender| source.is_some_and(|s| Arc::ptr_eq(s, sender)))
 }
 
 impl Drop for Carrier {

@@ -28,7 +28,7 @@ pub(crate) fn chooser(spec: &JobSpec, context: &Context) -> Option<Congestion> {
 /// The usual control, where there is another.
 fn choice(sends: bool) -> Result<String, String> {
     if !sends {
-        return Err("of a get the server is the sender, and its system chooses".to_owned());
+        return Err("a server is the sender, and its system chooses".to_owned());
     }
     let usual = net::usual_congestion().map_err(|e| e.to_string())?;
     if usual == OTHER {

@@ -16,7 +16,7 @@ use crate::{
     get::Get,
     local::Written,
     pipelining::SMALL_OCTETS_MAX,
-    plan::{Item, LocalEnd, is_device},
+    plan::{Item, LocalEnd, Origin, OtherEnd, is_device},
     put::Put,
     session::{Session, checksum_in},
     spec::JobSpec,
@@ -59,10 +59,13 @@ pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
     let ascii = item.remote.as_bytes().is_ascii();
     item.size.is_some_and(|size| size <= SMALL_OCTETS_MAX)
         && spec.part.is_none()
-        && item.local != LocalEnd::Standard
+        && matches!(
+            item.other,
+            OtherEnd::To(LocalEnd::Path(_)) | OtherEnd::From(Origin::Here(LocalEnd::Path(_)))
+        )
         && item.setbacks < SETBACKS_MAX
         && !is_device(&item.remote)
-        && !(item.direction == Direction::Put && item.endpoint.learned.may_be_closed(&item.remote))
+        && !(item.direction() == Direction::Put && item.endpoint.learned.may_be_closed(&item.remote))
         // A name that the server may mangle needs a look first.
         && (ascii || known(&item.endpoint.learned.octets_pass))
 }
@@ -74,9 +77,11 @@ impl Flight {
         item: Item,
         spec: &JobSpec,
     ) -> std::result::Result<Self, Box<(Item, Error)>> {
-        let end = match item.direction {
-            Direction::Get => Get::open(session, &item, None, spec.verify).map(End::Get),
-            Direction::Put => Put::open(session, &item, None, spec.verify, true).map(End::Put),
+        let end = match &item.other {
+            OtherEnd::To(to) => Get::open(session, &item, to, None, spec.verify).map(End::Get),
+            OtherEnd::From(from) => {
+                Put::open(session, &item, from, None, spec.verify, true).map(End::Put)
+            }
         };
         let check = verify::choose(session, spec.verify, false);
         let (end, check) = match (end, check) {
@@ -87,7 +92,7 @@ impl Flight {
             End::Get(get) => get.length(),
             End::Put(put) => put.length(),
         };
-        let size_tells = item.direction == Direction::Put && session.server.features.size;
+        let size_tells = item.direction() == Direction::Put && session.server.features.size;
         let check = check
             .filter(|_| !end.is_in_place())
             .map(Check::Checksum)

@@ -12,8 +12,8 @@ use godwit_engine::{
     storage::FileRef,
 };
 use godwit_proto::{
-    ByteRange, ChecksumAlgorithm, Command, FtpPath, RangeSet, RestartPoint,
-    command::{Mode, Region},
+    ByteRange, ChecksumAlgorithm, Command, RangeSet, RestartPoint,
+    command::Mode,
     error::{FailureKind, TransferFailure},
     pi::transfer::Direction,
 };
@@ -22,7 +22,8 @@ use crate::{
     context::{Learned, known},
     error::{Error, Result},
     local::{Target, Written},
-    plan::{Item, LocalEnd, is_device},
+    plan::{Item, LocalEnd},
+    remote::RemoteSource,
     session::{Outcome, Session, TransferPlan},
     spec::{Part, Verify},
     verify::{self, Agreed, Regions},
@@ -30,17 +31,10 @@ use crate::{
 
 /// A get that has begun: its destination is open.
 pub(crate) struct Get {
-    remote: FtpPath,
+    from: RemoteSource,
     /// URL.
     url: String,
     wish: Verify,
-    is_part: bool,
-    /// First octet at the server.
-    offset: u64,
-    /// Octets wanted and expected; `None`: whatever there is.
-    length: Option<u64>,
-    /// Upper bound of a part whose end nobody knows.
-    ask: Option<u64>,
     to: Destination,
 }
 
@@ -57,38 +51,26 @@ impl Get {
     pub(crate) async fn begin(
         session: &mut Session,
         item: &Item,
+        to: &LocalEnd,
         part: Option<Part>,
         wish: Verify,
     ) -> Result<Self> {
         session.check_name(&item.remote).await?;
-        Self::open(session, item, part, wish)
+        Self::open(session, item, to, part, wish)
     }
 
     /// Opens the destination. Asks nothing of the server.
     pub(crate) fn open(
         session: &Session,
         item: &Item,
+        to: &LocalEnd,
         part: Option<Part>,
         wish: Verify,
     ) -> Result<Self> {
         let url = item.endpoint.url(&item.remote);
-        let offset = part.map_or(0, |p| p.offset);
-        let left = match item.size {
-            Some(size) if offset > size => {
-                return Err(Error::Usage(format!(
-                    "{url}: --offset {offset} is past its end, it has {size} octets"
-                )));
-            }
-            size => size.map(|s| s - offset),
-        };
-        let wanted = part.and_then(|p| p.length);
-        // Without a size a shorter file than asked for is no error: nobody knows. Devices have what they are asked for.
-        let length = match (left, wanted) {
-            (Some(left), wanted) => Some(wanted.map_or(left, |w| w.min(left))),
-            (None, wanted) => wanted.filter(|_| is_device(&item.remote)),
-        };
+        let from = RemoteSource::new(&item.remote, item.size, part, &url)?;
         let algorithm = verify::choose(session, wish, part.is_some())?;
-        let to = match &item.local {
+        let to = match to {
             LocalEnd::Path(path) => {
                 let (target, file) = Target::create(path)?;
                 if let (Some(journal), Some(at)) =
@@ -104,19 +86,15 @@ impl Get {
             LocalEnd::Standard => Destination::Output(Arc::new(Output::new(algorithm)?)),
         };
         Ok(Self {
-            remote: item.remote.clone(),
+            from,
             url,
             wish,
-            is_part: part.is_some(),
-            offset,
-            length,
-            ask: wanted,
             to,
         })
     }
 
     pub(crate) fn length(&self) -> Option<u64> {
-        self.length
+        self.from.length
     }
 
     /// Several sessions may each fetch a part.
@@ -131,7 +109,7 @@ impl Get {
         session: &Session,
         range: Option<ByteRange>,
     ) -> Option<Command> {
-        let way = self.way(session, range).ok()?;
+        let way = self.from.way(session, range).ok()?;
         let follows = !way.stream && way.rest.is_none() && !self.is_stream();
         follows.then_some(way.command)
     }
@@ -180,7 +158,7 @@ impl Get {
         next: Option<Command>,
         doing: &str,
     ) -> (Result<u64>, RangeSet) {
-        let way = match self.way(session, range) {
+        let way = match self.from.way(session, range) {
             Ok(way) => way,
             Err(error) => return (Err(error), RangeSet::new()),
         };
@@ -204,53 +182,6 @@ impl Get {
             })
             .await;
         self.judge(outcome, base, range, doing)
-    }
-
-    /// Which command fetches a range.
-    fn way(&self, session: &Session, range: Option<ByteRange>) -> Result<Way> {
-        let features = &session.server.features;
-        let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
-        let start = range.map_or(0, |r| r.start);
-        let length = range.map(ByteRange::len).or(self.length).or(self.ask);
-        if whole && !self.is_part {
-            return Ok(Way {
-                limit: self.length,
-                ..Way::new(Command::Retr(self.remote.clone()))
-            });
-        }
-        if features.eret {
-            let from = self.offset + start;
-            let region = Region {
-                offset: from,
-                // Past the end of any file; servers send what there is.
-                length: length.unwrap_or(i64::MAX.unsigned_abs() - from),
-            };
-            return Ok(Way {
-                base: start,
-                limit: Some(region.length),
-                ..Way::new(Command::Eret {
-                    region,
-                    path: self.remote.clone(),
-                })
-            });
-        }
-        let to_the_end = match range {
-            Some(range) => Some(range.end) == self.length && self.ask.is_none(),
-            None => self.ask.is_none(),
-        };
-        if features.rest_stream && to_the_end {
-            return Ok(Way {
-                stream: true,
-                rest: Some(self.offset + start),
-                stream_start: start,
-                ..Way::new(Command::Retr(self.remote.clone()))
-            });
-        }
-        Err(Error::Lacks {
-            endpoint: session.endpoint.name(),
-            feature: "ERET".to_owned(),
-            consequence: format!("a part of {} cannot be fetched", self.remote),
-        })
     }
 
     fn sink(&self, base: u64, stream_start: u64, limit: Option<u64>) -> Sink {
@@ -286,7 +217,7 @@ impl Get {
         if let Err(error) = outcome.result {
             return (Err(error), safe);
         }
-        let wanted = range.or_else(|| self.length.and_then(|l| ByteRange::new(0, l)));
+        let wanted = range.or_else(|| self.from.length.and_then(|l| ByteRange::new(0, l)));
         let Some(wanted) = wanted else {
             return (Ok(bytes), safe);
         };
@@ -308,12 +239,12 @@ impl Get {
 
     /// Where all of the file goes.
     pub(crate) fn whole(&self) -> Sink {
-        self.sink(0, 0, self.length)
+        self.sink(0, 0, self.from.length)
     }
 
     /// Whether `safe` is all that was wanted.
     pub(crate) fn holds_all(&self, safe: &RangeSet) -> bool {
-        let wanted = self.length.and_then(|l| ByteRange::new(0, l));
+        let wanted = self.from.length.and_then(|l| ByteRange::new(0, l));
         wanted.is_some_and(|wanted| safe.contains(wanted))
     }
 
@@ -346,9 +277,10 @@ impl Get {
     /// Finishing asks the server something.
     pub(crate) fn finish_asks(&self, session: &Session) -> bool {
         match &self.to {
-            Destination::File { .. } => {
-                !matches!(verify::choose(session, self.wish, self.is_part), Ok(None))
-            }
+            Destination::File { .. } => !matches!(
+                verify::choose(session, self.wish, self.from.is_part),
+                Ok(None)
+            ),
             Destination::Output(_) => true,
         }
     }
@@ -358,18 +290,18 @@ impl Get {
         let doing = format!("get {}", self.url);
         let agreed = match &self.to {
             Destination::File { file, .. } => {
-                let algorithm = verify::choose(session, self.wish, self.is_part)?;
+                let algorithm = verify::choose(session, self.wish, self.from.is_part)?;
                 // What went into a device cannot be read again.
                 match algorithm.filter(|_| !self.is_in_place()) {
                     None => None,
                     Some(algorithm) => {
                         let regions = Regions {
                             doing: &doing,
-                            remote: &self.remote,
-                            remote_offset: self.offset,
+                            remote: &self.from.path,
+                            remote_offset: self.from.offset,
                             local: file,
                             local_offset: 0,
-                            length: self.length.filter(|_| self.is_part),
+                            length: self.from.length.filter(|_| self.from.is_part),
                         };
                         verify::compare(session, self.wish, algorithm, regions).await?
                     }
@@ -390,38 +322,13 @@ impl Get {
         let Some((algorithm, ours)) = output.checksum() else {
             return Ok(None);
         };
-        let length = self.length.filter(|_| self.is_part);
+        let length = self.from.length.filter(|_| self.from.is_part);
         match session
-            .checksum(algorithm, self.offset, length, &self.remote)
+            .checksum(algorithm, self.from.offset, length, &self.from.path)
             .await
         {
             Ok(theirs) => verify::agree(doing, algorithm, ours, theirs).map(Some),
             Err(error) => verify::unable(session, self.wish, error),
-        }
-    }
-}
-
-/// How a range is fetched.
-struct Way {
-    command: Command,
-    /// MODE S even where MODE E works.
-    stream: bool,
-    rest: Option<u64>,
-    /// Octet of our file that has wire offset 0.
-    base: u64,
-    stream_start: u64,
-    limit: Option<u64>,
-}
-
-impl Way {
-    fn new(command: Command) -> Self {
-        Self {
-            command,
-            stream: false,
-            rest: None,
-            base: 0,
-            stream_start: 0,
-            limit: None,
         }
     }
 }

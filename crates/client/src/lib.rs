@@ -2,7 +2,7 @@
 //!
 //! # Map
 //! - [`flags`]: the command line; [`spec`]: what it comes to
-//! - [`job`]: a copy from plan to summary; [`plan`]: finding files; [`get`], [`put`], [`verify`]: one file
+//! - [`job`]: a copy from plan to summary; [`plan`]: finding files; [`get`], [`put`], [`remote`], [`verify`]: one file
 //! - [`session`]: one control channel with its data channels; [`carrier`]: sessions that are replaced when they fail
 //! - [`controller`]: asks the tuner while data flows; [`epoch`]: what it is told
 //! - [`company`]: other transfers of the user; [`group`]: over the same path; [`host`]: on this host; [`roster`]: how they meet
@@ -45,6 +45,7 @@ mod plan;
 pub mod progress;
 pub mod proxy;
 mod put;
+mod remote;
 mod roster;
 pub mod secrets;
 mod session;

@@ -156,6 +156,7 @@ impl Manager {
         let shown = url.to_string();
         let step = Step {
             endpoint: &endpoint,
+            sender: None,
             path: &shown,
             range: None,
             attempts: None,

@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use godwit_engine::data::{Monitor, Sample};
@@ -57,16 +57,26 @@ struct Transfers {
 /// A transfer that runs.
 struct Entry {
     key: u64,
-    monitor: Monitor,
-    /// What the server told of its side of a get.
-    remote: Option<Sample>,
+    /// Ours; `None` between two servers.
+    monitor: Option<Monitor>,
+    /// What a server told of its side of a get, or of a transfer to another server, and when.
+    remote: Option<(Sample, Instant)>,
 }
 
 impl Entry {
-    /// Both sides: a sender knows TCP and the source, a receiver the destination. The octets are ours, and both have movers.
+    /// Both sides: a sender knows TCP and the source, a receiver the destination. The octets are ours, and both have movers. Of what passes
+    /// elsewhere only that is known which was told, as of then.
     fn sample(&self) -> Sample {
-        let mut sample = self.monitor.sample();
-        if let Some(remote) = &self.remote {
+        let Some(monitor) = &self.monitor else {
+            return self
+                .remote
+                .map_or(Sample::default(), |(sample, at)| Sample {
+                    age: sample.age + at.elapsed(),
+                    ..sample
+                });
+        };
+        let mut sample = monitor.sample();
+        if let Some((remote, _)) = &self.remote {
             sample.tcp = remote.tcp;
             sample.storage.read_us = remote.storage.read_us;
             sample.movers.threads = sample.movers.threads.saturating_add(remote.movers.threads);
@@ -75,6 +85,20 @@ impl Entry {
             sample.movers.elapsed_us += remote.movers.elapsed_us;
         }
         sample
+    }
+}
+
+impl Entry {
+    /// Octets and channels.
+    fn progress(&self) -> (u64, u32) {
+        match (&self.monitor, &self.remote) {
+            (Some(monitor), _) => {
+                let p = monitor.progress();
+                (p.bytes, p.channels)
+            }
+            (None, Some((sample, _))) => (sample.bytes, sample.channels),
+            (None, None) => (0, 0),
+        }
     }
 }
 
@@ -122,8 +146,8 @@ impl Counters {
         let transfers = self.transfers();
         let running = &transfers.running;
         let (bytes, channels) = running.iter().fold((0_u64, 0_u32), |(b, c), entry| {
-            let p = entry.monitor.progress();
-            (b.saturating_add(p.bytes), c.saturating_add(p.channels))
+            let (bytes, channels) = entry.progress();
+            (b.saturating_add(bytes), c.saturating_add(channels))
         });
         let total_known = self.scanned.load(Ordering::Relaxed);
         Snapshot {
@@ -211,6 +235,15 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn new(counters: &Arc<Counters>, monitor: Monitor) -> Self {
+        Self::begin(counters, Some(monitor))
+    }
+
+    /// One that does not pass here: [`Self::tell`] says how far it is.
+    pub(crate) fn elsewhere(counters: &Arc<Counters>) -> Self {
+        Self::begin(counters, None)
+    }
+
+    fn begin(counters: &Arc<Counters>, monitor: Option<Monitor>) -> Self {
         let mut transfers = counters.transfers();
         let key = transfers.next;
         transfers.next += 1;
@@ -227,12 +260,14 @@ impl Running {
     }
 
     /// The server told of its side. Totals only grow: smaller ones are of the next transfer, which has begun there already.
-    pub(crate) fn tell_remote(&self, sample: Sample) {
+    pub(crate) fn tell(&self, sample: Sample) {
         let mut transfers = self.counters.transfers();
         if let Some(entry) = transfers.running.iter_mut().find(|e| e.key == self.key)
-            && entry.remote.is_none_or(|known| known.bytes <= sample.bytes)
+            && entry
+                .remote
+                .is_none_or(|(known, _)| known.bytes <= sample.bytes)
         {
-            entry.remote = Some(sample);
+            entry.remote = Some((sample, Instant::now()));
         }
     }
 }
@@ -265,7 +300,7 @@ pub struct Display {
 #[derive(Default)]
 struct Rate {
     bytes: u64,
-    at: Option<std::time::Instant>,
+    at: Option<Instant>,
     bps: f64,
 }
 
@@ -310,7 +345,7 @@ impl Default for Display {
 impl Rate {
     #[allow(clippy::cast_precision_loss)] // a rate for people
     fn update(&mut self, bytes: u64) {
-        let now = std::time::Instant::now();
+        let now = Instant::now();
         if let Some(at) = self.at {
             let seconds = now.duration_since(at).as_secs_f64();
             if seconds > 0.0 {

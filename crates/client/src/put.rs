@@ -1,14 +1,16 @@
-//! One file to a server.
+//! One file to a server: of ours, or of another server ([`relay`]).
+
+mod input;
+mod relay;
 
 use std::{
     fs,
     io::{self, Read},
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool, atomic::Ordering},
+    sync::{Arc, atomic::AtomicBool, atomic::Ordering},
 };
 
 use godwit_engine::{
     data::{Job, Monitor, Source, TransferReport},
-    digest::Digest,
     storage::{FastPath, FileKind, FileRef},
 };
 use godwit_proto::{
@@ -21,12 +23,15 @@ use crate::{
     job::Carried,
     journal::Journal,
     local,
-    plan::{Item, LocalEnd, is_device},
+    plan::{Item, LocalEnd, Origin, is_device},
+    remote::RemoteSource,
     session::{Session, TransferPlan},
     spec::{Part, Verify},
     tails::{TailKey, Tails},
-    verify::{self, Agreed, Regions},
+    verify::{self, Agreed, Both, Regions},
 };
+
+use input::{Input, Reader};
 
 /// A put that has begun: its source is open and its name at the server chosen.
 pub(crate) struct Put {
@@ -40,7 +45,7 @@ pub(crate) struct Put {
     is_part: bool,
     offset: u64,
     length: Option<u64>,
-    from: Origin,
+    from: Content,
     /// Something may lie under the temporary name.
     begun: AtomicBool,
     journal: Option<Arc<Journal>>,
@@ -48,10 +53,13 @@ pub(crate) struct Put {
     tails: Tails,
 }
 
-enum Origin {
+/// What is sent.
+enum Content {
     File(FileRef),
     /// Read once, in order.
     Stream(Arc<Input>),
+    /// At the server of [`Session::source`].
+    Server(RemoteSource),
 }
 
 impl Put {
@@ -59,6 +67,7 @@ impl Put {
     pub(crate) async fn begin(
         session: &mut Session,
         item: &Item,
+        from: &Origin,
         part: Option<Part>,
         wish: Verify,
     ) -> Result<Self> {
@@ -66,13 +75,17 @@ impl Put {
             Some(parent) if !writes_in_place(item, part) => session.can_rename(&parent).await?,
             _ => false,
         };
-        Self::open(session, item, part, wish, can_rename)
+        if let (Origin::Server(at), Some(source)) = (from, &mut session.source) {
+            source.check_name(&at.path).await?;
+        }
+        Self::open(session, item, from, part, wish, can_rename)
     }
 
     /// Opens the source. Asks nothing of the server.
     pub(crate) fn open(
         session: &Session,
         item: &Item,
+        from: &Origin,
         part: Option<Part>,
         wish: Verify,
         can_rename: bool,
@@ -81,31 +94,22 @@ impl Put {
         let algorithm = verify::choose(session, wish, part.is_some())?;
         let offset = part.map_or(0, |p| p.offset);
         let wanted = part.and_then(|p| p.length);
-        let (from, left) = match &item.local {
-            LocalEnd::Standard => {
+        let (from, length) = match from {
+            Origin::Here(LocalEnd::Standard) => {
                 let stdin: Box<dyn Read + Send> = Box::new(io::stdin());
-                (Origin::Stream(Arc::new(Input::new(stdin, algorithm))), None)
+                let input = Arc::new(Input::new(stdin, algorithm));
+                (Content::Stream(input), wanted)
             }
-            LocalEnd::Path(path) => open_source(path, algorithm)?,
-        };
-        if let Some(size) = left.filter(|size| offset > *size) {
-            return Err(Error::Usage(format!(
-                "{}: --offset {offset} is past its end, it has {size} octets",
-                item.local
-            )));
-        }
-        let left = left.map(|size| size - offset);
-        let endless = matches!(&from, Origin::File(f) if matches!(f.fast_path(), FastPath::Zeros));
-        let length = match (left, wanted) {
-            (Some(left), wanted) if !endless => Some(wanted.map_or(left, |w| w.min(left))),
-            (_, Some(wanted)) => Some(wanted),
-            (_, None) if endless => {
-                return Err(Error::Usage(format!(
-                    "{}: has no end: give --length",
-                    item.local
-                )));
+            Origin::Here(end @ LocalEnd::Path(path)) => {
+                let (from, left) = open_source(path, algorithm)?;
+                let length = length_of(end, &from, left, offset, wanted)?;
+                (from, length)
             }
-            (_, None) => None,
+            Origin::Server(at) => {
+                let source = RemoteSource::new(&at.path, item.size, part, &at.url())?;
+                let length = source.length;
+                (Content::Server(source), length)
+            }
         };
         let written_to = match can_rename && !writes_in_place(item, part) {
             true => temporary_beside(&item.remote),
@@ -132,12 +136,25 @@ impl Put {
 
     /// Several sessions may each send a part.
     pub(crate) fn can_split(&self, session: &Session) -> bool {
-        session.server.features.esto && matches!(self.from, Origin::File(_))
+        let sends_parts = match (&self.from, &session.source) {
+            (Content::File(_), _) => true,
+            // Nothing of an older file may stay behind the last part.
+            (Content::Server(_), Some(source)) => {
+                source.server.features.eret && (self.is_part || self.rename_to.is_some())
+            }
+            _ => false,
+        };
+        session.server.features.esto && sends_parts
+    }
+
+    /// Another server sends it.
+    pub(crate) fn is_relayed(&self) -> bool {
+        matches!(self.from, Content::Server(_))
     }
 
     /// Octets come from standard input or a pipe.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.from, Origin::Stream(_))
+        matches!(self.from, Content::Stream(_))
     }
 
     /// Sends octets of the region, `None` for all of it; `began` is told when others may take of them.
@@ -148,6 +165,9 @@ impl Put {
         began: &dyn Fn(),
     ) -> Carried {
         let range = range.or_else(|| self.length.and_then(|l| ByteRange::new(0, l)));
+        if let Content::Server(source) = &self.from {
+            return self.relay(session, source, range).await;
+        }
         let tail = range.map(|range| self.tails.begin(range));
         let outcome = self.send_once(session, range, tail, began).await;
         // What others took meanwhile is theirs.
@@ -188,28 +208,9 @@ impl Put {
         began: &dyn Fn(),
     ) -> Result<Option<TransferReport>> {
         let doing = self.doing();
-        let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
         let from = self.offset + range.map_or(0, |r| r.start);
-        // Onto a device every part is as good as the whole.
-        let device = is_device(&self.written_to);
-        let command = if whole && (!self.is_part || device && from == 0) {
-            Command::Stor(self.written_to.clone())
-        } else if session.server.features.esto {
-            Command::Esto {
-                offset: from,
-                path: self.written_to.clone(),
-            }
-        } else {
-            return Err(Error::Lacks {
-                endpoint: session.endpoint.name(),
-                feature: "ESTO".to_owned(),
-                consequence: format!("a part of {} cannot be written", self.url),
-            });
-        };
-        // A device takes no room, and a server that looks may see too little of it.
-        let ahead = range
-            .map(|r| Command::Allo(r.len()))
-            .filter(|_| !is_device(&self.written_to) && !known(&session.endpoint.learned.no_allo));
+        let command = self.store(session, range)?;
+        let ahead = self.room(session, range);
         let began = |monitor: &Monitor| {
             if let Some(tail) = tail {
                 self.tails.flows(tail, monitor);
@@ -236,6 +237,34 @@ impl Put {
         outcome.result.map(|()| outcome.report)
     }
 
+    /// Which command writes a range, `None` for all of it.
+    fn store(&self, session: &Session, range: Option<ByteRange>) -> Result<Command> {
+        let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
+        let from = self.offset + range.map_or(0, |r| r.start);
+        // Onto a device every part is as good as the whole.
+        let device = is_device(&self.written_to);
+        if whole && (!self.is_part || device && from == 0) {
+            return Ok(Command::Stor(self.written_to.clone()));
+        }
+        if session.server.features.esto {
+            return Ok(Command::Esto {
+                offset: from,
+                path: self.written_to.clone(),
+            });
+        }
+        Err(Error::Lacks {
+            endpoint: session.endpoint.name(),
+            feature: "ESTO".to_owned(),
+            consequence: format!("a part of {} cannot be written", self.url),
+        })
+    }
+
+    /// Sets room aside for a range. A device takes none, and a server that looks may see too little of it.
+    fn room(&self, session: &Session, range: Option<ByteRange>) -> Option<Command> {
+        let takes = !is_device(&self.written_to) && !known(&session.endpoint.learned.no_allo);
+        range.filter(|_| takes).map(|r| Command::Allo(r.len()))
+    }
+
     /// Takes the later half of what some session has not begun, at least `least` octets.
     pub(crate) fn take_tail(&self, least: u64) -> Option<ByteRange> {
         self.tails.take(least)
@@ -252,7 +281,7 @@ impl Put {
 
     fn source(&self, from: u64, range: Option<ByteRange>) -> Source {
         match &self.from {
-            Origin::File(file) => Source::File {
+            Content::File(file) => Source::File {
                 file: Arc::clone(file),
                 base: from,
                 ranges: vec![ByteRange {
@@ -260,7 +289,9 @@ impl Put {
                     end: range.map_or(0, ByteRange::len),
                 }],
             },
-            Origin::Stream(input) => Source::Stream(Box::new(Reader(Arc::clone(input)))),
+            Content::Stream(input) => Source::Stream(Box::new(Reader(Arc::clone(input)))),
+            // Not ours to send.
+            Content::Server(_) => Source::Stream(Box::new(io::empty())),
         }
     }
 
@@ -273,7 +304,7 @@ impl Put {
         let agreed = match &self.from {
             // What went into a device cannot be read again.
             _ if is_device(&self.written_to) => None,
-            Origin::File(file) => {
+            Content::File(file) => {
                 match verify::choose(session, self.wish, self.is_part)? {
                     None => None,
                     Some(algorithm) => {
@@ -290,7 +321,20 @@ impl Put {
                     }
                 }
             }
-            Origin::Stream(input) => self.compare_input(session, input, &doing).await?,
+            Content::Stream(input) => self.compare_input(session, input, &doing).await?,
+            Content::Server(source) => match verify::choose(session, self.wish, self.is_part)? {
+                None => None,
+                Some(algorithm) => {
+                    let regions = Both {
+                        doing: &doing,
+                        from: &source.path,
+                        to: &self.written_to,
+                        offset: self.offset,
+                        length: self.length.filter(|_| self.is_part),
+                    };
+                    verify::compare_servers(session, self.wish, algorithm, regions).await?
+                }
+            },
         };
         if agreed.is_none() && !self.is_part && !is_device(&self.written_to) {
             self.compare_size(session, moved, &doing).await?;
@@ -340,8 +384,8 @@ impl Put {
     /// What is read, where it can be read again.
     pub(crate) fn file(&self) -> Option<&FileRef> {
         match &self.from {
-            Origin::File(file) => Some(file),
-            Origin::Stream(_) => None,
+            Content::File(file) => Some(file),
+            Content::Stream(_) | Content::Server(_) => None,
         }
     }
 
@@ -373,27 +417,52 @@ impl Put {
     }
 }
 
+/// Octets to be sent of a file of ours that has `left`, where that is known.
+fn length_of(
+    end: &LocalEnd,
+    from: &Content,
+    left: Option<u64>,
+    offset: u64,
+    wanted: Option<u64>,
+) -> Result<Option<u64>> {
+    if let Some(size) = left.filter(|size| offset > *size) {
+        return Err(Error::Usage(format!(
+            "{end}: --offset {offset} is past its end, it has {size} octets"
+        )));
+    }
+    let left = left.map(|size| size - offset);
+    let endless = matches!(from, Content::File(f) if matches!(f.fast_path(), FastPath::Zeros));
+    Ok(match (left, wanted) {
+        (Some(left), wanted) if !endless => Some(wanted.map_or(left, |w| w.min(left))),
+        (_, Some(wanted)) => Some(wanted),
+        (_, None) if endless => {
+            return Err(Error::Usage(format!("{end}: has no end: give --length")));
+        }
+        (_, None) => None,
+    })
+}
+
 /// A file, or what can only be read in order; with its size, where it has one.
 fn open_source(
     path: &std::path::Path,
     algorithm: Option<ChecksumAlgorithm>,
-) -> Result<(Origin, Option<u64>)> {
+) -> Result<(Content, Option<u64>)> {
     use std::os::unix::fs::FileTypeExt;
     let kind = local::look(path)?.map(|m| m.file_type());
     if kind.is_some_and(|k| k.is_fifo()) {
         let doing = || format!("open {} for reading", path.display());
         let pipe = fs::File::open(path).map_err(|e| Error::local(doing(), &e))?;
         let input = Input::new(Box::new(pipe), algorithm);
-        return Ok((Origin::Stream(Arc::new(input)), None));
+        return Ok((Content::Stream(Arc::new(input)), None));
     }
     let (file, metadata) = local::open_read(path)?;
     if metadata.kind == FileKind::File {
-        return Ok((Origin::File(file), Some(metadata.size)));
+        return Ok((Content::File(file), Some(metadata.size)));
     }
     if matches!(file.fast_path(), FastPath::Discard) {
-        return Ok((Origin::File(file), Some(0)));
+        return Ok((Content::File(file), Some(0)));
     }
-    Ok((Origin::File(file), None))
+    Ok((Content::File(file), None))
 }
 
 /// A part goes into what is there; a device cannot be renamed over.
@@ -407,40 +476,4 @@ fn temporary_beside(remote: &FtpPath) -> Option<FtpPath> {
     // before anything is renamed.
     let name = local::temporary_name(!remote.as_bytes().is_ascii());
     remote.parent()?.join(name.as_bytes()).ok()
-}
-
-/// What can be read once, with the checksum of what was read.
-pub(crate) struct Input {
-    reader: Mutex<Box<dyn Read + Send>>,
-    digest: Mutex<Option<(ChecksumAlgorithm, Digest)>>,
-}
-
-impl Input {
-    fn new(reader: Box<dyn Read + Send>, algorithm: Option<ChecksumAlgorithm>) -> Self {
-        Self {
-            reader: Mutex::new(reader),
-            digest: Mutex::new(algorithm.map(|a| (a, Digest::new(a)))),
-        }
-    }
-
-    /// Once: the digest is used up.
-    fn checksum(&self) -> Option<(ChecksumAlgorithm, String)> {
-        let mut digest = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
-        digest.take().map(|(a, d)| (a, d.finish()))
-    }
-}
-
-struct Reader(Arc<Input>);
-
-impl Read for Reader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let input = &self.0;
-        let mut reader = input.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let n = reader.read(buffer)?;
-        let mut digest = input.digest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, digest)) = &mut *digest {
-            digest.update(&buffer[..n]);
-        }
-        Ok(n)
-    }
 }

@@ -104,7 +104,7 @@ pub struct ProxyInfo {
     pub json: bool,
 }
 
-/// A copy. One end is a server's and the other is ours; the flags have seen to that.
+/// A copy. All sources are ours or all are servers'; where they are ours the destination is a server's. The flags have seen to that.
 #[derive(Clone, Debug)]
 pub struct JobSpec {
     /// At least one, all at the same end.
@@ -144,7 +144,13 @@ pub struct JobSpec {
 impl JobSpec {
     /// We are the sender.
     pub fn sends(&self) -> bool {
-        matches!(self.destination, Location::Remote(_))
+        matches!(self.destination, Location::Remote(_)) && !self.is_between_servers()
+    }
+
+    /// Servers send to a server, and the octets do not pass here.
+    pub fn is_between_servers(&self) -> bool {
+        let is_remote = |place: &Location| matches!(place, Location::Remote(_));
+        is_remote(&self.destination) && self.sources.iter().all(is_remote)
     }
 }
 

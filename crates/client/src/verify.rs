@@ -31,15 +31,36 @@ pub(crate) struct Regions<'a> {
     pub(crate) length: Option<u64>,
 }
 
-/// The algorithm to use with this server: the cheapest that both know. `None`: do not compare.
+/// The regions of two servers that must be the same.
+pub(crate) struct Both<'a> {
+    /// For messages: the URL.
+    pub(crate) doing: &'a str,
+    pub(crate) from: &'a FtpPath,
+    pub(crate) to: &'a FtpPath,
+    pub(crate) offset: u64,
+    /// `None`: both to their ends.
+    pub(crate) length: Option<u64>,
+}
+
+/// The algorithm to use with this server, or these two: the cheapest that both know. `None`: do not compare.
 pub(crate) fn choose(
     session: &Session,
     wish: Verify,
     is_part: bool,
 ) -> Result<Option<ChecksumAlgorithm>> {
-    let offered = &session.server.features.checksums;
+    let source = session.source.as_deref();
+    let offered = |algorithm: &ChecksumAlgorithm| {
+        let all = [Some(session), source];
+        let mut lists = all.iter().flatten().map(|s| &s.server.features.checksums);
+        lists.all(|list| list.contains(algorithm))
+    };
+    // Whose lack it is.
+    let lacking = match source {
+        Some(source) if !session.server.features.checksums.is_empty() => source,
+        _ => session,
+    };
     let lacks = |feature: String| Error::Lacks {
-        endpoint: session.endpoint.name(),
+        endpoint: lacking.endpoint.name(),
         feature,
         consequence: "the file cannot be verified; --no-verify copies without".to_owned(),
     };
@@ -47,9 +68,7 @@ pub(crate) fn choose(
         Verify::Never => Ok(None),
         Verify::WherePossible if is_part || known(&session.endpoint.learned.no_cksm) => Ok(None),
         Verify::WherePossible | Verify::Always(None) => {
-            let cheapest = ChecksumAlgorithm::ALL
-                .into_iter()
-                .find(|a| offered.contains(a));
+            let cheapest = ChecksumAlgorithm::ALL.into_iter().find(offered);
             if cheapest.is_none() {
                 if wish != Verify::WherePossible {
                     return Err(lacks("CKSM with an algorithm of ours".to_owned()));
@@ -59,13 +78,13 @@ pub(crate) fn choose(
                     &session.context,
                     format!(
                         "{}: no CKSM in FEAT: files are not verified",
-                        session.endpoint.name()
+                        lacking.endpoint.name()
                     ),
                 );
             }
             Ok(cheapest)
         }
-        Verify::Always(Some(algorithm)) if offered.contains(&algorithm) => Ok(Some(algorithm)),
+        Verify::Always(Some(algorithm)) if offered(&algorithm) => Ok(Some(algorithm)),
         Verify::Always(Some(algorithm)) => Err(lacks(format!("CKSM {algorithm}"))),
     }
 }
@@ -107,6 +126,35 @@ pub(crate) async fn compare(
         .map_err(|_| Error::Usage("the checksum was not computed".to_owned()))?
         .map_err(Error::Local)?;
     agree(regions.doing, algorithm, ours, theirs).map(Some)
+}
+
+/// The same of two servers: of the source's file from an octet on, and of ours.
+pub(crate) async fn compare_servers(
+    session: &mut Session,
+    wish: Verify,
+    algorithm: ChecksumAlgorithm,
+    regions: Both<'_>,
+) -> Result<Option<Agreed>> {
+    let _shown = Verifying::new(&session.context.counters);
+    let Some(mut source) = session.source.take() else {
+        return Ok(None);
+    };
+    let Both {
+        doing,
+        from,
+        to,
+        offset,
+        length,
+    } = regions;
+    let (there, here) = tokio::join!(
+        source.checksum(algorithm, offset, length, from),
+        session.checksum(algorithm, offset, length, to),
+    );
+    session.source = Some(source);
+    match (there, here) {
+        (Ok(there), Ok(here)) => agree(doing, algorithm, there, here).map(Some),
+        (Err(error), _) | (_, Err(error)) => unable(session, wish, error),
+    }
 }
 
 /// What a server's refusal of CKSM means.

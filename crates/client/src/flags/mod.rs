@@ -236,11 +236,13 @@ A destination that is a directory, or ends in /, takes the sources by their name
 With -r, DIR copies the directory and DIR/ its contents, and a destination that does not exist becomes the copy. \
 The last component of a source may hold * ? and [ ].
 
+Where all of them are URLs the files go from server to server and do not pass here.
+
 Files arrive under temporary names (.godwit-*.part) beside their destination and get their names when they \
 are whole and verified. Destinations that are special files, as /dev/null, are written in place.
 
-A partial get (--offset, --length) makes the part the whole content of the destination; a partial put writes \
-the part of the local file at the same offset of the remote file, in place, and keeps the rest of it.";
+A partial get (--offset, --length) makes the part the whole content of the destination; a partial put, and one \
+from another server, writes the part at the same offset of the remote file, in place, and keeps the rest of it.";
 
 #[derive(Debug, Args)]
 pub(crate) struct CpArgs {

@@ -211,6 +211,7 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
         }),
     };
     check_ends(&places, &destination)?;
+    check_between(&places, &destination, &args)?;
     check_standard(&places, &destination, args.recursive, part)?;
     if let Some(Part { offset, length }) = part {
         if args.recursive || places.len() > 1 {
@@ -295,16 +296,31 @@ fn proxy(verb: ProxyVerb) -> Proxy {
 
 fn check_ends(sources: &[Location], destination: &Location) -> Resolved<()> {
     let is_remote = |l: &Location| matches!(l, Location::Remote(_));
-    match (sources.iter().all(is_remote), is_remote(destination)) {
-        (true, true) => Err(not_available("copies between two servers")),
-        _ if sources.iter().any(is_remote) == is_remote(destination) => Err(
-            "one end must be a server (gsiftp:// or ftp://) and the other must be local".to_owned(),
-        ),
-        _ if sources.iter().any(is_remote) && !sources.iter().all(is_remote) => {
-            Err("sources must all be local or all be on servers".to_owned())
-        }
-        _ => Ok(()),
+    let any = sources.iter().any(is_remote);
+    if any && !sources.iter().all(is_remote) {
+        return Err("sources must all be local or all be on servers".to_owned());
     }
+    if !any && !is_remote(destination) {
+        return Err("one end must be a server (gsiftp:// or ftp://)".to_owned());
+    }
+    Ok(())
+}
+
+/// Octets that do not pass here cannot be held back here.
+fn check_between(sources: &[Location], destination: &Location, args: &CpArgs) -> Resolved<()> {
+    let is_remote = |l: &Location| matches!(l, Location::Remote(_));
+    let between = is_remote(destination) && sources.iter().all(is_remote);
+    for (option, value) in [
+        ("--max-rate", args.max_rate),
+        ("--host-rate", args.host_rate),
+    ] {
+        if between && value.is_some() {
+            return Err(format!(
+                "{option}: the octets of a copy between two servers do not pass here: ask for fewer channels with --max-channels"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn check_standard(

@@ -35,7 +35,7 @@ impl<'a> SmallFiles<'a> {
             job,
             place,
             endpoint: Arc::clone(&first.endpoint),
-            direction: first.direction,
+            direction: first.direction(),
             target,
             parallelism,
         }
@@ -57,7 +57,7 @@ impl Feed for SmallFiles<'_> {
             !t.wants(*place) || channels
         };
         let fits = |item: &Item| {
-            item.direction == *direction
+            item.direction() == *direction
                 && Arc::ptr_eq(&item.endpoint, endpoint)
                 && is_small(item, &job.spec)
         };

@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use godwit_proto::{ByteRange, Command, FtpPath, pi::transfer::Direction};
+use godwit_proto::{ByteRange, Command, FtpPath};
 use tokio::sync::Notify;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     error::{Error, Result},
     get::Get,
     pieces::{Cutter, PIECE_BYTES_MIN, Speed},
-    plan::Item,
+    plan::{Item, LocalEnd, OtherEnd},
     put::Put,
     session::Session,
     spec::JobSpec,
@@ -102,9 +102,10 @@ impl FileJob {
         spec: &JobSpec,
         changed: Arc<Notify>,
     ) -> Result<Self> {
-        let side = match item.direction {
-            Direction::Get => Side::Get(Get::begin(session, &item, spec.part, spec.verify).await?),
-            Direction::Put => Side::Put(Put::begin(session, &item, spec.part, spec.verify).await?),
+        let (part, wish) = (spec.part, spec.verify);
+        let side = match &item.other {
+            OtherEnd::To(to) => Side::Get(Get::begin(session, &item, to, part, wish).await?),
+            OtherEnd::From(from) => Side::Put(Put::begin(session, &item, from, part, wish).await?),
         };
         Ok(Self::of(side, item, changed))
     }
@@ -113,10 +114,11 @@ impl FileJob {
     pub(crate) fn begin_get(
         session: &Session,
         item: Item,
+        to: &LocalEnd,
         spec: &JobSpec,
         changed: Arc<Notify>,
     ) -> Result<Self> {
-        let side = Side::Get(Get::open(session, &item, spec.part, spec.verify)?);
+        let side = Side::Get(Get::open(session, &item, to, spec.part, spec.verify)?);
         Ok(Self::of(side, item, changed))
     }
 
@@ -158,8 +160,9 @@ impl FileJob {
 
     fn part_of(&self, left: ByteRange, cutter: &Cutter, speed: Speed) -> ByteRange {
         match &self.side {
-            Side::Get(_) => cutter.piece(left, speed),
-            Side::Put(_) => left,
+            // Nobody can take of what another server sends, nor end it early.
+            Side::Put(put) if !put.is_relayed() => left,
+            Side::Get(_) | Side::Put(_) => cutter.piece(left, speed),
         }
     }
 

@@ -22,7 +22,7 @@ use std::{
 };
 
 use godwit_engine::data::ChannelParams;
-use godwit_proto::url::Location;
+use godwit_proto::url::{Location, RemoteUrl};
 use godwit_tune::Tuner;
 use tokio::{
     sync::{Notify, mpsc},
@@ -177,13 +177,16 @@ fn journal_of(spec: &JobSpec) -> Result<Option<Journal>> {
 
 /// What a job goes over: the server, and the way octets go.
 fn path_of(spec: &JobSpec) -> String {
-    let (server, way) = match (&spec.destination, spec.sources.first()) {
-        (Location::Remote(to), _) => (to, "put"),
-        (_, Some(Location::Remote(from))) => (from, "get"),
+    let at = |server: &RemoteUrl| format!("{}:{}", server.host, server.port);
+    match (&spec.destination, spec.sources.first()) {
+        (Location::Remote(to), Some(Location::Remote(from))) => {
+            path_key(&format!("{}>{}", at(from), at(to)), "relay")
+        }
+        (Location::Remote(to), _) => path_key(&at(to), "put"),
+        (_, Some(Location::Remote(from))) => path_key(&at(from), "get"),
         // Both ends local: the flags refuse it.
-        _ => return String::new(),
-    };
-    path_key(&format!("{}:{}", server.host, server.port), way)
+        _ => String::new(),
+    }
 }
 
 /// What holds for all channels. Their number is the target's.

@@ -19,7 +19,7 @@ use crate::{
     error::{Error, Result},
     flight::is_small,
     pieces::Speed,
-    plan::{Item, Planned},
+    plan::{Item, OtherEnd, Planned},
     session::Session,
 };
 
@@ -142,6 +142,7 @@ impl Worker {
         let began = Instant::now();
         let step = Step {
             endpoint: &item.endpoint,
+            sender: item.sender(),
             path: &path,
             range: None,
             attempts: None,
@@ -177,11 +178,11 @@ impl Worker {
         let job = Arc::clone(&self.job);
         let place = self.carrier.place;
         let endpoint = Arc::clone(&item.endpoint);
-        let session = match self.carrier.open_session(&endpoint) {
+        let session = match self.carrier.open_session(&endpoint, item.sender()) {
             Some(session)
                 if is_small(&item, &job.spec)
                     && job.spec.pipelining != Some(1)
-                    && session.can_pipeline(item.direction) =>
+                    && session.can_pipeline(item.direction()) =>
             {
                 session
             }
@@ -206,6 +207,7 @@ impl Worker {
         } else {
             let step = Step {
                 endpoint,
+                sender: None,
                 path: &endpoint.name(),
                 range: None,
                 attempts: Some(2),
@@ -228,7 +230,10 @@ impl Worker {
     /// Moves a piece (`None`: all of the file). False: this worker is one too many.
     async fn piece(&mut self, file: Arc<FileJob>, piece: Option<ByteRange>) -> bool {
         let began = Instant::now();
-        if let Some(session) = self.carrier.open_session(&file.endpoint) {
+        if let Some(session) = self
+            .carrier
+            .open_session(&file.endpoint, file.item.sender())
+        {
             self.speed.round_trip = session.round_trip;
         }
         self.look_ahead(&file);
@@ -273,12 +278,12 @@ impl Worker {
 
     fn look_at_others(&mut self, file: &FileJob) -> Option<Ahead> {
         let (job, place) = (Arc::clone(&self.job), self.carrier.place);
-        let session = self.carrier.open_session(&file.endpoint)?;
+        let session = self.carrier.open_session(&file.endpoint, None)?;
         if file.finish_asks(session) && !job.finisher.has_room() {
             return None;
         }
         let fits = |item: &Item| {
-            item.direction == Direction::Get
+            item.direction() == Direction::Get
                 && item.size.is_some()
                 && Arc::ptr_eq(&item.endpoint, &file.endpoint)
                 && session.trusts_name(&item.remote)
@@ -294,7 +299,11 @@ impl Worker {
             Task::Begin(_) | Task::Finish(..) => return None,
         };
         let changed = Arc::clone(job.queue.changed());
-        match FileJob::begin_get(session, item.clone(), &job.spec, changed) {
+        let OtherEnd::To(to) = &item.other else {
+            job.queue.give_back(Planned::File(item));
+            return None;
+        };
+        match FileJob::begin_get(session, item.clone(), to, &job.spec, changed) {
             Ok(file) => {
                 let (piece, shared) = file.first(session, &job.cutter, self.speed);
                 let file = Arc::new(file);
@@ -319,6 +328,7 @@ impl Worker {
         let counters = Arc::clone(&self.job.context.counters);
         let step = Step {
             endpoint: &file.endpoint,
+            sender: file.item.sender(),
             path: &file.path,
             range: piece,
             // What came from standard input is gone, and what went to standard output cannot be called back.
@@ -356,7 +366,10 @@ impl Worker {
             true => self.next.is_some(),
             false => job.finisher.has_room() && job.queue.has_files(),
         };
-        let asks = match self.carrier.open_session(&file.endpoint) {
+        let asks = match self
+            .carrier
+            .open_session(&file.endpoint, file.item.sender())
+        {
             Some(session) => file.finish_asks(session),
             None => false,
         };
@@ -375,6 +388,7 @@ impl Worker {
     pub(super) async fn try_finish(&mut self, file: &Arc<FileJob>, moved: u64) -> bool {
         let step = Step {
             endpoint: &file.endpoint,
+            sender: file.item.sender(),
             path: &file.path,
             range: None,
             attempts: None,
@@ -402,6 +416,7 @@ impl Worker {
             } else {
                 let step = Step {
                     endpoint: &file.endpoint,
+                    sender: None,
                     path: &file.path,
                     range: None,
                     attempts: Some(2),

@@ -9,7 +9,7 @@ use std::{
 
 use godwit_proto::{FtpPath, facts::Facts, url::Location};
 
-use super::{Item, LocalEnd, Planner, get::step};
+use super::{Item, LocalEnd, OtherEnd, Planner, get::step};
 use crate::{error::Error, local, session::Session};
 
 /// Files that a server is asked about together.
@@ -56,7 +56,7 @@ impl Planner {
 
     /// A file of the right size is at the destination of a get.
     pub(super) fn is_here(&self, item: &Item) -> bool {
-        let LocalEnd::Path(path) = &item.local else {
+        let OtherEnd::To(LocalEnd::Path(path)) = &item.other else {
             return false;
         };
         match std::fs::metadata(path) {

@@ -1,17 +1,18 @@
-//! Files at servers, to be copied here.
+//! Files at servers, to be copied here or to another server.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use godwit_proto::{
     FtpPath,
     facts::{FactType, Facts},
-    pi::transfer::Direction,
     url::Location,
     url::RemoteUrl,
 };
 
 use super::{
-    DEPTH_MAX, Item, LocalEnd, Planner, is_device,
+    AtServer, DEPTH_MAX, Item, LocalEnd, Origin, OtherEnd, Planner,
+    goal::Goal,
+    is_device,
     listers::{Branch, Listed, Listers, Reading, Told, gather},
     needs_recursive,
     pattern::{Pattern, is_pattern, only_last},
@@ -27,8 +28,7 @@ use crate::{
 };
 
 impl Planner {
-    /// `destination` is `None` for standard output.
-    pub(super) async fn plan_gets(&mut self, destination: Option<&[u8]>) -> Result<()> {
+    pub(super) async fn plan_gets(&mut self, destination: &Location) -> Result<()> {
         let spec = Arc::clone(&self.spec);
         let mut sources = Vec::new();
         for source in &spec.sources {
@@ -41,9 +41,32 @@ impl Planner {
                 Err(error) => self.fail(url.to_string(), error).await,
             }
         }
-        let Some(destination) = destination else {
-            return self.plan_output(sources).await;
+        let (goal, is_directory) = match destination {
+            Location::Standard => return self.plan_output(sources).await,
+            Location::Local(path) => self.goal_here(path, &sources)?,
+            Location::Remote(url) => self.goal_there(url, &sources).await?,
         };
+        for source in sources {
+            let shown = source.endpoint.url(&source.path);
+            let target = match source.path.file_name() {
+                Some(name) if is_directory && !(source.contents && source.found.is_directory()) => {
+                    goal.join(name)
+                }
+                _ => Ok(goal.clone()),
+            };
+            let planned = match target {
+                Ok(target) => self.plan_get(source, target).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = planned {
+                self.fail(shown, error).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where `sources` go on this machine, and whether that is a directory.
+    fn goal_here(&self, destination: &[u8], sources: &[Source]) -> Result<(Goal, bool)> {
         let path = local::path_of(destination);
         let existing = local::look(&path)?;
         let is_directory = names_directory(destination)
@@ -52,19 +75,25 @@ impl Planner {
         if is_directory && existing.is_none() && !sources.is_empty() {
             local::make_directory(&path)?;
         }
-        for source in sources {
-            let target = match source.path.file_name() {
-                Some(name) if is_directory && !(source.contents && source.found.is_directory()) => {
-                    path.join(local::path_of(name))
-                }
-                _ => path.clone(),
-            };
-            let shown = source.endpoint.url(&source.path);
-            if let Err(error) = self.plan_get(source, target).await {
-                self.fail(shown, error).await;
-            }
-        }
-        Ok(())
+        Ok((Goal::Here(path), is_directory))
+    }
+
+    /// Where they go at another server, likewise.
+    async fn goal_there(
+        &mut self,
+        destination: &RemoteUrl,
+        sources: &[Source],
+    ) -> Result<(Goal, bool)> {
+        let at = AtServer {
+            endpoint: self.context.endpoint(destination),
+            path: without_end_slash(&destination.path),
+        };
+        let is_directory = match sources.is_empty() {
+            true => false,
+            false => self.directory_there(destination, &at).await?,
+        };
+        self.check_many(sources.len() > 1, is_directory)?;
+        Ok((Goal::There(at), is_directory))
     }
 
     async fn plan_output(&mut self, sources: Vec<Source>) -> Result<()> {
@@ -76,7 +105,8 @@ impl Planner {
                         .await
                 }
                 Ok(facts) => {
-                    let item = get(source.endpoint, source.path, LocalEnd::Standard, &facts);
+                    let to = OtherEnd::To(LocalEnd::Standard);
+                    let item = item(source.endpoint, source.path, to, &facts);
                     self.hand_on(item).await;
                 }
             }
@@ -84,29 +114,30 @@ impl Planner {
         Ok(())
     }
 
-    async fn plan_get(&mut self, source: Source, target: PathBuf) -> Result<()> {
+    async fn plan_get(&mut self, source: Source, target: Goal) -> Result<()> {
         match &source.found {
             Found::Directory(facts) => {
                 let shown = source.endpoint.url(&source.path);
                 if !self.spec.recursive {
                     return Err(needs_recursive(&shown));
                 }
-                local::make_directory(&target)?;
                 let branch = Branch {
                     above: facts.unique.iter().cloned().collect(),
                     remote: source.path,
-                    local: target,
+                    goal: target,
                     depth: 0,
                 };
-                self.walk_remote(&source.endpoint, branch).await;
+                for branch in self.make(&source.endpoint, vec![branch]).await {
+                    self.walk_remote(&source.endpoint, branch).await;
+                }
                 Ok(())
             }
             found => {
                 let facts = found.facts().unwrap_or_default();
                 // Nothing is listed any more for this source: the workers may have the session.
                 self.carrier.release();
-                let item = get(source.endpoint, source.path, LocalEnd::Path(target), &facts);
-                self.hand_on(item).await;
+                self.hand_on(get(&source.endpoint, source.path, target, &facts))
+                    .await;
                 Ok(())
             }
         }
@@ -179,6 +210,7 @@ impl Planner {
             Ok(text) => text,
             Err(error) => return self.fail(endpoint.url(&branch.remote), error).await,
         };
+        let mut below = Vec::new();
         for entry in reading.names.read(lines, &text) {
             if self.context.stop.is_set() {
                 return;
@@ -188,7 +220,7 @@ impl Planner {
                 Ok(entry) => match branch.remote.join(&entry.name) {
                     Ok(remote) => (
                         endpoint.url(&remote),
-                        self.walk_entry(endpoint, branch, entry, remote, branches)
+                        self.walk_entry(endpoint, branch, entry, remote, &mut below)
                             .await,
                     ),
                     Err(bad) => (
@@ -202,6 +234,7 @@ impl Planner {
                 self.fail(what, error).await;
             }
         }
+        branches.extend(self.make(endpoint, below).await);
     }
 
     async fn walk_entry(
@@ -210,10 +243,10 @@ impl Planner {
         branch: &Branch,
         entry: Entry,
         remote: FtpPath,
-        branches: &mut Vec<Branch>,
+        below: &mut Vec<Branch>,
     ) -> Result<()> {
         let what = || endpoint.url(&remote);
-        let local = branch.local.join(local::path_of(&entry.name));
+        let goal = branch.goal.join(&entry.name)?;
         let (is_directory, facts) = match entry.is_directory() {
             Some(is_directory) => (is_directory, entry.facts),
             None if matches!(entry.facts.kind, Some(FactType::Other(_))) => {
@@ -229,8 +262,7 @@ impl Planner {
             },
         };
         if !is_directory {
-            let item = get(Arc::clone(endpoint), remote, LocalEnd::Path(local), &facts);
-            self.hand_on(item).await;
+            self.hand_on(get(endpoint, remote, goal, &facts)).await;
             return Ok(());
         }
         let unique = facts.unique;
@@ -241,19 +273,48 @@ impl Planner {
             ));
             return Ok(());
         }
-        local::make_directory(&local)?;
         if branch.depth == DEPTH_MAX {
             return Err(too_deep(&what()));
         }
         let mut above = branch.above.clone();
         above.extend(unique);
-        branches.push(Branch {
+        below.push(Branch {
             remote,
-            local,
+            goal,
             above,
             depth: branch.depth + 1,
         });
         Ok(())
+    }
+
+    /// Makes the directories that these go to. Those that are there now.
+    pub(super) async fn make(
+        &mut self,
+        source: &Arc<Endpoint>,
+        branches: Vec<Branch>,
+    ) -> Vec<Branch> {
+        let there = branches.iter().find_map(|branch| match &branch.goal {
+            Goal::Here(_) => None,
+            Goal::There(at) => Some(Arc::clone(&at.endpoint)),
+        });
+        let made = match there {
+            None => branches.iter().map(|b| b.goal.make_here()).collect(),
+            Some(there) => {
+                let paths: Vec<_> = branches.iter().flat_map(|b| b.goal.path_there()).collect();
+                match self.make_all_remote(&there, &paths).await {
+                    Ok(made) => made,
+                    Err(error) => paths.iter().map(|_| Err(error.clone())).collect(),
+                }
+            }
+        };
+        let mut good = Vec::with_capacity(branches.len());
+        for (branch, made) in branches.into_iter().zip(made) {
+            match made {
+                Ok(()) => good.push(branch),
+                Err(error) => self.fail(source.url(&branch.remote), error).await,
+            }
+        }
+        good
     }
 
     /// The files that a source means: itself, or what its pattern matches.
@@ -350,17 +411,26 @@ impl Found {
     }
 }
 
-pub(super) fn get(
-    endpoint: Arc<Endpoint>,
-    remote: FtpPath,
-    local: LocalEnd,
-    facts: &Facts,
-) -> Item {
+/// What is at `source` goes to `goal`.
+pub(super) fn get(source: &Arc<Endpoint>, path: FtpPath, goal: Goal, facts: &Facts) -> Item {
+    let source = Arc::clone(source);
+    match goal {
+        Goal::Here(here) => item(source, path, OtherEnd::To(LocalEnd::Path(here)), facts),
+        Goal::There(at) => {
+            let from = Origin::Server(AtServer {
+                endpoint: source,
+                path,
+            });
+            item(at.endpoint, at.path, OtherEnd::From(from), facts)
+        }
+    }
+}
+
+fn item(endpoint: Arc<Endpoint>, remote: FtpPath, other: OtherEnd, facts: &Facts) -> Item {
     Item {
-        direction: Direction::Get,
         endpoint,
         remote,
-        local,
+        other,
         size: facts.size,
         changed: facts.modify.map(|t| t.0),
         setbacks: 0,
@@ -378,6 +448,7 @@ pub(crate) fn hostile(directory: String, bad: BadName) -> Error {
 pub(super) fn step<'a>(endpoint: &'a Arc<Endpoint>, path: &'a str) -> Step<'a> {
     Step {
         endpoint,
+        sender: None,
         path,
         range: None,
         attempts: None,

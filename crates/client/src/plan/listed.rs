@@ -19,8 +19,9 @@ use godwit_proto::{
 use tokio::sync::mpsc;
 
 use super::{
-    LocalEnd, Planner,
+    AtServer, LocalEnd, Planner,
     get::{get, step},
+    goal::Goal,
     listers::Branch,
     put::put,
 };
@@ -36,6 +37,12 @@ use crate::{
 const BATCH_MAX: usize = 100;
 /// Longest name that is read.
 const NAME_OCTETS_MAX: u64 = 64 << 10;
+
+/// Where names of a source at a server go.
+enum Base {
+    Here(PathBuf),
+    There(RemoteUrl),
+}
 
 /// A name of the list, relative, without `.` and empty components.
 type Name = Vec<u8>;
@@ -60,7 +67,12 @@ impl Planner {
             }
             match (spec.sources.first(), &spec.destination) {
                 (Some(Location::Remote(url)), Location::Local(to)) => {
-                    self.listed_gets(url, &local::path_of(to), &good).await?;
+                    let to = Base::Here(local::path_of(to));
+                    self.listed_gets(url, &to, &good, &mut made).await?;
+                }
+                (Some(Location::Remote(url)), Location::Remote(to)) => {
+                    let to = Base::There(to.clone());
+                    self.listed_gets(url, &to, &good, &mut made).await?;
                 }
                 (Some(Location::Local(from)), Location::Remote(url)) => {
                     let from = local::path_of(from);
@@ -72,33 +84,61 @@ impl Planner {
         }
     }
 
-    async fn listed_gets(&mut self, url: &RemoteUrl, to: &Path, names: &[Name]) -> Result<()> {
+    async fn listed_gets(
+        &mut self,
+        url: &RemoteUrl,
+        to: &Base,
+        names: &[Name],
+        made: &mut HashSet<FtpPath>,
+    ) -> Result<()> {
         let endpoint = self.context.endpoint(url);
         let mut wanted = Vec::with_capacity(names.len());
         for name in names {
             match below(url, name) {
-                Ok(remote) => wanted.push((remote, to.join(local::path_of(name)))),
+                Ok(remote) => wanted.push((name, remote)),
                 Err(error) => self.fail(shown(name), error).await,
             }
         }
-        let remotes: Vec<_> = wanted.iter().map(|(remote, _)| remote.clone()).collect();
+        let remotes: Vec<_> = wanted.iter().map(|(_, remote)| remote.clone()).collect();
         let server = endpoint.name();
         let look = async |session: &mut Session| session.look_at_all(&remotes).await;
         let found = self.carrier.attempt(step(&endpoint, &server), look).await?;
-        for ((remote, here), found) in wanted.into_iter().zip(found) {
+        if let Base::There(url) = to {
+            let there = found.iter().zip(&wanted);
+            let folders = there.flat_map(|(found, (name, _))| {
+                ancestors(url, name, matches!(found, Ok(Found::Directory(_))))
+            });
+            self.make_folders(&self.context.endpoint(url), folders.collect(), made)
+                .await?;
+        }
+        for ((name, remote), found) in wanted.into_iter().zip(found) {
             let what = endpoint.url(&remote);
-            if let Err(error) = self.listed_get(&endpoint, remote, here, found).await {
+            let listed = match self.goal(to, name) {
+                Ok(goal) => self.listed_get(&endpoint, remote, goal, found).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = listed {
                 self.fail(what, error).await;
             }
         }
         Ok(())
     }
 
+    fn goal(&self, to: &Base, name: &[u8]) -> Result<Goal> {
+        Ok(match to {
+            Base::Here(folder) => Goal::Here(folder.join(local::path_of(name))),
+            Base::There(url) => Goal::There(AtServer {
+                endpoint: self.context.endpoint(url),
+                path: below(url, name)?,
+            }),
+        })
+    }
+
     async fn listed_get(
         &mut self,
         endpoint: &Arc<Endpoint>,
         remote: FtpPath,
-        here: PathBuf,
+        goal: Goal,
         found: Result<Found>,
     ) -> Result<()> {
         let facts = match found? {
@@ -107,11 +147,13 @@ impl Planner {
                 return Err(Error::Missing { what });
             }
             Found::Directory(facts) => {
-                make_all_local(&here)?;
+                if let Goal::Here(here) = &goal {
+                    make_all_local(here)?;
+                }
                 if self.spec.recursive {
                     let branch = Branch {
                         remote,
-                        local: here,
+                        goal,
                         above: facts.unique.into_iter().collect(),
                         depth: 0,
                     };
@@ -122,11 +164,29 @@ impl Planner {
             Found::File(facts) => *facts,
             Found::Unknown => Default::default(),
         };
-        if let Some(folder) = here.parent() {
+        if let Goal::Here(here) = &goal
+            && let Some(folder) = here.parent()
+        {
             make_all_local(folder)?;
         }
-        let item = get(Arc::clone(endpoint), remote, LocalEnd::Path(here), &facts);
-        self.hand_on(item).await;
+        self.hand_on(get(endpoint, remote, goal, &facts)).await;
+        Ok(())
+    }
+
+    /// Makes directories at a server, each once.
+    async fn make_folders(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        mut folders: Vec<FtpPath>,
+        made: &mut HashSet<FtpPath>,
+    ) -> Result<()> {
+        folders.retain(|folder| made.insert(folder.clone()));
+        // What could not be made is told by the files that find no place.
+        for result in self.make_all_remote(endpoint, &folders).await? {
+            if let Err(error) = result {
+                self.context.note(error);
+            }
+        }
         Ok(())
     }
 
@@ -143,19 +203,13 @@ impl Planner {
         for name in names {
             match look_here(from, url, name) {
                 Ok((here, remote, metadata)) => {
-                    let above = ancestors(url, name, metadata.is_dir());
-                    folders.extend(above.into_iter().filter(|f| made.insert(f.clone())));
+                    folders.extend(ancestors(url, name, metadata.is_dir()));
                     found.push((here, remote, metadata));
                 }
                 Err(error) => self.fail(shown(name), error).await,
             }
         }
-        // What could not be made is told by the files that find no place.
-        for result in self.make_all_remote(&endpoint, &folders).await? {
-            if let Err(error) = result {
-                self.context.note(error);
-            }
-        }
+        self.make_folders(&endpoint, folders, made).await?;
         for (here, remote, metadata) in found {
             if !metadata.is_dir() {
                 let item = put(&endpoint, LocalEnd::Path(here), remote, Some(&metadata));

@@ -1,11 +1,11 @@
 //! Directories of a server, listed by several sessions at once, and read while they are being listed.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use godwit_proto::FtpPath;
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::get::step;
+use super::{get::step, goal::Goal};
 use crate::{
     carrier::{Carrier, Pool, Setback},
     context::Endpoint,
@@ -20,7 +20,7 @@ const LISTERS_MAX: usize = 4;
 /// A directory still to be listed.
 pub(super) struct Branch {
     pub(super) remote: FtpPath,
-    pub(super) local: PathBuf,
+    pub(super) goal: Goal,
     /// `Unique` facts from the top down to here: one that comes again is a loop.
     pub(super) above: Vec<String>,
     pub(super) depth: usize,

@@ -6,6 +6,7 @@
 
 mod finished;
 mod get;
+mod goal;
 mod listed;
 mod listers;
 mod pattern;
@@ -41,16 +42,46 @@ const DEPTH_MAX: usize = 200;
 /// One file to be copied.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
-    pub(crate) direction: Direction,
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) remote: FtpPath,
-    pub(crate) local: LocalEnd,
+    pub(crate) other: OtherEnd,
     /// Octets of the whole file; `None`: nobody knows, or it is a device.
     pub(crate) size: Option<u64>,
     /// When the source last changed: seconds at servers, nanoseconds here; `None` where nobody tells.
     pub(crate) changed: Option<i64>,
     /// How often it was in flight among others when its session was given up.
     pub(crate) setbacks: u8,
+}
+
+/// The other end of a copy, and which way it goes.
+#[derive(Clone, Debug)]
+pub(crate) enum OtherEnd {
+    /// A get.
+    To(LocalEnd),
+    /// A put.
+    From(Origin),
+}
+
+/// Where a put comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    Here(LocalEnd),
+    /// Another server: the octets go from one to the other and do not pass here.
+    Server(AtServer),
+}
+
+/// Something at a server.
+#[derive(Clone, Debug)]
+pub(crate) struct AtServer {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) path: FtpPath,
+}
+
+impl AtServer {
+    /// For messages.
+    pub(crate) fn url(&self) -> String {
+        self.endpoint.url(&self.path)
+    }
 }
 
 /// Our end of a copy.
@@ -62,19 +93,36 @@ pub(crate) enum LocalEnd {
 }
 
 impl Item {
+    /// Which way octets go, seen from the endpoint.
+    pub(crate) fn direction(&self) -> Direction {
+        match self.other {
+            OtherEnd::To(_) => Direction::Get,
+            OtherEnd::From(_) => Direction::Put,
+        }
+    }
+
+    /// The server that sends to the endpoint, where one does.
+    pub(crate) fn sender(&self) -> Option<&Arc<Endpoint>> {
+        match &self.other {
+            OtherEnd::From(Origin::Server(source)) => Some(&source.endpoint),
+            OtherEnd::To(_) | OtherEnd::From(Origin::Here(_)) => None,
+        }
+    }
+
     /// The source, for messages and logs.
     pub(crate) fn source(&self) -> String {
-        match self.direction {
-            Direction::Get => self.endpoint.url(&self.remote),
-            Direction::Put => self.local.to_string(),
+        match &self.other {
+            OtherEnd::To(_) => self.endpoint.url(&self.remote),
+            OtherEnd::From(Origin::Here(source)) => source.to_string(),
+            OtherEnd::From(Origin::Server(source)) => source.url(),
         }
     }
 
     /// The destination, likewise.
     pub(crate) fn target(&self) -> String {
-        match self.direction {
-            Direction::Get => self.local.to_string(),
-            Direction::Put => self.endpoint.url(&self.remote),
+        match &self.other {
+            OtherEnd::To(target) => target.to_string(),
+            OtherEnd::From(_) => self.endpoint.url(&self.remote),
         }
     }
 }
@@ -129,9 +177,10 @@ impl Planner {
         self.sweep().await;
         let outcome = match (&spec.destination, &spec.files_from) {
             (_, Some(list)) => self.plan_listed(list).await,
-            (Location::Remote(url), None) => self.plan_puts(url).await,
-            (Location::Local(path), None) => self.plan_gets(Some(path)).await,
-            (Location::Standard, None) => self.plan_gets(None).await,
+            (Location::Remote(url), None) if !spec.is_between_servers() => {
+                self.plan_puts(url).await
+            }
+            (destination, None) => self.plan_gets(destination).await,
         };
         if let Err(error) = outcome {
             self.fail(spec.destination.to_string(), error).await;
@@ -154,7 +203,7 @@ impl Planner {
     }
 
     async fn hand_on(&mut self, item: Item) {
-        if item.direction == Direction::Put
+        if item.direction() == Direction::Put
             && let Some(targets) = &mut self.targets
             && !targets.insert(&item.remote)
         {
@@ -165,7 +214,7 @@ impl Planner {
             let mark = Mark::of(&item);
             mark.is_some_and(|mark| journal.has(&mark))
         });
-        match item.direction {
+        match item.direction() {
             Direction::Get if noted && self.is_here(&item) => self.leave_out(),
             Direction::Put if noted => self.doubt(item).await,
             _ => self.copy(item).await,

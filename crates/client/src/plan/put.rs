@@ -10,10 +10,10 @@ use std::{
     sync::Arc,
 };
 
-use godwit_proto::{FtpPath, pi::transfer::Direction, url::Location, url::RemoteUrl};
+use godwit_proto::{FtpPath, url::Location, url::RemoteUrl};
 
 use super::{
-    DEPTH_MAX, Item, LocalEnd, Planner,
+    AtServer, DEPTH_MAX, Item, LocalEnd, Origin, OtherEnd, Planner,
     get::step,
     is_device, needs_recursive,
     pattern::{Pattern, is_pattern, only_last},
@@ -58,17 +58,12 @@ impl Planner {
         if sources.is_empty() {
             return Ok(());
         }
-        let wants_directory = destination.names_directory();
-        let found = if is_device(&base) {
-            Found::Unknown
-        } else {
-            self.look_remote(&endpoint, &base).await?
+        let at = AtServer {
+            endpoint: Arc::clone(&endpoint),
+            path: base.clone(),
         };
-        let is_directory = wants_directory || matches!(found, Found::Directory(_));
+        let is_directory = self.directory_there(destination, &at).await?;
         self.check_many(sources.len() > 1, is_directory)?;
-        if wants_directory && found == Found::Missing {
-            self.make_remote(&endpoint, &base).await?;
-        }
         for source in sources {
             let Some(path) = source else {
                 if is_directory {
@@ -87,6 +82,23 @@ impl Planner {
             }
         }
         Ok(())
+    }
+
+    /// Whether a destination is a directory. One that is to be and is missing is made.
+    pub(super) async fn directory_there(
+        &mut self,
+        destination: &RemoteUrl,
+        at: &AtServer,
+    ) -> Result<bool> {
+        let found = match is_device(&at.path) {
+            true => Found::Unknown,
+            false => self.look_remote(&at.endpoint, &at.path).await?,
+        };
+        let wants_directory = destination.names_directory();
+        if wants_directory && found == Found::Missing {
+            self.make_remote(&at.endpoint, &at.path).await?;
+        }
+        Ok(wants_directory || matches!(found, Found::Directory(_)))
     }
 
     async fn plan_put(
@@ -149,12 +161,6 @@ impl Planner {
             let remotes: Vec<_> = below.iter().map(|b| b.remote.clone()).collect();
             let made = self.make_all_remote(endpoint, &remotes).await?;
             for (branch, made) in below.into_iter().zip(made) {
-                let made = match made {
-                    Err(error) if error.is_passing() => {
-                        self.make_remote(endpoint, &branch.remote).await
-                    }
-                    made => made,
-                };
                 match made {
                     Ok(()) => branches.push(branch),
                     Err(error) => self.fail(branch.local.display().to_string(), error).await,
@@ -251,7 +257,13 @@ impl Planner {
         let shown = endpoint.name();
         let make = async |session: &mut Session| session.make_directories(paths).await;
         let step = step(endpoint, &shown);
-        Ok(self.carrier.attempt(step, make).await?)
+        let mut made = self.carrier.attempt(step, make).await?;
+        for (made, path) in made.iter_mut().zip(paths) {
+            if made.as_ref().is_err_and(Error::is_passing) {
+                *made = self.make_remote(endpoint, path).await;
+            }
+        }
+        Ok(made)
     }
 }
 
@@ -287,7 +299,7 @@ fn expand_local(octets: &[u8]) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn join(directory: &FtpPath, name: &[u8]) -> Result<FtpPath> {
+pub(super) fn join(directory: &FtpPath, name: &[u8]) -> Result<FtpPath> {
     directory.join(name).map_err(|e| {
         Error::Usage(format!(
             "{:?}: cannot be named at a server: {e}",
@@ -308,10 +320,9 @@ pub(super) fn put(
         whole.checked_add(m.mtime_nsec())
     };
     Item {
-        direction: Direction::Put,
         endpoint: Arc::clone(endpoint),
         remote,
-        local,
+        other: OtherEnd::From(Origin::Here(local)),
         size: file.map(fs::Metadata::len),
         changed: file.and_then(nanoseconds),
         setbacks: 0,

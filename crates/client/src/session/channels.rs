@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Address and mode commands tried before we give up; each turn of the loop has learned something new.
-const TURNS_MAX: usize = 6;
+pub(super) const TURNS_MAX: usize = 6;
 
 impl Session {
     /// Makes data channels ready for a transfer in `direction`, in the best mode that works here. `stream` insists on
@@ -39,8 +39,7 @@ impl Session {
             let settings = self.settings(mode, direction);
             let cached = self.set.as_ref().is_some_and(|set| set.cached() > 0);
             if cached && self.server.can_reuse(direction) {
-                let replies = self.ask_all(settings.iter().cloned(), doing).await?;
-                if self.settled(&settings, replies, doing)? {
+                if self.settle(&settings, doing).await? {
                     return Ok(mode);
                 }
                 continue;
@@ -74,7 +73,17 @@ impl Session {
             Direction::Get => known(&learned.no_port),
             Direction::Put => known(&learned.no_pasv),
         };
-        if !stream && !self.server.features.parallel && !known(&learned.no_mode_e) {
+        if stream || no_address || !self.has_mode_e() {
+            Mode::Stream
+        } else {
+            Mode::ExtendedBlock
+        }
+    }
+
+    /// It does MODE E, as far as is known.
+    pub(super) fn has_mode_e(&self) -> bool {
+        let learned = &self.endpoint.learned;
+        if !self.server.features.parallel && !known(&learned.no_mode_e) {
             Learned::learn(
                 &learned.no_mode_e,
                 &self.context,
@@ -84,15 +93,11 @@ impl Session {
                 ),
             );
         }
-        if stream || known(&learned.no_mode_e) || no_address {
-            Mode::Stream
-        } else {
-            Mode::ExtendedBlock
-        }
+        !known(&learned.no_mode_e)
     }
 
     /// TYPE, MODE, buffers and OPTS, as far as the server has not heard them.
-    fn settings(&mut self, mode: Mode, direction: Direction) -> Vec<Command> {
+    pub(super) fn settings(&mut self, mode: Mode, direction: Direction) -> Vec<Command> {
         let learned = &self.endpoint.learned;
         let buffers = self
             .params
@@ -100,6 +105,12 @@ impl Session {
             .filter(|_| !known(&learned.no_buffers));
         self.server
             .prepare(mode, direction, self.params.parallelism, buffers)
+    }
+
+    /// Asks for the settings. False where MODE E was refused.
+    pub(super) async fn settle(&mut self, settings: &[Command], doing: &str) -> Result<bool> {
+        let replies = self.ask_all(settings.iter().cloned(), doing).await?;
+        self.settled(settings, replies, doing)
     }
 
     /// What the server said of its settings. False where MODE E was refused.
@@ -145,7 +156,7 @@ impl Session {
 
     /// Asks for the settings and for one command more, which depends on none of them: one round trip for all. `None` where
     /// MODE E was refused.
-    async fn ask_with(
+    pub(super) async fn ask_with(
         &mut self,
         settings: &[Command],
         last: &Command,
@@ -210,23 +221,47 @@ impl Session {
         let listener =
             net::listen(here, range, self.params.socket_buffer_bytes).map_err(no_listener)?;
         let address = listener.local_addr().map_err(no_listener)?;
-        let command = match address.ip() {
-            IpAddr::V4(_) => Command::Port(address),
-            IpAddr::V6(_) => Command::Eprt(address),
-        };
+        let command = Self::connect_command(address);
         let movers = [self.mover()?];
         let set =
             ChannelSet::passive(&movers, listener, self.params_for(mode)).map_err(no_listener)?;
         Ok((set, command))
     }
 
+    /// Tells a server where to connect to.
+    pub(super) fn connect_command(address: SocketAddr) -> Command {
+        match address.ip() {
+            IpAddr::V4(_) => Command::Port(address),
+            IpAddr::V6(_) => Command::Eprt(address),
+        }
+    }
+
     /// PASV or EPSV. `None` where the server refuses both.
     async fn let_server_listen(
         &mut self,
         mode: Mode,
-        mut settings: Vec<Command>,
+        settings: Vec<Command>,
         doing: &str,
     ) -> Result<Option<ChannelSet>> {
+        let Some(address) = self.ask_to_listen(settings, doing).await? else {
+            return Ok(None);
+        };
+        let movers = [self.mover()?];
+        let params = self.params_for(mode);
+        Ok(Some(ChannelSet::active(
+            &movers,
+            vec![address],
+            None,
+            params,
+        )))
+    }
+
+    /// Asks for the settings, and for PASV or EPSV. `None` where the server refuses MODE E, or both.
+    pub(super) async fn ask_to_listen(
+        &mut self,
+        mut settings: Vec<Command>,
+        doing: &str,
+    ) -> Result<Option<SocketAddr>> {
         let peer = self.control.peer_addr().ip().to_canonical();
         let epsv = Command::Epsv(EpsvArgument::Any);
         // RFC 2428 §3: PASV cannot carry an IPv6 address.
@@ -241,15 +276,7 @@ impl Session {
                 return Ok(None);
             };
             if reply.code.is_success() {
-                let address = self.announced(&command, &reply, peer, doing)?;
-                let movers = [self.mover()?];
-                let params = self.params_for(mode);
-                return Ok(Some(ChannelSet::active(
-                    &movers,
-                    vec![address],
-                    None,
-                    params,
-                )));
+                return self.announced(&command, &reply, peer, doing).map(Some);
             }
             if !self.is_usable() || reply.code.is_transient() {
                 return Err(Error::refused(doing, reply));

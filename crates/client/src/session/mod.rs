@@ -6,6 +6,7 @@
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
 //! - [`transfer`]: one transfer command with its data, to the end of both; [`ending`]: what is known of it;
 //!   [`asides`]: what is asked of the server meanwhile; [`pipelined`]: the command of the next transfer, sent during the present one
+//! - [`relay`]: the same between two servers; [`relaying`]: what is known of it; [`pair`]: the channels from one to the other
 //! - [`pipeline`]: many small files in flight; [`lineup`]: whose reply is whose, and whose turn it is; [`flowing`]: their
 //!   transfers, one after the other
 //! - [`files`]: sizes, directories, renames, checksums; [`listing`]: names that servers list
@@ -18,8 +19,11 @@ mod flowing;
 mod lineup;
 mod listing;
 mod login;
+mod pair;
 mod pipeline;
 mod pipelined;
+mod relay;
+mod relaying;
 mod tls;
 mod transfer;
 
@@ -40,6 +44,7 @@ pub(crate) use files::{Found, checksum_in};
 pub(crate) use listing::{BadName, Entry, Lines, Names, Outlet, Queue, queue};
 pub(crate) use pipeline::Feed;
 use pipelined::Pipelined;
+pub(crate) use relay::RelayPlan;
 pub(crate) use transfer::{Outcome, TransferPlan};
 
 use crate::{
@@ -60,6 +65,10 @@ pub(crate) struct Session {
     control: ControlChannel,
     mover: Option<Mover>,
     set: Option<ChannelSet>,
+    /// With the server that sends to this one, where octets go from server to server. It lives and dies with this one.
+    pub(crate) source: Option<Box<Session>>,
+    /// It was asked to tell often how far it is.
+    tells_often: bool,
     /// The transfer command that went out before its turn.
     pipelined: Option<Pipelined>,
     /// Shortest time from a command to its answer: what the path takes.
@@ -122,6 +131,8 @@ impl Session {
             control: opened.control,
             mover: None,
             set: None,
+            source: None,
+            tells_often: false,
             pipelined: None,
             round_trip: opened.round_trip,
             next_report: tokio::time::Instant::now(),
@@ -163,7 +174,7 @@ impl Session {
 
     /// False once nothing more can be asked.
     pub(crate) fn is_usable(&self) -> bool {
-        !self.broken
+        !self.broken && self.source.as_ref().is_none_or(|source| source.is_usable())
     }
 
     /// Closes the session in good order.
@@ -171,6 +182,9 @@ impl Session {
         let cached = self.set.take().map_or(0, |set| set.cached());
         let count = u32::try_from(cached).unwrap_or(u32::MAX);
         self.tell(ChannelState::Retired, count);
+        if let Some(source) = self.source.take() {
+            Box::pin(source.quit()).await;
+        }
         if !self.broken && self.pipelined.is_none() {
             self.control.quit().await;
         }

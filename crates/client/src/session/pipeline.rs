@@ -82,8 +82,8 @@ impl Session {
         feed: &mut impl Feed,
     ) -> Leavings {
         let cached = self.set.as_ref().map_or(0, |set| set.cached());
-        let ready = cached > 0 && self.server.can_reuse(first.direction);
-        let opens = first.direction == Direction::Get && !(ready && self.has_channels_wanted());
+        let ready = cached > 0 && self.server.can_reuse(first.direction());
+        let opens = first.direction() == Direction::Get && !(ready && self.has_channels_wanted());
         if opens && let Err(error) = self.listen_ahead() {
             self.context.note(error.to_string());
             self.endpoint
@@ -103,8 +103,8 @@ impl Session {
         };
         self.context.counters.begins(self.round_trip);
         let mut pipeline = Pipeline {
-            lineup: Lineup::new(first.direction),
-            direction: first.direction,
+            lineup: Lineup::new(first.direction()),
+            direction: first.direction(),
             opens,
             pace: Pace::new(spec.pipelining, self.round_trip, before, most),
             command_octets_max: COMMAND_OCTETS_A_FILE * most as usize,

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Time that a server has to explain itself after the data plane has failed. Its words are worth a wait, not a hang.
-const EXPLANATION_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const EXPLANATION_LIMIT: Duration = Duration::from_secs(10);
 
 /// Time for an aborted transfer to let go of standard input or output.
 const LETTING_GO_LIMIT: Duration = Duration::from_secs(1);
@@ -177,7 +177,8 @@ impl Session {
         let mut letting_go_due = None;
         loop {
             let asks = ending.flows() && !self.ends_soon(plan, &monitor, began);
-            self.mind(&mut asides, &mut ending, asks);
+            // The transfer is not to blame for silence; but whatever is asked behind it could not be told from the answer.
+            ending.unanswered |= self.mind(&mut asides, asks);
             if ending.is_complete(&asides) {
                 return ending;
             }
@@ -303,20 +304,20 @@ impl Session {
         Asides::new(&self.server.features, channels, limit, self.next_report)
     }
 
-    /// Asks what is to be asked; gives up an answer that does not come.
-    fn mind(&mut self, asides: &mut Asides, ending: &mut Ending, asks: bool) {
+    /// Asks what is to be asked; gives up an answer that does not come, and says so.
+    pub(super) fn mind(&mut self, asides: &mut Asides, asks: bool) -> bool {
         let now = Instant::now();
-        if asides.is_overdue(now) {
+        let overdue = asides.is_overdue(now);
+        if overdue {
             asides.cease();
             self.without_asides(&"no answer");
-            // The transfer is not to blame; but whatever is asked behind it could not be told from the answer.
-            ending.unanswered = true;
         }
         if asks && let Some(what) = asides.next(now) {
             let id = self.control.submit(&asides::command(what));
             asides.asked(what, id, now);
         }
         self.next_report = asides.next_report();
+        overdue
     }
 
     /// A get whose server has sent the last octet before it hears a question.
@@ -340,7 +341,7 @@ impl Session {
         match answer {
             Answer::Report(sample, before, after) => {
                 if let Some(running) = running {
-                    running.tell_remote(*sample);
+                    running.tell(*sample);
                 }
                 if before != after {
                     if !ending.reused && ending.channels_told == 0 {
@@ -357,7 +358,7 @@ impl Session {
         }
     }
 
-    fn without_asides(&self, why: &dyn std::fmt::Display) {
+    pub(super) fn without_asides(&self, why: &dyn std::fmt::Display) {
         Learned::learn(
             &self.endpoint.learned.no_asides,
             &self.context,
@@ -370,19 +371,19 @@ impl Session {
 
     fn answered_ahead(&self, plan: &TransferPlan<'_>, reply: &Reply, ending: &mut Ending) {
         match plan.ahead {
-            Some(Command::Allo(_)) if reply.code.is_failure() => Learned::learn(
-                &self.endpoint.learned.no_allo,
-                &self.context,
-                format!(
-                    "{}: no ALLO: space is not set aside (server said: {reply})",
-                    self.endpoint.name()
-                ),
-            ),
+            Some(Command::Allo(_)) => self.answered_room(reply),
             // Without REST the transfer that follows is another one than we think.
             Some(Command::Rest(_)) if !reply.code.is_intermediate() => {
                 ending.refused_ahead = Some(reply.clone());
             }
             _ => {}
+        }
+    }
+
+    /// What ALLO was answered.
+    pub(super) fn answered_room(&self, reply: &Reply) {
+        if reply.code.is_failure() {
+            self.lesson(|l| &l.no_allo, reply, "ALLO", "space is not set aside");
         }
     }
 

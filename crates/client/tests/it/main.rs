@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod asides;
+mod between;
 mod copies;
 mod degraded;
 mod errors;

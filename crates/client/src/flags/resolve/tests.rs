@@ -121,13 +121,21 @@ fn every_option_is_taken_up() {
 }
 
 #[test]
+fn servers_may_be_at_both_ends_and_then_no_rate_is_promised() {
+    assert!(read("godwit cp ftp://h/f gsiftp://i/f").is_ok());
+    for option in ["--max-rate", "--host-rate"] {
+        let text = refusal(&format!("godwit cp {option} 1M ftp://h/f ftp://i/f"));
+        assert!(text.contains(option), "{text}");
+        assert!(read(&format!("godwit cp {option} 1M ftp://h/f .")).is_ok());
+    }
+    let mixed = refusal("godwit cp f ftp://h/f ftp://i/f");
+    assert!(mixed.contains("sources must all"), "{mixed}");
+}
+
+#[test]
 fn what_is_not_built_is_refused_by_name() {
     for (line, name) in [
         ("godwit cp sshftp://h/f .", "sshftp"),
-        (
-            "godwit cp ftp://h/f ftp://i/f",
-            "copies between two servers",
-        ),
         ("godwit sync a ftp://h/", "sync"),
         ("godwit sync --delete a ftp://h/", "sync"),
     ] {

@@ -1,0 +1,88 @@
+//! A put whose octets come from another server.
+
+use godwit_proto::{ByteRange, Command, RestartPoint};
+
+use super::Put;
+use crate::{
+    error::{Error, Result},
+    job::Carried,
+    remote::RemoteSource,
+    session::{RelayPlan, Session},
+};
+
+impl Put {
+    /// Has the other server send octets of the region. What has arrived when it fails is not sent again.
+    pub(super) async fn relay(
+        &self,
+        session: &mut Session,
+        source: &RemoteSource,
+        range: Option<ByteRange>,
+    ) -> Carried {
+        let doing = self.doing();
+        let retrieving = match &session.source {
+            Some(sender) => format!("get {}", sender.endpoint.url(&source.path)),
+            None => String::new(),
+        };
+        let begun = self.relay_plan(session, source, range, (&doing, &retrieving));
+        let relayed = match begun {
+            Ok(plan) => {
+                self.begins();
+                session.relay(plan).await
+            }
+            Err(error) => return Carried::failed(error, 0, vec![range]),
+        };
+        let Some(range) = range else {
+            return match relayed.result {
+                Ok(()) => Carried::whole(relayed.bytes.unwrap_or(0)),
+                Err(error) => Carried::failed(error, 0, vec![None]),
+            };
+        };
+        let error = match (relayed.result, relayed.bytes) {
+            (Ok(()), Some(got)) if got != range.len() => Error::Size {
+                doing,
+                expected: range.len(),
+                got,
+            },
+            (Ok(()), _) => return Carried::whole(range.len()),
+            (Err(error), _) => error,
+        };
+        let left = match self.can_split(session) {
+            true => relayed.safe.gaps(ByteRange {
+                start: 0,
+                end: range.len(),
+            }),
+            false => Vec::new(),
+        };
+        // All of it is there, and a server called it a failure: that is no success, whatever it was.
+        if left.is_empty() {
+            return Carried::failed(error, 0, vec![Some(range)]);
+        }
+        let moved = range.len() - left.iter().map(|r| r.len()).sum::<u64>();
+        let left = left
+            .into_iter()
+            .map(|r| ByteRange::new(range.start + r.start, range.start + r.end));
+        Carried::failed(error, moved, left.collect())
+    }
+
+    fn relay_plan<'a>(
+        &self,
+        session: &Session,
+        source: &RemoteSource,
+        range: Option<ByteRange>,
+        (storing, retrieving): (&'a str, &'a str),
+    ) -> Result<RelayPlan<'a>> {
+        let Some(sender) = &session.source else {
+            return Err(Error::Usage(format!("{retrieving}: no session for it")));
+        };
+        let way = source.way(sender, range)?;
+        Ok(RelayPlan {
+            storing,
+            retrieving,
+            stream: way.stream,
+            room: self.room(session, range),
+            store: self.store(session, range)?,
+            restart: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
+            retrieve: way.command,
+        })
+    }
+}

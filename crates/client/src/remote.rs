@@ -1,0 +1,127 @@
+//! A file at a server, to be read: which command fetches which part of it, whoever takes the octets.
+
+use godwit_proto::{ByteRange, Command, FtpPath, command::Region};
+
+use crate::{
+    error::{Error, Result},
+    plan::is_device,
+    session::Session,
+    spec::Part,
+};
+
+/// What is to be read of a file at a server.
+pub(crate) struct RemoteSource {
+    pub(crate) path: FtpPath,
+    pub(crate) is_part: bool,
+    /// First octet at the server.
+    pub(crate) offset: u64,
+    /// Octets wanted and expected; `None`: whatever there is.
+    pub(crate) length: Option<u64>,
+    /// Upper bound of a part whose end nobody knows.
+    ask: Option<u64>,
+}
+
+impl RemoteSource {
+    /// `size` is that of the whole file, where it is known; `url` is for messages.
+    pub(crate) fn new(
+        path: &FtpPath,
+        size: Option<u64>,
+        part: Option<Part>,
+        url: &str,
+    ) -> Result<Self> {
+        let offset = part.map_or(0, |p| p.offset);
+        let left = match size {
+            Some(size) if offset > size => {
+                return Err(Error::Usage(format!(
+                    "{url}: --offset {offset} is past its end, it has {size} octets"
+                )));
+            }
+            size => size.map(|s| s - offset),
+        };
+        let wanted = part.and_then(|p| p.length);
+        // Without a size a shorter file than asked for is no error: nobody knows. Devices have what they are asked for.
+        let length = match (left, wanted) {
+            (Some(left), wanted) => Some(wanted.map_or(left, |w| w.min(left))),
+            (None, wanted) => wanted.filter(|_| is_device(path)),
+        };
+        Ok(Self {
+            path: path.clone(),
+            is_part: part.is_some(),
+            offset,
+            length,
+            ask: wanted,
+        })
+    }
+
+    /// Which command fetches a range of what is to be read, `None` for all of it. `session` is with its server.
+    pub(crate) fn way(&self, session: &Session, range: Option<ByteRange>) -> Result<Way> {
+        let features = &session.server.features;
+        let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
+        let start = range.map_or(0, |r| r.start);
+        let length = range.map(ByteRange::len).or(self.length).or(self.ask);
+        if whole && !self.is_part {
+            return Ok(Way {
+                limit: self.length,
+                ..Way::new(Command::Retr(self.path.clone()))
+            });
+        }
+        if features.eret {
+            let from = self.offset + start;
+            let region = Region {
+                offset: from,
+                // Past the end of any file; servers send what there is.
+                length: length.unwrap_or(i64::MAX.unsigned_abs() - from),
+            };
+            return Ok(Way {
+                base: start,
+                limit: Some(region.length),
+                ..Way::new(Command::Eret {
+                    region,
+                    path: self.path.clone(),
+                })
+            });
+        }
+        let to_the_end = match range {
+            Some(range) => Some(range.end) == self.length && self.ask.is_none(),
+            None => self.ask.is_none(),
+        };
+        if features.rest_stream && to_the_end {
+            return Ok(Way {
+                stream: true,
+                rest: Some(self.offset + start),
+                stream_start: start,
+                ..Way::new(Command::Retr(self.path.clone()))
+            });
+        }
+        Err(Error::Lacks {
+            endpoint: session.endpoint.name(),
+            feature: "ERET".to_owned(),
+            consequence: format!("a part of {} cannot be fetched", self.path),
+        })
+    }
+}
+
+/// How a range is fetched.
+pub(crate) struct Way {
+    pub(crate) command: Command,
+    /// MODE S even where MODE E works.
+    pub(crate) stream: bool,
+    pub(crate) rest: Option<u64>,
+    /// Octet of what is read that has wire offset 0.
+    pub(crate) base: u64,
+    pub(crate) stream_start: u64,
+    pub(crate) limit: Option<u64>,
+}
+
+impl Way {
+    fn new(command: Command) -> Self {
+        Self {
+            command,
+            stream: false,
+            rest: None,
+            base: 0,
+            stream_start: 0,
+            limit: None,
+        }
+    }
+}

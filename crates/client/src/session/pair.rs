@@ -1,0 +1,212 @@
+//! Data channels between two servers, neither end of which is ours: which mode, who connects, and what may be refused of it.
+//!
+//! MODE E wants the receiver to listen. Where the sender cannot come to it, MODE S lets the sender listen instead, one channel a
+//! file.
+
+use std::cmp::Ordering;
+
+use godwit_engine::data::{Guard, Safeguard};
+use godwit_proto::{
+    Command,
+    command::{MarkerEvent, Mode},
+    pi::transfer::Direction,
+    security::Protection,
+};
+
+use super::{Session, channels::TURNS_MAX};
+use crate::{
+    context::{Learned, known},
+    error::{Error, Result},
+};
+
+/// Seconds between two markers of one kind that receivers are asked for: what the tuner sees, and what need not be sent again.
+const MARKER_SECONDS: u32 = 1;
+
+impl Session {
+    /// Makes data channels ready that lead from the server of `source` to that of this session. Returns the mode, and whether
+    /// channels of an earlier transfer are used again.
+    pub(super) async fn make_channels_between(
+        &mut self,
+        source: &mut Session,
+        stream: bool,
+        doing: &str,
+    ) -> Result<(Mode, bool)> {
+        self.agree_with(source).await?;
+        self.ask_for_markers();
+        for _ in 0..TURNS_MAX {
+            let receiver_listens = may_lead(source, self);
+            if !receiver_listens && !may_lead(self, source) {
+                break;
+            }
+            // What one of them lacks the other cannot use.
+            let both_know = self.has_mode_e() && source.has_mode_e();
+            let mode = match receiver_listens && both_know && !stream {
+                true => Mode::ExtendedBlock,
+                false => Mode::Stream,
+            };
+            let here = self.settings(mode, Direction::Put);
+            let there = source.settings(mode, Direction::Get);
+            let reuses =
+                self.server.can_reuse(Direction::Put) && source.server.can_reuse(Direction::Get);
+            let made = if reuses {
+                let settled = tokio::join!(self.settle(&here, doing), source.settle(&there, doing));
+                settled.0.and_then(|here| Ok(here && settled.1?))
+            } else if receiver_listens {
+                source.connect_to(there, self, here, doing).await
+            } else {
+                self.connect_to(here, source, there, doing).await
+            };
+            if !matches!(made, Ok(true)) {
+                // Not all of the settings were asked for, or heard.
+                self.server.forget();
+                source.server.forget();
+            }
+            if made? {
+                return Ok((mode, reuses));
+            }
+        }
+        Err(Error::Lacks {
+            endpoint: self.endpoint.name(),
+            feature: format!("data connection with {}", source.endpoint.name()),
+            consequence: format!(
+                "{doing}: one of the two must listen (PASV) and the other connect to a host that is not ours (PORT; with \
+                 godwitd for users who are logged in, or --allow-foreign-data-hosts)"
+            ),
+        })
+    }
+
+    /// Brings the protection of both to the higher of their levels. What cannot be had at one of them is not given at the other.
+    async fn agree_with(&mut self, source: &mut Session) -> Result<()> {
+        let levels = [&*self, source].map(|session| session.data_protection());
+        let (here, there) = match levels {
+            [Ok(None), Ok(None)] => return Ok(()),
+            [Ok(Some(here)), Ok(Some(there))] => (here, there),
+            [Err(error), _] | [_, Err(error)] => return Err(error),
+            [Ok(here), Ok(_)] => {
+                let (guarded, open) = match here {
+                    Some(_) => (&*self, &*source),
+                    None => (&*source, &*self),
+                };
+                return Err(Error::Usage(format!(
+                    "{} proves on its data channels who it is, {} cannot: use gsiftp:// for both, or --protect clear",
+                    guarded.endpoint.name(),
+                    open.endpoint.name()
+                )));
+            }
+        };
+        let rank = |level| match level {
+            Protection::Clear => 0,
+            Protection::Safe => 1,
+            Protection::Confidential => 2,
+            Protection::Private => 3,
+        };
+        match rank(here).cmp(&rank(there)) {
+            Ordering::Equal => Ok(()),
+            Ordering::Less => self.raise_to(there, source).await,
+            Ordering::Greater => source.raise_to(here, self).await,
+        }
+    }
+
+    /// Level of the data channels; `None`: nothing guards them.
+    fn data_protection(&self) -> Result<Option<Protection>> {
+        match &self.params.guard {
+            None => Ok(None),
+            Some(Safeguard::Identities(guard)) => Ok(Some(guard.protection)),
+            Some(_) => Err(Error::Usage(format!(
+                "{}: FTP over TLS protects data between a server and its client, not between two servers: use gsiftp://, or --protect clear",
+                self.endpoint.name()
+            ))),
+        }
+    }
+
+    async fn raise_to(&mut self, level: Protection, other: &Session) -> Result<()> {
+        let doing = format!("PROT {level} at {}", self.endpoint.name());
+        let command = Command::Security {
+            verb: "PROT".to_owned(),
+            argument: level.to_string(),
+        };
+        let reply = self.ask(&command, &doing).await?;
+        if !reply.code.is_success() {
+            return Err(Error::Lacks {
+                endpoint: self.endpoint.name(),
+                feature: format!("PROT {level}"),
+                consequence: format!(
+                    "{} has no lower level, so that nothing can travel between the two (server said: {reply})",
+                    other.endpoint.name()
+                ),
+            });
+        }
+        if let Some(Safeguard::Identities(guard)) = &self.params.guard {
+            let guard = Guard {
+                protection: level,
+                ..(**guard).clone()
+            };
+            self.params.guard = Some(guard.into());
+        }
+        // PROT drops what was kept (GFD.020).
+        self.server.cached = None;
+        Ok(())
+    }
+
+    /// Once: receivers tell how far they are seldom, unless asked. What they answer changes nothing.
+    fn ask_for_markers(&mut self) {
+        if std::mem::replace(&mut self.tells_often, true) {
+            return;
+        }
+        for event in [MarkerEvent::Performance, MarkerEvent::Restart] {
+            let seconds = MARKER_SECONDS;
+            self.control.submit(&Command::Trev { event, seconds });
+        }
+    }
+
+    /// `to` listens, and this server is told where. False where one of them refuses: the lesson is learned.
+    async fn connect_to(
+        &mut self,
+        settings: Vec<Command>,
+        to: &mut Session,
+        settings_there: Vec<Command>,
+        doing: &str,
+    ) -> Result<bool> {
+        for session in [&mut *self, &mut *to] {
+            session.set = None;
+            session.server.cached = None;
+        }
+        let Some(address) = to.ask_to_listen(settings_there, doing).await? else {
+            return Ok(false);
+        };
+        let peer = self.control.peer_addr().ip();
+        if address.ip().is_loopback() && !peer.to_canonical().is_loopback() {
+            return Err(Error::Usage(format!(
+                "{}: listens on {address}, where {} cannot reach it: name it by an address that all can reach",
+                to.endpoint.name(),
+                self.endpoint.name(),
+            )));
+        }
+        let command = Self::connect_command(address);
+        let Some(reply) = self.ask_with(&settings, &command, doing).await? else {
+            return Ok(false);
+        };
+        if reply.code.is_success() {
+            return Ok(true);
+        }
+        if !self.is_usable() || reply.code.is_transient() {
+            return Err(Error::refused(doing, reply));
+        }
+        Learned::learn(
+            &self.endpoint.learned.no_foreign,
+            &self.context,
+            format!(
+                "{}: connects to no host but ours: the other server must connect to it, with one data channel (MODE S) (server said: \
+                 {reply})",
+                self.endpoint.name()
+            ),
+        );
+        Ok(false)
+    }
+}
+
+/// `from` may connect to `to`, as far as is known.
+fn may_lead(from: &Session, to: &Session) -> bool {
+    let (from, to) = (&from.endpoint.learned, &to.endpoint.learned);
+    !known(&from.no_foreign) && !known(&to.no_pasv) && !known(&to.no_visitors)
+}

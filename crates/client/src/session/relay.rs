@@ -1,0 +1,344 @@
+//! A transfer between two servers: that of this session receives, that of [`Session::source`] sends.
+//!
+//! ```text
+//!        ┌─ MODE (TREV) ─ PASV ─► 227 ─────────────┬─ STOR ───────► 150, 111, 112 ... 226   receiver
+//!   here ┤                                         │                  ▲ ▲ ▲ data
+//!        └─ MODE OPTS ──────────── PORT ──► 200 ───┴─ RETR ───────► 150 ............. 226   sender
+//! ```
+//! Success takes two: the 2xx of both. What the receiver calls safe need not be sent again, whoever failed.
+
+use godwit_engine::{
+    control::{ControlError, Event as Spoken},
+    data::Sample,
+};
+use godwit_proto::{
+    Command, RangeSet, Reply, command::Mode, error::TransferFailure, pi::client::CommandId,
+    pi::transfer::Direction,
+};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    Session,
+    asides::{ANSWER_LIMIT, Answer, Asides},
+    relaying::{Relaying, Side},
+    transfer::EXPLANATION_LIMIT,
+};
+use crate::{
+    context::known,
+    error::{Error, Result},
+    events::ChannelState,
+    progress::Running,
+};
+
+/// A transfer between servers to be run.
+pub(crate) struct RelayPlan<'a> {
+    /// Verb and URL of what the receiver does, for messages.
+    pub(crate) storing: &'a str,
+    /// And of what the sender does.
+    pub(crate) retrieving: &'a str,
+    /// MODE S even where MODE E would work.
+    pub(crate) stream: bool,
+    /// ALLO, sent just before; a refusal is ignored.
+    pub(crate) room: Option<Command>,
+    pub(crate) store: Command,
+    /// REST for the sender.
+    pub(crate) restart: Option<Command>,
+    pub(crate) retrieve: Command,
+}
+
+/// How it went.
+pub(crate) struct Relayed {
+    pub(crate) result: Result<()>,
+    /// Octets of the region that the receiver called safe.
+    pub(crate) safe: RangeSet,
+    /// Octets that have arrived, where the receiver tells.
+    pub(crate) bytes: Option<u64>,
+}
+
+impl Relayed {
+    fn failed(error: Error) -> Self {
+        Self {
+            result: Err(error),
+            safe: RangeSet::new(),
+            bytes: None,
+        }
+    }
+}
+
+/// What was asked of the two.
+struct Asked {
+    room: Option<CommandId>,
+    store: CommandId,
+    restart: Option<CommandId>,
+    retrieve: CommandId,
+}
+
+impl Session {
+    /// Runs a transfer from the server of [`Self::source`] to this one.
+    pub(crate) async fn relay(&mut self, plan: RelayPlan<'_>) -> Relayed {
+        let Some(mut source) = self.source.take() else {
+            return Relayed::failed(self.lost_before(plan.storing));
+        };
+        let relayed = self.relay_from(&mut source, &plan).await;
+        self.source = Some(source);
+        relayed
+    }
+
+    async fn relay_from(&mut self, source: &mut Session, plan: &RelayPlan<'_>) -> Relayed {
+        let parallelism = self.channels_to_begin_with(source);
+        source.params.parallelism = parallelism;
+        self.context
+            .counters
+            .begins(source.round_trip.max(self.round_trip));
+        let made = self
+            .make_channels_between(source, plan.stream, plan.storing)
+            .await;
+        let (mode, reused) = match made {
+            Ok(made) => made,
+            Err(error) => return Relayed::failed(error),
+        };
+        let asked = Asked {
+            room: plan.room.as_ref().map(|c| self.control.submit(c)),
+            store: self.control.submit(&plan.store),
+            restart: plan.restart.as_ref().map(|c| source.control.submit(c)),
+            retrieve: source.control.submit(&plan.retrieve),
+        };
+        let mut relay = Relay {
+            asides: source.asides_of_sender(mode, parallelism),
+            running: Running::elsewhere(&self.context.counters),
+            relaying: Relaying::default(),
+            plan,
+            asked,
+            mode,
+            reused,
+            news: Instant::now(),
+            reported: None,
+            stopped: false,
+            stalled: false,
+            unanswered: false,
+            receiver: self,
+            sender: source,
+        };
+        relay.run().await;
+        relay.end()
+    }
+
+    /// The target's, or those that are there, where the sender can change them while it sends: new ones would have to find their windows
+    /// again.
+    fn channels_to_begin_with(&self, source: &Session) -> u32 {
+        let there =
+            self.server.can_reuse(Direction::Put) && source.server.can_reuse(Direction::Get);
+        let changes =
+            source.server.features.live_channels && !known(&source.endpoint.learned.no_asides);
+        let kept = source.server.parallelism.filter(|_| there && changes);
+        kept.unwrap_or_else(|| self.context.target.borrow().setting.parallelism)
+    }
+
+    /// What may be asked of the sender while it sends: the channels are its to open.
+    fn asides_of_sender(&self, mode: Mode, channels: u32) -> Asides {
+        let now = Instant::now();
+        if mode != Mode::ExtendedBlock || known(&self.endpoint.learned.no_asides) {
+            return Asides::none(now);
+        }
+        let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
+        let channels = self.server.parallelism.unwrap_or(channels);
+        Asides::new(&self.server.features, channels, limit, self.next_report)
+    }
+}
+
+/// A transfer between two servers that runs.
+struct Relay<'a> {
+    receiver: &'a mut Session,
+    sender: &'a mut Session,
+    plan: &'a RelayPlan<'a>,
+    asked: Asked,
+    mode: Mode,
+    reused: bool,
+    relaying: Relaying,
+    asides: Asides,
+    running: Running,
+    /// When something last moved.
+    news: Instant,
+    /// Octets that the sender has sent, where it tells.
+    reported: Option<u64>,
+    stopped: bool,
+    stalled: bool,
+    /// The sender owes the answer to an aside and does not give it.
+    unanswered: bool,
+}
+
+impl Relay<'_> {
+    async fn run(&mut self) {
+        let stop = self.receiver.context.stop.clone();
+        let stall_limit = self.receiver.context.connections.stall_limit;
+        let explanation_limit = EXPLANATION_LIMIT.min(stall_limit);
+        let mut target = self.receiver.context.target.subscribe();
+        target.mark_changed();
+        let mut explanation_due = None;
+        while !self.stopped && !self.stalled && !self.is_complete() {
+            if self.relaying.waits_for_receiver() && explanation_due.is_none() {
+                explanation_due = Some(Instant::now() + explanation_limit);
+            }
+            self.unanswered |= self.sender.mind(&mut self.asides, self.relaying.flows());
+            let wakes = self.relaying.flows() || self.asides.is_waiting();
+            let wake = self.asides.wake().filter(|_| wakes);
+            let stall_due = self.news + stall_limit;
+            let later = Instant::now() + stall_limit;
+            tokio::select! {
+                spoken = self.receiver.control.next_event(),
+                    if self.relaying.is_due(Side::Receiver) => self.heard(Side::Receiver, spoken),
+                spoken = self.sender.control.next_event(),
+                    if self.relaying.is_due(Side::Sender) || self.asides.is_waiting() => self.heard(Side::Sender, spoken),
+                Ok(()) = target.changed(), if self.relaying.flows() => {
+                    self.asides.want(target.borrow_and_update().setting.parallelism);
+                }
+                () = sleep_until(wake.unwrap_or(later)), if wake.is_some() => {}
+                () = sleep_until(stall_due), if self.relaying.silence_tells() => self.stalled = true,
+                () = sleep_until(explanation_due.unwrap_or(later)), if explanation_due.is_some() => return,
+                () = stop.wait() => self.stopped = true,
+            }
+        }
+    }
+
+    /// An answer to an aside is a round trip away at most, and cheaper than to tell it later from the reply to another command.
+    fn is_complete(&self) -> bool {
+        self.relaying.is_over() && !(self.asides.is_waiting() && self.sender.is_usable())
+    }
+
+    fn heard(&mut self, side: Side, spoken: std::result::Result<Spoken, ControlError>) {
+        let doing = match side {
+            Side::Receiver => self.plan.storing,
+            Side::Sender => self.plan.retrieving,
+        };
+        let transfer = match side {
+            Side::Receiver => self.asked.store,
+            Side::Sender => self.asked.retrieve,
+        };
+        match spoken {
+            Ok(Spoken::Preliminary(of, reply)) if of == transfer => self.begun(side, &reply),
+            Ok(Spoken::Preliminary(..)) => {}
+            Ok(Spoken::Final(of, reply)) if of == transfer => {
+                if reply.code.get() == 421 {
+                    self.session(side).broken = true;
+                }
+                self.news = Instant::now();
+                self.relaying.answer(side, reply, doing);
+            }
+            Ok(Spoken::Final(of, reply)) => self.answered(side, of, reply),
+            Err(error) => {
+                self.session(side).broken = true;
+                if side == Side::Sender {
+                    self.asides.cease();
+                }
+                if self.relaying.is_due(side) {
+                    let doing = doing.to_owned();
+                    self.relaying.fail(side, Error::Control { doing, error });
+                }
+            }
+        }
+    }
+
+    fn begun(&mut self, side: Side, reply: &Reply) {
+        let flowed = self.relaying.flows();
+        if self.relaying.hear(side, reply) {
+            self.news = Instant::now();
+        }
+        let flows = self.relaying.flows();
+        if flows && !flowed && !self.reused && self.mode == Mode::ExtendedBlock {
+            let channels = self.sender.params.parallelism;
+            self.sender.tell(ChannelState::Opened, channels);
+        }
+        // The sender's report is newer, and says more.
+        if flows && self.reported.is_none() {
+            self.running.tell(Sample {
+                bytes: self.relaying.bytes().unwrap_or(0),
+                channels: match self.mode {
+                    Mode::ExtendedBlock => self.sender.params.parallelism,
+                    Mode::Stream => 1,
+                },
+                ..Sample::default()
+            });
+        }
+    }
+
+    /// A reply to something beside the transfer.
+    fn answered(&mut self, side: Side, of: CommandId, reply: Reply) {
+        if side == Side::Receiver {
+            if Some(of) == self.asked.room {
+                self.receiver.answered_room(&reply);
+            }
+        } else if Some(of) == self.asked.restart {
+            // Without REST the transfer that follows is another one than we think.
+            if !reply.code.is_intermediate() {
+                let error = Error::refused(self.plan.retrieving, reply);
+                self.relaying.fail(side, error);
+            }
+        } else {
+            match self.asides.answer(of, &reply, Instant::now()) {
+                Some(Answer::Report(sample, before, after)) => {
+                    self.reported(&sample, before, after)
+                }
+                Some(Answer::Refused) => self.sender.without_asides(&reply),
+                Some(Answer::NoTransfer) | None => {}
+            }
+        }
+    }
+
+    fn reported(&mut self, sample: &Sample, before: u32, after: u32) {
+        if self.reported.is_none_or(|known| known < sample.bytes) {
+            self.news = Instant::now();
+            self.reported = Some(sample.bytes);
+        }
+        self.running.tell(*sample);
+        if before != after {
+            let sender = &mut *self.sender;
+            sender.tell(ChannelState::Opened, after.saturating_sub(before));
+            sender.tell(ChannelState::Retired, before.saturating_sub(after));
+            sender.server.parallelism = Some(after);
+        }
+    }
+
+    fn end(self) -> Relayed {
+        let Self {
+            receiver,
+            sender,
+            plan,
+            ..
+        } = self;
+        let (failure, told) = self.relaying.end();
+        let result = if self.stopped {
+            Err(Error::Interrupted)
+        } else if self.stalled {
+            let limit = receiver.context.connections.stall_limit.as_secs();
+            Err(Error::Transfer {
+                doing: plan.storing.to_owned(),
+                failure: TransferFailure::ConnectionLost(format!(
+                    "nothing moved between the two servers for {limit} s"
+                )),
+            })
+        } else {
+            failure.map_or(Ok(()), Err)
+        };
+        if result.is_ok() {
+            receiver.server.transfer_done(Direction::Put, true);
+            sender.server.transfer_done(Direction::Get, true);
+            sender.broken |= self.unanswered;
+        } else {
+            // One of the two may still wait for the other, and nobody else ends that.
+            receiver.broken = true;
+            sender.broken = true;
+        }
+        Relayed {
+            result,
+            bytes: told.bytes(),
+            safe: told.safe,
+        }
+    }
+
+    fn session(&mut self, side: Side) -> &mut Session {
+        match side {
+            Side::Receiver => self.receiver,
+            Side::Sender => self.sender,
+        }
+    }
+}
