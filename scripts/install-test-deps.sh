@@ -37,6 +37,8 @@ netcat-openbsd               one TCP connection without a protocol, for tar at b
 iperf3                       what the path gives without any file transfer
 iproute2                     network namespaces for the emulated paths
 openssl                      makes the certificates for tests of identity
+openssh-client               leads to servers
+openssh-server               lets the tests in that go by it
 LIST
 }
 
@@ -134,6 +136,9 @@ disable() {
 }
 case $missing in
 *globus-gridftp-server-progs*) disable globus-gridftp-server globus-gridftp-sshftp ;;
+esac
+case $missing in
+*openssh-server*) disable ssh ;;
 esac
 case $missing in
 *nordugrid-arc-gridftpd*) disable arc-gridftpd ;;

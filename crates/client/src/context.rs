@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     fmt::Display,
+    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -11,7 +12,7 @@ use std::{
 };
 
 use godwit_engine::data::{Congestion, RateLimit};
-use godwit_gsi::ftps;
+use godwit_gsi::{cert::Credential, ftps};
 use godwit_proto::{
     FtpPath,
     command::Password,
@@ -34,6 +35,8 @@ use crate::{
 /// Shared by all sessions and workers of a run.
 pub(crate) struct Context {
     pub(crate) connections: Connections,
+    /// What data channels of `sshftp://` prove themselves with, once it was needed. One for all, so that two servers know each other.
+    pub(crate) thrown_away: OnceLock<Credential>,
     /// Our side of TLS with `ftpes://`, once it was needed.
     pub(crate) tls: OnceLock<ftps::Client>,
     pub(crate) counters: Arc<Counters>,
@@ -69,6 +72,7 @@ impl Context {
     ) -> Arc<Self> {
         Arc::new(Self {
             connections,
+            thrown_away: OnceLock::new(),
             tls: OnceLock::new(),
             counters: Arc::default(),
             stop,
@@ -285,6 +289,8 @@ pub(crate) struct Learned {
     pub(crate) closed_folders: Mutex<HashSet<FtpPath>>,
     /// Octets above 0x7E in names were seen to come back whole.
     pub(crate) octets_pass: AtomicBool,
+    /// Where data channels begin and end, ours first, where the control channel does not tell.
+    pub(crate) data_addresses: OnceLock<[IpAddr; 2]>,
 }
 
 /// Directories remembered as closed. More of them cost time and nothing else.
@@ -351,6 +357,16 @@ impl Endpoint {
         self.root.scheme == Scheme::Gsiftp
     }
 
+    /// The user's ssh leads to it.
+    pub(crate) fn is_ssh(&self) -> bool {
+        self.root.scheme == Scheme::Sshftp
+    }
+
+    /// Whom the URL names.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.root.user.as_deref()
+    }
+
     /// TLS as FTP has it (AUTH TLS).
     pub(crate) fn is_tls(&self) -> bool {
         self.root.scheme == Scheme::Ftpes
@@ -367,7 +383,9 @@ impl Endpoint {
                 secret: false,
             });
         }
-        let Some(user) = self.root.user.clone() else {
+        // ssh has seen to who it is.
+        let user = self.root.user.clone().filter(|_| !self.is_ssh());
+        let Some(user) = user else {
             return Ok(Credentials {
                 user: "anonymous".to_owned(),
                 password: Password::new("godwit@"),
@@ -392,11 +410,6 @@ impl Endpoint {
             password,
             secret: true,
         })
-    }
-
-    /// The URL names somebody.
-    pub(crate) fn names_user(&self) -> bool {
-        self.root.user.is_some()
     }
 
     fn is_of(&self, url: &RemoteUrl) -> bool {

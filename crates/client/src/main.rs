@@ -17,7 +17,7 @@ use godwit_client::{
     progress::{Display, Snapshot},
     proxy,
     secrets::Secrets,
-    spec::{Invocation, Proxy, Request},
+    spec::{Invocation, Proxy, Request, Ssh},
 };
 use godwit_gsi::cert::files::{self, Locations};
 
@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         },
         port_range: std::env::var("GLOBUS_TCP_PORT_RANGE").ok(),
         locations: Locations::new(|name| std::env::var_os(name), files::effective_uid()),
+        ssh: Ssh::of_environment(|name| std::env::var(name).ok()),
     };
     let invocation = match flags::parse(&arguments, &ambient) {
         Ok(invocation) => invocation,

@@ -56,11 +56,42 @@ pub struct Connections {
     pub authorities: Authorities,
     /// Ports for our listeners (`GLOBUS_TCP_PORT_RANGE`).
     pub port_range: Option<PortRange>,
-    /// What data channels must have at least (`--protect`); `None`: [`Floor::Identity`] with `gsiftp://`, [`Floor::Private`] with
-    /// `ftpes://`, else [`Floor::Clear`].
+    /// What data channels must have at least (`--protect`); `None`: [`Floor::Identity`] with `gsiftp://`, and with `sshftp://` where
+    /// the server can, [`Floor::Private`] with `ftpes://`, else [`Floor::Clear`].
     pub protect: Option<Floor>,
     /// Where credentials and trusted CAs lie.
     pub locations: Locations,
+    /// How `sshftp://` gets to servers.
+    pub ssh: Ssh,
+}
+
+/// Programs of `sshftp://`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ssh {
+    /// OpenSSH's client, or what takes its options, with options of its own; words as a shell reads them.
+    pub command: String,
+    /// What is run at the far end, words as the login shell there reads them; `None`: what is found there.
+    pub server: Option<String>,
+}
+
+impl Ssh {
+    /// `GODWIT_SSH` and `GLOBUS_REMOTE_SSHFTP`.
+    pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let said = |name| variable(name).filter(|text| !text.trim().is_empty());
+        Self {
+            command: said("GODWIT_SSH").unwrap_or(Self::default().command),
+            server: said("GLOBUS_REMOTE_SSHFTP"),
+        }
+    }
+}
+
+impl Default for Ssh {
+    fn default() -> Self {
+        Self {
+            command: "ssh".to_owned(),
+            server: None,
+        }
+    }
 }
 
 /// What `proxy` does.

@@ -44,6 +44,8 @@ pub struct Features {
     pub sbuf: bool,
     /// `DCAU`.
     pub dcau: bool,
+    /// `DCSC P`: data channels prove what the client says.
+    pub dcsc: bool,
     /// `UTF8`.
     pub utf8: bool,
     /// `PASV AllowDelayed`.
@@ -91,6 +93,7 @@ impl Features {
             "EPRT" => self.eprt = true,
             "SBUF" => self.sbuf = true,
             "DCAU" => self.dcau = true,
+            "DCSC" => self.dcsc |= rest.split(',').any(|kind| kind.trim() == "P"),
             "UTF8" => self.utf8 = true,
             "PASV" => self.pasv_delayed |= rest.starts_with("ALLOWDELAYED"),
             "X-GODWIT" => {

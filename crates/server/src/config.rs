@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::gsi::{GsiSettings, Protect};
 pub use self::logins::{IssuerSettings, PasswordSettings, TlsSettings, TokenSettings};
+pub use self::ssh::SshSettings;
 pub use self::verbs::{PasswdArguments, Verb};
 use self::{
     bounds::bounds_of,
@@ -31,6 +32,7 @@ mod bounds;
 mod gsi;
 mod logins;
 mod separation;
+mod ssh;
 #[cfg(test)]
 mod tests;
 mod verbs;
@@ -58,6 +60,10 @@ Examples:
       godwitd --root /srv/data --gsi
   The same with everything named:
       godwitd --root /srv/data --cert host.pem --key hostkey.pem --trusted-certs cas --gridmap grid-mapfile
+  For clients of sshftp://, with nothing else set up: sshd lets users in and starts one for each. Where commands are looked for it is
+  found as it is; for a directory of its own, a script with this in /etc/grid-security/sshftp or ~/.globus/sshftp, or in
+  sshd_config for users who are to have nothing else, behind ForceCommand:
+      godwitd --ssh --root /srv/data
   Settings from a file, flags override it; SIGHUP reads it again:
       godwitd --config /etc/godwitd.toml
 
@@ -91,6 +97,11 @@ pub struct Arguments {
     /// Settings file (TOML); flags override it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+
+    /// Serve the one user that sshd has let in, over standard input and output. Data connections go beside ssh, and prove on both
+    /// sides that they belong to it where the client can. The root is / where --root is not given. Standard error tells errors only
+    #[arg(long)]
+    pub ssh: bool,
 
     /// Everything that flag and file have in common.
     #[command(flatten)]
@@ -441,11 +452,16 @@ impl Arguments {
         &self,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<ServerSettings, ConfigError> {
+        self.merged()?.resolve(environment)
+    }
+
+    /// What flags and file say together.
+    fn merged(&self) -> Result<Options, ConfigError> {
         let file = match &self.config {
             Some(path) => read_file(path)?,
             None => Options::default(),
         };
-        self.options.clone().or(file).resolve(environment)
+        Ok(self.options.clone().or(file))
     }
 }
 
@@ -533,21 +549,31 @@ impl Options {
         if anonymous == Anonymous::Off && gsi.is_none() && passwords.is_none() && tokens.is_none() {
             return Err(ConfigError::NoIdentity);
         }
-        let bounds = bounds_of(&self)?;
+        let root = self.root.clone();
         let mut settings =
-            ServerSettings::new(self.root.unwrap_or_else(|| PathBuf::from(".")), anonymous);
+            ServerSettings::new(root.unwrap_or_else(|| PathBuf::from(".")), anonymous);
         let has_channels = gsi.is_some() || tls.is_some();
         settings.protect = floor_of(self.protect, has_channels, anonymous)?;
         settings.gsi = gsi;
-        settings.bounds = bounds;
         settings.separation = separation;
         settings.tls = tls;
         settings.passwords = passwords;
         settings.tokens = tokens;
-        settings.listen = self.listen;
+        settings.listen = self.listen.clone();
+        self.fill(&mut settings, &environment)?;
+        Ok(settings)
+    }
+
+    /// What does not depend on who may come.
+    fn fill(
+        self,
+        settings: &mut ServerSettings,
+        environment: &impl Fn(&str) -> Option<String>,
+    ) -> Result<(), ConfigError> {
+        settings.bounds = bounds_of(&self)?;
         settings.port_range = match self.port_range {
             Some(PortRangeText(range)) => Some(range),
-            None => port_range_of(&environment)?,
+            None => port_range_of(environment)?,
         };
         check_data_addresses(&self.data_address)?;
         settings.data_address = self.data_address;
@@ -574,7 +600,7 @@ impl Options {
         if let Some(banner) = self.banner {
             settings.banner = checked_banner(banner)?;
         }
-        Ok(settings)
+        Ok(())
     }
 }
 

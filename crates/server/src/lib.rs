@@ -13,6 +13,7 @@
 //! - `login`: who may log in and what they may do; [`passwords`]: the file of those who have one; `tokens`: bearer
 //!   tokens; `rights`: what may be done where,
 //!   which `scoped` storage keeps to
+//! - `ssh`: a session that sshd has started
 //! - `outbox`: replies not yet read; [`log`]: the log
 //!
 //! # Contract
@@ -41,6 +42,7 @@ mod security;
 mod session;
 mod shared_writer;
 mod shares;
+mod ssh;
 mod tokens;
 mod transfers;
 
@@ -69,12 +71,13 @@ pub use durability::Durability;
 
 pub use config::{
     Anonymous, Arguments, ConfigError, GsiSettings, IssuerSettings, PasswdArguments,
-    PasswordSettings, ServerSettings, TlsSettings, TokenSettings, Verb,
+    PasswordSettings, ServerSettings, SshSettings, TlsSettings, TokenSettings, Verb,
 };
 pub use gsi::GsiError;
 pub use limits::Bounds;
 pub use listener::{Reloader, Server, ServerError};
 pub use privsep::{Protection, Role, Separation, run_child};
+pub use ssh::serve as serve_ssh;
 
 /// Passwords that are verified at a time, in the whole server: each takes some ten megabytes, or as many as its hash says.
 const VERIFICATIONS_MAX: usize = 4;
@@ -97,6 +100,8 @@ struct Service {
     parent: Option<Arc<ChildEnd>>,
     /// Of a privileged parent: whom its processes are.
     accounts: Option<Arc<Accounts>>,
+    /// The one user there is, whom sshd has let in.
+    owner: Option<ssh::Owner>,
 }
 
 impl Service {
@@ -157,6 +162,7 @@ impl Service {
             verifications: Arc::new(Semaphore::new(VERIFICATIONS_MAX.min(cores))),
             parent: None,
             accounts: None,
+            owner: None,
         }
     }
 }

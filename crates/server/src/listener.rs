@@ -36,7 +36,7 @@ const BACKLOG: u32 = 1024;
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Time for sessions to say their last words once they are cut. Sessions that are stuck on storage are left behind.
-const CUT_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const CUT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +77,14 @@ pub enum ServerError {
     /// Nobody could prove who they are.
     #[error(transparent)]
     Gsi(#[from] GsiError),
+    /// The session that sshd has started cannot begin.
+    #[error("--ssh: cannot {doing}: {error}")]
+    Ssh {
+        /// What was tried.
+        doing: &'static str,
+        /// Why not.
+        error: io::Error,
+    },
     /// Privileges cannot be separated.
     #[error("cannot separate privileges: {0}")]
     Separation(String),

@@ -5,15 +5,17 @@
 
 use std::io::{self, IsTerminal as _};
 
+use tracing::Level;
 use tracing_subscriber::{EnvFilter, fmt};
 
 /// Environment variable with a filter such as `debug` or `godwit_server=trace`.
 pub const FILTER_VARIABLE: &str = "GODWITD_LOG";
 
-/// Sends all events of this process to standard error. A second call changes nothing.
-pub fn init(json: bool) {
+/// Sends events of this process that are as grave as `least`, or graver, to standard error, unless the environment says more. A second
+/// call changes nothing.
+pub fn init(json: bool, least: Level) {
     let filter = EnvFilter::builder()
-        .with_default_directive(tracing::Level::INFO.into())
+        .with_default_directive(least.into())
         .with_env_var(FILTER_VARIABLE)
         .from_env_lossy();
     let builder = fmt()

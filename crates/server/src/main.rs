@@ -10,13 +10,13 @@ use godwit_engine::terminal::{self, NoSecret, Secret};
 use godwit_server::{
     Arguments, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings, Verb, log,
     passwords::{self, Change},
-    run_child,
+    run_child, serve_ssh,
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
 };
-use tracing::{error, info, warn};
+use tracing::{Level, error, info, warn};
 
 /// Wrong usage or settings, as `clap` has it, too.
 const EXIT_USAGE: u8 = 2;
@@ -35,11 +35,14 @@ fn main() -> ExitCode {
     if let Some(Verb::Passwd(passwd)) = &arguments.verb {
         return change_password(passwd);
     }
+    if arguments.ssh {
+        return serve_user(&arguments);
+    }
     let settings = match arguments.resolve(environment) {
         Ok(settings) => settings,
         Err(error) => return fail(EXIT_USAGE, &error),
     };
-    log::init(settings.log_json);
+    log::init(settings.log_json, Level::INFO);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
@@ -53,6 +56,20 @@ fn main() -> ExitCode {
             status
         }
         Err(error) => fail(EXIT_FAILED, &format!("cannot start threads: {error}")),
+    }
+}
+
+/// What is said on standard error comes to the user's terminal: errors only.
+fn serve_user(arguments: &Arguments) -> ExitCode {
+    let settings = match arguments.resolve_ssh(environment) {
+        Ok(settings) => settings,
+        Err(error) => return fail(EXIT_USAGE, &error),
+    };
+    log::init(settings.server.log_json, Level::ERROR);
+    godwit_engine::net::raise_fd_limit();
+    match serve_ssh(settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(EXIT_FAILED, &error),
     }
 }
 

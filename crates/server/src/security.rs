@@ -16,7 +16,7 @@ use godwit_gsi::{
     cert::{Certificate, Credential, CredentialError, credential::certificates_from_pem},
     ftps::{self, Secured},
     name::DistinguishedName,
-    verify::Extended,
+    verify::{Anchors, Bundle, Extended},
 };
 use godwit_proto::{
     error::StorageFailure,
@@ -337,11 +337,10 @@ impl Security {
         gsi: Option<&Gsi>,
         token: Option<&Token>,
     ) -> Result<(), StorageFailure> {
-        self.chosen = match (token, gsi) {
-            (None, _) => None,
-            (Some(_), None) => return Err(refusal("DCSC is not offered")),
-            (Some(token), Some(gsi)) => Some(chosen(gsi, token).map_err(|why| refusal(&why))?),
-        };
+        // Where nobody has to prove anything, nobody is believed but who comes with it.
+        let anchors = || gsi.map_or_else(|| Arc::new(Bundle::default()) as _, Gsi::anchors);
+        let chosen = token.map(|token| chosen(anchors(), token));
+        self.chosen = chosen.transpose().map_err(|why| refusal(&why))?;
         Ok(())
     }
 
@@ -364,12 +363,12 @@ impl Security {
 }
 
 /// A certificate with its key, its chain, and CAs that its peers may have certificates of.
-fn chosen(gsi: &Gsi, token: &Token) -> Result<DataContext, String> {
+fn chosen(anchors: Arc<dyn Anchors>, token: &Token) -> Result<DataContext, String> {
     let pem = adat::decode(token.reveal()).map_err(|error| format!("the text is {error}"))?;
     let credential = Credential::from_pem(&pem, &pem, None).map_err(|error| error.to_string())?;
     let all: Vec<Certificate> = certificates_from_pem(&pem).map_err(|error| error.to_string())?;
     Ok(DataContext {
         credential,
-        anchors: Arc::new(Extended::new(gsi.anchors(), all)),
+        anchors: Arc::new(Extended::new(anchors, all)),
     })
 }

@@ -115,8 +115,19 @@ pub(crate) async fn run(
             return;
         }
     };
-    let socket = Control::Client(socket);
-    let session = Session::new(socket, peer, local, pass, service, ServerPi::new);
+    attend(Control::Client(socket), peer, local, pass, service, phase).await;
+}
+
+/// Serves one client over whatever leads to it.
+pub(crate) async fn attend(
+    control: Control,
+    peer: SocketAddr,
+    local: SocketAddr,
+    pass: Pass,
+    service: Arc<Service>,
+    phase: watch::Receiver<Phase>,
+) {
+    let session = Session::new(control, peer, local, pass, service, ServerPi::new);
     drop(session.live(phase).await);
 }
 
@@ -142,6 +153,7 @@ pub(crate) fn interpreter_config(
         gssapi: service.gsi.is_some(),
         tls: settings.tls.is_some(),
         tokens: settings.tokens.is_some(),
+        private_channel: service.owner.is_some(),
         clear_logins: login::in_clear(settings),
         floor: settings.protect,
         unix_time: SystemTime::now()

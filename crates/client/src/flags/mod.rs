@@ -32,9 +32,10 @@ use crate::{pipelining::DEPTH_MAX_PATIENT, spec::EpochMode};
                   godwit cp -p 16 'ftp://host/run7/*.root' .     sixteen channels, a wildcard\n  \
                   godwit ls -l gsiftp://host/incoming/\n  \
                   godwit explain events.json                     what limited a copy made with --events\n\n\
-                  URLs: gsiftp://[user@]host[:2811]/path, ftpes://[user@]host[:21]/path, ftp://host/path, file:///path, a bare local path, \
-                  or - for standard input or output.\n\
-                  gsiftp:// logs in with a grid identity: make a proxy first (godwit proxy init). ftpes:// is FTP over TLS, and \
+                  URLs: gsiftp://[user@]host[:2811]/path, sshftp://[user@]host[:22]/path, ftpes://[user@]host[:21]/path, \
+                  ftp://host/path, file:///path, a bare local path, or - for standard input or output.\n\
+                  gsiftp:// logs in with a grid identity: make a proxy first (godwit proxy init). sshftp:// logs in as ssh does, and \
+                  starts a server there. ftpes:// is FTP over TLS, and \
                   logs in with a bearer token, or with a password, as ftp:// does in clear: of GODWIT_PASSWORD, ~/.netrc or the \
                   terminal where the URL names a user, else as anonymous.\n\n\
                   Exit status: 0 done, 1 some files failed, 2 wrong usage, 3 refused (identity, permission), \
@@ -155,7 +156,8 @@ pub(crate) struct Common {
     pub(crate) stall_timeout: Duration,
     /// What data channels must have at least: clear (nothing), identity (both ends are of the same user), integrity (and nobody
     /// changes what travels), private (nor reads it). What a server cannot give is an error. The default is identity with
-    /// gsiftp://, private with ftpes://, which has only that and clear, and clear with ftp://, which has nothing else
+    /// gsiftp://, and with sshftp:// where the server can; private with ftpes://, which has only that and clear; clear with ftp://, which
+    /// has nothing else
     #[arg(long, value_name = "LEVEL", value_parser = protect)]
     pub(crate) protect: Option<Floor>,
     /// Whom to believe about servers of ftpes://: a PEM file (a server's own certificate will do), or a directory of CAs. The default is
@@ -170,6 +172,14 @@ pub(crate) struct Common {
     /// and /tmp/bt_u followed by the number of the user, where the URL names no user and the server takes tokens
     #[arg(long, value_name = "FILE")]
     pub(crate) token: Option<PathBuf>,
+    /// Program that sshftp:// runs to get to servers, with options if need be: OpenSSH's client, or what takes its options. Without
+    /// this option: GODWIT_SSH, or ssh
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) ssh: Option<String>,
+    /// What sshftp:// runs there. Without this option: GLOBUS_REMOTE_SSHFTP, or at the far end ~/.globus/sshftp,
+    /// /etc/grid-security/sshftp or godwitd --ssh, whichever is found
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) ssh_server: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

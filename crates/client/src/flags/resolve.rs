@@ -8,7 +8,7 @@ use godwit_gsi::{
     cert::files::{self, Locations},
     ftps::Authorities,
 };
-use godwit_proto::url::{Location, RemoteUrl, Scheme};
+use godwit_proto::url::{Location, RemoteUrl};
 use godwit_tune::{Bounds, Method, Setting};
 
 use super::{Anything, Cli, Common, CpArgs, MaybeAlgorithm, ProxyVerb, Urls, Verb};
@@ -17,7 +17,7 @@ use crate::{
     secrets::Secrets,
     spec::{
         CongestionChoice, Connections, FilesFrom, Invocation, JobSpec, JournalSpec, Manage, Part,
-        Proxy, ProxyInfo, ProxyInit, Rates, Request, TunerSpec, Verify, names_directory,
+        Proxy, ProxyInfo, ProxyInit, Rates, Request, Ssh, TunerSpec, Verify, names_directory,
     },
 };
 
@@ -39,6 +39,8 @@ pub struct Ambient {
     pub port_range: Option<String>,
     /// Where credentials and trusted CAs lie, as far as the environment says.
     pub locations: Locations,
+    /// `GODWIT_SSH` and `GLOBUS_REMOTE_SSHFTP`, or else as usual.
+    pub ssh: Ssh,
 }
 
 impl Default for Ambient {
@@ -48,6 +50,7 @@ impl Default for Ambient {
             secrets: Secrets::default(),
             port_range: None,
             locations: Locations::new(|_| None, files::effective_uid()),
+            ssh: Ssh::default(),
         }
     }
 }
@@ -109,6 +112,10 @@ fn connections(common: &Common, ambient: &Ambient) -> Resolved<Connections> {
         port_range,
         protect: common.protect,
         locations: ambient.locations.clone(),
+        ssh: Ssh {
+            command: (common.ssh.clone()).unwrap_or_else(|| ambient.ssh.command.clone()),
+            server: (common.ssh_server.clone()).or_else(|| ambient.ssh.server.clone()),
+        },
     })
 }
 
@@ -184,6 +191,8 @@ fn request(verb: Verb, arguments: &[OsString]) -> Resolved<(Request, Common)> {
                 ca: None,
                 password_file: None,
                 token: None,
+                ssh: None,
+                ssh_server: None,
             };
             (Request::Proxy(proxy(verb)), common)
         }
@@ -378,9 +387,6 @@ fn location(text: &OsString) -> Resolved<Location> {
     let place = Location::parse(text.as_bytes())
         .map_err(|e| format!("{}: {e}", masked(&text.to_string_lossy())))?;
     match &place {
-        Location::Remote(url) if url.scheme == Scheme::Sshftp => {
-            Err(format!("{url}: {}", not_available("sshftp")))
-        }
         Location::Local(path) if path.is_empty() => Err("empty path".to_owned()),
         _ => Ok(place),
     }

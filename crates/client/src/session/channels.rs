@@ -212,7 +212,7 @@ impl Session {
 
     /// A listener, and the command that tells the server of it.
     fn open_listener(&mut self, mode: Mode) -> Result<(ChannelSet, Command)> {
-        let here = self.control.local_addr().ip().to_canonical();
+        let [here, _] = self.addresses;
         let range = self.context.connections.port_range.as_ref();
         let no_listener = |error: std::io::Error| Error::System {
             doing: format!("listen for data connections on {here}"),
@@ -262,7 +262,7 @@ impl Session {
         mut settings: Vec<Command>,
         doing: &str,
     ) -> Result<Option<SocketAddr>> {
-        let peer = self.control.peer_addr().ip().to_canonical();
+        let [_, peer] = self.addresses;
         let epsv = Command::Epsv(EpsvArgument::Any);
         // RFC 2428 §3: PASV cannot carry an IPv6 address.
         let commands = match peer {

@@ -1,4 +1,5 @@
-//! From a connection to a session: both identities or TLS where the URL asks for them, the login, and what protects data.
+//! From a connection to a session: both identities or TLS where the URL asks for them, the login, and what protects data. With
+//! `sshftp://` the connection is [`ssh`]'s, and who we are is settled.
 //!
 //! ```text
 //!   220 ─► (gsiftp: AUTH ─► ADAT ... ─► 235, all that follows is wrapped) ─► USER ... TYPE I ─► (gsiftp: DCAU, PBSZ, PROT)
@@ -6,7 +7,7 @@
 //! ```
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant, SystemTime},
 };
@@ -31,7 +32,10 @@ use godwit_proto::{
     security::{Dcau, Floor, Protection},
 };
 
-use super::{client_info, dialogue};
+use super::{
+    client_info, dialogue,
+    ssh::{self, Program},
+};
 use crate::{
     context::{Context, Endpoint},
     error::{Error, Result},
@@ -48,9 +52,22 @@ const TOKENS_TO_PROVE: usize = 2;
 /// What we announce with PBSZ, octets: as other clients do. TLS has no use for it.
 const PBSZ_OCTETS: &str = "1048576";
 
+/// A server that has greeted us.
+pub(super) struct Connected {
+    pub(super) control: ControlChannel,
+    pub(super) greeting: Reply,
+    /// Of the connection, ours first, where it is ours.
+    pub(super) addresses: Option<[IpAddr; 2]>,
+    /// What leads to the server.
+    pub(super) program: Option<Program>,
+}
+
 /// A session that may begin.
 pub(super) struct LoggedIn {
     pub(super) control: ControlChannel,
+    /// Where data channels begin and end, ours first.
+    pub(super) addresses: [IpAddr; 2],
+    pub(super) program: Option<Program>,
     pub(super) features: Features,
     /// Shortest time from a command to its answer.
     pub(super) round_trip: Duration,
@@ -61,29 +78,53 @@ pub(super) struct LoggedIn {
 /// A URL that can have no protection must not be asked for any.
 pub(super) fn check_scheme(context: &Context, endpoint: &Endpoint) -> Result<()> {
     let floor = context.connections.protect.unwrap_or(Floor::Clear);
-    if floor > Floor::Clear && !endpoint.has_identities() && !endpoint.is_tls() {
+    let in_clear = !endpoint.has_identities() && !endpoint.is_tls() && !endpoint.is_ssh();
+    if floor > Floor::Clear && in_clear {
         return Err(Error::Usage(format!(
-            "{}: ftp:// has no protection: use gsiftp:// or ftpes://, or --protect clear",
+            "{}: ftp:// has no protection: use gsiftp://, ftpes:// or sshftp://, or --protect clear",
             endpoint.name()
         )));
     }
     Ok(())
 }
 
-/// Connects and logs in.
-pub(super) async fn log_in(
+/// How long servers may be silent.
+pub(super) fn patience(context: &Context) -> ClientConfig {
+    ClientConfig {
+        reply_limit: context.connections.stall_limit,
+        ..ClientConfig::default()
+    }
+}
+
+/// Connects to `address`.
+pub(super) async fn connect(
     context: &Arc<Context>,
     endpoint: &Arc<Endpoint>,
     address: SocketAddr,
+) -> Result<Connected> {
+    let log = Some(dialogue(context, endpoint));
+    let connected = ControlChannel::connect(address, patience(context), log).await;
+    let (control, greeting, addresses) = connected.map_err(|error| lost(endpoint, error))?;
+    Ok(Connected {
+        control,
+        greeting,
+        addresses: Some(addresses.map(|address| address.ip().to_canonical())),
+        program: None,
+    })
+}
+
+/// Logs in.
+pub(super) async fn log_in(
+    context: &Arc<Context>,
+    endpoint: &Arc<Endpoint>,
+    connected: Connected,
 ) -> Result<LoggedIn> {
-    let config = ClientConfig {
-        reply_limit: context.connections.stall_limit,
-        ..ClientConfig::default()
-    };
-    let (control, greeting) =
-        ControlChannel::connect(address, config, Some(dialogue(context, endpoint)))
-            .await
-            .map_err(|error| lost(endpoint, error))?;
+    let Connected {
+        control,
+        greeting,
+        addresses,
+        program,
+    } = connected;
     endpoint.learned.reached.store(true, Ordering::Relaxed);
     let mut opening = Opening {
         context,
@@ -120,6 +161,13 @@ pub(super) async fn log_in(
         }
         step = login.handle_reply(&opening.next_reply().await?);
     };
+    if endpoint.is_ssh() {
+        let identity = opening.bring_identity(protect, features.dcsc).await?;
+        proven = identity.map(|identity| Proven {
+            server: ssh::WHO.to_owned(),
+            identity,
+        });
+    }
     let guard = match proven {
         None => None,
         Some(proven) => {
@@ -130,7 +178,10 @@ pub(super) async fn log_in(
                 endpoint: endpoint.name(),
                 server,
                 user: user.to_string(),
-                control: opening.control.protection().unwrap_or_default(),
+                control: opening
+                    .control
+                    .protection()
+                    .unwrap_or_else(|| "ssh".to_owned()),
                 data: match &guard {
                     None => Dcau::None.to_string(),
                     Some(guard) => format!("DCAU {}, PROT {}", Dcau::OwnIdentity, guard.protection),
@@ -155,8 +206,14 @@ pub(super) async fn log_in(
             (protection != Protection::Clear).then(|| secured.guard())
         }
     };
+    let addresses = match addresses {
+        Some(addresses) => addresses,
+        None => opening.data_addresses().await?,
+    };
     Ok(LoggedIn {
         control: opening.control,
+        addresses,
+        program,
         features,
         round_trip: opening.round_trip,
         guard,

@@ -2,7 +2,7 @@
 //!
 //! # Map
 //! - this file: single commands; [`login`]: from a connection to a session, with identities and protection; [`tls`]: the
-//!   same without a grid
+//!   same without a grid; [`ssh`]: through the user's ssh
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
 //! - [`transfer`]: one transfer command with its data, to the end of both; [`ending`]: what is known of it;
 //!   [`asides`]: what is asked of the server meanwhile; [`pipelined`]: the command of the next transfer, sent during the present one
@@ -24,11 +24,12 @@ mod pipeline;
 mod pipelined;
 mod relay;
 mod relaying;
+mod ssh;
 mod tls;
 mod transfer;
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -63,6 +64,10 @@ pub(crate) struct Session {
     /// Of the worker whose session it is.
     pub(crate) place: Place,
     control: ControlChannel,
+    /// Where data channels begin and end, ours first.
+    addresses: [IpAddr; 2],
+    /// What leads to the server; killed where the session is dropped.
+    program: Option<ssh::Program>,
     mover: Option<Mover>,
     set: Option<ChannelSet>,
     /// With the server that sends to this one, where octets go from server to server. It lives and dies with this one.
@@ -99,26 +104,33 @@ impl Session {
         params: ChannelParams,
     ) -> Result<Self> {
         login::check_scheme(context, endpoint)?;
+        if endpoint.is_ssh() {
+            let connected = ssh::connect(context, endpoint).await?;
+            return Self::begin(context, endpoint, params, connected).await;
+        }
         let mut last = None;
         for address in addresses(endpoint).await? {
-            match Self::open_at(context, endpoint, params.clone(), address).await {
+            match login::connect(context, endpoint, address).await {
+                Ok(connected) => {
+                    return Self::begin(context, endpoint, params, connected).await;
+                }
                 Err(error @ Error::Unreachable { .. }) => {
                     context.note(format!("{}: {error}", endpoint.name()));
                     last = Some(error);
                 }
-                other => return other,
+                Err(error) => return Err(error),
             }
         }
         Err(last.unwrap_or_else(|| Error::Usage(format!("{}: no address", endpoint.name()))))
     }
 
-    async fn open_at(
+    async fn begin(
         context: &Arc<Context>,
         endpoint: &Arc<Endpoint>,
         params: ChannelParams,
-        address: SocketAddr,
+        connected: login::Connected,
     ) -> Result<Self> {
-        let opened = login::log_in(context, endpoint, address).await?;
+        let opened = login::log_in(context, endpoint, connected).await?;
         Ok(Self {
             context: Arc::clone(context),
             endpoint: Arc::clone(endpoint),
@@ -129,6 +141,8 @@ impl Session {
             },
             place: Place::default(),
             control: opened.control,
+            addresses: opened.addresses,
+            program: opened.program,
             mover: None,
             set: None,
             source: None,
@@ -187,6 +201,9 @@ impl Session {
         }
         if !self.broken && self.pipelined.is_none() {
             self.control.quit().await;
+            if let Some(program) = self.program.take() {
+                program.leave();
+            }
         }
     }
 
@@ -216,7 +233,7 @@ impl Session {
         Error::Control {
             doing: doing.to_owned(),
             error: ControlError::Io {
-                peer: self.control.peer_addr(),
+                peer: self.control.peer(),
                 error: Arc::new(std::io::ErrorKind::NotConnected.into()),
             },
         }

@@ -174,8 +174,8 @@ impl Session {
         let Some(address) = to.ask_to_listen(settings_there, doing).await? else {
             return Ok(false);
         };
-        let peer = self.control.peer_addr().ip();
-        if address.ip().is_loopback() && !peer.to_canonical().is_loopback() {
+        let [_, peer] = self.addresses;
+        if address.ip().is_loopback() && !peer.is_loopback() {
             return Err(Error::Usage(format!(
                 "{}: listens on {address}, where {} cannot reach it: name it by an address that all can reach",
                 to.endpoint.name(),

@@ -71,7 +71,7 @@ impl Opening<'_> {
 
     /// The user's token, where the URL names nobody else and the server takes tokens. One that was named must do.
     pub(super) async fn with_token(&mut self) -> Result<Option<Credentials>> {
-        if self.endpoint.names_user() {
+        if self.endpoint.user().is_some() {
             return Ok(None);
         }
         let secrets = self.context.connections.secrets.clone();

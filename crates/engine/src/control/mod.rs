@@ -1,6 +1,8 @@
-//! Drives a client's protocol interpreter over a socket; [`protection`]: its lines, and a server's, under a security context.
+//! Drives a client's protocol interpreter over a socket, or over a program that leads to a server ([`Stream`]); [`protection`]: its
+//! lines, and a server's, under a security context.
 
 pub mod protection;
+mod stream;
 
 use std::{
     collections::VecDeque,
@@ -24,6 +26,7 @@ use godwit_proto::{
 use tokio::{io::Interest, net::TcpStream, time};
 
 use protection::{Carrier, ProtectedClient, ProtectionError};
+pub use stream::Stream;
 
 /// What the control channel brought.
 #[derive(Debug)]
@@ -41,7 +44,7 @@ pub enum ControlError {
     #[error("cannot connect to {peer}: {}", text_of(error))]
     Connect {
         /// Where to.
-        peer: SocketAddr,
+        peer: Arc<str>,
         /// Why not.
         error: Arc<std::io::Error>,
     },
@@ -49,7 +52,7 @@ pub enum ControlError {
     #[error("control connection to {peer} broke: {}", text_of(error))]
     Io {
         /// Peer.
-        peer: SocketAddr,
+        peer: Arc<str>,
         /// Why.
         error: Arc<std::io::Error>,
     },
@@ -57,7 +60,7 @@ pub enum ControlError {
     #[error("{peer}: {error}")]
     Dialogue {
         /// Peer.
-        peer: SocketAddr,
+        peer: Arc<str>,
         /// Why.
         error: ClientPiError,
     },
@@ -65,7 +68,7 @@ pub enum ControlError {
     #[error("protected control connection to {peer}: {error}")]
     Protection {
         /// Peer.
-        peer: SocketAddr,
+        peer: Arc<str>,
         /// Why.
         error: ProtectionError,
     },
@@ -79,9 +82,9 @@ pub type DialogueLog = Arc<dyn Fn(bool, &str) + Send + Sync>;
 /// Every future of it may be dropped at any await and called again: octets read and half-written commands stay here,
 /// not in the future.
 pub struct ControlChannel {
-    stream: TcpStream,
-    local: SocketAddr,
-    peer: SocketAddr,
+    stream: Stream,
+    /// For messages.
+    peer: Arc<str>,
     pi: ClientPi,
     log: Option<DialogueLog>,
     protection: Option<Box<ProtectedClient>>,
@@ -97,14 +100,16 @@ const READ_OCTETS: usize = 16 * 1024;
 const QUIT_LIMIT: Duration = Duration::from_secs(2);
 
 impl ControlChannel {
-    /// Connects and waits for the greeting. All waits are limited by `config`.
+    /// Connects and waits for the greeting. Returns with it the addresses of the connection, ours first. All waits are limited by
+    /// `config`.
     pub async fn connect(
         peer: SocketAddr,
         config: ClientConfig,
         log: Option<DialogueLog>,
-    ) -> Result<(Self, Reply), ControlError> {
+    ) -> Result<(Self, Reply, [SocketAddr; 2]), ControlError> {
+        let name: Arc<str> = peer.to_string().into();
         let no_connection = |error: io::Error| ControlError::Connect {
-            peer,
+            peer: Arc::clone(&name),
             error: Arc::new(error),
         };
         let stream = time::timeout(config.reply_limit, TcpStream::connect(peer))
@@ -118,8 +123,20 @@ impl ControlChannel {
         socket2::SockRef::from(&stream)
             .set_tcp_keepalive(&keepalive)
             .map_err(no_connection)?;
+        let addresses = [stream.local_addr().map_err(no_connection)?, peer];
+        let stream = Stream::Tcp(stream);
+        let (channel, greeting) = Self::over(stream, Arc::clone(&name), config, log).await?;
+        Ok((channel, greeting, addresses))
+    }
+
+    /// Waits for the greeting over what leads to a server already. `peer` names it in messages.
+    pub async fn over(
+        stream: Stream,
+        peer: Arc<str>,
+        config: ClientConfig,
+        log: Option<DialogueLog>,
+    ) -> Result<(Self, Reply), ControlError> {
         let mut channel = Self {
-            local: stream.local_addr().map_err(no_connection)?,
             stream,
             peer,
             pi: ClientPi::new(config, Instant::now()),
@@ -260,14 +277,9 @@ impl ControlChannel {
         }
     }
 
-    /// Our address of the connection.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
-
-    /// The server's.
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.peer
+    /// The server, for messages.
+    pub fn peer(&self) -> Arc<str> {
+        Arc::clone(&self.peer)
     }
 
     /// Moves the interpreter's outputs to where they belong; the greeting is handed back.
@@ -299,7 +311,7 @@ impl ControlChannel {
                 }
                 Output::Failed(error) => {
                     return Err(self.fail(ControlError::Dialogue {
-                        peer: self.peer,
+                        peer: self.peer(),
                         error,
                     }));
                 }
@@ -377,14 +389,14 @@ impl ControlChannel {
 
     fn broke(&mut self, error: io::Error) -> ControlError {
         self.fail(ControlError::Io {
-            peer: self.peer,
+            peer: self.peer(),
             error: Arc::new(error),
         })
     }
 
     fn unprotected(&mut self, error: ProtectionError) -> ControlError {
         self.fail(ControlError::Protection {
-            peer: self.peer,
+            peer: self.peer(),
             error,
         })
     }

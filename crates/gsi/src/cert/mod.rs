@@ -4,6 +4,7 @@
 //! - [`credential`]: a certificate with its key and chain, read from and written to PEM
 //! - [`files`]: where credentials lie on a machine, and who may read them; the one module here that touches files
 //! - [`key`]: keys and digests
+//! - [`own`]: certificates that stand for themselves
 //! - [`proxy`]: new proxies, and delegation: the request of one side and the signature of the other
 
 pub mod certificate;
@@ -12,6 +13,7 @@ mod error;
 pub mod extensions;
 pub mod files;
 pub mod key;
+pub mod own;
 pub mod proxy;
 
 pub use certificate::Certificate;

@@ -22,7 +22,7 @@ use super::{Credential, CredentialError};
 use crate::der;
 
 /// How far the beginning lies back, for peers whose clocks are late. As the Grid Community Toolkit has it.
-const BACKDATED: Duration = Duration::from_secs(5 * 60);
+pub(super) const BACKDATED: Duration = Duration::from_secs(5 * 60);
 
 /// The usual lifetime of a proxy made by hand.
 pub const LIFETIME_DEFAULT: Duration = Duration::from_secs(12 * 60 * 60);

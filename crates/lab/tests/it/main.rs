@@ -25,6 +25,7 @@ mod netns;
 mod plain_ftp;
 mod restart;
 mod scenario;
+mod sshftp;
 mod third_party;
 mod url_copy;
 mod whole;

@@ -36,6 +36,9 @@ macro_rules! against_both {
 }
 pub(crate) use against_both;
 
+/// OpenSSH's server, which comes with its client.
+const SSHD: peers::Tool = peers::Tool::new("sshd", "openssh-server");
+
 /// What a test cannot do without.
 #[derive(Clone, Copy)]
 pub(crate) enum Need {
@@ -48,6 +51,7 @@ pub(crate) enum Need {
     JGlobus,
     Curl,
     Lftp,
+    Sshd,
 }
 
 /// Whether everything in `needs` is there; prints a skip of the running test if not.
@@ -65,6 +69,7 @@ pub(crate) fn have(needs: &[Need]) -> bool {
             Need::JGlobus => jglobus::available(),
             Need::Curl => plain_ftp::CURL.available().map(drop),
             Need::Lftp => plain_ftp::LFTP.available().map(drop),
+            Need::Sshd => SSHD.available().map(drop),
         }
     });
     peers::present(test, found).is_some()

@@ -252,7 +252,10 @@ const HOST_OCTETS_MAX: usize = 255;
 /// A name or an IPv4 address. Names beyond ASCII must come in their DNS form (`xn--`).
 fn is_host_name(host: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
-    (1..=HOST_OCTETS_MAX).contains(&host.len()) && host.bytes().all(allowed)
+    // A hyphen in front would make an option of it where it is handed to a program (and RFC 952 has no such names).
+    (1..=HOST_OCTETS_MAX).contains(&host.len())
+        && !host.starts_with('-')
+        && host.bytes().all(allowed)
 }
 
 /// Decoded, absolute, without `//`; a trailing `/` stays, since it says "directory".

@@ -117,6 +117,10 @@ fn what_is_refused() {
         ("ftp:///p", UrlError::Host(String::new())),
         ("ftp://u@/p", UrlError::Host(String::new())),
         ("ftp://a b/p", UrlError::Host("a b".into())),
+        (
+            "sshftp://-oProxyCommand/p",
+            UrlError::Host("-oProxyCommand".into()),
+        ),
         ("ftp://a\r\nb/p", UrlError::Host("a\\r\\nb".into())),
         ("ftp://[1.2.3.4]/", UrlError::Host("[1.2.3.4]".into())),
         ("ftp://[::1]x/", UrlError::Host("[::1]x".into())),

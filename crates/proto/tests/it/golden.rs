@@ -3,7 +3,7 @@
 //! | Line | Meaning |
 //! |---|---|
 //! | `# ...` | comment; the first names the section of the specification |
-//! | `! config WORDS` | first of all: `readonly`, `foreign` (hosts), `ipv6`, `nologin` (no opening dialogue), `greeting`, `gssapi`, `tls`, `tokens`, `anonymous` and `no-clear` (who may log in before AUTH), `private` |
+//! | `! config WORDS` | first of all: `readonly`, `foreign` (hosts), `ipv6`, `nologin` (no opening dialogue), `greeting`, `gssapi`, `tls`, `tokens`, `anonymous` and `no-clear` (who may log in before AUTH), `private`, `ssh` |
 //! | `! server-only` | the lines are not what our client would send: it is left out |
 //! | `! WORDS` | what the shell answers, see `support/script.rs` |
 //! | `C: line` | the client sends this |
@@ -128,6 +128,7 @@ impl Stage {
                 "anonymous" => config.clear_logins = ClearLogins::Anonymous,
                 "no-clear" => config.clear_logins = ClearLogins::Nobody,
                 "private" => config.floor = Floor::Private,
+                "ssh" => config.private_channel = true,
                 other => panic!("unknown config word {other}"),
             }
         }

@@ -59,10 +59,14 @@ impl SystemAccount {
 
     /// Where a session begins: in the account's home, where that is beneath `root`.
     pub(crate) fn home_beneath(&self, root: &Path) -> String {
-        let home = Path::new(std::ffi::OsStr::from_bytes(&self.home));
-        let beneath = home.strip_prefix(root).ok().and_then(Path::to_str);
-        format!("/{}", beneath.unwrap_or_default())
+        home_beneath(Path::new(std::ffi::OsStr::from_bytes(&self.home)), root)
     }
+}
+
+/// `home` as clients see it; `/` where it is not beneath `root`.
+pub(crate) fn home_beneath(home: &Path, root: &Path) -> String {
+    let beneath = home.strip_prefix(root).ok().and_then(Path::to_str);
+    format!("/{}", beneath.unwrap_or_default())
 }
 
 #[cfg(test)]

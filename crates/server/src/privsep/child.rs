@@ -8,7 +8,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
-use tracing::{error, warn};
+use tracing::{Level, error, warn};
 
 use super::{
     front,
@@ -67,7 +67,7 @@ pub fn run(role: Role) -> ExitCode {
 
 /// Makes sure that the parent is who it was: one that is gone would never end us.
 pub(super) fn begin(parent: u32, log_json: bool) -> Result<(), String> {
-    log::init(log_json);
+    log::init(log_json, Level::INFO);
     let ours = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
     match ours.map(u32::try_from) {
         Some(Ok(pid)) if pid == parent => Ok(()),

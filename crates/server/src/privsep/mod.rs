@@ -46,6 +46,11 @@ pub(crate) fn prepare(separation: &Separation) -> Result<(), String> {
     }
 }
 
+/// Gives up all files but those beneath `root`, and system calls that no session needs. For a process that is its user already.
+pub(crate) fn confine_to(root: &std::path::Path) -> std::io::Result<Protection> {
+    sandbox::confine_to(root).map_err(std::io::Error::other)
+}
+
 /// How privileges are separated.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Separation {

@@ -119,6 +119,12 @@ fn renounce_everything() -> Protection {
 /// Becomes an account, whose files beneath `root` are all that can be opened. Needs to be root.
 pub(super) fn confine_session(ids: &Ids, root: &Path) -> Result<Protection, NotConfined> {
     become_account(ids)?;
+    confine_to(root)
+}
+
+/// Gives up files that are not beneath `root`, system calls that no session needs, and new privileges.
+pub(super) fn confine_to(root: &Path) -> Result<Protection, NotConfined> {
+    set_no_new_privs(true).map_err(cannot("renounce new privileges"))?;
     let mut protection = Protection::default();
     let root = PathFd::new(root).map_err(|error| NotConfined {
         doing: "open the root directory",

@@ -1,14 +1,16 @@
-//! The control connection of a session: the client's own, or a relay where a front has that.
+//! The control connection of a session: the client's own, a relay where a front has that, or standard input and output where sshd
+//! has.
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
+use rustix::net::Shutdown;
 use tokio::{
     io::{Interest, Ready},
-    net::{TcpStream, UnixStream},
+    net::{TcpStream, UnixStream, unix::pipe},
     time::timeout_at,
 };
 
@@ -24,14 +26,35 @@ const FAREWELL_OCTETS: usize = 4 * 1024 * 1024;
 pub(crate) enum Control {
     Client(TcpStream),
     Relay(UnixStream),
+    /// In and out, which may be one socket or two pipes.
+    Standard(pipe::Receiver, pipe::Sender),
 }
 
 impl Control {
+    /// Takes standard input and output over. Within a runtime.
+    pub(crate) fn of_standard() -> io::Result<Self> {
+        let own = |fd: BorrowedFd<'_>| -> io::Result<OwnedFd> {
+            let fd = fd.try_clone_to_owned()?;
+            rustix::io::ioctl_fionbio(&fd, true)?;
+            Ok(fd)
+        };
+        // Unchecked: they may be sockets, and are read and written all the same.
+        Ok(Self::Standard(
+            pipe::Receiver::from_owned_fd_unchecked(own(io::stdin().as_fd())?)?,
+            pipe::Sender::from_owned_fd_unchecked(own(io::stdout().as_fd())?)?,
+        ))
+    }
+
     /// As [`TcpStream::ready`].
     pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         match self {
             Self::Client(socket) => socket.ready(interest).await,
             Self::Relay(socket) => socket.ready(interest).await,
+            Self::Standard(input, output) => tokio::select! {
+                ready = input.ready(Interest::READABLE), if interest.is_readable() => ready,
+                ready = output.ready(Interest::WRITABLE), if interest.is_writable() => ready,
+                else => std::future::pending().await,
+            },
         }
     }
 
@@ -39,6 +62,7 @@ impl Control {
         match self {
             Self::Client(socket) => socket.try_read(buffer),
             Self::Relay(socket) => socket.try_read(buffer),
+            Self::Standard(input, _) => input.try_read(buffer),
         }
     }
 
@@ -46,13 +70,20 @@ impl Control {
         match self {
             Self::Client(socket) => socket.try_write(octets),
             Self::Relay(socket) => socket.try_write(octets),
+            Self::Standard(_, output) => output.try_write(octets),
         }
     }
 
     /// Closes our direction and lets the client read: closing with unread octets of the client in our buffers
     /// would reset the connection, and the client would lose the reply that explains it all.
     pub(crate) async fn say_farewell(&self) {
-        if rustix::net::shutdown(self, rustix::net::Shutdown::Write).is_err() {
+        let closed = match self {
+            Self::Client(socket) => rustix::net::shutdown(socket, Shutdown::Write),
+            Self::Relay(socket) => rustix::net::shutdown(socket, Shutdown::Write),
+            // What is written is read, whatever becomes of us.
+            Self::Standard(..) => return,
+        };
+        if closed.is_err() {
             return;
         }
         let drained = async {
@@ -73,14 +104,5 @@ impl Control {
     /// Apart from its caller, so that the buffer lives on the thread's stack and not in every session's future.
     fn discard(&self) -> io::Result<usize> {
         self.try_read(&mut [0; READ_OCTETS])
-    }
-}
-
-impl AsFd for Control {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Client(socket) => socket.as_fd(),
-            Self::Relay(socket) => socket.as_fd(),
-        }
     }
 }

@@ -21,6 +21,7 @@ mod program;
 mod separated_logins;
 mod separated_paths;
 mod shares;
+mod ssh;
 mod storage_failures;
 mod stream_mode;
 mod tls;

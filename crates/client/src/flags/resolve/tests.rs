@@ -135,7 +135,6 @@ fn servers_may_be_at_both_ends_and_then_no_rate_is_promised() {
 #[test]
 fn what_is_not_built_is_refused_by_name() {
     for (line, name) in [
-        ("godwit cp sshftp://h/f .", "sshftp"),
         ("godwit sync a ftp://h/", "sync"),
         ("godwit sync --delete a ftp://h/", "sync"),
     ] {
@@ -163,6 +162,33 @@ fn protection_is_a_floor_that_every_verb_takes() {
     }
     assert!(Floor::Clear < Floor::Identity && Floor::Integrity < Floor::Private);
     assert!(refusal("godwit cp --protect secret f gsiftp://h/").contains("identity"));
+}
+
+#[test]
+fn ssh_is_what_the_option_or_else_the_environment_says() {
+    let said = |name: &str| match name {
+        "GODWIT_SSH" => Some("ssh -F config".to_owned()),
+        "GLOBUS_REMOTE_SSHFTP" => Some(" ".to_owned()),
+        _ => None,
+    };
+    let ambient = Ambient {
+        ssh: Ssh::of_environment(said),
+        ..Ambient::default()
+    };
+    let ssh = |line: &str| {
+        let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        parse(&words, &ambient).unwrap().connections.ssh
+    };
+    let usual = ssh("godwit ls sshftp://h/");
+    assert_eq!(
+        (usual.command.as_str(), usual.server),
+        ("ssh -F config", None)
+    );
+    let named = ssh("godwit ls --ssh mine --ssh-server theirs sshftp://h/");
+    assert_eq!(
+        (named.command.as_str(), named.server.as_deref()),
+        ("mine", Some("theirs"))
+    );
 }
 
 #[test]

@@ -60,10 +60,11 @@ impl ServerPi {
         let (gssapi, tls) = (self.config.gssapi, self.config.tls);
         lines.extend(gssapi.then_some("AUTH GSSAPI"));
         lines.extend(tls.then_some("AUTH TLS"));
-        if gssapi || tls {
+        let identities = gssapi || self.config.private_channel;
+        if identities || tls {
             lines.extend_from_slice(&["PBSZ", "PROT"]);
         }
-        if gssapi {
+        if identities {
             lines.extend_from_slice(&["DCAU", "DCSC P,D"]);
         }
         lines.extend(self.config.tokens.then_some(TOKEN_FEATURE));

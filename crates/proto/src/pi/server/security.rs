@@ -5,6 +5,7 @@
 //!    │  ▲                     │  ▲ 335 │
 //!    │  └──────── 535 ────────┘  └─────┘
 //!    └──AUTH TLS──► 234 and a handshake of TLS, then established: PROT P may be had, DCAU is N
+//!   private from the beginning (ssh): DCAU is N until DCSC has said what data channels prove themselves with
 //! ```
 //! Where nothing is offered or established, what asks for what we have anyway (no protection, no data channel authentication)
 //! succeeds, since clients say so unconditionally; everything else is refused so that nobody takes it for granted.
@@ -38,20 +39,36 @@ enum Context {
     Established,
     /// By AUTH TLS.
     Tls,
+    /// From the beginning, by somebody else.
+    Private,
 }
 
 impl Security {
+    pub(super) fn new(private_channel: bool) -> Self {
+        Self {
+            context: match private_channel {
+                true => Context::Private,
+                false => Context::Nothing,
+            },
+            ..Self::default()
+        }
+    }
+
     /// The control channel is protected.
     pub(super) fn is_established(&self) -> bool {
-        matches!(self.context, Context::Established | Context::Tls)
+        matches!(
+            self.context,
+            Context::Established | Context::Tls | Context::Private
+        )
     }
 
     pub(super) fn is_tls(&self) -> bool {
         self.context == Context::Tls
     }
 
-    fn is_gssapi(&self) -> bool {
-        self.context == Context::Established
+    /// Data channels may prove identities (DCAU), also ones that DCSC brings: its key travels in private.
+    pub(super) fn has_identities(&self) -> bool {
+        matches!(self.context, Context::Established | Context::Private)
     }
 
     pub(super) fn establish(&mut self, mechanism: Mechanism) {
@@ -124,7 +141,7 @@ impl ServerPi {
                 self.request(Request::Adat { token, first }, Purpose::Adat);
             }
             Context::Nothing => self.answer(503, self.auth_first("ADAT")),
-            Context::Established | Context::Tls => {
+            Context::Established | Context::Tls | Context::Private => {
                 self.answer(503, "The session has its identity.");
             }
         }
@@ -200,14 +217,14 @@ impl ServerPi {
     fn has_level(&self, level: Protection) -> bool {
         let security = &self.session.security;
         // RFC 4217: TLS has no other.
-        security.is_gssapi() || security.is_tls() && level == Protection::Private
+        security.has_identities() || security.is_tls() && level == Protection::Private
     }
 
     fn run_dcau(&mut self, argument: &str) {
         match argument.parse::<Dcau>() {
             Err(BadSecurityArgument::Subject) => self.answer(501, "DCAU S expected subject."),
             Err(BadSecurityArgument::Letter) => self.answer(501, "Bad DCAU mode."),
-            Ok(dcau) if dcau == Dcau::None || self.session.security.is_gssapi() => {
+            Ok(dcau) if dcau == Dcau::None || self.session.security.has_identities() => {
                 self.drop_data_channel();
                 self.answer(200, format!("DCAU {}.", dcau.letter()));
                 self.session.security.dcau = dcau;
@@ -224,11 +241,11 @@ impl ServerPi {
 
     /// A key is in it: on a protected channel only.
     fn run_dcsc(&mut self, argument: &str) {
-        if !self.config.gssapi {
-            return self.answer(504, "DCSC is not offered by this server.");
-        }
-        if !self.session.security.is_gssapi() {
-            return self.answer(503, self.auth_first("DCSC"));
+        if !self.session.security.has_identities() {
+            return match self.config.gssapi {
+                true => self.answer(503, self.auth_first("DCSC")),
+                false => self.answer(504, "DCSC is not offered by this server."),
+            };
         }
         let (kind, blob) = argument.split_once(' ').unwrap_or((argument, ""));
         let context = match kind {

@@ -125,7 +125,7 @@ impl Session {
             delayed_passive: false,
             epsv_only: false,
             data_channel: DataChannel::None,
-            security: Security::default(),
+            security: Security::new(config.private_channel),
         }
     }
 

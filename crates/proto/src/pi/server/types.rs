@@ -47,7 +47,9 @@ pub struct ServerConfig {
     pub tls: bool,
     /// [`TOKEN_USER`](crate::security::TOKEN_USER) may log in under TLS.
     pub tokens: bool,
-    /// Who may log in without either.
+    /// Somebody else has let the user in, and keeps others out of the control channel: ssh.
+    pub private_channel: bool,
+    /// Who may log in without any of these.
     pub clear_logins: ClearLogins,
     /// What data channels must have at least.
     pub floor: Floor,

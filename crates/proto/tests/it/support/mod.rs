@@ -35,6 +35,7 @@ pub(crate) fn server_config() -> ServerConfig {
         gssapi: false,
         tls: false,
         tokens: false,
+        private_channel: false,
         clear_logins: ClearLogins::Anybody,
         floor: Floor::Clear,
         unix_time: UNIX_TIME,

@@ -1,0 +1,362 @@
+//! `sshftp://`: a control channel through the user's own ssh, which sees to who is at both ends. Data channels go beside it.
+//!
+//! ```text
+//!   godwit ══ a pair of sockets ══ ssh ──────────── sshd ══ ~/.globus/sshftp, /etc/grid-security/sshftp or godwitd --ssh
+//!     └──────────────────────── data channels ──────────────────────┘
+//! ```
+
+use std::{
+    io,
+    net::{IpAddr, UdpSocket},
+    os::{fd::OwnedFd, unix::net},
+    process::Stdio,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    time::{Duration, SystemTime},
+};
+
+use godwit_engine::control::{ControlChannel, ControlError, Stream};
+use godwit_gsi::{
+    adat,
+    cert::{key::KeyKind, own},
+    verify::{Bundle, Extended},
+};
+use godwit_proto::{
+    Command, hostport,
+    security::{Floor, Token},
+    url::Scheme,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::AsyncReadExt as _,
+    net::UnixStream,
+    process::{Child, Command as Run},
+    time::timeout,
+};
+
+use super::{
+    addresses, dialogue,
+    login::{Connected, Opening, patience},
+};
+use crate::{
+    context::{Context, Endpoint},
+    error::{Error, Result},
+    identity::Identity,
+    spec::Ssh,
+};
+
+/// What is run at the far end: what its administrator or the user has put where the Grid Community Toolkit looks, or else our
+/// server as it is. Within single quotes every login shell leaves it alone.
+const SERVER: &str = "exec sh -c 'for f in \"$HOME/.globus/sshftp\" /etc/grid-security/sshftp; do test -x \"$f\" && exec \"$f\"; done; \
+    command -v godwitd >/dev/null && exec godwitd --ssh; printf \"500 There is no server for ssh here.\\r\\n\"'";
+
+/// What other programs of its kind tell ssh: nothing but a channel is wanted.
+const OPTIONS: [&str; 4] = [
+    "-xT",
+    "-oForwardAgent=no",
+    "-oPermitLocalCommand=no",
+    "-oClearAllForwardings=yes",
+];
+
+/// Octets kept of what ssh says on standard error, the last ones.
+const SAID_OCTETS_MAX: usize = 4096;
+
+/// Time for ssh to end and tell why, once the channel has ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How long a certificate for data channels is valid: longer than copies last. Nobody else ever hears of it.
+const OWN_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Who the server of a session is, for the user.
+pub(super) const WHO: &str = "whom ssh has let us to";
+
+/// Starts ssh and waits for the greeting of what it leads to.
+pub(super) async fn connect(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> Result<Connected> {
+    let settings = &context.connections.ssh;
+    let further = endpoint.learned.reached.load(Ordering::Relaxed);
+    let (program, stream) = Program::start(settings, endpoint, further)?;
+    let log = Some(dialogue(context, endpoint));
+    let name = endpoint.name().into();
+    let (control, greeting) = match ControlChannel::over(stream, name, patience(context), log).await
+    {
+        Ok(greeted) => greeted,
+        Err(error) => return Err(program.explain(settings, endpoint, error).await),
+    };
+    if greeting.code.get() == 500 {
+        return Err(no_server(endpoint, &format!("server said: {greeting}")));
+    }
+    Ok(Connected {
+        control,
+        greeting,
+        addresses: None,
+        program: Some(program),
+    })
+}
+
+/// A running ssh. Dropped, it is ended, unless it was left to end by itself.
+pub(super) struct Program {
+    child: Child,
+    said: Arc<Mutex<Vec<u8>>>,
+    hears: tokio::task::JoinHandle<()>,
+    left: bool,
+}
+
+impl Program {
+    /// Starts ssh. `further`: another session has asked the user whatever there was to ask.
+    fn start(settings: &Ssh, endpoint: &Endpoint, further: bool) -> Result<(Self, Stream)> {
+        let started = Self::spawn(settings, endpoint, further);
+        started.map_err(|error| Error::System {
+            doing: format!("run {}", settings.command),
+            error: Arc::new(error),
+        })
+    }
+
+    fn spawn(settings: &Ssh, endpoint: &Endpoint, further: bool) -> io::Result<(Self, Stream)> {
+        let (ours, theirs) = net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        // An interrupt is for us: we end in good order, and need the channel for that.
+        let mut child = Run::new("/bin/sh")
+            .arg("-c")
+            .arg(format!("trap '' INT; exec {} \"$@\"", settings.command))
+            .arg("sh")
+            .args(arguments(settings, endpoint, further))
+            .stdin(OwnedFd::from(theirs.try_clone()?))
+            .stdout(OwnedFd::from(theirs))
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let said = Arc::<Mutex<Vec<u8>>>::default();
+        let hears = tokio::spawn(listen(child.stderr.take(), Arc::clone(&said)));
+        let program = Self {
+            child,
+            said,
+            hears,
+            left: false,
+        };
+        Ok((program, Stream::Local(UnixStream::from_std(ours)?)))
+    }
+
+    /// Lets it end by itself: it may serve others (`ControlMaster`).
+    pub(super) fn leave(mut self) {
+        self.left = true;
+    }
+
+    /// Why there is no session. What ssh has said tells more than that the channel has ended.
+    async fn explain(mut self, settings: &Ssh, endpoint: &Endpoint, error: ControlError) -> Error {
+        let ended = timeout(LAST_WORDS, self.child.wait()).await;
+        // Somebody may hold it open: a master that goes on.
+        drop(timeout(LAST_WORDS, &mut self.hears).await);
+        let status = ended.ok().and_then(io::Result::ok).and_then(|s| s.code());
+        let said = String::from_utf8_lossy(&lock(&self.said)).into_owned();
+        why(settings, endpoint, status, &said, error)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let running = self.child.id().filter(|_| !self.left);
+        let pid = running.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(pid) = pid {
+            // Not killed: it may be asking, with the terminal's echo switched off. It may have ended.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+/// Keeps the end of what comes.
+async fn listen(from: Option<tokio::process::ChildStderr>, said: Arc<Mutex<Vec<u8>>>) {
+    let Some(mut from) = from else { return };
+    let mut buffer = [0; 1024];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        let mut said = lock(&said);
+        said.extend_from_slice(&buffer[..count]);
+        let excess = said.len().saturating_sub(SAID_OCTETS_MAX);
+        said.drain(..excess);
+    }
+}
+
+fn lock(said: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
+    said.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn arguments(settings: &Ssh, endpoint: &Endpoint, further: bool) -> Vec<String> {
+    let mut all: Vec<String> = OPTIONS.map(str::to_owned).into();
+    if further {
+        all.push("-oBatchMode=yes".to_owned());
+    }
+    // Its own settings may name another port.
+    if endpoint.port() != Scheme::Sshftp.default_port() {
+        all.extend(["-p".to_owned(), endpoint.port().to_string()]);
+    }
+    if let Some(user) = endpoint.user() {
+        all.extend(["-l".to_owned(), user.to_owned()]);
+    }
+    let server = settings.server.as_deref().unwrap_or(SERVER);
+    all.extend([endpoint.host().to_owned(), server.to_owned()]);
+    all
+}
+
+/// What a user types to see what ssh has to say.
+fn by_hand(settings: &Ssh, endpoint: &Endpoint) -> String {
+    let port = match endpoint.port() == Scheme::Sshftp.default_port() {
+        true => String::new(),
+        false => format!("-p {} ", endpoint.port()),
+    };
+    let user = endpoint.user().map(|user| format!("{user}@"));
+    let user = user.unwrap_or_default();
+    format!("{} {port}{user}{}", settings.command, endpoint.host())
+}
+
+/// What a user can do about an ssh that has ended with `status`.
+fn why(
+    settings: &Ssh,
+    endpoint: &Endpoint,
+    status: Option<i32>,
+    said: &str,
+    error: ControlError,
+) -> Error {
+    let Ssh { command, .. } = settings;
+    let (name, by_hand) = (endpoint.name(), by_hand(settings, endpoint));
+    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+    let last = last.unwrap_or("it said nothing");
+    let unproven = |reason: String| Error::Identity {
+        doing: name.clone(),
+        reason,
+    };
+    match status {
+        // The shell that was to become it.
+        Some(126 | 127) if said.contains("exec: ") => Error::Usage(format!(
+            "{name}: cannot run {command}: install OpenSSH's client, or name another with --ssh ({last})"
+        )),
+        Some(255) if said.contains("Host key verification failed") => unproven(format!(
+            "ssh does not know the key of the server, or it is another than before: `{by_hand}` shows it, and asks ({last})"
+        )),
+        Some(255) if said.contains("Permission denied") => unproven(format!(
+            "ssh cannot log in: `{by_hand}` must do without a question, by a key or an agent ({last})"
+        )),
+        Some(255) => Error::Unreachable {
+            endpoint: name,
+            error: ControlError::Connect {
+                peer: format!("{} by {command}", endpoint.host()).into(),
+                error: Arc::new(io::Error::other(last.to_owned())),
+            },
+        },
+        Some(status) => no_server(
+            endpoint,
+            &format!("what was run there ended with status {status}: {last}"),
+        ),
+        None => Error::Control {
+            doing: format!("log in to {name}"),
+            error,
+        },
+    }
+}
+
+/// Nobody speaks GridFTP at the far end.
+fn no_server(endpoint: &Endpoint, reason: &str) -> Error {
+    Error::Lacks {
+        endpoint: endpoint.name(),
+        feature: "GridFTP server for ssh".to_owned(),
+        consequence: format!(
+            "put godwitd there where commands are looked for, or a script that runs one into ~/.globus/sshftp, or name it with \
+             --ssh-server ({reason})"
+        ),
+    }
+}
+
+impl Opening<'_> {
+    /// Gives both ends of data channels an identity that only they know: ssh says who we are to the server, and to nobody else.
+    /// `None`: the server takes none, and nobody has asked for protection.
+    pub(super) async fn bring_identity(
+        &mut self,
+        protect: Option<Floor>,
+        has_dcsc: bool,
+    ) -> Result<Option<Identity>> {
+        if protect == Some(Floor::Clear) || protect.is_none() && !has_dcsc {
+            return Ok(None);
+        }
+        let made = match self.context.thrown_away.get() {
+            Some(known) => Ok(known.clone()),
+            None => own::thrown_away("godwit", KeyKind::EcP256, OWN_LIFETIME, SystemTime::now()),
+        };
+        let made = made
+            .map(|credential| {
+                let known = &self.context.thrown_away;
+                known.get_or_init(|| credential).clone()
+            })
+            .and_then(|credential| {
+                // Once as what proves, and once as what is believed.
+                let believed = credential.certificate().as_x509().to_pem()?;
+                Ok(([credential.to_pem()?, believed].concat(), credential))
+            });
+        let (pem, credential) = made.map_err(|error| self.unproven(error))?;
+        let token = Token::new(adat::encode(&pem));
+        let reply = self
+            .security("DCSC", format!("P {}", token.reveal()))
+            .await?;
+        // Servers of the Toolkit take one only where there is a directory of CAs.
+        if !reply.code.is_success() && protect.is_none() {
+            self.context.note(format!(
+                "{}: data channels are in clear: it takes no identity for them (server said: {reply})",
+                self.endpoint.name()
+            ));
+            return Ok(None);
+        }
+        if !reply.code.is_success() {
+            let consequence = "data channels cannot be protected; --protect clear takes that";
+            return Err(self.lacks("DCSC", "DCSC", consequence, reply));
+        }
+        let anchors = Extended::new(
+            Arc::new(Bundle::default()),
+            vec![credential.certificate().clone()],
+        );
+        Ok(Some(Identity {
+            credential,
+            anchors: Arc::new(anchors),
+        }))
+    }
+
+    /// Addresses for data channels, ours first. ssh alone knows where it leads to, and it may have gone through others: the server
+    /// says where it is, and the kernel which of our addresses leads there.
+    pub(super) async fn data_addresses(&mut self) -> Result<[IpAddr; 2]> {
+        let endpoint = self.endpoint;
+        if let Some(known) = endpoint.learned.data_addresses.get() {
+            return Ok(*known);
+        }
+        let reply = self.call(&Command::Pasv).await?;
+        let announced = reply.code.is_success();
+        let announced = announced
+            .then(|| hostport::parse_227(&reply.text()))
+            .flatten();
+        let there = match announced {
+            Some(address) => Some(address.ip()),
+            // PASV knows IPv4 alone. Where ssh has another name for the host, this finds nothing.
+            None => {
+                let named = addresses(endpoint).await.unwrap_or_default();
+                named.iter().map(|a| a.ip()).find(IpAddr::is_ipv6)
+            }
+        };
+        let Some(there) = there else {
+            let consequence = "data channels have nowhere to go";
+            return Err(self.lacks("PASV", "address that PASV could tell", consequence, reply));
+        };
+        let here = local_address(there).map_err(|error| Error::System {
+            doing: format!("find a way to {there}"),
+            error: Arc::new(error),
+        })?;
+        Ok(*endpoint
+            .learned
+            .data_addresses
+            .get_or_init(|| [here, there]))
+    }
+}
+
+/// The address that leads to `there`. Nothing is sent.
+fn local_address(there: IpAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match there {
+        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    // Any port does.
+    socket.connect((there, 9))?;
+    Ok(socket.local_addr()?.ip())
+}

@@ -1,0 +1,152 @@
+//! Settings of a session that sshd has started.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use super::{Anonymous, Arguments, ConfigError, Options, ServerSettings};
+
+/// What `godwitd --ssh` is to be.
+#[derive(Clone, Debug)]
+pub struct SshSettings {
+    /// As for any server; nobody logs in by them.
+    pub server: ServerSettings,
+    /// Where the client is.
+    pub peer: SocketAddr,
+    /// Where it has reached us.
+    pub local: SocketAddr,
+    /// The user's home, as the machine sees it.
+    pub home: PathBuf,
+}
+
+impl Arguments {
+    /// As [`Self::resolve`], with what sshd says of the connection. The root is the machine's where nothing else is said: the user may
+    /// reach all of it by ssh, or is kept from it by sshd.
+    pub fn resolve_ssh(
+        &self,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<SshSettings, ConfigError> {
+        let options = self.merged()?;
+        if let Some(name) = of_logins(&options) {
+            return Err(refused(
+                name,
+                "has no meaning with --ssh: sshd listens, and says who the user is",
+            ));
+        }
+        let connection = environment("SSH_CONNECTION");
+        let ends = connection.as_deref().and_then(ends_of).ok_or_else(|| {
+            refused(
+                "ssh",
+                "SSH_CONNECTION does not say where the client is: sshd sets it for what it starts; what is between must pass it on",
+            )
+        })?;
+        let root = options.root.clone().unwrap_or_else(|| PathBuf::from("/"));
+        let mut server = ServerSettings::new(root, Anonymous::Off);
+        server.protect = options.protect.map(Into::into).unwrap_or_default();
+        options.fill(&mut server, &environment)?;
+        let [peer, local] = ends;
+        Ok(SshSettings {
+            server,
+            peer,
+            local,
+            home: environment("HOME").unwrap_or_default().into(),
+        })
+    }
+}
+
+/// Something that is about who may come, or from where.
+fn of_logins(options: &Options) -> Option<&'static str> {
+    let said = [
+        ("listen", !options.listen.is_empty()),
+        ("anonymous", options.anonymous.is_some()),
+        ("tls", options.tls.is_some()),
+        ("gsi", options.gsi.is_some()),
+        ("cert", options.cert.is_some()),
+        ("key", options.key.is_some()),
+        ("trusted-certs", options.trusted_certs.is_some()),
+        ("gridmap", options.gridmap.is_some()),
+        ("allow-subject", !options.allow_subject.is_empty()),
+        ("password-file", options.password_file.is_some()),
+        (
+            "allow-clear-passwords",
+            options.allow_clear_passwords.is_some(),
+        ),
+        ("token-issuer", !options.token_issuer.is_empty()),
+        ("token-audience", !options.token_audience.is_empty()),
+        ("privsep", options.privsep.is_some()),
+        ("front-user", options.front_user.is_some()),
+        ("anonymous-user", options.anonymous_user.is_some()),
+        ("require-sandbox", options.require_sandbox.is_some()),
+    ];
+    said.into_iter()
+        .find_map(|(name, said)| said.then_some(name))
+}
+
+/// `SSH_CONNECTION`: address and port of the client, then of the server.
+fn ends_of(text: &str) -> Option<[SocketAddr; 2]> {
+    let mut words = text.split(' ');
+    let mut end = || {
+        // sshd says of a link-local address by which interface it came.
+        let address = words.next()?.split('%').next()?;
+        let address: IpAddr = address.parse().ok()?;
+        Some(SocketAddr::new(address, words.next()?.parse().ok()?))
+    };
+    Some([end()?, end()?])
+}
+
+fn refused(name: &'static str, reason: &str) -> ConfigError {
+    ConfigError::Value {
+        name,
+        reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    fn resolve(words: &[&str], connection: &str) -> Result<SshSettings, String> {
+        let words = ["godwitd", "--ssh"].iter().chain(words);
+        let environment = |name: &str| match name {
+            "SSH_CONNECTION" => Some(connection.to_owned()),
+            "HOME" => Some("/home/jo".to_owned()),
+            _ => None,
+        };
+        let settings = Arguments::parse_from(words).resolve_ssh(environment);
+        settings.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_ends_are_those_that_sshd_names() {
+        let four = resolve(&[], "192.0.2.1 40000 192.0.2.2 22").unwrap();
+        assert_eq!(four.peer, "192.0.2.1:40000".parse().unwrap());
+        assert_eq!(four.local, "192.0.2.2:22".parse().unwrap());
+        assert_eq!(four.server.root, PathBuf::from("/"));
+        let six = resolve(&["--root", "/srv"], "fe80::1%eth0 1 fe80::2%eth0 2").unwrap();
+        assert_eq!(six.local, "[fe80::2]:2".parse().unwrap());
+        assert_eq!(six.server.root, PathBuf::from("/srv"));
+        for nowhere in ["", "UNKNOWN 65535 UNKNOWN 65535", "192.0.2.1 40000 22"] {
+            let error = resolve(&[], nowhere).unwrap_err();
+            assert!(error.contains("SSH_CONNECTION"), "{nowhere}: {error}");
+        }
+    }
+
+    #[test]
+    fn who_may_come_is_for_sshd_to_say() {
+        for words in [
+            &["--anonymous", "ro"][..],
+            &["--listen", "127.0.0.1:0"],
+            &["--gsi"],
+            &["--privsep=false"],
+        ] {
+            let error = resolve(words, "192.0.2.1 1 192.0.2.2 2").unwrap_err();
+            assert!(
+                error.contains("no meaning with --ssh"),
+                "{words:?}: {error}"
+            );
+        }
+    }
+}

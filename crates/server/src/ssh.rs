@@ -1,0 +1,123 @@
+//! `godwitd --ssh`: one session over standard input and output, as the user whom sshd has let in.
+
+use std::{
+    io::{self, IsTerminal as _},
+    path::Path,
+    sync::Arc,
+};
+
+use godwit_proto::{FtpPath, pi::server::Account};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tracing::warn;
+
+use crate::{
+    Service,
+    config::SshSettings,
+    gate::Gate,
+    listener::{CUT_LIMIT, ServerError},
+    login::{Actor, Admitted, user_account},
+    privsep::{self, accounts},
+    session::{self, Control, Phase},
+};
+
+/// Whose server it is: whatever name a client gives at login, it is this user.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner {
+    name: String,
+    home: FtpPath,
+}
+
+impl Owner {
+    /// Who runs this process.
+    fn of_process(home: &Path, root: &Path) -> Self {
+        let uid = rustix::process::geteuid().as_raw();
+        let user = uzers::get_user_by_uid(uid);
+        let name = user.map(|user| user.name().to_string_lossy().into_owned());
+        Self {
+            name: name.unwrap_or_else(|| uid.to_string()),
+            home: FtpPath::new(accounts::home_beneath(home, root))
+                .unwrap_or_else(|_| FtpPath::root()),
+        }
+    }
+
+    pub(crate) fn admitted(&self) -> Admitted {
+        Admitted {
+            name: self.name.clone(),
+            actor: Actor::Account(self.name.clone()),
+            account: Account {
+                home: self.home.clone(),
+                ..user_account()
+            },
+            rights: None,
+        }
+    }
+}
+
+/// Serves the session to its end. There must be no other thread yet. Under a root of its own the process gives up all else.
+pub fn serve(settings: SshSettings) -> Result<(), ServerError> {
+    let failed = |doing: &'static str| move |error| ServerError::Ssh { doing, error };
+    let SshSettings {
+        mut server,
+        peer,
+        local,
+        home,
+    } = settings;
+    if io::stdin().is_terminal() {
+        let error = io::Error::other("it is a terminal: sshd is to start this, for a client");
+        return Err(failed("use standard input")(error));
+    }
+    let root = server.root.canonicalize();
+    server.root = root.map_err(failed("find the root directory"))?;
+    let mut service = Service::new(server, Arc::default())?;
+    let settings = &service.settings;
+    service.audit.open(settings.audit_log.as_deref())?;
+    service.owner = Some(Owner::of_process(&home, &settings.root));
+    if settings.root != Path::new("/") {
+        let protection = privsep::confine_to(&settings.root);
+        let protection = protection.map_err(failed("give up all but the root directory"))?;
+        if !protection.is_complete() {
+            warn!(%protection, "less protection than there could be");
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed("start threads"))?;
+    let ended = runtime.block_on(async {
+        let control = Control::of_standard().map_err(failed("wait for standard input"))?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed("handle signals"))?;
+        let pass = Gate::new(service.settings.bounds).admit(peer.ip());
+        let pass = pass.map_err(|why| failed("begin")(io::Error::other(why.to_string())))?;
+        let drain = service.settings.drain;
+        let phase = watch::Sender::new(Phase::Serving);
+        let session = session::attend(
+            control,
+            peer,
+            local,
+            pass,
+            Arc::new(service),
+            phase.subscribe(),
+        );
+        tokio::pin!(session);
+        tokio::select! {
+            () = &mut session => return Ok(()),
+            _ = terminate.recv() => {}
+        }
+        phase.send_replace(Phase::Draining);
+        tokio::select! {
+            () = &mut session => return Ok(()),
+            _ = terminate.recv() => {}
+            () = sleep(drain) => {}
+        }
+        phase.send_replace(Phase::Cutting);
+        // What is stuck on storage is left behind.
+        drop(timeout(CUT_LIMIT, session).await);
+        Ok(())
+    });
+    runtime.shutdown_background();
+    ended
+}
