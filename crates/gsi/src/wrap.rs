@@ -5,7 +5,8 @@
 //! Community Toolkit has it).
 
 use crate::adat::{self, TokenError};
-use crate::tls::{ReadOutcome, Tls, TlsFault};
+pub use crate::tls::ReadOutcome;
+use crate::tls::{Tls, TlsFault};
 
 /// Longest clear text of one command or one line of a reply.
 pub const CLEAR_OCTETS_MAX: usize = 96 * 1024;
@@ -67,9 +68,20 @@ impl Wrap {
     /// # Errors
     /// When the stream is broken, after which it stays so.
     pub fn seal(&mut self, clear: &[u8], sealed: &mut Vec<u8>) -> Result<(), WrapError> {
-        self.tls.write(clear)?;
-        self.tls.append_output(sealed);
-        Ok(())
+        Ok(self.tls.write_to(clear, sealed)?)
+    }
+
+    /// Takes octets from the peer, cut anywhere; [`Self::read`] gives what they open to.
+    pub fn feed(&mut self, sealed: &[u8]) {
+        self.tls.feed(sealed);
+    }
+
+    /// The next clear octets, of one record at most. All of them together are never more than all input.
+    ///
+    /// # Errors
+    /// When a record was changed, is missing or is not TLS at all.
+    pub fn read(&mut self, clear: &mut [u8]) -> Result<ReadOutcome, WrapError> {
+        Ok(self.tls.read(clear)?)
     }
 
     /// Takes octets from the peer, cut anywhere, and appends what they open to. Output is never longer than all input.

@@ -3,32 +3,44 @@
 /// Read from a connection and not yet used.
 #[derive(Default)]
 pub(super) struct Carry {
+    /// Those from `used` to `filled` are carried; what lies behind is room.
     octets: Vec<u8>,
     used: usize,
+    filled: usize,
 }
 
 impl Carry {
     pub(super) fn is_empty(&self) -> bool {
-        self.used == self.octets.len()
+        self.used == self.filled
     }
 
     pub(super) fn put(&mut self, octets: &[u8]) {
-        self.end().extend_from_slice(octets);
+        self.room(octets.len())[..octets.len()].copy_from_slice(octets);
+        self.filled(octets.len());
     }
 
-    /// Where further octets are appended.
-    pub(super) fn end(&mut self) -> &mut Vec<u8> {
+    /// Where further octets go, `least` of them or more. What is there already means nothing.
+    pub(super) fn room(&mut self, least: usize) -> &mut [u8] {
         if self.is_empty() {
-            self.octets.clear();
             self.used = 0;
+            self.filled = 0;
         }
-        &mut self.octets
+        let end = self.filled + least;
+        if self.octets.len() < end {
+            self.octets.resize(end, 0);
+        }
+        &mut self.octets[self.filled..]
+    }
+
+    /// So many octets of the room are carried now.
+    pub(super) fn filled(&mut self, count: usize) {
+        self.filled = (self.filled + count).min(self.octets.len());
     }
 
     /// The next octets, `most` of them or as many as there are.
     pub(super) fn take(&mut self, most: usize) -> &[u8] {
         let start = self.used;
-        self.used += most.min(self.octets.len() - start);
+        self.used += most.min(self.filled - start);
         &self.octets[start..self.used]
     }
 
@@ -54,6 +66,9 @@ mod tests {
         carry.release();
         assert_eq!(carry.take(4), b"cdef");
         assert_eq!(carry.take(9), b"gh");
+        assert!(carry.is_empty());
+        assert!(carry.room(5).len() >= 5);
+        carry.filled(0);
         assert!(carry.is_empty());
         carry.put(b"x");
         assert_eq!(carry.take(1), b"x");

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use godwit_gsi::{
     Wrap,
-    wrap::{Stream, WrapError},
+    wrap::{ReadOutcome, WrapError},
 };
 use godwit_proto::error::TransferFailure;
 
@@ -17,6 +17,9 @@ pub(super) const SEALED_OCTETS: usize = 64 * 1024;
 
 /// Most octets that are read ahead at a time. As many may be carried by a channel.
 pub(super) const AHEAD_OCTETS: usize = 64 * 1024;
+
+/// Clear octets of one record at most (RFC 8446 §5.1).
+const RECORD_OCTETS: usize = 16 * 1024;
 
 /// A connection and what is known of its readiness (edge-triggered: true until the kernel says "would block").
 pub(super) struct Wire {
@@ -112,12 +115,17 @@ impl Wire {
             self.carry.put(octets);
             return Ok(());
         };
-        match seal.wrap.open(octets, self.carry.end()) {
-            Ok(stream) => {
-                seal.ended = stream == Stream::Closed;
-                Ok(())
+        seal.wrap.feed(octets);
+        loop {
+            match seal.wrap.read(self.carry.room(RECORD_OCTETS)) {
+                Ok(ReadOutcome::Octets(count)) => self.carry.filled(count),
+                Ok(ReadOutcome::Starved) => return Ok(()),
+                Ok(ReadOutcome::Closed) => {
+                    seal.ended = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(self.broken(&error.to_string())),
             }
-            Err(error) => Err(self.broken(&error.to_string())),
         }
     }
 
