@@ -7,6 +7,7 @@
 //! source adds a page-cache read that `sendfile` hands over without a copy, and a file target adds one copy into the page
 //! cache plus the allocation of its pages, which on a virtual machine costs more than the copy.
 
+mod guarded;
 mod small;
 
 use std::{
@@ -59,7 +60,7 @@ pub struct Options {
     /// Leave the Grid Community Toolkit and iperf3 out
     #[arg(long)]
     pub no_peers: bool,
-    /// Only cells whose name contains this (`memory`, `file`, `small`)
+    /// Only cells whose name contains this (`memory`, `file`, `guarded`, `small`)
     #[arg(long)]
     pub only: Option<String>,
     /// Folder for the files; must be on tmpfs to measure what the cells are called
@@ -257,6 +258,13 @@ impl Bench<'_> {
                 print_cell(out, &samples).map_err(report)?;
             }
         }
+        if self.is_asked_for("guarded") {
+            // What protects takes longer than what moves.
+            let bytes = [self.memory_bytes() / 4, self.prepare(Cell::File)?];
+            let [source, target] = ["source", "target"].map(|name| self.folder.join(name));
+            let guarded = guarded::Guarded::start(self.options, source, target)?;
+            guarded.run(rounds, bytes, out, json.as_mut())?;
+        }
         if self.is_asked_for("small") {
             let small = small::Small::start(self.options, &self.folder)?;
             small.run(rounds, out, json.as_mut())?;
@@ -264,18 +272,25 @@ impl Bench<'_> {
         Ok(())
     }
 
+    fn scale(&self) -> u64 {
+        if self.options.quick { 4 } else { 1 }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.options.memory_gb * 1_000_000_000 / self.scale()
+    }
+
     fn is_asked_for(&self, name: &str) -> bool {
         let only = self.options.only.as_ref();
         only.is_none_or(|only| name.contains(only.as_str()))
     }
 
-    /// Makes the source and touches the pages that a target will need.
+    /// Makes the source and touches the pages that a target will need; how many octets move.
     fn prepare(&self, cell: Cell) -> Result<u64, BenchError> {
-        let scale = if self.options.quick { 4 } else { 1 };
         match cell {
-            Cell::Memory => Ok(self.options.memory_gb * 1_000_000_000 / scale),
+            Cell::Memory => Ok(self.memory_bytes()),
             Cell::File => {
-                let bytes = self.options.file_gb * 1_000_000_000 / scale;
+                let bytes = self.options.file_gb * 1_000_000_000 / self.scale();
                 for name in ["source", "touched"] {
                     let path = self.folder.join(name);
                     let mut file = fs::File::create(&path).map_err(io_error(&path))?;

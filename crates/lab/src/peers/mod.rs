@@ -14,6 +14,7 @@
 //! | [`tar`] | `tar` over one connection of `nc` |
 //! | [`iperf3`] | `iperf3`, both ends |
 //! | [`godwit`] | our own `godwitd` and `godwit` |
+//! | [`grid`] | nothing: certificates, with which the two above know each other |
 //! | [`tool`] | any program that runs to its end |
 //! | [`process`] | the process group below all of them |
 //! | [`usage`] | processor time and memory of a process group or of the machine |
@@ -39,6 +40,7 @@ pub mod arc;
 pub mod gct;
 pub mod gfal;
 pub mod godwit;
+pub mod grid;
 pub mod iperf3;
 pub mod jglobus;
 pub mod plain_ftp;

@@ -9,6 +9,7 @@ use crate::host::Host;
 use crate::network;
 use crate::peers::gct::{self, GctServer};
 use crate::peers::godwit::{self, Godwitd};
+use crate::peers::grid::{self, Grid};
 use crate::peers::iperf3::{self, Iperf3Server};
 use crate::peers::tar::{self, TarServer};
 use crate::peers::{self, Missing, Usage, plain_ftp};
@@ -22,6 +23,9 @@ const ENDLESS_SECONDS: u32 = 86_400;
 
 /// Whether both programs of a method are installed.
 pub(super) fn available(method: &Method) -> Result<(), Missing> {
+    if method.protect.is_some() {
+        grid::available()?;
+    }
     match method.server {
         Server::Godwitd => godwit::binary("godwitd").map(drop)?,
         Server::GlobusGridftpServer => gct::SERVER.available().map(drop)?,
@@ -50,11 +54,12 @@ pub(super) enum Serving {
 
 impl Serving {
     /// Starts the server in its host. It serves the whole machine, and lets clients write where the
-    /// direction asks for it; nobody but them can reach it. `tar` offers the source alone.
+    /// direction asks for it; nobody but them can reach it. With a `grid` it is for its user alone. `tar` offers the source alone.
     pub(super) fn start(
         method: &Method,
         host: &Host,
         payload: &Payload,
+        grid: Option<&Grid>,
     ) -> Result<Serving, network::Error> {
         let ip = IpAddr::V4(host.address());
         let direction = method.direction;
@@ -69,9 +74,20 @@ impl Serving {
                     Direction::ThirdParty => config.arg("--allow-foreign-data-hosts"),
                     Direction::Get | Direction::Put => config,
                 };
+                let config = match grid {
+                    Some(grid) => grid.of_godwitd(config),
+                    None => config,
+                };
                 config.start().map(Serving::Godwitd)
             }
-            Server::GlobusGridftpServer => GctServer::serving("/").ip(ip).start().map(Serving::Gct),
+            Server::GlobusGridftpServer => {
+                let config = GctServer::serving("/").ip(ip);
+                let config = match grid {
+                    Some(grid) => grid.of_gct(config),
+                    None => config,
+                };
+                config.start().map(Serving::Gct)
+            }
             Server::Iperf3 => Iperf3Server::start(ip).map(Serving::Iperf3),
             Server::Tar => TarServer::start(&source(payload), ip).map(Serving::Tar),
         })?;
@@ -120,6 +136,14 @@ pub(super) struct Task<'a> {
     pub(super) channels: u32,
     /// Where the event log goes, for programs that write one.
     pub(super) events: Option<&'a Path>,
+}
+
+/// A URL as the method's client is told it.
+fn url_for(method: &Method, url: String) -> String {
+    match method.protect {
+        Some(_) => url.replacen("ftp://", "gsiftp://", 1),
+        None => url,
+    }
 }
 
 /// Where the data of a run comes from: a device, a file or a directory.
@@ -293,9 +317,12 @@ fn godwit(method: &Method, ends: Ends<'_>, task: Task<'_>) -> Result<Command, pe
             command.arg("--journal").arg(set.side().join("journal"));
         }
     }
-    command
-        .args(&method.arguments)
-        .args([ends.from(task.payload, ""), ends.to(task.payload, "")]);
+    if let Some(protect) = method.protect {
+        command.args(["--protect", protect.name()]);
+    }
+    let ends = [ends.from(task.payload, ""), ends.to(task.payload, "")];
+    command.args(&method.arguments);
+    command.args(ends.map(|end| url_for(method, end)));
     Ok(command)
 }
 
@@ -323,6 +350,11 @@ fn url_copy(
         ends.from(task.payload, "file://"),
         ends.to(task.payload, "file://"),
     );
-    command.args(&method.arguments).args([from, to]);
+    if let Some(protect) = method.protect {
+        command.args(["-s", grid::HOST_SUBJECT]);
+        command.args(protect.of_url_copy());
+    }
+    command.args(&method.arguments);
+    command.args([from, to].map(|end| url_for(method, end)));
     Ok(command)
 }

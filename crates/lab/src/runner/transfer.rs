@@ -10,6 +10,7 @@ use super::programs::{self, Ends, Serving, Task};
 use super::record::Sample;
 use super::watch::Watch;
 use crate::network::{self, Network};
+use crate::peers::grid::Grid;
 use crate::peers::process::{Finished, Options, Process};
 use crate::scenario::{CLIENT_HOST, Direction, Method};
 
@@ -22,6 +23,8 @@ pub(super) struct Transfer {
     client_host: String,
     clients: Vec<Process>,
     servers: Vec<Serving>,
+    /// Whose servers they are, where they are not for anybody.
+    _grid: Option<Grid>,
     /// When its clients started, s after those of the first transfer; `None` before.
     pub(super) started: Option<f64>,
     /// When it is to start, s after the first data of the first.
@@ -49,7 +52,10 @@ impl Transfer {
         let (source, sink) = (network.host(&from)?, network.host(&to)?);
         let receiver = Watch::of(sink)?;
         let sender = Watch::of(source)?;
-        let serve = |host| Serving::start(method, host, task.payload);
+        let hosts = [source, sink].map(|host| host.address().into());
+        let grid = method.protect.map(|_| Grid::new(&hosts));
+        let grid = grid.transpose().map_err(network::Error::from)?;
+        let serve = |host| Serving::start(method, host, task.payload, grid.as_ref());
         let (at_source, at_sink, client_host) = match method.direction {
             Direction::Get => (Some(serve(source)?), None, to),
             Direction::Put => (None, Some(serve(sink)?), from),
@@ -62,12 +68,19 @@ impl Transfer {
             source: at_source.as_ref(),
             destination: at_sink.as_ref(),
         };
-        let commands = programs::commands(method, ends, task).map_err(network::Error::from)?;
+        let commands = programs::commands(method, ends, task);
+        let mut commands = commands.map_err(network::Error::from)?;
+        if let Some(grid) = &grid {
+            for command in &mut commands {
+                command.envs(grid.of_user());
+            }
+        }
         Ok(Transfer {
             commands,
             client_host,
             clients: Vec::new(),
             servers: at_source.into_iter().chain(at_sink).collect(),
+            _grid: grid,
             started: None,
             due: method.start_of(index),
             sender,

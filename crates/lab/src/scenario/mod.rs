@@ -55,8 +55,8 @@ pub use check::{CHANNELS_MAX, RUNS_MAX};
 pub use error::ScenarioError;
 pub use format::{
     At, Client, Direction, EpochMode, Expectation, Facet, Figure, HostsSpec, Linear, Load,
-    Measured, Method, PaperValue, PathChange, PathSpec, Quantity, Quick, Red, RunSpec, Scenario,
-    Server, Sweep, Theory, Window, Work, X,
+    Measured, Method, PaperValue, PathChange, PathSpec, Protect, Quantity, Quick, Red, RunSpec,
+    Scenario, Server, Sweep, Theory, Window, Work, X,
 };
 pub use library::{Embedded, LIBRARY};
 pub use network::{CLIENT_HOST, DATA_LINK};

@@ -80,6 +80,11 @@ impl Scenario {
             let reason = "only godwit and globus-url-copy can do anything but get";
             return Err(Invalid::new(field("direction"), reason));
         }
+        let by_identity = matches!(method.server, Server::Godwitd | Server::GlobusGridftpServer);
+        if method.protect.is_some() && !(both_ways && by_identity) {
+            let reason = "only godwit and globus-url-copy have identities, with servers for them";
+            return Err(Invalid::new(field("protect"), reason));
+        }
         if files && method.parallelism.is_some() {
             let reason = "one client moves all files: say it in arguments";
             return Err(Invalid::new(field("parallelism"), reason));

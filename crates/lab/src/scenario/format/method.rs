@@ -50,6 +50,9 @@ pub struct Method {
     /// on one machine do. Default: no, as if they were of different users.
     #[serde(default)]
     pub one_user: bool,
+    /// Both ends prove who they are (GSI), and data channels have this at least. Default: neither, as anybody.
+    #[serde(default)]
+    pub protect: Option<Protect>,
     /// More arguments of the client, as it has them: `["-fast", "-pp"]`.
     #[serde(default)]
     pub arguments: Vec<String>,
@@ -80,13 +83,11 @@ impl Method {
     /// Whether both move data with the same programs the same way: then one with a fixed number of
     /// channels is what the other is held against.
     pub fn is_kin(&self, other: &Method) -> bool {
-        (self.client, self.server, self.direction, self.tcp_buffer)
-            == (
-                other.client,
-                other.server,
-                other.direction,
-                other.tcp_buffer,
-            )
+        let kind = |method: &Method| {
+            let ends = (method.client, method.server, method.direction);
+            (ends, method.tcp_buffer, method.protect)
+        };
+        kind(self) == kind(other)
     }
 }
 
@@ -101,6 +102,38 @@ pub enum Direction {
     Put,
     /// From server to server, told by a client elsewhere.
     ThirdParty,
+}
+
+/// What protects data channels between users of a grid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protect {
+    /// Both ends have proven who they are; data travels as it is.
+    Identity,
+    /// And nobody can change it.
+    Integrity,
+    /// And nobody can read it.
+    Private,
+}
+
+impl Protect {
+    /// As our command line has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protect::Identity => "identity",
+            Protect::Integrity => "integrity",
+            Protect::Private => "private",
+        }
+    }
+
+    /// As `globus-url-copy` has it; nothing for what it does by itself.
+    pub fn of_url_copy(self) -> Option<&'static str> {
+        match self {
+            Protect::Identity => None,
+            Protect::Integrity => Some("-dcsafe"),
+            Protect::Private => Some("-dcpriv"),
+        }
+    }
 }
 
 /// How a control epoch is run.

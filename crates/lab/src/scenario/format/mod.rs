@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use figure::{Facet, Figure, X};
 pub use judgement::{At, Expectation, Linear, Measured, PaperValue, Quantity, Theory, Window};
 pub use load::{Load, PathChange};
-pub use method::{Client, Direction, EpochMode, Method, Server};
+pub use method::{Client, Direction, EpochMode, Method, Protect, Server};
 
 use super::quantity::{QueueLength, Rate, Share, Size, Time};
 
