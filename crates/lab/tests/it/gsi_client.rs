@@ -147,6 +147,7 @@ against_both![
     trees_and_listings_travel_under_protection,
     streams_travel_under_every_protection,
     large_files_are_shared_by_sessions_under_protection,
+    files_travel_between_servers_under_every_protection,
     every_kind_of_proxy_logs_in,
     a_server_of_another_name_is_refused,
     who_is_not_trusted_is_refused,
@@ -187,6 +188,32 @@ fn files_travel_under_every_protection(kind: Kind) {
         1,
         "no temporary file stays"
     );
+}
+
+/// One server is both ends: its two sessions prove to each other that they are of one user.
+fn files_travel_between_servers_under_every_protection(kind: Kind) {
+    let Some(secure) = Secure::start(kind) else {
+        return;
+    };
+    let octets = write_noise(&secure.site.at("f"), 3_000_001, 5);
+    let source = secure.url("f");
+    for level in LEVELS {
+        for p in ["1", "4"] {
+            let name = format!("{level}-{p}");
+            let cp = ["cp", "-vv", "--protect", level, "-p", p];
+            let target = secure.url(&name);
+            let said = secure.godwit(0, &[&cp[..], &[&source, &target]].concat());
+            assert_holds(&secure.site.at(&name), &octets);
+            let agreed = match level {
+                "clear" => "DCAU N",
+                "identity" => "DCAU A, PROT C",
+                "integrity" => "DCAU A, PROT S",
+                _ => "DCAU A, PROT P",
+            };
+            let said = said.stderr_text();
+            assert_eq!(said.matches(agreed).count(), 2, "{said}");
+        }
+    }
 }
 
 fn trees_and_listings_travel_under_protection(kind: Kind) {

@@ -10,6 +10,7 @@
 mod support;
 
 mod anybody;
+mod between;
 mod client;
 mod client_failures;
 mod client_many;

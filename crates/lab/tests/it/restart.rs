@@ -222,6 +222,38 @@ fn our_client_goes_on(kind: Kind, mut kill: impl FnMut(&mut Site)) {
     }
 }
 
+#[test]
+fn a_copy_between_servers_goes_on_where_one_of_them_died() {
+    if !have(&[Need::Godwit, Need::Godwitd]) {
+        return;
+    }
+    for source_dies in [false, true] {
+        let (mut from, mut to) = (Site::new(Kind::Godwitd), Site::new(Kind::Godwitd));
+        write_sparse(&from.at("f"), BIG);
+        let mut command = Command::new(godwit::binary("godwit").expect("present"));
+        let (source, target) = (from.url("f"), to.url("f"));
+        let options = ["cp", "-v", "-c", "2", "-p", "2", "--retries", "20"];
+        command.args(options).args([&source, &target]);
+        let mut client = Process::spawn(command, Options::default()).expect("starts");
+        wait_until("some has arrived", || stored_below(&to.at("")) > 1 << 20);
+        let dies = match source_dies {
+            true => &mut from,
+            false => &mut to,
+        };
+        dies.crash();
+        dies.come_back();
+        let retries = |line: &str| (line.contains("trying ")).then_some(());
+        client
+            .wait_for_line(Stream::Stderr, "try again", LONG, retries)
+            .expect("tries again");
+        let finished = to.told(client.wait(LONG));
+        let story = format!("{}\n{}\n{}", finished.log(), from.log(), to.log());
+        assert!(finished.status.success(), "{story}");
+        assert_same(&from.at("f"), &to.at("f"));
+        assert_eq!(files_below(&to.at("")), 1, "no temporary file stays");
+    }
+}
+
 /// Whether the server holds a file open whose path ends so.
 fn has_open(site: &Site, path: &str) -> bool {
     let descriptors = format!("/proc/{}/fd", site.process().id());

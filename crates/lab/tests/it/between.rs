@@ -1,0 +1,104 @@
+//! Our client steers two servers, of ours and of the reference implementation.
+
+use std::fs;
+
+use crate::support::{
+    Kind, Need, Site, assert_holds, assert_same, assert_same_tree, files_below, have, noise,
+    write_noise, write_sparse, write_tree,
+};
+
+const NEEDS: &[Need] = &[Need::Gct, Need::Godwit, Need::Godwitd];
+
+/// Source and destination.
+const PAIRS: [(Kind, Kind); 4] = [
+    (Kind::Godwitd, Kind::Godwitd),
+    (Kind::Godwitd, Kind::Gct),
+    (Kind::Gct, Kind::Godwitd),
+    (Kind::Gct, Kind::Gct),
+];
+
+/// Runs `test` with each pair of servers, source first.
+fn with_each_pair(test: impl Fn(&Site, &Site)) {
+    if !have(NEEDS) {
+        return;
+    }
+    for (from, to) in PAIRS {
+        test(&Site::new(from), &Site::new(to));
+    }
+}
+
+#[test]
+fn files_of_every_size_arrive_over_any_number_of_channels() {
+    with_each_pair(|from, to| {
+        let (source, target) = (from.url("f"), to.url("f"));
+        for p in ["1", "4", "32"] {
+            for size in [0, 1, (32 << 18) - 1, 3_000_001] {
+                let octets = write_noise(&from.at("f"), size, size as u64);
+                to.godwit(&["cp", "--verify", "-p", p, &source, &target]);
+                assert_holds(&to.at("f"), &octets);
+            }
+        }
+        assert_eq!(files_below(&to.at("")), 1, "no temporary file stays");
+    });
+}
+
+#[test]
+fn one_big_file_is_shared_by_pairs_of_sessions() {
+    with_each_pair(|from, to| {
+        write_sparse(&from.at("f"), (150 << 20) + 1);
+        to.godwit(&["cp", "-c", "3", "-p", "2", &from.url("f"), &to.url("g")]);
+        assert_same(&from.at("f"), &to.at("g"));
+        assert_eq!(files_below(&to.at("")), 1, "no temporary file stays");
+    });
+}
+
+#[test]
+fn trees_arrive() {
+    with_each_pair(|from, to| {
+        let paths = write_tree(&from.at("tree"));
+        fs::create_dir(from.at("tree/empty")).expect("a directory");
+        for (i, options) in [&["-c", "1", "-p", "1"][..], &["-c", "3", "-p", "2"]]
+            .into_iter()
+            .enumerate()
+        {
+            let there = format!("there {i}");
+            let (source, target) = (from.url("tree"), to.url(&there));
+            to.godwit(&[&["cp", "-r"][..], options, &[&source, &target]].concat());
+            assert_same_tree(&paths, &from.at("tree"), &to.at(&there));
+            assert!(to.at(&there).join("empty").is_dir());
+        }
+    });
+}
+
+#[test]
+fn parts_arrive_in_their_place() {
+    with_each_pair(|from, to| {
+        let octets = write_noise(&from.at("f"), 1_000_000, 1);
+        let mut expected = write_noise(&to.at("f"), 1_000_000, 2);
+        expected[70_001..270_001].copy_from_slice(&octets[70_001..270_001]);
+        let part = ["cp", "-p", "2", "--offset", "70001", "--length", "200000"];
+        to.godwit(&[&part[..], &[&from.url("f"), &to.url("f")]].concat());
+        assert_holds(&to.at("f"), &expected);
+    });
+}
+
+#[test]
+fn what_fails_stops_no_other() {
+    with_each_pair(|from, to| {
+        let octets = noise(80_000, 4);
+        for n in [0, 1, 3, 4] {
+            fs::write(from.at(&n.to_string()), &octets).expect("a file");
+        }
+        fs::create_dir_all(to.at("there/3")).expect("a directory in the way");
+        let mut arguments = vec!["cp".to_owned()];
+        arguments.extend((0..5).map(|n| from.url(&n.to_string())));
+        arguments.push(to.url("there/"));
+        let log = to.godwit_exits(1, &arguments);
+        assert!(log.contains(&from.url("2")), "{log}");
+        assert!(log.contains(&to.url("there/3")), "{log}");
+        for n in [0, 1, 4] {
+            assert_holds(&to.at("there").join(n.to_string()), &octets);
+        }
+        assert_eq!(files_below(&to.at("")), 3, "no temporary file stays");
+    });
+}
