@@ -268,8 +268,6 @@ pub(crate) struct Learned {
     pub(crate) no_pasv: AtomicBool,
     /// It connects to no host but ours.
     pub(crate) no_foreign: AtomicBool,
-    /// Other servers could not connect to it.
-    pub(crate) no_visitors: AtomicBool,
     pub(crate) no_mode_e: AtomicBool,
     pub(crate) no_allo: AtomicBool,
     pub(crate) no_mlst: AtomicBool,

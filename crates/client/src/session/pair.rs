@@ -208,5 +208,5 @@ impl Session {
 /// `from` may connect to `to`, as far as is known.
 fn may_lead(from: &Session, to: &Session) -> bool {
     let (from, to) = (&from.endpoint.learned, &to.endpoint.learned);
-    !known(&from.no_foreign) && !known(&to.no_pasv) && !known(&to.no_visitors)
+    !known(&from.no_foreign) && !known(&to.no_pasv)
 }
