@@ -108,10 +108,7 @@ fn settle(fd: OwnedFd, flags: OFlags) -> std::result::Result<(OwnedFd, Way, Stat
             return Err(Errno::NXIO);
         }
     };
-    // Regular files never heed it.
-    if way != Way::Regular {
-        fcntl_setfl(&fd, flags.intersection(OFlags::RWMODE))?;
-    }
+    fcntl_setfl(&fd, flags.intersection(OFlags::RWMODE))?;
     Ok((fd, way, stat))
 }
 
