@@ -4,6 +4,7 @@ pub mod calibrate;
 pub mod chaos;
 pub mod commands;
 pub mod emulator;
+pub mod faults;
 pub mod host;
 pub mod judge;
 pub mod ledger;

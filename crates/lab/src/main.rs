@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use godwit_lab::commands::{bench, calibrate, demo, netns_gc, report, run, tournament};
+use godwit_lab::commands::{bench, calibrate, demo, faults, netns_gc, report, run, tournament};
 use godwit_lab::{netns, network};
 
 /// Peers, benchmarks and the demo of godwit, on one machine.
@@ -35,6 +35,8 @@ enum Command {
     Run(run::Options),
     /// Writes one page with figures and tables about what runs gave
     Report(report::Options),
+    /// Kills programs, cuts links and breaks storage by seed, and looks whether all arrives all the same
+    Faults(faults::Options),
     /// Lets every tuner meet thousands of modelled conditions, in seconds
     Tournament(tournament::Options),
     /// Removes what killed runs left behind: programs in hosts, files, changed settings
@@ -67,6 +69,16 @@ fn main() -> ExitCode {
         }
         Command::Run(options) => run::run(&options, &mut out).map_err(not_run),
         Command::Report(options) => report::run(&options, &mut out).map_err(failed),
+        Command::Faults(options) => in_a_network(|| {
+            faults::run(&options, &mut out).map_err(|error| {
+                let status = if error.is_unavailable() {
+                    UNAVAILABLE
+                } else {
+                    FAILED
+                };
+                (error.to_string(), status)
+            })
+        }),
         Command::Tournament(options) => tournament::run(&options, &mut out).map_err(failed),
         Command::NetnsGc => netns_gc::run(&mut out).map_err(failed),
     };

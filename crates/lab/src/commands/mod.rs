@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod calibrate;
 pub mod demo;
+pub mod faults;
 pub mod netns_gc;
 pub mod report;
 pub mod run;

@@ -37,7 +37,7 @@ pub use config::{
 use cross::Source;
 use loss::LossProcess;
 use queue::Bottleneck;
-use rng::Rng;
+pub(crate) use rng::Rng;
 
 /// Streams of random numbers, one a purpose.
 mod stream {

@@ -3,7 +3,7 @@
 //! The server is started for anonymous, clear-text use; what it takes was found by trying 13.24:
 //!
 //! - `-p 0` picks a free port and prints `Server listening at HOST:PORT` on standard output. HOST
-//!   is the reverse name of the address, so only the port is read.
+//!   is the reverse name of the address, so only the port is read. With a port of ours it prints nothing.
 //! - It starts only when that name lookup gives an answer, be it "no such name". In a network
 //!   namespace without a name server the lookup fails, and with it the start; GLOBUS_HOSTNAME does
 //!   not help. An `/etc/hosts` line for the address does, or `hosts: files` in
@@ -24,9 +24,10 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -40,6 +41,9 @@ pub const URL_COPY: Tool = Tool::new("globus-url-copy", "globus-gass-copy-progs"
 
 /// The server. [`GctServer`] starts it.
 pub const SERVER: Tool = Tool::new("globus-gridftp-server", "globus-gridftp-server-progs");
+
+/// How often a server that cannot tell is asked whether it listens.
+const ASK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bytes of the log file that [`GctServer::log`] shows, from its end.
 const LOG_SHOWN_BYTES: usize = 256 << 10;
@@ -59,6 +63,7 @@ pub fn available() -> Result<(), Missing> {
 pub struct GctConfig {
     root: PathBuf,
     ip: IpAddr,
+    port: u16,
     chroot: bool,
     data_nodes: u8,
     log_level: String,
@@ -71,6 +76,14 @@ impl GctConfig {
     #[must_use]
     pub fn ip(mut self, ip: IpAddr) -> GctConfig {
         self.ip = ip;
+        self
+    }
+
+    /// The port to listen on. Default 0, a free one; another only to come back where a server was
+    /// before, and nobody listens now.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> GctConfig {
+        self.port = port;
         self
     }
 
@@ -124,7 +137,7 @@ impl GctConfig {
         let mut nodes = Vec::new();
         let mut contacts = Vec::new();
         for index in 0..self.data_nodes {
-            let mut command = self.command(&logs.path().join(format!("node{index}.log")))?;
+            let mut command = self.command(0, &logs.path().join(format!("node{index}.log")))?;
             command
                 .arg("-dn")
                 .arg("-ipc-interface")
@@ -133,11 +146,14 @@ impl GctConfig {
             nodes.push(node);
             contacts.push(format!("{}:{port}", url_host(self.ip)));
         }
-        let mut command = self.command(&logs.path().join("server.log"))?;
+        let mut command = self.command(self.port, &logs.path().join("server.log"))?;
         if !contacts.is_empty() {
             command.arg("-r").arg(contacts.join(","));
         }
-        let (process, port) = start_one(command)?;
+        let (process, port) = match self.port {
+            0 => start_one(command)?,
+            port => (start_at(command, SocketAddr::new(self.ip, port))?, port),
+        };
         Ok(GctServer {
             process,
             nodes,
@@ -148,7 +164,7 @@ impl GctConfig {
     }
 
     /// Only `-r` and `-dn` are left to add.
-    fn command(&self, log_file: &Path) -> Result<Command, Missing> {
+    fn command(&self, port: u16, log_file: &Path) -> Result<Command, Missing> {
         let mut command = SERVER.command()?;
         let ip = self.ip.to_string();
         command
@@ -157,7 +173,7 @@ impl GctConfig {
             .env("RES_OPTIONS", "timeout:1 attempts:4")
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .args(["-c", "/dev/null"])
-            .args(["-p", "0"])
+            .args(["-p", &port.to_string()])
             .args(["-control-interface", &ip])
             .args(["-data-interface", &ip])
             .arg("-allow-anonymous");
@@ -196,6 +212,7 @@ impl GctServer {
         GctConfig {
             root: root.into(),
             ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 0,
             chroot: false,
             data_nodes: 0,
             log_level: "ERROR,WARN,INFO".to_owned(),
@@ -291,6 +308,32 @@ fn start_one(command: Command) -> Result<(Process, u16), Error> {
     Ok((process, port))
 }
 
+/// It says where it listens only if it had to choose, so we ask there.
+fn start_at(command: Command, addr: SocketAddr) -> Result<Process, Error> {
+    let mut process = Process::spawn(command, Options::default())?;
+    let deadline = Instant::now() + START_TIMEOUT;
+    while TcpStream::connect_timeout(&addr, START_TIMEOUT).is_err() {
+        let program = process.program().to_owned();
+        if process.ended_within(ASK_INTERVAL)? {
+            let finished = process.stop()?;
+            return Err(Error::EndedEarly {
+                program,
+                status: Some(finished.status),
+                log: finished.log(),
+            });
+        }
+        if Instant::now() >= deadline {
+            return Err(Error::TimedOut {
+                program,
+                what: "listen",
+                waited: START_TIMEOUT,
+                log: process.log(),
+            });
+        }
+    }
+    Ok(process)
+}
+
 fn listening_port(line: &str) -> Option<u16> {
     let contact = line.strip_prefix("Server listening at ")?;
     contact.rsplit_once(':')?.1.trim().parse().ok()
@@ -298,11 +341,9 @@ fn listening_port(line: &str) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv6Addr;
-    use std::time::{Duration, Instant};
-
     use super::*;
     use crate::peers::present;
+    use std::net::Ipv6Addr;
 
     const CONTENT: &[u8] = b"line one\r\nline two\n\0\xff";
 
@@ -349,6 +390,19 @@ mod tests {
             .and_then(|finished| finished.success())
             .unwrap_or_else(|error| panic!("{error}\n{}", server.log()));
         assert_eq!(fs::read(root.join("put")).expect("put"), CONTENT);
+    }
+
+    #[test]
+    fn a_server_comes_back_where_it_was() {
+        if present("a_server_comes_back_where_it_was", available()).is_none() {
+            return;
+        }
+        let (_directory, root) = served();
+        let server = GctServer::serving(&root).start().expect("starts");
+        let addr = server.addr();
+        drop(server);
+        let again = GctServer::serving(&root).port(addr.port()).start();
+        assert_eq!(again.expect("starts").addr(), addr);
     }
 
     #[test]

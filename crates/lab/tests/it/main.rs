@@ -17,6 +17,7 @@ mod client_many;
 mod congestion;
 mod control;
 mod credentials;
+mod faults;
 mod gfal;
 mod gsi_client;
 mod gsi_others;

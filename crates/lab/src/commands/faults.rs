@@ -1,0 +1,218 @@
+//! `godwit-lab faults`: kills programs, cuts links, and looks whether all arrives all the same.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::faults::{self, Campaign, Fault, Kind, Outcome, Row, summarise};
+use crate::network;
+use crate::peers::gct;
+
+/// Where every outcome goes, a line each.
+const OUTCOMES_FILE: &str = "faults.jsonl";
+
+/// What is to go wrong.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  godwit-lab faults --quick\n  \
+                        godwit-lab faults --seed 7 --count 1000 --out results/faults\n  \
+                        godwit-lab faults --seed 7 --only 41        (that fault again, and nothing else)\n\n\
+                        Needs emulated networks (see calibrate) and may mount file systems of its own.")]
+pub struct Options {
+    /// Everything is drawn from it: equal seeds give equal faults
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How many faults
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub count: u64,
+    /// Stop after so many minutes
+    #[arg(long, value_name = "M")]
+    pub minutes: Option<u64>,
+    /// Twenty faults, none of which takes a minute
+    #[arg(long)]
+    pub quick: bool,
+    /// Only faults of this kind; may be given again. A fault is the same one only with the same kinds
+    #[arg(long = "kind", value_name = "KIND")]
+    pub kinds: Vec<Kind>,
+    /// Only the fault of this number
+    #[arg(long, value_name = "N", conflicts_with = "quick")]
+    pub only: Option<u64>,
+    /// Where outcomes go
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// Why the campaign stopped, or that it found something.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// It cannot go on.
+    #[error(transparent)]
+    Faults(#[from] faults::Error),
+    /// Standard output, or a file of outcomes.
+    #[error("write: {0}")]
+    Output(#[from] io::Error),
+    /// Promises were broken.
+    #[error("{broken} of {faults} faults broke a promise")]
+    Broken {
+        /// How many.
+        broken: usize,
+        /// Of how many.
+        faults: usize,
+    },
+}
+
+impl CommandError {
+    /// Whether the machine must be prepared first: exit status 3.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(
+            self,
+            CommandError::Faults(faults::Error::Network(network::Error::Unavailable(_)))
+        )
+    }
+}
+
+/// Runs the campaign.
+///
+/// # Errors
+/// [`CommandError`]; outcomes until then are kept.
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
+    let kinds = options.kinds();
+    let mut campaign = Campaign::new(options.seed)?;
+    let mut file = options.out.as_deref().map(create).transpose()?;
+    let numbers = match (options.only, options.quick) {
+        (Some(number), _) => number..number.saturating_add(1),
+        (None, true) => 0..20,
+        (None, false) => 0..options.count,
+    };
+    let until = (options.minutes).map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+    let mut outcomes = Vec::new();
+    for number in numbers {
+        if until.is_some_and(|until| Instant::now() >= until) {
+            break;
+        }
+        let fault = Fault::draw(options.seed, number, &kinds);
+        let outcome = campaign.run(&fault)?;
+        tell(&outcome, out)?;
+        if !outcome.findings.is_empty() {
+            writeln!(out, "again: {}", options.again(number))?;
+        }
+        if let Some(file) = &mut file {
+            serde_json::to_writer(&mut *file, &outcome).map_err(io::Error::from)?;
+            writeln!(file)?;
+        }
+        outcomes.push(outcome);
+    }
+    let rows = summarise(&outcomes);
+    write!(out, "\n{}", Table(&rows))?;
+    let broken = outcomes.iter().filter(|o| !o.findings.is_empty()).count();
+    match broken {
+        0 => Ok(()),
+        _ => Err(CommandError::Broken {
+            broken,
+            faults: outcomes.len(),
+        }),
+    }
+}
+
+impl Options {
+    fn kinds(&self) -> Vec<Kind> {
+        let asked = |kind: &Kind| self.kinds.is_empty() || self.kinds.contains(kind);
+        let can_be = |kind: &Kind| match kind {
+            Kind::GctKilled => gct::available().is_ok(),
+            // What the user asks for is not left out for taking long.
+            Kind::LongCut => !self.quick || !self.kinds.is_empty(),
+            _ => true,
+        };
+        let kinds = Kind::ALL
+            .into_iter()
+            .filter(|kind| asked(kind) && can_be(kind));
+        kinds.collect()
+    }
+
+    /// The command that repeats one fault.
+    fn again(&self, number: u64) -> String {
+        let mut words = format!("godwit-lab faults --seed {} --only {number}", self.seed);
+        for kind in self.kinds() {
+            words.push_str(&format!(" --kind {kind}"));
+        }
+        words
+    }
+}
+
+fn create(folder: &Path) -> io::Result<File> {
+    fs::create_dir_all(folder)?;
+    File::create_new(folder.join(OUTCOMES_FILE))
+}
+
+fn tell(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
+    let Outcome {
+        fault,
+        happened,
+        runs,
+        seconds,
+        resent_bytes,
+        ..
+    } = outcome;
+    let missed = if *happened { "" } else { ", too late" };
+    let much = if outcome.sent_too_much() {
+        " (too much)"
+    } else {
+        ""
+    };
+    writeln!(
+        out,
+        "{:4} {fault}{missed}: {runs} runs, {seconds:.1} s, {:.1} MB again{much}",
+        fault.number,
+        megabytes(*resent_bytes),
+    )?;
+    for finding in &outcome.findings {
+        writeln!(out, "     BROKEN {}", finding.replace('\n', "\n     "))?;
+    }
+    out.flush()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "shown to a few digits")]
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
+struct Table<'a>(&'a [Row]);
+
+impl std::fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            f,
+            "{:<14} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>6}",
+            "",
+            "faults",
+            "happened",
+            "overcome",
+            "runs max",
+            "GB",
+            "again %",
+            "worst MB",
+            "too much",
+            "broken"
+        )?;
+        for row in self.0 {
+            writeln!(
+                f,
+                "{:<14} {:>6} {:>8} {:>8} {:>8} {:>8.2} {:>8.3} {:>9.1} {:>8} {:>6}",
+                row.kind.map_or("all", Kind::name),
+                row.faults,
+                row.happened,
+                row.overcome,
+                row.runs_max,
+                megabytes(row.bytes) / 1000.0,
+                row.resent_percent(),
+                megabytes(row.resent_worst_bytes),
+                row.sent_too_much,
+                row.failed,
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! Octets that programs of a host handed to TCP, as its kernel counts them: whoever sends something again cannot hide it.
+
+use std::fs;
+use std::io;
+
+use crate::host::Host;
+use crate::network::Error;
+
+/// Header of an IPv4 packet and of a TCP segment with time stamps, which nearly all have, octets.
+const HEADERS: u64 = 20 + 32;
+/// Payload of a full segment of the emulated path, octets: what one that TCP sent again carried at most.
+const SEGMENT: u64 = 1500 - HEADERS;
+
+/// What a host has sent since it was made: payload of TCP without what TCP itself sent again, octets. Right to some octets a
+/// segment.
+///
+/// # Errors
+/// The host's kernel does not tell.
+pub(super) fn payload_sent(host: &Host) -> Result<u64, Error> {
+    let read = || -> io::Result<u64> {
+        let simple = fs::read_to_string("/proc/thread-self/net/snmp")?;
+        let more = fs::read_to_string("/proc/thread-self/net/netstat")?;
+        payload(&simple, &more).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    };
+    let payload = host.enter(read)?;
+    payload.map_err(Error::os(host.name(), "read its counters"))
+}
+
+fn payload(simple: &str, more: &str) -> Option<u64> {
+    let packets = counter(simple, "Ip:", "OutRequests")?;
+    let again = counter(simple, "Tcp:", "RetransSegs")?;
+    let octets = counter(more, "IpExt:", "OutOctets")?;
+    Some(octets.saturating_sub(packets * HEADERS + again * SEGMENT))
+}
+
+/// A line of names and a line of values: `Ip: A B` and `Ip: 1 2`.
+fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter(|line| line.starts_with(group));
+    let names = lines.next()?.split_ascii_whitespace();
+    let values = lines.next()?.split_ascii_whitespace();
+    let (_, value) = names.zip(values).find(|(found, _)| *found == name)?;
+    value.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_and_retransmissions_are_no_payload() {
+        let simple = "Ip: Forwarding OutRequests\nIp: 2 100\nTcp: RetransSegs\nTcp: 3\n";
+        let more = "TcpExt: A\nTcpExt: 1\nIpExt: InOctets OutOctets\nIpExt: 7 1005200\n";
+        assert_eq!(payload(simple, more), Some(1_000_000 - 3 * 1448));
+        assert_eq!(payload(simple, "IpExt: InOctets\nIpExt: 7\n"), None);
+    }
+
+    #[test]
+    fn this_kernel_tells() {
+        let [simple, more] = ["snmp", "netstat"]
+            .map(|name| fs::read_to_string(format!("/proc/self/net/{name}")).unwrap());
+        assert!(payload(&simple, &more).is_some());
+    }
+}

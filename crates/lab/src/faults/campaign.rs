@@ -1,0 +1,266 @@
+//! Runs faults: one command each, given again until it is done, under a watch.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Fault, Kind, Shape, Way};
+use super::stage::{Program, Server, Stage};
+use super::watch::{Watch, difference, temporary_files};
+use super::{Error, io_error};
+use crate::peers;
+use crate::peers::process::Signal;
+
+/// How often a command is given before it counts as one that never ends well.
+const RUNS_MAX: u32 = 5;
+/// How long one run may take: a cut of a minute, what the client waits for a peer, and its work.
+const RUN_LIMIT: Duration = Duration::from_secs(300);
+/// Links of the path, by direction.
+const LINKS: [&str; 2] = ["left>right", "right>left"];
+/// Lines of a program's output that a finding quotes.
+const QUOTED_LINES: usize = 20;
+
+/// What came of a fault.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What was to happen.
+    #[serde(flatten)]
+    pub fault: Fault,
+    /// Whether it did: the command may have been done before.
+    pub happened: bool,
+    /// How often the command was given until it said that all is done.
+    pub runs: u32,
+    /// From its first start to its last end, s.
+    pub seconds: f64,
+    /// Octets of the files.
+    pub bytes: u64,
+    /// Octets sent beyond those of the same command without a fault.
+    pub resent_bytes: u64,
+    /// What was promised about that, [`Fault::resent_max`].
+    pub resent_max: u64,
+    /// What is wrong, a line or more each; empty when nothing is.
+    pub findings: Vec<String>,
+}
+
+impl Outcome {
+    /// Whether more was sent again than promised.
+    pub fn sent_too_much(&self) -> bool {
+        self.resent_bytes > self.resent_max
+    }
+}
+
+/// Everything that faults of one seed need.
+#[derive(Debug)]
+pub struct Campaign {
+    stage: Stage,
+    /// Payload of a command without a fault.
+    undisturbed: BTreeMap<(Shape, Way, Program, bool), u64>,
+}
+
+impl Campaign {
+    /// Makes hosts and files. The calling thread, and what it starts, sees mounted file systems of its own from now on.
+    ///
+    /// # Errors
+    /// [`Error::Network`] where there can be no emulated network; [`Error::Io`].
+    pub fn new(seed: u64) -> Result<Campaign, Error> {
+        Ok(Campaign {
+            stage: Stage::set(seed)?,
+            undisturbed: BTreeMap::new(),
+        })
+    }
+
+    /// Runs one fault.
+    ///
+    /// # Errors
+    /// A program cannot be started, the kernel refuses something. What the fault led to is no error but a finding.
+    pub fn run(&mut self, fault: &Fault) -> Result<Outcome, Error> {
+        let program = match fault.kind {
+            Kind::GctKilled => Program::Gct,
+            _ => Program::Godwitd,
+        };
+        let kind = (fault.shape, fault.way, program, fault.kind.is_of_the_path());
+        let undisturbed = match self.undisturbed.get(&kind) {
+            Some(payload) => *payload,
+            None => {
+                let (outcome, payload) = self.copy(fault, program, false)?;
+                if !outcome.findings.is_empty() {
+                    return Ok(outcome);
+                }
+                self.undisturbed.insert(kind, payload);
+                payload
+            }
+        };
+        let (mut outcome, payload) = self.copy(fault, program, true)?;
+        outcome.resent_bytes = payload.saturating_sub(undisturbed);
+        Ok(outcome)
+    }
+
+    /// Copies, with or without the fault; also what was sent.
+    fn copy(
+        &self,
+        fault: &Fault,
+        program: Program,
+        disturbed: bool,
+    ) -> Result<(Outcome, u64), Error> {
+        let stage = &self.stage;
+        stage.clear()?;
+        let (source, target) = (stage.source(fault.shape), stage.target().to_owned());
+        let watch = Watch::start(&target, &source).map_err(io_error(&target))?;
+        let mut ends = Ends::open(stage, fault, program)?;
+        let arguments = ends.arguments(fault);
+        let before = stage.payload_sent()?;
+        let empty = stage.used()?;
+        let began = Instant::now();
+        let mut outcome = Outcome {
+            fault: *fault,
+            happened: false,
+            runs: 0,
+            seconds: 0.0,
+            bytes: fault.shape.bytes(),
+            resent_bytes: 0,
+            resent_max: fault.resent_max(),
+            findings: Vec::new(),
+        };
+        let mut said = String::new();
+        let mut done = false;
+        while !done && outcome.runs < RUNS_MAX {
+            outcome.runs += 1;
+            let mut client = stage.client(&arguments)?;
+            if disturbed && !outcome.happened {
+                let at = empty + fault.at_bytes();
+                while client.is_running()? && stage.used()? < at {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                if client.is_running()? {
+                    outcome.happened = true;
+                    ends.strike(stage, fault.kind, &client)?;
+                }
+            }
+            match client.wait(RUN_LIMIT) {
+                Ok(finished) => {
+                    done = finished.status.success();
+                    said = finished.log();
+                }
+                Err(error @ peers::Error::TimedOut { .. }) => {
+                    outcome.findings.push(format!("the command hung: {error}"));
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        outcome.seconds = began.elapsed().as_secs_f64();
+        if !done {
+            let story = format!("it never said that all is done:\n{}", quoted(&said));
+            outcome.findings.push(story);
+        }
+        let payload = stage.payload_sent()?.saturating_sub(before);
+        let seen = watch.finish().map_err(io_error(&target))?;
+        outcome.findings.extend(seen);
+        if done {
+            outcome.findings.extend(self.missing(fault.shape)?);
+        }
+        if !outcome.findings.is_empty() {
+            outcome.findings.push(ends.logs());
+        }
+        Ok((outcome, payload))
+    }
+
+    /// What is not as it must be once all is done.
+    fn missing(&self, shape: Shape) -> Result<Vec<String>, Error> {
+        let (source, target) = (self.stage.source(shape), self.stage.target());
+        let mut findings = Vec::new();
+        for entry in std::fs::read_dir(&source).map_err(io_error(&source))? {
+            let name = entry.map_err(io_error(&source))?.file_name();
+            if let Some(how) = difference(&source.join(&name), &target.join(&name)) {
+                findings.push(format!("at the end {} {how}", name.display()));
+            }
+        }
+        let left = temporary_files(target).map_err(io_error(target))?;
+        if !left.is_empty() {
+            findings.push(format!("temporary files stay: {left:?}"));
+        }
+        Ok(findings)
+    }
+}
+
+/// The servers that a command names.
+struct Ends {
+    /// Where files come from, unless the client has them.
+    from: Option<Server>,
+    /// Where they go, unless the client takes them.
+    to: Option<Server>,
+    /// `SRC DST` of the command.
+    places: [String; 2],
+}
+
+impl Ends {
+    fn open(stage: &Stage, fault: &Fault, program: Program) -> Result<Ends, Error> {
+        let host = match fault.kind.is_of_the_path() {
+            true => stage.right()?,
+            false => stage.left()?,
+        };
+        let (source, target) = (stage.source(fault.shape), stage.target());
+        let serve = |root| Server::start(program, host, root);
+        let (from, to) = match fault.way {
+            Way::Put => (None, Some(serve(target)?)),
+            Way::Get => (Some(serve(&source)?), None),
+            Way::Between => (Some(serve(&source)?), Some(serve(target)?)),
+        };
+        let place = |server: &Option<Server>, path: &std::path::Path| {
+            (server.as_ref()).map_or_else(|| format!("{}/", path.display()), Server::url)
+        };
+        let places = [place(&from, &source), place(&to, target)];
+        Ok(Ends { from, to, places })
+    }
+
+    fn arguments(&self, fault: &Fault) -> Vec<String> {
+        let (c, p) = (fault.concurrency.to_string(), fault.parallelism.to_string());
+        let [from, to] = &self.places;
+        let words = ["cp", "-r", "-c", &c, "-p", &p, from, to];
+        words.map(str::to_owned).into()
+    }
+
+    /// Lets it happen.
+    fn strike(&mut self, stage: &Stage, kind: Kind, client: &peers::Process) -> Result<(), Error> {
+        let host = stage.left()?;
+        let kill = |server: &mut Option<Server>| match server {
+            Some(server) => server.die_and_come_back(host),
+            None => Ok(()),
+        };
+        match kind {
+            Kind::ClientKilled => client.signal(Signal::KILL)?,
+            Kind::SourceKilled => kill(&mut self.from)?,
+            Kind::TargetKilled => kill(&mut self.to)?,
+            Kind::ServerKilled | Kind::GctKilled => {
+                kill(&mut self.from)?;
+                kill(&mut self.to)?;
+            }
+            Kind::Cut => cut(stage, Duration::from_secs(1))?,
+            Kind::LongCut => cut(stage, Duration::from_secs(60))?,
+        }
+        Ok(())
+    }
+
+    fn logs(&self) -> String {
+        let servers = [("source", &self.from), ("target", &self.to)];
+        let logs = servers.into_iter().filter_map(|(name, server)| {
+            let log = server.as_ref()?.log();
+            Some(format!("--- server of the {name}\n{}", quoted(&log)))
+        });
+        logs.collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn cut(stage: &Stage, length: Duration) -> Result<(), Error> {
+    let control = stage.control();
+    control.cut(&LINKS).map_err(crate::network::Error::from)?;
+    std::thread::sleep(length);
+    control.heal(&LINKS).map_err(crate::network::Error::from)?;
+    Ok(())
+}
+
+fn quoted(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n")
+}

@@ -1,0 +1,55 @@
+//! Faults by the thousand, each at a moment that a seed chooses, and what must hold whatever happens:
+//!
+//! - given again until it says that all is done, the command leaves every file identical,
+//! - at no moment is anything but the whole file seen under a final name,
+//! - nothing temporary stays behind,
+//! - and little is sent again: 1 % of the octets and a block for each channel.
+//!
+//! [`plan`] says what happens (pure), [`Campaign`] lets it happen to real programs. Each fault is one command: `godwit cp -r` of a
+//! [`Shape`] between a client and a server, or two servers. The moment is one in the state of the target (so many octets are there),
+//! not one in time. What is sent is counted by the kernels of the hosts, and compared with the same command undisturbed.
+//!
+//! Programs that are killed share a host and talk over its loopback; what concerns the path happens on an emulated one of 1 Gbit/s
+//! and 2 ms.
+
+mod account;
+mod campaign;
+pub mod plan;
+mod stage;
+mod summary;
+mod watch;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use campaign::{Campaign, Outcome};
+pub use plan::{Fault, Kind, Shape, Way};
+pub use summary::{Row, summarise};
+
+use crate::network;
+use crate::peers;
+
+/// Why a campaign cannot begin or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The hosts, the path, or a program in a host.
+    #[error(transparent)]
+    Network(#[from] network::Error),
+    /// A program.
+    #[error(transparent)]
+    Peer(#[from] peers::Error),
+    /// A file.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { path, source }
+}

@@ -1,0 +1,274 @@
+//! Where a campaign takes place: two hosts and the path between them, files to copy, a file system of its own that they go to, and
+//! servers that can be killed and come back.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use tempfile::TempDir;
+
+use super::account;
+use super::plan::Shape;
+use super::{Error, io_error};
+use crate::host::Host;
+use crate::network::{self, Network, NetworkConfig, Paths};
+use crate::path::{PathConfig, Rng};
+use crate::peers::gct::GctServer;
+use crate::peers::godwit::{self, Godwitd};
+use crate::peers::process::{Options, Process};
+use crate::state::{FOLDER_PREFIX, OwnedFolder};
+
+/// The path: 1 Gbit/s, 1 ms each way. Fast enough for a thousand faults, slow enough for a busy machine.
+const RATE_BPS: u64 = 1_000_000_000;
+const DELAY_NS: u64 = 1_000_000;
+/// Room at the target, octets: twice the largest job, as what a killed client leaves may lie there too.
+const TARGET_BYTES: u64 = 1 << 30;
+/// How long the address of a killed server may stay taken.
+const COME_BACK: Duration = Duration::from_secs(30);
+
+/// Both hosts, and directories on this machine that programs of both see.
+#[derive(Debug)]
+pub(super) struct Stage {
+    // Dropped first: programs that run there use what follows.
+    network: Network,
+    target: Mounted,
+    folder: TempDir,
+    _owned: OwnedFolder,
+}
+
+/// A file system in memory.
+#[derive(Debug)]
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // It ends with the view of the last process that sees it, too.
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+impl Stage {
+    /// Makes all of it. The calling thread, and what it starts, sees mounted file systems of its own from now on.
+    pub(super) fn set(seed: u64) -> Result<Stage, Error> {
+        let path = PathConfig {
+            seed,
+            ..PathConfig::new(RATE_BPS, DELAY_NS)
+        };
+        let network = Network::start(&NetworkConfig::pair(Paths::same(path)))?;
+        let base = Path::new("/dev/shm");
+        let base = if base.is_dir() {
+            base.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        let folder = (tempfile::Builder::new().prefix(FOLDER_PREFIX))
+            .tempdir_in(&base)
+            .map_err(io_error(&base))?;
+        let owned = OwnedFolder::note(folder.path()).map_err(io_error(folder.path()))?;
+        let target = folder.path().join("target");
+        fs::create_dir(&target).map_err(io_error(&target))?;
+        let mounted = mount(&target).map_err(io_error(&target))?;
+        let stage = Stage {
+            network,
+            target: mounted,
+            folder,
+            _owned: owned,
+        };
+        for shape in Shape::ALL {
+            let source = stage.source(shape);
+            make(shape, &source, seed).map_err(io_error(&source))?;
+        }
+        Ok(stage)
+    }
+
+    /// The client's.
+    pub(super) fn left(&self) -> Result<&Host, network::Error> {
+        self.network.host("left")
+    }
+
+    /// The server's, where the path matters.
+    pub(super) fn right(&self) -> Result<&Host, network::Error> {
+        self.network.host("right")
+    }
+
+    /// What changes the path.
+    pub(super) fn control(&self) -> crate::emulator::Control {
+        self.network.control()
+    }
+
+    pub(super) fn source(&self, shape: Shape) -> PathBuf {
+        self.folder.path().join(format!("{shape:?}").to_lowercase())
+    }
+
+    pub(super) fn target(&self) -> &Path {
+        &self.target.0
+    }
+
+    /// What the client keeps between runs.
+    fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    /// Nothing at the target, and a client that remembers nothing.
+    pub(super) fn clear(&self) -> Result<(), Error> {
+        let home = self.home();
+        let emptied = || -> io::Result<()> {
+            for entry in fs::read_dir(self.target())? {
+                fs::remove_file(entry?.path())?;
+            }
+            if home.exists() {
+                fs::remove_dir_all(&home)?;
+            }
+            fs::create_dir(&home)
+        };
+        emptied().map_err(io_error(self.folder.path()))
+    }
+
+    /// Octets that the file system of the target holds, temporary files and all.
+    pub(super) fn used(&self) -> Result<u64, Error> {
+        let stat = rustix::fs::statvfs(self.target())
+            .map_err(|errno| io_error(self.target())(errno.into()))?;
+        Ok((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
+    }
+
+    /// Payload that both hosts have sent so far.
+    pub(super) fn payload_sent(&self) -> Result<u64, Error> {
+        Ok(account::payload_sent(self.left()?)? + account::payload_sent(self.right()?)?)
+    }
+
+    /// Starts the client.
+    pub(super) fn client(&self, arguments: &[String]) -> Result<Process, Error> {
+        let home = self.home();
+        let mut command =
+            Command::new(godwit::binary("godwit").map_err(crate::peers::Error::from)?);
+        command.args(arguments).env("HOME", &home);
+        for name in ["XDG_STATE_HOME", "XDG_RUNTIME_DIR"] {
+            command.env(name, &home);
+        }
+        Ok(self.left()?.spawn(command, Options::default())?)
+    }
+}
+
+/// Our own view of what is mounted, then a file system in memory at `path` that ends with us.
+fn mount(path: &Path) -> io::Result<Mounted> {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)?;
+    let ours = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", ours)?;
+    let options = std::ffi::CString::new(format!("size={TARGET_BYTES},mode=777"))?;
+    let flags = MountFlags::NODEV | MountFlags::NOSUID;
+    rustix::mount::mount("faults", path, "tmpfs", flags, options.as_c_str())?;
+    Ok(Mounted(path.to_owned()))
+}
+
+/// Files of noise, so that no octet is like its neighbours and none can be left out.
+fn make(shape: Shape, folder: &Path, seed: u64) -> io::Result<()> {
+    fs::create_dir(folder)?;
+    let mut rng = Rng::new(seed, shape as u64);
+    let mut piece = vec![0; 1 << 20];
+    for (size, (bytes, count)) in shape.files().iter().enumerate() {
+        for number in 0..*count {
+            let mut file = File::create(folder.join(format!("{size}-{number}")))?;
+            let mut left = usize::try_from(*bytes).unwrap_or(usize::MAX);
+            while left > 0 {
+                for octets in piece.chunks_exact_mut(8) {
+                    octets.copy_from_slice(&rng.next_u64().to_le_bytes());
+                }
+                let part = left.min(piece.len());
+                file.write_all(&piece[..part])?;
+                left -= part;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whose server it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Program {
+    Godwitd,
+    Gct,
+}
+
+#[derive(Debug)]
+enum Running {
+    Godwitd(Godwitd),
+    Gct(GctServer),
+}
+
+/// A server that serves one directory, always at the same address.
+#[derive(Debug)]
+pub(super) struct Server {
+    program: Program,
+    root: PathBuf,
+    addr: SocketAddr,
+    url: String,
+    /// `None` while there is none.
+    running: Option<Running>,
+}
+
+impl Server {
+    pub(super) fn start(program: Program, host: &Host, root: &Path) -> Result<Server, Error> {
+        let addr = SocketAddr::new(IpAddr::V4(host.address()), 0);
+        let running = run(program, host, root, addr)?;
+        let (addr, url) = match &running {
+            Running::Godwitd(server) => (server.addr(), server.url("/")),
+            Running::Gct(server) => (server.addr(), server.url("/")),
+        };
+        Ok(Server {
+            program,
+            root: root.to_owned(),
+            addr,
+            url,
+            running: Some(running),
+        })
+    }
+
+    /// What its clients call the directory.
+    pub(super) fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    pub(super) fn log(&self) -> String {
+        match &self.running {
+            Some(Running::Godwitd(server)) => server.log(),
+            Some(Running::Gct(server)) => server.log(),
+            None => String::new(),
+        }
+    }
+
+    /// Kills it with all its sessions, and starts another in its place.
+    pub(super) fn die_and_come_back(&mut self, host: &Host) -> Result<(), Error> {
+        self.running = None;
+        let deadline = Instant::now() + COME_BACK;
+        loop {
+            // The sockets of the dead one may take a moment to go.
+            match run(self.program, host, &self.root, self.addr) {
+                Ok(running) => {
+                    self.running = Some(running);
+                    return Ok(());
+                }
+                Err(error) if Instant::now() >= deadline => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+}
+
+fn run(program: Program, host: &Host, root: &Path, addr: SocketAddr) -> Result<Running, Error> {
+    let (ip, port) = (addr.ip(), addr.port());
+    let started = host.enter(|| match program {
+        Program::Godwitd => {
+            let config = Godwitd::serving(root).ip(ip).port(port);
+            config.start().map(Running::Godwitd)
+        }
+        Program::Gct => {
+            let config = GctServer::serving(root).ip(ip).port(port);
+            config.start().map(Running::Gct)
+        }
+    })?;
+    Ok(started?)
+}
