@@ -48,4 +48,5 @@ pub const LIBRARY: &[Embedded] = library![
     "nordugrid/streams",
     "nordugrid/clients",
     "nordugrid/third-party",
+    "third-party/lan",
 ];
