@@ -9,7 +9,9 @@ use sha2::Digest as _;
 use crate::storage::{FastPath, File, FileKind, Result, errno_failure};
 
 /// Octets read at a time: large enough that the system call costs nothing, small enough for the second-level cache.
-const BUFFER_BYTES: usize = 1 << 20;
+const BUFFER_MAX: usize = 1 << 20;
+/// A file may have grown since it was looked at.
+const BUFFER_MIN: usize = 1 << 12;
 /// Octets between two calls of `progress`.
 const PROGRESS_BYTES: u64 = 16 << 20;
 
@@ -73,24 +75,30 @@ pub fn of_file(
     length: Option<u64>,
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<String> {
-    if length.is_none() && file.metadata()?.kind == FileKind::Special {
+    let metadata = file.metadata()?;
+    let is_special = metadata.kind == FileKind::Special;
+    if length.is_none() && is_special {
         return Err(errno_failure("checksum a device to its end", Errno::INVAL));
-    }
-    if let FastPath::Descriptor(fd) = file.fast_path() {
-        // Advice only; some file systems do not take it.
-        let _ = rustix::fs::fadvise(fd, offset, None, Advice::Sequential);
     }
     let mut digest = Digest::new(algorithm);
     let mut left = length.unwrap_or(u64::MAX).min(u64::MAX - offset);
-    let most = usize::try_from(left)
-        .unwrap_or(BUFFER_BYTES)
-        .min(BUFFER_BYTES);
-    let mut buffer = vec![0; most];
+    // Of a small file, to clear a large buffer would be the greater part of the work.
+    let expected = if is_special {
+        left
+    } else {
+        left.min(metadata.size)
+    };
+    let most = usize::try_from(expected).unwrap_or(BUFFER_MAX);
+    if most > BUFFER_MAX
+        && let FastPath::Descriptor(fd) = file.fast_path()
+    {
+        // Advice only; some file systems do not take it.
+        let _ = rustix::fs::fadvise(fd, offset, None, Advice::Sequential);
+    }
+    let mut buffer = vec![0; most.clamp(BUFFER_MIN, BUFFER_MAX)];
     let (mut done, mut report_at) = (0, PROGRESS_BYTES);
     while left > 0 {
-        let most = usize::try_from(left)
-            .unwrap_or(BUFFER_BYTES)
-            .min(BUFFER_BYTES);
+        let most = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
         let got = file.read_at(offset + done, &mut buffer[..most])?;
         if got == 0 {
             break;

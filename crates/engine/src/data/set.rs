@@ -463,17 +463,19 @@ impl SetShared {
 
     /// Closes every connection; nothing can start any more.
     pub(super) fn break_up(&self) {
-        let waiting = {
+        let (current, waiting) = {
             let mut inner = lock(&self.inner);
             inner.broken = true;
-            inner.current = None;
             inner.idle.clear();
-            std::mem::take(&mut inner.queue)
+            (inner.current.take(), std::mem::take(&mut inner.queue))
         };
-        for waiting in waiting {
-            if let Waiting::Transfer { transfer, .. } = waiting {
-                transfer.never_began(lost_with_an_earlier_one());
-            }
+        let waiting = waiting.into_iter().filter_map(|waiting| match waiting {
+            Waiting::Transfer { transfer, .. } => Some(transfer),
+            Waiting::Work(_) => None,
+        });
+        // One that runs may have no connection yet whose end it would notice.
+        for transfer in current.into_iter().chain(waiting) {
+            transfer.ends_with_set(lost_with_an_earlier_one());
         }
         for mover in &self.movers {
             mover.give(Order::CloseChannels(self.id));

@@ -357,8 +357,8 @@ impl TransferShared {
         self.announce_if_over();
     }
 
-    /// Fails a transfer whose turn will not come.
-    pub(super) fn never_began(&self, why: TransferFailure) {
+    /// Fails a transfer that has no result yet; its set is broken already.
+    pub(super) fn ends_with_set(&self, why: TransferFailure) {
         self.settle(Err(why));
         self.announce_if_over();
     }

@@ -139,15 +139,16 @@ impl Storage for PosixStorage {
     }
 
     fn rename(&self, from: &FtpPath, to: &FtpPath) -> Result<()> {
-        let (old, new) = (
-            self.root.parent(from.as_bytes()),
-            self.root.parent(to.as_bytes()),
-        );
-        old.and_then(|(old_parent, old_name)| {
-            let (new_parent, new_name) = new?;
+        let rename = || {
+            let (old_parent, old_name) = self.root.parent(from.as_bytes())?;
+            // Mostly a temporary file gets its name where it lies.
+            if let Some(new_name) = root::sibling(from.as_bytes(), to.as_bytes()) {
+                return renameat(&old_parent, old_name, &old_parent, new_name);
+            }
+            let (new_parent, new_name) = self.root.parent(to.as_bytes())?;
             renameat(old_parent, old_name, new_parent, new_name)
-        })
-        .map_err(|e| errno_failure(format!("rename {from} to {to}"), e))
+        };
+        rename().map_err(|e| errno_failure(format!("rename {from} to {to}"), e))
     }
 
     fn set_modified(&self, path: &FtpPath, modified: SystemTime) -> Result<()> {

@@ -151,6 +151,12 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     (&path[..start], &path[start..end])
 }
 
+/// The last name of `other` where both paths have the same directory, spelled alike.
+pub(super) fn sibling<'p>(path: &[u8], other: &'p [u8]) -> Option<&'p [u8]> {
+    let (head, name) = split(other);
+    (split(path).0 == head && !matches!(name, b"" | b"." | b"..")).then_some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,6 +176,9 @@ mod tests {
                 "{path}"
             );
         }
+        assert_eq!(sibling(b"/a/b", b"/a/c"), Some(&b"c"[..]));
+        assert_eq!(sibling(b"/a/b", b"/c"), None);
+        assert_eq!(sibling(b"/a/b", b"/a/.."), None);
         assert_eq!(relative(b"//a/b"), b"a/b");
         assert_eq!(relative(b"/"), b".");
     }
