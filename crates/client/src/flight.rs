@@ -7,7 +7,13 @@ use godwit_engine::{
     digest,
     storage::FileRef,
 };
-use godwit_proto::{ChecksumAlgorithm, Command, FtpPath, Reply, pi::transfer::Direction};
+use godwit_proto::{
+    ChecksumAlgorithm, Command, FtpPath, Reply,
+    commit::{Commit, Expected, TemporaryName},
+    error::{FailureKind, StorageFailure, failure_kind},
+    pi::transfer::Direction,
+    site::Site,
+};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -39,7 +45,7 @@ pub(crate) struct Flight {
     digest: Option<JoinHandle<Digested>>,
 }
 
-type Digested = std::result::Result<String, godwit_proto::error::StorageFailure>;
+type Digested = std::result::Result<String, StorageFailure>;
 
 enum End {
     Get(Get),
@@ -47,9 +53,10 @@ enum End {
 }
 
 /// What tells whether a file is right.
-#[derive(Clone, Copy)]
 enum Check {
     Checksum(ChecksumAlgorithm),
+    /// The server compares, and gives the file its name: what is expected of it, and the digest as the event log has it.
+    Commit(Box<Commit>, Option<Agreed>),
     /// Of a put that is not compared: at least the size.
     Size,
 }
@@ -83,19 +90,28 @@ impl Flight {
                 Put::open(session, &item, from, None, spec.verify, true).map(End::Put)
             }
         };
-        let check = verify::choose(session, spec.verify, false);
-        let (end, check) = match (end, check) {
-            (Ok(end), Ok(check)) => (end, check),
+        let algorithm = verify::choose(session, spec.verify, false);
+        let (end, algorithm) = match (end, algorithm) {
+            (Ok(end), Ok(algorithm)) => (end, algorithm),
             (Err(error), _) | (_, Err(error)) => return Err(Box::new((item, error))),
         };
         let length = match &end {
             End::Get(get) => get.length(),
             End::Put(put) => put.length(),
         };
+        let commit = match &end {
+            End::Put(put) if session.server.features.commit => commit(put, algorithm),
+            _ => Ok(None),
+        };
+        let commit = match commit {
+            Ok(commit) => commit,
+            Err(failure) => return Err(Box::new((item, Error::Local(failure)))),
+        };
         let size_tells = item.direction() == Direction::Put && session.server.features.size;
-        let check = check
-            .filter(|_| !end.is_in_place())
-            .map(Check::Checksum)
+        let check = commit
+            .or(algorithm
+                .filter(|_| !end.is_in_place())
+                .map(Check::Checksum))
             .or(size_tells.then_some(Check::Size));
         Ok(Self {
             size: length.unwrap_or(0),
@@ -124,9 +140,10 @@ impl Flight {
             End::Get(_) => &self.item.remote,
             End::Put(put) => &put.written_to,
         };
-        Some(match self.check? {
+        Some(match self.check.as_ref()? {
+            Check::Commit(commit, _) => Command::Site(Site::Commit(Commit::clone(commit))),
             Check::Checksum(algorithm) => Command::Cksm {
-                algorithm,
+                algorithm: *algorithm,
                 offset: 0,
                 length: None,
                 path: path.clone(),
@@ -169,7 +186,7 @@ impl Flight {
                 got: report.bytes,
             });
         }
-        if let Some(Check::Checksum(algorithm)) = self.check
+        if let Some(&Check::Checksum(algorithm)) = self.check.as_ref()
             && self.size > DIGEST_AT_ONCE_MAX
             && let Some(file) = self.file()
         {
@@ -187,12 +204,20 @@ impl Flight {
         spec: &JobSpec,
         reply: Option<Reply>,
     ) -> Result<Option<Agreed>> {
-        let (Some(check), Some(reply)) = (self.check, reply) else {
+        let (Some(check), Some(reply)) = (&self.check, reply) else {
             return Ok(None);
         };
         let doing = self.doing();
         match check {
-            Check::Checksum(algorithm) => {
+            Check::Commit(_, agreed) if reply.code.is_success() => {
+                self.renamed();
+                Ok(agreed.clone())
+            }
+            Check::Commit(..) => {
+                let to = self.item.endpoint.url(&self.item.remote);
+                Err(Error::refused(format!("check {to} and name it"), reply))
+            }
+            &Check::Checksum(algorithm) => {
                 let asked = format!("compute {algorithm} of {doing}");
                 let theirs = match checksum_in(reply, asked) {
                     Ok(theirs) => theirs,
@@ -239,12 +264,29 @@ impl Flight {
         }
     }
 
-    /// The temporary and the final name of a put.
+    /// The temporary and the final name of a put that is still to be renamed.
     pub(crate) fn names(&self) -> Option<(&FtpPath, &FtpPath)> {
         match &self.end {
             End::Get(_) => None,
+            End::Put(_) if matches!(self.check, Some(Check::Commit(..))) => None,
             End::Put(put) => put.names(),
         }
+    }
+
+    /// Whether the server has what it should and cannot give it its name: a matter of this file alone.
+    pub(crate) fn is_nameless(&self, reply: &Reply) -> bool {
+        matches!(self.check, Some(Check::Commit(..)))
+            && matches!(
+                failure_kind(reply),
+                Some(
+                    FailureKind::PermissionDenied
+                        | FailureKind::Exists
+                        | FailureKind::NotFound
+                        | FailureKind::NotADirectory
+                        | FailureKind::IsADirectory
+                        | FailureKind::NoSpace
+                )
+            )
     }
 
     /// It has its final name at the server.
@@ -276,6 +318,38 @@ impl End {
     fn is_in_place(&self) -> bool {
         matches!(self, Self::Get(get) if get.is_in_place())
     }
+}
+
+/// What the server is asked where it compares and renames by itself: of files whose checksum can be told before they are sent.
+fn commit(
+    put: &Put,
+    algorithm: Option<ChecksumAlgorithm>,
+) -> std::result::Result<Option<Check>, StorageFailure> {
+    let (Some((temporary, path)), Some(file), Some(size)) = (put.names(), put.file(), put.length())
+    else {
+        return Ok(None);
+    };
+    let temporary = temporary.file_name().and_then(TemporaryName::new);
+    let Some(temporary) = temporary.filter(|_| algorithm.is_none() || size <= DIGEST_AT_ONCE_MAX)
+    else {
+        return Ok(None);
+    };
+    let mut expected = Expected {
+        size: Some(size),
+        ..Expected::default()
+    };
+    let mut agreed = None;
+    if let Some(algorithm) = algorithm {
+        let digest = compute(file, algorithm, size)?;
+        agreed = Some(verify::agreed(algorithm, &digest));
+        expected.checksums.push((algorithm, digest));
+    }
+    let commit = Commit {
+        temporary,
+        expected,
+        path: path.clone(),
+    };
+    Ok(Some(Check::Commit(Box::new(commit), agreed)))
 }
 
 fn compute(file: &FileRef, algorithm: ChecksumAlgorithm, size: u64) -> Digested {

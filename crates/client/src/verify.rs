@@ -166,6 +166,10 @@ pub(crate) fn unable(session: &Session, wish: Verify, error: Error) -> Result<Op
     Err(error)
 }
 
+pub(crate) fn agreed(algorithm: ChecksumAlgorithm, digest: &str) -> Agreed {
+    format!("{algorithm}:{digest}")
+}
+
 /// The value both have, or which they differ in.
 pub(crate) fn agree(
     doing: &str,
@@ -175,7 +179,7 @@ pub(crate) fn agree(
 ) -> Result<Agreed> {
     // Some servers print Adler-32 as a bare number without leading zeros.
     if ours.trim_start_matches('0') == theirs.trim_start_matches('0') {
-        Ok(format!("{algorithm}:{ours}"))
+        Ok(agreed(algorithm, &ours))
     } else {
         Err(Error::Mismatch {
             doing: format!("verify {doing}"),

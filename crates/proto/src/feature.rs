@@ -54,6 +54,8 @@ pub struct Features {
     pub live_channels: bool,
     /// `X-GODWIT REPORT`.
     pub live_report: bool,
+    /// `X-GODWIT COMMIT`: see [`crate::commit`].
+    pub commit: bool,
     /// `X-GODWIT TOKEN`: see [`crate::security::TOKEN_USER`].
     pub tokens: bool,
     /// `CKSM` with its algorithms in the server's order of preference (lowest number first).
@@ -100,6 +102,7 @@ impl Features {
                 let has = |word| rest.split(',').any(|w| w.trim() == word);
                 self.live_channels |= has("CHANNELS");
                 self.live_report |= has("REPORT");
+                self.commit |= has("COMMIT");
                 self.tokens |= has("TOKEN");
             }
             "CKSM" => self.checksums = checksums(rest),

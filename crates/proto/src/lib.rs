@@ -21,6 +21,7 @@
 
 pub mod checksum;
 pub mod command;
+pub mod commit;
 pub mod error;
 pub mod facts;
 pub mod feature;

@@ -1,6 +1,6 @@
 //! SITE sub-commands.
 
-use crate::{live::Live, path::FtpPath, timestamp::Timestamp};
+use crate::{commit::Commit, live::Live, path::FtpPath, timestamp::Timestamp};
 
 /// `SITE ...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub enum Site {
     },
     /// `GODWIT CHANNELS n`, `GODWIT REPORT`.
     Live(Live),
+    /// `GODWIT COMMIT facts path`.
+    Commit(Commit),
     /// `DSI name`, `SETNETSTACK`, `SETDISKSTACK` and the rest, known and refused: word and argument.
     Refused {
         word: String,

@@ -3,15 +3,16 @@
 //! The queue is what bounds a big listing: its thread waits until the session, which waits for its client, takes
 //! the next page. A session that ends closes the queue, and that ends the work.
 
+mod work;
+
 use std::{net::TcpListener, os::fd::OwnedFd, sync::Arc};
 
 use godwit_engine::{
     data::Turn,
-    digest,
-    storage::{FileKind, Storage, listing::directory_facts},
+    storage::{Storage, listing::directory_facts},
 };
 use godwit_proto::{
-    ChecksumAlgorithm, FtpPath,
+    FtpPath,
     error::StorageFailure,
     facts::Facts,
     pi::server::{Outcome, Request},
@@ -22,12 +23,12 @@ use tokio::{
     sync::{Semaphore, mpsc, oneshot},
 };
 
+use self::work::{checksum, commit, is_long, must_be_durable, named_by, run_at_once, run_simple};
 use crate::{
     data_channels::{DataChannels, ListenPlan},
-    durability::{Committer, Durability},
+    durability::Committer,
     failure,
     login::Admitted,
-    opening::system_time,
     security::{HandshakeStep, TlsStep},
 };
 
@@ -262,27 +263,32 @@ fn spawn(
     mut replier: Replier,
 ) {
     let storage = committer.storage();
-    if matches!(request, Request::Checksum { .. }) {
-        let checksums = Arc::clone(checksums);
+    let computes = matches!(request, Request::Checksum { .. } | Request::Commit { .. });
+    let durable = must_be_durable(&request, committer);
+    if computes || durable {
+        let (committer, checksums) = (Arc::clone(committer), Arc::clone(checksums));
         tokio::spawn(async move {
-            // The semaphore is never closed; were it, running at once is the lesser harm.
-            let permit = tokio::select! {
-                permit = checksums.acquire_owned() => permit.ok(),
-                () = replier.answers.closed() => return,
-            };
-            tokio::task::spawn_blocking(move || {
-                run(request, &*storage, &mut replier);
-                drop(permit);
-            });
-        });
-    } else if must_be_durable(&request, committer) {
-        let committer = Arc::clone(committer);
-        tokio::spawn(async move {
+            let mut permit = None;
+            if computes {
+                permit = tokio::select! {
+                    // The semaphore is never closed; were it, running at once is the lesser harm.
+                    permit = checksums.acquire_owned() => permit.ok(),
+                    () = replier.answers.closed() => return,
+                };
+            }
+            if !durable {
+                tokio::task::spawn_blocking(move || {
+                    run(request, &*storage, &mut replier);
+                    drop(permit);
+                });
+                return;
+            }
             let directories = named_by(&request);
-            let run = move || run_simple(request, &*storage);
+            let run = move || run_at_once(request, &*storage);
             let mut result = tokio::task::spawn_blocking(run)
                 .await
                 .unwrap_or_else(|_| Err(failure(Errno::IO, "carry out the command")));
+            drop(permit);
             replier.end_turn();
             if result.is_ok()
                 && let Err(failure) = committer.commit(None, directories).await
@@ -309,116 +315,15 @@ fn run(request: Request, storage: &dyn Storage, replier: &mut Replier) {
             let result = checksum(storage, &path, algorithm, offset, length, report);
             replier.answer(result.map(Outcome::Checksum));
         }
+        Request::Commit { from, to, expected } => {
+            let report = &mut |octets| replier.progress(octets);
+            let result = commit(storage, &from, &to, &expected, report);
+            replier.answer(result);
+        }
         other => {
             replier.answer(run_simple(other, storage));
         }
     }
-}
-
-/// What [`is_long`] says no to.
-fn run_at_once(request: Request, storage: &dyn Storage) -> Result<Outcome, StorageFailure> {
-    match request {
-        Request::Checksum {
-            algorithm,
-            offset,
-            length,
-            path,
-        } => checksum(storage, &path, algorithm, offset, length, &mut |_| true)
-            .map(Outcome::Checksum),
-        other => run_simple(other, storage),
-    }
-}
-
-/// Would it keep others waiting that are on the same mover?
-fn is_long(request: &Request, storage: &dyn Storage) -> bool {
-    let Request::Checksum { length, path, .. } = request else {
-        return false;
-    };
-    let is_short = |octets| octets <= AT_ONCE_OCTETS;
-    // A file that is not there is soon found not to be.
-    let size = || storage.stat(path).map_or(0, |found| found.size);
-    !length.is_some_and(is_short) && !is_short(size())
-}
-
-/// Must the names that it makes be on storage before it is answered?
-fn must_be_durable(request: &Request, committer: &Committer) -> bool {
-    committer.durability() != Durability::None && !named_by(request).is_empty()
-}
-
-/// Directories whose names a request changes so that somebody may rely on them.
-fn named_by(request: &Request) -> Vec<FtpPath> {
-    match request {
-        Request::Rename { from, to } => from.parent().into_iter().chain(to.parent()).collect(),
-        Request::MakeDirectory(path) => Vec::from_iter(path.parent()),
-        _ => Vec::new(),
-    }
-}
-
-/// Requests with one answer.
-fn run_simple(request: Request, storage: &dyn Storage) -> Result<Outcome, StorageFailure> {
-    match request {
-        Request::Stat(path) => {
-            let facts = storage.stat(&path)?.facts();
-            return Ok(Outcome::Facts(Box::new(facts)));
-        }
-        Request::ChangeDirectory(path) => {
-            if storage.stat(&path)?.kind != FileKind::Directory {
-                return Err(failure(Errno::NOTDIR, &format!("change to {path}")));
-            }
-        }
-        Request::MakeDirectory(path) => storage.create_dir(&path)?,
-        Request::RemoveDirectory(path) => storage.remove_dir(&path)?,
-        Request::RemoveFile(path) => storage.remove_file(&path)?,
-        Request::RemoveTree(path) => storage.remove_tree(&path)?,
-        Request::CheckExists(path) => {
-            storage.stat(&path)?;
-        }
-        Request::Rename { from, to } => storage.rename(&from, &to)?,
-        Request::SetModified { path, modify } => {
-            storage.set_modified(&path, system_time(modify))?
-        }
-        Request::SetMode { path, mode } => storage.set_mode(&path, mode)?,
-        Request::SetGroup { path, group } => storage.set_group(&path, &group)?,
-        Request::Truncate { path, length } => storage.set_len(&path, length)?,
-        Request::Symlink { target, link } => storage.symlink(&target, &link)?,
-        Request::Reserve { bytes, path } => reserve(storage, bytes, &path)?,
-        // The rest needs the session or pages; it never comes here.
-        Request::Login { .. }
-        | Request::Adat { .. }
-        | Request::StartTls
-        | Request::DataContext(_)
-        | Request::Listen(..)
-        | Request::ConnectTo(..)
-        | Request::WhoAmI
-        | Request::ListControl { .. }
-        | Request::Checksum { .. } => {
-            return Err(failure(Errno::NOSYS, "carry out the command"));
-        }
-    }
-    Ok(Outcome::Done)
-}
-
-/// Room as of now; nothing is set aside, so that an abandoned upload leaves nothing to clean up.
-fn reserve(storage: &dyn Storage, bytes: u64, path: &FtpPath) -> Result<(), StorageFailure> {
-    if storage.free_bytes(path)? < bytes {
-        return Err(failure(
-            Errno::NOSPC,
-            &format!("reserve {bytes} octets for {path}"),
-        ));
-    }
-    Ok(())
-}
-
-fn checksum(
-    storage: &dyn Storage,
-    path: &FtpPath,
-    algorithm: ChecksumAlgorithm,
-    offset: u64,
-    length: Option<u64>,
-    report: &mut dyn FnMut(u64) -> bool,
-) -> Result<String, StorageFailure> {
-    let file = storage.open_read(path)?;
-    digest::of_file(&*file, algorithm, offset, length, report)
 }
 
 /// MLSC: the directory itself, its parent, then its entries, page by page.
@@ -467,8 +372,10 @@ mod tests {
     use std::time::SystemTime;
 
     use godwit_engine::storage::{MemoryStorage, WriteMode};
+    use godwit_proto::{ChecksumAlgorithm, commit::Expected, timestamp::Timestamp};
 
     use super::*;
+    use crate::durability::Durability;
 
     fn path(text: &str) -> FtpPath {
         FtpPath::new(text).unwrap()
@@ -502,6 +409,52 @@ mod tests {
             [Answer::Done(Err(failure))] => failure.errno,
             other => panic!("{other:?}"),
         }
+    }
+
+    fn commit(storage: &Arc<dyn Storage>, expected: Expected) -> Vec<Answer> {
+        let (from, to) = (path("/.f"), path("/f"));
+        ask(storage, Request::Commit { from, to, expected })
+    }
+
+    #[test]
+    fn only_what_was_expected_gets_its_name() {
+        let storage = storage();
+        let file = storage.open_write(&path("/.f"), WriteMode::New).unwrap();
+        file.write_all_at(0, b"123456789").unwrap();
+        let checksums = |value: &str| vec![(ChecksumAlgorithm::Crc32c, value.to_owned())];
+        let other_size = Expected {
+            size: Some(8),
+            ..Expected::default()
+        };
+        let other_octets = Expected {
+            size: Some(9),
+            checksums: checksums("e3069284"),
+            ..Expected::default()
+        };
+        for expected in [other_size, other_octets] {
+            let answers = commit(&storage, expected);
+            assert!(
+                matches!(&answers[..], [Answer::Done(Ok(Outcome::Unlike { .. }))]),
+                "{answers:?}"
+            );
+            assert!(storage.stat(&path("/f")).is_err());
+        }
+        let answers = commit(
+            &storage,
+            Expected {
+                size: Some(9),
+                checksums: checksums("e3069283"),
+                modify: Timestamp::parse("20260101000000"),
+            },
+        );
+        assert!(
+            matches!(&answers[..], [Answer::Done(Ok(Outcome::Done))]),
+            "{answers:?}"
+        );
+        let named = storage.stat(&path("/f")).unwrap().facts();
+        assert_eq!(named.modify, Timestamp::parse("20260101000000"));
+        let gone = commit(&storage, Expected::default());
+        assert_eq!(errno(&gone), Errno::NOENT.raw_os_error());
     }
 
     #[test]

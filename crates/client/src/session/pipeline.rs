@@ -20,7 +20,7 @@ use godwit_proto::{
 use super::{
     Session,
     flowing::Flowing,
-    lineup::{Lineup, State},
+    lineup::{Lineup, Slot, State},
 };
 use crate::{
     context::{Learned, known},
@@ -290,6 +290,13 @@ impl<F: Feed> Pipeline<'_, F> {
             return;
         };
         let reply = slot.checked.take();
+        if let Some(refusal) = reply.as_ref().filter(|reply| slot.load.is_nameless(reply)) {
+            let refusal = refusal.clone();
+            if let Some(slot) = self.lineup.remove(at) {
+                self.nameless(slot, refusal);
+            }
+            return;
+        }
         let verified = slot.load.verify(self.session, self.spec, reply).await;
         let agreed = match verified {
             Ok(agreed) => agreed,
@@ -346,19 +353,23 @@ impl<F: Feed> Pipeline<'_, F> {
             slot.load.renamed();
             return self.feed.settled(&slot.load, Ok(slot.agreed));
         }
+        // RNTO after a refused RNFR fails for lack of it.
+        let refused_rnfr = !rnfr.code.is_intermediate();
+        self.nameless(slot, if refused_rnfr { rnfr } else { rnto });
+    }
+
+    /// Its octets are there, and the server does not give it its name.
+    fn nameless(&mut self, slot: Slot<Flight>, refusal: Reply) {
         if let Some(path) = slot.load.rubbish() {
             let id = self.session.control.submit(&Command::Dele(path.clone()));
             self.removing.push_back((id, path.clone()));
         }
-        // RNTO after a refused RNFR fails for lack of it.
-        let refused_rnfr = !rnfr.code.is_intermediate();
-        let reply = if refused_rnfr { rnfr } else { rnto };
-        if failure_kind(&reply) == Some(FailureKind::Exists) {
+        if failure_kind(&refusal) == Some(FailureKind::Exists) {
             // This server does not rename over a file: what is there must go first.
             return self.leavings.returned.push(slot.load.into_item(true));
         }
         let to = self.session.endpoint.url(&slot.load.item.remote);
-        let error = Error::refused(format!("rename to {to}"), reply);
+        let error = Error::refused(format!("rename to {to}"), refusal);
         self.feed.settled(&slot.load, Err(error));
     }
 

@@ -3,7 +3,10 @@
 use std::{fmt::Write, net::SocketAddr};
 
 use super::{Command, EpsvArgument, MarkerEvent, Mode, NetworkProtocol, TypeCode};
-use crate::{hostport, live::Live, path::FtpPath, site::Site};
+use crate::{
+    checksum::ChecksumAlgorithm, hostport, live::Live, path::FtpPath, site::Site,
+    timestamp::Timestamp,
+};
 
 pub(super) fn verb(command: &Command) -> &str {
     match command {
@@ -209,19 +212,24 @@ fn site_arguments(site: &Site, line: &mut Line) {
         Site::Buffer { word, bytes } => line.text(format_args!("{word} {bytes}")),
         Site::StorAttr { modify, checksums } => {
             line.text("STORATTR ");
-            if let Some(modify) = modify {
-                line.append(format_args!("modify={modify};"));
-            }
-            for (algorithm, value) in checksums {
-                let name = algorithm.wire_name().to_ascii_lowercase();
-                line.append(format_args!("x.checksum.{name}={value};"));
-            }
+            line.attributes(*modify, checksums);
             if modify.is_none() && checksums.is_empty() {
                 line.append(";");
             }
         }
         Site::Live(Live::Channels(n)) => line.text(format_args!("GODWIT CHANNELS {n}")),
         Site::Live(Live::Report) => line.text("GODWIT REPORT"),
+        Site::Commit(commit) => {
+            line.text("GODWIT COMMIT from=");
+            line.0.extend_from_slice(commit.temporary.as_bytes());
+            line.append(";");
+            let expected = &commit.expected;
+            if let Some(size) = expected.size {
+                line.append(format_args!("size={size};"));
+            }
+            line.attributes(expected.modify, &expected.checksums);
+            line.path(&commit.path);
+        }
         Site::Refused { word, argument } => {
             line.text(word);
             if !argument.is_empty() {
@@ -246,6 +254,17 @@ impl Line {
         // Writing to a `String` cannot fail.
         let _ = write!(text, "{argument}");
         self.0.extend_from_slice(text.as_bytes());
+    }
+
+    /// Facts of a file that is stored, each ended by `;`.
+    fn attributes(&mut self, modify: Option<Timestamp>, checksums: &[(ChecksumAlgorithm, String)]) {
+        if let Some(modify) = modify {
+            self.append(format_args!("modify={modify};"));
+        }
+        for (algorithm, value) in checksums {
+            let name = algorithm.wire_name().to_ascii_lowercase();
+            self.append(format_args!("x.checksum.{name}={value};"));
+        }
     }
 
     fn texts(&mut self, argument: &Option<String>) {

@@ -129,7 +129,9 @@ pub(super) fn change_of(request: &Request) -> Option<Entry> {
         Request::RemoveFile(path) | Request::RemoveTree(path) => {
             Entry::new(What::Delete).path(path)
         }
-        Request::Rename { from, to } => Entry::new(What::Rename).path(from).to(to),
+        Request::Rename { from, to } | Request::Commit { from, to, .. } => {
+            Entry::new(What::Rename).path(from).to(to)
+        }
         Request::SetModified { path, modify } => Entry::new(What::Touch).path(path).to(modify),
         Request::SetMode { path, mode } => {
             Entry::new(What::Chmod).path(path).to(format!("{mode:o}"))

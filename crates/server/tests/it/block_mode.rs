@@ -3,6 +3,7 @@
 use std::{
     io::Write as _,
     net::{SocketAddr, TcpStream},
+    time::Duration,
 };
 
 use crate::{
@@ -70,6 +71,8 @@ fn blocks_of_many_channels_in_any_order_make_the_file() {
         &mut b,
         &[block(0, 0, 77, b""), block(EOD, 50, 600, &octets[600..650])],
     );
+    // What is over sooner is told no markers.
+    std::thread::sleep(Duration::from_millis(250));
     write(&mut a, &[block(EOD, 300, 0, &octets[..300])]);
     let (markers, reply) = ftp.final_reply();
     assert_eq!(reply.code, 226, "{reply:?}");

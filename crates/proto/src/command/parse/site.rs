@@ -4,11 +4,15 @@ use super::super::CommandError;
 use super::{QUOTED_CHARS_MAX, arguments::Arguments};
 use crate::{
     checksum::ChecksumAlgorithm,
+    commit::{Commit, Expected, TemporaryName},
     live::Live,
     site::{BUFFER_WORDS, REFUSED_WORDS, Site},
-    text::{printable, skip_blanks},
+    text::{decimal, printable, skip_blanks},
     timestamp::Timestamp,
 };
+
+/// What the names of facts with a checksum begin with.
+const CHECKSUM_FACT: &str = "x.checksum.";
 
 pub(super) fn site(a: Arguments<'_>) -> Result<Site, CommandError> {
     let (word, a) = a.word()?;
@@ -74,24 +78,62 @@ pub(super) fn site(a: Arguments<'_>) -> Result<Site, CommandError> {
             }
             Site::Symlink { target, link }
         }
-        "GODWIT" => Site::Live(live(a)?),
+        "GODWIT" => godwit(a)?,
         "STORATTR" => store_attributes(a)?,
         _ => return Err(unknown_site(word.as_bytes())),
     })
 }
 
-fn live(a: Arguments<'_>) -> Result<Live, CommandError> {
+fn godwit(a: Arguments<'_>) -> Result<Site, CommandError> {
     let (word, a) = a.word()?;
     if word.eq_ignore_ascii_case(b"REPORT") {
-        Ok(Live::Report)
+        Ok(Site::Live(Live::Report))
     } else if word.eq_ignore_ascii_case(b"CHANNELS") {
         match a.number()? {
             (0, _) => Err(a.syntax("A transfer needs a channel.")),
-            (n, _) => Ok(Live::Channels(n)),
+            (n, _) => Ok(Site::Live(Live::Channels(n))),
         }
+    } else if word.eq_ignore_ascii_case(b"COMMIT") {
+        Ok(Site::Commit(commit(a)?))
     } else {
         Err(unknown_site(&[b"GODWIT ", word].concat()))
     }
+}
+
+/// `from=...;size=...;modify=...;x.checksum.md5=...; path`. A fact that is not known may be one to rely on, and is refused.
+fn commit(a: Arguments<'_>) -> Result<Commit, CommandError> {
+    let (facts, rest) = a.word()?;
+    let (mut temporary, mut expected) = (None, Expected::default());
+    for fact in facts
+        .split(|octet| *octet == b';')
+        .filter(|f| !f.is_empty())
+    {
+        let bad = || a.syntax("Invalid fact.");
+        let at = fact
+            .iter()
+            .position(|octet| *octet == b'=')
+            .ok_or_else(bad)?;
+        let (name, value) = (fact[..at].to_ascii_lowercase(), &fact[at + 1..]);
+        if name == b"from" {
+            temporary = Some(TemporaryName::new(value).ok_or_else(bad)?);
+            continue;
+        }
+        let name = String::from_utf8(name).map_err(|_| bad())?;
+        let value = std::str::from_utf8(value).map_err(|_| bad())?;
+        match name.as_str() {
+            "size" => expected.size = Some(decimal(value).ok_or_else(bad)?),
+            "modify" => expected.modify = Some(modify(a, value)?),
+            _ => {
+                let algorithm = name.strip_prefix(CHECKSUM_FACT).ok_or_else(bad)?;
+                add_checksum(a, algorithm, value, &mut expected.checksums)?;
+            }
+        }
+    }
+    Ok(Commit {
+        temporary: temporary.ok_or_else(|| a.syntax("The fact 'from' is missing."))?,
+        expected,
+        path: rest.path()?,
+    })
 }
 
 fn unknown_site(word: &[u8]) -> CommandError {
@@ -100,23 +142,40 @@ fn unknown_site(word: &[u8]) -> CommandError {
 
 /// `modify=...;x.checksum.md5=...;`, other attributes pass.
 fn store_attributes(a: Arguments<'_>) -> Result<Site, CommandError> {
-    let (mut modify, mut checksums) = (None, Vec::new());
+    let (mut date, mut checksums) = (None, Vec::new());
     let text = a.text()?;
     for (name, value) in text.split(';').filter_map(|p| p.split_once('=')) {
         let name = name.trim_matches(' ').to_ascii_lowercase();
         if name == "modify" {
-            let time = Timestamp::parse(value).filter(|_| value.len() == 14);
-            modify = Some(time.ok_or_else(|| a.syntax("Invalid modify attribute."))?);
-        } else if let Some(algorithm) = name.strip_prefix("x.checksum.") {
-            let Ok(algorithm) = algorithm.parse::<ChecksumAlgorithm>() else {
-                return Err(a.syntax("Unknown checksum algorithm requested."));
-            };
-            let value = algorithm.normalize_value(value);
-            let value = value.ok_or_else(|| a.syntax("Invalid checksum attribute."))?;
-            // A later value replaces an earlier one: at most one per algorithm.
-            checksums.retain(|(a, _)| *a != algorithm);
-            checksums.push((algorithm, value));
+            date = Some(modify(a, value)?);
+        } else if let Some(algorithm) = name.strip_prefix(CHECKSUM_FACT) {
+            add_checksum(a, algorithm, value, &mut checksums)?;
         }
     }
-    Ok(Site::StorAttr { modify, checksums })
+    Ok(Site::StorAttr {
+        modify: date,
+        checksums,
+    })
+}
+
+fn modify(a: Arguments<'_>, value: &str) -> Result<Timestamp, CommandError> {
+    let time = Timestamp::parse(value).filter(|_| value.len() == 14);
+    time.ok_or_else(|| a.syntax("Invalid modify attribute."))
+}
+
+/// A later value replaces an earlier one: at most one per algorithm.
+fn add_checksum(
+    a: Arguments<'_>,
+    algorithm: &str,
+    value: &str,
+    checksums: &mut Vec<(ChecksumAlgorithm, String)>,
+) -> Result<(), CommandError> {
+    let Ok(algorithm) = algorithm.parse::<ChecksumAlgorithm>() else {
+        return Err(a.syntax("Unknown checksum algorithm requested."));
+    };
+    let value = algorithm.normalize_value(value);
+    let value = value.ok_or_else(|| a.syntax("Invalid checksum attribute."))?;
+    checksums.retain(|(known, _)| *known != algorithm);
+    checksums.push((algorithm, value));
+    Ok(())
 }

@@ -11,6 +11,7 @@
 use crate::{
     command::{Command, Mode, TypeCode},
     path::FtpPath,
+    site::Site,
 };
 
 use super::{
@@ -153,6 +154,9 @@ impl ServerPi {
                 from: self.foresight.rename_from.clone()?,
                 to: resolve(path),
             }),
+            (_, Command::Site(Site::Commit(commit))) if writes => {
+                Coming::Request(self.naming(commit)?)
+            }
             (_, Command::Mfmt { modify, path }) if writes => {
                 Coming::Request(Request::SetModified {
                     path: resolve(path),

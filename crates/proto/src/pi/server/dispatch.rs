@@ -209,6 +209,9 @@ impl ServerPi {
                 self.on_modified_set(modify, &path);
             }
             (Purpose::Change, Outcome::Done) => self.answer(250, "OK."),
+            (Purpose::Change, Outcome::Unlike { found, expected }) => {
+                self.on_unlike(found, expected);
+            }
             (Purpose::Checksum(_), Outcome::Checksum(hex)) => self.answer(213, hex),
             (Purpose::WhoAmI, Outcome::Text(name)) => self.answer(200, name),
             (Purpose::ListControl(listing), Outcome::Listing { entries, last }) => {

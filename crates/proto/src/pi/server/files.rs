@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use crate::{
     checksum::ChecksumAlgorithm,
-    error::{StorageFailure, storage_reply},
+    commit::Commit,
+    error::{StorageFailure, TransferFailure, storage_reply, transfer_reply},
     facts::Facts,
     path::FtpPath,
     reply::{BodyStyle, Reply, ReplyCode},
@@ -93,6 +94,31 @@ impl ServerPi {
             return self.answer(501, "Invalid command arguments.");
         };
         self.run_change(to, |to| Request::Rename { from, to });
+    }
+
+    pub(super) fn run_commit(&mut self, commit: Commit) {
+        match self.naming(&commit) {
+            Some(request) => self.run_change(&commit.path, |_| request),
+            None => self.answer(553, "No file has this name."),
+        }
+    }
+
+    /// `None` for a path that has no directory, or a name that is too long.
+    pub(super) fn naming(&self, commit: &Commit) -> Option<Request> {
+        let to = self.session.resolve(&commit.path);
+        let from = to.parent()?.join(commit.temporary.as_bytes()).ok()?;
+        Some(Request::Commit {
+            from,
+            to,
+            expected: commit.expected.clone(),
+        })
+    }
+
+    pub(super) fn on_unlike(&mut self, found: String, expected: String) {
+        self.reply(&transfer_reply(&TransferFailure::Checksum {
+            computed: found,
+            expected,
+        }));
     }
 
     pub(super) fn run_size(&mut self, path: &FtpPath) {

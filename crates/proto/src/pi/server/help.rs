@@ -2,6 +2,7 @@
 
 use crate::{
     checksum::ChecksumAlgorithm,
+    commit,
     facts::FactSelection,
     feature::feat_reply,
     live,
@@ -98,6 +99,7 @@ const FEATURES: &[&str] = &[
     "EPSV",
     "EPRT",
     live::FEATURE,
+    commit::FEATURE,
 ];
 
 /// HELP without argument and SITE HELP, which clients search for the words they would like to use.
@@ -186,7 +188,10 @@ const SITE_USAGE: &[(&str, &str)] = &[
     ("CHGRP", "<group> <path>"),
     ("CHMOD", "<octal mode> <path>"),
     ("CLIENTINFO", "<key>=<value>;..."),
-    ("GODWIT", "CHANNELS <number> | REPORT"),
+    (
+        "GODWIT",
+        "CHANNELS <number> | REPORT | COMMIT <fact>=<value>;... <path>",
+    ),
     ("HELP", ""),
     ("RBUFSIZ", "<octets>"),
     ("RBUFSZ", "<octets>"),

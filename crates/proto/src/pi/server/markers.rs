@@ -11,8 +11,13 @@ use crate::{
 /// Ranges in one 111: keeps its line below the line length that readers bound.
 const RANGES_MAX: usize = 1000;
 
+/// Receipts that succeed sooner need no markers: 226 says all of it. Of many small files they would be most of what is said.
+const SHORT: Duration = Duration::from_millis(200);
+
 #[derive(Debug, Default)]
 pub(super) struct Markers {
+    /// When data connections were up, by both clocks, until the first 112 tells of it.
+    began: Option<(Instant, Duration)>,
     /// 112: `None` where this transfer sends none.
     performance: Option<Cadence>,
     /// 111: `None` where this transfer sends none.
@@ -80,14 +85,15 @@ impl Markers {
         ask
     }
 
-    /// Data connections are up: the first 112, with 0 octets, tells clients when the clock began.
-    pub(super) fn begin(&mut self, now: Instant, unix_time: Duration) -> Option<Reply> {
+    /// Data connections are up.
+    pub(super) fn begin(&mut self, now: Instant, unix_time: Duration) {
         if let Some(restart) = &mut self.restart {
             restart.rearm(now);
         }
-        let performance = self.performance.as_mut()?;
-        performance.rearm(now);
-        Some(performance_marker(unix_time, 0))
+        if let Some(performance) = &mut self.performance {
+            performance.due = now.checked_add(SHORT);
+            self.began = Some((now, unix_time));
+        }
     }
 
     pub(super) fn progress(
@@ -104,6 +110,7 @@ impl Markers {
             && performance.is_due(now)
         {
             performance.rearm(now);
+            replies.extend(self.first());
             replies.push(performance_marker(unix_time, bytes));
         }
         if let Some(restart) = &mut self.restart
@@ -118,13 +125,18 @@ impl Markers {
     /// The last of each kind. Ranges are said after a failure too: they are true, and the client resumes from them.
     pub(super) fn end(
         &mut self,
+        now: Instant,
         unix_time: Duration,
         bytes: u64,
         fresh: &RangeSet,
         whole: bool,
     ) -> Vec<Reply> {
+        let is_short = |(began, _)| now.saturating_duration_since(began) < SHORT;
+        if whole && self.began.is_some_and(is_short) {
+            return Vec::new();
+        }
         self.news.union_with(fresh);
-        let mut replies = Vec::new();
+        let mut replies = Vec::from_iter(self.first());
         if self.performance.is_some() {
             replies.push(performance_marker(unix_time, bytes));
         }
@@ -135,6 +147,12 @@ impl Markers {
             }
         }
         replies
+    }
+
+    /// The first 112, with 0 octets, tells clients when the clock began.
+    fn first(&mut self) -> Option<Reply> {
+        let (_, unix_time) = self.began.take()?;
+        Some(performance_marker(unix_time, 0))
     }
 
     /// A 111, if there is something to say. What rounding holds back stays news: said with the

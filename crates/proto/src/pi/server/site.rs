@@ -56,6 +56,7 @@ impl ServerPi {
                 self.answer(250, "OK.");
             }
             Site::Live(live) => self.run_aside(live),
+            Site::Commit(commit) => self.run_commit(commit),
             Site::Refused { word, argument } => self.refuse_site(&word, &argument),
         }
     }

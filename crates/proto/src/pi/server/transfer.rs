@@ -238,14 +238,11 @@ impl ServerPi {
             return;
         }
         transfer.phase = Phase::Moving;
-        let marker = transfer.markers.begin(now, unix_time);
+        transfer.markers.begin(now, unix_time);
         if reused {
             self.answer(125, "Beginning transfer; reusing existing data connection.");
         } else {
             self.answer(150, "Beginning transfer.");
-        }
-        if let Some(marker) = marker {
-            self.reply(&marker);
         }
     }
 
@@ -288,7 +285,7 @@ impl ServerPi {
             let unix_time = self.unix_time(now);
             for marker in transfer
                 .markers
-                .end(unix_time, bytes, fresh, result.is_ok())
+                .end(now, unix_time, bytes, fresh, result.is_ok())
             {
                 self.reply(&marker);
             }

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use crate::{
     checksum::ChecksumAlgorithm,
     command::{Mode, NetworkProtocol, Password, Region, TypeCode},
+    commit::Expected,
     error::{StorageFailure, TransferFailure},
     facts::{FactSelection, Facts},
     live::{Live, LiveReport},
@@ -195,6 +196,12 @@ pub enum Request {
         from: FtpPath,
         to: FtpPath,
     },
+    /// Gives `from` the modification time and the name `to` if it is what was expected: `Outcome::Done`, else `Outcome::Unlike`.
+    Commit {
+        from: FtpPath,
+        to: FtpPath,
+        expected: Expected,
+    },
     SetModified {
         path: FtpPath,
         modify: Timestamp,
@@ -260,6 +267,9 @@ pub enum Outcome {
     },
     /// Lower-case hex.
     Checksum(String),
+    /// Another file than was expected: digests in lower-case hex, or sizes, like `12 octets`.
+    #[allow(missing_docs)]
+    Unlike { found: String, expected: String },
     /// Announced addresses, one per stripe.
     Listening(Vec<SocketAddr>),
     /// A word.

@@ -76,6 +76,10 @@ pub(crate) fn directive(line: &str) -> Directive {
         }
         "text" => done(Outcome::Text(word(0).to_owned())),
         "checksum" => done(Outcome::Checksum(word(0).to_owned())),
+        "unlike" => done(Outcome::Unlike {
+            found: word(0).to_owned(),
+            expected: word(1).to_owned(),
+        }),
         "account" => done(Outcome::Account(Account {
             home: path(word(0)),
             writable: word(1) == "rw",

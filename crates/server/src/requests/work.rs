@@ -1,0 +1,174 @@
+//! What requests do to storage.
+
+use godwit_engine::{
+    digest,
+    storage::{FileKind, Storage},
+};
+use godwit_proto::{
+    ChecksumAlgorithm, FtpPath,
+    commit::Expected,
+    error::StorageFailure,
+    pi::server::{Outcome, Request},
+};
+use rustix::io::Errno;
+
+use super::AT_ONCE_OCTETS;
+use crate::{
+    durability::{Committer, Durability},
+    failure,
+    opening::system_time,
+};
+
+/// To its end, whoever still wants to hear of it.
+pub(super) fn run_at_once(
+    request: Request,
+    storage: &dyn Storage,
+) -> Result<Outcome, StorageFailure> {
+    match request {
+        Request::Checksum {
+            algorithm,
+            offset,
+            length,
+            path,
+        } => checksum(storage, &path, algorithm, offset, length, &mut |_| true)
+            .map(Outcome::Checksum),
+        Request::Commit { from, to, expected } => {
+            commit(storage, &from, &to, &expected, &mut |_| true)
+        }
+        other => run_simple(other, storage),
+    }
+}
+
+/// Would it keep others waiting that are on the same mover?
+pub(super) fn is_long(request: &Request, storage: &dyn Storage) -> bool {
+    let is_short = |octets| octets <= AT_ONCE_OCTETS;
+    let (length, path) = match request {
+        Request::Checksum { length, path, .. } => (length, path),
+        // What has another size than was said is not looked into.
+        Request::Commit { from, expected, .. } if !expected.checksums.is_empty() => {
+            (&expected.size, from)
+        }
+        _ => return false,
+    };
+    // A file that is not there is soon found not to be.
+    let size = || storage.stat(path).map_or(0, |found| found.size);
+    !length.is_some_and(is_short) && !is_short(size())
+}
+
+/// Must the names that it makes be on storage before it is answered?
+pub(super) fn must_be_durable(request: &Request, committer: &Committer) -> bool {
+    committer.durability() != Durability::None && !named_by(request).is_empty()
+}
+
+/// Directories whose names a request changes so that somebody may rely on them.
+pub(super) fn named_by(request: &Request) -> Vec<FtpPath> {
+    match request {
+        Request::Rename { from, to } => from.parent().into_iter().chain(to.parent()).collect(),
+        // It stays in its directory.
+        Request::Commit { to, .. } => Vec::from_iter(to.parent()),
+        Request::MakeDirectory(path) => Vec::from_iter(path.parent()),
+        _ => Vec::new(),
+    }
+}
+
+/// Requests with one answer.
+pub(super) fn run_simple(
+    request: Request,
+    storage: &dyn Storage,
+) -> Result<Outcome, StorageFailure> {
+    match request {
+        Request::Stat(path) => {
+            let facts = storage.stat(&path)?.facts();
+            return Ok(Outcome::Facts(Box::new(facts)));
+        }
+        Request::ChangeDirectory(path) => {
+            if storage.stat(&path)?.kind != FileKind::Directory {
+                return Err(failure(Errno::NOTDIR, &format!("change to {path}")));
+            }
+        }
+        Request::MakeDirectory(path) => storage.create_dir(&path)?,
+        Request::RemoveDirectory(path) => storage.remove_dir(&path)?,
+        Request::RemoveFile(path) => storage.remove_file(&path)?,
+        Request::RemoveTree(path) => storage.remove_tree(&path)?,
+        Request::CheckExists(path) => {
+            storage.stat(&path)?;
+        }
+        Request::Rename { from, to } => storage.rename(&from, &to)?,
+        Request::SetModified { path, modify } => {
+            storage.set_modified(&path, system_time(modify))?
+        }
+        Request::SetMode { path, mode } => storage.set_mode(&path, mode)?,
+        Request::SetGroup { path, group } => storage.set_group(&path, &group)?,
+        Request::Truncate { path, length } => storage.set_len(&path, length)?,
+        Request::Symlink { target, link } => storage.symlink(&target, &link)?,
+        Request::Reserve { bytes, path } => reserve(storage, bytes, &path)?,
+        // The rest needs the session or pages; it never comes here.
+        Request::Login { .. }
+        | Request::Adat { .. }
+        | Request::StartTls
+        | Request::DataContext(_)
+        | Request::Listen(..)
+        | Request::ConnectTo(..)
+        | Request::WhoAmI
+        | Request::ListControl { .. }
+        | Request::Checksum { .. }
+        | Request::Commit { .. } => {
+            return Err(failure(Errno::NOSYS, "carry out the command"));
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Room as of now; nothing is set aside, so that an abandoned upload leaves nothing to clean up.
+fn reserve(storage: &dyn Storage, bytes: u64, path: &FtpPath) -> Result<(), StorageFailure> {
+    if storage.free_bytes(path)? < bytes {
+        return Err(failure(
+            Errno::NOSPC,
+            &format!("reserve {bytes} octets for {path}"),
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn checksum(
+    storage: &dyn Storage,
+    path: &FtpPath,
+    algorithm: ChecksumAlgorithm,
+    offset: u64,
+    length: Option<u64>,
+    report: &mut dyn FnMut(u64) -> bool,
+) -> Result<String, StorageFailure> {
+    let file = storage.open_read(path)?;
+    digest::of_file(&*file, algorithm, offset, length, report)
+}
+
+/// Gives a file its name if it is what was expected.
+pub(super) fn commit(
+    storage: &dyn Storage,
+    from: &FtpPath,
+    to: &FtpPath,
+    expected: &Expected,
+    report: &mut dyn FnMut(u64) -> bool,
+) -> Result<Outcome, StorageFailure> {
+    let file = storage.open_read(from)?;
+    let size = file.metadata()?.size;
+    if let Some(expected) = expected.size.filter(|expected| *expected != size) {
+        return Ok(Outcome::Unlike {
+            found: format!("{size} octets"),
+            expected: format!("{expected} octets"),
+        });
+    }
+    for (algorithm, expected) in &expected.checksums {
+        let found = digest::of_file(&*file, *algorithm, 0, None, report)?;
+        if found != *expected {
+            let expected = expected.clone();
+            return Ok(Outcome::Unlike { found, expected });
+        }
+    }
+    drop(file);
+    if let Some(modify) = expected.modify {
+        storage.set_modified(from, system_time(modify))?;
+    }
+    storage.rename(from, to)?;
+    Ok(Outcome::Done)
+}
