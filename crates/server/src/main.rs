@@ -26,10 +26,6 @@ const EXIT_FAILED: u8 = 4;
 /// Threads for storage calls: each may wait for a disk. More sessions than that take turns.
 const BLOCKING_THREADS_MAX: usize = 256;
 
-/// Commands of small files are read on one thread and dropped on another, which costs the system's allocator much processor time.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // Started by ourselves, before anything else is.
     if let Some(role) = std::env::args().nth(1).and_then(|a| Role::of_argument(&a)) {
