@@ -139,20 +139,24 @@ impl AllowList {
         let mut faults = Vec::new();
         for (index, line) in text.lines().enumerate() {
             match name_and_rest(line) {
-                Ok(Some((text, ""))) => match text.strip_suffix('*') {
-                    // `/` alone would be everybody, said by mistake.
-                    Some(prefix) if prefix.contains('=') => {
-                        match DistinguishedName::parse(prefix) {
-                            Some(name) => list.prefixes.push(name.folded()),
-                            None => faults.push(fault(index, "not a name")),
+                Ok(Some((text, ""))) => {
+                    let Some(name) = DistinguishedName::parse(&text) else {
+                        faults.push(fault(index, "not a name"));
+                        continue;
+                    };
+                    let folded = name.folded();
+                    match folded.strip_suffix('*') {
+                        // `/` alone would be everybody, said by mistake.
+                        Some(prefix) if prefix.contains('=') => {
+                            list.prefixes.push(prefix.to_owned());
                         }
+                        Some(_) => faults.push(fault(index, "`*` needs a name before it")),
+                        None if text.ends_with('*') => {
+                            faults.push(fault(index, "`*` needs a name that begins with `/`"));
+                        }
+                        None => list.names.push(folded),
                     }
-                    Some(_) => faults.push(fault(index, "`*` needs a name before it")),
-                    None => match DistinguishedName::parse(&text) {
-                        Some(name) => list.names.push(name.folded()),
-                        None => faults.push(fault(index, "not a name")),
-                    },
-                },
+                }
                 Ok(Some(_)) => faults.push(fault(index, "something follows the name")),
                 Ok(None) => {}
                 Err(found) => faults.push(fault(index, found)),
@@ -340,16 +344,20 @@ mod tests {
     #[test]
     fn allow_lists_know_names_and_their_beginnings() {
         let (list, faults) = AllowList::parse(
-            "# the project\n\"/O=Grid/CN=Jo Doe\"\n/O=Site/OU=Data/*\n*\n/*\n/O=x/CN=y z\n",
+            "# the project\n\"/O=Grid/CN=Jo Doe\"\n/O=Site/OU=Data/*\n*\n/*\n/O=x/CN=y z\n\
+             CN=Jo*,O=Site\n\"CN=Jo,O=Site*\"\n\"/O=Blank/CN=Jo *\"\n",
         );
         let lines: Vec<usize> = faults.iter().map(|fault| fault.line).collect();
-        assert_eq!(lines, [4, 5, 6]);
+        assert_eq!(lines, [4, 5, 6, 8]);
         for (text, expected) in [
             ("/O=Grid/CN=Jo Doe", true),
             ("/O=Grid/CN=Jo Doe/CN=1", false),
             ("/O=Site/OU=Data/CN=Anna", true),
             ("/O=Site/OU=DataX/CN=Anna", false),
             ("/O=Other/CN=Anna", false),
+            ("/O=Site/CN=Jo Doe", true),
+            ("/O=Blank/CN=Jo Doe", true),
+            ("/O=Blank/CN=John Doe", false),
         ] {
             assert_eq!(list.allows(&name(text)), expected, "{text}");
         }

@@ -62,7 +62,8 @@ impl DistinguishedName {
         } else {
             from_rfc2253(text)?
         };
-        Some(Self {
+        // The other form grows where it is turned around: an octet outside of printable ASCII becomes four.
+        (text.len() <= TEXT_OCTETS_MAX).then_some(Self {
             text,
             ambiguous: false,
         })
@@ -247,6 +248,17 @@ mod tests {
         for text in ["", "Jo Doe", "CN=Jo,Grid", "CN=\"Jo", "CN=Jo\\", "=x"] {
             assert_eq!(DistinguishedName::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn names_are_as_long_as_the_limit_after_they_were_turned_around() {
+        let text = |octets| format!("CN={}", "\u{f6}".repeat(octets / 8));
+        let longest = DistinguishedName::parse(&text(TEXT_OCTETS_MAX - 8)).expect("a name");
+        assert_eq!(
+            DistinguishedName::parse(longest.as_str()).as_ref(),
+            Some(&longest)
+        );
+        assert_eq!(DistinguishedName::parse(&text(TEXT_OCTETS_MAX)), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tracing::error;
 use crate::privsep::{link::ChildEnd, messages::FromSession};
 
 /// Octets of each text from outside; what is longer is cut.
-const TEXT_MAX: usize = 4096;
+pub(crate) const TEXT_MAX: usize = 4096;
 
 /// The file, or nothing.
 #[derive(Default)]
@@ -132,6 +132,14 @@ impl Entry {
         }
     }
 
+    /// What another process says happened, with no text longer than ours.
+    pub(crate) fn bounded(mut self) -> Self {
+        for text in [&mut self.path, &mut self.to, &mut self.reason] {
+            *text = text.take().map(cut);
+        }
+        self
+    }
+
     pub(crate) fn is_logout(&self) -> bool {
         self.event == What::Logout
     }
@@ -212,7 +220,7 @@ impl Audit {
     }
 }
 
-fn line(now: SystemTime, who: &Who, event: &Entry) -> String {
+pub(crate) fn line(now: SystemTime, who: &Who, event: &Entry) -> String {
     let since = now.duration_since(SystemTime::UNIX_EPOCH);
     let since = since.unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);

@@ -79,6 +79,12 @@ pub use listener::{Reloader, Server, ServerError};
 pub use privsep::{Protection, Role, Separation, run_child};
 pub use ssh::serve as serve_ssh;
 
+/// For the fuzz target: octets of a process that somebody has taken over.
+#[cfg(fuzzing)]
+pub fn hear_foreign_message(octets: &[u8]) {
+    privsep::foreign::message(octets);
+}
+
 /// Passwords that are verified at a time, in the whole server: each takes some ten megabytes, or as many as its hash says.
 const VERIFICATIONS_MAX: usize = 4;
 

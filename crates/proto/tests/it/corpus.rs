@@ -23,13 +23,13 @@ fn fuzz_dir() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-/// Names of what lies in a directory, without their extension, in order. Those of `gsi_...` are replayed by that crate.
+/// Names of what lies in a directory, without their extension, in order. Those of `gsi_...` and `privsep_...` are replayed by their crates.
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(dir)
         .unwrap_or_else(|e| panic!("{}: {e}", dir.display()))
         .map(|entry| entry.unwrap().path())
         .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
-        .filter(|name| !name.starts_with("gsi_"))
+        .filter(|name| !name.starts_with("gsi_") && !name.starts_with("privsep_"))
         .collect();
     names.sort();
     names

@@ -14,12 +14,14 @@
 //! front when the peer has said something, so that silence costs a descriptor only. A session's success is told to the front,
 //! and so to the peer, when the account is taken on and the root is open.
 //!
-//! - [`messages`]: what passes over a link; [`link`]: how; [`accounts`]: uids and groups; [`sandbox`] and [`syscalls`]: what
+//! - [`messages`]: what passes over a link (`foreign`: fuzzed); [`link`]: how; [`accounts`]: uids and groups; [`sandbox`] and [`syscalls`]: what
 //!   is given up; [`parent`]: one connection, as root sees it, with its [`process`]es; [`child`]: how both begin; [`front`] and
 //!   [`session`] go on, [`relay`] joins them
 
 pub(crate) mod accounts;
 mod child;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod foreign;
 mod front;
 pub(crate) mod link;
 pub(crate) mod messages;

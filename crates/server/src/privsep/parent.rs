@@ -323,7 +323,7 @@ impl Connection {
             FromSession::Trust { name } => self.lend(link, name).await,
             FromSession::Audit(entry) => {
                 *logged_out |= entry.is_logout();
-                self.record(&entry);
+                self.record(&entry.bounded());
                 Ok(())
             }
             FromSession::Ready | FromSession::Unable { .. } => Err(Trouble::Session),

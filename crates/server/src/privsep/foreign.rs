@@ -1,0 +1,129 @@
+//! What the fuzz target `privsep_message` does with the octets of a front or a session that somebody has taken over; the test below
+//! replays its corpus through the same.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    time::SystemTime,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::messages::{
+    Answer, FromFront, FromSession, FrontSetup, PACKET_MAX, SessionSetup, checked_anchor,
+    checked_name, decode, encode,
+};
+use crate::audit::{self, TEXT_MAX, Who};
+
+/// Octets of a line about `who` below: three texts, of which each octet is escaped at worst, and what is around them.
+const LINE_MAX: usize = 3 * TEXT_MAX * "\\u0000".len() + 512;
+
+/// Nothing panics, what was understood survives being written and read again, and what the parent acts on is bounded.
+pub(crate) fn message(octets: &[u8]) {
+    if let Some(message) = understood(octets) {
+        match message {
+            FromFront::Trust { name } => anchor(&name),
+            FromFront::Login(caller) => {
+                let identity = caller.identity.as_ref().map(|name| name.as_str());
+                for name in identity.into_iter().chain([caller.user.as_str()]) {
+                    let passes = checked_name(name).is_ok();
+                    assert!(!passes || !name.contains(['\0', '\r', '\n']));
+                }
+            }
+            FromFront::HandshakeFailed { .. } => {}
+        }
+    }
+    if let Some(message) = understood(octets) {
+        match message {
+            FromSession::Trust { name } => anchor(&name),
+            FromSession::Audit(entry) => {
+                let who = Who {
+                    session: 1,
+                    peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+                    identity: None,
+                    account: None,
+                };
+                let line = audit::line(SystemTime::UNIX_EPOCH, &who, &entry.bounded());
+                assert!(line.len() <= LINE_MAX, "{} octets", line.len());
+                let inside = line.strip_suffix('\n').expect("a line");
+                assert!(!inside.contains(char::is_control), "{line:?}");
+            }
+            FromSession::Ready | FromSession::Unable { .. } => {}
+        }
+    }
+    understood::<Answer>(octets);
+    understood::<FrontSetup>(octets);
+    understood::<SessionSetup>(octets);
+}
+
+fn understood<T: Serialize + DeserializeOwned>(octets: &[u8]) -> Option<T> {
+    let message = decode(octets).ok()?;
+    // Written anew it may be too long: numbers have longer forms.
+    if let Ok(written) = encode(&message) {
+        assert!(written.len() <= PACKET_MAX);
+        let read = decode::<T>(&written).expect("what we write we read");
+        assert_eq!(encode(&read).ok(), Some(written));
+    }
+    Some(message)
+}
+
+/// Whatever passes leads to a file of the directory itself.
+fn anchor(name: &str) {
+    if checked_anchor(name).is_ok() {
+        let path = Path::new("/cas").join(name);
+        assert_eq!(path.parent(), Some(Path::new("/cas")));
+        assert_eq!(path.file_name(), Some(name.as_ref()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, panic::catch_unwind};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_corpus_runs_clean() {
+        let folder =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/privsep_message");
+        let mut understood = 0;
+        for entry in fs::read_dir(&folder).unwrap() {
+            let file = entry.unwrap().path();
+            let octets = fs::read(&file).unwrap();
+            let told = format!("while replaying {}", file.display());
+            assert!(octets.len() <= 2048, "{told}: keep inputs small");
+            catch_unwind(|| message(&octets)).unwrap_or_else(|panic| panic!("{told}: {panic:?}"));
+            understood += usize::from(decode::<FromFront>(&octets).is_ok());
+            understood += usize::from(decode::<FromSession>(&octets).is_ok());
+        }
+        assert!(understood > 5, "only {understood} inputs are messages");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_in_a_message_runs_clean(text: String) {
+            let text = serde_json::to_string(&text).unwrap();
+            for around in [
+                r#"{"Trust":{"name":@}}"#,
+                r#"{"HandshakeFailed":{"why":@}}"#,
+                r#"{"Login":{"user":@,"password":@,"identity":@,"disbelief":@,"channel":"Tls"}}"#,
+                r#"{"Audit":{"event":"put","path":@,"to":@,"result":"failed","reason":@}}"#,
+                r#"{"Refused":{"why":@}}"#,
+            ] {
+                message(around.replace('@', &text).as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn long_texts_of_sessions_are_cut_where_they_arrive() {
+        let text = "\u{7f}".repeat(PACKET_MAX / 4);
+        let audit = format!(
+            r#"{{"Audit":{{"event":"put","path":"{text}","to":"{text}","result":"done","reason":"{text}"}}}}"#
+        );
+        assert!(decode::<FromSession>(audit.as_bytes()).is_ok());
+        message(audit.as_bytes());
+    }
+}
