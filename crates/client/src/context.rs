@@ -268,6 +268,10 @@ pub(crate) struct Learned {
     pub(crate) no_pasv: AtomicBool,
     /// It connects to no host but ours.
     pub(crate) no_foreign: AtomicBool,
+    /// Another server has connected to it.
+    pub(crate) met: AtomicBool,
+    /// Another server could not connect to it, and what that said. One firewall is taken for that of all.
+    pub(crate) unreached: OnceLock<String>,
     pub(crate) no_mode_e: AtomicBool,
     pub(crate) no_allo: AtomicBool,
     pub(crate) no_mlst: AtomicBool,

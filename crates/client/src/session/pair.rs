@@ -1,7 +1,7 @@
 //! Data channels between two servers, neither end of which is ours: which mode, who connects, and what may be refused of it.
 //!
-//! MODE E wants the receiver to listen. Where the sender cannot come to it, MODE S lets the sender listen instead, one channel a
-//! file.
+//! MODE E wants the receiver to listen. Where the sender cannot come to it, or may not, MODE S lets the sender listen instead, one
+//! channel a file.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ use godwit_proto::{
     security::Protection,
 };
 
-use super::{Session, channels::TURNS_MAX};
+use super::{Session, channels::TURNS_MAX, relaying::Side};
 use crate::{
     context::{Learned, known},
     error::{Error, Result},
@@ -22,15 +22,24 @@ use crate::{
 /// Seconds between two markers of one kind that receivers are asked for: what the tuner sees, and what need not be sent again.
 const MARKER_SECONDS: u32 = 1;
 
+/// Data channels that are ready.
+#[derive(Clone, Copy)]
+pub(super) struct Between {
+    pub(super) mode: Mode,
+    /// Those of an earlier transfer.
+    pub(super) reused: bool,
+    /// Who listens, where they are new.
+    pub(super) listens: Side,
+}
+
 impl Session {
-    /// Makes data channels ready that lead from the server of `source` to that of this session. Returns the mode, and whether
-    /// channels of an earlier transfer are used again.
+    /// Makes data channels ready that lead from the server of `source` to that of this session.
     pub(super) async fn make_channels_between(
         &mut self,
         source: &mut Session,
         stream: bool,
         doing: &str,
-    ) -> Result<(Mode, bool)> {
+    ) -> Result<Between> {
         self.agree_with(source).await?;
         self.ask_for_markers();
         for _ in 0..TURNS_MAX {
@@ -46,9 +55,9 @@ impl Session {
             };
             let here = self.settings(mode, Direction::Put);
             let there = source.settings(mode, Direction::Get);
-            let reuses =
+            let reused =
                 self.server.can_reuse(Direction::Put) && source.server.can_reuse(Direction::Get);
-            let made = if reuses {
+            let made = if reused {
                 let settled = tokio::join!(self.settle(&here, doing), source.settle(&there, doing));
                 settled.0.and_then(|here| Ok(here && settled.1?))
             } else if receiver_listens {
@@ -62,15 +71,24 @@ impl Session {
                 source.server.forget();
             }
             if made? {
-                return Ok((mode, reuses));
+                let listens = match receiver_listens {
+                    true => Side::Receiver,
+                    false => Side::Sender,
+                };
+                return Ok(Between {
+                    mode,
+                    reused,
+                    listens,
+                });
             }
         }
         Err(Error::Lacks {
             endpoint: self.endpoint.name(),
             feature: format!("data connection with {}", source.endpoint.name()),
             consequence: format!(
-                "{doing}: one of the two must listen (PASV) and the other connect to a host that is not ours (PORT; with \
-                 godwitd for users who are logged in, or --allow-foreign-data-hosts)"
+                "{doing}: {}, and {}",
+                why_not(source, self),
+                why_not(self, source)
             ),
         })
     }
@@ -208,5 +226,25 @@ impl Session {
 /// `from` may connect to `to`, as far as is known.
 fn may_lead(from: &Session, to: &Session) -> bool {
     let (from, to) = (&from.endpoint.learned, &to.endpoint.learned);
-    !known(&from.no_foreign) && !known(&to.no_pasv)
+    !known(&from.no_foreign) && !known(&to.no_pasv) && to.unreached.get().is_none()
+}
+
+/// Why no connection leads from `from` to `to`, and what either could change.
+fn why_not(from: &Session, to: &Session) -> String {
+    let (from, to) = (&from.endpoint, &to.endpoint);
+    if known(&to.learned.no_pasv) {
+        format!("{} does not listen (PASV)", to.name())
+    } else if known(&from.learned.no_foreign) {
+        format!(
+            "{} connects to no host but ours (PORT; godwitd does for users who are logged in, or with --allow-foreign-data-hosts)",
+            from.name()
+        )
+    } else {
+        let why = to.learned.unreached.get().map_or("", String::as_str);
+        format!(
+            "{} cannot connect to {}, whose data ports may be closed to it ({why})",
+            from.name(),
+            to.name()
+        )
+    }
 }

@@ -7,6 +7,8 @@
 //! ```
 //! Success takes two: the 2xx of both. What the receiver calls safe need not be sent again, whoever failed.
 
+use std::sync::atomic::Ordering;
+
 use godwit_engine::{
     control::{ControlError, Event as Spoken},
     data::Sample,
@@ -20,6 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     Session,
     asides::{ANSWER_LIMIT, Answer, Asides},
+    pair::Between,
     relaying::{Relaying, Side},
     transfer::EXPLANATION_LIMIT,
 };
@@ -93,7 +96,7 @@ impl Session {
         let made = self
             .make_channels_between(source, plan.stream, plan.storing)
             .await;
-        let (mode, reused) = match made {
+        let between = match made {
             Ok(made) => made,
             Err(error) => return Relayed::failed(error),
         };
@@ -104,13 +107,12 @@ impl Session {
             retrieve: source.control.submit(&plan.retrieve),
         };
         let mut relay = Relay {
-            asides: source.asides_of_sender(mode, parallelism),
+            asides: source.asides_of_sender(between.mode, parallelism),
             running: Running::elsewhere(&self.context.counters),
             relaying: Relaying::default(),
             plan,
             asked,
-            mode,
-            reused,
+            between,
             news: Instant::now(),
             reported: None,
             stopped: false,
@@ -152,8 +154,7 @@ struct Relay<'a> {
     sender: &'a mut Session,
     plan: &'a RelayPlan<'a>,
     asked: Asked,
-    mode: Mode,
-    reused: bool,
+    between: Between,
     relaying: Relaying,
     asides: Asides,
     running: Running,
@@ -244,7 +245,7 @@ impl Relay<'_> {
             self.news = Instant::now();
         }
         let flows = self.relaying.flows();
-        if flows && !flowed && !self.reused && self.mode == Mode::ExtendedBlock {
+        if flows && !flowed && !self.between.reused && self.between.mode == Mode::ExtendedBlock {
             let channels = self.sender.params.parallelism;
             self.sender.tell(ChannelState::Opened, channels);
         }
@@ -252,7 +253,7 @@ impl Relay<'_> {
         if flows && self.reported.is_none() {
             self.running.tell(Sample {
                 bytes: self.relaying.bytes().unwrap_or(0),
-                channels: match self.mode {
+                channels: match self.between.mode {
                     Mode::ExtendedBlock => self.sender.params.parallelism,
                     Mode::Stream => 1,
                 },
@@ -298,7 +299,39 @@ impl Relay<'_> {
         }
     }
 
-    fn end(self) -> Relayed {
+    /// Why one of the two could not connect to the other, where that was it.
+    fn unreached(&self) -> Option<String> {
+        let connects = self.between.listens.other();
+        if self.between.reused {
+            None
+        } else if self.stalled {
+            let limit = self.receiver.context.connections.stall_limit.as_secs();
+            let silent = self.relaying.never_began(connects);
+            silent.then(|| format!("no connection within {limit} s"))
+        } else {
+            self.relaying.unconnected(connects)
+        }
+    }
+
+    /// The next attempt goes the other way, unless this one was seen to lead there.
+    fn learn_unreached(&mut self, why: &str) {
+        let connects = self.between.listens.other();
+        let from = self.session(connects).endpoint.name();
+        let listener = self.session(self.between.listens);
+        let learned = &listener.endpoint.learned;
+        if !known(&learned.met) && learned.unreached.set(why.to_owned()).is_ok() {
+            listener.context.note(format!(
+                "{}: {from} cannot connect to it: it is to connect itself, with one data channel a file (MODE S): {why}",
+                listener.endpoint.name()
+            ));
+        }
+    }
+
+    fn end(mut self) -> Relayed {
+        let unreached = self.unreached();
+        if let Some(why) = &unreached {
+            self.learn_unreached(why);
+        }
         let Self {
             receiver,
             sender,
@@ -308,6 +341,11 @@ impl Relay<'_> {
         let (failure, told) = self.relaying.end();
         let result = if self.stopped {
             Err(Error::Interrupted)
+        } else if let Some(why) = unreached {
+            Err(Error::Transfer {
+                doing: plan.storing.to_owned(),
+                failure: TransferFailure::NoConnection(why),
+            })
         } else if self.stalled {
             let limit = receiver.context.connections.stall_limit.as_secs();
             Err(Error::Transfer {
@@ -320,6 +358,11 @@ impl Relay<'_> {
             failure.map_or(Ok(()), Err)
         };
         if result.is_ok() {
+            let listener = match self.between.listens {
+                Side::Receiver => &receiver.endpoint,
+                Side::Sender => &sender.endpoint,
+            };
+            listener.learned.met.store(true, Ordering::Relaxed);
             receiver.server.transfer_done(Direction::Put, true);
             sender.server.transfer_done(Direction::Get, true);
             sender.broken |= self.unanswered;

@@ -23,6 +23,15 @@ pub(super) enum Side {
     Sender,
 }
 
+impl Side {
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Receiver => Self::Sender,
+            Self::Sender => Self::Receiver,
+        }
+    }
+}
+
 /// What both servers have said so far.
 #[derive(Debug, Default)]
 pub(super) struct Relaying {
@@ -108,6 +117,28 @@ impl Relaying {
         self.failures.push((side, error));
     }
 
+    /// What `side`, which was to connect to the other, says of that; `None`: something else happened to it, or octets have moved.
+    pub(super) fn unconnected(&self, side: Side) -> Option<String> {
+        let failure = self.failures.iter().find(|(of, _)| *of == side);
+        match failure {
+            Some((_, Error::Refused { reply, .. }))
+                if self.bytes().unwrap_or(0) == 0 && is_of_connecting(reply) =>
+            {
+                Some(reply.to_string())
+            }
+            _ => None,
+        }
+    }
+
+    /// No 1xx came from `side`.
+    pub(super) fn never_began(&self, side: Side) -> bool {
+        let half = match side {
+            Side::Receiver => &self.receiver,
+            Side::Sender => &self.sender,
+        };
+        !half.begun
+    }
+
     /// Octets that the receiver has; `None` where it tells nothing.
     pub(super) fn bytes(&self) -> Option<u64> {
         self.told.bytes()
@@ -171,6 +202,15 @@ impl Relaying {
             Side::Receiver => &mut self.receiver,
             Side::Sender => &mut self.sender,
         }
+    }
+}
+
+/// A connection did not come up: 425, or 500 with the words of GCT's server.
+fn is_of_connecting(reply: &Reply) -> bool {
+    let text = reply.text();
+    match reply.code.get() {
+        425 => !text.contains("AUTHENTICATION"),
+        _ => text.contains("Unable to connect to") || text.contains("System error in connect"),
     }
 }
 
@@ -249,5 +289,33 @@ mod tests {
         assert!(relaying.silence_tells());
         relaying.answer(Side::Sender, reply(226, "Done"), "get x");
         assert!(!relaying.silence_tells(), "storage may take its time");
+    }
+
+    #[test]
+    fn who_could_not_connect_is_known_by_its_words() {
+        let gct =
+            "Command failed. : callback failed.\nglobus_xio: Unable to connect to 192.0.2.1:51209";
+        let ours = "GlobusError: v=1 c=DATA_CHANNEL_COMMUNICATION_FAILURE";
+        let stranger = "GlobusError: v=1 c=DATA_CHANNEL_AUTHENTICATION_FAILURE";
+        for (code, text, tells) in [
+            (500, gct, true),
+            (425, ours, true),
+            (425, stranger, false),
+            (550, "No such file", false),
+        ] {
+            let mut relaying = Relaying::default();
+            relaying.answer(Side::Sender, reply(code, text), "get x");
+            assert_eq!(
+                relaying.unconnected(Side::Sender).is_some(),
+                tells,
+                "{text}"
+            );
+            assert!(relaying.unconnected(Side::Receiver).is_none());
+        }
+        let mut relaying = flowing();
+        relaying.hear(Side::Receiver, &perf(100, 0));
+        relaying.answer(Side::Sender, reply(425, ours), "get x");
+        let later = relaying.unconnected(Side::Sender);
+        assert!(later.is_none(), "octets have moved");
     }
 }

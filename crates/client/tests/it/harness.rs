@@ -28,10 +28,15 @@ impl Served {
 
     /// With other settings.
     pub(crate) fn start_with(change: impl FnOnce(&mut ServerSettings)) -> Self {
+        Self::start_at("127.0.0.1:0", change)
+    }
+
+    /// At another address.
+    pub(crate) fn start_at(address: &str, change: impl FnOnce(&mut ServerSettings)) -> Self {
         let root = tempfile::tempdir().unwrap();
         let mut settings = ServerSettings::new(root.path(), Anonymous::Rw);
         change(&mut settings);
-        settings.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        settings.listen = vec![address.parse().unwrap()];
         let (shutdown, over) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         thread::spawn(move || {

@@ -4,6 +4,7 @@
 
 mod asides;
 mod between;
+mod between_walls;
 mod copies;
 mod degraded;
 mod errors;
@@ -11,6 +12,7 @@ mod fake;
 mod gsi;
 mod harness;
 mod hostile;
+mod interposed;
 mod live;
 mod manage;
 mod many;
