@@ -107,6 +107,12 @@ pub(crate) enum Setback {
     Crowded(Error),
 }
 
+impl From<Error> for Setback {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
 impl From<Setback> for Error {
     fn from(setback: Setback) -> Self {
         match setback {

@@ -280,6 +280,8 @@ pub(crate) struct Learned {
     pub(crate) no_cksm: AtomicBool,
     pub(crate) no_rename: AtomicBool,
     pub(crate) rename_probed: AtomicBool,
+    pub(crate) no_mfmt: AtomicBool,
+    pub(crate) no_chmod: AtomicBool,
     pub(crate) no_buffers: AtomicBool,
     pub(crate) no_asides: AtomicBool,
     pub(crate) no_pipelining: AtomicBool,

@@ -146,6 +146,12 @@ pub enum Error {
         /// URL or path of the destination.
         path: String,
     },
+    /// A source is not what it was when it was compared with the destination.
+    #[error("{what}: changed meanwhile; the same command copies it again")]
+    Changed {
+        /// URL or path.
+        what: String,
+    },
     /// There is nothing at a path.
     #[error("{what}: no such file or directory")]
     Missing {
@@ -328,6 +334,7 @@ impl Error {
             Self::Usage(_)
             | Self::Resolve { .. }
             | Self::Missing { .. }
+            | Self::Changed { .. }
             | Self::Collides { .. } => Turn::User,
             Self::Unreachable { .. } | Self::Control { .. } => Turn::Network,
             Self::Login { reply, .. } if reply.code.is_transient() => Turn::Server,

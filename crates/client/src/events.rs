@@ -35,6 +35,17 @@ pub enum Event {
         /// Octets of those whose size is known.
         bytes: u64,
     },
+    /// The ends of a sync differ.
+    Difference {
+        /// What is done about it: `copy`, `make` (a directory), `set` (permissions), `delete`.
+        action: &'static str,
+        /// `missing`, `size`, `mtime`, `unknown` (of what size a file is), `mode`, `extra`.
+        reason: &'static str,
+        /// Below the top, lossy; directories end in a slash.
+        path: String,
+        /// Nothing is done about it.
+        dry_run: bool,
+    },
     /// A setting was measured.
     Epoch {
         /// What was in force.

@@ -71,6 +71,8 @@ pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
             OtherEnd::To(LocalEnd::Path(_)) | OtherEnd::From(Origin::Here(LocalEnd::Path(_)))
         )
         && item.setbacks < SETBACKS_MAX
+        // Time and permissions are set between two commands that a pipeline sends together.
+        && (item.direction() == Direction::Get || item.stamp.is_none())
         && !is_device(&item.remote)
         && !(item.direction() == Direction::Put && item.endpoint.learned.may_be_closed(&item.remote))
         // A name that the server may mangle needs a look first.

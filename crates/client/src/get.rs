@@ -26,6 +26,7 @@ use crate::{
     remote::RemoteSource,
     session::{Outcome, Session, TransferPlan},
     spec::{Part, Verify},
+    stamp::Stamp,
     verify::{self, Agreed, Regions},
 };
 
@@ -35,6 +36,7 @@ pub(crate) struct Get {
     /// URL.
     url: String,
     wish: Verify,
+    stamp: Option<Stamp>,
     to: Destination,
 }
 
@@ -89,6 +91,7 @@ impl Get {
             from,
             url,
             wish,
+            stamp: item.stamp,
             to,
         })
     }
@@ -264,7 +267,7 @@ impl Get {
     /// Gives the file its name.
     pub(crate) fn commit(&self, written: &Written) -> Result<()> {
         match &self.to {
-            Destination::File { target, .. } => lock(target).commit(written),
+            Destination::File { target, .. } => lock(target).commit(written, self.stamp.as_ref()),
             Destination::Output(_) => Ok(()),
         }
     }

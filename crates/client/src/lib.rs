@@ -13,6 +13,8 @@
 //! - [`identity`]: who we are to servers; [`proxy`]: short-lived credentials, made and shown;
 //!   [`secrets`]: passwords and tokens
 //! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs
+//! - [`filter`]: which names a sync compares
+//! - [`stamp`]: times and permissions of copies
 //! - [`local`], [`context`]: this machine's files; what all parts of a run share
 //!
 //! The library never prints and never exits: it tells an [`events::Observer`], and `main.rs` does both.
@@ -27,6 +29,7 @@ mod epoch;
 pub mod error;
 pub mod events;
 pub mod explain;
+pub mod filter;
 mod fingerprints;
 pub mod flags;
 mod flight;
@@ -50,6 +53,7 @@ mod roster;
 pub mod secrets;
 mod session;
 pub mod spec;
+mod stamp;
 pub mod summary;
 mod tails;
 mod verify;

@@ -1,8 +1,9 @@
 //! Files of this machine: what is at a path, temporary names, and the switch to the final one.
 
 use std::{
+    env,
     ffi::OsStr,
-    fs,
+    fs::{self, File},
     hash::{BuildHasher, RandomState},
     io,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
@@ -12,11 +13,12 @@ use std::{
 
 use godwit_engine::storage::{FileRef, Metadata, PosixStorage, Storage, WriteMode};
 use godwit_proto::FtpPath;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
 
 use crate::{
     error::{Error, Result},
     fingerprints::Fingerprints,
+    stamp::Stamp,
 };
 
 /// Temporary names are made anew this often before a directory is thought to be playing games.
@@ -184,14 +186,16 @@ impl Target {
         self.temporary.is_none()
     }
 
-    /// Gives the file its final name. Whole or not at all, and not where a file of `written` has it.
-    pub(crate) fn commit(&mut self, written: &Written) -> Result<()> {
+    /// Gives the file its stamp and its final name. Whole or not at all, and not where a file of `written` has it.
+    pub(crate) fn commit(&mut self, written: &Written, stamp: Option<&Stamp>) -> Result<()> {
         let Some(temporary) = &self.temporary else {
             return Ok(());
         };
         let failed =
             |e: &io::Error| Error::local(format!("write {}", self.destination.display()), e);
         let own = fs::metadata(&temporary.0).map_err(|e| failed(&e))?;
+        let stamp = stamp.copied().unwrap_or_default();
+        stamp.put_on(&temporary.0).map_err(|e| failed(&e))?;
         // Where nothing had the name, nothing may have it now: one question less for each of many new files.
         let is_new = self.mode.is_none()
             && renameat_with(
@@ -207,7 +211,7 @@ impl Target {
                 let path = self.destination.display().to_string();
                 return Err(Error::Collides { path });
             }
-            if let Some(mode) = self.mode {
+            if let Some(mode) = self.mode.filter(|_| stamp.mode.is_none()) {
                 use std::os::unix::fs::PermissionsExt;
                 // A file of somebody else's in a shared directory may not be given its old bits: the new ones are sound too.
                 let _ = fs::set_permissions(&temporary.0, fs::Permissions::from_mode(mode & 0o777));
@@ -227,6 +231,18 @@ impl Target {
 fn as_ftp_path(path: &Path) -> Result<FtpPath> {
     FtpPath::new(path.as_os_str().as_bytes())
         .map_err(|e| Error::Usage(format!("{}: {e}", path.display())))
+}
+
+/// A file that goes with its last descriptor.
+pub(crate) fn nameless() -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let file = openat(CWD, env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)?;
+    Ok(file.into())
+}
+
+/// What fails where the other does.
+pub(crate) fn spooling() -> String {
+    format!("keep a listing in {}", env::temp_dir().display())
 }
 
 /// A local path from octets.
@@ -257,7 +273,7 @@ mod tests {
         assert_eq!(names_in(dir.path()), ["f"]);
         let (mut target, file) = Target::create(&path).unwrap();
         file.write_all_at(0, b"new").unwrap();
-        target.commit(&Written::default()).unwrap();
+        target.commit(&Written::default(), None).unwrap();
         drop(target);
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names_in(dir.path()), ["f"]);
@@ -286,7 +302,7 @@ mod tests {
         let put = |path: &Path, text: &[u8]| {
             let (mut target, file) = Target::create(path).unwrap();
             file.write_all_at(0, text).unwrap();
-            target.commit(&written)
+            target.commit(&written, None)
         };
         put(&path, b"first").unwrap();
         let error = put(&path, b"second").unwrap_err();
@@ -308,7 +324,7 @@ mod tests {
         std::os::unix::fs::symlink("real", &link).unwrap();
         let (mut target, file) = Target::create(&link).unwrap();
         file.write_all_at(0, b"new").unwrap();
-        target.commit(&Written::default()).unwrap();
+        target.commit(&Written::default(), None).unwrap();
         assert_eq!(fs::read(&real).unwrap(), b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(
@@ -326,7 +342,7 @@ mod tests {
         std::os::unix::fs::symlink("nothing", real.join("f")).unwrap();
         let (mut target, file) = Target::create(&link.join("f")).unwrap();
         file.write_all_at(0, b"new").unwrap();
-        target.commit(&Written::default()).unwrap();
+        target.commit(&Written::default(), None).unwrap();
         assert_eq!(fs::read(real.join("f")).unwrap(), b"new");
         assert!(!fs::symlink_metadata(real.join("f")).unwrap().is_symlink());
         assert!(Target::create(Path::new("a\nb")).is_err());

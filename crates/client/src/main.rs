@@ -179,6 +179,11 @@ impl Console {
     }
 }
 
+/// Control characters as `?`: a name must not write to the terminal what it likes.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
 /// A line on standard error, with our name before it.
 fn tell(text: std::fmt::Arguments<'_>) {
     // Nobody reads it any more: nothing to be done.
@@ -200,6 +205,19 @@ impl Observer for Console {
             Event::Warning { text } if self.verbosity >= 1 => self.line(format_args!("{text}")),
             Event::Summary(summary) if self.verbosity >= 1 => {
                 self.line(format_args!("{}", summary.closing_line()));
+            }
+            Event::Difference {
+                action,
+                reason,
+                path,
+                dry_run,
+            } => {
+                let line = format!("{action} {reason} {}", printable(path));
+                if *dry_run {
+                    self.on_output(line.as_bytes());
+                } else if self.verbosity >= 2 {
+                    self.line(format_args!("{line}"));
+                }
             }
             Event::Note { text } if self.verbosity >= 2 => self.line(format_args!("{text}")),
             Event::Secured {

@@ -30,6 +30,10 @@ pub(crate) struct Counters {
     pub(crate) bytes_found: AtomicU64,
     /// Left out, since an earlier run has copied them.
     pub(crate) files_before: AtomicU64,
+    /// Left out of a sync, since the destination has them.
+    pub(crate) files_same: AtomicU64,
+    /// Names that a sync has removed, or would.
+    pub(crate) names_removed: AtomicU64,
     /// Nothing more will be found.
     pub(crate) scanned: AtomicBool,
     pub(crate) files_done: AtomicU64,

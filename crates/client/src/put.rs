@@ -27,6 +27,7 @@ use crate::{
     remote::RemoteSource,
     session::{Session, TransferPlan},
     spec::{Part, Verify},
+    stamp::Stamp,
     tails::{TailKey, Tails},
     verify::{self, Agreed, Both, Regions},
 };
@@ -42,6 +43,7 @@ pub(crate) struct Put {
     /// URL of the final name.
     url: String,
     wish: Verify,
+    stamp: Option<Stamp>,
     is_part: bool,
     offset: u64,
     length: Option<u64>,
@@ -120,6 +122,7 @@ impl Put {
             written_to: written_to.unwrap_or_else(|| item.remote.clone()),
             url,
             wish,
+            stamp: item.stamp,
             is_part: part.is_some(),
             offset,
             length,
@@ -295,7 +298,7 @@ impl Put {
         }
     }
 
-    /// Compares checksums and gives the file its name.
+    /// Compares checksums, and gives the file its stamp and its name.
     pub(crate) async fn finish(&self, session: &mut Session, moved: u64) -> Result<Option<Agreed>> {
         let doing = self.doing();
         if !is_device(&self.written_to) {
@@ -338,6 +341,9 @@ impl Put {
         };
         if agreed.is_none() && !self.is_part && !is_device(&self.written_to) {
             self.compare_size(session, moved, &doing).await?;
+        }
+        if let Some(stamp) = self.stamp {
+            session.stamp_all(&[(&self.written_to, stamp)]).await?;
         }
         if let Some((from, to)) = self.names() {
             session.rename(from, to).await?;

@@ -14,7 +14,7 @@ use godwit_proto::{
 };
 use godwit_tune::{Bounds, Method};
 
-use crate::secrets::Secrets;
+use crate::{filter::Filter, secrets::Secrets};
 
 /// One run of the program.
 #[derive(Clone, Debug)]
@@ -146,6 +146,8 @@ pub struct JobSpec {
     pub recursive: bool,
     /// Paths below the source, which is one directory then; instead of all of it.
     pub files_from: Option<FilesFrom>,
+    /// Only what differs, and perhaps more than copies; then there is one source, and no part.
+    pub sync: Option<SyncSpec>,
     /// Where finished files are noted.
     pub journal: JournalSpec,
     /// Only a part; then there is one source, and it is a file.
@@ -183,6 +185,39 @@ impl JobSpec {
         let is_remote = |place: &Location| matches!(place, Location::Remote(_));
         is_remote(&self.destination) && self.sources.iter().all(is_remote)
     }
+}
+
+/// `sync`: the destination becomes like the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncSpec {
+    /// What files must have in common not to be copied.
+    pub level: Level,
+    /// Which names are compared.
+    pub filter: Filter,
+    /// Tell what would be done, and do nothing.
+    pub dry_run: bool,
+    /// What the source does not have goes.
+    pub delete: Option<Deletion>,
+}
+
+/// What files of one name must have in common to count as the same; each level wants what those before it want, but for what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing.
+    Exists,
+    /// Their size.
+    Size,
+    /// The time of their last change, in whole seconds, where both ends can keep it.
+    Modified,
+    /// Their checksum, instead of the time.
+    Checksum,
+}
+
+/// `--delete`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// Nothing goes where more names than this would have to.
+    pub most: Option<u64>,
 }
 
 /// `--congestion`.

@@ -26,8 +26,26 @@ pub struct Summary {
     /// What the transfer waited for; absent where nobody found out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limited_by: Option<String>,
+    /// What a sync has done beside copying.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub synced: Option<Synced>,
     /// Exit status.
     pub exit: u8,
+}
+
+/// Numbers of a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Synced {
+    /// Nothing was changed.
+    pub dry_run: bool,
+    /// Files that were to be copied.
+    pub files_differing: u64,
+    /// Their octets, as far as known.
+    pub bytes_differing: u64,
+    /// Files that were there already.
+    pub files_same: u64,
+    /// Names that were not in the source and are gone, or would be.
+    pub names_removed: u64,
 }
 
 impl Summary {
@@ -46,6 +64,7 @@ impl Summary {
             files_failed,
             retransmitted_bytes: None,
             limited_by: None,
+            synced: None,
             exit: exit.code(),
         }
     }
@@ -58,13 +77,30 @@ impl Summary {
         } else {
             ""
         };
-        let mut line = format!(
-            "{cut}{} file{plural}, {} in {:.1} s, {}",
-            self.files_done,
-            show_bytes(self.bytes),
-            self.seconds,
-            show_rate(self.goodput_bps)
-        );
+        let mut line = match self.synced.filter(|synced| synced.dry_run) {
+            Some(would) => format!(
+                "{cut}dry run: {} to copy, {}",
+                would.files_differing,
+                show_bytes(would.bytes_differing)
+            ),
+            None => format!(
+                "{cut}{} file{plural}, {} in {:.1} s, {}",
+                self.files_done,
+                show_bytes(self.bytes),
+                self.seconds,
+                show_rate(self.goodput_bps)
+            ),
+        };
+        if let Some(synced) = self.synced {
+            line.push_str(&format!("; {} the same", synced.files_same));
+            let (removed, verb) = match synced.dry_run {
+                true => (synced.names_removed, "to remove"),
+                false => (synced.names_removed, "removed"),
+            };
+            if removed > 0 {
+                line.push_str(&format!("; {removed} {verb}"));
+            }
+        }
         if self.files_failed > 0 {
             line.push_str(&format!("; {} failed", self.files_failed));
         }

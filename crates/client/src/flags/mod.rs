@@ -2,10 +2,13 @@
 //!
 //! # Map
 //! - this file: what users may type, with its help
+//! - [`transfer`]: how files are moved; [`sync`]: what is beside that when trees are made alike
 //! - [`resolve`]: what it means; every contradiction is found there and nowhere else
 //! - [`units`]: `8M`, `60`, and back
 
 mod resolve;
+mod sync;
+mod transfer;
 pub(crate) mod units;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -16,7 +19,8 @@ use godwit_proto::{ChecksumAlgorithm, security::Floor};
 
 pub use resolve::{Ambient, Parting, parse};
 
-use crate::{pipelining::DEPTH_MAX_PATIENT, spec::EpochMode};
+use sync::SyncArgs;
+use transfer::TransferArgs;
 
 /// Copies files with GridFTP, and manages what lies on servers.
 #[derive(Debug, Parser)]
@@ -30,6 +34,7 @@ use crate::{pipelining::DEPTH_MAX_PATIENT, spec::EpochMode};
                   godwit cp big.tar gsiftp://host/incoming/      one file up, verified\n  \
                   godwit cp -r gsiftp://host/run7/ ./run7/       a directory down\n  \
                   godwit cp -p 16 'ftp://host/run7/*.root' .     sixteen channels, a wildcard\n  \
+                  godwit sync -n ./run7/ gsiftp://host/run7      what would have to be copied\n  \
                   godwit ls -l gsiftp://host/incoming/\n  \
                   godwit explain events.json                     what limited a copy made with --events\n\n\
                   URLs: gsiftp://[user@]host[:2811]/path, sshftp://[user@]host[:22]/path, ftpes://[user@]host[:21]/path, \
@@ -107,9 +112,9 @@ pub(crate) enum Verb {
         #[command(flatten)]
         urls: Urls,
     },
-    /// Not available in this version
-    #[command(hide = true)]
-    Sync(Anything),
+    /// Make a directory the same as another one: copy what differs
+    #[command(after_help = sync::AFTER_HELP)]
+    Sync(Box<SyncArgs>),
     /// Make or show a proxy, the short-lived credential that gsiftp:// logs in with
     #[command(subcommand)]
     Proxy(ProxyVerb),
@@ -124,13 +129,6 @@ pub(crate) enum Verb {
         #[command(flatten)]
         common: Common,
     },
-}
-
-/// Words of a subcommand that is known and not available, so that it is told so whatever follows it.
-#[derive(Debug, Args)]
-pub(crate) struct Anything {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) words: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -269,57 +267,6 @@ pub(crate) struct CpArgs {
     /// Names of --files-from end in NUL
     #[arg(short = '0', long, requires = "files_from")]
     pub(crate) from0: bool,
-    /// Data channels per control channel
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub(crate) parallelism: Option<u32>,
-    /// Control channels, each with its own thread; large files are shared between them
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) concurrency: Option<u32>,
-    /// Small files in flight on a control channel; 1 copies one after the other, the default is what the path needs
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=DEPTH_MAX_PATIENT as i64))]
-    pub(crate) pipelining: Option<u32>,
-    /// Most data channels in all
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_channels: u32,
-    /// How settings are chosen while data flows: godwit, apt, cd, cs, nm, balman, yildirim, mi, aimd, falcon, globus
-    /// (2 x 8), static[:concurrency=N,parallelism=N] (1 x 4)
-    #[arg(long, value_name = "NAME[:key=value,...]", default_value = "godwit")]
-    pub(crate) tuner: String,
-    /// Time that a setting is measured, where the tuner has no opinion; the default is that of the method, at most 3
-    #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
-    pub(crate) epoch: Option<Duration>,
-    /// live: channels and sessions come and go while data flows; restart: as published, everything ends and begins anew
-    /// with each epoch, for comparison
-    #[arg(long, value_name = "MODE", default_value = "live", value_parser = epoch_mode)]
-    pub(crate) epoch_mode: EpochMode,
-    /// Part in the channels and the rate that transfers of yours share, relative to theirs: 2 has twice what 1 has
-    #[arg(long, value_name = "W", default_value = "1", value_parser = weight)]
-    pub(crate) weight: f64,
-    /// Run as if no other transfer of yours were running
-    #[arg(long)]
-    pub(crate) alone: bool,
-    /// Neither begin with the setting that the last transfer over this path ended with, nor keep this one's
-    #[arg(long)]
-    pub(crate) no_path_memory: bool,
-
-    /// Socket buffers of data channels at both ends; 0 leaves them to the kernels
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = units::bytes)]
-    pub(crate) tcp_buffer: u64,
-    /// Longest block of the extended block mode; small files go in shorter ones
-    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = units::some_bytes)]
-    pub(crate) block_size: u64,
-    /// TCP congestion control of our sending sockets. auto: the system's, and bbr where packets are lost by chance and it moves
-    /// more without harm to others
-    #[arg(long, value_name = "NAME")]
-    pub(crate) congestion: Option<String>,
-    /// Cap of the whole transfer in bits per second, as 200M: all channels of this command share it
-    #[arg(long, value_name = "BITS", value_parser = units::bits_per_second)]
-    pub(crate) max_rate: Option<u64>,
-    /// Cap of all transfers of yours on this host together, to whatever servers; they share it by weight, and those without
-    /// traffic leave theirs to the others. Where several were given one, the smallest holds
-    #[arg(long, value_name = "BITS", conflicts_with = "alone", value_parser = units::bits_per_second)]
-    pub(crate) host_rate: Option<u64>,
-
     /// First octet of a partial transfer
     #[arg(long, value_name = "N", value_parser = units::bytes)]
     pub(crate) offset: Option<u64>,
@@ -327,66 +274,15 @@ pub(crate) struct CpArgs {
     #[arg(long, value_name = "N", value_parser = units::bytes)]
     pub(crate) length: Option<u64>,
 
-    /// Insist on comparing checksums: adler32, crc32c, md5, sha1, sha256 or sha512. Without this option whole files
-    /// are compared where the server can
-    #[arg(long, value_name = "ALG", num_args = 0..=1, require_equals = true, conflicts_with = "no_verify",
-          default_missing_value = "", value_parser = maybe_algorithm)]
-    pub(crate) verify: Option<MaybeAlgorithm>,
-    /// Compare no checksums
-    #[arg(long)]
-    pub(crate) no_verify: bool,
-    /// Attempts per range before a file fails
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) retries: u32,
-
-    /// Note finished files in FILE; the same command, given again, copies what is missing. By default a file of its own for each command
-    /// that copies several files
-    #[arg(long, value_name = "FILE", conflicts_with = "no_journal")]
-    pub(crate) journal: Option<PathBuf>,
-    /// Neither heed nor keep a journal of finished files
-    #[arg(long)]
-    pub(crate) no_journal: bool,
-
-    /// Write an event log, JSON lines
-    #[arg(long, value_name = "FILE")]
-    pub(crate) events: Option<PathBuf>,
-    /// Print one JSON object with the summary at the end
-    #[arg(long)]
-    pub(crate) json: bool,
-
+    #[command(flatten)]
+    pub(crate) transfer: TransferArgs,
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
-/// `--verify` alone, or with a name. A newtype, since clap reads an `Option` field as "may be absent".
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MaybeAlgorithm(pub(crate) Option<ChecksumAlgorithm>);
-
 fn algorithm(text: &str) -> Result<ChecksumAlgorithm, String> {
     text.parse()
         .map_err(|e| format!("{e}: use adler32, crc32c, md5, sha1, sha256 or sha512"))
-}
-
-fn maybe_algorithm(text: &str) -> Result<MaybeAlgorithm, String> {
-    Ok(MaybeAlgorithm(match text {
-        "" => None,
-        name => Some(algorithm(name)?),
-    }))
-}
-
-fn weight(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(weight) if (0.01..=100.0).contains(&weight) => Ok(weight),
-        _ => Err("wanted a number from 0.01 to 100".to_owned()),
-    }
-}
-
-fn epoch_mode(text: &str) -> Result<EpochMode, String> {
-    match text {
-        "live" => Ok(EpochMode::Live),
-        "restart" => Ok(EpochMode::Restart),
-        _ => Err("wanted live or restart".to_owned()),
-    }
 }
 
 fn protect(text: &str) -> Result<Floor, String> {

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, time::Duration};
 
-use clap::{Parser, error::ErrorKind};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, error::ErrorKind};
 use godwit_engine::net;
 use godwit_gsi::{
     cert::files::{self, Locations},
@@ -11,7 +11,10 @@ use godwit_gsi::{
 use godwit_proto::url::{Location, RemoteUrl};
 use godwit_tune::{Bounds, Method, Setting};
 
-use super::{Anything, Cli, Common, CpArgs, MaybeAlgorithm, ProxyVerb, Urls, Verb};
+use super::{
+    Cli, Common, CpArgs, ProxyVerb, Urls, Verb, sync,
+    transfer::{MaybeAlgorithm, TransferArgs},
+};
 use crate::{
     error::Exit,
     secrets::Secrets,
@@ -57,14 +60,18 @@ impl Default for Ambient {
 
 /// Reads a command line, program name first.
 pub fn parse(arguments: &[OsString], ambient: &Ambient) -> Result<Invocation, Parting> {
-    let cli = Cli::try_parse_from(arguments).map_err(|e| Parting {
+    let parting = |e: clap::Error| Parting {
         exit: match e.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Done,
             _ => Exit::Usage,
         },
         text: e.render().to_string(),
-    })?;
-    let (request, common) = request(cli.verb, arguments).map_err(wrong)?;
+    };
+    let matches = Cli::command()
+        .try_get_matches_from(arguments)
+        .map_err(parting)?;
+    let cli = Cli::from_arg_matches(&matches).map_err(parting)?;
+    let (request, common) = request(cli.verb, &matches, arguments).map_err(wrong)?;
     Ok(Invocation {
         request,
         verbosity: if common.quiet {
@@ -83,11 +90,7 @@ fn wrong(text: String) -> Parting {
     }
 }
 
-type Resolved<T> = Result<T, String>;
-
-fn not_available(what: &str) -> String {
-    format!("{what}: not available in this version")
-}
+pub(super) type Resolved<T> = Result<T, String>;
 
 fn connections(common: &Common, ambient: &Ambient) -> Resolved<Connections> {
     let port_range = match &ambient.port_range {
@@ -119,7 +122,11 @@ fn connections(common: &Common, ambient: &Ambient) -> Resolved<Connections> {
     })
 }
 
-fn request(verb: Verb, arguments: &[OsString]) -> Resolved<(Request, Common)> {
+fn request(
+    verb: Verb,
+    matches: &ArgMatches,
+    arguments: &[OsString],
+) -> Resolved<(Request, Common)> {
     let manage = |m| Request::Manage(m);
     Ok(match verb {
         Verb::Cp(args) => {
@@ -180,7 +187,12 @@ fn request(verb: Verb, arguments: &[OsString]) -> Resolved<(Request, Common)> {
             }),
             urls.common,
         ),
-        Verb::Sync(words) => return Err(later("sync", &words)),
+        Verb::Sync(args) => {
+            let common = args.common.clone();
+            let matches = matches.subcommand().map(|(_, matches)| matches);
+            let job = sync::job(*args, matches, arguments)?;
+            (Request::Copy(Box::new(job)), common)
+        }
         Verb::Proxy(verb) => {
             // It talks to no server.
             let common = Common {
@@ -200,11 +212,6 @@ fn request(verb: Verb, arguments: &[OsString]) -> Resolved<(Request, Common)> {
     })
 }
 
-fn later(verb: &str, words: &Anything) -> String {
-    let _ = &words.words;
-    not_available(verb)
-}
-
 fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
     let mut places = args
         .places
@@ -220,7 +227,7 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
         }),
     };
     check_ends(&places, &destination)?;
-    check_between(&places, &destination, &args)?;
+    check_between(&places, &destination, &args.transfer)?;
     check_standard(&places, &destination, args.recursive, part)?;
     if let Some(Part { offset, length }) = part {
         if args.recursive || places.len() > 1 {
@@ -245,23 +252,28 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
             return Err("--files-from needs directories at both ends, - is none".to_owned());
         }
     }
-    let journal = match args.journal.clone() {
-        _ if args.no_journal => JournalSpec::Never,
-        Some(file) => JournalSpec::File(file),
-        None => JournalSpec::OfUser,
-    };
-    let verify = match (args.no_verify, args.verify) {
-        (true, _) => Verify::Never,
-        (false, Some(MaybeAlgorithm(algorithm))) => Verify::Always(algorithm),
-        (false, None) => Verify::WherePossible,
-    };
     Ok(JobSpec {
-        sources: places,
-        destination,
         recursive: args.recursive,
         files_from,
-        journal,
         part,
+        ..job_of(args.transfer, places, destination, arguments)?
+    })
+}
+
+/// A copy of files, whole and without directories.
+pub(super) fn job_of(
+    args: TransferArgs,
+    sources: Vec<Location>,
+    destination: Location,
+    arguments: &[OsString],
+) -> Resolved<JobSpec> {
+    Ok(JobSpec {
+        sources,
+        destination,
+        recursive: false,
+        files_from: None,
+        part: None,
+        sync: None,
         tuner: tuner(&args)?,
         pipelining: args.pipelining,
         socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),
@@ -271,7 +283,16 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
             Some(name) if name == "auto" => CongestionChoice::Auto,
             Some(name) => CongestionChoice::Fixed(name),
         },
-        verify,
+        verify: match (args.no_verify, args.verify) {
+            (true, _) => Verify::Never,
+            (false, Some(MaybeAlgorithm(algorithm))) => Verify::Always(algorithm),
+            (false, None) => Verify::WherePossible,
+        },
+        journal: match args.journal {
+            _ if args.no_journal => JournalSpec::Never,
+            Some(file) => JournalSpec::File(file),
+            None => JournalSpec::OfUser,
+        },
         attempts: args.retries,
         events: args.events,
         json: args.json,
@@ -303,7 +324,7 @@ fn proxy(verb: ProxyVerb) -> Proxy {
     }
 }
 
-fn check_ends(sources: &[Location], destination: &Location) -> Resolved<()> {
+pub(super) fn check_ends(sources: &[Location], destination: &Location) -> Resolved<()> {
     let is_remote = |l: &Location| matches!(l, Location::Remote(_));
     let any = sources.iter().any(is_remote);
     if any && !sources.iter().all(is_remote) {
@@ -316,7 +337,11 @@ fn check_ends(sources: &[Location], destination: &Location) -> Resolved<()> {
 }
 
 /// Octets that do not pass here cannot be held back here.
-fn check_between(sources: &[Location], destination: &Location, args: &CpArgs) -> Resolved<()> {
+pub(super) fn check_between(
+    sources: &[Location],
+    destination: &Location,
+    args: &TransferArgs,
+) -> Resolved<()> {
     let is_remote = |l: &Location| matches!(l, Location::Remote(_));
     let between = is_remote(destination) && sources.iter().all(is_remote);
     for (option, value) in [
@@ -356,7 +381,7 @@ fn check_standard(
     Ok(())
 }
 
-fn tuner(args: &CpArgs) -> Resolved<TunerSpec> {
+fn tuner(args: &TransferArgs) -> Resolved<TunerSpec> {
     let method = Method::parse(&args.tuner).map_err(|e| format!("--{e}"))?;
     let fixed = Setting::new(args.concurrency.unwrap_or(1), args.parallelism.unwrap_or(1));
     if fixed.channels() > args.max_channels {
@@ -383,7 +408,7 @@ fn tuner(args: &CpArgs) -> Resolved<TunerSpec> {
     })
 }
 
-fn location(text: &OsString) -> Resolved<Location> {
+pub(super) fn location(text: &OsString) -> Resolved<Location> {
     let place = Location::parse(text.as_bytes())
         .map_err(|e| format!("{}: {e}", masked(&text.to_string_lossy())))?;
     match &place {

@@ -313,6 +313,7 @@ impl FileJob {
 
     /// Checksums and the final name.
     pub(crate) async fn finish(&self, session: &mut Session, moved: u64) -> Result<Option<Agreed>> {
+        self.item.check_unchanged()?;
         match &self.side {
             Side::Get(get) => get.finish(session).await,
             Side::Put(put) => put.finish(session, moved).await,

@@ -11,6 +11,7 @@ mod feed;
 mod file;
 mod finisher;
 mod queue;
+mod removal;
 mod worker;
 
 use std::{
@@ -43,7 +44,7 @@ use crate::{
     plan::{self, Item, Planner},
     progress::TICK,
     spec::{CongestionChoice, Connections, JobSpec, JournalSpec},
-    summary::Summary,
+    summary::{Summary, Synced},
 };
 
 pub(crate) use file::Carried;
@@ -164,6 +165,9 @@ async fn run_under(
 
 /// Where the job notes what is finished, if there is enough of it.
 fn journal_of(spec: &JobSpec) -> Result<Option<Journal>> {
+    if spec.sync.as_ref().is_some_and(|sync| sync.dry_run) {
+        return Ok(None);
+    }
     let several = spec.recursive || spec.sources.len() > 1 || spec.files_from.is_some();
     let file = match &spec.journal {
         JournalSpec::File(file) => Some(file.as_path()),
@@ -240,8 +244,9 @@ async fn move_all(
     if tuning.await.is_err() {
         job.record(Exit::Failed);
     }
-    if planning.await.is_err() {
-        job.record(Exit::Failed);
+    match planning.await {
+        Ok(condemned) => removal::run(job, condemned.unwrap_or_default()).await,
+        Err(_) => job.record(Exit::Failed),
     }
     job.pool.close().await;
     display.abort();
@@ -309,16 +314,31 @@ impl Job {
         }
     }
 
+    /// Something is not there that should be.
+    fn has_failed(&self) -> bool {
+        let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+        !verdicts.is_empty()
+    }
+
     fn summarise(&self, seconds: f64) -> Summary {
         let counters = &self.context.counters;
         let done = counters.files_done.load(Ordering::Relaxed);
         let failed = counters.files_failed.load(Ordering::Relaxed);
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        let there = done + counters.files_before.load(Ordering::Relaxed);
+        let same = counters.files_same.load(Ordering::Relaxed);
+        let there = done + same + counters.files_before.load(Ordering::Relaxed);
         let exit = exit_of(self.context.stop.is_set(), there, &verdicts);
         let bytes = counters.bytes_done.load(Ordering::Relaxed);
         let (totals, _) = counters.totals();
+        let synced = self.spec.sync.as_ref().map(|sync| Synced {
+            dry_run: sync.dry_run,
+            files_differing: counters.files_found.load(Ordering::Relaxed),
+            bytes_differing: counters.bytes_found.load(Ordering::Relaxed),
+            files_same: same,
+            names_removed: counters.names_removed.load(Ordering::Relaxed),
+        });
         Summary {
+            synced,
             retransmitted_bytes: totals.tcp.map(|tcp| tcp.bytes_retransmitted),
             limited_by: counters.limited_by().map(|limit| limit.to_string()),
             ..Summary::new(bytes, seconds, done, failed, exit)

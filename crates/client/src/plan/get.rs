@@ -433,6 +433,7 @@ fn item(endpoint: Arc<Endpoint>, remote: FtpPath, other: OtherEnd, facts: &Facts
         other,
         size: facts.size,
         changed: facts.modify.map(|t| t.0),
+        stamp: None,
         setbacks: 0,
     }
 }

@@ -1,13 +1,13 @@
-//! Where what is found at a server goes.
+//! Where what is found goes.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{fmt, os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
 
 use godwit_proto::FtpPath;
 
 use super::{AtServer, put::join};
 use crate::{error::Result, local};
 
-/// Where what is found at a server goes.
+/// A place at either end: where what is found goes, and, where trees are compared, where it comes from.
 #[derive(Clone, Debug)]
 pub(super) enum Goal {
     Here(PathBuf),
@@ -25,6 +25,14 @@ impl Goal {
         })
     }
 
+    /// The last component; `None` for a root and for what ends in `..`.
+    pub(super) fn file_name(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Here(path) => path.file_name().map(|name| name.as_bytes().to_vec()),
+            Self::There(at) => at.path.file_name().map(<[u8]>::to_vec),
+        }
+    }
+
     pub(super) fn make_here(&self) -> Result<()> {
         match self {
             Self::Here(path) => local::make_directory(path),
@@ -36,6 +44,15 @@ impl Goal {
         match self {
             Self::Here(_) => None,
             Self::There(at) => Some(at.path.clone()),
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Here(path) => path.display().fmt(f),
+            Self::There(at) => f.write_str(&at.url()),
         }
     }
 }

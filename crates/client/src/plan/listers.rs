@@ -172,7 +172,7 @@ pub(crate) async fn gather(
     endpoint: &Arc<Endpoint>,
     directory: &FtpPath,
     mut take: impl FnMut(std::result::Result<Entry, BadName>) -> Result<()>,
-) -> Result<()> {
+) -> std::result::Result<(), Setback> {
     let (queue, mut reader) = queue();
     let shown = endpoint.url(directory);
     let listing = async move {
@@ -192,5 +192,5 @@ pub(crate) async fn gather(
     // A reader that ends early closes the queue, and so ends the listing.
     let (listed, read) = tokio::join!(listing, reading);
     read?;
-    Ok(listed?)
+    listed
 }

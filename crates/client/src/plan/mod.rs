@@ -11,10 +11,17 @@ mod listed;
 mod listers;
 mod pattern;
 mod put;
+mod sync;
 
-pub(crate) use self::{get::hostile, listers::gather};
+pub(crate) use self::{
+    get::hostile,
+    listers::gather,
+    sync::{Condemned, Remnant},
+};
 
 use std::{
+    fs,
+    os::unix::fs::MetadataExt,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
 };
@@ -29,7 +36,9 @@ use crate::{
     events::Event,
     fingerprints::Fingerprints,
     journal::Mark,
+    local,
     spec::JobSpec,
+    stamp::Stamp,
 };
 
 /// Files that the planner may be ahead of the workers.
@@ -49,6 +58,8 @@ pub(crate) struct Item {
     pub(crate) size: Option<u64>,
     /// When the source last changed: seconds at servers, nanoseconds here; `None` where nobody tells.
     pub(crate) changed: Option<i64>,
+    /// What the copy is to have of its source beside the octets.
+    pub(crate) stamp: Option<Stamp>,
     /// How often it was in flight among others when its session was given up.
     pub(crate) setbacks: u8,
 }
@@ -118,6 +129,23 @@ impl Item {
         }
     }
 
+    /// That a file of ours is still what it was when it was compared with its copy. A copy that gets the time of its source must not get it
+    /// for other octets.
+    pub(crate) fn check_unchanged(&self) -> Result<()> {
+        let OtherEnd::From(Origin::Here(LocalEnd::Path(path))) = &self.other else {
+            return Ok(());
+        };
+        if self.stamp.is_none() {
+            return Ok(());
+        }
+        match local::look(path)? {
+            Some(now) if Some(now.len()) == self.size && changed(&now) == self.changed => Ok(()),
+            _ => Err(Error::Changed {
+                what: self.source(),
+            }),
+        }
+    }
+
     /// The destination, likewise.
     pub(crate) fn target(&self) -> String {
         match &self.other {
@@ -156,6 +184,8 @@ pub(crate) struct Planner {
     doubtful: Vec<Item>,
     /// Names of puts, where several sources may mean the same.
     targets: Option<Fingerprints>,
+    /// What a sync found that has to go.
+    condemned: Option<Condemned>,
     out: mpsc::Sender<Planned>,
 }
 
@@ -163,6 +193,7 @@ impl Planner {
     pub(crate) fn new(spec: Arc<JobSpec>, pool: Arc<Pool>, out: mpsc::Sender<Planned>) -> Self {
         Self {
             doubtful: Vec::new(),
+            condemned: None,
             targets: (spec.sources.len() > 1).then(Fingerprints::default),
             spec,
             context: Arc::clone(&pool.context),
@@ -171,11 +202,13 @@ impl Planner {
         }
     }
 
-    /// Finds everything. What fails is handed on as failed, named by the source it belongs to.
-    pub(crate) async fn run(mut self) {
+    /// Finds everything. What fails is handed on as failed, named by the source it belongs to. Where there is something, gives what is to go
+    /// when all of it is there.
+    pub(crate) async fn run(mut self) -> Option<Condemned> {
         let spec = Arc::clone(&self.spec);
         self.sweep().await;
         let outcome = match (&spec.destination, &spec.files_from) {
+            _ if spec.sync.is_some() => self.plan_sync().await,
             (_, Some(list)) => self.plan_listed(list).await,
             (Location::Remote(url), None) if !spec.is_between_servers() => {
                 self.plan_puts(url).await
@@ -200,6 +233,7 @@ impl Planner {
             files: counters.files_found.load(Ordering::Relaxed),
             bytes: counters.bytes_found.load(Ordering::Relaxed),
         });
+        self.condemned
     }
 
     async fn hand_on(&mut self, item: Item) {
@@ -262,6 +296,12 @@ impl Planner {
         }
         Ok(())
     }
+}
+
+/// When a file of this machine last changed, nanoseconds; `None` where 64 bits do not hold it.
+fn changed(metadata: &fs::Metadata) -> Option<i64> {
+    let whole = metadata.mtime().checked_mul(1_000_000_000)?;
+    whole.checked_add(metadata.mtime_nsec())
 }
 
 /// The error for a directory where -r was not given.

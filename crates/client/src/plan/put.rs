@@ -13,7 +13,7 @@ use std::{
 use godwit_proto::{FtpPath, url::Location, url::RemoteUrl};
 
 use super::{
-    AtServer, DEPTH_MAX, Item, LocalEnd, Origin, OtherEnd, Planner,
+    AtServer, DEPTH_MAX, Item, LocalEnd, Origin, OtherEnd, Planner, changed,
     get::step,
     is_device, needs_recursive,
     pattern::{Pattern, is_pattern, only_last},
@@ -315,16 +315,13 @@ pub(super) fn put(
     metadata: Option<&fs::Metadata>,
 ) -> Item {
     let file = metadata.filter(|m| m.is_file());
-    let nanoseconds = |m: &fs::Metadata| {
-        let whole = m.mtime().checked_mul(1_000_000_000)?;
-        whole.checked_add(m.mtime_nsec())
-    };
     Item {
         endpoint: Arc::clone(endpoint),
         remote,
         other: OtherEnd::From(Origin::Here(local)),
         size: file.map(fs::Metadata::len),
-        changed: file.and_then(nanoseconds),
+        changed: file.and_then(changed),
+        stamp: None,
         setbacks: 0,
     }
 }

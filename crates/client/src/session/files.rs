@@ -357,15 +357,23 @@ impl Session {
         &mut self,
         paths: &[FtpPath],
     ) -> Result<Vec<(FtpPath, Error)>> {
+        let names: Vec<_> = paths.iter().map(|path| (false, path.clone())).collect();
+        self.remove_all(&names).await
+    }
+
+    /// The same of files and, where that is said, of directories, in this order.
+    pub(crate) async fn remove_all(
+        &mut self,
+        names: &[(bool, FtpPath)],
+    ) -> Result<Vec<(FtpPath, Error)>> {
         let mut failed = Vec::new();
-        for paths in paths.chunks(TOGETHER_MAX) {
-            let replies = self
-                .ask_all(
-                    paths.iter().map(|p| Command::Dele(p.clone())),
-                    "remove files",
-                )
-                .await?;
-            for (path, reply) in paths.iter().zip(replies) {
+        for names in names.chunks(TOGETHER_MAX) {
+            let commands = names.iter().map(|(is_directory, path)| match is_directory {
+                true => Command::Rmd(path.clone()),
+                false => Command::Dele(path.clone()),
+            });
+            let replies = self.ask_all(commands, "remove files").await?;
+            for ((_, path), reply) in names.iter().zip(replies) {
                 let kind = failure_kind(&reply);
                 if kind.is_some_and(|kind| kind != FailureKind::NotFound) {
                     let doing = format!("remove {}", self.endpoint.url(path));

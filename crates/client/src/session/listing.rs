@@ -10,7 +10,6 @@
 
 use std::{
     borrow::Cow,
-    env,
     fs::File,
     io::{self, Write},
     os::unix::fs::FileExt,
@@ -21,12 +20,12 @@ use godwit_proto::{
     FtpPath,
     facts::{self, FactType, Facts},
 };
-use rustix::fs::{CWD, Mode, OFlags, openat};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::{
     error::{Error, Result},
     fingerprints::Fingerprints,
+    local,
 };
 
 /// Octets that the listing of one directory may have, whatever they mean: some fifty million names. Ends one that has no end.
@@ -110,7 +109,7 @@ impl Lines {
             Octets::Spooled { file, at, length } => {
                 let mut octets = vec![0; *length];
                 file.read_exact_at(&mut octets, *at)
-                    .map_err(|e| Error::local(spooling(), &e))?;
+                    .map_err(|e| Error::local(local::spooling(), &e))?;
                 Ok(Cow::Owned(octets))
             }
         }
@@ -193,7 +192,8 @@ impl Cutter {
     pub(super) fn finish(&self) -> Result<()> {
         let mut cut = self.lock();
         let rest = std::mem::take(&mut cut.kept);
-        cut.hand_on(rest).map_err(|e| Error::local(spooling(), &e))
+        cut.hand_on(rest)
+            .map_err(|e| Error::local(local::spooling(), &e))
     }
 
     /// Why it was not taken to its end, if that is the server's doing.
@@ -221,7 +221,7 @@ impl Cut {
             Err(_) => {
                 let (file, end) = match &mut self.spool {
                     Some(spool) => spool,
-                    None => self.spool.insert((Arc::new(nameless()?), 0)),
+                    None => self.spool.insert((Arc::new(local::nameless()?), 0)),
                 };
                 let at = *end;
                 file.write_all_at(&lines, at)?;
@@ -276,17 +276,6 @@ impl Write for Cutter {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// A file that goes with its last descriptor.
-fn nameless() -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    let file = openat(CWD, env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)?;
-    Ok(file.into())
-}
-
-fn spooling() -> String {
-    format!("keep a listing in {}", env::temp_dir().display())
 }
 
 /// Reads the lines of one listing.

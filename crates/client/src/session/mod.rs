@@ -9,7 +9,7 @@
 //! - [`relay`]: the same between two servers; [`relaying`]: what is known of it; [`pair`]: the channels from one to the other
 //! - [`pipeline`]: many small files in flight; [`lineup`]: whose reply is whose, and whose turn it is; [`flowing`]: their
 //!   transfers, one after the other
-//! - [`files`]: sizes, directories, renames, checksums; [`listing`]: names that servers list
+//! - [`files`]: sizes, directories, renames, checksums; [`stamping`]: times and permissions; [`listing`]: names that servers list
 
 mod asides;
 mod channels;
@@ -25,6 +25,7 @@ mod pipelined;
 mod relay;
 mod relaying;
 mod ssh;
+mod stamping;
 mod tls;
 mod transfer;
 

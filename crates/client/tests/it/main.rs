@@ -9,6 +9,7 @@ mod copies;
 mod degraded;
 mod errors;
 mod fake;
+mod filters;
 mod gsi;
 mod harness;
 mod hostile;
@@ -18,6 +19,7 @@ mod manage;
 mod many;
 mod proxy;
 mod rates;
+mod sync;
 mod tls;
 mod together;
 

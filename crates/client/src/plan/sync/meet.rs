@@ -1,0 +1,267 @@
+//! What becomes of a name, with what each end has of it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use godwit_proto::facts::{FactType, Facts};
+
+use super::{
+    Pair, Syncing,
+    checksums::Doubt,
+    judge::{Verdict, judge},
+    pairs::Side,
+    roll::in_parts,
+};
+use crate::{
+    error::{Error, Result},
+    local,
+    plan::{DEPTH_MAX, Item, LocalEnd, get::get, goal::Goal, put::put, too_deep},
+    stamp::Stamp,
+};
+
+impl Syncing<'_> {
+    /// Compares what both ends have.
+    pub(super) async fn meet(
+        &mut self,
+        pair: &Pair,
+        source: Side,
+        target: Side,
+        branches: &mut Vec<Box<Pair>>,
+    ) -> Result<()> {
+        for (what, error) in source.bad {
+            self.planner.fail(what, error).await;
+        }
+        for (_, error) in target.bad {
+            pair.stays();
+            self.planner.context.warn(error);
+        }
+        let failed = |e: std::io::Error| Error::local(local::spooling(), &e);
+        for part in in_parts(source.roll, target.roll).map_err(failed)? {
+            let (mut ours, theirs) = part.map_err(failed)?;
+            ours.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+            let theirs = theirs.into_iter().map(|entry| (entry.name, entry.facts));
+            let mut theirs: HashMap<_, _> = theirs.collect();
+            let mut below = Vec::new();
+            for entry in ours {
+                if self.planner.context.stop.is_set() {
+                    return Ok(());
+                }
+                let there = theirs.remove(&entry.name);
+                let Some(source) = &pair.source else { break };
+                let meeting = pair.meeting(source, &entry.name);
+                let shown = meeting
+                    .as_ref()
+                    .map_or(source.to_string(), |m| m.source.to_string());
+                let met = match meeting {
+                    Ok(meeting) => {
+                        self.meet_name(pair, meeting, entry.facts, there, &mut below)
+                            .await
+                    }
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = met {
+                    self.planner.fail(shown, error).await;
+                }
+            }
+            branches.extend(self.make_pairs(below).await);
+            if self.spec.delete.is_some() && !pair.is_behind_link {
+                let mut extra: Vec<_> = theirs.into_iter().collect();
+                extra.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+                for (name, facts) in extra {
+                    branches.extend(self.extra(pair, &name, &facts)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A name of the source. Directories go to `below`.
+    async fn meet_name(
+        &mut self,
+        pair: &Pair,
+        meeting: Meeting,
+        facts: Facts,
+        there: Option<Facts>,
+        below: &mut Vec<Pair>,
+    ) -> Result<()> {
+        let is_directory = facts.kind == Some(FactType::Dir);
+        if self.leaves_out(&meeting.path, is_directory) {
+            return Ok(());
+        }
+        match facts.kind {
+            Some(FactType::Dir) => {}
+            None | Some(FactType::File) => return self.meet_file(meeting, &facts, there).await,
+            Some(_) => {
+                let what = meeting.source;
+                self.planner
+                    .context
+                    .warn(format!("{what}: neither file nor directory, left out"));
+                return Ok(());
+            }
+        }
+        let Meeting {
+            mut path,
+            source,
+            target,
+        } = meeting;
+        if pair.depth >= DEPTH_MAX {
+            return Err(too_deep(&source.to_string()));
+        }
+        let mut above = pair.above.clone();
+        if let Some(unique) = facts.unique {
+            if above.contains(&unique) {
+                self.planner.context.warn(format!(
+                    "{source}: leads back to a directory above it, left out"
+                ));
+                return Ok(());
+            }
+            above.push(unique);
+        }
+        if there
+            .as_ref()
+            .is_some_and(|facts| facts.kind != Some(FactType::Dir))
+        {
+            return Err(no_directory(&target));
+        }
+        path.push(b'/');
+        let is_link = there
+            .as_ref()
+            .is_some_and(|facts| facts.unix_slink.is_some());
+        below.push(Pair {
+            below: path,
+            source: Some(source),
+            target,
+            is_there: there.is_some(),
+            is_behind_link: pair.is_behind_link || is_link,
+            above,
+            depth: pair.depth + 1,
+            doomed: None,
+        });
+        Ok(())
+    }
+
+    pub(super) async fn meet_file(
+        &mut self,
+        meeting: Meeting,
+        facts: &Facts,
+        there: Option<Facts>,
+    ) -> Result<()> {
+        if there
+            .as_ref()
+            .is_some_and(|facts| facts.kind == Some(FactType::Dir))
+        {
+            return Err(Error::Usage(format!(
+                "{}: is a directory, and the source has a file of that name",
+                meeting.target
+            )));
+        }
+        let verdict = judge(self.spec.level, self.keeps_times, facts, there.as_ref());
+        match (verdict, there) {
+            (Verdict::Unsure, Some(target)) => {
+                let source = facts.clone();
+                self.doubt(Doubt {
+                    meeting,
+                    source,
+                    target,
+                })
+                .await;
+                Ok(())
+            }
+            (verdict, _) => self.act(meeting, facts, verdict).await,
+        }
+    }
+
+    /// Does what has been found right.
+    pub(super) async fn act(
+        &mut self,
+        meeting: Meeting,
+        facts: &Facts,
+        verdict: Verdict,
+    ) -> Result<()> {
+        let Meeting {
+            path,
+            source,
+            target,
+        } = meeting;
+        let counters = Arc::clone(&self.planner.context.counters);
+        match verdict {
+            Verdict::Differs(reason) => {
+                self.tell("copy", reason, path);
+                if !self.spec.dry_run {
+                    let item = item_of(source, target, facts)?;
+                    self.planner.copy(item).await;
+                    return Ok(());
+                }
+                counters.files_found.fetch_add(1, Ordering::Relaxed);
+                let bytes = facts.size.unwrap_or(0);
+                counters.bytes_found.fetch_add(bytes, Ordering::Relaxed);
+                return Ok(());
+            }
+            Verdict::Stamp(reason) => {
+                self.tell("set", reason, path);
+                if !self.spec.dry_run {
+                    self.stamp(target, Stamp::of_facts(facts)).await?;
+                }
+            }
+            Verdict::Same | Verdict::Unsure => {}
+        }
+        counters.files_same.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Names that are no part of the tree: what the user leaves out, and copies that are under way.
+    pub(super) fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
+        let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+        local::is_temporary(name) || self.spec.filter.excludes(path, is_directory)
+    }
+}
+
+/// A name that the source has.
+pub(super) struct Meeting {
+    /// Below the top.
+    pub(super) path: Vec<u8>,
+    pub(super) source: Goal,
+    pub(super) target: Goal,
+}
+
+impl Pair {
+    fn meeting(&self, source: &Goal, name: &[u8]) -> Result<Meeting> {
+        Ok(Meeting {
+            path: [&self.below[..], name].concat(),
+            source: source.join(name)?,
+            target: self.target.join(name)?,
+        })
+    }
+}
+
+pub(super) fn no_directory(target: &Goal) -> Error {
+    Error::Usage(format!(
+        "{target}: is no directory, and the source has one of that name"
+    ))
+}
+
+/// A copy, with the time and the permissions of its source.
+fn item_of(source: Goal, target: Goal, facts: &Facts) -> Result<Item> {
+    match (source, target) {
+        (Goal::There(at), target) => Ok(Item {
+            stamp: Some(Stamp::of_facts(facts)),
+            ..get(&at.endpoint, at.path, target, facts)
+        }),
+        (Goal::Here(path), Goal::There(at)) => {
+            let found = local::look(&path)?;
+            let metadata = found.ok_or_else(|| Error::Missing {
+                what: path.display().to_string(),
+            })?;
+            let stamp = Some(Stamp::of_metadata(&metadata));
+            let put = put(&at.endpoint, LocalEnd::Path(path), at.path, Some(&metadata));
+            Ok(Item { stamp, ..put })
+        }
+        // The flags have seen to it.
+        (Goal::Here(path), Goal::Here(_)) => Err(Error::Usage(format!(
+            "{}: one end must be a server",
+            path.display()
+        ))),
+    }
+}

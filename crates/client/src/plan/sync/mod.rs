@@ -1,0 +1,312 @@
+//! What differs between two trees, found directory by directory.
+//!
+//! ```text
+//!   Pair (directory here and there) ─► Pairs: both listed ─► two Rolls ─► judge ─┬► copy: to the workers, as with `cp`
+//!     ▲                                                                          ├► unsure: checksums tell
+//!     │                                                                          ├► time or permissions alone: set
+//!     └──────────────── directories in it ◄──────────────────────────────────────┴► not in the source: Condemned
+//! ```
+//! Nothing is removed here: the job does that when all copies are done and nothing has failed.
+
+mod acts;
+mod checksums;
+mod condemned;
+mod judge;
+mod meet;
+mod pairs;
+mod roll;
+
+use std::sync::Arc;
+
+use godwit_proto::{
+    ChecksumAlgorithm,
+    facts::{FactType, Facts},
+    url::Location,
+};
+
+pub(crate) use condemned::{Condemned, Remnant};
+
+use self::{
+    checksums::Doubt,
+    condemned::Doomed,
+    meet::{Meeting, no_directory},
+    pairs::{Listed, Pairs, facts_here},
+};
+use super::{AtServer, Planner, get::step, goal::Goal};
+use crate::{
+    carrier::Carrier,
+    error::{Error, Result},
+    local,
+    session::{Found, Session},
+    spec::{Level, SyncSpec, names_directory, without_end_slash},
+    stamp::Stamp,
+};
+
+/// A directory of the source and what is to become the same.
+struct Pair {
+    /// Its path below the top, with a slash at its end unless it is empty.
+    below: Vec<u8>,
+    /// `None`: the source has no such directory.
+    source: Option<Goal>,
+    target: Goal,
+    /// The target is there already.
+    is_there: bool,
+    /// Links lead to the target: nothing in it is removed.
+    is_behind_link: bool,
+    /// `Unique` facts of the source from the top down to here: one that comes again is a loop.
+    above: Vec<String>,
+    depth: usize,
+    /// The target itself goes.
+    doomed: Option<Arc<Doomed>>,
+}
+
+/// What is at a path of either end.
+enum Seen {
+    Missing,
+    File(Facts),
+    Directory(Facts),
+}
+
+impl Planner {
+    /// Exactly one source.
+    pub(super) async fn plan_sync(&mut self) -> Result<()> {
+        let job = Arc::clone(&self.spec);
+        let (Some(source), Some(spec)) = (job.sources.first(), job.sync.clone()) else {
+            return Ok(());
+        };
+        let (place, contents) = self.place_of(source)?;
+        let (target, into) = self.place_of(&job.destination)?;
+        let seen = self.look_at(&place).await?;
+        let keeps_times = self.keeps_times(&target).await?;
+        if !keeps_times && spec.level >= Level::Modified {
+            self.context.warn(format!(
+                "{}: has no MFMT to set times with, so that times are not compared",
+                job.destination
+            ));
+        }
+        let mut syncing = Syncing {
+            other: Carrier::new(Arc::clone(&self.carrier.pool)),
+            planner: self,
+            keeps_times,
+            algorithm: None,
+            doubts: Vec::new(),
+            doubted_octets: 0,
+            marks: Vec::new(),
+            condemned: Condemned::default(),
+            spec,
+        };
+        syncing.choose_algorithm([&place, &target]).await?;
+        let planned = match seen {
+            Seen::Missing => Err(Error::Missing {
+                what: source.to_string(),
+            }),
+            Seen::File(facts) => syncing.file(place, &facts, target, into).await,
+            Seen::Directory(facts) => syncing.tree(place, contents, facts, target).await,
+        };
+        syncing.settle_doubts().await;
+        let marked = syncing.mark().await;
+        syncing.other.release();
+        self.condemned = Some(syncing.condemned);
+        planned.and(marked)
+    }
+
+    /// What a place of the command line is, and whether its name says that it is a directory.
+    fn place_of(&self, location: &Location) -> Result<(Goal, bool)> {
+        Ok(match location {
+            Location::Remote(url) => {
+                let at = AtServer {
+                    endpoint: self.context.endpoint(url),
+                    path: without_end_slash(&url.path),
+                };
+                (Goal::There(at), url.names_directory())
+            }
+            Location::Local(path) => (Goal::Here(local::path_of(path)), names_directory(path)),
+            // The flags have seen to it.
+            Location::Standard => return Err(Error::Usage("- is no file".to_owned())),
+        })
+    }
+
+    async fn look_at(&mut self, place: &Goal) -> Result<Seen> {
+        let at = match place {
+            Goal::Here(path) => {
+                return Ok(match local::look(path)? {
+                    None => Seen::Missing,
+                    Some(_) => {
+                        let doing = || format!("look at {}", path.display());
+                        let facts = facts_here(path).map_err(|e| Error::local(doing(), &e))?;
+                        match facts.kind == Some(FactType::Dir) {
+                            true => Seen::Directory(facts),
+                            false => Seen::File(facts),
+                        }
+                    }
+                });
+            }
+            Goal::There(at) => at,
+        };
+        Ok(match self.look_remote(&at.endpoint, &at.path).await? {
+            Found::Missing => Seen::Missing,
+            Found::File(facts) => Seen::File(*facts),
+            Found::Directory(facts) => Seen::Directory(*facts),
+            Found::Unknown => Seen::File(Facts::default()),
+        })
+    }
+
+    async fn keeps_times(&mut self, target: &Goal) -> Result<bool> {
+        let Goal::There(at) = target else {
+            return Ok(true);
+        };
+        let shown = at.url();
+        let ask = async |session: &mut Session| Ok(session.keeps_times());
+        Ok(self
+            .carrier
+            .attempt(step(&at.endpoint, &shown), ask)
+            .await?)
+    }
+}
+
+/// A sync that is being planned.
+struct Syncing<'a> {
+    planner: &'a mut Planner,
+    spec: SyncSpec,
+    /// The destination has the times that it is given.
+    keeps_times: bool,
+    /// For a session with the destination beside that of the planner.
+    other: Carrier,
+    /// Where checksums are compared.
+    algorithm: Option<ChecksumAlgorithm>,
+    doubts: Vec<Doubt>,
+    doubted_octets: u64,
+    /// Files at a server whose times and permissions are to be set.
+    marks: Vec<(AtServer, Stamp)>,
+    condemned: Condemned,
+}
+
+impl Syncing<'_> {
+    async fn file(&mut self, source: Goal, facts: &Facts, target: Goal, into: bool) -> Result<()> {
+        if self.spec.delete.is_some() {
+            return Err(Error::Usage(format!(
+                "{source}: is no directory, and --delete means what is in one"
+            )));
+        }
+        let name = source.file_name().unwrap_or_default();
+        let target = match self.planner.look_at(&target).await? {
+            Seen::Directory(_) => target.join(&name)?,
+            Seen::Missing if into => {
+                self.make(vec![(target.clone(), b"/".to_vec())]).await;
+                target.join(&name)?
+            }
+            _ => target,
+        };
+        let there = match self.planner.look_at(&target).await? {
+            Seen::Missing => None,
+            Seen::File(facts) | Seen::Directory(facts) => Some(facts),
+        };
+        self.planner.carrier.release();
+        if self.leaves_out(&name, false) {
+            return Ok(());
+        }
+        let meeting = Meeting {
+            path: name,
+            source,
+            target,
+        };
+        self.meet_file(meeting, facts, there).await
+    }
+
+    async fn tree(
+        &mut self,
+        source: Goal,
+        contents: bool,
+        facts: Facts,
+        target: Goal,
+    ) -> Result<()> {
+        let mut tops = vec![(target, Vec::new())];
+        if let Some(name) = source.file_name().filter(|_| !contents) {
+            if self.leaves_out(&name, true) {
+                return Ok(());
+            }
+            tops.push((tops[0].0.join(&name)?, [&name[..], b"/"].concat()));
+        }
+        let mut missing = Vec::new();
+        for (place, below) in &tops {
+            match self.planner.look_at(place).await? {
+                Seen::Directory(_) => {}
+                Seen::File(_) => return Err(no_directory(place)),
+                Seen::Missing => missing.push((place.clone(), below.clone())),
+            }
+        }
+        let is_there = missing.is_empty();
+        for made in self.make(missing).await {
+            made?;
+        }
+        let Some((target, below)) = tops.pop() else {
+            return Ok(());
+        };
+        self.walk(Pair {
+            below,
+            source: Some(source),
+            target,
+            is_there,
+            is_behind_link: false,
+            above: facts.unique.into_iter().collect(),
+            depth: 0,
+            doomed: None,
+        })
+        .await;
+        Ok(())
+    }
+
+    /// Depth first, so that what is still to be listed stays short.
+    async fn walk(&mut self, top: Pair) {
+        let stop = self.planner.context.stop.clone();
+        // The first lister takes the session that we have.
+        self.planner.carrier.release();
+        let mut pairs = Pairs::new(&self.planner.carrier.pool);
+        let mut branches = vec![Box::new(top)];
+        while !stop.is_set() {
+            while pairs.wants(branches.len())
+                && let Some(branch) = branches.pop()
+            {
+                pairs.begin(branch);
+            }
+            let Some((pair, listed)) = pairs.next().await else {
+                break;
+            };
+            match listed {
+                Listed::Later => {
+                    branches.push(pair);
+                    continue;
+                }
+                Listed::Failed(what, error) => self.lost(&pair, what, error).await,
+                Listed::Both(source, target) => {
+                    if let Err(error) = self.meet(&pair, source, target, &mut branches).await {
+                        self.lost(&pair, pair.target.to_string(), error).await;
+                    }
+                }
+            }
+            for (place, below) in pair.doomed.into_iter().flat_map(Doomed::released) {
+                if let Err(error) = self.condemn(true, &place, below) {
+                    self.planner.fail(place.to_string(), error).await;
+                }
+            }
+            pairs.rest();
+            self.planner.carrier.release();
+        }
+        pairs.rest();
+    }
+
+    /// A directory of which not all is known.
+    async fn lost(&mut self, pair: &Pair, what: String, error: Error) {
+        pair.stays();
+        self.planner.fail(what, error).await;
+    }
+}
+
+impl Pair {
+    /// Something in the target stays, so that itself does.
+    fn stays(&self) {
+        if let Some(doomed) = &self.doomed {
+            doomed.stays();
+        }
+    }
+}

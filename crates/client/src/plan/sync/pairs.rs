@@ -1,0 +1,274 @@
+//! A directory at both ends, listed at the same time; several of these pairs at once, since each costs round trips.
+
+use std::{fs, io, os::unix::ffi::OsStrExt, os::unix::fs::MetadataExt, path::Path, sync::Arc};
+
+use godwit_proto::facts::{FactType, Facts};
+use godwit_proto::timestamp::Timestamp;
+use tokio::task::JoinSet;
+
+use super::{
+    Pair,
+    roll::{Roll, in_parts, slim},
+};
+use crate::{
+    carrier::{Carrier, Pool, Setback},
+    error::{Error, Result},
+    local,
+    plan::{
+        AtServer,
+        get::{hostile, step},
+        goal::Goal,
+        listers::gather,
+    },
+    session::{Entry, Found, Session},
+};
+
+/// Pairs that are listed at once: as many sessions list at each server as for a copy.
+const PAIRS_MAX: usize = 4;
+
+/// Names without facts that are looked at together.
+const TOGETHER: usize = 100;
+
+/// Names of a directory that cannot be used and are told one by one.
+const BAD_MAX: usize = 16;
+
+/// What a directory has at one end.
+pub(super) struct Side {
+    pub(super) roll: Roll,
+    /// Names that cannot be used, where they are, and why.
+    pub(super) bad: Vec<(String, Error)>,
+}
+
+/// What came of listing a pair.
+pub(super) enum Listed {
+    /// Source and target.
+    Both(Side, Side),
+    /// One of them, by name, could not be listed.
+    Failed(String, Error),
+    /// There was no session for it: others go on.
+    Later,
+}
+
+/// Sessions that list, those of a pair together.
+pub(super) struct Pairs {
+    pool: Arc<Pool>,
+    idle: Vec<[Carrier; 2]>,
+    busy: JoinSet<([Carrier; 2], Box<Pair>, Listed)>,
+    /// Servers let no more in.
+    most: usize,
+}
+
+impl Pairs {
+    pub(super) fn new(pool: &Arc<Pool>) -> Self {
+        Self {
+            pool: Arc::clone(pool),
+            idle: Vec::new(),
+            busy: JoinSet::new(),
+            most: PAIRS_MAX,
+        }
+    }
+
+    /// Whether a further pair is to be begun while so many wait: a login must be worth it.
+    pub(super) fn wants(&self, waiting: usize) -> bool {
+        let busy = self.busy.len();
+        busy < self.most && (!self.idle.is_empty() || busy == 0 || waiting >= 2 * busy)
+    }
+
+    pub(super) fn begin(&mut self, pair: Box<Pair>) {
+        let mut carriers = self.idle.pop().unwrap_or_else(|| {
+            let carrier = || Carrier::new(Arc::clone(&self.pool));
+            [carrier(), carrier()]
+        });
+        for carrier in &mut carriers {
+            // The first must get in, the others may.
+            carrier.may_yield = !self.busy.is_empty();
+        }
+        self.busy.spawn_local(async move {
+            let listed = list_both(&mut carriers, &pair).await;
+            (carriers, pair, listed)
+        });
+    }
+
+    /// The next pair that is listed; `None` where none is under way. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<(Box<Pair>, Listed)> {
+        loop {
+            // A panic of a lister is a bug of ours; its directory is lost, and the planner's end will tell.
+            let Ok((carriers, pair, listed)) = self.busy.join_next().await? else {
+                continue;
+            };
+            match listed {
+                Listed::Later => self.most = (self.idle.len() + self.busy.len()).max(1),
+                _ => self.idle.push(carriers),
+            }
+            return Some((pair, listed));
+        }
+    }
+
+    /// Leaves the sessions that list nothing now to whoever needs one next.
+    pub(super) fn rest(&mut self) {
+        self.idle.iter_mut().flatten().for_each(Carrier::release);
+    }
+}
+
+async fn list_both([one, other]: &mut [Carrier; 2], pair: &Pair) -> Listed {
+    let (ours, theirs) = Roll::pair();
+    let there = pair.is_there.then_some(&pair.target);
+    let (source, target) = tokio::join!(
+        list(one, pair.source.as_ref(), ours),
+        list(other, there, theirs)
+    );
+    match (source, target) {
+        (Ok(source), Ok(target)) => Listed::Both(source, target),
+        (Err((what, setback)), _) | (_, Err((what, setback))) => match setback {
+            Setback::Failed(error) => Listed::Failed(what, error),
+            Setback::Crowded(_) => Listed::Later,
+        },
+    }
+}
+
+async fn list(
+    carrier: &mut Carrier,
+    place: Option<&Goal>,
+    roll: Roll,
+) -> std::result::Result<Side, (String, Setback)> {
+    let mut side = Side {
+        roll,
+        bad: Vec::new(),
+    };
+    match place {
+        None => Ok(side),
+        Some(Goal::There(at)) => match list_there(carrier, at, &mut side).await {
+            Ok(()) => Ok(side),
+            Err(setback) => Err((at.url(), setback)),
+        },
+        Some(Goal::Here(path)) => {
+            let path = path.clone();
+            let shown = path.display().to_string();
+            let reading =
+                tokio::task::spawn_blocking(move || list_here(&path, &mut side).map(|()| side));
+            // A thread that has panicked has told its own story.
+            let read = reading.await.unwrap_or(Err(Error::Interrupted));
+            read.map_err(|error| (shown, Setback::Failed(error)))
+        }
+    }
+}
+
+fn list_here(path: &Path, side: &mut Side) -> Result<()> {
+    let doing = || format!("read directory {}", path.display());
+    let failed = |e: io::Error| Error::local(doing(), &e);
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
+        if name.iter().any(|b| matches!(b, b'\r' | b'\n')) {
+            let why = Error::Usage(format!("{}: cannot be named at a server", path.display()));
+            side.refuse(path.display().to_string(), why);
+            continue;
+        }
+        let facts = facts_here(&path).map_err(failed)?;
+        let pushed = side.roll.push(&Entry { name, facts });
+        pushed.map_err(|e| Error::local(local::spooling(), &e))?;
+    }
+    Ok(())
+}
+
+/// What a server would tell of a file of this machine; without a kind, a link that leads nowhere.
+pub(super) fn facts_here(path: &Path) -> io::Result<Facts> {
+    let own = fs::symlink_metadata(path)?;
+    let is_link = own.is_symlink();
+    let metadata = match is_link {
+        true => fs::metadata(path).ok(),
+        false => Some(own),
+    };
+    let unix_slink = is_link.then(|| b".".to_vec());
+    let Some(metadata) = metadata else {
+        return Ok(Facts {
+            unix_slink,
+            ..Facts::default()
+        });
+    };
+    let kind = match metadata.file_type() {
+        kind if kind.is_file() => FactType::File,
+        kind if kind.is_dir() => FactType::Dir,
+        _ => FactType::Other("special".to_owned()),
+    };
+    Ok(Facts {
+        size: (kind == FactType::File).then_some(metadata.len()),
+        kind: Some(kind),
+        modify: Some(Timestamp(metadata.mtime())),
+        unix_mode: Some(metadata.mode() & 0o7777),
+        unique: Some(format!("{:x}-{:x}", metadata.dev(), metadata.ino())),
+        unix_slink,
+        ..Facts::default()
+    })
+}
+
+async fn list_there(
+    carrier: &mut Carrier,
+    at: &AtServer,
+    side: &mut Side,
+) -> std::result::Result<(), Setback> {
+    let mut bare = false;
+    gather(carrier, &at.endpoint, &at.path, |entry| {
+        match entry {
+            Ok(Entry { name, facts }) => {
+                bare |= facts.kind.is_none();
+                let facts = slim(facts);
+                let pushed = side.roll.push(&Entry { name, facts });
+                pushed.map_err(|e| Error::local(local::spooling(), &e))?;
+            }
+            Err(bad) => side.refuse(at.url(), hostile(at.url(), bad)),
+        }
+        Ok(())
+    })
+    .await?;
+    match bare {
+        true => look_closer(carrier, at, side).await,
+        false => Ok(()),
+    }
+}
+
+/// Asks what names are of which a listing tells nothing.
+async fn look_closer(
+    carrier: &mut Carrier,
+    at: &AtServer,
+    side: &mut Side,
+) -> std::result::Result<(), Setback> {
+    let failed = |e: io::Error| Error::local(local::spooling(), &e);
+    let empty = side.roll.like();
+    let known = side.roll.like();
+    let bare = std::mem::replace(&mut side.roll, known);
+    for part in in_parts(bare, empty).map_err(failed)? {
+        let (entries, _) = part.map_err(failed)?;
+        for entries in entries.chunks(TOGETHER) {
+            let named = |entry: &Entry| Some((entry.name.clone(), at.path.join(&entry.name).ok()?));
+            let (names, paths): (Vec<_>, Vec<_>) = entries.iter().filter_map(named).unzip();
+            let shown = at.url();
+            let look = async |session: &mut Session| session.look_at_all(&paths).await;
+            let found = carrier.attempt(step(&at.endpoint, &shown), look).await?;
+            for (name, found) in names.into_iter().zip(found) {
+                let facts = match found? {
+                    Found::Missing => continue,
+                    Found::File(facts) => Facts {
+                        kind: Some(FactType::File),
+                        ..slim(*facts)
+                    },
+                    Found::Directory(facts) => Facts {
+                        kind: Some(FactType::Dir),
+                        ..slim(*facts)
+                    },
+                    Found::Unknown => Facts::default(),
+                };
+                side.roll.push(&Entry { name, facts }).map_err(failed)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Side {
+    fn refuse(&mut self, what: String, why: Error) {
+        if self.bad.len() < BAD_MAX {
+            self.bad.push((what, why));
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The names of one directory with what is known of them, however many they are: what memory has no room for lies in a file.
+//!
+//! Two rolls are compared part by part. A name is in the same part of both, so that only one part of each is read at a time. A small
+//! directory is one part, a large one [`PARTS`] of them, by a hash that nobody foresees.
+
+use std::{
+    fs::File,
+    hash::{BuildHasher, RandomState},
+    io,
+    os::unix::fs::FileExt,
+};
+
+use godwit_proto::facts::{self, FactSelection, Facts};
+
+use crate::{local::nameless, session::Entry};
+
+/// Octets that a small directory may have: a few ten thousand names.
+const SMALL_MAX: usize = 4 << 20;
+
+/// Parts of a large one. The longest listing, of 4 GiB, has 16 MiB in each.
+const PARTS: usize = 256;
+
+/// Octets of a part that are written together.
+const PIECE: usize = SMALL_MAX / PARTS;
+
+/// Names of a directory, as lines of MLSD.
+#[derive(Debug)]
+pub(super) struct Roll {
+    keys: RandomState,
+    /// One, or [`PARTS`].
+    parts: Vec<Part>,
+    /// What of them is not in memory, and how long it is.
+    spilled: Option<(File, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    here: Vec<u8>,
+    /// Where in the file the others are, and how long.
+    there: Vec<(u64, usize)>,
+}
+
+impl Roll {
+    /// Two that can be compared.
+    pub(super) fn pair() -> (Self, Self) {
+        let one = Self {
+            keys: RandomState::new(),
+            parts: vec![Part::default()],
+            spilled: None,
+        };
+        let other = one.like();
+        (one, other)
+    }
+
+    /// An empty one with the same parts.
+    pub(super) fn like(&self) -> Self {
+        Self {
+            keys: self.keys.clone(),
+            parts: vec![Part::default()],
+            spilled: None,
+        }
+    }
+
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn push(&mut self, entry: &Entry) -> io::Result<()> {
+        let mut line = Vec::with_capacity(128 + entry.name.len());
+        facts::write_line(&entry.facts, FactSelection::ALL, &entry.name, &mut line);
+        line.push(b'\n');
+        if !self.is_large() && self.parts[0].here.len() + line.len() > SMALL_MAX {
+            self.scatter()?;
+        }
+        self.append(&entry.name, &line)
+    }
+
+    fn is_large(&self) -> bool {
+        self.parts.len() > 1
+    }
+
+    fn append(&mut self, name: &[u8], line: &[u8]) -> io::Result<()> {
+        let at = match self.is_large() {
+            true => usize::try_from(self.keys.hash_one(name) % PARTS as u64).unwrap_or(0),
+            false => 0,
+        };
+        let part = &mut self.parts[at];
+        part.here.extend_from_slice(line);
+        if let Some((file, end)) = &mut self.spilled
+            && part.here.len() >= PIECE
+        {
+            file.write_all_at(&part.here, *end)?;
+            part.there.push((*end, part.here.len()));
+            *end += part.here.len() as u64;
+            part.here.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes a small one large.
+    fn scatter(&mut self) -> io::Result<()> {
+        let all = std::mem::take(&mut self.parts);
+        self.parts.resize_with(PARTS, Part::default);
+        self.spilled = Some((nameless()?, 0));
+        for line in all.iter().flat_map(|part| lines(&part.here)) {
+            if let Some((_, name)) = facts::parse_line(line) {
+                self.append(&name, &[line, b"\n"].concat())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn part(&self, at: usize) -> io::Result<Vec<Entry>> {
+        let part = &self.parts[at];
+        let mut text = Vec::new();
+        for (at, length) in &part.there {
+            let Some((file, _)) = &self.spilled else {
+                break;
+            };
+            let begin = text.len();
+            text.resize(begin + length, 0);
+            file.read_exact_at(&mut text[begin..], *at)?;
+        }
+        text.extend_from_slice(&part.here);
+        let known = lines(&text).filter_map(facts::parse_line);
+        Ok(known.map(|(facts, name)| Entry { name, facts }).collect())
+    }
+}
+
+/// The entries of both, part by part, in pairs.
+///
+/// # Errors
+/// The file cannot be written; as items, it cannot be read.
+pub(super) fn in_parts(
+    mut one: Roll,
+    mut other: Roll,
+) -> io::Result<impl Iterator<Item = io::Result<(Vec<Entry>, Vec<Entry>)>>> {
+    if one.is_large() != other.is_large() {
+        let small = if one.is_large() { &mut other } else { &mut one };
+        small.scatter()?;
+    }
+    let parts = one.parts.len();
+    Ok((0..parts).map(move |at| Ok((one.part(at)?, other.part(at)?))))
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|b| *b == b'\n').filter(|line| !line.is_empty())
+}
+
+/// What a comparison needs, and no more: a part may have many of them.
+pub(super) fn slim(facts: Facts) -> Facts {
+    Facts {
+        kind: facts.kind,
+        size: facts.size,
+        modify: facts.modify,
+        unix_mode: facts.unix_mode,
+        unique: facts.unique,
+        unix_slink: facts.unix_slink.map(|_| vec![b'.']),
+        ..Facts::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_proto::{facts::FactType, timestamp::Timestamp};
+
+    use super::*;
+
+    fn entry(name: &str, size: u64) -> Entry {
+        Entry {
+            name: name.as_bytes().to_vec(),
+            facts: Facts {
+                kind: Some(FactType::File),
+                size: Some(size),
+                modify: Some(Timestamp(1_700_000_000)),
+                ..Facts::default()
+            },
+        }
+    }
+
+    #[test]
+    fn what_goes_in_comes_out_with_odd_names_too() {
+        let (mut one, other) = Roll::pair();
+        let names = [" blank ", "semi;colon=x; y", "ünï", "%41", "\t"];
+        for (i, name) in (0..).zip(names) {
+            one.push(&entry(name, i)).unwrap();
+        }
+        let parts: Vec<_> = in_parts(one, other).unwrap().collect();
+        assert_eq!(parts.len(), 1);
+        let (came, none) = parts.into_iter().next().unwrap().unwrap();
+        assert!(none.is_empty());
+        for (i, (name, entry)) in (0..).zip(names.iter().zip(came)) {
+            assert_eq!(entry.name, name.as_bytes());
+            assert_eq!(entry.facts.size, Some(i));
+        }
+    }
+
+    #[test]
+    fn large_rolls_meet_small_and_large_ones_name_by_name_in_little_memory() {
+        for others in [3, 200_000_u64] {
+            let (mut one, mut other) = Roll::pair();
+            for i in 0..200_000 {
+                one.push(&entry(&format!("name {i}"), i)).unwrap();
+            }
+            for i in 0..others {
+                other.push(&entry(&format!("name {i}"), i)).unwrap();
+            }
+            let here: usize = one.parts.iter().map(|p| p.here.len()).sum();
+            assert!(one.is_large() && here <= SMALL_MAX);
+            let (mut seen, mut met) = (0, 0);
+            for part in in_parts(one, other).unwrap() {
+                let (ours, theirs) = part.unwrap();
+                let ours: std::collections::HashMap<_, _> =
+                    ours.into_iter().map(|e| (e.name, e.facts)).collect();
+                assert!(ours.len() < 200_000 / 64);
+                seen += ours.len();
+                met += theirs
+                    .iter()
+                    .filter(|e| ours.get(&e.name) == Some(&e.facts))
+                    .count() as u64;
+            }
+            assert_eq!((seen, met), (200_000, others));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a copy has of its source beside the octets: the time of its last change and its permission bits.
+
+use std::{
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+};
+
+use godwit_proto::{Command, FtpPath, facts::Facts, site::Site, timestamp::Timestamp};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
+
+/// Bits that travel. Nobody's file runs as somebody else because a server says so.
+const MODE_MASK: u32 = 0o777;
+
+/// What is known of it; what is not known stays as the destination makes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// Whole seconds: what servers keep.
+    pub(crate) modified: Option<Timestamp>,
+    pub(crate) mode: Option<u32>,
+}
+
+impl Stamp {
+    /// Of a file of this machine.
+    pub(crate) fn of_metadata(metadata: &fs::Metadata) -> Self {
+        Self {
+            modified: Some(Timestamp(metadata.mtime())),
+            mode: Some(metadata.mode() & MODE_MASK),
+        }
+    }
+
+    /// Of a file that a server has told of.
+    pub(crate) fn of_facts(facts: &Facts) -> Self {
+        Self {
+            modified: facts.modify,
+            mode: facts.unix_mode.map(|mode| mode & MODE_MASK),
+        }
+    }
+
+    /// Gives it to a file of this machine.
+    pub(crate) fn put_on(&self, path: &Path) -> io::Result<()> {
+        if let Some(mode) = self.mode {
+            fs::set_permissions(path, Permissions::from_mode(mode))?;
+        }
+        if let Some(Timestamp(seconds)) = self.modified {
+            let now_as_it_is = Timespec {
+                tv_sec: 0,
+                tv_nsec: UTIME_OMIT,
+            };
+            let times = Timestamps {
+                last_access: now_as_it_is,
+                last_modification: Timespec {
+                    tv_sec: seconds,
+                    tv_nsec: 0,
+                },
+            };
+            utimensat(CWD, path, &times, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    /// What gives it to a file of a server.
+    pub(crate) fn commands(&self, path: &FtpPath) -> impl Iterator<Item = Command> {
+        let time = self.modified.map(|modify| Command::Mfmt {
+            modify,
+            path: path.clone(),
+        });
+        let mode = self.mode.map(|mode| {
+            Command::Site(Site::Chmod {
+                mode,
+                path: path.clone(),
+            })
+        });
+        time.into_iter().chain(mode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_gets_time_and_mode_and_no_bits_that_change_users() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, "x").unwrap();
+        let facts = Facts {
+            modify: Some(Timestamp(1_000_000_007)),
+            unix_mode: Some(0o4640),
+            ..Facts::default()
+        };
+        Stamp::of_facts(&facts).put_on(&path).unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!(metadata.mode() & 0o7777, 0o640);
+        assert_eq!(
+            (metadata.mtime(), metadata.mtime_nsec()),
+            (1_000_000_007, 0)
+        );
+        let again = Stamp::of_metadata(&metadata);
+        assert_eq!(again, Stamp::of_facts(&facts));
+        Stamp::default().put_on(&path).unwrap();
+        assert_eq!(Stamp::of_metadata(&fs::metadata(&path).unwrap()), again);
+        assert_eq!(Stamp::default().commands(&FtpPath::root()).count(), 0);
+    }
+}
