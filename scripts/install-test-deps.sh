@@ -33,6 +33,7 @@ default-jdk-headless         runs a Java program from its source
 curl                         an ordinary FTP client
 lftp                         an ordinary FTP client that lists, mirrors and fetches in parts
 rclone                       copies directories, over FTP among others
+rsync                        what patterns of sync mean
 netcat-openbsd               one TCP connection without a protocol, for tar at both ends
 iperf3                       what the path gives without any file transfer
 iproute2                     network namespaces for the emulated paths

@@ -28,6 +28,7 @@ mod plain_ftp;
 mod restart;
 mod scenario;
 mod sshftp;
+mod sync;
 mod third_party;
 mod url_copy;
 mod whole;

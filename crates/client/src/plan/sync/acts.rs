@@ -52,7 +52,7 @@ impl Syncing<'_> {
     }
 
     /// Makes the directories that are not there. Those that can be gone on with.
-    pub(super) async fn make_pairs(&mut self, pairs: Vec<Pair>) -> Vec<Box<Pair>> {
+    pub(super) async fn make_pairs(&mut self, pairs: Vec<Pair>) -> Vec<Pair> {
         let missing = pairs.iter().filter(|pair| !pair.is_there);
         let missing = missing.map(|pair| (pair.target.clone(), pair.below.clone()));
         let mut made = self.make(missing.collect()).await.into_iter();
@@ -64,7 +64,7 @@ impl Syncing<'_> {
                 made.next()
             } {
                 Some(Err(error)) => self.planner.fail(pair.target.to_string(), error).await,
-                _ => good.push(Box::new(pair)),
+                _ => good.push(pair),
             }
         }
         // Taken from the end.
@@ -103,7 +103,7 @@ impl Syncing<'_> {
         pair: &Pair,
         name: &[u8],
         facts: &Facts,
-    ) -> Result<Option<Box<Pair>>> {
+    ) -> Result<Option<Pair>> {
         let target = pair.target.join(name)?;
         let mut path = [&pair.below[..], name].concat();
         let is_directory = facts.kind == Some(FactType::Dir);
@@ -118,7 +118,7 @@ impl Syncing<'_> {
         }
         path.push(b'/');
         let doomed = Doomed::new(target.clone(), path.clone(), pair.doomed.clone());
-        Ok(Some(Box::new(Pair {
+        Ok(Some(Pair {
             below: path,
             source: None,
             target,
@@ -127,7 +127,7 @@ impl Syncing<'_> {
             above: Vec::new(),
             depth: pair.depth + 1,
             doomed: Some(doomed),
-        })))
+        }))
     }
 
     pub(super) fn condemn(

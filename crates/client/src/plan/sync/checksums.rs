@@ -84,8 +84,8 @@ impl Syncing<'_> {
         let sources = doubts.iter().map(|doubt| &doubt.meeting.source);
         let targets = doubts.iter().map(|doubt| &doubt.meeting.target);
         let (ours, theirs) = tokio::join!(
-            checksums(&mut self.planner.carrier, algorithm, sources.collect()),
-            checksums(&mut self.other, algorithm, targets.collect()),
+            checksums(&mut self.other, algorithm, sources.collect()),
+            checksums(&mut self.planner.carrier, algorithm, targets.collect()),
         );
         counters.verifying.fetch_sub(count, Ordering::Relaxed);
         for (doubt, (ours, theirs)) in doubts.into_iter().zip(ours.into_iter().zip(theirs)) {

@@ -28,7 +28,7 @@ impl Syncing<'_> {
         pair: &Pair,
         source: Side,
         target: Side,
-        branches: &mut Vec<Box<Pair>>,
+        branches: &mut Vec<Pair>,
     ) -> Result<()> {
         for (what, error) in source.bad {
             self.planner.fail(what, error).await;

@@ -170,7 +170,7 @@ struct Syncing<'a> {
     spec: SyncSpec,
     /// The destination has the times that it is given.
     keeps_times: bool,
-    /// For a session with the destination beside that of the planner.
+    /// For a session with the source, where the planner has one with the destination.
     other: Carrier,
     /// Where checksums are compared.
     algorithm: Option<ChecksumAlgorithm>,
@@ -192,7 +192,7 @@ impl Syncing<'_> {
         let target = match self.planner.look_at(&target).await? {
             Seen::Directory(_) => target.join(&name)?,
             Seen::Missing if into => {
-                self.make(vec![(target.clone(), b"/".to_vec())]).await;
+                self.make(vec![(target.clone(), Vec::new())]).await;
                 target.join(&name)?
             }
             _ => target,
@@ -262,7 +262,7 @@ impl Syncing<'_> {
         // The first lister takes the session that we have.
         self.planner.carrier.release();
         let mut pairs = Pairs::new(&self.planner.carrier.pool);
-        let mut branches = vec![Box::new(top)];
+        let mut branches = vec![top];
         while !stop.is_set() {
             while pairs.wants(branches.len())
                 && let Some(branch) = branches.pop()
@@ -279,7 +279,10 @@ impl Syncing<'_> {
                 }
                 Listed::Failed(what, error) => self.lost(&pair, what, error).await,
                 Listed::Both(source, target) => {
-                    if let Err(error) = self.meet(&pair, source, target, &mut branches).await {
+                    pairs.trade(&mut self.other, &mut self.planner.carrier);
+                    let met = self.meet(&pair, source, target, &mut branches).await;
+                    pairs.trade(&mut self.other, &mut self.planner.carrier);
+                    if let Err(error) = met {
                         self.lost(&pair, pair.target.to_string(), error).await;
                     }
                 }
@@ -289,9 +292,9 @@ impl Syncing<'_> {
                     self.planner.fail(place.to_string(), error).await;
                 }
             }
-            pairs.rest();
-            self.planner.carrier.release();
         }
+        // What waits still needs some.
+        pairs.trade(&mut self.other, &mut self.planner.carrier);
         pairs.rest();
     }
 

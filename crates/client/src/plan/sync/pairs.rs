@@ -53,7 +53,7 @@ pub(super) enum Listed {
 pub(super) struct Pairs {
     pool: Arc<Pool>,
     idle: Vec<[Carrier; 2]>,
-    busy: JoinSet<([Carrier; 2], Box<Pair>, Listed)>,
+    busy: JoinSet<([Carrier; 2], Pair, Listed)>,
     /// Servers let no more in.
     most: usize,
 }
@@ -74,7 +74,7 @@ impl Pairs {
         busy < self.most && (!self.idle.is_empty() || busy == 0 || waiting >= 2 * busy)
     }
 
-    pub(super) fn begin(&mut self, pair: Box<Pair>) {
+    pub(super) fn begin(&mut self, pair: Pair) {
         let mut carriers = self.idle.pop().unwrap_or_else(|| {
             let carrier = || Carrier::new(Arc::clone(&self.pool));
             [carrier(), carrier()]
@@ -90,7 +90,7 @@ impl Pairs {
     }
 
     /// The next pair that is listed; `None` where none is under way. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<(Box<Pair>, Listed)> {
+    pub(super) async fn next(&mut self) -> Option<(Pair, Listed)> {
         loop {
             // A panic of a lister is a bug of ours; its directory is lost, and the planner's end will tell.
             let Ok((carriers, pair, listed)) = self.busy.join_next().await? else {
@@ -101,6 +101,16 @@ impl Pairs {
                 _ => self.idle.push(carriers),
             }
             return Some((pair, listed));
+        }
+    }
+
+    /// Trades the sessions of source and target that have listed last for others: what is done about the names needs no further ones, which
+    /// servers might not let in.
+    pub(super) fn trade(&mut self, source: &mut Carrier, target: &mut Carrier) {
+        if let Some([one, other]) = self.idle.last_mut() {
+            std::mem::swap(one, source);
+            std::mem::swap(other, target);
+            (source.may_yield, target.may_yield) = (false, false);
         }
     }
 
