@@ -380,8 +380,27 @@ fn is_permission(failure: &StorageFailure) -> bool {
     permission.iter().any(|e| e.raw_os_error() == failure.errno)
 }
 
+/// What servers say that want a data connection to resume the TLS session of the control channel, and how they are told not to.
+const RESUMPTION: [(&str, &str); 2] = [
+    (
+        "SSL connection failed: session reuse required",
+        "require_ssl_reuse=NO (vsftpd)",
+    ),
+    (
+        "Unable to build data connection: Operation not permitted",
+        "TLSOptions NoSessionReuseRequired (ProFTPD)",
+    ),
+];
+
 /// What a reply means, then its own words.
 fn said(reply: &Reply) -> String {
+    let text = reply.text();
+    if let Some((_, option)) = RESUMPTION.iter().find(|(said, _)| text.contains(said)) {
+        return format!(
+            "the server wants TLS sessions resumed for data, which this client does not do: its administrator can say {option}, or \
+             data can travel with --protect clear (server said: {reply})"
+        );
+    }
     let meaning = match failure_kind(reply) {
         Some(FailureKind::NotFound) => "no such file or directory",
         Some(FailureKind::PermissionDenied) => "permission denied",

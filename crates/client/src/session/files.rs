@@ -23,6 +23,7 @@ use super::{
 use crate::{
     context::known,
     error::{Error, Result},
+    local::temporary_name,
 };
 
 /// Commands sent together. Fewer than any server queues.
@@ -289,14 +290,18 @@ impl Session {
         }
     }
 
-    /// Whether the server can rename, found out without renaming anything: RNFR of a directory that exists, never followed
-    /// by RNTO.
+    /// Whether the server can rename, found out without renaming anything: RNFR of what is not there. Once a server has agreed
+    /// to an RNFR it may take nothing but RNTO (ProFTPD).
     pub(crate) async fn can_rename(&mut self, directory: &FtpPath) -> Result<bool> {
         let endpoint = Arc::clone(&self.endpoint);
         let learned = &endpoint.learned;
         if !learned.rename_probed.swap(true, Ordering::Relaxed) {
             let doing = format!("ask to rename in {}", self.endpoint.url(directory));
-            let reply = self.ask(&Command::Rnfr(directory.clone()), &doing).await?;
+            let Ok(nothing) = directory.join(temporary_name(false).as_bytes()) else {
+                // No path may be that long.
+                return Ok(false);
+            };
+            let reply = self.ask(&Command::Rnfr(nothing), &doing).await?;
             if failure_kind(&reply) == Some(FailureKind::NotSupported) {
                 let instead = "files are written under their final names at once";
                 self.lesson(|l| &l.no_rename, &reply, "RNFR", instead);

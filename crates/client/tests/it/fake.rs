@@ -179,6 +179,10 @@ impl<'a> Session<'a> {
             self.say(reply)?;
             return Ok(!reply.starts_with("421"));
         }
+        if self.from.is_some() && !matches!(verb, "RNTO" | "QUIT") {
+            // As ProFTPD has it.
+            return self.say("501 Bad sequence of commands");
+        }
         match verb {
             "USER" => self.say("331 password"),
             "PASS" => self.say("230 in"),
@@ -223,10 +227,11 @@ impl<'a> Session<'a> {
                     .write_all(b"550 No such file\r\n")
                     .map(|()| true),
             },
-            "RNFR" => {
+            "RNFR" if self.file(argument).is_some() => {
                 self.from = Some(argument.to_owned());
                 self.say("350 to?")
             }
+            "RNFR" => self.say("550 No such file"),
             "RNTO" => {
                 let mut files = self.shared.files.lock().unwrap();
                 let moved = self.from.take().and_then(|from| files.remove(&from));
