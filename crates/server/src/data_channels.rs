@@ -14,6 +14,7 @@ use godwit_engine::{
 use godwit_proto::{
     command::{Mode, NetworkProtocol},
     error::{StorageFailure, TransferFailure},
+    live::{Live, LiveReport},
     pi::server::DataChannelSpec,
 };
 use rustix::io::Errno;
@@ -126,6 +127,19 @@ impl DataChannels {
     /// Connections that wait for the next transfer.
     pub(crate) fn cached(&self) -> usize {
         self.set.as_ref().map_or(0, ChannelSet::cached)
+    }
+
+    /// As [`crate::transfers::RunningTransfer::live`], of the next transfer where connections wait for one.
+    pub(crate) fn steer(&self, live: Live) -> Option<LiveReport> {
+        let set = self.set.as_ref().filter(|set| set.cached() > 0)?;
+        let Live::Channels(channels) = live else {
+            return None;
+        };
+        set.steer(channels);
+        Some(LiveReport {
+            channels,
+            ..LiveReport::default()
+        })
     }
 
     pub(crate) fn start(&self, job: Job, mode: Mode) -> Result<Transfer, TransferFailure> {

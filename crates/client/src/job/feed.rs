@@ -22,15 +22,15 @@ pub(super) struct SmallFiles<'a> {
     endpoint: Arc<Endpoint>,
     direction: Direction,
     target: watch::Receiver<Target>,
-    /// Data channels of the session. A get has other ones only after a new address.
-    parallelism: u32,
+    /// Data channels of a session that has other ones only after a new address.
+    parallelism: Option<u32>,
 }
 
 impl<'a> SmallFiles<'a> {
-    /// Files like `first`.
-    pub(super) fn new(job: &'a Job, place: Place, first: &Item) -> Self {
+    /// Files like `first`. `follows`: the session changes its channels while they flow.
+    pub(super) fn new(job: &'a Job, place: Place, first: &Item, follows: bool) -> Self {
         let target = job.context.target.subscribe();
-        let parallelism = target.borrow().setting.parallelism;
+        let parallelism = (!follows).then(|| target.borrow().setting.parallelism);
         Self {
             job,
             place,
@@ -53,8 +53,8 @@ impl Feed for SmallFiles<'_> {
             parallelism,
         } = self;
         let other = |t: &Target| {
-            let channels = *direction == Direction::Get && t.setting.parallelism != *parallelism;
-            !t.wants(*place) || channels
+            !t.wants(*place)
+                || parallelism.is_some_and(|channels| t.setting.parallelism != channels)
         };
         let fits = |item: &Item| {
             item.direction() == *direction

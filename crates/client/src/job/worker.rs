@@ -188,7 +188,8 @@ impl Worker {
             }
             _ => return Some(item),
         };
-        let mut feed = SmallFiles::new(&job, place, &item);
+        let follows = item.direction() == Direction::Put || session.changes_channels();
+        let mut feed = SmallFiles::new(&job, place, &item, follows);
         let leavings = session.pipeline(item, &job.spec, &mut feed).await;
         for item in leavings.returned.into_iter().rev() {
             job.queue.give_back(Planned::File(item));

@@ -5,7 +5,7 @@
 //! certain of a file is left to the path of single files: the item goes back, and is neither done nor failed. Where it is doubtful
 //! which octets are whose, the session is given up.
 
-use std::{collections::VecDeque, sync::atomic::Ordering, time::Instant};
+use std::{collections::VecDeque, sync::atomic::Ordering};
 
 use godwit_engine::{
     control::{ControlError, Event as Spoken},
@@ -16,9 +16,11 @@ use godwit_proto::{
     error::{FailureKind, failure_kind},
     pi::{client::CommandId, transfer::Direction},
 };
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     Session,
+    asides::{ANSWER_LIMIT, Answer, Asides},
     flowing::Flowing,
     lineup::{Lineup, Slot, State},
 };
@@ -32,6 +34,10 @@ use crate::{
     spec::JobSpec,
     verify::Agreed,
 };
+
+/// Requests for other channels in a row that meet no transfer, since small ones are over so soon, before the channels stay as they are
+/// until the tuner changes its mind again.
+const UNHEEDED_MAX: u32 = 8;
 
 /// Octets of a command beside its path, at most.
 const COMMAND_OCTETS: usize = 32;
@@ -62,16 +68,17 @@ impl Session {
         let there = self.server.can_reuse(direction)
             && self.set.as_ref().is_some_and(|set| set.cached() > 0);
         let ready = match direction {
-            Direction::Get => known(&learned.gets_pipelined) || there && self.has_channels_wanted(),
+            Direction::Get => known(&learned.gets_pipelined) || there && self.can_keep_channels(),
             // Octets go out before the server has agreed to take them: a final name must not be in reach.
             Direction::Put => there && known(&learned.rename_probed) && !known(&learned.no_rename),
         };
         ready && self.is_usable() && self.pipelined.is_none() && !known(&learned.no_pipelining)
     }
 
-    fn has_channels_wanted(&self) -> bool {
+    /// The channels of gets are as many as are wanted, or can become so.
+    fn can_keep_channels(&self) -> bool {
         let wanted = self.context.target.borrow().setting.parallelism;
-        self.server.parallelism == Some(wanted)
+        self.changes_channels() || self.server.parallelism == Some(wanted)
     }
 
     /// Moves `first` and what `feed` gives after it, all in one direction on this endpoint.
@@ -83,7 +90,7 @@ impl Session {
     ) -> Leavings {
         let cached = self.set.as_ref().map_or(0, |set| set.cached());
         let ready = cached > 0 && self.server.can_reuse(first.direction());
-        let opens = first.direction() == Direction::Get && !(ready && self.has_channels_wanted());
+        let opens = first.direction() == Direction::Get && !(ready && self.can_keep_channels());
         if opens && let Err(error) = self.listen_ahead() {
             self.context.note(error.to_string());
             self.endpoint
@@ -102,10 +109,20 @@ impl Session {
             false => DEPTH_MAX,
         };
         self.context.counters.begins(self.round_trip);
+        let asides = match (first.direction(), self.server.parallelism) {
+            (Direction::Get, Some(parallelism)) if self.changes_channels() => {
+                let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
+                Asides::of_pipeline(&self.server.features, parallelism, limit)
+            }
+            _ => Asides::none(Instant::now()),
+        };
         let mut pipeline = Pipeline {
             lineup: Lineup::new(first.direction()),
             direction: first.direction(),
             opens,
+            asides,
+            unheeded: 0,
+            channels: u32::try_from(cached).unwrap_or(u32::MAX),
             pace: Pace::new(spec.pipelining, self.round_trip, before, most),
             command_octets_max: COMMAND_OCTETS_A_FILE * most as usize,
             flowing: Flowing::new(&self.context.counters),
@@ -138,6 +155,12 @@ struct Pipeline<'a, F> {
     feeding: bool,
     /// The server was asked for new data channels, and what it said was not waited for: the answers to the files tell.
     opens: bool,
+    /// Other numbers of channels, asked for while files flow.
+    asides: Asides,
+    /// Of a put.
+    channels: u32,
+    /// Times in a row that they met no transfer.
+    unheeded: u32,
     /// Files are taken until the depth is reached, then none until some have gone: commands leave in bunches.
     filling: bool,
     arrived: u64,
@@ -153,10 +176,19 @@ impl<F: Feed> Pipeline<'_, F> {
         let stop = self.session.context.stop.clone();
         let stopped = stop.wait();
         tokio::pin!(stopped);
+        let mut target = self.session.context.target.subscribe();
+        target.mark_changed();
         loop {
             self.start_next();
+            let flows = !self.flowing.is_empty();
+            if self.session.mind(&mut self.asides, flows) {
+                // Whatever is asked from now on could not be told from the answer.
+                return self.give_up(None);
+            }
+            let wake = self.asides.wake();
             let room = self.has_room();
-            let due = !self.lineup.is_empty() || !self.removing.is_empty();
+            let due =
+                !self.lineup.is_empty() || !self.removing.is_empty() || self.asides.is_waiting();
             if !due && !self.feeding {
                 return;
             }
@@ -166,6 +198,11 @@ impl<F: Feed> Pipeline<'_, F> {
                     self.give_up(None);
                     return;
                 }
+                Ok(()) = target.changed() => {
+                    let wanted = target.borrow_and_update().setting.parallelism;
+                    self.steer(wanted);
+                }
+                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
                 item = self.feed.next(), if room => match item {
                     Some(item) => self.admit(item),
                     None => self.feeding = false,
@@ -174,6 +211,44 @@ impl<F: Feed> Pipeline<'_, F> {
                 spoken = self.session.control.next_event(), if due => self.heard(spoken).await,
             }
         }
+    }
+
+    /// The tuner wants so many channels: of a put they are ours. Another server than `godwitd` might lose one that comes before it has
+    /// begun the file.
+    fn steer(&mut self, wanted: u32) {
+        self.asides.want(wanted);
+        if self.direction == Direction::Put
+            && self.session.server.features.live_channels
+            && let Some(set) = &self.session.set
+        {
+            set.steer(wanted);
+            let before = std::mem::replace(&mut self.channels, wanted);
+            self.tell_steered(before, wanted);
+        }
+    }
+
+    /// What the server said to another number of channels.
+    fn steered(&mut self, answer: Answer, before: u32, reply: &Reply) {
+        match answer {
+            Answer::Report(_, before, after) => {
+                self.unheeded = 0;
+                self.session.server.parallelism = Some(after);
+                self.tell_steered(before, after);
+            }
+            Answer::NoTransfer if self.unheeded < UNHEEDED_MAX => {
+                self.unheeded += 1;
+                self.asides.again(before);
+            }
+            Answer::NoTransfer => {}
+            Answer::Refused => self.session.without_asides(reply),
+        }
+    }
+
+    fn tell_steered(&self, before: u32, after: u32) {
+        let opened = after.saturating_sub(before);
+        self.session.tell(ChannelState::Opened, opened);
+        let retired = before.saturating_sub(after);
+        self.session.tell(ChannelState::Retired, retired);
     }
 
     fn has_room(&mut self) -> bool {
@@ -250,6 +325,12 @@ impl<F: Feed> Pipeline<'_, F> {
                 return self.give_up(None);
             }
         };
+        if let Some(reply) = &answer {
+            let before = self.asides.in_force();
+            if let Some(answer) = self.asides.answer(id, reply, Instant::now()) {
+                return self.steered(answer, before, reply);
+            }
+        }
         let refusal = answer.clone().filter(|r| r.code.is_failure());
         match self.lineup.hear(id, answer) {
             Some(at) => self.settle(at).await,
@@ -336,7 +417,7 @@ impl<F: Feed> Pipeline<'_, F> {
             learned.gets_pipelined.store(true, Ordering::Relaxed);
         }
         learned.depth.store(self.pace.depth(), Ordering::Relaxed);
-        if self.pace.arrived(octets, Instant::now()) || self.arrived == 1 {
+        if self.pace.arrived(octets, Instant::now().into_std()) || self.arrived == 1 {
             context.pipelines(self.pace.depth(), self.session.round_trip);
         }
     }

@@ -163,6 +163,40 @@ fn channels_of_one_get_change_while_it_runs() {
     assert!(named(&get, "epoch").iter().any(knows_rtt), "{get:#?}");
 }
 
+/// Both directions: more channels than to begin with are seen, and a get asks for no new address.
+#[test]
+fn channels_change_while_small_files_flow() {
+    const COUNTS: &[(u32, u32)] = &[(1, 2), (1, 5), (1, 1), (1, 3)];
+    let server = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let (source, back) = (here.path().join("source"), here.path().join("back"));
+    fs::create_dir(&source).unwrap();
+    for i in 0..3000 {
+        fs::write(source.join(format!("{i}")), octets(3000 + i, 3)).unwrap();
+    }
+    let there = server.url("/up/");
+    let (from, to) = (format!("{}/", text(&source)), format!("{}/", text(&back)));
+    for (from, to) in [(&from, &there), (&there, &to)] {
+        let log = here.path().join("log");
+        let (summary, events) = cp_under(
+            COUNTS,
+            &["-r", "-c", "1", "--max-rate", "40M"],
+            from,
+            to,
+            &log,
+        );
+        assert_eq!((summary.exit, summary.files_done), (0, 3000), "{events:?}");
+        let channels = named(&events, "channel");
+        let opened = |e: &&&Value| e["state"] == "opened" && e["count"].as_u64() > Some(1);
+        assert!(channels.iter().filter(opened).count() > 1, "{channels:?}");
+        let retired = |e: &&Value| e["state"] == "retired";
+        assert!(channels.iter().any(retired), "{channels:?}");
+    }
+    for i in 0..3000 {
+        assert!(fs::read(back.join(format!("{i}"))).unwrap() == octets(3000 + i, 3));
+    }
+}
+
 #[test]
 fn a_server_that_takes_no_more_channels_is_left_with_those_it_took() {
     let served = Served::start_with(|settings| settings.channels_max = 6);

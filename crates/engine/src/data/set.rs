@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use self::queue::Waiting;
 pub use self::queue::{Turn, Work};
 use super::{
-    ChannelParams, Job, Opening, Transfer, TransferEvent, lock,
+    ChannelParams, Job, Opening, Steered, Transfer, TransferEvent, lock,
     mover::{Mover, MoverShared, Order},
     transfer::{Attachment, TransferShared},
 };
@@ -63,6 +63,8 @@ struct Inner {
     /// Connections of the set, connecting ones included.
     open: u32,
     turn: usize,
+    /// Channels that the transfer which begins next shall have, where somebody has said so since one began.
+    wanted: Option<u32>,
 }
 
 /// A connection without a transfer.
@@ -178,6 +180,18 @@ impl ChannelSet {
         (transfer, receiver)
     }
 
+    /// As [`super::Monitor::steer`], of the transfer that runs, else of the next.
+    pub fn steer(&self, channels: u32) {
+        let current = {
+            let mut inner = lock(&self.shared.inner);
+            inner.wanted = Some(channels);
+            inner.current.clone()
+        };
+        if let Some(transfer) = current {
+            self.shared.steer(&transfer, channels);
+        }
+    }
+
     /// Connections kept for the next transfer.
     pub fn cached(&self) -> usize {
         lock(&self.shared.inner)
@@ -254,6 +268,14 @@ impl SetShared {
                     },
                 )
             }));
+            if block_mode && transfer.is_send() {
+                let there = u32::try_from(orders.len() - 1).unwrap_or(u32::MAX);
+                // Asked for once: where no more can be had, each transfer would wait for that.
+                let wanted = inner.wanted.take().unwrap_or(there);
+                transfer.want_retired(there.saturating_sub(wanted));
+                let further = wanted.saturating_sub(there);
+                orders.extend(self.connect_further(&mut inner, transfer, further));
+            }
             self.give_all(orders);
             return Ok(());
         }
@@ -351,20 +373,48 @@ impl SetShared {
         if transfer.mode != Mode::ExtendedBlock || !transfer.is_send() {
             return 0;
         }
-        let mut inner = lock(&self.inner);
-        let limit = transfer.params.connect_limit.min(FURTHER_LIMIT);
-        let mut opened = 0;
-        while opened < count && self.count_in(&mut inner).is_ok() {
-            let stripe = opened as usize % self.peers.len();
-            if !transfer.sender_joins(stripe) {
-                self.count_out(&mut inner);
-                break;
-            }
-            let (mover, order) = self.connect_order(&mut inner, stripe, limit, transfer);
+        let orders = self.connect_further(&mut lock(&self.inner), transfer, count);
+        let opened = u32::try_from(orders.len()).unwrap_or(u32::MAX);
+        for (mover, order) in orders {
             self.movers[mover].give(order);
-            opened += 1;
         }
         opened
+    }
+
+    /// Up to `count` connections that `transfer` can do without.
+    fn connect_further(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        transfer: &Arc<TransferShared>,
+        count: u32,
+    ) -> Vec<(usize, Order)> {
+        let limit = transfer.params.connect_limit.min(FURTHER_LIMIT);
+        let mut orders = Vec::new();
+        for stripe in (0..self.peers.len()).cycle().take(count as usize) {
+            if self.count_in(inner).is_err() {
+                break;
+            }
+            if !transfer.sender_joins(stripe) {
+                self.count_out(inner);
+                break;
+            }
+            orders.push(self.connect_order(inner, stripe, limit, transfer));
+        }
+        orders
+    }
+
+    /// Brings the channels of `transfer` to so many, and those of the next where that is too late.
+    pub(super) fn steer(
+        self: &Arc<Self>,
+        transfer: &Arc<TransferShared>,
+        channels: u32,
+    ) -> Steered {
+        lock(&self.inner).wanted = Some(channels);
+        let (missing, spare) = transfer.towards(channels);
+        Steered {
+            opened: self.add_channels(transfer, missing),
+            retired: transfer.want_retired(spare),
+        }
     }
 
     /// A connection arrived at the listener: which mover takes it. `None`: the limit is reached.

@@ -10,14 +10,23 @@ use super::lock;
 /// 10 Gbit/s need for it.
 const BLOCK_FLOOR: u64 = 64 << 10;
 
+/// Smallest block of a file that is too small for a [`BLOCK_FLOOR`] on each channel. A new connection takes so much at once; were there more
+/// in a block, the file, and all that wait behind it, would wait for that one connection's window to grow.
+const SMALL_BLOCK_FLOOR: u64 = 16 << 10;
+
 /// Blocks that each channel shall still find in what is left: 1 would let a slow channel hold up the end by as long as
 /// all the rest took, more buys little (guided self-scheduling, Polychronopoulos, Kuck 1987, takes 1 or 2).
 const BLOCKS_A_CHANNEL: u64 = 4;
+
+/// Octets.
+const PAGE: u64 = 4 << 10;
 
 /// Ranges still to be sent, in order. Made as they are asked for: a peer may wish for stripes of one octet.
 pub(super) struct WorkQueue {
     pending: Mutex<Pending>,
     block_bytes: u64,
+    /// About how many there were at first.
+    octets: u64,
 }
 
 struct Pending {
@@ -45,6 +54,7 @@ impl WorkQueue {
         Self {
             pending: Mutex::new(pending),
             block_bytes: block_bytes.max(1),
+            octets,
         }
     }
 
@@ -70,8 +80,14 @@ impl WorkQueue {
     }
 
     fn block_octets(&self, left: u64, channels: u32) -> u64 {
-        let share = left / (BLOCKS_A_CHANNEL * u64::from(channels.max(1)));
+        let channels = u64::from(channels.max(1));
         // Whole multiples keep blocks on the boundaries of pages.
+        if self.octets < BLOCK_FLOOR * channels {
+            let share = self.octets.div_ceil(channels);
+            let even = share.next_multiple_of(PAGE).max(SMALL_BLOCK_FLOOR);
+            return even.min(self.block_bytes);
+        }
+        let share = left / (BLOCKS_A_CHANNEL * channels);
         let guided = share.next_multiple_of(BLOCK_FLOOR).max(BLOCK_FLOOR);
         guided.min(self.block_bytes)
     }
@@ -243,6 +259,11 @@ mod tests {
         assert!(of_big.len() < 1024 + 16 * 16, "{}", of_big.len());
         assert_eq!(of_big[of_big.len() - 16..], [BLOCK_FLOOR; 16]);
         assert_eq!(blocks(5, 64), [5]);
+        // Small ones go over as many channels as there are blocks for, evenly.
+        assert_eq!(blocks(100_000, 1), [65_536, 34_464]);
+        assert_eq!(blocks(100_000, 2), [53_248, 46_752]);
+        let spread = blocks(100_000, 17);
+        assert_eq!((spread.len(), spread[0]), (7, SMALL_BLOCK_FLOOR));
     }
 
     #[test]

@@ -235,6 +235,26 @@ fn one_transfer_at_a_time_where_nothing_is_queued() {
 }
 
 #[test]
+fn channels_come_and_go_between_queued_files() {
+    run(async {
+        let pair = Pair::new(1, &params(2, 1 << 20));
+        for wanted in [2, 5, 1, 3] {
+            // Nothing runs: the next file has them.
+            pair.sender.steer(wanted);
+            for _ in 0..2 {
+                let source = Bytes::new(pattern(200_000));
+                let mut received = receive_all(&pair.receiver, 1);
+                let mut sent = pair.sender.queue(true, opening(move || whole(&source)));
+                assert_eq!(done(&mut sent).await.result, Ok(()));
+                assert_eq!(done(&mut received[0].1).await.result, Ok(()));
+                assert!(received[0].0.octets() == pattern(200_000));
+            }
+            assert_eq!(pair.sender.cached(), wanted as usize);
+        }
+    });
+}
+
+#[test]
 fn work_has_its_turn_among_transfers() {
     run(async {
         let pair = Pair::new(1, &params(2, 1 << 20));

@@ -1,7 +1,7 @@
 //! `SITE GODWIT` ([`crate::live`]): answered out of turn while a transfer runs, and at any other time.
 
 use crate::{
-    command::Command,
+    command::{Command, Mode},
     live::{Live, LiveReport, NO_TRANSFER},
     reply::Reply,
     site::Site,
@@ -23,7 +23,13 @@ impl ServerPi {
     }
 
     pub(super) fn run_aside(&mut self, live: Live) {
-        let can_be = matches!(&self.pending, Pending::Transfer(transfer) if transfer.can_be(live));
+        let runs = matches!(&self.pending, Pending::Transfer(transfer) if transfer.can_be(live));
+        // Between two small files it is for the next.
+        let waits = matches!(live, Live::Channels(_))
+            && self.session.mode == Mode::ExtendedBlock
+            && self.session.data_channel.is_cached()
+            && !matches!(&self.pending, Pending::Transfer(transfer) if transfer.receives());
+        let can_be = runs || waits;
         // Behind one that waits for the shell also a refusal has to wait: asides are answered in their own order.
         if !can_be && self.asides.is_empty() {
             return self.refuse_aside();
