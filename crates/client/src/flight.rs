@@ -43,6 +43,8 @@ pub(crate) struct Flight {
     check: Option<Check>,
     end: End,
     digest: Option<JoinHandle<Digested>>,
+    /// The answer to the check of its source, where that is at another server.
+    at_source: Option<Reply>,
 }
 
 type Digested = std::result::Result<String, StorageFailure>;
@@ -66,9 +68,9 @@ pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
     let ascii = item.remote.as_bytes().is_ascii();
     item.size.is_some_and(|size| size <= SMALL_OCTETS_MAX)
         && spec.part.is_none()
-        && matches!(
+        && !matches!(
             item.other,
-            OtherEnd::To(LocalEnd::Path(_)) | OtherEnd::From(Origin::Here(LocalEnd::Path(_)))
+            OtherEnd::To(LocalEnd::Standard) | OtherEnd::From(Origin::Here(LocalEnd::Standard))
         )
         && item.setbacks < SETBACKS_MAX
         // Time and permissions are set between two commands that a pipeline sends together.
@@ -77,6 +79,12 @@ pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
         && !(item.direction() == Direction::Put && item.endpoint.learned.may_be_closed(&item.remote))
         // A name that the server may mangle needs a look first.
         && (ascii || known(&item.endpoint.learned.octets_pass))
+        && match &item.other {
+            OtherEnd::From(Origin::Server(at)) => {
+                at.path.as_bytes().is_ascii() || known(&at.endpoint.learned.octets_pass)
+            }
+            _ => true,
+        }
 }
 
 impl Flight {
@@ -122,6 +130,7 @@ impl Flight {
             check,
             end,
             digest: None,
+            at_source: None,
         })
     }
 
@@ -144,12 +153,7 @@ impl Flight {
         };
         Some(match self.check.as_ref()? {
             Check::Commit(commit, _) => Command::Site(Site::Commit(Commit::clone(commit))),
-            Check::Checksum(algorithm) => Command::Cksm {
-                algorithm: *algorithm,
-                offset: 0,
-                length: None,
-                path: path.clone(),
-            },
+            Check::Checksum(algorithm) => whole_checksum(*algorithm, path),
             Check::Size => Command::Size(path.clone()),
         })
     }
@@ -160,6 +164,23 @@ impl Flight {
             End::Get(get) => Job::Receive(get.whole()),
             End::Put(put) => Job::Send(put.whole()),
         }
+    }
+
+    /// What is asked of the server that sends it: the file, and its checksum.
+    pub(crate) fn at_source(&self) -> Option<(Command, Option<Command>)> {
+        let OtherEnd::From(Origin::Server(at)) = &self.item.other else {
+            return None;
+        };
+        let check = match &self.check {
+            Some(Check::Checksum(algorithm)) => Some(whole_checksum(*algorithm, &at.path)),
+            Some(Check::Commit(..) | Check::Size) | None => None,
+        };
+        Some((Command::Retr(at.path.clone()), check))
+    }
+
+    /// What that server has said of the check.
+    pub(crate) fn checked_at_source(&mut self, reply: Option<Reply>) {
+        self.at_source = reply;
     }
 
     /// Octets.
@@ -225,7 +246,16 @@ impl Flight {
                     Ok(theirs) => theirs,
                     Err(error) => return verify::unable(session, spec.verify, error),
                 };
-                let ours = self.own_digest(algorithm).await?;
+                let ours = match self.at_source.take() {
+                    Some(reply) => {
+                        let asked = format!("compute {algorithm} of {}", self.item.source());
+                        match checksum_in(reply, asked) {
+                            Ok(ours) => ours,
+                            Err(error) => return verify::unable(session, spec.verify, error),
+                        }
+                    }
+                    None => self.own_digest(algorithm).await?,
+                };
                 verify::agree(&doing, algorithm, ours, theirs).map(Some)
             }
             Check::Size => match reply.text().trim().parse() {
@@ -352,6 +382,15 @@ fn commit(
         path: path.clone(),
     };
     Ok(Some(Check::Commit(Box::new(commit), agreed)))
+}
+
+fn whole_checksum(algorithm: ChecksumAlgorithm, path: &FtpPath) -> Command {
+    Command::Cksm {
+        algorithm,
+        offset: 0,
+        length: None,
+        path: path.clone(),
+    }
 }
 
 fn compute(file: &FileRef, algorithm: ChecksumAlgorithm, size: u64) -> Digested {

@@ -21,6 +21,8 @@ pub(super) struct SmallFiles<'a> {
     place: Place,
     endpoint: Arc<Endpoint>,
     direction: Direction,
+    /// The server that sends to the endpoint, where one does.
+    sender: Option<Arc<Endpoint>>,
     target: watch::Receiver<Target>,
     /// Data channels of a session that has other ones only after a new address.
     parallelism: Option<u32>,
@@ -36,6 +38,7 @@ impl<'a> SmallFiles<'a> {
             place,
             endpoint: Arc::clone(&first.endpoint),
             direction: first.direction(),
+            sender: first.sender().map(Arc::clone),
             target,
             parallelism,
         }
@@ -49,6 +52,7 @@ impl Feed for SmallFiles<'_> {
             place,
             endpoint,
             direction,
+            sender,
             target,
             parallelism,
         } = self;
@@ -59,6 +63,7 @@ impl Feed for SmallFiles<'_> {
         let fits = |item: &Item| {
             item.direction() == *direction
                 && Arc::ptr_eq(&item.endpoint, endpoint)
+                && item.sender().map(Arc::as_ptr) == sender.as_ref().map(Arc::as_ptr)
                 && is_small(item, &job.spec)
         };
         loop {

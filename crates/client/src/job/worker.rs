@@ -182,13 +182,14 @@ impl Worker {
             Some(session)
                 if is_small(&item, &job.spec)
                     && job.spec.pipelining != Some(1)
-                    && session.can_pipeline(item.direction()) =>
+                    && session.can_pipeline(&item) =>
             {
                 session
             }
             _ => return Some(item),
         };
-        let follows = item.direction() == Direction::Put || session.changes_channels();
+        let follows = item.sender().is_none()
+            && (item.direction() == Direction::Put || session.changes_channels());
         let mut feed = SmallFiles::new(&job, place, &item, follows);
         let leavings = session.pipeline(item, &job.spec, &mut feed).await;
         for item in leavings.returned.into_iter().rev() {

@@ -8,7 +8,7 @@
 //!   [`asides`]: what is asked of the server meanwhile; [`pipelined`]: the command of the next transfer, sent during the present one
 //! - [`relay`]: the same between two servers; [`relaying`]: what is known of it; [`pair`]: the channels from one to the other
 //! - [`pipeline`]: many small files in flight; [`lineup`]: whose reply is whose, and whose turn it is; [`flowing`]: their
-//!   transfers, one after the other
+//!   transfers, one after the other; [`sending`]: those of another server
 //! - [`files`]: sizes, directories, renames, checksums; [`stamping`]: times and permissions; [`listing`]: names that servers list
 
 mod asides;
@@ -24,6 +24,7 @@ mod pipeline;
 mod pipelined;
 mod relay;
 mod relaying;
+mod sending;
 mod ssh;
 mod stamping;
 mod tls;

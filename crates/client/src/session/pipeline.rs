@@ -5,14 +5,14 @@
 //! certain of a file is left to the path of single files: the item goes back, and is neither done nor failed. Where it is doubtful
 //! which octets are whose, the session is given up.
 
-use std::{collections::VecDeque, sync::atomic::Ordering};
+use std::{collections::VecDeque, sync::atomic::Ordering, time::Duration};
 
 use godwit_engine::{
     control::{ControlError, Event as Spoken},
     data::TransferReport,
 };
 use godwit_proto::{
-    Command, FtpPath, Reply,
+    Command, FtpPath, RangeSet, Reply,
     error::{FailureKind, failure_kind},
     pi::{client::CommandId, transfer::Direction},
 };
@@ -23,6 +23,7 @@ use super::{
     asides::{ANSWER_LIMIT, Answer, Asides},
     flowing::Flowing,
     lineup::{Lineup, Slot, State},
+    sending::{Sending, Sent},
 };
 use crate::{
     context::{Learned, known},
@@ -31,6 +32,7 @@ use crate::{
     flight::Flight,
     pipelining::{COMMAND_OCTETS_A_FILE, DEPTH_MAX, DEPTH_MAX_PATIENT, Pace},
     plan::Item,
+    progress::Running,
     spec::JobSpec,
     verify::Agreed,
 };
@@ -63,10 +65,19 @@ pub(crate) struct Leavings {
 
 impl Session {
     /// Whether small files can go in a pipeline now: the data channels are there and known to work.
-    pub(crate) fn can_pipeline(&self, direction: Direction) -> bool {
-        let learned = &self.endpoint.learned;
+    pub(crate) fn can_pipeline(&self, item: &Item) -> bool {
+        let (learned, direction) = (&self.endpoint.learned, item.direction());
         let there = self.server.can_reuse(direction)
-            && self.set.as_ref().is_some_and(|set| set.cached() > 0);
+            && match (item.sender(), &self.source) {
+                (None, _) => self.set.as_ref().is_some_and(|set| set.cached() > 0),
+                (Some(_), None) => false,
+                // Of the sender's channels nobody here knows more than that both have kept them.
+                (Some(_), Some(source)) => {
+                    source.server.can_reuse(Direction::Get)
+                        && source.has_channels_wanted()
+                        && !known(&source.endpoint.learned.no_pipelining)
+                }
+            };
         let ready = match direction {
             Direction::Get => known(&learned.gets_pipelined) || there && self.can_keep_channels(),
             // Octets go out before the server has agreed to take them: a final name must not be in reach.
@@ -77,8 +88,12 @@ impl Session {
 
     /// The channels of gets are as many as are wanted, or can become so.
     fn can_keep_channels(&self) -> bool {
+        self.changes_channels() || self.has_channels_wanted()
+    }
+
+    fn has_channels_wanted(&self) -> bool {
         let wanted = self.context.target.borrow().setting.parallelism;
-        self.changes_channels() || self.server.parallelism == Some(wanted)
+        self.server.parallelism == Some(wanted)
     }
 
     /// Moves `first` and what `feed` gives after it, all in one direction on this endpoint.
@@ -103,12 +118,21 @@ impl Session {
             };
         }
         let before = self.endpoint.learned.depth.load(Ordering::Relaxed);
+        let source = self.source.as_ref().filter(|_| first.sender().is_some());
         // Who has the one of our extensions has the other virtue.
-        let most = match self.server.features.live_channels {
+        let is_patient = |session: &Session| session.server.features.live_channels;
+        let most = match is_patient(self) && source.is_none_or(|source| is_patient(source)) {
             true => DEPTH_MAX_PATIENT,
             false => DEPTH_MAX,
         };
-        self.context.counters.begins(self.round_trip);
+        let round_trip = self
+            .round_trip
+            .max(source.map_or(Duration::ZERO, |s| s.round_trip));
+        self.context.counters.begins(round_trip);
+        let sending = source.map(|source| {
+            let channels = source.server.parallelism.unwrap_or(1);
+            Sending::new(Running::elsewhere(&self.context.counters), channels)
+        });
         let asides = match (first.direction(), self.server.parallelism) {
             (Direction::Get, Some(parallelism)) if self.changes_channels() => {
                 let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
@@ -123,9 +147,10 @@ impl Session {
             asides,
             unheeded: 0,
             channels: u32::try_from(cached).unwrap_or(u32::MAX),
-            pace: Pace::new(spec.pipelining, self.round_trip, before, most),
+            pace: Pace::new(spec.pipelining, round_trip, before, most),
             command_octets_max: COMMAND_OCTETS_A_FILE * most as usize,
             flowing: Flowing::new(&self.context.counters),
+            sending,
             session: self,
             spec,
             feed,
@@ -151,6 +176,8 @@ struct Pipeline<'a, F> {
     pace: Pace,
     command_octets_max: usize,
     flowing: Flowing,
+    /// Another server sends; nothing flows through here then.
+    sending: Option<Sending>,
     /// More may come.
     feeding: bool,
     /// The server was asked for new data channels, and what it said was not waited for: the answers to the files tell.
@@ -208,6 +235,7 @@ impl<F: Feed> Pipeline<'_, F> {
                     None => self.feeding = false,
                 },
                 report = self.flowing.next_end(), if !self.flowing.is_empty() => self.flowed(report).await,
+                sent = next_sent(&mut self.sending, &mut self.session.source) => self.sent(sent).await,
                 spoken = self.session.control.next_event(), if due => self.heard(spoken).await,
             }
         }
@@ -285,6 +313,14 @@ impl<F: Feed> Pipeline<'_, F> {
 
     /// Lets the next files use the data channels, one after the other.
     fn start_next(&mut self) {
+        if let (Some(sending), Some(source)) = (&mut self.sending, &mut self.session.source) {
+            while let Some(flight) = self.lineup.next_to_flow() {
+                if let Some((transfer, check)) = flight.at_source() {
+                    sending.queue(source, &transfer, check.as_ref(), flight.size());
+                }
+            }
+            return;
+        }
         let Some(set) = &self.session.set else { return };
         while self.flowing.has_room()
             && let Some(flight) = self.lineup.next_to_flow()
@@ -310,6 +346,27 @@ impl<F: Feed> Pipeline<'_, F> {
             Some(error) => self.give_up(Some((at, error))),
             None => self.settle(at).await,
         }
+    }
+
+    /// The other server has sent a file, or will not.
+    async fn sent(&mut self, sent: Sent) {
+        let report = TransferReport {
+            // Nobody here has counted them; the check tells.
+            bytes: 0,
+            safe: RangeSet::new(),
+            result: sent.result,
+            cached: 0,
+            channels_peak: 0,
+            elapsed: Duration::ZERO,
+            unsent: Vec::new(),
+        };
+        let Some(at) = self.lineup.moved(report) else {
+            return;
+        };
+        if let Some(slot) = self.lineup.get_mut(at) {
+            slot.load.checked_at_source(sent.checked);
+        }
+        self.settle(at).await;
     }
 
     async fn heard(&mut self, spoken: std::result::Result<Spoken, ControlError>) {
@@ -574,8 +631,21 @@ impl<F: Feed> Pipeline<'_, F> {
                     .store(false, Ordering::Relaxed);
             }
         }
+        if let (Some(_), Some(source)) = (self.sending, &mut session.source) {
+            session.server.transfer_done(Direction::Put, true);
+            source.server.transfer_done(Direction::Get, true);
+            return self.leavings;
+        }
         let cached = session.set.as_ref().map_or(0, |set| set.cached());
         session.server.transfer_done(self.direction, cached > 0);
         self.leavings
+    }
+}
+
+/// What became of the next file that another server was to send. Never where none does.
+async fn next_sent(sending: &mut Option<Sending>, source: &mut Option<Box<Session>>) -> Sent {
+    match (sending, source) {
+        (Some(sending), Some(source)) => sending.next_end(source).await,
+        _ => std::future::pending().await,
     }
 }

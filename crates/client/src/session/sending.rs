@@ -1,0 +1,105 @@
+//! The other server's part of small files that go from it to this session's: it sends them one behind the other, on the same data
+//! channels, in the order in which they were asked for.
+
+use std::collections::VecDeque;
+
+use godwit_engine::{control::Event as Spoken, data::Sample};
+use godwit_proto::{Command, Reply, error::TransferFailure, pi::client::CommandId};
+
+use super::Session;
+use crate::progress::Running;
+
+/// What the server that sends was asked for.
+pub(super) struct Sending {
+    due: VecDeque<Due>,
+    running: Running,
+    channels: u32,
+    octets: u64,
+}
+
+struct Due {
+    transfer: CommandId,
+    check: Option<CommandId>,
+    octets: u64,
+    /// It has said that it has sent the file.
+    sent: bool,
+}
+
+/// What became of a file at its source.
+pub(super) struct Sent {
+    pub(super) result: Result<(), TransferFailure>,
+    /// The answer to the check.
+    pub(super) checked: Option<Reply>,
+}
+
+impl Sending {
+    /// Over so many channels.
+    pub(super) fn new(running: Running, channels: u32) -> Self {
+        Self {
+            due: VecDeque::new(),
+            running,
+            channels,
+            octets: 0,
+        }
+    }
+
+    /// Asks for a file of `octets` behind those that were asked for, and for its checksum.
+    pub(super) fn queue(
+        &mut self,
+        source: &mut Session,
+        transfer: &Command,
+        check: Option<&Command>,
+        octets: u64,
+    ) {
+        self.due.push_back(Due {
+            transfer: source.control.submit(transfer),
+            check: check.map(|check| source.control.submit(check)),
+            octets,
+            sent: false,
+        });
+    }
+
+    /// What became of the first of them. Never where there is none. Cancel-safe.
+    pub(super) async fn next_end(&mut self, source: &mut Session) -> Sent {
+        loop {
+            let Some(first) = self.due.front_mut() else {
+                return std::future::pending().await;
+            };
+            let (of, reply) = match source.control.next_event().await {
+                Ok(Spoken::Final(of, reply)) => (of, reply),
+                Ok(Spoken::Preliminary(..)) => continue,
+                Err(error) => {
+                    source.broken = true;
+                    let name = source.endpoint.name();
+                    let lost = TransferFailure::ConnectionLost(format!("{name}: {error}"));
+                    return self.end(Err(lost), None);
+                }
+            };
+            if of == first.transfer {
+                if !reply.code.is_success() {
+                    let said = format!("{} said: {reply}", source.endpoint.name());
+                    return self.end(Err(TransferFailure::ConnectionLost(said)), None);
+                }
+                first.sent = true;
+                if first.check.is_none() {
+                    return self.end(Ok(()), None);
+                }
+            } else if first.sent && Some(of) == first.check {
+                return self.end(Ok(()), Some(reply));
+            }
+        }
+    }
+
+    fn end(&mut self, result: Result<(), TransferFailure>, checked: Option<Reply>) -> Sent {
+        let octets = self.due.pop_front().map_or(0, |due| due.octets);
+        if result.is_ok() {
+            self.octets += octets;
+            self.running.tell(Sample {
+                bytes: self.octets,
+                channels: self.channels,
+                ..Sample::default()
+            });
+        }
+        Sent { result, checked }
+    }
+}
