@@ -6,6 +6,7 @@ use super::Put;
 use crate::{
     error::{Error, Result},
     job::Carried,
+    pipelining::SMALL_OCTETS_MAX,
     remote::RemoteSource,
     session::{RelayPlan, Session},
 };
@@ -79,6 +80,7 @@ impl Put {
             storing,
             retrieving,
             stream: way.stream,
+            long: self.length.is_none_or(|length| length > SMALL_OCTETS_MAX),
             room: self.room(session, range),
             store: self.store(session, range)?,
             restart: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),

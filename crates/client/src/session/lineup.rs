@@ -12,8 +12,7 @@
 
 use std::collections::VecDeque;
 
-use godwit_engine::data::TransferReport;
-use godwit_proto::{Reply, pi::client::CommandId, pi::transfer::Direction};
+use godwit_proto::{Reply, error::TransferFailure, pi::client::CommandId, pi::transfer::Direction};
 
 use crate::verify::Agreed;
 
@@ -49,7 +48,7 @@ pub(super) struct Slot<T> {
 enum Data {
     Waiting,
     Flowing,
-    Moved(TransferReport),
+    Moved(Result<(), TransferFailure>),
 }
 
 /// What a file has come to.
@@ -147,12 +146,12 @@ impl<T> Lineup<T> {
     }
 
     /// The data plane of the first file that flows has ended. Its place.
-    pub(super) fn moved(&mut self, report: TransferReport) -> Option<usize> {
+    pub(super) fn moved(&mut self, result: Result<(), TransferFailure>) -> Option<usize> {
         let at = self
             .slots
             .iter()
             .position(|s| matches!(s.data, Data::Flowing))?;
-        self.slots[at].data = Data::Moved(report);
+        self.slots[at].data = Data::Moved(result);
         Some(at)
     }
 
@@ -175,7 +174,7 @@ impl<T> Lineup<T> {
             (Some(_), Data::Waiting) if self.direction == Direction::Get && !slot.begun => {
                 State::Refused
             }
-            (_, Data::Moved(report)) if report.result.is_err() => State::Broken,
+            (_, Data::Moved(Err(_))) => State::Broken,
             (Some(_), Data::Moved(_)) if slot.check.is_none() || slot.checked.is_some() => {
                 State::Arrived
             }
@@ -217,10 +216,10 @@ impl<T> Slot<T> {
             || self.rename.is_some_and(|rename| rename.contains(&id))
     }
 
-    /// How its octets moved.
-    pub(super) fn report(&self) -> Option<&TransferReport> {
+    /// Why its octets did not move.
+    pub(super) fn failure(&self) -> Option<&TransferFailure> {
         match &self.data {
-            Data::Moved(report) => Some(report),
+            Data::Moved(result) => result.as_ref().err(),
             Data::Waiting | Data::Flowing => None,
         }
     }
@@ -228,26 +227,12 @@ impl<T> Slot<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use godwit_proto::{RangeSet, ReplyCode, error::TransferFailure};
+    use godwit_proto::ReplyCode;
 
     use super::*;
 
     fn reply(code: u16) -> Option<Reply> {
         Some(Reply::new(ReplyCode::of(code), "x"))
-    }
-
-    fn report(result: Result<(), TransferFailure>) -> TransferReport {
-        TransferReport {
-            bytes: 3,
-            safe: RangeSet::new(),
-            result,
-            cached: 1,
-            channels_peak: 1,
-            elapsed: Duration::ZERO,
-            unsent: Vec::new(),
-        }
     }
 
     /// Three files, transfers 0, 2, 4 and checks 1, 3, 5.
@@ -272,10 +257,10 @@ mod tests {
         lineup.hear(CommandId(2), None);
         assert_eq!(lineup.next_to_flow(), Some(&'b'));
         assert_eq!(lineup.state(0), State::Open);
-        assert_eq!(lineup.moved(report(Ok(()))), Some(0));
+        assert_eq!(lineup.moved(Ok(())), Some(0));
         assert_eq!(lineup.state(0), State::Arrived);
         assert_eq!(lineup.remove(0).map(|s| s.load), Some('a'));
-        assert_eq!(lineup.moved(report(Ok(()))), Some(0), "then the second's");
+        assert_eq!(lineup.moved(Ok(())), Some(0), "then the second's");
         assert_eq!(lineup.next_to_flow(), None);
     }
 
@@ -301,8 +286,8 @@ mod tests {
             assert_eq!(lineup.next_to_flow(), Some(&name));
         }
         assert_eq!(lineup.next_to_flow(), None);
-        assert_eq!(lineup.moved(report(Ok(()))), Some(0));
-        assert_eq!(lineup.moved(report(Ok(()))), Some(1));
+        assert_eq!(lineup.moved(Ok(())), Some(0));
+        assert_eq!(lineup.moved(Ok(())), Some(1));
         lineup.hear(CommandId(0), None);
         lineup.hear(CommandId(0), reply(226));
         assert_eq!(lineup.state(0), State::Open, "the check is due");
@@ -322,7 +307,7 @@ mod tests {
     fn failures_of_either_plane_end_a_file() {
         let mut lineup = three(Direction::Put);
         lineup.next_to_flow();
-        lineup.moved(report(Err(TransferFailure::Aborted)));
+        lineup.moved(Err(TransferFailure::Aborted));
         assert_eq!(lineup.state(0), State::Broken);
         lineup.hear(CommandId(0), reply(426));
         assert_eq!(
@@ -333,7 +318,7 @@ mod tests {
         let mut lineup = three(Direction::Get);
         lineup.hear(CommandId(0), reply(226));
         assert_eq!(lineup.state(0), State::Refused, "no 1xx before it");
-        assert_eq!(lineup.moved(report(Ok(()))), None, "nothing flows");
+        assert_eq!(lineup.moved(Ok(())), None, "nothing flows");
         assert_eq!(lineup.hear(CommandId(99), reply(200)), None);
         assert_eq!(lineup.state(7), State::Open);
     }

@@ -12,7 +12,7 @@ use godwit_engine::{
     data::TransferReport,
 };
 use godwit_proto::{
-    Command, FtpPath, RangeSet, Reply,
+    Command, FtpPath, Reply,
     error::{FailureKind, failure_kind},
     pi::{client::CommandId, transfer::Direction},
 };
@@ -26,7 +26,7 @@ use super::{
     sending::{Sending, Sent},
 };
 use crate::{
-    context::{Learned, known},
+    context::{Context, Endpoint, Learned, known},
     error::{Error, Result},
     events::{ChannelState, Event},
     flight::Flight,
@@ -335,7 +335,7 @@ impl<F: Feed> Pipeline<'_, F> {
             self.session
                 .tell(ChannelState::Opened, report.channels_peak);
         }
-        let Some(at) = self.lineup.moved(report.clone()) else {
+        let Some(at) = self.lineup.moved(report.result.clone()) else {
             return;
         };
         let complaint = match self.lineup.get_mut(at) {
@@ -350,17 +350,14 @@ impl<F: Feed> Pipeline<'_, F> {
 
     /// The other server has sent a file, or will not.
     async fn sent(&mut self, sent: Sent) {
-        let report = TransferReport {
-            // Nobody here has counted them; the check tells.
-            bytes: 0,
-            safe: RangeSet::new(),
-            result: sent.result,
-            cached: 0,
-            channels_peak: 0,
-            elapsed: Duration::ZERO,
-            unsent: Vec::new(),
-        };
-        let Some(at) = self.lineup.moved(report) else {
+        if let Some(reply) = &sent.refusal
+            && self.arrived == 0
+            && (reply.code.get() == 421 || failure_kind(reply) == Some(FailureKind::NotSupported))
+            && let Some(source) = &self.session.source
+        {
+            learn(&self.session.context, &source.endpoint, reply);
+        }
+        let Some(at) = self.lineup.moved(sent.result) else {
             return;
         };
         if let Some(slot) = self.lineup.get_mut(at) {
@@ -413,7 +410,7 @@ impl<F: Feed> Pipeline<'_, F> {
             State::Refused => self.refused(at),
             State::Broken => {
                 let slot = self.lineup.get(at);
-                let failure = slot.and_then(|s| s.report()?.result.clone().err());
+                let failure = slot.and_then(|s| s.failure().cloned());
                 let doing = slot.map(|s| s.load.doing()).unwrap_or_default();
                 let error = failure.map(|failure| Error::Transfer { doing, failure });
                 self.give_up(error.map(|error| (at, error)));
@@ -536,7 +533,7 @@ impl<F: Feed> Pipeline<'_, F> {
         };
         let never = kind == Some(FailureKind::NotSupported) && self.arrived == 0 && !begun;
         if reply.code.get() == 421 || never {
-            self.learn(&reply);
+            learn(&self.session.context, &self.session.endpoint, &reply);
             return self.give_up(None);
         }
         match self.direction {
@@ -558,17 +555,6 @@ impl<F: Feed> Pipeline<'_, F> {
             }
             Direction::Put => self.give_up(Some((at, error))),
         }
-    }
-
-    fn learn(&self, reply: &Reply) {
-        Learned::learn(
-            &self.session.endpoint.learned.no_pipelining,
-            &self.session.context,
-            format!(
-                "{}: takes no transfer before the one before it is over: files go one by one (server said: {reply})",
-                self.session.endpoint.name()
-            ),
-        );
     }
 
     fn done(&mut self, at: usize, outcome: Result<Option<Agreed>>) {
@@ -648,4 +634,15 @@ async fn next_sent(sending: &mut Option<Sending>, source: &mut Option<Box<Sessio
         (Some(sending), Some(source)) => sending.next_end(source).await,
         _ => std::future::pending().await,
     }
+}
+
+fn learn(context: &Context, endpoint: &Endpoint, reply: &Reply) {
+    Learned::learn(
+        &endpoint.learned.no_pipelining,
+        context,
+        format!(
+            "{}: takes no transfer before the one before it is over: files go one by one (server said: {reply})",
+            endpoint.name()
+        ),
+    );
 }

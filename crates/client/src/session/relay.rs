@@ -41,6 +41,8 @@ pub(crate) struct RelayPlan<'a> {
     pub(crate) retrieving: &'a str,
     /// MODE S even where MODE E would work.
     pub(crate) stream: bool,
+    /// Long enough to follow the tuner while it runs.
+    pub(crate) long: bool,
     /// ALLO, sent just before; a refusal is ignored.
     pub(crate) room: Option<Command>,
     pub(crate) store: Command,
@@ -88,7 +90,7 @@ impl Session {
     }
 
     async fn relay_from(&mut self, source: &mut Session, plan: &RelayPlan<'_>) -> Relayed {
-        let parallelism = self.channels_to_begin_with(source);
+        let parallelism = self.channels_to_begin_with(source, plan.long);
         source.params.parallelism = parallelism;
         self.context
             .counters
@@ -125,14 +127,17 @@ impl Session {
         relay.end()
     }
 
-    /// The target's, or those that are there, where the sender can change them while it sends: new ones would have to find their windows
-    /// again.
-    fn channels_to_begin_with(&self, source: &Session) -> u32 {
+    /// The target's, or those that are there, where the sender can change them while it sends `long` enough: new ones would have to
+    /// find their windows again.
+    fn channels_to_begin_with(&self, source: &Session, long: bool) -> u32 {
         let there =
             self.server.can_reuse(Direction::Put) && source.server.can_reuse(Direction::Get);
         let changes =
             source.server.features.live_channels && !known(&source.endpoint.learned.no_asides);
-        let kept = source.server.parallelism.filter(|_| there && changes);
+        let kept = source
+            .server
+            .parallelism
+            .filter(|_| long && there && changes);
         kept.unwrap_or_else(|| self.context.target.borrow().setting.parallelism)
     }
 

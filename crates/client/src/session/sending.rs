@@ -28,6 +28,8 @@ struct Due {
 /// What became of a file at its source.
 pub(super) struct Sent {
     pub(super) result: Result<(), TransferFailure>,
+    /// What the server said instead of sending it.
+    pub(super) refusal: Option<Reply>,
     /// The answer to the check.
     pub(super) checked: Option<Reply>,
 }
@@ -70,36 +72,45 @@ impl Sending {
                 Ok(Spoken::Preliminary(..)) => continue,
                 Err(error) => {
                     source.broken = true;
-                    let name = source.endpoint.name();
-                    let lost = TransferFailure::ConnectionLost(format!("{name}: {error}"));
-                    return self.end(Err(lost), None);
+                    let lost = format!("{}: {error}", source.endpoint.name());
+                    return self.failed(lost, None);
                 }
             };
             if of == first.transfer {
                 if !reply.code.is_success() {
                     let said = format!("{} said: {reply}", source.endpoint.name());
-                    return self.end(Err(TransferFailure::ConnectionLost(said)), None);
+                    return self.failed(said, Some(reply));
                 }
                 first.sent = true;
                 if first.check.is_none() {
-                    return self.end(Ok(()), None);
+                    return self.sent(None);
                 }
             } else if first.sent && Some(of) == first.check {
-                return self.end(Ok(()), Some(reply));
+                return self.sent(Some(reply));
             }
         }
     }
 
-    fn end(&mut self, result: Result<(), TransferFailure>, checked: Option<Reply>) -> Sent {
-        let octets = self.due.pop_front().map_or(0, |due| due.octets);
-        if result.is_ok() {
-            self.octets += octets;
-            self.running.tell(Sample {
-                bytes: self.octets,
-                channels: self.channels,
-                ..Sample::default()
-            });
+    fn sent(&mut self, checked: Option<Reply>) -> Sent {
+        self.octets += self.due.pop_front().map_or(0, |due| due.octets);
+        self.running.tell(Sample {
+            bytes: self.octets,
+            channels: self.channels,
+            ..Sample::default()
+        });
+        Sent {
+            result: Ok(()),
+            refusal: None,
+            checked,
         }
-        Sent { result, checked }
+    }
+
+    fn failed(&mut self, why: String, refusal: Option<Reply>) -> Sent {
+        self.due.pop_front();
+        Sent {
+            result: Err(TransferFailure::ConnectionLost(why)),
+            refusal,
+            checked: None,
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 mod asides;
 mod between;
+mod between_many;
 mod between_walls;
 mod copies;
 mod degraded;

@@ -14,7 +14,7 @@ use std::{
 use crate::harness::{Ran, Served, godwit, octets, run, run_with_input, text, tree};
 
 /// `count` files of different content and size below `top`, some in directories.
-fn write_many(top: &Path, count: usize) {
+pub(crate) fn write_many(top: &Path, count: usize) {
     for i in 0..count {
         let folder = top.join(format!("d{}", i % 7));
         fs::create_dir_all(&folder).unwrap();
@@ -24,7 +24,7 @@ fn write_many(top: &Path, count: usize) {
 }
 
 #[track_caller]
-fn assert_same(a: &Path, b: &Path) {
+pub(crate) fn assert_same(a: &Path, b: &Path) {
     let names = tree(a);
     assert_eq!(names, tree(b));
     for name in names.iter().filter(|n| !n.ends_with('/')) {
@@ -37,7 +37,7 @@ fn assert_same(a: &Path, b: &Path) {
 }
 
 /// Lines of the event log with such an event.
-fn events(log: &Path, name: &str) -> Vec<serde_json::Value> {
+pub(crate) fn events(log: &Path, name: &str) -> Vec<serde_json::Value> {
     fs::read_to_string(log)
         .unwrap()
         .lines()
@@ -47,7 +47,7 @@ fn events(log: &Path, name: &str) -> Vec<serde_json::Value> {
 }
 
 /// How many commands `verb` went out before the first reply of those that start with `code` came in, at most.
-fn most_unanswered(ran: &Ran, verb: &str) -> usize {
+pub(crate) fn most_unanswered(ran: &Ran, verb: &str) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for line in ran.err.lines() {
         if line.contains(&format!("-> {verb} ")) {
@@ -211,7 +211,7 @@ fn large_files_are_checked_while_the_next_move() {
 }
 
 /// Stands between client and server on the control channel, and cuts the first sessions after so many octets of replies.
-fn cutting_proxy(server: SocketAddr, cuts: usize, octets: usize) -> SocketAddr {
+pub(crate) fn cutting_proxy(server: SocketAddr, cuts: usize, octets: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let left = AtomicUsize::new(cuts);

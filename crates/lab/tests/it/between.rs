@@ -1,7 +1,8 @@
 //! Our client steers two servers, of ours and of the reference implementation.
 
-use std::fs;
+use std::{fs, os::unix::fs::symlink};
 
+use crate::client_many::{UNREADABLE, write_many};
 use crate::support::{
     Kind, Need, Site, assert_holds, assert_same, assert_same_tree, files_below, have, noise,
     write_noise, write_sparse, write_tree,
@@ -100,5 +101,63 @@ fn what_fails_stops_no_other() {
             assert_holds(&to.at("there").join(n.to_string()), &octets);
         }
         assert_eq!(files_below(&to.at("")), 3, "no temporary file stays");
+    });
+}
+
+#[test]
+fn commands_for_many_small_files_are_in_flight_at_both() {
+    with_each_pair(|from, to| {
+        let paths = write_many(&from.at("many"), 300);
+        let (source, target) = (from.url("many"), to.url("there"));
+        for options in [&["-c", "1", "-p", "1"][..], &["-c", "1", "-p", "4"], &[]] {
+            let copy = [&["cp", "-r", "-vv"], options, &[&source, &target]].concat();
+            let log = to.godwit(&copy).stderr_text();
+            assert_same_tree(&paths, &from.at("many"), &to.at("there"));
+            for verb in ["-> STOR ", "-> RETR "] {
+                let ahead = most_ahead(&log, verb);
+                assert!(options.is_empty() || ahead >= 8, "{ahead} of {verb}: {log}");
+            }
+            fs::remove_dir_all(to.at("there")).expect("removed");
+        }
+    });
+}
+
+/// How many commands of a kind went out one after the other without a final word on any of them, at most.
+fn most_ahead(log: &str, verb: &str) -> usize {
+    let (mut ahead, mut most) = (0, 0);
+    for line in log.lines() {
+        if line.contains("<- 226 ") {
+            ahead = 0;
+        } else if line.contains(verb) {
+            ahead += 1;
+            most = most.max(ahead);
+        }
+    }
+    most
+}
+
+#[test]
+fn small_files_that_either_refuses_fail_alone() {
+    if fs::read(UNREADABLE).is_ok() {
+        return;
+    }
+    with_each_pair(|from, to| {
+        let paths = write_many(&from.at("many"), 200);
+        for verify in ["--verify=md5", "--no-verify"] {
+            symlink(UNREADABLE, from.at("many/d5/closed")).expect("a link");
+            fs::create_dir(to.at("there")).expect("a directory");
+            symlink("/proc/sys/vm", to.at("there/d3")).expect("a link");
+            let (source, target) = (from.url("many/"), to.url("there/"));
+            let log = to.godwit_exits(1, &["cp", "-r", "-c", "1", verify, &source, &target]);
+            assert!(log.contains("d3/f"), "{log}");
+            for path in paths.iter().filter(|p| !p.starts_with("d3/")) {
+                assert_same(&from.at("many").join(path), &to.at("there").join(path));
+            }
+            fs::remove_file(to.at("there/d3")).expect("removed");
+            let good = paths.iter().filter(|p| !p.starts_with("d3/")).count();
+            assert_eq!(files_below(&to.at("there")), good, "{log}");
+            fs::remove_dir_all(to.at("there")).expect("removed");
+            fs::remove_file(from.at("many/d5/closed")).expect("removed");
+        }
     });
 }

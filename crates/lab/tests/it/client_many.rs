@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 /// Nobody reads it, not even root, and nobody makes a file beside it.
-const UNREADABLE: &str = "/proc/sys/vm/drop_caches";
+pub(crate) const UNREADABLE: &str = "/proc/sys/vm/drop_caches";
 
 fn site(kind: Kind) -> Option<Site> {
     let server = match kind {
@@ -23,7 +23,7 @@ fn site(kind: Kind) -> Option<Site> {
 }
 
 /// Paths below `root` of `count` files in seven directories, no two alike.
-fn write_many(root: &Path, count: usize) -> Vec<String> {
+pub(crate) fn write_many(root: &Path, count: usize) -> Vec<String> {
     let paths: Vec<String> = (0..count).map(|i| format!("d{}/f{i}", i % 7)).collect();
     for (i, path) in paths.iter().enumerate() {
         let path = root.join(path);

@@ -1,0 +1,121 @@
+//! Many small files from one server to another: commands for many in flight at both, and a bad file among them alone.
+
+use std::{collections::BTreeSet, fs};
+
+use crate::harness::{Served, octets, run, text, tree};
+use crate::interposed::interposed;
+use crate::many::{assert_same, cutting_proxy, events, most_unanswered, write_many};
+
+#[test]
+fn commands_for_many_are_in_flight_at_both_servers() {
+    let (from, to) = (Served::start(), Served::start());
+    write_many(&from.path("many"), 300);
+    let source = from.url("/many");
+    for (depth, channels, least) in [("1", "2", 1), ("40", "1", 8), ("40", "3", 8)] {
+        let there = format!("there-{depth}-{channels}");
+        let target = to.url(&format!("/{there}"));
+        let fixed = ["cp", "-r", "-vv", "-c", "1", "-p", channels];
+        let ran = run(&[&fixed[..], &["--pipelining", depth, &source, &target]].concat());
+        let ran = ran.expect(0, &["300 files"]);
+        assert_same(&from.path("many"), &to.path(&there));
+        assert_eq!(ran.err.matches("-> CKSM ").count(), 600, "{}", ran.err);
+        let most = depth.parse().unwrap();
+        for verb in ["STOR", "RETR"] {
+            let unanswered = most_unanswered(&ran, verb);
+            let told = format!("{unanswered} of {verb}: {}", ran.err);
+            assert!((least..=most).contains(&unanswered), "{told}");
+        }
+        // The first file goes alone; the others use the channels that it leaves.
+        assert_eq!(ran.err.matches("-> PORT ").count(), 1, "{}", ran.err);
+    }
+}
+
+#[test]
+fn small_and_large_files_go_together() {
+    let (from, to) = (Served::start(), Served::start());
+    write_many(&from.path("many"), 400);
+    for i in 0..3 {
+        let large = from.path(&format!("many/large{i}"));
+        fs::write(large, octets(20 << 20, i)).unwrap();
+    }
+    let (source, target) = (from.url("/many"), to.url("/there"));
+    run(&["cp", "-r", "-c", "3", &source, &target]).expect(0, &["403 files"]);
+    assert_same(&from.path("many"), &to.path("there"));
+}
+
+/// A server that, asked for `verb` of what has `name` in its path, hears of what is in no directory.
+fn misled(server: &Served, verb: &'static str, name: &'static str) -> String {
+    let commands = move |line: String| match line.starts_with(verb) && line.contains(name) {
+        true => format!("{verb} /in/no/directory"),
+        false => line,
+    };
+    format!(
+        "ftp://{}",
+        interposed(server.address, commands, |line| line)
+    )
+}
+
+/// What the sender refuses leaves the receiver waiting for octets, and those that come are the next file's. What the receiver refuses
+/// was sent all the same, and the next file is written with it.
+#[test]
+fn what_either_server_refuses_in_the_middle_fails_alone() {
+    let (from, to) = (Served::start(), Served::start());
+    write_many(&from.path("many"), 200);
+    // Temporary names say nothing of the file, only of its directory.
+    let pairs = [
+        ("d2/f100", misled(&from, "RETR", "d2/f100"), to.url("")),
+        ("d2/f", from.url(""), misled(&to, "STOR", "d2/")),
+    ];
+    let names = tree(&from.path("many"));
+    for (i, (refused, source, target)) in pairs.iter().enumerate() {
+        for verify in ["--verify", "--no-verify"] {
+            let there = format!("there{i}{verify}");
+            let (source, target) = (format!("{source}/many"), format!("{target}/{there}"));
+            run(&["cp", "-r", "-c", "1", verify, &source, &target]).expect(1, &["d2/f100"]);
+            let arrived: Vec<_> = names.iter().filter(|n| !n.starts_with(refused)).collect();
+            assert_eq!(tree(&to.path(&there)).iter().collect::<Vec<_>>(), arrived);
+            for name in arrived.into_iter().filter(|n| !n.ends_with('/')) {
+                let [sent, got] = [from.path("many"), to.path(&there)].map(|top| top.join(name));
+                assert!(fs::read(sent).unwrap() == fs::read(got).unwrap(), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sessions_that_are_cut_at_either_end_lose_no_file_and_count_none_twice() {
+    let (from, to) = (Served::start(), Served::start());
+    let here = tempfile::tempdir().unwrap();
+    write_many(&from.path("many"), 300);
+    for octets in [3000, 7000, 20_011] {
+        for end in ["sender", "receiver"] {
+            let (mut sender, mut receiver) = (from.address, to.address);
+            let cut = match end {
+                "sender" => &mut sender,
+                _ => &mut receiver,
+            };
+            *cut = cutting_proxy(*cut, 3, octets);
+            let there = format!("{end}{octets}");
+            let source = format!("ftp://{sender}/many");
+            let target = format!("ftp://{receiver}/{there}");
+            let log = here.path().join("log");
+            run(&[
+                "cp",
+                "-r",
+                "-c",
+                "1",
+                "--events",
+                text(&log),
+                &source,
+                &target,
+            ])
+            .expect(0, &["300 files"]);
+            let files = events(&log, "file");
+            let names: BTreeSet<_> = files.iter().map(|f| f["path"].to_string()).collect();
+            assert_eq!((files.len(), names.len()), (300, 300), "{there}");
+            assert_same(&from.path("many"), &to.path(&there));
+        }
+    }
+    let left = tree(to.root.path());
+    assert!(!left.iter().any(|n| n.contains(".godwit-")), "{left:?}");
+}
