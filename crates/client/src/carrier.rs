@@ -122,6 +122,7 @@ impl From<Setback> for Error {
 }
 
 /// A step, for messages and the event log.
+#[derive(Clone, Copy)]
 pub(crate) struct Step<'a> {
     pub(crate) endpoint: &'a Arc<Endpoint>,
     /// The server that sends to the endpoint, where the step needs both.

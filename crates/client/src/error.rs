@@ -4,7 +4,7 @@ use std::{fmt, io, sync::Arc};
 
 use godwit_engine::control::ControlError;
 use godwit_proto::{
-    ChecksumAlgorithm, Reply,
+    ByteRange, ChecksumAlgorithm, Reply,
     error::{FailureKind, StorageFailure, TransferFailure, failure_kind},
 };
 
@@ -91,17 +91,8 @@ pub enum Error {
         got: u64,
     },
     /// The checksums of both ends differ.
-    #[error("{doing}: {algorithm} differs: here {ours}, at the server {theirs}")]
-    Mismatch {
-        /// Verb and URL.
-        doing: String,
-        /// Algorithm.
-        algorithm: ChecksumAlgorithm,
-        /// Hexadecimal.
-        ours: String,
-        /// Hexadecimal.
-        theirs: String,
-    },
+    #[error("{0}")]
+    Mismatch(Box<Mismatch>),
     /// The server lacks what was asked for.
     #[error("{endpoint}: the server has no {feature}: {consequence}")]
     Lacks {
@@ -172,6 +163,35 @@ pub enum Error {
         /// Why not.
         error: Arc<io::Error>,
     },
+}
+
+/// Checksums that differ.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{doing}: {algorithm} differs: here {ours}, at the server {theirs}{}", in_ranges(.ranges))]
+pub struct Mismatch {
+    /// Verb and URL.
+    pub doing: String,
+    /// Algorithm.
+    pub algorithm: ChecksumAlgorithm,
+    /// Hexadecimal; of how many octets, where that is known.
+    pub ours: String,
+    /// The same.
+    pub theirs: String,
+    /// Where they differ, in octets of what was copied; empty: nobody knows.
+    pub ranges: Vec<ByteRange>,
+}
+
+/// Ranges that a message names; others are counted.
+const RANGES_NAMED_MAX: usize = 4;
+
+fn in_ranges(ranges: &[ByteRange]) -> String {
+    let named = ranges.iter().take(RANGES_NAMED_MAX);
+    let named: Vec<_> = named.map(|r| format!("{} to {}", r.start, r.end)).collect();
+    match ranges.len().checked_sub(RANGES_NAMED_MAX) {
+        _ if named.is_empty() => String::new(),
+        None | Some(0) => format!(", in octets {}", named.join(", ")),
+        Some(more) => format!(", in octets {} and {more} more ranges", named.join(", ")),
+    }
 }
 
 /// How a process ends. The numbers are part of the interface.
@@ -351,7 +371,7 @@ impl Error {
                 TransferFailure::NotAuthenticated(_) => Turn::User,
                 _ => Turn::Network,
             },
-            Self::Size { .. } | Self::Mismatch { .. } => Turn::Network,
+            Self::Size { .. } | Self::Mismatch(_) => Turn::Network,
             Self::Lacks { .. }
             | Self::HostileName { .. }
             | Self::Listing { .. }

@@ -334,6 +334,7 @@ impl Put {
                         to: &self.written_to,
                         offset: self.offset,
                         length: self.length.filter(|_| self.is_part),
+                        octets: self.length,
                     };
                     verify::compare_servers(session, self.wish, algorithm, regions).await?
                 }

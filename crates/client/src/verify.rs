@@ -1,16 +1,25 @@
-//! End-to-end checksums: both ends compute at the same time, then the values are compared.
+//! End-to-end checksums: both ends compute at the same time, then the values are compared. Servers of ours tell them by leaves
+//! ([`godwit_proto::leaves`]), so that where they differ it is known which octets do.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
 
-use godwit_engine::{digest, storage::FileRef};
-use godwit_proto::{ChecksumAlgorithm, FtpPath, error::FailureKind};
+use godwit_engine::{
+    digest,
+    storage::{File, FileRef},
+};
+use godwit_proto::{
+    ChecksumAlgorithm, FtpPath,
+    error::{FailureKind, StorageFailure},
+    leaves::{ALGORITHM, Leaves, leaf_octets},
+};
+use tokio::task::JoinHandle;
 
 use crate::{
     context::known,
-    error::{Error, Result},
+    error::{Error, Mismatch, Result},
     progress::Counters,
     session::Session,
     spec::Verify,
@@ -40,6 +49,8 @@ pub(crate) struct Both<'a> {
     pub(crate) offset: u64,
     /// `None`: both to their ends.
     pub(crate) length: Option<u64>,
+    /// How many octets there should be; `None`: nobody knows.
+    pub(crate) octets: Option<u64>,
 }
 
 /// The algorithm to use with this server, or these two: the cheapest that both know. `None`: do not compare.
@@ -89,7 +100,8 @@ pub(crate) fn choose(
     }
 }
 
-/// Computes at both ends and compares. `None` where the server turned out to be unable and nobody insists.
+/// Computes at both ends and compares. `None` where the server turned out to be unable and nobody insists. Where the ends differ and the
+/// server knows leaves, the error tells where.
 pub(crate) async fn compare(
     session: &mut Session,
     wish: Verify,
@@ -97,35 +109,29 @@ pub(crate) async fn compare(
     regions: Regions<'_>,
 ) -> Result<Option<Agreed>> {
     let _shown = Verifying::new(&session.context.counters);
-    let give_up = Arc::new(AtomicBool::new(false));
-    let here = {
-        let (file, give_up) = (Arc::clone(regions.local), Arc::clone(&give_up));
-        let (offset, length) = (regions.local_offset, regions.length);
-        tokio::task::spawn_blocking(move || {
-            let mut go_on = |_| !give_up.load(Ordering::Relaxed);
-            digest::of_file(file.as_ref(), algorithm, offset, length, &mut go_on)
-        })
-    };
-    let theirs = session
-        .checksum(
-            algorithm,
-            regions.remote_offset,
-            regions.length,
-            regions.remote,
-        )
-        .await;
-    let theirs = match theirs {
-        Ok(theirs) => theirs,
-        Err(error) => {
-            give_up.store(true, Ordering::Relaxed);
-            return unable(session, wish, error);
+    let octets = match regions.length {
+        Some(length) => length,
+        None => {
+            let all = regions.local.metadata().map_err(Error::Local)?.size;
+            all.saturating_sub(regions.local_offset)
         }
     };
-    let ours = here
-        .await
-        .map_err(|_| Error::Usage("the checksum was not computed".to_owned()))?
-        .map_err(Error::Local)?;
-    agree(regions.doing, algorithm, ours, theirs).map(Some)
+    let leaf = leaf_for(&[session], octets);
+    let whole = match leaf {
+        Some(_) if algorithm == ALGORITHM => None,
+        _ => Some(compare_whole(session, algorithm, &regions).await),
+    };
+    let compared = match (whole, leaf) {
+        (Some(Err(Error::Mismatch(mismatch))), Some(leaf)) => {
+            located(mismatch, compare_leaves(session, leaf, &regions).await)
+        }
+        (Some(compared), _) => compared,
+        (None, leaf) => compare_leaves(session, leaf.unwrap_or(octets), &regions).await,
+    };
+    match compared {
+        Err(error) => unable(session, wish, error),
+        agreed => agreed.map(Some),
+    }
 }
 
 /// The same of two servers: of the source's file from an octet on, and of ours.
@@ -139,22 +145,112 @@ pub(crate) async fn compare_servers(
     let Some(mut source) = session.source.take() else {
         return Ok(None);
     };
-    let Both {
-        doing,
-        from,
-        to,
-        offset,
-        length,
-    } = regions;
-    let (there, here) = tokio::join!(
-        source.checksum(algorithm, offset, length, from),
-        session.checksum(algorithm, offset, length, to),
-    );
+    let leaf = (regions.octets).and_then(|octets| leaf_for(&[session, &source], octets));
+    let (offset, length) = (regions.offset, regions.length);
+    let compared = match leaf {
+        Some(leaf) if algorithm == ALGORITHM => {
+            let both = tokio::join!(
+                source.leaves(leaf, offset, length, regions.from),
+                session.leaves(leaf, offset, length, regions.to),
+            );
+            both.0
+                .and_then(|there| agree_by_leaves(regions.doing, &there, &both.1?))
+        }
+        _ => {
+            let both = tokio::join!(
+                source.checksum(algorithm, offset, length, regions.from),
+                session.checksum(algorithm, offset, length, regions.to),
+            );
+            both.0
+                .and_then(|there| agree(regions.doing, algorithm, there, both.1?))
+        }
+    };
     session.source = Some(source);
-    match (there, here) {
-        (Ok(there), Ok(here)) => agree(doing, algorithm, there, here).map(Some),
-        (Err(error), _) | (_, Err(error)) => unable(session, wish, error),
+    match compared {
+        Err(error) => unable(session, wish, error),
+        agreed => agreed.map(Some),
     }
+}
+
+/// How long leaves are by which a region of so many octets is compared. `None` where one of the servers does not know them, and where
+/// there would be only one: then CKSM tells as much.
+fn leaf_for(sessions: &[&Session], octets: u64) -> Option<u64> {
+    let leaf = leaf_octets(octets);
+    let known = sessions.iter().all(|s| s.server.features.leaves);
+    (known && octets > leaf).then_some(leaf)
+}
+
+async fn compare_whole(
+    session: &mut Session,
+    algorithm: ChecksumAlgorithm,
+    regions: &Regions<'_>,
+) -> Result<Agreed> {
+    let (file, offset, length) = (regions.local, regions.local_offset, regions.length);
+    let ours = Computing::begin(file, move |file, go_on| {
+        digest::of_file(file, algorithm, offset, length, go_on)
+    });
+    let from = regions.remote_offset;
+    let theirs = session.checksum(algorithm, from, length, regions.remote);
+    let theirs = theirs.await?;
+    agree(regions.doing, algorithm, ours.value().await?, theirs)
+}
+
+async fn compare_leaves(session: &mut Session, leaf: u64, regions: &Regions<'_>) -> Result<Agreed> {
+    let (file, offset, length) = (regions.local, regions.local_offset, regions.length);
+    let ours = Computing::begin(file, move |file, go_on| {
+        digest::leaves_of_file(file, leaf, offset, length, go_on)
+    });
+    let from = regions.remote_offset;
+    let theirs = session.leaves(leaf, from, length, regions.remote).await?;
+    agree_by_leaves(regions.doing, &ours.value().await?, &theirs)
+}
+
+/// A checksum of ours that is being computed; it ends when this is dropped.
+struct Computing<T> {
+    task: JoinHandle<std::result::Result<T, StorageFailure>>,
+    give_up: Arc<AtomicBool>,
+}
+
+impl<T: Send + 'static> Computing<T> {
+    fn begin(
+        file: &FileRef,
+        compute: impl FnOnce(
+            &dyn File,
+            &mut dyn FnMut(u64) -> bool,
+        ) -> std::result::Result<T, StorageFailure>
+        + Send
+        + 'static,
+    ) -> Self {
+        let give_up = Arc::new(AtomicBool::new(false));
+        let (file, stop) = (Arc::clone(file), Arc::clone(&give_up));
+        let task = tokio::task::spawn_blocking(move || {
+            compute(file.as_ref(), &mut |_| !stop.load(Ordering::Relaxed))
+        });
+        Self { task, give_up }
+    }
+
+    async fn value(mut self) -> Result<T> {
+        let done = (&mut self.task).await;
+        done.map_err(|_| Error::Usage("the checksum was not computed".to_owned()))?
+            .map_err(Error::Local)
+    }
+}
+
+impl<T> Drop for Computing<T> {
+    fn drop(&mut self) {
+        self.give_up.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A mismatch of all the octets, with the place as far as leaves told it.
+fn located(mut mismatch: Box<Mismatch>, leaves: Result<Agreed>) -> Result<Agreed> {
+    match leaves {
+        // One of the two is not what it was a moment ago.
+        Ok(_) => {}
+        Err(Error::Mismatch(leaves)) => mismatch.ranges = leaves.ranges,
+        Err(error) => return Err(error),
+    }
+    Err(Error::Mismatch(mismatch))
 }
 
 /// What a server's refusal of CKSM means.
@@ -179,15 +275,30 @@ pub(crate) fn agree(
 ) -> Result<Agreed> {
     // Some servers print Adler-32 as a bare number without leading zeros.
     if ours.trim_start_matches('0') == theirs.trim_start_matches('0') {
-        Ok(agreed(algorithm, &ours))
-    } else {
-        Err(Error::Mismatch {
-            doing: format!("verify {doing}"),
-            algorithm,
-            ours,
-            theirs,
-        })
+        return Ok(agreed(algorithm, &ours));
     }
+    Err(Error::Mismatch(Box::new(Mismatch {
+        doing: format!("verify {doing}"),
+        algorithm,
+        ours,
+        theirs,
+        ranges: Vec::new(),
+    })))
+}
+
+fn agree_by_leaves(doing: &str, ours: &Leaves, theirs: &Leaves) -> Result<Agreed> {
+    let differing = ours.differing(theirs);
+    if differing.as_ref().is_some_and(Vec::is_empty) {
+        return Ok(agreed(ALGORITHM, &digest::whole(ours)));
+    }
+    let shown = |leaves: &Leaves| format!("{} of {} octets", digest::whole(leaves), leaves.octets);
+    Err(Error::Mismatch(Box::new(Mismatch {
+        doing: format!("verify {doing}"),
+        algorithm: ALGORITHM,
+        ours: shown(ours),
+        theirs: shown(theirs),
+        ranges: differing.unwrap_or_default(),
+    })))
 }
 
 /// Counts for the display while it lives.

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use godwit_proto::ChecksumAlgorithm;
+use godwit_proto::{
+    ChecksumAlgorithm,
+    leaves::{LEAVES_MAX, Leaves},
+};
 use rustix::{fs::Advice, io::Errno};
 use sha2::Digest as _;
 
@@ -75,12 +78,84 @@ pub fn of_file(
     length: Option<u64>,
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<String> {
+    let mut digest = Digest::new(algorithm);
+    read_through(file, offset, length, progress, &mut |octets| {
+        digest.update(octets);
+        Ok(())
+    })?;
+    Ok(digest.finish())
+}
+
+/// The same region by leaves of `leaf` octets, at least 1. EFBIG where it has more than [`LEAVES_MAX`] of them.
+pub fn leaves_of_file(
+    file: &dyn File,
+    leaf: u64,
+    offset: u64,
+    length: Option<u64>,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Leaves> {
+    let mut found = Leaves {
+        leaf,
+        octets: 0,
+        digests: Vec::new(),
+    };
+    read_through(file, offset, length, progress, &mut |octets| {
+        if take(&mut found, octets) {
+            Ok(())
+        } else {
+            Err(errno_failure("checksum so many leaves", Errno::FBIG))
+        }
+    })?;
+    Ok(found)
+}
+
+/// Adds octets to those that leaves were made of. False where they are too many.
+fn take(leaves: &mut Leaves, mut octets: &[u8]) -> bool {
+    while !octets.is_empty() {
+        let within = leaves.octets % leaves.leaf;
+        if within == 0 {
+            if leaves.digests.len() as u64 == LEAVES_MAX {
+                return false;
+            }
+            leaves.digests.push(0);
+        }
+        let room = usize::try_from(leaves.leaf - within).unwrap_or(usize::MAX);
+        let (now, later) = octets.split_at(room.min(octets.len()));
+        if let Some(last) = leaves.digests.last_mut() {
+            *last = crc32c::crc32c_append(*last, now);
+        }
+        leaves.octets += now.len() as u64;
+        octets = later;
+    }
+    true
+}
+
+/// CRC-32C of all octets that `leaves` were made of, lower-case hexadecimal: CRCs of neighbours can be joined.
+pub fn whole(leaves: &Leaves) -> String {
+    let mut left = leaves.octets;
+    let joined = leaves.digests.iter().fold(0, |joined, digest| {
+        let octets = left.min(leaves.leaf);
+        left -= octets;
+        // A length beyond the address space is only on 32-bit machines, whose files are shorter.
+        let octets = usize::try_from(octets).unwrap_or(usize::MAX);
+        crc32c::crc32c_combine(joined, *digest, octets)
+    });
+    format!("{joined:08x}")
+}
+
+/// Hands the octets of a region to `take`, in order, which may end it by a failure.
+fn read_through(
+    file: &dyn File,
+    offset: u64,
+    length: Option<u64>,
+    progress: &mut dyn FnMut(u64) -> bool,
+    take: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
     let metadata = file.metadata()?;
     let is_special = metadata.kind == FileKind::Special;
     if length.is_none() && is_special {
         return Err(errno_failure("checksum a device to its end", Errno::INVAL));
     }
-    let mut digest = Digest::new(algorithm);
     let mut left = length.unwrap_or(u64::MAX).min(u64::MAX - offset);
     // Of a small file, to clear a large buffer would be the greater part of the work.
     let expected = if is_special {
@@ -103,7 +178,7 @@ pub fn of_file(
         if got == 0 {
             break;
         }
-        digest.update(&buffer[..got]);
+        take(&buffer[..got])?;
         done += got as u64;
         left -= got as u64;
         if done >= report_at {
@@ -113,7 +188,7 @@ pub fn of_file(
             }
         }
     }
-    Ok(digest.finish())
+    Ok(())
 }
 
 fn hex(octets: &[u8]) -> String {
@@ -128,9 +203,12 @@ fn hex(octets: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use godwit_proto::FtpPath;
 
-    fn of(algorithm: ChecksumAlgorithm, octets: &[u8]) -> String {
+    use super::*;
+    use crate::storage::{MemoryStorage, Storage as _, WriteMode};
+
+    fn value(algorithm: ChecksumAlgorithm, octets: &[u8]) -> String {
         let mut digest = Digest::new(algorithm);
         // Uneven pieces: the value must not depend on them.
         octets.chunks(7).for_each(|piece| digest.update(piece));
@@ -176,8 +254,40 @@ mod tests {
                  2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f",
             ),
         ] {
-            assert_eq!(of(algorithm, octets), want, "{algorithm} of {octets:?}");
+            assert_eq!(value(algorithm, octets), want, "{algorithm} of {octets:?}");
             assert_eq!(want.len(), algorithm.hex_digits());
         }
+    }
+
+    #[test]
+    fn leaves_are_checksums_of_their_parts_and_join_to_that_of_all() {
+        let octets: Vec<u8> = (0..2_500_000_u32).map(|i| (i % 251) as u8).collect();
+        let storage = MemoryStorage::new();
+        let path = FtpPath::new("/f").unwrap();
+        let file = storage.open_write(&path, WriteMode::New).unwrap();
+        file.write_all_at(0, &octets).unwrap();
+        let of = |leaf: usize, offset: usize, length: Option<u64>| {
+            let (leaf, offset) = (leaf as u64, offset as u64);
+            leaves_of_file(file.as_ref(), leaf, offset, length, &mut |_| true)
+        };
+        for (leaf, offset, length) in [
+            (1 << 20, 0, None),
+            (700_001, 1, Some(2_000_000)),
+            (3_000_000, 0, None),
+            (1 << 20, 2_500_000, None),
+            (5, 0, Some(0)),
+        ] {
+            let region = &octets[offset..];
+            let region = &region[..length.unwrap_or(region.len())];
+            let leaves = of(leaf, offset, length.map(|n| n as u64)).unwrap();
+            assert_eq!(leaves.octets, region.len() as u64);
+            let want: Vec<_> = region.chunks(leaf).map(crc32c::crc32c).collect();
+            assert_eq!(leaves.digests, want);
+            assert_eq!(whole(&leaves), value(ChecksumAlgorithm::Crc32c, region));
+        }
+        let fits = LEAVES_MAX * 600;
+        assert!(of(600, 0, Some(fits)).is_ok());
+        let failure = of(600, 0, Some(fits + 1)).unwrap_err();
+        assert_eq!(failure.errno, Errno::FBIG.raw_os_error());
     }
 }

@@ -56,6 +56,8 @@ pub struct Features {
     pub live_report: bool,
     /// `X-GODWIT COMMIT`: see [`crate::commit`].
     pub commit: bool,
+    /// `X-GODWIT LEAVES`: see [`crate::leaves`].
+    pub leaves: bool,
     /// `X-GODWIT TOKEN`: see [`crate::security::TOKEN_USER`].
     pub tokens: bool,
     /// `CKSM` with its algorithms in the server's order of preference (lowest number first).
@@ -103,6 +105,7 @@ impl Features {
                 self.live_channels |= has("CHANNELS");
                 self.live_report |= has("REPORT");
                 self.commit |= has("COMMIT");
+                self.leaves |= has("LEAVES");
                 self.tokens |= has("TOKEN");
             }
             "CKSM" => self.checksums = checksums(rest),

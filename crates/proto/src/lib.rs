@@ -10,6 +10,7 @@
 //! - [`marker`]: 111 and 112 markers; [`range_set`]: sets of byte ranges; [`restart`]: REST
 //! - [`security`]: what guards data channels: DCAU and PROT
 //! - [`path`], [`url`], [`hostport`], [`timestamp`], [`checksum`]: the small words
+//! - [`leaves`]: checksums of the parts of a file
 //! - [`mode_e`]: the extended block mode: header, sender and receiver accounting
 //! - [`pi`]: both protocol interpreters
 //!
@@ -26,6 +27,7 @@ pub mod error;
 pub mod facts;
 pub mod feature;
 pub mod hostport;
+pub mod leaves;
 pub mod line;
 pub mod listing;
 pub mod live;

@@ -51,6 +51,15 @@ pub enum Site {
     Live(Live),
     /// `GODWIT COMMIT facts path`.
     Commit(Commit),
+    /// `GODWIT LEAVES CRC32C leaf offset length path`: see [`crate::leaves`].
+    Leaves {
+        /// Octets of a leaf, at least [`crate::leaves::LEAF_OCTETS_MIN`].
+        leaf: u64,
+        offset: u64,
+        /// `None`: to the end.
+        length: Option<u64>,
+        path: FtpPath,
+    },
     /// `DSI name`, `SETNETSTACK`, `SETDISKSTACK` and the rest, known and refused: word and argument.
     Refused {
         word: String,

@@ -9,6 +9,7 @@ use std::{net::TcpListener, os::fd::OwnedFd, sync::Arc};
 
 use godwit_engine::{
     data::Turn,
+    digest,
     storage::{Storage, listing::directory_facts},
 };
 use godwit_proto::{
@@ -263,7 +264,10 @@ fn spawn(
     mut replier: Replier,
 ) {
     let storage = committer.storage();
-    let computes = matches!(request, Request::Checksum { .. } | Request::Commit { .. });
+    let computes = matches!(
+        request,
+        Request::Checksum { .. } | Request::Leaves { .. } | Request::Commit { .. }
+    );
     let durable = must_be_durable(&request, committer);
     if computes || durable {
         let (committer, checksums) = (Arc::clone(committer), Arc::clone(checksums));
@@ -319,6 +323,18 @@ fn run(request: Request, storage: &dyn Storage, replier: &mut Replier) {
             let report = &mut |octets| replier.progress(octets);
             let result = commit(storage, &from, &to, &expected, report);
             replier.answer(result);
+        }
+        Request::Leaves {
+            leaf,
+            offset,
+            length,
+            path,
+        } => {
+            let report = &mut |octets| replier.progress(octets);
+            let file = storage.open_read(&path);
+            let result =
+                file.and_then(|f| digest::leaves_of_file(&*f, leaf, offset, length, report));
+            replier.answer(result.map(Outcome::Leaves));
         }
         other => {
             replier.answer(run_simple(other, storage));
@@ -483,6 +499,12 @@ mod tests {
             },
             Request::Checksum {
                 algorithm: ChecksumAlgorithm::Md5,
+                offset: 0,
+                length: None,
+                path: path("/f"),
+            },
+            Request::Leaves {
+                leaf: 4,
                 offset: 0,
                 length: None,
                 path: path("/f"),

@@ -20,6 +20,9 @@ use crate::{
     verify::Agreed,
 };
 
+/// Bad ranges of a file are moved again so often. Chosen arbitrarily: a path that spoils octets each time is to be heard of.
+const REPAIRS_MAX: u32 = 3;
+
 /// A file that has been begun.
 pub(crate) struct FileJob {
     pub(crate) endpoint: Arc<Endpoint>,
@@ -142,10 +145,7 @@ impl FileJob {
         cutter: &Cutter,
         speed: Speed,
     ) -> (Option<ByteRange>, bool) {
-        let length = match &self.side {
-            Side::Get(get) => get.length(),
-            Side::Put(put) => put.length(),
-        };
+        let length = self.length();
         let mut pieces = self.lock();
         pieces.busy = 1;
         match length.and_then(|length| ByteRange::new(0, length)) {
@@ -155,6 +155,14 @@ impl FileJob {
                 (Some(piece), true)
             }
             _ => (None, false),
+        }
+    }
+
+    /// Octets to be moved, as far as known.
+    pub(crate) fn length(&self) -> Option<u64> {
+        match &self.side {
+            Side::Get(get) => get.length(),
+            Side::Put(put) => put.length(),
         }
     }
 
@@ -318,6 +326,20 @@ impl FileJob {
             Side::Get(get) => get.finish(session).await,
             Side::Put(put) => put.finish(session, moved).await,
         }
+    }
+
+    /// Octets that are to be moved again after `error`, which followed so many repairs; `None` where that is no remedy. Where nobody
+    /// knows which octets are bad, once more is enough: what moves them badly each time is nothing that another attempt mends.
+    pub(crate) fn to_repair(&self, error: &Error, repairs: u32) -> Option<Vec<Option<ByteRange>>> {
+        let Error::Mismatch(mismatch) = error else {
+            return None;
+        };
+        let ranges: Vec<_> = mismatch.ranges.iter().copied().map(Some).collect();
+        let (bad, most) = match ranges.is_empty() {
+            true => (vec![None], 1),
+            false => (ranges, REPAIRS_MAX),
+        };
+        (repairs < most && !self.is_stream()).then_some(bad)
     }
 
     /// What a failure leaves at the server; what it leaves here goes with this value.

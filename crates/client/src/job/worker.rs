@@ -17,6 +17,7 @@ use crate::{
     carrier::{Carrier, Setback, Step},
     context::{Endpoint, Place},
     error::{Error, Result},
+    events::Event,
     flight::is_small,
     pieces::Speed,
     plan::{Item, OtherEnd, Planned},
@@ -239,7 +240,7 @@ impl Worker {
             self.speed.round_trip = session.round_trip;
         }
         self.look_ahead(&file);
-        let (outcome, moved, left) = self.carry(&file, piece).await;
+        let (outcome, moved, left) = self.carry(&file, vec![piece], true).await;
         self.speed.rate_bps = rate(moved, began.elapsed());
         let mut goes_on = true;
         let outcome = match outcome {
@@ -320,25 +321,30 @@ impl Worker {
         }
     }
 
-    /// Moves octets until all of the piece is there or was cut short, keeping what failed attempts brought. Tells how many were moved
-    /// and what is left.
+    /// Moves octets until all pieces are there or one was cut short, keeping what failed attempts brought. Tells how many were moved
+    /// and what is left. With `ahead` the server hears of what comes next while the last is moved.
     async fn carry(
         &mut self,
         file: &Arc<FileJob>,
-        piece: Option<ByteRange>,
+        pieces: Vec<Option<ByteRange>>,
+        ahead: bool,
     ) -> (std::result::Result<(), Setback>, u64, Vec<ByteRange>) {
         let counters = Arc::clone(&self.job.context.counters);
         let step = Step {
             endpoint: &file.endpoint,
             sender: file.item.sender(),
             path: &file.path,
-            range: piece,
+            range: match pieces[..] {
+                [piece] => piece,
+                _ => None,
+            },
             // What came from standard input is gone, and what went to standard output cannot be called back.
             attempts: file.is_stream().then_some(1),
         };
-        let mut todo = vec![piece];
+        let mut todo = pieces;
+        todo.reverse();
         let mut total = 0;
-        let next = self.next.as_ref();
+        let next = self.next.as_ref().filter(|_| ahead);
         let carry = async |session: &mut Session| {
             while let Some(rest) = todo.pop() {
                 let next = next.filter(|_| todo.is_empty());
@@ -395,16 +401,64 @@ impl Worker {
             range: None,
             attempts: None,
         };
-        let finish = async |session: &mut Session| file.finish(session, moved).await;
-        match self.carrier.attempt(step, finish).await {
-            Ok(agreed) => {
-                let seconds = file.began.elapsed().as_secs_f64();
-                self.job.file_done(&file.item, seconds, moved, agreed);
+        let (mut moved, mut repairs) = (moved, 0);
+        loop {
+            let finish = async |session: &mut Session| file.finish(session, moved).await;
+            let error = match self.carrier.attempt(step, finish).await {
+                Ok(agreed) => {
+                    let seconds = file.began.elapsed().as_secs_f64();
+                    self.job.file_done(&file.item, seconds, moved, agreed);
+                    return true;
+                }
+                Err(Setback::Crowded(_)) if repairs == 0 => return false,
+                Err(Setback::Crowded(error) | Setback::Failed(error)) => error,
+            };
+            let Some(bad) = file.to_repair(&error, repairs) else {
+                self.discard(file, moved, &error).await;
+                return true;
+            };
+            repairs += 1;
+            self.tell_repair(file, &bad, repairs, &error);
+            let (outcome, again) = self.carry_all(file, bad).await;
+            moved += again;
+            if let Err(setback) = outcome {
+                self.discard(file, moved, &setback.into()).await;
+                return true;
             }
-            Err(Setback::Crowded(_)) => return false,
-            Err(Setback::Failed(error)) => self.discard(file, moved, &error).await,
         }
-        true
+    }
+
+    /// Moves pieces, also when this worker is wanted no more: nobody else knows of them.
+    async fn carry_all(
+        &mut self,
+        file: &Arc<FileJob>,
+        mut pieces: Vec<Option<ByteRange>>,
+    ) -> (std::result::Result<(), Setback>, u64) {
+        let mut total = 0;
+        loop {
+            let (outcome, moved, left) = self.carry(file, pieces, false).await;
+            total += moved;
+            if outcome.is_err() || left.is_empty() {
+                return (outcome, total);
+            }
+            pieces = left.into_iter().map(Some).collect();
+        }
+    }
+
+    /// Octets of a file differ and are moved again.
+    fn tell_repair(&self, file: &FileJob, bad: &[Option<ByteRange>], attempt: u32, error: &Error) {
+        let context = &self.job.context;
+        for range in bad {
+            let octets = range.map(ByteRange::len).or(file.length());
+            let found = &context.counters.bytes_found;
+            found.fetch_add(octets.unwrap_or(0), Ordering::Relaxed);
+            context.emit(&Event::Retry {
+                path: file.path.clone(),
+                range: range.map(|r| [r.start, r.end]),
+                attempt,
+                error: error.to_string(),
+            });
+        }
     }
 
     /// Reports a failed file, and removes what it left at the server.

@@ -13,7 +13,9 @@ use godwit_proto::{
     ChecksumAlgorithm, Command, FtpPath, Reply,
     error::{FailureKind, failure_kind},
     facts::{self, FactType, Facts},
+    leaves::{ALGORITHM, Leaves},
     pi::transfer::Direction,
+    site::Site,
 };
 
 use super::{
@@ -443,6 +445,26 @@ impl Session {
         };
         let reply = self.ask(&command, &doing).await?;
         checksum_in(reply, doing)
+    }
+
+    /// The server's checksums of the leaves of a region, to be asked only where [`godwit_proto::feature::Features::leaves`] is said.
+    pub(crate) async fn leaves(
+        &mut self,
+        leaf: u64,
+        offset: u64,
+        length: Option<u64>,
+        path: &FtpPath,
+    ) -> Result<Leaves> {
+        let url = self.endpoint.url(path);
+        let doing = format!("compute {ALGORITHM} of the leaves of {url}");
+        let command = Command::Site(Site::Leaves {
+            leaf,
+            offset,
+            length,
+            path: path.clone(),
+        });
+        let reply = self.ask(&command, &doing).await?;
+        Leaves::from_reply(&reply).ok_or_else(|| Error::refused(doing, reply))
     }
 }
 

@@ -22,6 +22,7 @@ mod gfal;
 mod gsi_client;
 mod gsi_others;
 mod gsi_server;
+mod integrity;
 mod leftovers;
 mod netns;
 mod plain_ftp;
@@ -42,3 +43,7 @@ mod grid;
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;
+// And what spoils octets.
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../client/tests/it/relay.rs"]
+mod relay;

@@ -271,6 +271,11 @@ impl Command {
         matches!(self, Self::Site(Site::Live(_)))
     }
 
+    /// True for commands that read a whole file before they are answered.
+    pub fn is_checksum(&self) -> bool {
+        matches!(self, Self::Cksm { .. } | Self::Site(Site::Leaves { .. }))
+    }
+
     /// True for commands that move data over the data channel: replies may begin with 1xx.
     pub fn is_transfer(&self) -> bool {
         matches!(

@@ -4,8 +4,8 @@ use std::{fmt::Write, net::SocketAddr};
 
 use super::{Command, EpsvArgument, MarkerEvent, Mode, NetworkProtocol, TypeCode};
 use crate::{
-    checksum::ChecksumAlgorithm, hostport, live::Live, path::FtpPath, site::Site,
-    timestamp::Timestamp,
+    checksum::ChecksumAlgorithm, hostport, leaves::ALGORITHM, live::Live, path::FtpPath,
+    site::Site, timestamp::Timestamp,
 };
 
 pub(super) fn verb(command: &Command) -> &str {
@@ -122,12 +122,8 @@ fn arguments(command: &Command, line: &mut Line) {
             length,
             path,
         } => {
-            line.text(format_args!("{algorithm} {offset}"));
-            match length {
-                Some(length) => line.text(length),
-                None => line.text("-1"),
-            }
-            line.path(path);
+            line.text(algorithm);
+            line.region(*offset, *length, path);
         }
         Command::Scks { algorithm, value } => line.text(format_args!("{algorithm} {value}")),
         Command::Epsv(EpsvArgument::Any) => {}
@@ -230,6 +226,15 @@ fn site_arguments(site: &Site, line: &mut Line) {
             line.attributes(expected.modify, &expected.checksums);
             line.path(&commit.path);
         }
+        Site::Leaves {
+            leaf,
+            offset,
+            length,
+            path,
+        } => {
+            line.text(format_args!("GODWIT LEAVES {ALGORITHM} {leaf}"));
+            line.region(*offset, *length, path);
+        }
         Site::Refused { word, argument } => {
             line.text(word);
             if !argument.is_empty() {
@@ -273,6 +278,16 @@ impl Line {
 
     fn path(&mut self, path: &FtpPath) {
         self.path_behind(path, false);
+    }
+
+    /// `offset length path`, -1 for the length to the end.
+    fn region(&mut self, offset: u64, length: Option<u64>, path: &FtpPath) {
+        self.text(offset);
+        match length {
+            Some(length) => self.text(length),
+            None => self.text("-1"),
+        }
+        self.path(path);
     }
 
     fn paths(&mut self, path: &Option<FtpPath>) {

@@ -37,7 +37,7 @@ pub struct CommandId(pub u64);
 pub struct ClientConfig {
     /// Time without any octet while a reply is due, except during transfers and checksums.
     pub reply_limit: Duration,
-    /// The same for commands that may be silent while storage works (transfers, CKSM).
+    /// The same for commands that may be silent while storage works (transfers, checksums).
     pub work_limit: Duration,
 }
 
@@ -125,6 +125,7 @@ struct InFlight {
     id: CommandId,
     verb: String,
     is_transfer: bool,
+    is_checksum: bool,
     /// Answered at once, by 258 or 558, or else by a refusal in its turn.
     is_aside: bool,
     /// A 1xx came.
@@ -162,6 +163,7 @@ impl ClientPi {
             id,
             verb: command.verb().to_owned(),
             is_transfer: command.is_transfer(),
+            is_checksum: command.is_checksum(),
             is_aside: command.is_aside(),
             running: false,
         });
@@ -313,9 +315,7 @@ impl ClientPi {
         let limit = match self.in_flight.front() {
             _ if !self.greeted => self.config.reply_limit,
             None => return None,
-            Some(command) if command.is_transfer || matches!(command.verb.as_str(), "CKSM") => {
-                self.config.work_limit
-            }
+            Some(command) if command.is_transfer || command.is_checksum => self.config.work_limit,
             Some(_) => self.config.reply_limit,
         };
         Some((limit, self.active_at.checked_add(limit)?))

@@ -6,6 +6,7 @@ use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath, RangeSet, Reply, ReplyCode, RestartPoint,
     command::{EpsvArgument, MarkerEvent, Mode, NetworkProtocol, Password, Region, TypeCode},
     facts::{FactType, Facts},
+    leaves::{LEAF_OCTETS_MIN, LEAVES_MAX},
     live::{Live, LiveReport},
     mode_e::layout::StripeLayout,
     opts::{Opts, Parallelism, RetrOptions},
@@ -150,6 +151,18 @@ fn site() -> impl Strategy<Value = Site> {
         stor_attr,
         (1_u32..).prop_map(|n| Site::Live(Live::Channels(n))),
         Just(Site::Live(Live::Report)),
+        (
+            LEAF_OCTETS_MIN..,
+            any::<u32>(),
+            option::of(0..=LEAVES_MAX * LEAF_OCTETS_MIN),
+            path()
+        )
+            .prop_map(|(leaf, offset, length, path)| Site::Leaves {
+                leaf,
+                offset: offset.into(),
+                length,
+                path,
+            }),
         (
             select(vec!["DSI", "SETNETSTACK", "FAULT"]),
             option::of(text())

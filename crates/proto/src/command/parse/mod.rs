@@ -12,6 +12,7 @@ use crate::{
     checksum::ChecksumAlgorithm,
     hostport,
     opts::Opts,
+    path::FtpPath,
     restart::RestartPoint,
     text::{decimal, printable, skip_blanks, split_word},
 };
@@ -180,30 +181,44 @@ fn algorithm<'a>(a: Arguments<'a>) -> Result<(ChecksumAlgorithm, Arguments<'a>),
 fn checksum(a: Arguments<'_>) -> Result<Command, CommandError> {
     // All arguments must be there before any is judged.
     let (algorithm_word, rest) = a.word()?;
-    let (offset_word, rest) = rest.word()?;
-    let (length_word, rest) = rest.word()?;
-    let path = rest.path()?;
-    let number = |word: &[u8]| std::str::from_utf8(word).ok().and_then(decimal::<u64>);
-    let bad = || a.syntax("Invalid length.");
+    let (words, path) = region_words(rest)?;
     let algorithm = algorithm(Arguments {
         rest: algorithm_word,
         ..a
     })?
     .0;
-    let offset = number(offset_word).ok_or_else(bad)?;
-    let length = match length_word {
-        b"-1" => None,
-        word => Some(number(word).ok_or_else(bad)?),
-    };
-    if length.is_some_and(|n| offset.checked_add(n).is_none()) {
-        return Err(bad());
-    }
+    let (offset, length) = region(a, words)?;
     Ok(Command::Cksm {
         algorithm,
         offset,
         length,
         path,
     })
+}
+
+/// An offset, a length and the path behind them, as they stand there.
+fn region_words<'a>(a: Arguments<'a>) -> Result<([&'a [u8]; 2], FtpPath), CommandError> {
+    let (offset, rest) = a.word()?;
+    let (length, rest) = rest.word()?;
+    Ok(([offset, length], rest.path()?))
+}
+
+/// An offset and a length, `None` for `-1`: to the end.
+fn region(
+    a: Arguments<'_>,
+    [offset, length]: [&[u8]; 2],
+) -> Result<(u64, Option<u64>), CommandError> {
+    let number = |word: &[u8]| std::str::from_utf8(word).ok().and_then(decimal::<u64>);
+    let bad = || a.syntax("Invalid length.");
+    let offset = number(offset).ok_or_else(bad)?;
+    let length = match length {
+        b"-1" => None,
+        word => Some(number(word).ok_or_else(bad)?),
+    };
+    if length.is_some_and(|n| offset.checked_add(n).is_none()) {
+        return Err(bad());
+    }
+    Ok((offset, length))
 }
 
 fn expected_checksum(a: Arguments<'_>) -> Result<Command, CommandError> {

@@ -1,10 +1,11 @@
 //! SITE's own words.
 
 use super::super::CommandError;
-use super::{QUOTED_CHARS_MAX, arguments::Arguments};
+use super::{QUOTED_CHARS_MAX, arguments::Arguments, region, region_words};
 use crate::{
     checksum::ChecksumAlgorithm,
     commit::{Commit, Expected, TemporaryName},
+    leaves::{ALGORITHM, LEAF_OCTETS_MIN, LEAVES_MAX},
     live::Live,
     site::{BUFFER_WORDS, REFUSED_WORDS, Site},
     text::{decimal, printable, skip_blanks},
@@ -95,6 +96,8 @@ fn godwit(a: Arguments<'_>) -> Result<Site, CommandError> {
         }
     } else if word.eq_ignore_ascii_case(b"COMMIT") {
         Ok(Site::Commit(commit(a)?))
+    } else if word.eq_ignore_ascii_case(b"LEAVES") {
+        leaves(a)
     } else {
         Err(unknown_site(&[b"GODWIT ", word].concat()))
     }
@@ -133,6 +136,25 @@ fn commit(a: Arguments<'_>) -> Result<Commit, CommandError> {
         temporary: temporary.ok_or_else(|| a.syntax("The fact 'from' is missing."))?,
         expected,
         path: rest.path()?,
+    })
+}
+
+fn leaves(a: Arguments<'_>) -> Result<Site, CommandError> {
+    let (name, a) = a.word()?;
+    if !name.eq_ignore_ascii_case(ALGORITHM.wire_name().as_bytes()) {
+        return Err(a.parameter(name));
+    }
+    let (leaf, a) = a.number()?;
+    let (words, path) = region_words(a)?;
+    let (offset, length) = region(a, words)?;
+    if leaf < LEAF_OCTETS_MIN || length.is_some_and(|n| n.div_ceil(leaf) > LEAVES_MAX) {
+        return Err(a.syntax("Leaves are too small."));
+    }
+    Ok(Site::Leaves {
+        leaf,
+        offset,
+        length,
+        path,
     })
 }
 

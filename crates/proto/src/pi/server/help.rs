@@ -5,7 +5,7 @@ use crate::{
     commit,
     facts::FactSelection,
     feature::feat_reply,
-    live,
+    leaves, live,
     reply::{BodyStyle, Reply, ReplyCode},
     security::TOKEN_FEATURE,
 };
@@ -100,6 +100,7 @@ const FEATURES: &[&str] = &[
     "EPRT",
     live::FEATURE,
     commit::FEATURE,
+    leaves::FEATURE,
 ];
 
 /// HELP without argument and SITE HELP, which clients search for the words they would like to use.
@@ -190,7 +191,7 @@ const SITE_USAGE: &[(&str, &str)] = &[
     ("CLIENTINFO", "<key>=<value>;..."),
     (
         "GODWIT",
-        "CHANNELS <number> | REPORT | COMMIT <fact>=<value>;... <path>",
+        "CHANNELS <number> | REPORT | COMMIT <fact>=<value>;... <path> | LEAVES CRC32C <leaf> <offset> <length> <path>",
     ),
     ("HELP", ""),
     ("RBUFSIZ", "<octets>"),

@@ -6,7 +6,10 @@ use crate::{
     site::Site,
 };
 
-use super::{Output, Request, ServerPi, dispatch::Purpose};
+use super::{
+    Output, Request, ServerPi,
+    dispatch::{ChecksumRun, Purpose},
+};
 
 /// Octets of a client's word about itself that go to the log.
 const NOTE_OCTETS_MAX: usize = 1024;
@@ -57,6 +60,23 @@ impl ServerPi {
             }
             Site::Live(live) => self.run_aside(live),
             Site::Commit(commit) => self.run_commit(commit),
+            Site::Leaves {
+                leaf,
+                offset,
+                length,
+                path,
+            } => {
+                let path = self.session.resolve(&path);
+                self.request(
+                    Request::Leaves {
+                        leaf,
+                        offset,
+                        length,
+                        path,
+                    },
+                    Purpose::Checksum(ChecksumRun::default()),
+                );
+            }
             Site::Refused { word, argument } => self.refuse_site(&word, &argument),
         }
     }

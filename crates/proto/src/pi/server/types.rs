@@ -8,6 +8,7 @@ use crate::{
     commit::Expected,
     error::{StorageFailure, TransferFailure},
     facts::{FactSelection, Facts},
+    leaves::Leaves,
     live::{Live, LiveReport},
     mode_e::layout::StripeLayout,
     path::FtpPath,
@@ -229,6 +230,13 @@ pub enum Request {
         length: Option<u64>,
         path: FtpPath,
     },
+    /// `Outcome::Leaves`, of so many octets each and at most [`crate::leaves::LEAVES_MAX`]. `length` `None`: to the end.
+    Leaves {
+        leaf: u64,
+        offset: u64,
+        length: Option<u64>,
+        path: FtpPath,
+    },
     /// Is there room for this many octets where `path` is? `Outcome::Done` or ENOSPC.
     Reserve {
         bytes: u64,
@@ -270,6 +278,8 @@ pub enum Outcome {
     /// Another file than was expected: digests in lower-case hex, or sizes, like `12 octets`.
     #[allow(missing_docs)]
     Unlike { found: String, expected: String },
+    /// Digests of the parts of a file.
+    Leaves(Leaves),
     /// Announced addresses, one per stripe.
     Listening(Vec<SocketAddr>),
     /// A word.

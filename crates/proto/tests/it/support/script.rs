@@ -10,6 +10,7 @@
 //! | `listening ADDR...` | `Done(Listening)` |
 //! | `page NAME... [more]` | `Done(Listing)`, one file of 7 octets for each name |
 //! | `text WORD`, `checksum HEX` | `Done(Text)`, `Done(Checksum)` |
+//! | `leaves LEAF OCTETS HEX...` | `Done(Leaves)` |
 //! | `account HOME ro\|rw` | `Done(Account)` |
 //! | `adat more TOKEN`, `adat done [TOKEN]` | `Done(Adat)` |
 //! | `unprotected`, `unreadable` | `Unprotected`, `Unreadable` |
@@ -29,6 +30,7 @@ use godwit_proto::{
     command::{Mode, TypeCode},
     error::{StorageFailure, TransferFailure},
     facts::{FactType, Facts},
+    leaves::Leaves,
     live::LiveReport,
     pi::server::{
         Account, AdatStep, DataChannelSpec, Input, ListForm, Outcome, Output, Request,
@@ -80,6 +82,14 @@ pub(crate) fn directive(line: &str) -> Directive {
             found: word(0).to_owned(),
             expected: word(1).to_owned(),
         }),
+        "leaves" => done(Outcome::Leaves(Leaves {
+            leaf: number(0),
+            octets: number(1),
+            digests: words[2..]
+                .iter()
+                .map(|digest| u32::from_str_radix(digest, 16).unwrap())
+                .collect(),
+        })),
         "account" => done(Outcome::Account(Account {
             home: path(word(0)),
             writable: word(1) == "rw",

@@ -9,6 +9,7 @@ use godwit_proto::{
     ByteRange, RangeSet,
     error::TransferFailure,
     facts::{FactType, Facts},
+    leaves::Leaves,
     pi::server::{FORESEEN_MAX, Input, Outcome, Output, Request, TransferKind, TransferRequest},
     timestamp::Timestamp,
 };
@@ -231,6 +232,11 @@ fn answer(request: &Request) -> Result<Outcome, godwit_proto::error::StorageFail
             last: true,
         },
         Request::Checksum { .. } => Outcome::Checksum("0badcafe".to_owned()),
+        Request::Leaves { leaf, .. } => Outcome::Leaves(Leaves {
+            leaf: *leaf,
+            octets: 1,
+            digests: vec![7],
+        }),
         Request::Listen(..) => Outcome::Listening(vec![addr("127.0.0.1:36529")]),
         Request::WhoAmI => Outcome::Text("u".to_owned()),
         _ => Outcome::Done,

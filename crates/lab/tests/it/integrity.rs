@@ -1,0 +1,49 @@
+//! Octets that change on their way to or from the reference server.
+
+use std::fs;
+
+use crate::relay::{Relay, Spoil};
+use crate::support::{Kind, Need, Site, assert_holds, have, write_noise};
+
+const LENGTH: usize = (18 << 20) + 7;
+
+/// An octet of payload, beside the headers of one channel.
+const SPOILED: u64 = (5 << 20) + 1000;
+
+#[test]
+fn a_bit_that_turns_costs_the_whole_file_once_more() {
+    if !have(&[Need::Godwit, Need::Gct]) {
+        return;
+    }
+    for get in [true, false] {
+        let site = Site::new(Kind::Gct);
+        let relay = Relay::to(site.addr(), Spoil::Once(SPOILED));
+        let octets = write_noise(&site.local("source"), LENGTH, 1);
+        fs::write(site.at("there"), &octets).unwrap();
+        let url = |name: &str| {
+            let (to, instead) = (site.addr().to_string(), relay.address.to_string());
+            site.url(name).replace(&to, &instead)
+        };
+        let local = |name: &str| site.local(name).to_str().expect("UTF-8").to_owned();
+        let (from, to, copy) = match get {
+            true => (url("there"), local("copy"), site.local("copy")),
+            false => (local("source"), url("copy"), site.at("copy")),
+        };
+        let log = local("log");
+        let fixed = ["cp", "-c", "1", "-p", "1", "--events", &log];
+        site.godwit(&[&fixed[..], &[&from, &to]].concat());
+        assert!(relay.has_spoiled());
+        assert_holds(&copy, &octets);
+        let log = fs::read_to_string(log).unwrap();
+        let events = |name: &str| {
+            let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
+            let named = lines.filter(|e: &serde_json::Value| e["event"] == name);
+            named.collect::<Vec<_>>()
+        };
+        let (retries, files) = (events("retry"), events("file"));
+        assert_eq!(retries.len(), 1, "{retries:#?}");
+        assert!(retries[0]["range"].is_null());
+        assert_eq!(files[0]["state"], "verified");
+        assert_eq!(files[0]["bytes"], 2 * LENGTH);
+    }
+}

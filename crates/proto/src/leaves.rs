@@ -1,0 +1,197 @@
+//! Checksums of the parts of a file, `SITE GODWIT LEAVES`, an extension of ours (docs/spec/leaves.md): where two copies differ, only
+//! the parts that differ are moved again.
+
+use crate::{
+    checksum::ChecksumAlgorithm,
+    range_set::{ByteRange, RangeSet},
+    reply::{BodyStyle, Reply, ReplyCode},
+    text::decimal,
+};
+
+/// What FEAT announces.
+pub const FEATURE: &str = "X-GODWIT LEAVES";
+
+/// The one algorithm: see docs/adr/0030.
+pub const ALGORITHM: ChecksumAlgorithm = ChecksumAlgorithm::Crc32c;
+
+/// Leaves of one answer, at most: some 40 KB of it.
+pub const LEAVES_MAX: u64 = 4096;
+
+/// Smallest leaf that is answered, octets. Chosen arbitrarily: a checksum for fewer costs more to tell than to send the octets again.
+pub const LEAF_OCTETS_MIN: u64 = 64 << 10;
+
+/// Smallest leaf that we ask for, octets: nothing beside a file of [`LEAVES_MAX`] of them.
+const LEAF_OCTETS_ASKED: u64 = 4 << 20;
+
+/// Digests in a line of the answer.
+const LINE_LEAVES: usize = 64;
+
+/// Hexadecimal digits of one.
+const DIGITS: usize = ALGORITHM.hex_digits();
+
+/// CRC-32C of each part of some octets: all of the same length but the last, which is shorter or the same, and not empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaves {
+    /// Octets of a leaf, at least 1.
+    pub leaf: u64,
+    /// Octets of all.
+    pub octets: u64,
+    /// One a leaf, in order.
+    pub digests: Vec<u32>,
+}
+
+/// The leaf to ask for where a region has so many octets: the smallest power of two from 4 MiB on that is not too small.
+pub fn leaf_octets(region: u64) -> u64 {
+    let least = region.div_ceil(LEAVES_MAX).max(LEAF_OCTETS_ASKED);
+    least.next_power_of_two()
+}
+
+impl Leaves {
+    /// `213-octets=9437184;leaf=4194304;`, lines of digests, and an end.
+    pub fn to_reply(&self) -> Reply {
+        let head = format!("octets={};leaf={};", self.octets, self.leaf);
+        let lines = self.digests.chunks(LINE_LEAVES).map(|digests| {
+            let words: Vec<_> = digests.iter().map(|d| format!("{d:08x}")).collect();
+            words.join(" ").into_bytes()
+        });
+        Reply::with_body(ReplyCode::of(213), BodyStyle::Blank, head, lines, "End.")
+    }
+
+    /// Reads a 213: facts in any order, unknown ones passed over. `None` for another code, and where the digests are not those of so
+    /// many octets.
+    pub fn from_reply(reply: &Reply) -> Option<Self> {
+        let (head, body) = reply.lines.split_first()?;
+        if reply.code != ReplyCode::of(213) {
+            return None;
+        }
+        let head = std::str::from_utf8(head).ok()?;
+        let fact = |name: &str| {
+            let mut facts = head.split(';').filter_map(|fact| fact.split_once('='));
+            let (_, value) = facts.find(|(n, _)| n.trim_matches(' ').eq_ignore_ascii_case(name))?;
+            decimal::<u64>(value)
+        };
+        let (octets, leaf) = (fact("octets")?, fact("leaf")?);
+        let (_end, lines) = body.split_last()?;
+        let mut digests = Vec::new();
+        for word in lines.iter().flat_map(|line| line.split(|b| *b == b' ')) {
+            match word {
+                [] => {}
+                word if word.len() == DIGITS && word.iter().all(u8::is_ascii_hexdigit) => {
+                    let word = std::str::from_utf8(word).ok()?;
+                    digests.push(u32::from_str_radix(word, 16).ok()?);
+                }
+                _ => return None,
+            }
+        }
+        let leaves = octets.div_ceil(Some(leaf).filter(|leaf| *leaf > 0)?);
+        let found = Self {
+            leaf,
+            octets,
+            digests,
+        };
+        (found.digests.len() as u64 == leaves).then_some(found)
+    }
+
+    /// Where the octets of the two differ, neighbours joined; `None` where that cannot be told by leaves: there are not as many, or they
+    /// are of another size.
+    pub fn differing(&self, other: &Self) -> Option<Vec<ByteRange>> {
+        if (self.leaf, self.octets) != (other.leaf, other.octets) {
+            return None;
+        }
+        let mut bad = RangeSet::new();
+        let mut start = 0_u64;
+        for (ours, theirs) in self.digests.iter().zip(&other.digests) {
+            let end = start.saturating_add(self.leaf).min(self.octets);
+            if ours != theirs {
+                bad.insert(ByteRange { start, end });
+            }
+            start = end;
+        }
+        Some(bad.iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaves(octets: u64, leaf: u64, digests: &[u32]) -> Leaves {
+        Leaves {
+            leaf,
+            octets,
+            digests: digests.to_vec(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for count in [0_u32, 1, 63, 64, 65, 4096] {
+            let digests: Vec<u32> = (0..count).map(|i| i.wrapping_mul(0x9E37_79B9)).collect();
+            let octets = u64::from(count).saturating_sub(1) * 65_536 + u64::from(count.min(1));
+            let told = leaves(octets, 65_536, &digests);
+            let mut wire = Vec::new();
+            told.to_reply().write_to(&mut wire);
+            let mut reader = crate::reply::ReplyReader::default();
+            reader.push(&wire);
+            let read = reader.next_reply().unwrap().unwrap();
+            assert_eq!(Leaves::from_reply(&read), Some(told));
+        }
+    }
+
+    #[test]
+    fn answers_that_cannot_be_are_none() {
+        let read = |code, head: &str, body: &str| {
+            let body = [body.as_bytes().to_vec()];
+            let reply = Reply::with_body(ReplyCode::of(code), BodyStyle::Blank, head, body, "End.");
+            Leaves::from_reply(&reply)
+        };
+        let (head, body) = ("Leaf=4; new=x;OCTETS=5;", " 0000000A  ffffffff ");
+        assert_eq!(
+            read(213, head, body),
+            Some(leaves(5, 4, &[10, 0xffff_ffff]))
+        );
+        assert_eq!(read(250, head, body), None);
+        for head in [
+            "leaf=4;octets=9;",
+            "leaf=0;octets=5;",
+            "octets=5;",
+            "leaf=4;octets=-5;",
+        ] {
+            assert_eq!(read(213, head, body), None, "{head}");
+        }
+        for body in [
+            "0000000a",
+            "0000000a fffffff",
+            "0000000a +fffffff",
+            "0000000a\u{fc}",
+        ] {
+            assert_eq!(read(213, "leaf=4;octets=5;", body), None, "{body}");
+        }
+        assert_eq!(
+            Leaves::from_reply(&Reply::new(ReplyCode::of(213), "7")),
+            None
+        );
+    }
+
+    #[test]
+    fn the_leaves_that_differ_are_named_and_the_last_ends_with_the_octets() {
+        let range = |start, end| ByteRange { start, end };
+        let one = leaves(18, 5, &[1, 2, 3, 4]);
+        let differs = |other: &[u32]| one.differing(&leaves(18, 5, other)).unwrap();
+        assert_eq!(differs(&[1, 2, 3, 4]), []);
+        assert_eq!(differs(&[1, 0, 3, 0]), [range(5, 10), range(15, 18)]);
+        assert_eq!(differs(&[0, 0, 3, 4]), [range(0, 10)]);
+        assert_eq!(one.differing(&leaves(19, 5, &[1, 2, 3, 4])), None);
+        assert_eq!(one.differing(&leaves(18, 6, &[1, 2, 3])), None);
+    }
+
+    #[test]
+    fn no_region_has_more_leaves_than_are_answered() {
+        assert_eq!(leaf_octets(0), 4 << 20);
+        assert_eq!(leaf_octets(16 << 30), 4 << 20);
+        assert_eq!(leaf_octets((16 << 30) + 1), 8 << 20);
+        for region in [1, 1 << 40, u64::MAX] {
+            assert!(region.div_ceil(leaf_octets(region)) <= LEAVES_MAX);
+        }
+    }
+}
