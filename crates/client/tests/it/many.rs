@@ -203,7 +203,7 @@ fn large_files_are_checked_while_the_next_move() {
         let options = ["cp", "-r", "-vv", "-c", "1", "-p", "2", "--verify"];
         let ran = run(&[&options[..], &[from, to]].concat()).expect(0, &["4 files"]);
         let count = |what: &str| ran.err.matches(what).count();
-        assert_eq!(count("-> CKSM "), 4, "{}", ran.err);
+        assert_eq!(count("-> SITE GODWIT LEAVES "), 4, "{}", ran.err);
         // One lists or makes directories and then moves files or checks them, one does the other.
         assert!((2..=3).contains(&count("-> USER ")), "{}", ran.err);
     }
