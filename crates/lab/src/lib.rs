@@ -16,5 +16,6 @@ pub mod peers;
 pub mod report;
 pub mod runner;
 pub mod scenario;
+pub mod soak;
 pub mod state;
 pub mod stats;

@@ -8,7 +8,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use godwit_lab::commands::{bench, calibrate, demo, faults, netns_gc, report, run, tournament};
+use godwit_lab::commands::{
+    bench, calibrate, demo, faults, netns_gc, report, run, soak, tournament,
+};
 use godwit_lab::{netns, network};
 
 /// Peers, benchmarks and the demo of godwit, on one machine.
@@ -37,6 +39,8 @@ enum Command {
     Report(report::Options),
     /// Kills programs, cuts links and breaks storage by seed, and looks whether all arrives all the same
     Faults(faults::Options),
+    /// Transfers, listings, aborts and deaths in random mix for minutes, and looks whether anything grows
+    Soak(soak::Options),
     /// Lets every tuner meet thousands of modelled conditions, in seconds
     Tournament(tournament::Options),
     /// Removes what killed runs left behind: programs in hosts, files, changed settings
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
                 (error.to_string(), status)
             })
         }),
+        Command::Soak(options) => soak::run(&options, &mut out).map_err(failed),
         Command::Tournament(options) => tournament::run(&options, &mut out).map_err(failed),
         Command::NetnsGc => netns_gc::run(&mut out).map_err(failed),
     };

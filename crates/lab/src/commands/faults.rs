@@ -10,9 +10,13 @@ use clap::Args;
 use crate::faults::{self, Campaign, Fault, Kind, Outcome, Row, summarise};
 use crate::network;
 use crate::peers::gct;
+use crate::report::trials;
+use crate::runner::Environment;
 
 /// Where every outcome goes, a line each.
 const OUTCOMES_FILE: &str = "faults.jsonl";
+/// The page about them.
+const PAGE_FILE: &str = "faults.md";
 
 /// What is to go wrong.
 #[derive(Debug, Args)]
@@ -107,6 +111,11 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     }
     let rows = summarise(&outcomes);
     write!(out, "\n{}", Table(&rows))?;
+    if let Some(folder) = &options.out {
+        let here = Environment::of_ours("faults", options.quick);
+        let page = trials::faults(&here, options.seed, &rows, &outcomes);
+        fs::write(folder.join(PAGE_FILE), page)?;
+    }
     let broken = outcomes.iter().filter(|o| !o.findings.is_empty()).count();
     match broken {
         0 => Ok(()),

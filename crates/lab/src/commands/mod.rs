@@ -7,4 +7,5 @@ pub mod faults;
 pub mod netns_gc;
 pub mod report;
 pub mod run;
+pub mod soak;
 pub mod tournament;

@@ -77,7 +77,10 @@ fn section(results: &Results, number: usize, headed: bool) -> String {
         "<h3>How it was measured</h3>\n<p>{}</p>",
         escape(&method(results, &groups))
     );
-    text.push_str(&titled(&environment(results)));
+    text.push_str(&titled(&environment(
+        &results.environment,
+        results.scenario.run.seed,
+    )));
     let _ = writeln!(
         text,
         "<details><summary>The scenario</summary>\n<pre>{}</pre></details>",

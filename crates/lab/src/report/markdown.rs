@@ -43,7 +43,10 @@ pub fn markdown(results: &Results, name: &str) -> (String, Vec<FigureFile>) {
         "## How it was measured\n\n{}\n",
         method(results, &groups)
     );
-    text.push_str(&section(&environment(results)));
+    text.push_str(&section(&environment(
+        &results.environment,
+        results.scenario.run.seed,
+    )));
     let _ = writeln!(
         text,
         "<details><summary>The scenario</summary>\n\n```toml\n{}\n```\n\n</details>",
@@ -52,7 +55,7 @@ pub fn markdown(results: &Results, name: &str) -> (String, Vec<FigureFile>) {
     (text, files)
 }
 
-fn section(table: &Table) -> String {
+pub(super) fn section(table: &Table) -> String {
     let cell = |text: &str| text.replace('|', "\\|").replace('\n', "<br>");
     let mut text = format!("## {}\n\n| {} |\n|", table.title, table.head.join(" | "));
     for column in 0..table.head.len() {

@@ -10,6 +10,7 @@ mod judged;
 mod markdown;
 mod tables;
 mod text;
+pub mod trials;
 mod verdict;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::group::{Group, disturbance, measured_window_bytes};
 use super::judged::{COLUMNS, judged};
 use super::verdict::{Met, beside, short, verdicts};
 use crate::load::Sharing;
-use crate::runner::{Outcome, Results};
+use crate::runner::{Environment, Outcome, Results};
 use crate::scenario::Facet;
 use crate::stats;
 
@@ -323,8 +323,7 @@ fn sharing(results: &Results) -> &'static str {
 }
 
 /// Machine, kernel, versions.
-pub(super) fn environment(results: &Results) -> Table {
-    let here = &results.environment;
+pub(super) fn environment(here: &Environment, seed: u64) -> Table {
     let programs: Vec<String> = (here.programs.iter())
         .map(|(name, version)| {
             if version.starts_with(name.as_str()) {
@@ -353,7 +352,7 @@ pub(super) fn environment(results: &Results) -> Table {
         ("kernel", format!("Linux {}, {autogroups}", here.kernel)),
         ("programs", programs.join("\n")),
         ("lab", format!("godwit-lab {}", here.lab)),
-        ("seed", results.scenario.run.seed.to_string()),
+        ("seed", seed.to_string()),
     ]
     .into_iter()
     .map(|(name, value)| vec![name.to_owned(), value])

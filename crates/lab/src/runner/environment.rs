@@ -42,8 +42,26 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// As it is now.
+    /// As it is now, with the programs of a scenario.
     pub fn now(name: &str, quick: bool, scenario: &Scenario) -> Environment {
+        Environment::with(name, quick, programs(scenario))
+    }
+
+    /// As it is now, with our programs and the Grid Community Toolkit's server.
+    pub fn of_ours(name: &str, quick: bool) -> Environment {
+        let programs = [
+            ("godwit", godwit::binary("godwit")),
+            ("godwitd", godwit::binary("godwitd")),
+            ("globus-gridftp-server", gct::SERVER.available()),
+        ];
+        let there = programs.into_iter().filter_map(|(name, path)| {
+            let version = version_of(name, &path.ok()?);
+            Some((name.to_owned(), version))
+        });
+        Environment::with(name, quick, there.collect())
+    }
+
+    fn with(name: &str, quick: bool, programs: Vec<(String, String)>) -> Environment {
         let read = |path: &str| {
             let text = fs::read_to_string(path).unwrap_or_default();
             text.trim().to_owned()
@@ -69,7 +87,7 @@ impl Environment {
             processor: field(&read("/proc/cpuinfo"), "model name"),
             processors: std::thread::available_parallelism().map_or(0, usize::from),
             memory_gb: (memory_kib * 1.024e-6 * 10.0).round() / 10.0,
-            programs: programs(scenario),
+            programs,
             congestion_controls: read("/proc/sys/net/ipv4/tcp_available_congestion_control"),
             autogroups: match read("/proc/sys/kernel/sched_autogroup_enabled").as_str() {
                 "0" => Some(false),
@@ -103,26 +121,29 @@ fn programs(scenario: &Scenario) -> Vec<(String, String)> {
                 continue;
             }
             let Ok(path) = path else { continue };
-            let output = Command::new(path)
-                .arg(if name.starts_with("globus") {
-                    "-version"
-                } else {
-                    "--version"
-                })
-                .output();
-            let version = output.map_or_else(
-                |error| error.to_string(),
-                |output| {
-                    // GCT's programs say it on standard error.
-                    let all = [output.stdout, output.stderr].concat();
-                    let text = String::from_utf8_lossy(&all).into_owned();
-                    text.lines().next().unwrap_or_default().trim().to_owned()
-                },
-            );
+            let version = version_of(name, &path);
             found.push((name.to_owned(), version));
         }
     }
     found
+}
+
+/// What a program says of its version, its first line.
+fn version_of(name: &str, path: &Path) -> String {
+    let asked = match name.starts_with("globus") {
+        true => "-version",
+        false => "--version",
+    };
+    let output = Command::new(path).arg(asked).output();
+    output.map_or_else(
+        |error| error.to_string(),
+        |output| {
+            // GCT's programs say it on standard error.
+            let all = [output.stdout, output.stderr].concat();
+            let text = String::from_utf8_lossy(&all).into_owned();
+            text.lines().next().unwrap_or_default().trim().to_owned()
+        },
+    )
 }
 
 /// The command line, without the folder that the program happens to lie in.
