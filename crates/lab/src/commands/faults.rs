@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::faults::{self, Campaign, Fault, Kind, Outcome, Row, summarise};
+use crate::faults::{self, Campaign, Fault, Kind, Outcome, Row, kinds_here, summarise};
 use crate::network;
-use crate::peers::gct;
 use crate::report::trials;
 use crate::runner::Environment;
 
@@ -129,16 +128,11 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
 impl Options {
     fn kinds(&self) -> Vec<Kind> {
         let asked = |kind: &Kind| self.kinds.is_empty() || self.kinds.contains(kind);
-        let can_be = |kind: &Kind| match kind {
-            Kind::GctKilled => gct::available().is_ok(),
-            // What the user asks for is not left out for taking long.
-            Kind::LongCut => !self.quick || !self.kinds.is_empty(),
-            _ => true,
-        };
-        let kinds = Kind::ALL
-            .into_iter()
-            .filter(|kind| asked(kind) && can_be(kind));
-        kinds.collect()
+        // What the user asks for is not left out for taking long.
+        let short = |kind: &Kind| *kind != Kind::LongCut || !self.quick || !self.kinds.is_empty();
+        let mut kinds = kinds_here();
+        kinds.retain(|kind| asked(kind) && short(kind));
+        kinds
     }
 
     /// The command that repeats one fault.

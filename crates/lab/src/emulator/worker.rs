@@ -311,6 +311,16 @@ impl Worker {
                 arrived.layout.corrupt(frame, index, choice);
             }
             let due = delivery.release_ns;
+            if delivery.twice {
+                self.arena.share(arrived.slot);
+                lane.line.push(Parcel {
+                    slot: arrived.slot,
+                    packets: index..index + 1,
+                    first_release_ns: due,
+                    release_ns: due,
+                    port,
+                });
+            }
             if let Some(run) = &mut run
                 && run.packets.end == index
                 && (run.release_ns..=run.first_release_ns + RUN_SPAN_NS).contains(&due)

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{Fault, Kind, Shape, Way};
 use super::stage::{Program, Server, Stage};
+use super::store::{self, Store, Trouble};
 use super::watch::{Watch, difference, temporary_files};
 use super::{Error, io_error};
+use crate::path::{Alteration, Corruption, Duplication, Loss, Reordering};
 use crate::peers;
 use crate::peers::process::Signal;
 
@@ -20,6 +22,26 @@ const RUN_LIMIT: Duration = Duration::from_secs(300);
 const LINKS: [&str; 2] = ["left>right", "right>left"];
 /// Lines of a program's output that a finding quotes.
 const QUOTED_LINES: usize = 20;
+
+/// Reads or writes that a bad disk spoils: enough that some are of the data, few enough that trying again can help.
+const BAD_READS_OR_WRITES: u32 = 4;
+/// Those that are cut short, or slow.
+const ODD_WRITES: u32 = 60;
+/// How long a server stands still.
+const FROZEN: Duration = Duration::from_secs(3);
+/// Payload of a packet of the path, about.
+const PACKET_BYTES: u64 = 1448;
+
+/// The kinds of faults that can be had on this machine, provided that there are emulated networks.
+pub fn kinds_here() -> Vec<Kind> {
+    let disks = store::available();
+    let gct = peers::gct::available().is_ok();
+    let kinds = Kind::ALL.into_iter().filter(|kind| match kind {
+        Kind::GctKilled => gct,
+        kind => disks || !kind.is_of_a_disk(),
+    });
+    kinds.collect()
+}
 
 /// What came of a fault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -134,7 +156,7 @@ impl Campaign {
                 }
                 if client.is_running()? {
                     outcome.happened = true;
-                    ends.strike(stage, fault.kind, &client)?;
+                    ends.strike(stage, fault, &client)?;
                 }
             }
             match client.wait(RUN_LIMIT) {
@@ -143,10 +165,14 @@ impl Campaign {
                     said = finished.log();
                 }
                 Err(error @ peers::Error::TimedOut { .. }) => {
+                    ends.heal(stage, fault.kind)?;
                     outcome.findings.push(format!("the command hung: {error}"));
                     break;
                 }
                 Err(error) => return Err(error.into()),
+            }
+            if outcome.runs == 1 {
+                ends.heal(stage, fault.kind)?;
             }
         }
         outcome.seconds = began.elapsed().as_secs_f64();
@@ -184,12 +210,15 @@ impl Campaign {
     }
 }
 
-/// The servers that a command names.
+/// The servers that a command names, and the disks.
 struct Ends {
+    // Servers are dropped before the disks that they use.
     /// Where files come from, unless the client has them.
     from: Option<Server>,
     /// Where they go, unless the client takes them.
     to: Option<Server>,
+    /// Those that can go bad.
+    disks: Vec<Store>,
     /// `SRC DST` of the command.
     places: [String; 2],
 }
@@ -200,18 +229,34 @@ impl Ends {
             true => stage.right()?,
             false => stage.left()?,
         };
-        let (source, target) = (stage.source(fault.shape), stage.target());
+        let (mut source, mut target) = (stage.source(fault.shape), stage.target().to_owned());
+        let mut disks = Vec::new();
+        if matches!(fault.kind, Kind::ReadError | Kind::Slow) {
+            let disk = stage.bad_source(fault.shape)?;
+            source = disk.path().to_owned();
+            disks.push(disk);
+        }
+        if fault.kind.is_of_a_disk() && fault.kind != Kind::ReadError {
+            let disk = stage.bad_target()?;
+            target = disk.path().to_owned();
+            disks.push(disk);
+        }
         let serve = |root| Server::start(program, host, root);
         let (from, to) = match fault.way {
-            Way::Put => (None, Some(serve(target)?)),
+            Way::Put => (None, Some(serve(&target)?)),
             Way::Get => (Some(serve(&source)?), None),
-            Way::Between => (Some(serve(&source)?), Some(serve(target)?)),
+            Way::Between => (Some(serve(&source)?), Some(serve(&target)?)),
         };
         let place = |server: &Option<Server>, path: &std::path::Path| {
             (server.as_ref()).map_or_else(|| format!("{}/", path.display()), Server::url)
         };
-        let places = [place(&from, &source), place(&to, target)];
-        Ok(Ends { from, to, places })
+        let places = [place(&from, &source), place(&to, &target)];
+        Ok(Ends {
+            from,
+            to,
+            disks,
+            places,
+        })
     }
 
     fn arguments(&self, fault: &Fault) -> Vec<String> {
@@ -222,13 +267,23 @@ impl Ends {
     }
 
     /// Lets it happen.
-    fn strike(&mut self, stage: &Stage, kind: Kind, client: &peers::Process) -> Result<(), Error> {
+    fn strike(
+        &mut self,
+        stage: &Stage,
+        fault: &Fault,
+        client: &peers::Process,
+    ) -> Result<(), Error> {
         let host = stage.left()?;
         let kill = |server: &mut Option<Server>| match server {
             Some(server) => server.die_and_come_back(host),
             None => Ok(()),
         };
-        match kind {
+        let spoil = |disks: &[Store], trouble, times| {
+            for disk in disks {
+                disk.trouble(trouble, times);
+            }
+        };
+        match fault.kind {
             Kind::ClientKilled => client.signal(Signal::KILL)?,
             Kind::SourceKilled => kill(&mut self.from)?,
             Kind::TargetKilled => kill(&mut self.to)?,
@@ -238,8 +293,43 @@ impl Ends {
             }
             Kind::Cut => cut(stage, Duration::from_secs(1))?,
             Kind::LongCut => cut(stage, Duration::from_secs(60))?,
+            Kind::Lost => alter(stage, Alteration::Loss(Loss::Random { ratio: 0.02 }))?,
+            Kind::Reordered => {
+                let reordering = Reordering {
+                    ratio: 0.05,
+                    hold_ns: 3_000_000,
+                };
+                alter(stage, Alteration::Reordering(Some(reordering)))?;
+            }
+            Kind::Duplicated => {
+                let duplication = Duplication { ratio: 0.05 };
+                alter(stage, Alteration::Duplication(Some(duplication)))?;
+            }
+            Kind::Flipped => alter(stage, Alteration::Corruption(Some(flips(fault))))?,
+            Kind::Full => stage.fill()?,
+            Kind::ReadError => spoil(&self.disks, Trouble::Reads, BAD_READS_OR_WRITES),
+            Kind::WriteError => spoil(&self.disks, Trouble::Writes, BAD_READS_OR_WRITES),
+            Kind::ShortWrite => spoil(&self.disks, Trouble::Short, ODD_WRITES),
+            Kind::Slow => spoil(&self.disks, Trouble::Slow, ODD_WRITES),
+            Kind::Frozen => {
+                for server in self.from.iter().chain(&self.to) {
+                    server.freeze(FROZEN)?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Ends what would go on, once the command that met it has ended.
+    fn heal(&self, stage: &Stage, kind: Kind) -> Result<(), Error> {
+        match kind {
+            Kind::Lost => alter(stage, Alteration::Loss(Loss::None)),
+            Kind::Reordered => alter(stage, Alteration::Reordering(None)),
+            Kind::Duplicated => alter(stage, Alteration::Duplication(None)),
+            Kind::Flipped => alter(stage, Alteration::Corruption(None)),
+            Kind::Full => stage.unfill(),
+            _ => Ok(()),
+        }
     }
 
     fn logs(&self) -> String {
@@ -250,6 +340,24 @@ impl Ends {
         });
         logs.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Flips about two bits in what is still to come, and none on control channels.
+#[allow(clippy::cast_precision_loss, reason = "a ratio")]
+fn flips(fault: &Fault) -> Corruption {
+    let left = fault.shape.bytes().saturating_sub(fault.at_bytes());
+    Corruption {
+        ratio: (2.0 * PACKET_BYTES as f64 / left.max(1) as f64).min(1.0),
+        min_packet_bytes: 600,
+    }
+}
+
+fn alter(stage: &Stage, to: Alteration) -> Result<(), Error> {
+    for link in LINKS {
+        let altered = stage.control().alter(link, Duration::ZERO, to.clone());
+        altered.map_err(crate::network::Error::from)?;
+    }
+    Ok(())
 }
 
 fn cut(stage: &Stage, length: Duration) -> Result<(), Error> {

@@ -16,12 +16,14 @@ mod account;
 mod campaign;
 pub mod plan;
 mod stage;
+mod store;
 mod summary;
 mod watch;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use campaign::kinds_here;
 pub use campaign::{Campaign, Outcome};
 pub use plan::{Fault, Kind, Shape, Way};
 pub use summary::{Row, summarise};

@@ -24,11 +24,31 @@ pub enum Kind {
     Cut,
     /// Nothing passes for a minute.
     LongCut,
+    /// From then on two packets in a hundred are lost, as those are that a checksum of the network refuses.
+    Lost,
+    /// From then on one packet in twenty is overtaken by others.
+    Reordered,
+    /// From then on one packet in twenty comes twice.
+    Duplicated,
+    /// A bit or two of what is still to come are flipped, and TCP's checksum is right all the same.
+    Flipped,
+    /// The file system of the target has no room left until the command has ended.
+    Full,
+    /// Some reads of the source end with EIO.
+    ReadError,
+    /// Some writes to the target end with EIO.
+    WriteError,
+    /// Some writes to the target take half of what they are given.
+    ShortWrite,
+    /// Some reads of the source and writes to the target take 50 ms each.
+    Slow,
+    /// The server stands still for three seconds, as in a virtual machine that is moved: for it the clock jumps.
+    Frozen,
 }
 
 impl Kind {
     /// All there are.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 17] = [
         Kind::ClientKilled,
         Kind::ServerKilled,
         Kind::SourceKilled,
@@ -36,6 +56,16 @@ impl Kind {
         Kind::GctKilled,
         Kind::Cut,
         Kind::LongCut,
+        Kind::Lost,
+        Kind::Reordered,
+        Kind::Duplicated,
+        Kind::Flipped,
+        Kind::Full,
+        Kind::ReadError,
+        Kind::WriteError,
+        Kind::ShortWrite,
+        Kind::Slow,
+        Kind::Frozen,
     ];
 
     /// As it is typed and printed.
@@ -48,6 +78,16 @@ impl Kind {
             Kind::GctKilled => "gct-killed",
             Kind::Cut => "cut",
             Kind::LongCut => "long-cut",
+            Kind::Lost => "lost",
+            Kind::Reordered => "reordered",
+            Kind::Duplicated => "duplicated",
+            Kind::Flipped => "flipped",
+            Kind::Full => "full",
+            Kind::ReadError => "read-error",
+            Kind::WriteError => "write-error",
+            Kind::ShortWrite => "short-write",
+            Kind::Slow => "slow",
+            Kind::Frozen => "frozen",
         }
     }
 
@@ -55,6 +95,7 @@ impl Kind {
     fn weight(self) -> u64 {
         match self {
             Kind::LongCut => 1,
+            Kind::Lost | Kind::Reordered | Kind::Duplicated | Kind::Slow | Kind::Frozen => 4,
             Kind::SourceKilled | Kind::TargetKilled => 6,
             _ => 12,
         }
@@ -70,7 +111,23 @@ impl Kind {
 
     /// Needs the emulated path between client and server; the others need programs of one host only.
     pub fn is_of_the_path(self) -> bool {
-        matches!(self, Kind::Cut | Kind::LongCut)
+        matches!(
+            self,
+            Kind::Cut
+                | Kind::LongCut
+                | Kind::Lost
+                | Kind::Reordered
+                | Kind::Duplicated
+                | Kind::Flipped
+        )
+    }
+
+    /// Needs a bad disk at the source or the target.
+    pub fn is_of_a_disk(self) -> bool {
+        matches!(
+            self,
+            Kind::ReadError | Kind::WriteError | Kind::ShortWrite | Kind::Slow
+        )
     }
 }
 

@@ -13,13 +13,14 @@ use tempfile::TempDir;
 
 use super::account;
 use super::plan::Shape;
+use super::store::Store;
 use super::{Error, io_error};
 use crate::host::Host;
 use crate::network::{self, Network, NetworkConfig, Paths};
 use crate::path::{PathConfig, Rng};
 use crate::peers::gct::GctServer;
 use crate::peers::godwit::{self, Godwitd};
-use crate::peers::process::{Options, Process};
+use crate::peers::process::{Options, Process, Signal};
 use crate::state::{FOLDER_PREFIX, OwnedFolder};
 
 /// The path: 1 Gbit/s, 1 ms each way. Fast enough for a thousand faults, slow enough for a busy machine.
@@ -27,6 +28,9 @@ const RATE_BPS: u64 = 1_000_000_000;
 const DELAY_NS: u64 = 1_000_000;
 /// Room at the target, octets: twice the largest job, as what a killed client leaves may lie there too.
 const TARGET_BYTES: u64 = 1 << 30;
+/// Where bad disks are shown.
+const BAD_SOURCE: &str = "bad-source";
+const BAD_TARGET: &str = "bad-target";
 /// How long the address of a killed server may stay taken.
 const COME_BACK: Duration = Duration::from_secs(30);
 
@@ -35,7 +39,8 @@ const COME_BACK: Duration = Duration::from_secs(30);
 pub(super) struct Stage {
     // Dropped first: programs that run there use what follows.
     network: Network,
-    target: Mounted,
+    target: PathBuf,
+    disk: Mounted,
     folder: TempDir,
     _owned: OwnedFolder,
 }
@@ -69,12 +74,21 @@ impl Stage {
             .tempdir_in(&base)
             .map_err(io_error(&base))?;
         let owned = OwnedFolder::note(folder.path()).map_err(io_error(folder.path()))?;
-        let target = folder.path().join("target");
-        fs::create_dir(&target).map_err(io_error(&target))?;
-        let mounted = mount(&target).map_err(io_error(&target))?;
+        let disk = folder.path().join("disk");
+        fs::create_dir(&disk).map_err(io_error(&disk))?;
+        let mounted = mount(&disk).map_err(io_error(&disk))?;
+        let target = disk.join("target");
+        for path in [
+            &target,
+            &folder.path().join(BAD_SOURCE),
+            &folder.path().join(BAD_TARGET),
+        ] {
+            fs::create_dir(path).map_err(io_error(path))?;
+        }
         let stage = Stage {
             network,
-            target: mounted,
+            target,
+            disk: mounted,
             folder,
             _owned: owned,
         };
@@ -105,7 +119,36 @@ impl Stage {
     }
 
     pub(super) fn target(&self) -> &Path {
-        &self.target.0
+        &self.target
+    }
+
+    /// Shows the files of a shape through a disk that can go bad.
+    pub(super) fn bad_source(&self, shape: Shape) -> Result<Store, Error> {
+        let at = self.folder.path().join(BAD_SOURCE);
+        Store::mount(&self.source(shape), &at).map_err(io_error(&at))
+    }
+
+    /// The same for the target.
+    pub(super) fn bad_target(&self) -> Result<Store, Error> {
+        let at = self.folder.path().join(BAD_TARGET);
+        Store::mount(self.target(), &at).map_err(io_error(&at))
+    }
+
+    /// Leaves no room at the target.
+    pub(super) fn fill(&self) -> Result<(), Error> {
+        loop {
+            let used = self.used()?;
+            match resize(&self.disk.0, used) {
+                // More was written meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+                other => return other.map_err(io_error(&self.disk.0)),
+            }
+        }
+    }
+
+    /// Gives it all its room again.
+    pub(super) fn unfill(&self) -> Result<(), Error> {
+        resize(&self.disk.0, TARGET_BYTES).map_err(io_error(&self.disk.0))
     }
 
     /// What the client keeps between runs.
@@ -162,6 +205,13 @@ fn mount(path: &Path) -> io::Result<Mounted> {
     let flags = MountFlags::NODEV | MountFlags::NOSUID;
     rustix::mount::mount("faults", path, "tmpfs", flags, options.as_c_str())?;
     Ok(Mounted(path.to_owned()))
+}
+
+fn resize(disk: &Path, bytes: u64) -> io::Result<()> {
+    let options = std::ffi::CString::new(format!("size={bytes}"))?;
+    let flags = MountFlags::NODEV | MountFlags::NOSUID;
+    rustix::mount::mount_remount(disk, flags, options.as_c_str())?;
+    Ok(())
 }
 
 /// Files of noise, so that no octet is like its neighbours and none can be left out.
@@ -230,6 +280,18 @@ impl Server {
     /// What its clients call the directory.
     pub(super) fn url(&self) -> String {
         self.url.clone()
+    }
+
+    /// Lets it stand still for a while.
+    pub(super) fn freeze(&self, length: Duration) -> Result<(), Error> {
+        let process = match &self.running {
+            Some(Running::Godwitd(server)) => server.process(),
+            Some(Running::Gct(server)) => server.process(),
+            None => return Ok(()),
+        };
+        process.signal(Signal::STOP)?;
+        std::thread::sleep(length);
+        Ok(process.signal(Signal::CONT)?)
     }
 
     pub(super) fn log(&self) -> String {

@@ -1,7 +1,8 @@
 //! Whether a configuration makes a path.
 
 use super::config::{
-    Alteration, Corruption, CrossTraffic, Discipline, Loss, PathConfig, Pattern, Queue, QueueLimit,
+    Alteration, Corruption, CrossTraffic, Discipline, Duplication, Loss, PathConfig, Pattern,
+    Queue, QueueLimit, Reordering,
 };
 
 /// A field with a value that makes no path.
@@ -32,9 +33,8 @@ impl PathConfig {
         }
         self.queue.check("queue")?;
         self.loss.check("loss")?;
-        if let Some(reordering) = self.reordering {
-            ratio("reordering.ratio", reordering.ratio)?;
-        }
+        check_reordering("reordering", self.reordering)?;
+        check_duplication("duplication", self.duplication)?;
         check_corruption("corruption", self.corruption)?;
         check_cross("cross_traffic", &self.cross_traffic)?;
         for (index, change) in self.schedule.iter().enumerate() {
@@ -63,6 +63,12 @@ impl Alteration {
             Alteration::Queue(queue) => queue.check(&format!("{field}.queue")),
             Alteration::CrossTraffic(sources) => {
                 check_cross(&format!("{field}.cross_traffic"), sources)
+            }
+            Alteration::Reordering(reordering) => {
+                check_reordering(&format!("{field}.reordering"), *reordering)
+            }
+            Alteration::Duplication(duplication) => {
+                check_duplication(&format!("{field}.duplication"), *duplication)
             }
             Alteration::Corruption(corruption) => {
                 check_corruption(&format!("{field}.corruption"), *corruption)
@@ -119,6 +125,14 @@ impl Loss {
             }
         }
     }
+}
+
+fn check_reordering(field: &str, reordering: Option<Reordering>) -> Result<(), InvalidPath> {
+    reordering.map_or(Ok(()), |r| ratio(&format!("{field}.ratio"), r.ratio))
+}
+
+fn check_duplication(field: &str, duplication: Option<Duplication>) -> Result<(), InvalidPath> {
+    duplication.map_or(Ok(()), |d| ratio(&format!("{field}.ratio"), d.ratio))
 }
 
 fn check_corruption(field: &str, corruption: Option<Corruption>) -> Result<(), InvalidPath> {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// One direction of a path.
 ///
 /// Packets pass in this order: link cut, queue and bottleneck, loss on the wire, delay with jitter
-/// and reordering, corruption.
+/// and reordering, corruption, duplication.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PathConfig {
@@ -25,6 +25,8 @@ pub struct PathConfig {
     pub jitter: Jitter,
     /// Packets held back so that later ones overtake them.
     pub reordering: Option<Reordering>,
+    /// Packets that come out twice.
+    pub duplication: Option<Duplication>,
     /// Payload bits flipped under a correct checksum.
     pub corruption: Option<Corruption>,
     /// Other people's packets in the same queue.
@@ -45,6 +47,7 @@ impl Default for PathConfig {
             loss: Loss::None,
             jitter: Jitter::default(),
             reordering: None,
+            duplication: None,
             corruption: None,
             cross_traffic: Vec::new(),
             schedule: Vec::new(),
@@ -189,6 +192,14 @@ pub struct Reordering {
     pub hold_ns: u64,
 }
 
+/// Packets that come out twice, the second right behind the first.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Duplication {
+    /// Share of packets, `0..=1`.
+    pub ratio: f64,
+}
+
 /// Payload bits flipped while checksums stay correct, as a broken memory or proxy does.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -276,6 +287,10 @@ pub enum Alteration {
     Queue(Queue),
     /// New cross traffic instead of all there was.
     CrossTraffic(Vec<CrossTraffic>),
+    /// Packets held back from now on, or none.
+    Reordering(Option<Reordering>),
+    /// Packets that come out twice from now on, or none.
+    Duplication(Option<Duplication>),
     /// New corruption, or none.
     Corruption(Option<Corruption>),
     /// Everything that arrives from now on is dropped; what was accepted still arrives.

@@ -30,8 +30,8 @@ use serde::Serialize;
 
 pub use check::InvalidPath;
 pub use config::{
-    Alteration, Change, Corruption, CrossTraffic, Discipline, Jitter, Loss, PathConfig, Pattern,
-    Queue, QueueLimit, RedConfig, Reordering,
+    Alteration, Change, Corruption, CrossTraffic, Discipline, Duplication, Jitter, Loss,
+    PathConfig, Pattern, Queue, QueueLimit, RedConfig, Reordering,
 };
 
 use cross::Source;
@@ -46,6 +46,7 @@ mod stream {
     pub(super) const JITTER: u64 = 3;
     pub(super) const REORDERING: u64 = 4;
     pub(super) const CORRUPTION: u64 = 5;
+    pub(super) const DUPLICATION: u64 = 6;
     /// And upwards: one for each source of cross traffic.
     pub(super) const CROSS: u64 = 1000;
 }
@@ -69,6 +70,8 @@ pub struct Delivery {
     pub release_ns: u64,
     /// Its payload is to be corrupted; the number chooses the bit.
     pub corrupt: Option<u64>,
+    /// It comes out twice.
+    pub twice: bool,
 }
 
 /// Why a packet is dropped.
@@ -108,6 +111,8 @@ pub struct Counters {
     pub corrupted: u64,
     /// Packets held back by [`Reordering`].
     pub held_back: u64,
+    /// Packets that came out twice or will.
+    pub duplicated: u64,
     /// Packets of cross traffic that arrived.
     pub cross_packets: u64,
     /// Packets of cross traffic that were dropped.
@@ -133,6 +138,7 @@ impl Counters {
             dropped_cut: self.dropped_cut - earlier.dropped_cut,
             corrupted: self.corrupted - earlier.corrupted,
             held_back: self.held_back - earlier.held_back,
+            duplicated: self.duplicated - earlier.duplicated,
             cross_packets: self.cross_packets - earlier.cross_packets,
             cross_dropped: self.cross_dropped - earlier.cross_dropped,
             queue_peak_packets: self.queue_peak_packets,
@@ -155,6 +161,7 @@ pub struct Path {
     jitter_rng: Rng,
     reordering_rng: Rng,
     corruption_rng: Rng,
+    duplication_rng: Rng,
     sources: Vec<Source>,
     sources_started: u64,
     /// Sorted so that the next change is last.
@@ -183,6 +190,7 @@ impl Path {
             jitter_rng: rng(stream::JITTER),
             reordering_rng: rng(stream::REORDERING),
             corruption_rng: rng(stream::CORRUPTION),
+            duplication_rng: rng(stream::DUPLICATION),
             sources: Vec::new(),
             sources_started: 0,
             schedule,
@@ -299,6 +307,7 @@ impl Path {
             departure_ns,
             release_ns: self.release(departure_ns),
             corrupt: self.corrupt(bytes),
+            twice: self.twice(),
         })
     }
 
@@ -331,6 +340,13 @@ impl Path {
         Some(self.corruption_rng.next_u64())
     }
 
+    fn twice(&mut self) -> bool {
+        let twice = (self.config.duplication)
+            .is_some_and(|duplication| self.duplication_rng.chance(duplication.ratio));
+        self.counters.duplicated += u64::from(twice);
+        twice
+    }
+
     fn apply(&mut self, to: Alteration) {
         match to {
             // Without a bottleneck there was no queue, so it starts empty.
@@ -345,6 +361,8 @@ impl Path {
                 self.config.cross_traffic = sources;
                 self.start_sources(self.now_ns);
             }
+            Alteration::Reordering(reordering) => self.config.reordering = reordering,
+            Alteration::Duplication(duplication) => self.config.duplication = duplication,
             Alteration::Corruption(corruption) => self.config.corruption = corruption,
             Alteration::Cut => self.cut = true,
             Alteration::Heal => self.cut = false,

@@ -78,7 +78,7 @@ prop_compose! {
 proptest! {
     #[test]
     fn packets_keep_their_order(config in ordered_paths(), arrivals in arrivals()) {
-        let mut last = Delivery { departure_ns: 0, release_ns: 0, corrupt: None };
+        let mut last = Delivery { departure_ns: 0, release_ns: 0, corrupt: None, twice: false };
         for verdict in run(&config, &arrivals) {
             if let Verdict::Deliver(delivery) = verdict {
                 prop_assert!(delivery.departure_ns > last.departure_ns);
@@ -194,6 +194,27 @@ fn a_lost_packet_takes_its_share_of_the_link() {
             assert_eq!(delivery.departure_ns, (index as u64 + 1) * 12_000);
         }
     }
+}
+
+#[test]
+fn packets_come_out_twice_as_often_as_asked_and_no_longer() {
+    let config = PathConfig {
+        duplication: Some(Duplication { ratio: 0.25 }),
+        schedule: vec![Change {
+            at_ns: 1000,
+            to: Alteration::Duplication(None),
+        }],
+        ..PathConfig::default()
+    };
+    let mut path = Path::new(config).expect("valid");
+    let mut twice = |at_ns| {
+        (0..1000)
+            .filter(|_| delivery(path.arrive(at_ns, 100)).twice)
+            .count()
+    };
+    assert!((200..300).contains(&twice(0)));
+    assert_eq!(twice(2000), 0);
+    assert!((200..300).contains(&path.counters().duplicated));
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod netns;
 mod plain_ftp;
 mod restart;
 mod scenario;
+mod soak;
 mod sshftp;
 mod sync;
 mod third_party;
