@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn noise_is_flat_and_steady_growth_is_not() {
-        let noisy = samples(|second| (100 << 20) + (second % 7 << 20));
+        let noisy = samples(|second| (100 << 20) + ((second % 7) << 20));
         assert!(judge(&noisy, 100.0).iter().all(|verdict| verdict.flat));
         let growing = samples(|second| (100 << 20) + (second << 20));
         let verdicts = judge(&growing, 100.0);
