@@ -52,6 +52,8 @@ pub struct Features {
     pub pasv_delayed: bool,
     /// `X-GODWIT CHANNELS`: see [`crate::live`].
     pub live_channels: bool,
+    /// `X-GODWIT NEXT`: other numbers of channels between two transfers.
+    pub next_channels: bool,
     /// `X-GODWIT REPORT`.
     pub live_report: bool,
     /// `X-GODWIT COMMIT`: see [`crate::commit`].
@@ -103,6 +105,7 @@ impl Features {
             "X-GODWIT" => {
                 let has = |word| rest.split(',').any(|w| w.trim() == word);
                 self.live_channels |= has("CHANNELS");
+                self.next_channels |= has("NEXT");
                 self.live_report |= has("REPORT");
                 self.commit |= has("COMMIT");
                 self.leaves |= has("LEAVES");

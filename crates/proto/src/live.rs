@@ -16,7 +16,7 @@ pub const DONE: ReplyCode = ReplyCode::of(258);
 pub const NO_TRANSFER: ReplyCode = ReplyCode::of(558);
 
 /// What FEAT announces.
-pub const FEATURE: &str = "X-GODWIT CHANNELS,REPORT";
+pub const FEATURE: &str = "X-GODWIT CHANNELS,REPORT,NEXT";
 
 /// An aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

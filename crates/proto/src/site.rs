@@ -49,6 +49,8 @@ pub enum Site {
     },
     /// `GODWIT CHANNELS n`, `GODWIT REPORT`.
     Live(Live),
+    /// `GODWIT NEXT n`: so many data channels (at least 1) from the next transfer on.
+    NextChannels(u32),
     /// `GODWIT COMMIT facts path`.
     Commit(Commit),
     /// `GODWIT LEAVES CRC32C leaf offset length path`: see [`crate::leaves`].

@@ -14,7 +14,6 @@ use godwit_engine::{
 use godwit_proto::{
     command::{Mode, NetworkProtocol},
     error::{StorageFailure, TransferFailure},
-    live::{Live, LiveReport},
     pi::server::DataChannelSpec,
 };
 use rustix::io::Errno;
@@ -129,17 +128,11 @@ impl DataChannels {
         self.set.as_ref().map_or(0, ChannelSet::cached)
     }
 
-    /// As [`crate::transfers::RunningTransfer::live`], of the next transfer where connections wait for one.
-    pub(crate) fn steer(&self, live: Live) -> Option<LiveReport> {
-        let set = self.set.as_ref().filter(|set| set.cached() > 0)?;
-        let Live::Channels(channels) = live else {
-            return None;
-        };
-        set.steer(channels);
-        Some(LiveReport {
-            channels,
-            ..LiveReport::default()
-        })
+    /// So many channels for the next transfer, where connections wait for one.
+    pub(crate) fn next_channels(&self, channels: u32) {
+        if let Some(set) = &self.set {
+            set.next_channels(channels);
+        }
     }
 
     pub(crate) fn start(&self, job: Job, mode: Mode) -> Result<Transfer, TransferFailure> {

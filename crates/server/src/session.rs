@@ -602,10 +602,10 @@ impl Session {
                 Output::Live(live) => {
                     let transfer = self.transfer.as_ref();
                     let report = transfer.and_then(|t| t.running.live(live));
-                    let report = report.or_else(|| self.channels.steer(live));
                     self.pi
                         .handle_input(Instant::now(), Input::Live(report.map(Box::new)));
                 }
+                Output::NextChannels(channels) => self.channels.next_channels(channels),
                 Output::DropDataChannels => self.channels.close(),
                 Output::Close => {
                     self.outbox.push(self.security.close());

@@ -190,7 +190,7 @@ impl Worker {
             _ => return Some(item),
         };
         let follows = item.sender().is_none()
-            && (item.direction() == Direction::Put || session.changes_channels());
+            && (item.direction() == Direction::Put || session.server.features.next_channels);
         let mut feed = SmallFiles::new(&job, place, &item, follows);
         let leavings = session.pipeline(item, &job.spec, &mut feed).await;
         for item in leavings.returned.into_iter().rev() {

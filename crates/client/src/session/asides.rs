@@ -71,25 +71,6 @@ impl Asides {
         }
     }
 
-    /// For a pipeline of gets that begins with `in_force` channels: of small files no report tells anything.
-    pub(super) fn of_pipeline(features: &Features, in_force: u32, answer_limit: Duration) -> Self {
-        let features = Features {
-            live_channels: features.live_channels,
-            ..Features::default()
-        };
-        Self::new(&features, in_force, answer_limit, Instant::now())
-    }
-
-    /// There was no transfer to be changed: it is asked again.
-    pub(super) fn again(&mut self, in_force: u32) {
-        self.in_force = in_force;
-    }
-
-    /// Channels that the transfer has, as far as was asked for.
-    pub(super) fn in_force(&self) -> u32 {
-        self.in_force
-    }
-
     /// The transfer shall have this many channels.
     pub(super) fn want(&mut self, channels: u32) {
         self.wanted = channels;

@@ -15,12 +15,12 @@ use godwit_proto::{
     Command, FtpPath, Reply,
     error::{FailureKind, failure_kind},
     pi::{client::CommandId, transfer::Direction},
+    site::Site,
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::{
     Session,
-    asides::{ANSWER_LIMIT, Answer, Asides},
     flowing::Flowing,
     lineup::{Lineup, Slot, State},
     sending::{Sending, Sent},
@@ -36,10 +36,6 @@ use crate::{
     spec::JobSpec,
     verify::Agreed,
 };
-
-/// Requests for other channels in a row that meet no transfer, since small ones are over so soon, before the channels stay as they are
-/// until the tuner changes its mind again.
-const UNHEEDED_MAX: u32 = 8;
 
 /// Octets of a command beside its path, at most.
 const COMMAND_OCTETS: usize = 32;
@@ -88,7 +84,7 @@ impl Session {
 
     /// The channels of gets are as many as are wanted, or can become so.
     fn can_keep_channels(&self) -> bool {
-        self.changes_channels() || self.has_channels_wanted()
+        self.server.features.next_channels || self.has_channels_wanted()
     }
 
     fn has_channels_wanted(&self) -> bool {
@@ -133,20 +129,18 @@ impl Session {
             let channels = source.server.parallelism.unwrap_or(1);
             Sending::new(Running::elsewhere(&self.context.counters), channels)
         });
-        let asides = match (first.direction(), self.server.parallelism) {
-            (Direction::Get, Some(parallelism)) if self.changes_channels() => {
-                let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
-                Asides::of_pipeline(&self.server.features, parallelism, limit)
-            }
-            _ => Asides::none(Instant::now()),
+        let channels = match first.direction() {
+            Direction::Get => self.server.parallelism,
+            Direction::Put => u32::try_from(cached).ok(),
         };
         let mut pipeline = Pipeline {
             lineup: Lineup::new(first.direction()),
             direction: first.direction(),
             opens,
-            asides,
-            unheeded: 0,
-            channels: u32::try_from(cached).unwrap_or(u32::MAX),
+            steers: first.sender().is_none() && self.server.features.next_channels,
+            channels: channels.unwrap_or(1),
+            wanted: channels.unwrap_or(1),
+            asked: None,
             pace: Pace::new(spec.pipelining, round_trip, before, most),
             command_octets_max: COMMAND_OCTETS_A_FILE * most as usize,
             flowing: Flowing::new(&self.context.counters),
@@ -182,12 +176,13 @@ struct Pipeline<'a, F> {
     feeding: bool,
     /// The server was asked for new data channels, and what it said was not waited for: the answers to the files tell.
     opens: bool,
-    /// Other numbers of channels, asked for while files flow.
-    asides: Asides,
-    /// Of a put.
+    /// The number of channels can change between two files.
+    steers: bool,
+    /// Channels there are, and that the tuner wants.
     channels: u32,
-    /// Times in a row that they met no transfer.
-    unheeded: u32,
+    wanted: u32,
+    /// The server was asked for as many as are wanted.
+    asked: Option<CommandId>,
     /// Files are taken until the depth is reached, then none until some have gone: commands leave in bunches.
     filling: bool,
     arrived: u64,
@@ -207,15 +202,9 @@ impl<F: Feed> Pipeline<'_, F> {
         target.mark_changed();
         loop {
             self.start_next();
-            let flows = !self.flowing.is_empty();
-            if self.session.mind(&mut self.asides, flows) {
-                // Whatever is asked from now on could not be told from the answer.
-                return self.give_up(None);
-            }
-            let wake = self.asides.wake();
+            self.steer();
             let room = self.has_room();
-            let due =
-                !self.lineup.is_empty() || !self.removing.is_empty() || self.asides.is_waiting();
+            let due = !self.lineup.is_empty() || !self.removing.is_empty() || self.asked.is_some();
             if !due && !self.feeding {
                 return;
             }
@@ -226,10 +215,8 @@ impl<F: Feed> Pipeline<'_, F> {
                     return;
                 }
                 Ok(()) = target.changed() => {
-                    let wanted = target.borrow_and_update().setting.parallelism;
-                    self.steer(wanted);
+                    self.wanted = target.borrow_and_update().setting.parallelism;
                 }
-                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
                 item = self.feed.next(), if room => match item {
                     Some(item) => self.admit(item),
                     None => self.feeding = false,
@@ -241,41 +228,37 @@ impl<F: Feed> Pipeline<'_, F> {
         }
     }
 
-    /// The tuner wants so many channels: of a put they are ours. Another server than `godwitd` might lose one that comes before it has
-    /// begun the file.
-    fn steer(&mut self, wanted: u32) {
-        self.asides.want(wanted);
-        if self.direction == Direction::Put
-            && self.session.server.features.live_channels
-            && let Some(set) = &self.session.set
-        {
-            set.steer(wanted);
-            let before = std::mem::replace(&mut self.channels, wanted);
-            self.tell_steered(before, wanted);
+    /// Brings the channels to what the tuner wants, as soon as nothing is in flight: no file is taken until then. A new connection would
+    /// else be taken for one of the file that its receiver is still at.
+    fn steer(&mut self) {
+        let is_due = self.is_to_steer() && self.lineup.in_flight() == 0 && self.flowing.is_empty();
+        if !is_due {
+            return;
+        }
+        match (self.direction, &self.session.set) {
+            (Direction::Put, Some(set)) => {
+                set.next_channels(self.wanted);
+                self.tell_steered();
+            }
+            (Direction::Put, None) => self.steers = false,
+            (Direction::Get, _) => {
+                let command = Command::Site(Site::NextChannels(self.wanted));
+                self.asked = Some(self.session.control.submit(&command));
+                self.session.server.parallelism = Some(self.wanted);
+                self.tell_steered();
+            }
         }
     }
 
-    /// What the server said to another number of channels.
-    fn steered(&mut self, answer: Answer, before: u32, reply: &Reply) {
-        match answer {
-            Answer::Report(_, before, after) => {
-                self.unheeded = 0;
-                self.session.server.parallelism = Some(after);
-                self.tell_steered(before, after);
-            }
-            Answer::NoTransfer if self.unheeded < UNHEEDED_MAX => {
-                self.unheeded += 1;
-                self.asides.again(before);
-            }
-            Answer::NoTransfer => {}
-            Answer::Refused => self.session.without_asides(reply),
-        }
+    fn is_to_steer(&self) -> bool {
+        self.steers && self.arrived > 0 && self.wanted != self.channels
     }
 
-    fn tell_steered(&self, before: u32, after: u32) {
-        let opened = after.saturating_sub(before);
+    fn tell_steered(&mut self) {
+        let before = std::mem::replace(&mut self.channels, self.wanted);
+        let opened = self.wanted.saturating_sub(before);
         self.session.tell(ChannelState::Opened, opened);
-        let retired = before.saturating_sub(after);
+        let retired = before.saturating_sub(self.wanted);
         self.session.tell(ChannelState::Retired, retired);
     }
 
@@ -289,6 +272,7 @@ impl<F: Feed> Pipeline<'_, F> {
         // Files that are being renamed hold no place in the depth, but commands.
         self.feeding
             && self.filling
+            && !self.is_to_steer()
             && self.lineup.len() < 2 * depth
             && self.lineup.command_octets() < self.command_octets_max
     }
@@ -379,11 +363,13 @@ impl<F: Feed> Pipeline<'_, F> {
                 return self.give_up(None);
             }
         };
-        if let Some(reply) = &answer {
-            let before = self.asides.in_force();
-            if let Some(answer) = self.asides.answer(id, reply, Instant::now()) {
-                return self.steered(answer, before, reply);
+        if answer.is_some() && self.asked.take_if(|asked| *asked == id).is_some() {
+            // Where it was refused the channels stay as they are, until the next address.
+            if answer.is_some_and(|reply| reply.code.is_failure()) {
+                self.steers = false;
+                self.session.server.parallelism = None;
             }
+            return;
         }
         let refusal = answer.clone().filter(|r| r.code.is_failure());
         match self.lineup.hear(id, answer) {

@@ -126,16 +126,13 @@ impl Session {
         let wanted = self.context.target.borrow().setting.parallelism;
         let there = self.server.can_reuse(direction)
             && self.set.as_ref().is_some_and(|set| set.cached() > 0);
-        let asides = direction == Direction::Get && self.changes_channels();
+        let asides = direction == Direction::Get
+            && self.server.features.live_channels
+            && !known(&self.endpoint.learned.no_asides);
         match self.server.parallelism {
             Some(parallelism) if there && asides => parallelism,
             _ => wanted,
         }
-    }
-
-    /// The server opens and retires channels of gets while they run.
-    pub(crate) fn changes_channels(&self) -> bool {
-        self.server.features.live_channels && !known(&self.endpoint.learned.no_asides)
     }
 
     async fn converse(

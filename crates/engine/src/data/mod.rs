@@ -307,10 +307,13 @@ impl Monitor {
     }
 
     /// Opens or retires channels while data flows until there are `channels`, those that come up counted and those that shall
-    /// end not. Bounds and conditions are those of [`Self::add_channels`] and [`Self::retire_channels`]. What comes too late for
-    /// this transfer is done as the next one on its set begins.
+    /// end not. Bounds and conditions are those of [`Self::add_channels`] and [`Self::retire_channels`].
     pub fn steer(&self, channels: u32) -> Steered {
-        self.set.steer(&self.transfer, channels)
+        let (missing, spare) = self.transfer.towards(channels);
+        Steered {
+            opened: self.add_channels(missing),
+            retired: self.retire_channels(spare),
+        }
     }
 
     /// Opens `count` further channels while data flows (MODE E, sending, after the peer's 1xx). Those that would pass

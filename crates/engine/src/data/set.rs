@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use self::queue::Waiting;
 pub use self::queue::{Turn, Work};
 use super::{
-    ChannelParams, Job, Opening, Steered, Transfer, TransferEvent, lock,
+    ChannelParams, Job, Opening, Transfer, TransferEvent, lock,
     mover::{Mover, MoverShared, Order},
     transfer::{Attachment, TransferShared},
 };
@@ -63,7 +63,7 @@ struct Inner {
     /// Connections of the set, connecting ones included.
     open: u32,
     turn: usize,
-    /// Channels that the transfer which begins next shall have, where somebody has said so since one began.
+    /// Channels that the next send shall have, see [`ChannelSet::next_channels`].
     wanted: Option<u32>,
 }
 
@@ -180,16 +180,10 @@ impl ChannelSet {
         (transfer, receiver)
     }
 
-    /// As [`super::Monitor::steer`], of the transfer that runs, else of the next.
-    pub fn steer(&self, channels: u32) {
-        let current = {
-            let mut inner = lock(&self.shared.inner);
-            inner.wanted = Some(channels);
-            inner.current.clone()
-        };
-        if let Some(transfer) = current {
-            self.shared.steer(&transfer, channels);
-        }
+    /// So many channels for the send that begins next on cached connections. To be said while neither end has a transfer on them: a
+    /// connection does not tell which transfer it is for, and the peer takes it for the one that it is at.
+    pub fn next_channels(&self, channels: u32) {
+        lock(&self.shared.inner).wanted = Some(channels);
     }
 
     /// Connections kept for the next transfer.
@@ -401,20 +395,6 @@ impl SetShared {
             orders.push(self.connect_order(inner, stripe, limit, transfer));
         }
         orders
-    }
-
-    /// Brings the channels of `transfer` to so many, and those of the next where that is too late.
-    pub(super) fn steer(
-        self: &Arc<Self>,
-        transfer: &Arc<TransferShared>,
-        channels: u32,
-    ) -> Steered {
-        lock(&self.inner).wanted = Some(channels);
-        let (missing, spare) = transfer.towards(channels);
-        Steered {
-            opened: self.add_channels(transfer, missing),
-            retired: transfer.want_retired(spare),
-        }
     }
 
     /// A connection arrived at the listener: which mover takes it. `None`: the limit is reached.

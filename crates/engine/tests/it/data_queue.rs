@@ -240,7 +240,7 @@ fn channels_come_and_go_between_queued_files() {
         let pair = Pair::new(1, &params(2, 1 << 20));
         for wanted in [2, 5, 1, 3] {
             // Nothing runs: the next file has them.
-            pair.sender.steer(wanted);
+            pair.sender.next_channels(wanted);
             for _ in 0..2 {
                 let source = Bytes::new(pattern(200_000));
                 let mut received = receive_all(&pair.receiver, 1);

@@ -215,6 +215,7 @@ fn site_arguments(site: &Site, line: &mut Line) {
         }
         Site::Live(Live::Channels(n)) => line.text(format_args!("GODWIT CHANNELS {n}")),
         Site::Live(Live::Report) => line.text("GODWIT REPORT"),
+        Site::NextChannels(n) => line.text(format_args!("GODWIT NEXT {n}")),
         Site::Commit(commit) => {
             line.text("GODWIT COMMIT from=");
             line.0.extend_from_slice(commit.temporary.as_bytes());

@@ -90,16 +90,22 @@ fn godwit(a: Arguments<'_>) -> Result<Site, CommandError> {
     if word.eq_ignore_ascii_case(b"REPORT") {
         Ok(Site::Live(Live::Report))
     } else if word.eq_ignore_ascii_case(b"CHANNELS") {
-        match a.number()? {
-            (0, _) => Err(a.syntax("A transfer needs a channel.")),
-            (n, _) => Ok(Site::Live(Live::Channels(n))),
-        }
+        Ok(Site::Live(Live::Channels(channels(a)?)))
+    } else if word.eq_ignore_ascii_case(b"NEXT") {
+        Ok(Site::NextChannels(channels(a)?))
     } else if word.eq_ignore_ascii_case(b"COMMIT") {
         Ok(Site::Commit(commit(a)?))
     } else if word.eq_ignore_ascii_case(b"LEAVES") {
         leaves(a)
     } else {
         Err(unknown_site(&[b"GODWIT ", word].concat()))
+    }
+}
+
+fn channels(a: Arguments<'_>) -> Result<u32, CommandError> {
+    match a.number()? {
+        (0, _) => Err(a.syntax("A transfer needs a channel.")),
+        (n, _) => Ok(n),
     }
 }
 

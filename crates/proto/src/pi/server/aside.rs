@@ -1,7 +1,7 @@
 //! `SITE GODWIT` ([`crate::live`]): answered out of turn while a transfer runs, and at any other time.
 
 use crate::{
-    command::{Command, Mode},
+    command::Command,
     live::{Live, LiveReport, NO_TRANSFER},
     reply::Reply,
     site::Site,
@@ -23,13 +23,7 @@ impl ServerPi {
     }
 
     pub(super) fn run_aside(&mut self, live: Live) {
-        let runs = matches!(&self.pending, Pending::Transfer(transfer) if transfer.can_be(live));
-        // Between two small files it is for the next.
-        let waits = matches!(live, Live::Channels(_))
-            && self.session.mode == Mode::ExtendedBlock
-            && self.session.data_channel.is_cached()
-            && !matches!(&self.pending, Pending::Transfer(transfer) if transfer.receives());
-        let can_be = runs || waits;
+        let can_be = matches!(&self.pending, Pending::Transfer(transfer) if transfer.can_be(live));
         // Behind one that waits for the shell also a refusal has to wait: asides are answered in their own order.
         if !can_be && self.asides.is_empty() {
             return self.refuse_aside();
@@ -40,6 +34,17 @@ impl ServerPi {
         }
         self.asides.push_back(live);
         self.outputs.push_back(Output::Live(live));
+    }
+
+    /// In its turn, so that nothing runs: whoever asks has had all that was sent before, and so can tell what new connections carry.
+    pub(super) fn run_next_channels(&mut self, n: u32) {
+        if !self.session.data_channel.is_cached() {
+            return self.answer(503, "No data connections wait for a transfer.");
+        }
+        let n = n.clamp(1, self.config.channels_max.max(1));
+        self.session.parallelism = n;
+        self.outputs.push_back(Output::NextChannels(n));
+        self.answer(200, "OK.");
     }
 
     pub(super) fn on_live(&mut self, report: Option<Box<LiveReport>>) {

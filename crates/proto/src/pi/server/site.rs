@@ -58,6 +58,7 @@ impl ServerPi {
                 }
                 self.answer(250, "OK.");
             }
+            Site::NextChannels(n) => self.run_next_channels(n),
             Site::Live(live) => self.run_aside(live),
             Site::Commit(commit) => self.run_commit(commit),
             Site::Leaves {

@@ -77,11 +77,6 @@ impl Transfer {
             }
     }
 
-    /// The server is the one that receives.
-    pub(super) fn receives(&self) -> bool {
-        self.way() == Way::Receive
-    }
-
     pub(super) fn kind(&self) -> &TransferKind {
         &self.request.kind
     }

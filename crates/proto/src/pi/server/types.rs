@@ -161,6 +161,8 @@ pub enum Output {
     ReportProgress,
     /// Look at the running transfer or change its channels; answer with [`Input::Live`], in order.
     Live(Live),
+    /// So many channels for the next transfer that is sent over the connections that wait; nothing is answered.
+    NextChannels(u32),
     /// Forget the data channel object: close listener and connections.
     DropDataChannels,
     /// Write what was sent, then close the control connection.

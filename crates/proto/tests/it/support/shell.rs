@@ -130,6 +130,7 @@ impl FakeShell {
             Output::Live(_) => self
                 .due
                 .push_back((at, Input::Live(self.running.is_some().then(Box::default)))),
+            Output::NextChannels(_) => assert!(self.cached && self.foreseen.is_empty()),
             Output::DropDataChannels => {
                 assert!(self.foreseen.is_empty(), "foreseen on what is gone");
                 self.cached = false;
