@@ -81,7 +81,7 @@ impl Pace {
             fixed: fixed.is_some(),
             starting: true,
             patience: if before > 0 {
-                PATIENCE.max(round_trip.saturating_mul(ROUND_TRIPS))
+                patience(round_trip)
             } else {
                 Duration::ZERO
             },
@@ -96,6 +96,12 @@ impl Pace {
     /// Files that may be in flight now.
     pub(crate) fn depth(&self) -> u32 {
         self.depth
+    }
+
+    /// No file was let in for a while, and the channels may be others: the depth is kept until they have found their rate.
+    pub(crate) fn interrupted(&mut self) {
+        self.patience = patience(self.round_trip);
+        (self.begun, self.since, self.files, self.octets) = (None, None, 0, 0);
     }
 
     /// A file of so many octets has arrived. True where the depth changes.
@@ -139,6 +145,10 @@ impl Pace {
     }
 }
 
+fn patience(round_trip: Duration) -> Duration {
+    PATIENCE.max(round_trip.saturating_mul(ROUND_TRIPS))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +168,27 @@ mod tests {
             depth(20 * MS, f64::INFINITY, f64::NAN, DEPTH_MAX),
             DEPTH_MAX
         );
+    }
+
+    #[test]
+    fn an_interruption_costs_no_depth() {
+        let (mut pace, start) = (Pace::new(None, 60 * MS, 0, DEPTH_MAX), Instant::now());
+        let mut now = start;
+        while pace.depth() < DEPTH_MAX {
+            now += MS / 4;
+            pace.arrived(100_000, now);
+        }
+        pace.interrupted();
+        for _ in 0..8 {
+            now += 100 * MS;
+            pace.arrived(100_000, now);
+            assert_eq!(pace.depth(), DEPTH_MAX);
+        }
+        for _ in 0..100 {
+            now += 100 * MS;
+            pace.arrived(100_000, now);
+        }
+        assert_eq!(pace.depth(), DEPTH_FIRST, "in the end what arrives decides");
     }
 
     /// A server far away that has its answer ready a round trip after it was asked.

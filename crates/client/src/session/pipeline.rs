@@ -235,6 +235,7 @@ impl<F: Feed> Pipeline<'_, F> {
         if !is_due {
             return;
         }
+        self.pace.interrupted();
         match (self.direction, &self.session.set) {
             (Direction::Put, Some(set)) => {
                 set.next_channels(self.wanted);
@@ -457,7 +458,8 @@ impl<F: Feed> Pipeline<'_, F> {
             learned.gets_pipelined.store(true, Ordering::Relaxed);
         }
         learned.depth.store(self.pace.depth(), Ordering::Relaxed);
-        if self.pace.arrived(octets, Instant::now().into_std()) || self.arrived == 1 {
+        let is_paced = !self.is_to_steer();
+        if is_paced && self.pace.arrived(octets, Instant::now().into_std()) || self.arrived == 1 {
             context.pipelines(self.pace.depth(), self.session.round_trip);
         }
     }
