@@ -74,12 +74,11 @@ impl Get {
         let algorithm = verify::choose(session, wish, part.is_some())?;
         let to = match to {
             LocalEnd::Path(path) => {
-                let (target, file) = Target::create(path)?;
-                if let (Some(journal), Some(at)) =
-                    (session.context.journal.get(), target.temporary())
-                {
-                    journal.begins(&item.target(), at.as_os_str().as_bytes());
-                }
+                let (target, file) = Target::create(path, &|temporary| {
+                    if let Some(journal) = session.context.journal.get() {
+                        journal.begins(&item.target(), temporary.as_os_str().as_bytes());
+                    }
+                })?;
                 Destination::File {
                     target: Mutex::new(target),
                     file,

@@ -118,8 +118,9 @@ impl Drop for Temporary {
 }
 
 impl Target {
-    /// Opens for writing: beside `path` under a temporary name, or in place where `path` is a special file.
-    pub(crate) fn create(path: &Path) -> Result<(Self, FileRef)> {
+    /// Opens for writing: beside `path` under a temporary name, or in place where `path` is a special file. `begins` is told the temporary
+    /// name before anything has it, so that no moment is left in which a killed process leaves what nobody knows of.
+    pub(crate) fn create(path: &Path, begins: &dyn Fn(&Path)) -> Result<(Self, FileRef)> {
         use std::os::unix::fs::PermissionsExt;
         let storage = PosixStorage::unconfined();
         as_ftp_path(path)?;
@@ -159,7 +160,9 @@ impl Target {
         loop {
             names += 1;
             let beside = target.destination.with_file_name(temporary_name(false));
-            match storage.open_write(&as_ftp_path(&beside)?, WriteMode::New) {
+            let name = as_ftp_path(&beside)?;
+            begins(&beside);
+            match storage.open_write(&name, WriteMode::New) {
                 Ok(file) => {
                     target.temporary = Some(Temporary(beside));
                     return Ok((target, file));
@@ -174,11 +177,6 @@ impl Target {
                 }
             }
         }
-    }
-
-    /// Where the file is until it has its final name.
-    pub(crate) fn temporary(&self) -> Option<&Path> {
-        self.temporary.as_ref().map(|t| t.0.as_path())
     }
 
     /// Whether the file is written under its final name at once.
@@ -266,12 +264,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         fs::write(&path, "old").unwrap();
-        let (target, file) = Target::create(&path).unwrap();
+        let (target, file) = Target::create(&path, &|_| ()).unwrap();
         file.write_all_at(0, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         drop(target);
         assert_eq!(names_in(dir.path()), ["f"]);
-        let (mut target, file) = Target::create(&path).unwrap();
+        let (mut target, file) = Target::create(&path, &|_| ()).unwrap();
         file.write_all_at(0, b"new").unwrap();
         target.commit(&Written::default(), None).unwrap();
         drop(target);
@@ -300,7 +298,7 @@ mod tests {
         fs::write(&path, "old").unwrap();
         let written = Written::default();
         let put = |path: &Path, text: &[u8]| {
-            let (mut target, file) = Target::create(path).unwrap();
+            let (mut target, file) = Target::create(path, &|_| ()).unwrap();
             file.write_all_at(0, text).unwrap();
             target.commit(&written, None)
         };
@@ -322,7 +320,7 @@ mod tests {
         fs::write(&real, "old").unwrap();
         fs::set_permissions(&real, fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();
-        let (mut target, file) = Target::create(&link).unwrap();
+        let (mut target, file) = Target::create(&link, &|_| ()).unwrap();
         file.write_all_at(0, b"new").unwrap();
         target.commit(&Written::default(), None).unwrap();
         assert_eq!(fs::read(&real).unwrap(), b"new");
@@ -340,25 +338,25 @@ mod tests {
         fs::create_dir(&real).unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();
         std::os::unix::fs::symlink("nothing", real.join("f")).unwrap();
-        let (mut target, file) = Target::create(&link.join("f")).unwrap();
+        let (mut target, file) = Target::create(&link.join("f"), &|_| ()).unwrap();
         file.write_all_at(0, b"new").unwrap();
         target.commit(&Written::default(), None).unwrap();
         assert_eq!(fs::read(real.join("f")).unwrap(), b"new");
         assert!(!fs::symlink_metadata(real.join("f")).unwrap().is_symlink());
-        assert!(Target::create(Path::new("a\nb")).is_err());
+        assert!(Target::create(Path::new("a\nb"), &|_| ()).is_err());
     }
 
     #[test]
     fn special_files_are_written_in_place_and_directories_not_at_all() {
-        let (target, _) = Target::create(Path::new("/dev/null")).unwrap();
+        let (target, _) = Target::create(Path::new("/dev/null"), &|_| ()).unwrap();
         assert!(target.is_in_place());
         let dir = tempfile::tempdir().unwrap();
-        let error = Target::create(dir.path())
+        let error = Target::create(dir.path(), &|_| ())
             .map(|_| ())
             .unwrap_err()
             .to_string();
         assert!(error.contains("Is a directory"), "{error}");
-        let error = Target::create(&dir.path().join("no/f"))
+        let error = Target::create(&dir.path().join("no/f"), &|_| ())
             .map(|_| ())
             .unwrap_err()
             .to_string();
