@@ -11,8 +11,10 @@ use crate::{
 /// Ranges in one 111: keeps its line below the line length that readers bound.
 const RANGES_MAX: usize = 1000;
 
-/// Receipts that succeed sooner need no markers: 226 says all of it. Of many small files they would be most of what is said.
+/// Receipts of so few octets that succeed so soon need no markers: 226 says all of it. Of many small files they would be most of what is
+/// said.
 const SHORT: Duration = Duration::from_millis(200);
+const LITTLE_OCTETS: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct Markers {
@@ -132,7 +134,7 @@ impl Markers {
         whole: bool,
     ) -> Vec<Reply> {
         let is_short = |(began, _)| now.saturating_duration_since(began) < SHORT;
-        if whole && self.began.is_some_and(is_short) {
+        if whole && bytes <= LITTLE_OCTETS && self.began.is_some_and(is_short) {
             return Vec::new();
         }
         self.news.union_with(fresh);
