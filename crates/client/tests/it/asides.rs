@@ -20,8 +20,6 @@ enum Manners {
     Good,
     /// `500` in its turn: it never heard of asides.
     Late,
-    /// `500` at once, out of turn.
-    Rash,
     /// `200` in its turn.
     Wrong,
     /// Nothing.
@@ -129,17 +127,13 @@ impl Session<'_> {
             self.asides.fetch_add(1, Ordering::SeqCst);
             match self.manners {
                 Manners::Good => self.say("258 bytes=1;channels=1;later=2;\r\n")?,
-                Manners::Rash => self.say("500 what?\r\n")?,
                 Manners::Gone => return Err(std::io::ErrorKind::Other.into()),
                 Manners::Late | Manners::Wrong | Manners::Mute => {}
             }
         }
         let rest = block(&mut data, 0, half, &self.file[half..])
             .and_then(|()| block(&mut data, 0x48, 1, b""));
-        // Who took the rash answer for the transfer's end may have closed the channel already.
-        if self.manners != Manners::Rash {
-            rest?;
-        }
+        rest?;
         self.say("226 done\r\n")?;
         self.data = Some(data);
         match self.manners {
@@ -195,7 +189,6 @@ fn a_good_server_is_asked() {
 fn servers_that_do_not_keep_to_it_are_asked_once() {
     for (manners, why) in [
         (Manners::Late, "500 what?"),
-        (Manners::Rash, "unexpected reply: 226"),
         (Manners::Wrong, "unexpected reply: 200"),
         (Manners::Gone, "closed the control connection"),
     ] {
