@@ -20,6 +20,8 @@ enum Manners {
     Good,
     /// `500` in its turn: it never heard of asides.
     Late,
+    /// `500` at once, out of turn.
+    Rash,
     /// `200` in its turn.
     Wrong,
     /// Nothing.
@@ -94,7 +96,15 @@ impl Session<'_> {
                     session.data = Some(connect(argument)?);
                     session.say("200 ok\r\n")?;
                 }
-                "RETR" => session.send()?,
+                "RETR" => session.send(0)?,
+                // What came before the session broke is not asked for again. `P offset length path`, to the end.
+                "ERET" => {
+                    let offset = argument
+                        .split(' ')
+                        .nth(1)
+                        .and_then(|word| word.parse().ok());
+                    session.send(offset.unwrap())?;
+                }
                 "TYPE" | "MODE" | "OPTS" | "SITE" => session.say("200 ok\r\n")?,
                 "QUIT" => return session.say("221 bye\r\n"),
                 _ => session.say("500 what?\r\n")?,
@@ -113,12 +123,13 @@ impl Session<'_> {
         Ok((n > 0).then(|| line.trim_end().to_owned()))
     }
 
-    /// One channel. If there is to be an aside at all, the transfer waits for it.
-    fn send(&mut self) -> std::io::Result<()> {
+    /// The file from `offset` on, over one channel. If there is to be an aside at all, the transfer waits for it.
+    fn send(&mut self, offset: usize) -> std::io::Result<()> {
         let mut data = self.data.take().ok_or(std::io::ErrorKind::NotConnected)?;
-        let half = self.file.len() / 2;
+        let file = &self.file[offset..];
+        let half = file.len() / 2;
         self.say("150 go\r\n")?;
-        block(&mut data, 0, 0, &self.file[..half])?;
+        block(&mut data, 0, 0, &file[..half])?;
         let tries_once = self.manners != Manners::Good;
         let asked = !(tries_once && self.asides.load(Ordering::SeqCst) > 0);
         if asked {
@@ -127,13 +138,17 @@ impl Session<'_> {
             self.asides.fetch_add(1, Ordering::SeqCst);
             match self.manners {
                 Manners::Good => self.say("258 bytes=1;channels=1;later=2;\r\n")?,
+                Manners::Rash => self.say("500 what?\r\n")?,
                 Manners::Gone => return Err(std::io::ErrorKind::Other.into()),
                 Manners::Late | Manners::Wrong | Manners::Mute => {}
             }
         }
-        let rest = block(&mut data, 0, half, &self.file[half..])
-            .and_then(|()| block(&mut data, 0x48, 1, b""));
-        rest?;
+        let rest =
+            block(&mut data, 0, half, &file[half..]).and_then(|()| block(&mut data, 0x48, 1, b""));
+        // Who took the rash answer for the transfer's end may have closed the channel already.
+        if self.manners != Manners::Rash {
+            rest?;
+        }
         self.say("226 done\r\n")?;
         self.data = Some(data);
         match self.manners {
@@ -189,6 +204,7 @@ fn a_good_server_is_asked() {
 fn servers_that_do_not_keep_to_it_are_asked_once() {
     for (manners, why) in [
         (Manners::Late, "500 what?"),
+        (Manners::Rash, "unexpected reply: 226"),
         (Manners::Wrong, "unexpected reply: 200"),
         (Manners::Gone, "closed the control connection"),
     ] {
