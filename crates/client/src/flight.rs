@@ -13,6 +13,7 @@ use godwit_proto::{
     error::{FailureKind, StorageFailure, failure_kind},
     pi::transfer::Direction,
     site::Site,
+    timestamp::Timestamp,
 };
 use tokio::task::JoinHandle;
 
@@ -26,6 +27,7 @@ use crate::{
     put::Put,
     session::{Session, checksum_in},
     spec::JobSpec,
+    stamp::Stamp,
     verify::{self, Agreed},
 };
 
@@ -73,8 +75,6 @@ pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
             OtherEnd::To(LocalEnd::Standard) | OtherEnd::From(Origin::Here(LocalEnd::Standard))
         )
         && item.setbacks < SETBACKS_MAX
-        // Time and permissions are set between two commands that a pipeline sends together.
-        && (item.direction() == Direction::Get || item.stamp.is_none())
         && !is_device(&item.remote)
         && !(item.direction() == Direction::Put && item.endpoint.learned.may_be_closed(&item.remote))
         // A name that the server may mangle needs a look first.
@@ -110,12 +110,18 @@ impl Flight {
             End::Put(put) => put.length(),
         };
         let commit = match &end {
-            End::Put(put) if session.server.features.commit => commit(put, algorithm),
+            End::Put(put) if session.server.features.commit => {
+                let modify = item.stamp.and_then(|stamp| stamp.modified);
+                let commit = commit(put, algorithm, modify.filter(|_| session.keeps_times()));
+                // What was read just now is what the time belongs to.
+                let commit = commit.map_err(Error::Local);
+                commit.and_then(|commit| item.check_unchanged().map(|()| commit))
+            }
             _ => Ok(None),
         };
         let commit = match commit {
             Ok(commit) => commit,
-            Err(failure) => return Err(Box::new((item, Error::Local(failure)))),
+            Err(error) => return Err(Box::new((item, error))),
         };
         let size_tells = item.direction() == Direction::Put && session.server.features.size;
         let check = commit
@@ -227,6 +233,9 @@ impl Flight {
         spec: &JobSpec,
         reply: Option<Reply>,
     ) -> Result<Option<Agreed>> {
+        if !self.is_named_by_server() {
+            self.item.check_unchanged()?;
+        }
         let (Some(check), Some(reply)) = (&self.check, reply) else {
             return Ok(None);
         };
@@ -300,14 +309,33 @@ impl Flight {
     pub(crate) fn names(&self) -> Option<(&FtpPath, &FtpPath)> {
         match &self.end {
             End::Get(_) => None,
-            End::Put(_) if matches!(self.check, Some(Check::Commit(..))) => None,
+            End::Put(_) if self.is_named_by_server() => None,
             End::Put(put) => put.names(),
+        }
+    }
+
+    /// The check is all that is still asked for it.
+    fn is_named_by_server(&self) -> bool {
+        matches!(self.check, Some(Check::Commit(..)))
+    }
+
+    /// What has to be asked between the transfer and the check.
+    pub(crate) fn stamping(&self, session: &Session) -> Vec<Command> {
+        match (&self.end, self.item.stamp) {
+            (End::Put(put), Some(stamp)) if self.is_named_by_server() => {
+                let mode = Stamp {
+                    modified: None,
+                    ..stamp
+                };
+                session.stamping(Some(&mode), &put.written_to)
+            }
+            _ => Vec::new(),
         }
     }
 
     /// Whether the server has what it should and cannot give it its name: a matter of this file alone.
     pub(crate) fn is_nameless(&self, reply: &Reply) -> bool {
-        matches!(self.check, Some(Check::Commit(..)))
+        self.is_named_by_server()
             && matches!(
                 failure_kind(reply),
                 Some(
@@ -356,6 +384,7 @@ impl End {
 fn commit(
     put: &Put,
     algorithm: Option<ChecksumAlgorithm>,
+    modify: Option<Timestamp>,
 ) -> std::result::Result<Option<Check>, StorageFailure> {
     let (Some((temporary, path)), Some(file), Some(size)) = (put.names(), put.file(), put.length())
     else {
@@ -368,6 +397,7 @@ fn commit(
     };
     let mut expected = Expected {
         size: Some(size),
+        modify,
         ..Expected::default()
     };
     let mut agreed = None;

@@ -19,6 +19,9 @@ pub(crate) const DEPTH_MAX_PATIENT: u32 = 960;
 /// it begins.
 const DEPTH_FIRST: u32 = 16;
 
+/// Commands a file that may wait for their answers, up to [`DEPTH_MAX`] files: fewer together than GCT's server hangs up at.
+pub(crate) const COMMANDS_A_FILE: usize = 4;
+
 /// Octets of commands a file that may wait for their answers: up to [`DEPTH_MAX`] files they are what sockets on both sides hold
 /// without anybody reading.
 pub(crate) const COMMAND_OCTETS_A_FILE: usize = 272;

@@ -12,7 +12,9 @@
 
 use std::collections::VecDeque;
 
-use godwit_proto::{Reply, error::TransferFailure, pi::client::CommandId, pi::transfer::Direction};
+use godwit_proto::{
+    Command, Reply, error::TransferFailure, pi::client::CommandId, pi::transfer::Direction,
+};
 
 use crate::verify::Agreed;
 
@@ -32,6 +34,8 @@ pub(super) struct Slot<T> {
     check: Option<CommandId>,
     /// RNFR and RNTO.
     rename: Option<[CommandId; 2]>,
+    /// What sets its time and mode, sent before what gives it its name.
+    stamping: Vec<(CommandId, Command)>,
     /// Octets of its commands.
     octets: usize,
     /// A 1xx came.
@@ -39,6 +43,8 @@ pub(super) struct Slot<T> {
     data: Data,
     pub(super) answer: Option<Reply>,
     pub(super) checked: Option<Reply>,
+    /// The answers to what set time and mode.
+    pub(super) stamped: Vec<(Command, Reply)>,
     pub(super) renamed: [Option<Reply>; 2],
     /// What the check has come to.
     pub(super) agreed: Option<Agreed>,
@@ -79,6 +85,7 @@ impl<T> Lineup<T> {
         &mut self,
         load: T,
         transfer: CommandId,
+        stamping: Vec<(CommandId, Command)>,
         check: Option<CommandId>,
         octets: usize,
     ) {
@@ -87,11 +94,13 @@ impl<T> Lineup<T> {
             transfer,
             check,
             rename: None,
+            stamping,
             octets,
             begun: false,
             data: Data::Waiting,
             answer: None,
             checked: None,
+            stamped: Vec::new(),
             renamed: [None, None],
             agreed: None,
         });
@@ -124,8 +133,10 @@ impl<T> Lineup<T> {
             (None, _) => slot.begun |= id == slot.transfer,
             (answer, _) if id == slot.transfer => slot.answer = answer,
             (answer, _) if Some(id) == slot.check => slot.checked = answer,
-            (answer, Some([rnfr, _])) => slot.renamed[usize::from(id != rnfr)] = answer,
-            (Some(_), None) => {}
+            (answer, Some(rename)) if rename.contains(&id) => {
+                slot.renamed[usize::from(id != rename[0])] = answer;
+            }
+            (Some(answer), _) => slot.hear_stamped(id, answer),
         }
         Some(at)
     }
@@ -182,10 +193,17 @@ impl<T> Lineup<T> {
         }
     }
 
-    /// RNFR and RNTO of the file at `at` were sent.
-    pub(super) fn renames(&mut self, at: usize, commands: [CommandId; 2], octets: usize) {
+    /// What sets time and mode of the file at `at`, RNFR and RNTO were sent, in this order.
+    pub(super) fn renames(
+        &mut self,
+        at: usize,
+        stamping: Vec<(CommandId, Command)>,
+        rename: [CommandId; 2],
+        octets: usize,
+    ) {
         if let Some(slot) = self.slots.get_mut(at) {
-            slot.rename = Some(commands);
+            slot.stamping = stamping;
+            slot.rename = Some(rename);
             slot.octets = octets;
         }
     }
@@ -214,6 +232,13 @@ impl<T> Slot<T> {
         id == self.transfer
             || Some(id) == self.check
             || self.rename.is_some_and(|rename| rename.contains(&id))
+            || self.stamping.iter().any(|(of, _)| *of == id)
+    }
+
+    fn hear_stamped(&mut self, id: CommandId, answer: Reply) {
+        if let Some((_, command)) = self.stamping.iter().find(|(of, _)| *of == id) {
+            self.stamped.push((command.clone(), answer));
+        }
     }
 
     /// Why its octets did not move.
@@ -240,7 +265,7 @@ mod tests {
         let mut lineup = Lineup::new(direction);
         for (i, name) in (0..).zip(['a', 'b', 'c']) {
             let check = Some(CommandId(2 * i + 1));
-            lineup.push(name, CommandId(2 * i), check, 10);
+            lineup.push(name, CommandId(2 * i), Vec::new(), check, 10);
         }
         lineup
     }
@@ -293,12 +318,16 @@ mod tests {
         assert_eq!(lineup.state(0), State::Open, "the check is due");
         lineup.hear(CommandId(1), reply(213));
         assert_eq!(lineup.state(0), State::Arrived);
-        lineup.renames(0, [CommandId(6), CommandId(7)], 8);
+        let stamping = vec![(CommandId(8), Command::Noop)];
+        lineup.renames(0, stamping, [CommandId(6), CommandId(7)], 8);
         assert_eq!((lineup.in_flight(), lineup.command_octets()), (2, 28));
+        lineup.hear(CommandId(8), reply(550));
+        assert_eq!(lineup.state(0), State::Open, "whatever that says");
         lineup.hear(CommandId(6), reply(350));
         assert_eq!(lineup.state(0), State::Open);
         lineup.hear(CommandId(7), reply(250));
         assert_eq!(lineup.state(0), State::Renamed);
+        assert_eq!(lineup.get(0).map(|slot| slot.stamped.len()), Some(1));
         assert_eq!(lineup.give_up().collect::<String>(), "abc");
         assert!(lineup.is_empty());
     }

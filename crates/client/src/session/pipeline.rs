@@ -30,7 +30,7 @@ use crate::{
     error::{Error, Result},
     events::{ChannelState, Event},
     flight::Flight,
-    pipelining::{COMMAND_OCTETS_A_FILE, DEPTH_MAX, DEPTH_MAX_PATIENT, Pace},
+    pipelining::{COMMAND_OCTETS_A_FILE, COMMANDS_A_FILE, DEPTH_MAX, DEPTH_MAX_PATIENT, Pace},
     plan::Item,
     progress::Running,
     spec::JobSpec,
@@ -133,6 +133,8 @@ impl Session {
             Direction::Get => self.server.parallelism,
             Direction::Put => u32::try_from(cached).ok(),
         };
+        let stamps = first.direction() == Direction::Put && first.stamp.is_some();
+        let commands_each = if stamps { 4 } else { 2 };
         let mut pipeline = Pipeline {
             lineup: Lineup::new(first.direction()),
             direction: first.direction(),
@@ -143,6 +145,8 @@ impl Session {
             asked: None,
             pace: Pace::new(spec.pipelining, round_trip, before, most),
             command_octets_max: COMMAND_OCTETS_A_FILE * most as usize,
+            commands_each,
+            files_max: COMMANDS_A_FILE * most as usize / commands_each,
             flowing: Flowing::new(&self.context.counters),
             sending,
             session: self,
@@ -169,6 +173,10 @@ struct Pipeline<'a, F> {
     lineup: Lineup<Flight>,
     pace: Pace,
     command_octets_max: usize,
+    /// Commands of a file that may wait at a time: its transfer and check; or, for a put, its stamp and its rename.
+    commands_each: usize,
+    /// Files that may have some.
+    files_max: usize,
     flowing: Flowing,
     /// Another server sends; nothing flows through here then.
     sending: Option<Sending>,
@@ -274,7 +282,7 @@ impl<F: Feed> Pipeline<'_, F> {
         self.feeding
             && self.filling
             && !self.is_to_steer()
-            && self.lineup.len() < 2 * depth
+            && self.lineup.len() < (2 * depth).min(self.files_max)
             && self.lineup.command_octets() < self.command_octets_max
     }
 
@@ -287,13 +295,18 @@ impl<F: Feed> Pipeline<'_, F> {
                 return self.feed.unopened(&item, &error);
             }
         };
+        let stamping = flight.stamping(self.session);
         let control = &mut self.session.control;
         let transfer = flight.transfer();
         let octets = COMMAND_OCTETS + flight.item.remote.as_bytes().len();
         let transfer = control.submit(&transfer);
+        let stamping = stamping
+            .into_iter()
+            .map(|c| (control.submit(&c), c))
+            .collect();
         let check = flight.check().map(|check| control.submit(&check));
-        let octets = octets * (1 + usize::from(check.is_some()));
-        self.lineup.push(flight, transfer, check, octets);
+        let octets = octets * self.commands_each;
+        self.lineup.push(flight, transfer, stamping, check, octets);
     }
 
     /// Lets the next files use the data channels, one after the other.
@@ -412,6 +425,8 @@ impl<F: Feed> Pipeline<'_, F> {
             return;
         };
         let reply = slot.checked.take();
+        self.session
+            .heed_stamped(&std::mem::take(&mut slot.stamped));
         if let Some(refusal) = reply.as_ref().filter(|reply| slot.load.is_nameless(reply)) {
             let refusal = refusal.clone();
             if let Some(slot) = self.lineup.remove(at) {
@@ -438,10 +453,16 @@ impl<F: Feed> Pipeline<'_, F> {
             return self.done(at, outcome);
         };
         slot.agreed = agreed;
-        let octets = 2 * COMMAND_OCTETS + from.as_bytes().len() + to.as_bytes().len();
+        let stamping = self.session.stamping(slot.load.item.stamp.as_ref(), &from);
+        let octets = (2 + stamping.len())
+            * (COMMAND_OCTETS + from.as_bytes().len().max(to.as_bytes().len()));
         let control = &mut self.session.control;
-        let commands = [Command::Rnfr(from), Command::Rnto(to)].map(|c| control.submit(&c));
-        self.lineup.renames(at, commands, octets);
+        let stamping = stamping
+            .into_iter()
+            .map(|c| (control.submit(&c), c))
+            .collect();
+        let rename = [Command::Rnfr(from), Command::Rnto(to)].map(|c| control.submit(&c));
+        self.lineup.renames(at, stamping, rename, octets);
     }
 
     /// Its octets are there, and right.
@@ -468,6 +489,7 @@ impl<F: Feed> Pipeline<'_, F> {
         let Some(mut slot) = self.lineup.remove(at) else {
             return;
         };
+        self.session.heed_stamped(&slot.stamped);
         let [rnfr, rnto] = std::mem::take(&mut slot.renamed);
         let (Some(rnfr), Some(rnto)) = (rnfr, rnto) else {
             return;
