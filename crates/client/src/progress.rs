@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_engine::data::{Monitor, Sample};
+use godwit_engine::data::{Monitor, Progress, Sample, Series};
 use godwit_tune::{Limit, Setting};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -58,20 +58,51 @@ struct Transfers {
     over: Sample,
 }
 
-/// A transfer that runs.
+/// A transfer that runs, or some that follow each other.
 struct Entry {
     key: u64,
-    /// Ours; `None` between two servers.
-    monitor: Option<Monitor>,
+    here: Here,
+    /// Nothing of it flows.
+    rests: bool,
     /// What a server told of its side of a get, or of a transfer to another server, and when.
     remote: Option<(Sample, Instant)>,
+}
+
+/// What can be seen here of a transfer.
+pub(crate) enum Here {
+    Transfer(Monitor),
+    Series(Series),
+    /// It passes between two servers.
+    Nothing,
+}
+
+impl Here {
+    fn sample(&self) -> Option<Sample> {
+        match self {
+            Self::Transfer(monitor) => Some(monitor.sample()),
+            Self::Series(series) => Some(series.sample()),
+            Self::Nothing => None,
+        }
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        match self {
+            Self::Transfer(monitor) => Some(monitor.progress()),
+            // Its files count when they are over; what flows between is less than a moment's.
+            Self::Series(series) => Some(Progress {
+                channels: series.progress().channels,
+                ..Progress::default()
+            }),
+            Self::Nothing => None,
+        }
+    }
 }
 
 impl Entry {
     /// Both sides: a sender knows TCP and the source, a receiver the destination. The octets are ours, and both have movers. Of what passes
     /// elsewhere only that is known which was told, as of then.
     fn sample(&self) -> Sample {
-        let Some(monitor) = &self.monitor else {
+        let Some(mut sample) = self.here.sample() else {
             return self
                 .remote
                 .map_or(Sample::default(), |(sample, at)| Sample {
@@ -79,7 +110,6 @@ impl Entry {
                     ..sample
                 });
         };
-        let mut sample = monitor.sample();
         if let Some((remote, _)) = &self.remote {
             sample.tcp = remote.tcp;
             sample.storage.read_us = remote.storage.read_us;
@@ -95,11 +125,8 @@ impl Entry {
 impl Entry {
     /// Octets and channels.
     fn progress(&self) -> (u64, u32) {
-        match (&self.monitor, &self.remote) {
-            (Some(monitor), _) => {
-                let p = monitor.progress();
-                (p.bytes, p.channels)
-            }
+        match (self.here.progress(), &self.remote) {
+            (Some(p), _) => (p.bytes, p.channels),
             (None, Some((sample, _))) => (sample.bytes, sample.channels),
             (None, None) => (0, 0),
         }
@@ -155,7 +182,7 @@ impl Counters {
         });
         let total_known = self.scanned.load(Ordering::Relaxed);
         Snapshot {
-            phase: if !running.is_empty() {
+            phase: if running.iter().any(|entry| !entry.rests) {
                 Phase::Transfer
             } else if read(&self.verifying) > 0 {
                 Phase::Verify
@@ -182,7 +209,7 @@ impl Counters {
         for entry in &transfers.running {
             epoch::add(&mut totals, &entry.sample());
         }
-        (totals, !transfers.running.is_empty())
+        (totals, transfers.running.iter().any(|entry| !entry.rests))
     }
 
     /// A transfer begins over a path of this round trip.
@@ -238,28 +265,29 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(counters: &Arc<Counters>, monitor: Monitor) -> Self {
-        Self::begin(counters, Some(monitor))
-    }
-
-    /// One that does not pass here: [`Self::tell`] says how far it is.
-    pub(crate) fn elsewhere(counters: &Arc<Counters>) -> Self {
-        Self::begin(counters, None)
-    }
-
-    fn begin(counters: &Arc<Counters>, monitor: Option<Monitor>) -> Self {
+    /// Of what passes elsewhere [`Self::tell`] says how far it is.
+    pub(crate) fn new(counters: &Arc<Counters>, here: Here) -> Self {
         let mut transfers = counters.transfers();
         let key = transfers.next;
         transfers.next += 1;
         transfers.running.push(Entry {
             key,
-            monitor,
+            here,
+            rests: false,
             remote: None,
         });
         drop(transfers);
         Self {
             counters: Arc::clone(counters),
             key,
+        }
+    }
+
+    /// Whether nothing of it flows, but may again.
+    pub(crate) fn rests(&self, rests: bool) {
+        let mut transfers = self.counters.transfers();
+        if let Some(entry) = transfers.running.iter_mut().find(|e| e.key == self.key) {
+            entry.rests = rests;
         }
     }
 

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use godwit_engine::data::{ChannelSet, Job, Transfer, TransferEvent, TransferReport};
 
-use crate::progress::{Counters, Running};
+use crate::progress::{Counters, Here, Running};
 
 /// Transfers that may wait behind the one that moves: a mover needs some tens of microseconds for a file, a session that waits for its
 /// turn of a processor some hundreds.
@@ -18,7 +18,7 @@ const OCTETS_MAX: u64 = 1 << 20;
 pub(super) struct Flowing {
     counters: Arc<Counters>,
     queued: VecDeque<(Transfer, u64)>,
-    /// Of the first. Only that one is counted: movers have worked for it alone.
+    /// All of them, and those that are over: each by itself is too short to tell of its path. Begins with the first.
     running: Option<Running>,
     octets: u64,
 }
@@ -44,10 +44,14 @@ impl Flowing {
     /// A file of `octets` has its turn after those that have theirs already.
     pub(super) fn queue(&mut self, set: &ChannelSet, job: Job, octets: u64) {
         let sends = matches!(job, Job::Send(_));
+        let series = || Running::new(&self.counters, Here::Series(set.series()));
+        let running = self.running.get_or_insert_with(series);
+        if self.queued.is_empty() {
+            running.rests(false);
+        }
         let transfer = set.queue(sends, Box::new(move || Ok(job)));
         self.octets += octets;
         self.queued.push_back((transfer, octets));
-        self.count_first();
     }
 
     /// How the first of them went, once it is over. Never where there is none. Cancel-safe.
@@ -58,9 +62,12 @@ impl Flowing {
         loop {
             if let TransferEvent::Done(report) = first.next_event().await {
                 self.octets -= *octets;
-                self.running = None;
                 self.queued.pop_front();
-                self.count_first();
+                if self.queued.is_empty()
+                    && let Some(running) = &self.running
+                {
+                    running.rests(true);
+                }
                 return report;
             }
         }
@@ -71,13 +78,5 @@ impl Flowing {
         self.running = None;
         self.queued.clear();
         self.octets = 0;
-    }
-
-    fn count_first(&mut self) {
-        if self.running.is_none()
-            && let Some((first, _)) = self.queued.front()
-        {
-            self.running = Some(Running::new(&self.counters, first.monitor()));
-        }
     }
 }

@@ -32,7 +32,7 @@ use crate::{
     flight::Flight,
     pipelining::{COMMAND_OCTETS_A_FILE, COMMANDS_A_FILE, DEPTH_MAX, DEPTH_MAX_PATIENT, Pace},
     plan::Item,
-    progress::Running,
+    progress::{Here, Running},
     spec::JobSpec,
     verify::Agreed,
 };
@@ -127,7 +127,10 @@ impl Session {
         self.context.counters.begins(round_trip);
         let sending = source.map(|source| {
             let channels = source.server.parallelism.unwrap_or(1);
-            Sending::new(Running::elsewhere(&self.context.counters), channels)
+            Sending::new(
+                Running::new(&self.context.counters, Here::Nothing),
+                channels,
+            )
         });
         let channels = match first.direction() {
             Direction::Get => self.server.parallelism,

@@ -30,7 +30,7 @@ use crate::{
     context::known,
     error::{Error, Result},
     events::ChannelState,
-    progress::Running,
+    progress::{Here, Running},
 };
 
 /// A transfer between servers to be run.
@@ -110,7 +110,7 @@ impl Session {
         };
         let mut relay = Relay {
             asides: source.asides_of_sender(between.mode, parallelism),
-            running: Running::elsewhere(&self.context.counters),
+            running: Running::new(&self.context.counters, Here::Nothing),
             relaying: Relaying::default(),
             plan,
             asked,

@@ -24,7 +24,7 @@ use crate::{
     context::{Learned, known},
     error::{Error, Result, most_telling},
     events::{ChannelState, Event},
-    progress::Running,
+    progress::{Here, Running},
 };
 
 /// Time that a server has to explain itself after the data plane has failed. Its words are worth a wait, not a hang.
@@ -112,7 +112,7 @@ impl Session {
         let transfer = set.start(job(mode), mode);
         let running = plan
             .counts
-            .then(|| Running::new(&self.context.counters, transfer.monitor()));
+            .then(|| Running::new(&self.context.counters, Here::Transfer(transfer.monitor())));
         let ending = self
             .converse(&plan, mode, pipelined, transfer, asides, running.as_ref())
             .await;

@@ -190,6 +190,9 @@ impl Channel {
     pub(super) fn begin(&mut self, attachment: Attachment, reused: bool) {
         if self.ends.is_none() {
             self.ends = ends_of(&self.socket.stream);
+            if let Some(ends) = self.ends {
+                self.set.came_up(ends);
+            }
         }
         attachment.channel_up(self.stripe, self.ends, reused);
         self.used = true;
@@ -241,6 +244,14 @@ impl Channel {
                 r.attachment.channel_down(self.ends);
                 Some(r.attachment)
             }
+        }
+    }
+
+    /// It is being closed.
+    pub(super) fn closes(&self) {
+        self.set.closed(self.mover, self.serial);
+        if let Some(ends) = self.ends {
+            self.set.went_down(ends);
         }
     }
 

@@ -296,7 +296,7 @@ impl EventLoop {
 
     pub(super) fn close(&mut self, token: usize) {
         if let Some(Entry::Channel(mut channel)) = self.entries.try_remove(token) {
-            channel.set.closed(channel.mover, channel.serial);
+            channel.closes();
             if let Err(e) = self.poll.registry().deregister(channel.stream_mut()) {
                 tracing::debug!(error = %e, "a data connection was not watched");
             }

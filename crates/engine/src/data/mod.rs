@@ -29,6 +29,7 @@ mod receive;
 mod report;
 mod sample;
 mod send;
+mod series;
 mod set;
 mod tcp_account;
 mod transfer;
@@ -54,6 +55,7 @@ pub use self::{
     mover::Mover,
     rate::RateLimit,
     sample::{Interval, MoverTotals, Sample, StorageTotals, TcpTotals},
+    series::Series,
     set::{ChannelSet, Turn, Work},
 };
 use self::{set::SetShared, transfer::TransferShared};

@@ -21,6 +21,7 @@ pub use self::queue::{Turn, Work};
 use super::{
     ChannelParams, Job, Opening, Transfer, TransferEvent, lock,
     mover::{Mover, MoverShared, Order},
+    series::Followed,
     transfer::{Attachment, TransferShared},
 };
 
@@ -31,7 +32,7 @@ const FURTHER_LIMIT: Duration = Duration::from_secs(5);
 /// The data channel object of a session: a listener or peers to connect to, and the connections that live on between
 /// transfers. Dropping it closes them all and fails a running transfer with `Aborted`.
 pub struct ChannelSet {
-    shared: Arc<SetShared>,
+    pub(super) shared: Arc<SetShared>,
     /// Keeps the threads alive as long as the set.
     _movers: Vec<Mover>,
 }
@@ -46,6 +47,7 @@ pub(super) struct SetShared {
     /// Where peers are awaited, for messages.
     listening_at: Option<SocketAddr>,
     inner: Mutex<Inner>,
+    pub(super) followed: Mutex<Followed>,
 }
 
 #[derive(Default)]
@@ -125,6 +127,7 @@ impl ChannelSet {
             layout,
             listening_at,
             inner: Mutex::default(),
+            followed: Mutex::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -174,7 +177,7 @@ impl ChannelSet {
             mode,
             self.shared.peers.len(),
             Arc::clone(&self.shared.params),
-            Arc::downgrade(&self.shared),
+            &self.shared,
             events,
         ));
         (transfer, receiver)
@@ -512,6 +515,11 @@ impl SetShared {
         }
     }
 
+    /// Whether connections are made from here.
+    pub(super) fn connects(&self) -> bool {
+        !self.peers.is_empty()
+    }
+
     pub(super) fn idle_count(&self) -> usize {
         lock(&self.inner).idle.len()
     }
@@ -533,6 +541,9 @@ impl SetShared {
         match transfer.overdue(&place) {
             Some(why) => transfer.fail(why),
             None => transfer.look(),
+        }
+        if let Some(series) = self.series() {
+            series.look(self);
         }
     }
 }

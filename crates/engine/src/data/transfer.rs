@@ -23,7 +23,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
     ChannelParams, Job, Progress, Sample, TransferEvent, TransferReport, body::Body, lock,
-    set::SetShared, watch::Watch, work::WorkQueue,
+    series::SeriesShared, set::SetShared, watch::Watch, work::WorkQueue,
 };
 use crate::tcp_diag::Ends;
 
@@ -53,6 +53,7 @@ pub(super) struct TransferShared {
     control: Mutex<Control>,
     safe: Mutex<Safe>,
     watch: Watch,
+    series: Option<Arc<SeriesShared>>,
     events: UnboundedSender<TransferEvent>,
 }
 
@@ -85,7 +86,7 @@ impl TransferShared {
         mode: Mode,
         stripes: usize,
         params: Arc<ChannelParams>,
-        set: Weak<SetShared>,
+        set: &Arc<SetShared>,
         events: UnboundedSender<TransferEvent>,
     ) -> Self {
         let watch = Watch::new(sends);
@@ -105,7 +106,7 @@ impl TransferShared {
             params,
             sends,
             body: OnceLock::new(),
-            set,
+            set: Arc::downgrade(set),
             stripes: stripes.max(1),
             started: OnceLock::new(),
             bytes: AtomicU64::new(0),
@@ -118,6 +119,7 @@ impl TransferShared {
             control: Mutex::new(control),
             safe: Mutex::new(Safe::default()),
             watch,
+            series: set.series(),
             events,
         }
     }
@@ -169,6 +171,9 @@ impl TransferShared {
 
     pub(super) fn moved(&self, octets: u64) {
         self.bytes.fetch_add(octets, Ordering::Relaxed);
+        if let Some(series) = &self.series {
+            series.moved(octets);
+        }
         self.touch();
     }
 

@@ -255,6 +255,50 @@ fn channels_come_and_go_between_queued_files() {
 }
 
 #[test]
+fn a_series_sums_up_what_is_too_short_to_be_seen() {
+    run(async {
+        let pair = Pair::new(2, &params(2, 1 << 20));
+        let (sent, _) = pair.copy(pattern(5000), Mode::ExtendedBlock).await;
+        assert_eq!(sent.result, Ok(()));
+        let before = pair.sender.series();
+        for round in 1..=2_u64 {
+            let (out, inwards) = (pair.sender.series(), pair.receiver.series());
+            assert_eq!((out.progress().bytes, out.progress().channels), (0, 2));
+            // Connections that are older count from the first look.
+            out.sample();
+            pair.sender.next_channels(3);
+            for _ in 0..20 {
+                let source = Bytes::new(pattern(20_000));
+                let mut received = receive_all(&pair.receiver, 1);
+                let mut sent = pair.sender.queue(true, opening(move || whole(&source)));
+                assert_eq!(done(&mut sent).await.result, Ok(()));
+                assert_eq!(done(&mut received[0].1).await.result, Ok(()));
+            }
+            let (sent, received) = (out.sample(), inwards.sample());
+            assert_eq!((sent.bytes, received.bytes), (400_000, 400_000));
+            assert_eq!((sent.channels, received.channels), (3, 3));
+            assert!(sent.acknowledged.is_none_or(|n| n <= 400_000));
+            assert_eq!(received.tcp, None, "only a sender knows");
+            let Some(_) = sent.tcp else {
+                println!("skipped in part: the kernel tells nothing of TCP here");
+                return;
+            };
+            // At most one look in 20 ms.
+            while out.sample().tcp.is_none_or(|tcp| tcp.segments_sent == 0) {
+                tokio::task::yield_now().await;
+            }
+            pair.sender.next_channels(2);
+            let (sent, _) = pair.copy(pattern(5000), Mode::ExtendedBlock).await;
+            assert_eq!(sent.result, Ok(()), "round {round}");
+            while inwards.progress().channels > 2 {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(before.sample().bytes, 0, "another one has begun");
+    });
+}
+
+#[test]
 fn work_has_its_turn_among_transfers() {
     run(async {
         let pair = Pair::new(1, &params(2, 1 << 20));
