@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_engine::data::{Monitor, Progress, Sample, Series};
+use godwit_engine::data::{Monitor, Progress, Sample, Series, TcpTotals};
 use godwit_tune::{Limit, Setting};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -311,12 +311,19 @@ impl Drop for Running {
         let at = transfers.running.iter().position(|e| e.key == self.key);
         if let Some(at) = at {
             let entry = transfers.running.swap_remove(at);
+            let sample = entry.sample();
             let last = Sample {
                 // What was on its way when the connections closed has arrived, or is moved and counted again.
                 acknowledged: None,
                 age: Duration::ZERO,
                 channels: 0,
-                ..entry.sample()
+                // Sums go on; round trips are of the present.
+                tcp: sample.tcp.map(|tcp| TcpTotals {
+                    rtt: Duration::ZERO,
+                    ..tcp
+                }),
+                receive_rtt: None,
+                ..sample
             };
             epoch::add(&mut transfers.over, &last);
         }
