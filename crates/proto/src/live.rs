@@ -21,8 +21,11 @@ pub const FEATURE: &str = "X-GODWIT CHANNELS,REPORT,NEXT";
 /// An aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Live {
-    /// `SITE GODWIT CHANNELS n`: this many data channels (at least 1) from now on. Only for what the server sends in MODE E.
-    Channels(u32),
+    /// `SITE GODWIT CHANNELS n k`: n data channels (at least 1) from now on, if what runs is the k-th transfer ([`Command::is_transfer`])
+    /// that was asked for on this control connection. Only for what the server sends in MODE E.
+    ///
+    /// [`Command::is_transfer`]: crate::Command::is_transfer
+    Channels(u32, u64),
     /// `SITE GODWIT REPORT`.
     Report,
 }

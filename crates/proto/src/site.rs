@@ -47,7 +47,7 @@ pub enum Site {
         modify: Option<Timestamp>,
         checksums: Vec<(crate::checksum::ChecksumAlgorithm, String)>,
     },
-    /// `GODWIT CHANNELS n`, `GODWIT REPORT`.
+    /// `GODWIT CHANNELS n k`, `GODWIT REPORT`.
     Live(Live),
     /// `GODWIT NEXT n`: so many data channels (at least 1) from the next transfer on.
     NextChannels(u32),

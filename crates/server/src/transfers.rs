@@ -360,7 +360,7 @@ impl RunningTransfer {
         };
         let monitor = transfer.monitor();
         match live {
-            Live::Channels(wanted) => {
+            Live::Channels(wanted, _) => {
                 monitor.steer(wanted);
             }
             Live::Report => {}

@@ -76,12 +76,12 @@ impl Asides {
         self.wanted = channels;
     }
 
-    /// What is to be asked now; the caller sends it and tells [`Self::asked`].
-    pub(super) fn next(&self, now: Instant) -> Option<Live> {
+    /// What is to be asked now of the transfer of this number; the caller sends it and tells [`Self::asked`].
+    pub(super) fn next(&self, transfer: u64, now: Instant) -> Option<Live> {
         if self.asked.is_some() {
             None
         } else if self.changes && self.wanted != self.in_force {
-            Some(Live::Channels(self.wanted))
+            Some(Live::Channels(self.wanted, transfer))
         } else {
             (self.reports && self.next_report <= now).then_some(Live::Report)
         }
@@ -98,7 +98,7 @@ impl Asides {
         self.next_report = now + REPORT_PAUSE;
         let before = self.in_force;
         // Also where it was not to be had: asking again would give the same answer.
-        if let Live::Channels(n) = asked.what {
+        if let Live::Channels(n, _) = asked.what {
             self.in_force = n;
         }
         if reply.code == NO_TRANSFER {
@@ -174,23 +174,23 @@ mod tests {
     fn one_question_at_a_time_and_changes_first() {
         let now = Instant::now();
         let mut asides = all(now);
-        assert_eq!(asides.next(now), Some(Live::Report));
+        assert_eq!(asides.next(1, now), Some(Live::Report));
         asides.asked(Live::Report, FIRST, now);
         asides.want(8);
-        assert_eq!(asides.next(now), None);
+        assert_eq!(asides.next(1, now), None);
         assert_eq!(asides.answer(CommandId(6), &reply(226), now), None);
         assert!(matches!(
             asides.answer(FIRST, &reply(258), now),
             Some(Answer::Report(_, 4, 4))
         ));
-        assert_eq!(asides.next(now), Some(Live::Channels(8)));
-        asides.asked(Live::Channels(8), FIRST, now);
+        assert_eq!(asides.next(1, now), Some(Live::Channels(8, 1)));
+        asides.asked(Live::Channels(8, 1), FIRST, now);
         assert!(matches!(
             asides.answer(FIRST, &reply(258), now),
             Some(Answer::Report(_, 4, 8))
         ));
-        assert_eq!(asides.next(now), None);
-        assert_eq!(asides.next(now + REPORT_PAUSE), Some(Live::Report));
+        assert_eq!(asides.next(1, now), None);
+        assert_eq!(asides.next(1, now + REPORT_PAUSE), Some(Live::Report));
     }
 
     #[test]
@@ -205,18 +205,18 @@ mod tests {
             Some(Answer::Refused)
         );
         assert_eq!(
-            (asides.next(now + ANSWER_LIMIT), asides.wake()),
+            (asides.next(1, now + ANSWER_LIMIT), asides.wake()),
             (None, None)
         );
         // Too early or too late is none.
         let mut asides = all(now);
         asides.want(2);
-        asides.asked(Live::Channels(2), FIRST, now);
+        asides.asked(Live::Channels(2, 1), FIRST, now);
         assert_eq!(
             asides.answer(FIRST, &reply(558), now),
             Some(Answer::NoTransfer)
         );
-        assert_eq!(asides.next(now), None, "not again at once");
-        assert!(Asides::none(now).next(now).is_none());
+        assert_eq!(asides.next(1, now), None, "not again at once");
+        assert!(Asides::none(now).next(1, now).is_none());
     }
 }

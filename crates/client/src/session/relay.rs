@@ -185,7 +185,9 @@ impl Relay<'_> {
             if self.relaying.waits_for_receiver() && explanation_due.is_none() {
                 explanation_due = Some(Instant::now() + explanation_limit);
             }
-            self.unanswered |= self.sender.mind(&mut self.asides, self.relaying.flows());
+            self.unanswered |=
+                self.sender
+                    .mind(&mut self.asides, self.asked.retrieve, self.relaying.flows());
             let wakes = self.relaying.flows() || self.asides.is_waiting();
             let wake = self.asides.wake().filter(|_| wakes);
             let stall_due = self.news + stall_limit;

@@ -10,7 +10,10 @@ use godwit_engine::{
     data::{Job, Monitor, Steered, Transfer, TransferEvent, TransferReport},
 };
 use godwit_proto::{
-    Command, Reply, command::Mode, error::TransferFailure, pi::transfer::Direction,
+    Command, Reply,
+    command::Mode,
+    error::TransferFailure,
+    pi::{client::CommandId, transfer::Direction},
 };
 use godwit_tune::Setting;
 use tokio::time::{Instant, sleep_until};
@@ -178,7 +181,7 @@ impl Session {
         loop {
             let asks = ending.flows() && !self.ends_soon(plan, &monitor, began);
             // The transfer is not to blame for silence; but whatever is asked behind it could not be told from the answer.
-            ending.unanswered |= self.mind(&mut asides, asks);
+            ending.unanswered |= self.mind(&mut asides, id, asks);
             if ending.is_complete(&asides) {
                 return ending;
             }
@@ -304,15 +307,18 @@ impl Session {
         Asides::new(&self.server.features, channels, limit, self.next_report)
     }
 
-    /// Asks what is to be asked; gives up an answer that does not come, and says so.
-    pub(super) fn mind(&mut self, asides: &mut Asides, asks: bool) -> bool {
+    /// Asks what is to be asked of `transfer`; gives up an answer that does not come, and says so.
+    pub(super) fn mind(&mut self, asides: &mut Asides, transfer: CommandId, asks: bool) -> bool {
         let now = Instant::now();
         let overdue = asides.is_overdue(now);
         if overdue {
             asides.cease();
             self.without_asides(&"no answer");
         }
-        if asks && let Some(what) = asides.next(now) {
+        if asks
+            && let Some(transfer) = self.control.transfer_number(transfer)
+            && let Some(what) = asides.next(transfer, now)
+        {
             let id = self.control.submit(&asides::command(what));
             asides.asked(what, id, now);
         }

@@ -244,6 +244,11 @@ impl ControlChannel {
         self.pi.submit(Instant::now(), command)
     }
 
+    /// See [`ClientPi::transfer_number`].
+    pub fn transfer_number(&self, id: CommandId) -> Option<u64> {
+        self.pi.transfer_number(id)
+    }
+
     /// The next reply, in command order. Cancel-safe.
     ///
     /// Returns an error at once when nothing is in flight and the connection is over; waits for ever when nothing is in flight.

@@ -112,7 +112,7 @@ fn lines_that_are_written_as_they_are_read() {
         "SITE SYMLINK a b",
         "SITE RETRBUFSIZE 65536",
         "SITE STORATTR modify=20260101000000;x.checksum.md5=0123456789abcdef0123456789abcdef;",
-        "SITE GODWIT CHANNELS 4",
+        "SITE GODWIT CHANNELS 4 17",
         "SITE GODWIT REPORT",
         "SITE GODWIT NEXT 4",
         "SITE GODWIT COMMIT from=.a.part; b c",

@@ -213,7 +213,7 @@ fn site_arguments(site: &Site, line: &mut Line) {
                 line.append(";");
             }
         }
-        Site::Live(Live::Channels(n)) => line.text(format_args!("GODWIT CHANNELS {n}")),
+        Site::Live(Live::Channels(n, of)) => line.text(format_args!("GODWIT CHANNELS {n} {of}")),
         Site::Live(Live::Report) => line.text("GODWIT REPORT"),
         Site::NextChannels(n) => line.text(format_args!("GODWIT NEXT {n}")),
         Site::Commit(commit) => {

@@ -109,6 +109,8 @@ pub struct ClientPi {
     in_flight: VecDeque<InFlight>,
     greeted: bool,
     next_id: u64,
+    /// Transfers that were asked for so far.
+    transfers: u64,
     outputs: VecDeque<Output>,
     /// Octets came, or the first command was sent after a pause: silence is counted from here.
     active_at: Instant,
@@ -124,7 +126,8 @@ pub struct ClientPi {
 struct InFlight {
     id: CommandId,
     verb: String,
-    is_transfer: bool,
+    /// Which transfer of this connection it asks for, from 1 on.
+    transfer: Option<u64>,
     is_checksum: bool,
     /// Answered at once, by 258 or 558, or else by a refusal in its turn.
     is_aside: bool,
@@ -141,6 +144,7 @@ impl ClientPi {
             in_flight: VecDeque::new(),
             greeted: false,
             next_id: 0,
+            transfers: 0,
             outputs: VecDeque::new(),
             active_at: now,
             stray_abort: false,
@@ -159,10 +163,11 @@ impl ClientPi {
         if self.greeted && self.in_flight.is_empty() {
             self.active_at = now;
         }
+        self.transfers += u64::from(command.is_transfer());
         self.in_flight.push_back(InFlight {
             id,
             verb: command.verb().to_owned(),
-            is_transfer: command.is_transfer(),
+            transfer: command.is_transfer().then_some(self.transfers),
             is_checksum: command.is_checksum(),
             is_aside: command.is_aside(),
             running: false,
@@ -228,6 +233,14 @@ impl ClientPi {
         self.in_flight.len()
     }
 
+    /// Which of the transfers that were asked for, counted from 1, this command is; `None` where it is none, or finally answered.
+    pub fn transfer_number(&self, id: CommandId) -> Option<u64> {
+        self.in_flight
+            .iter()
+            .find(|command| command.id == id)?
+            .transfer
+    }
+
     /// Octets of a reply are here whose end is not.
     pub fn is_inside_reply(&self) -> bool {
         self.replies.is_inside_reply()
@@ -258,7 +271,7 @@ impl ClientPi {
         if code.is_preliminary() {
             if let Some(command) = self.in_flight.front_mut().filter(|c| !c.is_aside) {
                 command.running = true;
-                if command.is_transfer {
+                if command.transfer.is_some() {
                     self.stray_abort = false;
                 }
                 self.outputs
@@ -270,7 +283,7 @@ impl ClientPi {
             if command.is_aside && at.is_none() && !code.is_failure() {
                 return self.fail(ClientPiError::Unexpected(reply));
             }
-            if command.is_transfer && matches!(code.get(), 426 | 451) {
+            if command.transfer.is_some() && matches!(code.get(), 426 | 451) {
                 self.stray_abort = true;
             }
             self.outputs.push_back(Output::Final(command.id, reply));
@@ -302,8 +315,12 @@ impl ClientPi {
     fn refused_by_421(&self) -> Option<usize> {
         self.in_flight
             .front()
-            .filter(|command| command.is_transfer && command.running)?;
-        let next = self.in_flight.iter().skip(1).position(|c| c.is_transfer)?;
+            .filter(|command| command.transfer.is_some() && command.running)?;
+        let next = self
+            .in_flight
+            .iter()
+            .skip(1)
+            .position(|c| c.transfer.is_some())?;
         Some(next + 1)
     }
 
@@ -315,7 +332,9 @@ impl ClientPi {
         let limit = match self.in_flight.front() {
             _ if !self.greeted => self.config.reply_limit,
             None => return None,
-            Some(command) if command.is_transfer || command.is_checksum => self.config.work_limit,
+            Some(command) if command.transfer.is_some() || command.is_checksum => {
+                self.config.work_limit
+            }
             Some(_) => self.config.reply_limit,
         };
         Some((limit, self.active_at.checked_add(limit)?))

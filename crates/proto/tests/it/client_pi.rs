@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use godwit_proto::{
     Command,
-    pi::client::{ClientConfig, ClientPi, ClientPiError, Input, Output},
+    pi::client::{ClientConfig, ClientPi, ClientPiError, CommandId, Input, Output},
 };
 
 use super::support::epoch;
@@ -132,10 +132,12 @@ fn stray_lines_are_skipped() {
 fn asides_are_answered_out_of_turn() {
     let mut pi = with(&[
         "RETR /f",
-        "SITE GODWIT CHANNELS 3",
+        "SITE GODWIT CHANNELS 3 1",
         "NOOP",
         "SITE GODWIT REPORT",
     ]);
+    assert_eq!(pi.transfer_number(CommandId(0)), Some(1));
+    assert_eq!(pi.transfer_number(CommandId(2)), None, "no transfer");
     assert_eq!(
         hear(
             &mut pi,
@@ -143,6 +145,10 @@ fn asides_are_answered_out_of_turn() {
         ),
         ["0 150..", "1 258", "0 226", "3 558", "2 200"]
     );
+    assert_eq!(pi.transfer_number(CommandId(0)), None, "it is over");
+    let mut pi = with(&["MLSD /", "ERET P 0 9 /f", "ERET P 9 9 /f"]);
+    hear(&mut pi, "550 no\r\n");
+    assert_eq!(pi.transfer_number(CommandId(2)), Some(3));
     // Where nobody asked, the codes mean nothing special.
     let mut pi = with(&["PWD"]);
     assert_eq!(hear(&mut pi, "258 here\r\n"), ["0 258"]);

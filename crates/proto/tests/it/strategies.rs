@@ -149,7 +149,7 @@ fn site() -> impl Strategy<Value = Site> {
             bytes
         }),
         stor_attr,
-        (1_u32..).prop_map(|n| Site::Live(Live::Channels(n))),
+        (1_u32.., any::<u64>()).prop_map(|(n, of)| Site::Live(Live::Channels(n, of))),
         Just(Site::Live(Live::Report)),
         (
             LEAF_OCTETS_MIN..,

@@ -104,7 +104,7 @@ fn channels_come_and_go_while_data_flows() {
     let mut change = |ftp: &mut Ftp| {
         changes += 1;
         let n = wanted.next().unwrap_or(1);
-        ftp.call(&format!("SITE GODWIT CHANNELS {n}"))
+        ftp.call(&format!("SITE GODWIT CHANNELS {n} 1"))
     };
     // Nobody reads, so the transfer cannot end here.
     for _ in 0..60 {
@@ -144,7 +144,7 @@ fn a_change_at_the_very_end_of_a_transfer_harms_nothing() {
         ftp.send(&format!("RETR /{}", sizes[at]));
         let first = ftp.reply();
         assert!(matches!(first.code, 125 | 150), "{first:?}");
-        ftp.send(&format!("SITE GODWIT CHANNELS {}", 1 + i % 5));
+        ftp.send(&format!("SITE GODWIT CHANNELS {} {}", 1 + i % 5, 1 + i));
         let mut codes = [ftp.reply().code, ftp.reply().code];
         too_late += usize::from(codes[1] == 558);
         codes.sort_unstable();
@@ -180,8 +180,12 @@ fn commands_behind_a_transfer_wait_and_asides_do_not() {
     let (mut ftp, taker) = session(&server, 1);
     ftp.expect("RETR /f", 150);
     ftp.send("PWD");
-    ftp.send("SITE GODWIT CHANNELS 0");
-    ftp.expect("SITE GODWIT CHANNELS 4", 258);
+    ftp.send("SITE GODWIT CHANNELS 0 1");
+    // Of the one before, or behind it: not of this one.
+    for other in [0, 2] {
+        ftp.expect(&format!("SITE GODWIT CHANNELS 4 {other}"), 558);
+    }
+    ftp.expect("SITE GODWIT CHANNELS 4 1", 258);
     taker.gate.open();
     assert!(taker.transfer() == octets);
     for code in [226, 257, 501] {

@@ -90,9 +90,10 @@ fn godwit(a: Arguments<'_>) -> Result<Site, CommandError> {
     if word.eq_ignore_ascii_case(b"REPORT") {
         Ok(Site::Live(Live::Report))
     } else if word.eq_ignore_ascii_case(b"CHANNELS") {
-        Ok(Site::Live(Live::Channels(channels(a)?)))
+        let (n, a) = channels(a)?;
+        Ok(Site::Live(Live::Channels(n, a.number()?.0)))
     } else if word.eq_ignore_ascii_case(b"NEXT") {
-        Ok(Site::NextChannels(channels(a)?))
+        Ok(Site::NextChannels(channels(a)?.0))
     } else if word.eq_ignore_ascii_case(b"COMMIT") {
         Ok(Site::Commit(commit(a)?))
     } else if word.eq_ignore_ascii_case(b"LEAVES") {
@@ -102,10 +103,10 @@ fn godwit(a: Arguments<'_>) -> Result<Site, CommandError> {
     }
 }
 
-fn channels(a: Arguments<'_>) -> Result<u32, CommandError> {
+fn channels(a: Arguments<'_>) -> Result<(u32, Arguments<'_>), CommandError> {
     match a.number()? {
         (0, _) => Err(a.syntax("A transfer needs a channel.")),
-        (n, _) => Ok(n),
+        number => Ok(number),
     }
 }
 

@@ -23,7 +23,7 @@ impl ServerPi {
     }
 
     pub(super) fn run_aside(&mut self, live: Live) {
-        let can_be = matches!(&self.pending, Pending::Transfer(transfer) if transfer.can_be(live));
+        let can_be = matches!(&self.pending, Pending::Transfer(transfer) if transfer.can_be(live, self.transfers));
         // Behind one that waits for the shell also a refusal has to wait: asides are answered in their own order.
         if !can_be && self.asides.is_empty() {
             return self.refuse_aside();
@@ -55,7 +55,7 @@ impl ServerPi {
             return self.refuse_aside();
         };
         // Cached channels are then as many as OPTS says, so that neither end need ask for what is there.
-        if let Live::Channels(n) = live {
+        if let Live::Channels(n, _) = live {
             self.session.parallelism = n.clamp(1, self.config.channels_max.max(1));
         }
         self.reply(&report.to_reply());

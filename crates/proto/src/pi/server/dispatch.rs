@@ -57,6 +57,7 @@ pub(super) struct ChecksumRun {
 
 impl ServerPi {
     pub(super) fn run_line(&mut self, command: Result<Command, CommandError>) {
+        self.transfers += u64::from(command.as_ref().is_ok_and(Command::is_transfer));
         match command {
             Ok(command) if self.session.is_logged_in() || self.is_open_to_all(&command) => {
                 self.run_command(command);

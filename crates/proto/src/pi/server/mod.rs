@@ -83,6 +83,8 @@ pub struct ServerPi {
     queue_octets: usize,
     foresight: Foresight,
     pending: Pending,
+    /// Transfers that were asked for so far, refused ones included.
+    transfers: u64,
     /// Asides that the shell has not answered yet.
     asides: VecDeque<Live>,
     outputs: VecDeque<Output>,
@@ -136,6 +138,7 @@ impl ServerPi {
             queue_octets: 0,
             foresight: Foresight::default(),
             pending: Pending::Nothing,
+            transfers: 0,
             asides: VecDeque::new(),
             outputs: VecDeque::new(),
             active_at: now,

@@ -66,13 +66,16 @@ impl Transfer {
     }
 
     /// True where an aside finds something to work on.
-    pub(super) fn can_be(&self, live: Live) -> bool {
+    pub(super) fn can_be(&self, live: Live, number: u64) -> bool {
         let moves = !self.aborted && matches!(self.phase, Phase::Moving);
         moves
             && match live {
                 Live::Report => true,
-                Live::Channels(_) => {
-                    self.way() == Way::Send && self.request.mode == Mode::ExtendedBlock
+                // Its connections would be taken for those of the transfer that the client means.
+                Live::Channels(_, of) => {
+                    of == number
+                        && self.way() == Way::Send
+                        && self.request.mode == Mode::ExtendedBlock
                 }
             }
     }
