@@ -78,6 +78,8 @@ pub struct Iperf3Test {
     pub omit_seconds: u16,
     /// Whether the server sends and the client receives.
     pub reverse: bool,
+    /// Whether the sender sends with `sendfile` (`-Z`).
+    pub zero_copy: bool,
     /// Socket buffer asked for, bytes; 0 leaves it to the kernel.
     pub window_bytes: u32,
 }
@@ -90,6 +92,7 @@ impl Default for Iperf3Test {
             seconds: 1,
             omit_seconds: 0,
             reverse: false,
+            zero_copy: false,
             window_bytes: 0,
         }
     }
@@ -125,6 +128,9 @@ impl Iperf3Test {
             .args(["--connect-timeout", "10000", "--json"]);
         if self.reverse {
             command.arg("--reverse");
+        }
+        if self.zero_copy {
+            command.arg("--zerocopy");
         }
         if self.window_bytes > 0 {
             command.args(["--window", &self.window_bytes.to_string()]);

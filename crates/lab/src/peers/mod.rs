@@ -12,6 +12,9 @@
 //! | [`jglobus`] | a Java program with the library of that name |
 //! | [`plain_ftp`] | `curl`, `lftp` and `rclone` |
 //! | [`tar`] | `tar` over one connection of `nc` |
+//! | [`http`] | `nginx` |
+//! | [`xrootd`] | `xrootd` |
+//! | [`ssh`] | `sshd`, with keys of its own |
 //! | [`iperf3`] | `iperf3`, both ends |
 //! | [`godwit`] | our own `godwitd` and `godwit` |
 //! | [`grid`] | nothing: certificates, with which the two above know each other |
@@ -41,13 +44,16 @@ pub mod gct;
 pub mod gfal;
 pub mod godwit;
 pub mod grid;
+pub mod http;
 pub mod iperf3;
 pub mod jglobus;
 pub mod plain_ftp;
 pub mod process;
+pub mod ssh;
 pub mod tar;
 pub mod tool;
 pub mod usage;
+pub mod xrootd;
 
 mod capture;
 

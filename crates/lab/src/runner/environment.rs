@@ -1,13 +1,13 @@
 //! The machine and the programs that results were made with.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::peers::{gct, godwit, iperf3, plain_ftp, tar};
+use crate::peers::{Missing, gct, godwit, iperf3, plain_ftp, tar};
 use crate::scenario::{Client, Scenario, Server};
 
 /// Kept beside the results, `environment.json`.
@@ -54,6 +54,15 @@ impl Environment {
             ("godwitd", godwit::binary("godwitd")),
             ("globus-gridftp-server", gct::SERVER.available()),
         ];
+        Environment::of_programs(name, quick, programs)
+    }
+
+    /// As it is now, with those of these programs that are there.
+    pub fn of_programs(
+        name: &str,
+        quick: bool,
+        programs: impl IntoIterator<Item = (&'static str, Result<PathBuf, Missing>)>,
+    ) -> Environment {
         let there = programs.into_iter().filter_map(|(name, path)| {
             let version = version_of(name, &path.ok()?);
             Some((name.to_owned(), version))
@@ -130,9 +139,11 @@ fn programs(scenario: &Scenario) -> Vec<(String, String)> {
 
 /// What a program says of its version, its first line.
 fn version_of(name: &str, path: &Path) -> String {
-    let asked = match name.starts_with("globus") {
-        true => "-version",
-        false => "--version",
+    let asked = match name {
+        "ssh" => "-V",
+        "nginx" => "-v",
+        _ if name.starts_with("globus") => "-version",
+        _ => "--version",
     };
     let output = Command::new(path).arg(asked).output();
     output.map_or_else(

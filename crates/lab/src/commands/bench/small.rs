@@ -6,17 +6,19 @@
 //! three microseconds each, beside what the two ends say to each other.
 
 use std::{
-    collections::BTreeMap,
     ffi::OsString,
     fs,
-    io::Write,
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
-use super::{BenchError, Options, io_error, median};
+use super::{
+    BenchError, io_error,
+    record::{Cell, Measured, Unit},
+    stand::Stand,
+};
 use crate::peers::{
     Error, Tool, Usage, file_url,
     gct::{self, GctServer},
@@ -42,7 +44,7 @@ const PROFILE_WIDTH: usize = 110;
 /// Finds where processors spend their time.
 const PERF: Tool = Tool::new("perf", "linux-perf");
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
     Gct,
     Godwit,
@@ -72,18 +74,8 @@ impl Way {
     }
 }
 
-/// One run.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    files_per_second: f64,
-    /// Processor time of a file, us.
-    client_us: f64,
-    server_us: f64,
-}
-
 /// Servers and folders of the cell.
 pub(super) struct Small<'a> {
-    options: &'a Options,
     folder: &'a Path,
     godwitd: Godwitd,
     gct: Option<GctServer>,
@@ -91,11 +83,10 @@ pub(super) struct Small<'a> {
 
 impl<'a> Small<'a> {
     /// Starts servers that may be written to.
-    pub(super) fn start(options: &'a Options, folder: &'a Path) -> Result<Self, BenchError> {
+    pub(super) fn start(stand: &Stand<'_>, folder: &'a Path) -> Result<Self, BenchError> {
         let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let peers = !options.no_peers && gct::available().is_ok();
+        let peers = !stand.options.no_peers && gct::available().is_ok();
         Ok(Self {
-            options,
             folder,
             godwitd: Godwitd::serving("/").ip(ip).start()?,
             gct: match peers {
@@ -105,55 +96,34 @@ impl<'a> Small<'a> {
         })
     }
 
-    /// Measures and prints; every single measurement goes to `json`.
-    pub(super) fn run(
-        &self,
-        rounds: u32,
-        out: &mut dyn Write,
-        mut json: Option<&mut fs::File>,
-    ) -> Result<(), BenchError> {
-        let report = |error| BenchError::Io {
-            path: "report".into(),
-            error,
+    pub(super) fn run(&self, stand: &mut Stand<'_>) -> Result<(), BenchError> {
+        let files = match stand.options.quick {
+            true => (stand.options.files / 4).max(1),
+            false => stand.options.files,
         };
-        let files = match self.options.quick {
-            true => (self.options.files / 4).max(1),
-            false => self.options.files,
-        };
-        for &bytes in &self.options.file_bytes {
+        for &bytes in &stand.options.file_bytes {
+            let names = [Way::Get, Way::Put].map(|w| (w, format!("small/{}/{bytes}", w.name())));
+            if !names.iter().any(|(_, name)| stand.is_asked_for(name)) {
+                continue;
+            }
             make(&self.source(), files, bytes)?;
-            for way in [Way::Get, Way::Put] {
-                writeln!(
-                    out,
-                    "\nsmall files, {}, {files} x {bytes} octets",
-                    way.name()
-                )
-                .map_err(report)?;
-                let mut samples: BTreeMap<Ends, Vec<Sample>> = BTreeMap::new();
-                for round in 0..rounds {
-                    for ends in [Ends::Gct, Ends::Godwit] {
-                        let Some(sample) = self.measure(ends, way, files)? else {
-                            continue;
-                        };
-                        if let Some(file) = json.as_deref_mut() {
-                            writeln!(
-                                file,
-                                r#"{{"cell":"small","way":"{}","files":{files},"file_bytes":{bytes},"round":{round},"contender":"{}","files_per_second":{:.1},"client_cpu_us_per_file":{:.2},"server_cpu_us_per_file":{:.2}}}"#,
-                                way.name(),
-                                ends.name(),
-                                sample.files_per_second,
-                                sample.client_us,
-                                sample.server_us
-                            )
-                            .map_err(report)?;
-                        }
-                        samples.entry(ends).or_default().push(sample);
-                    }
-                }
-                print(out, &samples).map_err(report)?;
-                if self.options.profile {
+            for (way, name) in names {
+                let cell = Cell {
+                    name: name.clone(),
+                    title: format!("small files, {}, {files} x {bytes} octets", way.name()),
+                    unit: Unit::Files,
+                    ours: Ends::Godwit.name().to_owned(),
+                    bounds: Vec::new(),
+                };
+                let all = [Ends::Gct, Ends::Godwit].map(|ends| (ends, ends.name().to_owned()));
+                let there = match self.gct {
+                    Some(_) => &all[..],
+                    None => &all[1..],
+                };
+                stand.compare(cell, there, |ends| self.measure(*ends, way, files))?;
+                if stand.options.profile && stand.is_asked_for(&name) {
                     let text = self.profile(way, files)?;
-                    writeln!(out, "{text}").map_err(report)?;
+                    stand.say(&text)?;
                 }
             }
         }
@@ -168,24 +138,22 @@ impl<'a> Small<'a> {
         self.folder.join("arrived")
     }
 
-    fn measure(&self, ends: Ends, way: Way, files: u32) -> Result<Option<Sample>, BenchError> {
-        let Some(before) = self.server_usage(ends) else {
-            return Ok(None);
-        };
+    fn measure(&self, ends: Ends, way: Way, files: u32) -> Result<Measured, BenchError> {
+        let before = self.server_usage(ends);
         let finished = self.move_all(self.command(ends, way)?, files)?;
-        let server = (self.server_usage(ends)).map_or(before, |now| now.since(&before));
+        let server = self.server_usage(ends).since(&before);
         let per_file = |usage: Usage| usage.cpu().as_secs_f64() * 1e6 / f64::from(files);
-        Ok(Some(Sample {
-            files_per_second: f64::from(files) / finished.usage.wall.as_secs_f64(),
-            client_us: per_file(finished.usage),
-            server_us: per_file(server),
-        }))
+        Ok(Measured {
+            value: f64::from(files) / finished.usage.wall.as_secs_f64(),
+            client_cpu: per_file(finished.usage),
+            server_cpu: per_file(server),
+        })
     }
 
-    fn server_usage(&self, ends: Ends) -> Option<Usage> {
-        match ends {
-            Ends::Gct => self.gct.as_ref().map(GctServer::usage),
-            Ends::Godwit => Some(self.godwitd.usage()),
+    fn server_usage(&self, ends: Ends) -> Usage {
+        match (ends, &self.gct) {
+            (Ends::Gct, Some(server)) => server.usage(),
+            _ => self.godwitd.usage(),
         }
     }
 
@@ -301,41 +269,6 @@ fn count(folder: &Path) -> Result<u32, BenchError> {
         files += u32::try_from(inside.count()).unwrap_or(u32::MAX);
     }
     Ok(files)
-}
-
-fn print(out: &mut dyn Write, samples: &BTreeMap<Ends, Vec<Sample>>) -> std::io::Result<()> {
-    writeln!(
-        out,
-        "  {:<20} {:>8}  {:>20}  {:>11}  {:>11}",
-        "", "files/s", "ratio", "client", "server"
-    )?;
-    let base = samples.get(&Ends::Gct);
-    for (ends, runs) in samples {
-        let sorted = |of: &dyn Fn(&Sample) -> f64| {
-            let mut values: Vec<f64> = runs.iter().map(of).collect();
-            values.sort_by(f64::total_cmp);
-            values
-        };
-        let mut ratios: Vec<f64> = (runs.iter())
-            .zip(base.into_iter().flatten())
-            .map(|(run, base)| run.files_per_second / base.files_per_second)
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        let ratio = match (ratios.first(), ratios.last()) {
-            (Some(low), Some(high)) => format!("{:.2} ({low:.2}..{high:.2})", median(&ratios)),
-            _ => "-".to_owned(),
-        };
-        writeln!(
-            out,
-            "  {:<20} {:>8.0}  {:>20}  {:>4.0} us/file  {:>4.0} us/file",
-            ends.name(),
-            median(&sorted(&|s| s.files_per_second)),
-            ratio,
-            median(&sorted(&|s| s.client_us)),
-            median(&sorted(&|s| s.server_us))
-        )?;
-    }
-    out.flush()
 }
 
 #[cfg(test)]

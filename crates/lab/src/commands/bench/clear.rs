@@ -1,0 +1,261 @@
+//! Cells without protection: memory to memory and file to file at several parallelisms, and one endless row of channels.
+//!
+//! The limit, on paper: loopback TCP copies each octet twice (sender into the kernel, kernel to receiver), a file
+//! source adds a page-cache read that `sendfile` hands over without a copy, and a file target adds one copy into the page
+//! cache plus the allocation of its pages, which on a virtual machine costs more than the copy.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use super::{
+    BenchError, RUN_LIMIT,
+    files::Files,
+    record::Measured,
+    stand::{Stand, goodput_cell, of_rate, of_transfer},
+};
+use crate::peers::{
+    Error,
+    gct::{self, GctServer},
+    godwit::{self, Godwitd},
+    iperf3::{self, Iperf3Server, Iperf3Test},
+    process,
+};
+
+/// The contender that all are held against.
+const OURS: &str = "godwit <- godwitd";
+
+/// Channels that the last cell goes up to; the server's own bound is above.
+const CHANNELS: [u16; 6] = [1, 4, 16, 64, 256, 1000];
+
+/// Who serves and who fetches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    Gct,
+    Godwit,
+    /// The same, and the tuner chooses how many channels.
+    Tuned,
+    GodwitFromGct,
+    GctFromGodwit,
+    Iperf3,
+    /// Iperf3 with `sendfile` (-Z).
+    Iperf3Zero,
+}
+
+impl Ends {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gct => "GCT <- GCT",
+            Self::Godwit => OURS,
+            Self::Tuned => "godwit <- godwitd, tuned",
+            Self::GodwitFromGct => "godwit <- GCT",
+            Self::GctFromGodwit => "GCT <- godwitd",
+            Self::Iperf3 => "iperf3 -R",
+            Self::Iperf3Zero => "iperf3 -R -Z",
+        }
+    }
+}
+
+/// What moves.
+struct Work {
+    source: PathBuf,
+    target: PathBuf,
+    bytes: u64,
+    /// From memory to memory: the length is said, nothing is left behind.
+    memory: bool,
+    channels: u16,
+}
+
+impl Work {
+    fn memory(channels: u16, bytes: u64) -> Self {
+        Self {
+            source: PathBuf::from("/dev/zero"),
+            target: PathBuf::from("/dev/null"),
+            bytes,
+            memory: true,
+            channels,
+        }
+    }
+}
+
+/// Servers of the cells.
+pub(super) struct Clear {
+    gct: Option<GctServer>,
+    godwitd: Godwitd,
+    iperf3: Option<Iperf3Server>,
+}
+
+impl Clear {
+    /// Starts the servers that are installed. They serve the root of the machine: /dev/zero must be in reach.
+    pub(super) fn start(stand: &mut Stand<'_>) -> Result<Self, BenchError> {
+        let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let gct = match gct::available() {
+            _ if stand.options.no_peers => None,
+            Ok(()) => Some(GctServer::serving("/").ip(ip).start()?),
+            Err(missing) => {
+                stand.leave_out("", "GCT", &missing.to_string())?;
+                None
+            }
+        };
+        let iperf3 = match iperf3::IPERF3.available() {
+            _ if stand.options.no_peers => None,
+            Ok(_) => Some(Iperf3Server::start(ip)?),
+            Err(missing) => {
+                stand.leave_out("", "iperf3", &missing.to_string())?;
+                None
+            }
+        };
+        Ok(Self {
+            gct,
+            godwitd: Godwitd::serving("/").ip(ip).anonymous("ro").start()?,
+            iperf3,
+        })
+    }
+
+    pub(super) fn run(&self, stand: &mut Stand<'_>, files: &mut Files) -> Result<(), BenchError> {
+        for &channels in &stand.options.parallelism {
+            let bytes = stand.options.memory_gb * 1_000_000_000 / stand.scale();
+            let work = Work::memory(channels, bytes);
+            let all = [Ends::Gct, Ends::Godwit, Ends::Iperf3, Ends::GodwitFromGct];
+            let more = [Ends::Iperf3Zero, Ends::GctFromGodwit];
+            self.compare(stand, &work, &[&all[..], &more[..]].concat())?;
+        }
+        for &channels in &stand.options.parallelism {
+            if !stand.is_asked_for(&format!("file/{channels}")) {
+                continue;
+            }
+            let work = Work {
+                source: files.source(stand)?.to_owned(),
+                target: files.target(),
+                bytes: files.bytes(stand),
+                memory: false,
+                channels,
+            };
+            let all = [
+                Ends::Gct,
+                Ends::Godwit,
+                Ends::GodwitFromGct,
+                Ends::GctFromGodwit,
+                Ends::Tuned,
+            ];
+            self.compare(stand, &work, &all)?;
+        }
+        let title = "memory to memory by the number of channels, one mover at each end";
+        let last = CHANNELS.last().copied().unwrap_or_default();
+        let name = |channels: u16| (channels, format!("godwit, {channels} channels"));
+        let cell = goodput_cell("channels".into(), title.into(), &name(last).1);
+        let bytes = stand.options.memory_gb * 1_000_000_000 / stand.scale();
+        stand.compare(cell, &CHANNELS.map(name), |channels| {
+            self.measure(
+                Ends::Godwit,
+                &Work::memory(*channels, bytes),
+                Duration::ZERO,
+            )
+        })
+    }
+
+    fn compare(&self, stand: &mut Stand<'_>, work: &Work, all: &[Ends]) -> Result<(), BenchError> {
+        let kind = if work.memory { "memory" } else { "file" };
+        let title = format!(
+            "{kind} to {kind}, {} channels, {:.1} GB",
+            work.channels,
+            work.bytes as f64 / 1e9
+        );
+        let cell = goodput_cell(format!("{kind}/{}", work.channels), title, OURS);
+        let long = Duration::from_secs(if stand.options.quick { 1 } else { 3 });
+        let there: Vec<(Ends, String)> = all
+            .iter()
+            .filter(|ends| self.is_there(**ends))
+            .map(|ends| (*ends, ends.name().to_owned()))
+            .collect();
+        stand.compare(cell, &there, |ends| self.measure(*ends, work, long))
+    }
+
+    fn is_there(&self, ends: Ends) -> bool {
+        match ends {
+            Ends::Godwit | Ends::Tuned => true,
+            Ends::Gct | Ends::GodwitFromGct | Ends::GctFromGodwit => self.gct.is_some(),
+            Ends::Iperf3 | Ends::Iperf3Zero => self.iperf3.is_some(),
+        }
+    }
+
+    /// `long`: of those that run for a time and not for a number of octets.
+    fn measure(&self, ends: Ends, work: &Work, long: Duration) -> Result<Measured, BenchError> {
+        if let (Ends::Iperf3 | Ends::Iperf3Zero, Some(server)) = (ends, &self.iperf3) {
+            return iperf3(server, ends == Ends::Iperf3Zero, work.channels, long);
+        }
+        let source = work.source.display().to_string();
+        let url = match (ends, &self.gct) {
+            (Ends::Gct | Ends::GodwitFromGct, Some(server)) => server.machine_url(&source),
+            _ => self.godwitd.url(&source),
+        };
+        let usage = || match (ends, &self.gct) {
+            (Ends::Gct | Ends::GodwitFromGct, Some(server)) => server.usage(),
+            _ => self.godwitd.usage(),
+        };
+        let before = usage();
+        let client = process::run(fetch(ends, &url, work)?, RUN_LIMIT)?.success()?;
+        let server = usage().since(&before);
+        if !work.memory {
+            super::files::check_and_remove(&work.target, work.bytes)?;
+        }
+        Ok(of_transfer(work.bytes, client.usage, server))
+    }
+}
+
+/// One download, from start to end of the client's process. Nobody verifies: GCT's client does not by default.
+fn fetch(ends: Ends, url: &str, work: &Work) -> Result<Command, BenchError> {
+    let (p, length) = (work.channels.to_string(), work.bytes.to_string());
+    let mut command;
+    if let Ends::Gct | Ends::GctFromGodwit = ends {
+        command = gct::URL_COPY.command().map_err(Error::from)?;
+        command.args(["-p", &p]);
+        if work.memory {
+            command.args(["-len", &length]);
+        }
+        command.arg(url).arg(file_url(&work.target));
+    } else {
+        command = Command::new(godwit::binary("godwit").map_err(Error::from)?);
+        command.args([
+            "cp",
+            "--quiet",
+            "--no-verify",
+            "--alone",
+            "--no-path-memory",
+        ]);
+        if ends != Ends::Tuned {
+            command.args(["-c", "1", "-p", &p, "--max-channels", &p]);
+        }
+        if work.memory {
+            command.args(["--length", &length]);
+        }
+        command.arg(url).arg(&work.target);
+    }
+    Ok(command)
+}
+
+fn file_url(path: &Path) -> String {
+    format!("file://{}", path.display())
+}
+
+fn iperf3(
+    server: &Iperf3Server,
+    zero_copy: bool,
+    streams: u16,
+    long: Duration,
+) -> Result<Measured, BenchError> {
+    let before = server.process().usage();
+    let test = Iperf3Test {
+        streams,
+        seconds: u16::try_from(long.as_secs()).unwrap_or(u16::MAX),
+        reverse: true,
+        zero_copy,
+        ..Iperf3Test::default()
+    };
+    let report = test.run(server.addr())?;
+    let used = server.process().usage().since(&before);
+    Ok(of_rate(report.goodput_bps / 8.0, long, report.client, used))
+}

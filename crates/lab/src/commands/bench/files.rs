@@ -1,0 +1,73 @@
+//! The file that cells move, on tmpfs.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use super::{BenchError, io_error, stand::Stand};
+
+/// Octets written at a time.
+const BLOCK_OCTETS: u64 = 1_000_000;
+
+/// A folder with a source, which is made when it is first asked for, and room for a target.
+pub(super) struct Files {
+    folder: PathBuf,
+    source: PathBuf,
+    made: bool,
+}
+
+impl Files {
+    /// In this folder, which must be there.
+    pub(super) fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            source: folder.join("source"),
+            made: false,
+        }
+    }
+
+    pub(super) fn bytes(&self, stand: &Stand<'_>) -> u64 {
+        let bytes = stand.options.file_gb * 1_000_000_000 / stand.scale();
+        bytes.next_multiple_of(BLOCK_OCTETS)
+    }
+
+    pub(super) fn target(&self) -> PathBuf {
+        self.folder.join("target")
+    }
+
+    /// Makes it once, and touches the pages that a target will need: pages new to a virtual machine cost several times as much
+    /// as others, and the first contender would pay for all.
+    pub(super) fn source(&mut self, stand: &Stand<'_>) -> Result<&Path, BenchError> {
+        if !self.made {
+            let bytes = self.bytes(stand);
+            let touched = self.folder.join("touched");
+            for path in [&self.source, &touched] {
+                write(path, bytes).map_err(io_error(path))?;
+            }
+            fs::remove_file(&touched).map_err(io_error(&touched))?;
+            self.made = true;
+        }
+        Ok(&self.source)
+    }
+}
+
+fn write(path: &Path, bytes: u64) -> std::io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    let block: Vec<u8> = (0..BLOCK_OCTETS).map(|i| (i % 251) as u8).collect();
+    for _ in 0..bytes / BLOCK_OCTETS {
+        file.write_all(&block)?;
+    }
+    Ok(())
+}
+
+/// Looks whether all has arrived, and makes room for the next.
+pub(super) fn check_and_remove(target: &Path, bytes: u64) -> Result<(), BenchError> {
+    let length = fs::metadata(target).map_err(io_error(target))?.len();
+    if length != bytes {
+        let error = std::io::Error::other(format!("{length} octets arrived of {bytes}"));
+        return Err(io_error(target)(error));
+    }
+    fs::remove_file(target).map_err(io_error(target))
+}

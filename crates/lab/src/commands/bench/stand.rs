@@ -1,0 +1,216 @@
+//! Runs contenders in turn, and keeps and shows what they measured.
+
+use std::{fs, io::Write, time::Duration};
+
+use super::{
+    BenchError, Options, io_error,
+    record::{Cell, Comparison, Line, Measured, Run, Unit},
+};
+use crate::{peers::Usage, runner::Environment};
+
+/// Where all cells are measured.
+pub(super) struct Stand<'a> {
+    pub(super) options: &'a Options,
+    out: &'a mut dyn Write,
+    json: Option<fs::File>,
+    lines: Vec<Line>,
+}
+
+impl<'a> Stand<'a> {
+    pub(super) fn new(
+        options: &'a Options,
+        out: &'a mut dyn Write,
+        machine: Environment,
+    ) -> Result<Self, BenchError> {
+        let json = match &options.json {
+            Some(path) => Some(fs::File::create(path).map_err(io_error(path))?),
+            None => None,
+        };
+        let mut stand = Self {
+            options,
+            out,
+            json,
+            lines: Vec::new(),
+        };
+        stand.say(&format!(
+            "loopback, {} processors; {} rounds, interleaved; `has`: to each, in the same round",
+            machine.processors,
+            stand.rounds()
+        ))?;
+        stand.keep(Line::Machine(machine))?;
+        Ok(stand)
+    }
+
+    pub(super) fn rounds(&self) -> u32 {
+        match self.options.quick {
+            true => 2,
+            false => self.options.rounds,
+        }
+    }
+
+    /// What work is divided by.
+    pub(super) fn scale(&self) -> u64 {
+        if self.options.quick { 4 } else { 1 }
+    }
+
+    pub(super) fn is_asked_for(&self, cell: &str) -> bool {
+        let names = |parts: &[String]| parts.iter().any(|part| cell.contains(part.as_str()));
+        (self.options.only.is_empty() || names(&self.options.only)) && !names(&self.options.skip)
+    }
+
+    /// Whether one of the cells that begin with `family` may be asked for.
+    pub(super) fn may_ask_for(&self, family: &str) -> bool {
+        let only = &self.options.only;
+        let meant = |part: &String| part.starts_with(family) || family.contains(part.as_str());
+        (only.is_empty() || only.iter().any(meant))
+            && !self.options.skip.iter().any(|s| s == family)
+    }
+
+    pub(super) fn say(&mut self, text: &str) -> Result<(), BenchError> {
+        writeln!(self.out, "{text}").map_err(|error| BenchError::Io {
+            path: "report".into(),
+            error,
+        })
+    }
+
+    fn keep(&mut self, line: Line) -> Result<(), BenchError> {
+        if let Some(file) = &mut self.json {
+            // Plain data of strings and finite numbers: it has a form in JSON.
+            let text = serde_json::to_string(&line).unwrap_or_default();
+            let path = self.options.json.as_deref().unwrap_or("-".as_ref());
+            writeln!(file, "{text}").map_err(io_error(path))?;
+        }
+        self.lines.push(line);
+        Ok(())
+    }
+
+    /// One run of each contender in each round. One of somebody else's that fails is left out from then on, and it is said.
+    ///
+    /// # Errors
+    /// Ours fails, or the report cannot be written.
+    pub(super) fn compare<C>(
+        &mut self,
+        cell: Cell,
+        contenders: &[(C, String)],
+        mut measure: impl FnMut(&C) -> Result<Measured, BenchError>,
+    ) -> Result<(), BenchError> {
+        if !self.is_asked_for(&cell.name) {
+            return Ok(());
+        }
+        let name = cell.name.clone();
+        self.say(&format!("\n{name}: {}", cell.title))?;
+        self.keep(Line::Cell(cell.clone()))?;
+        let mut left_out = vec![false; contenders.len()];
+        for round in 0..self.rounds() {
+            for ((contender, who), left_out) in contenders.iter().zip(&mut left_out) {
+                if *left_out {
+                    continue;
+                }
+                let line = match measure(contender) {
+                    Ok(measured) => Line::Run(Run {
+                        cell: name.clone(),
+                        contender: who.clone(),
+                        round,
+                        measured,
+                    }),
+                    Err(error) if who.starts_with("godwit") => return Err(error),
+                    Err(error) => {
+                        *left_out = true;
+                        self.left_out(&name, who, &error.to_string())?
+                    }
+                };
+                self.keep(line)?;
+            }
+        }
+        self.show(&name)
+    }
+
+    /// Notes that somebody has no part in a cell.
+    pub(super) fn leave_out(&mut self, cell: &str, who: &str, why: &str) -> Result<(), BenchError> {
+        let line = self.left_out(cell, who, why)?;
+        self.keep(line)
+    }
+
+    fn left_out(&mut self, cell: &str, who: &str, why: &str) -> Result<Line, BenchError> {
+        // What a program says at length is for the terminal; the first line is for the page.
+        self.say(&format!("  {who} is left out: {}", why.trim()))?;
+        Ok(Line::LeftOut {
+            cell: cell.to_owned(),
+            contender: who.to_owned(),
+            why: why.lines().next().unwrap_or_default().to_owned(),
+        })
+    }
+
+    fn show(&mut self, name: &str) -> Result<(), BenchError> {
+        let all = Comparison::all(&self.lines);
+        let Some(comparison) = all.iter().find(|c| c.cell.name == name) else {
+            return Ok(());
+        };
+        let rows = [vec![comparison.heads()], comparison.table()].concat();
+        let widths: Vec<usize> = (0..comparison.heads().len())
+            .map(|column| rows.iter().map(|r| r[column].len()).max().unwrap_or(0))
+            .collect();
+        let mut text = String::new();
+        for row in &rows {
+            let padded = row
+                .iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(i, (cell, width))| match i {
+                    0 => format!("  {cell:<width$}"),
+                    _ => format!("  {cell:>width$}"),
+                });
+            text.push_str(&padded.collect::<String>());
+            text.push('\n');
+        }
+        let unit = comparison.cell.unit;
+        for (bound, value) in &comparison.cell.bounds {
+            text.push_str(&format!(
+                "  {bound}: {} {}\n",
+                unit.value(*value),
+                unit.of_value()
+            ));
+        }
+        self.say(text.trim_end())
+    }
+
+    pub(super) fn into_lines(self) -> Vec<Line> {
+        self.lines
+    }
+}
+
+/// A transfer of so many octets, as cells of [`Unit::Gbps`] count it.
+pub(super) fn of_transfer(bytes: u64, client: Usage, server: Usage) -> Measured {
+    of_rate(
+        bytes as f64 / client.wall.as_secs_f64(),
+        client.wall,
+        client,
+        server,
+    )
+}
+
+/// So many octets a second for so long.
+pub(super) fn of_rate(
+    octets_a_second: f64,
+    long: Duration,
+    client: Usage,
+    server: Usage,
+) -> Measured {
+    let gb = octets_a_second * long.as_secs_f64() / 1e9;
+    Measured {
+        value: octets_a_second * 8.0 / 1e9,
+        client_cpu: client.cpu().as_secs_f64() / gb,
+        server_cpu: server.cpu().as_secs_f64() / gb,
+    }
+}
+
+/// A cell of [`Unit::Gbps`] without bounds.
+pub(super) fn goodput_cell(name: String, title: String, ours: &str) -> Cell {
+    Cell {
+        name,
+        title,
+        unit: Unit::Gbps,
+        ours: ours.to_owned(),
+        bounds: Vec::new(),
+    }
+}

@@ -1,0 +1,99 @@
+//! `nginx`, which serves files over HTTP with `sendfile`, and the clients that fetch from it.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::process::{Options, Process};
+use super::usage::Usage;
+use super::{Error, START_TIMEOUT, Tool};
+
+/// The server.
+pub const NGINX: Tool = Tool::new("nginx", "nginx-light");
+
+/// A client that fetches one file over several connections.
+pub const ARIA2: Tool = Tool::new("aria2c", "aria2");
+
+/// How often it is tried whether a server answers that does not say so.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// A running `nginx`. Dropping it ends it.
+#[derive(Debug)]
+pub struct HttpServer {
+    process: Process,
+    addr: SocketAddr,
+    _folder: TempDir,
+}
+
+impl HttpServer {
+    /// Serves `root`, as whoever starts it, with a process a processor.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Os`], [`Error::TimedOut`] where it does not answer, as when its port was taken meanwhile.
+    pub fn start(root: &Path, ip: IpAddr) -> Result<HttpServer, Error> {
+        let folder = TempDir::new().map_err(Error::os("make a directory for nginx"))?;
+        let addr = SocketAddr::new(ip, super::free_port(ip)?);
+        let user = match rustix::process::geteuid().is_root() {
+            true => "user root;\n",
+            false => "",
+        };
+        let own = folder.path().display();
+        let text = format!(
+            "{user}daemon off;\nworker_processes auto;\npid {own}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\n\
+             access_log off;\nsendfile on;\ntcp_nopush on;\nclient_body_temp_path {own};\nproxy_temp_path {own};\n\
+             fastcgi_temp_path {own};\nuwsgi_temp_path {own};\nscgi_temp_path {own};\n\
+             server {{ listen {addr}; root {}; }}\n}}\n",
+            root.display()
+        );
+        let config = folder.path().join("nginx.conf");
+        fs::write(&config, text).map_err(Error::os("write the configuration of nginx"))?;
+        let mut command = NGINX.command()?;
+        command.arg("-c").arg(&config).arg("-p").arg(folder.path());
+        let mut process = Process::spawn(command, Options::default())?;
+        answers(&mut process, addr)?;
+        Ok(HttpServer {
+            process,
+            addr,
+            _folder: folder,
+        })
+    }
+
+    /// The URL of a path below the root.
+    pub fn url(&self, path: &str) -> String {
+        let path = super::encode_path(path.trim_start_matches('/'));
+        format!("http://{}/{path}", self.addr)
+    }
+
+    /// What it has cost so far.
+    pub fn usage(&self) -> Usage {
+        self.process.usage()
+    }
+}
+
+/// Waits until something takes connections at `addr`.
+pub(super) fn answers(process: &mut Process, addr: SocketAddr) -> Result<(), Error> {
+    let begun = Instant::now();
+    loop {
+        if TcpStream::connect(addr).is_ok() {
+            return Ok(());
+        }
+        if process.ended_within(LOOK_AGAIN)? {
+            return Err(Error::EndedEarly {
+                program: process.program().to_owned(),
+                status: None,
+                log: process.log(),
+            });
+        }
+        if begun.elapsed() > START_TIMEOUT {
+            return Err(Error::TimedOut {
+                program: process.program().to_owned(),
+                what: "take connections",
+                waited: begun.elapsed(),
+                log: process.log(),
+            });
+        }
+    }
+}
