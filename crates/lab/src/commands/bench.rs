@@ -10,6 +10,7 @@ mod guarded;
 mod others;
 mod page;
 mod record;
+mod scale;
 mod small;
 mod stand;
 
@@ -59,7 +60,7 @@ pub struct Options {
     #[arg(long)]
     pub no_peers: bool,
     /// Only cells whose name contains one of these: memory/P, file/P, channels, guarded/memory/..., guarded/file/...,
-    /// peers/clear, peers/encrypted, small/get/..., small/put/...
+    /// peers/clear, peers/encrypted, scale, small/get/..., small/put/...
     #[arg(long, value_delimiter = ',', value_name = "CELL")]
     pub only: Vec<String>,
     /// Not the cells whose name contains one of these
@@ -137,6 +138,7 @@ fn measure(options: &Options, out: &mut dyn Write) -> Result<Vec<Line>, BenchErr
     if stand.may_ask_for("peers") {
         others::run(&mut stand, &mut files, folder.path())?;
     }
+    scale::run(&mut stand)?;
     if stand.may_ask_for("small") {
         small::Small::start(&stand, folder.path())?.run(&mut stand)?;
     }

@@ -32,10 +32,13 @@ impl HttpServer {
     /// Serves `root`, as whoever starts it, with a process a processor.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Os`], [`Error::TimedOut`] where it does not answer, as when its port was taken meanwhile.
+    /// [`Error::Missing`], [`Error::Os`], [`Error::TimedOut`] where it does not answer.
     pub fn start(root: &Path, ip: IpAddr) -> Result<HttpServer, Error> {
+        super::on_a_free_port(ip, |addr| Self::start_at(root, addr))
+    }
+
+    fn start_at(root: &Path, addr: SocketAddr) -> Result<HttpServer, Error> {
         let folder = TempDir::new().map_err(Error::os("make a directory for nginx"))?;
-        let addr = SocketAddr::new(ip, super::free_port(ip)?);
         let user = match rustix::process::geteuid().is_root() {
             true => "user root;\n",
             false => "",

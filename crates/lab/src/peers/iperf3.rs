@@ -13,9 +13,6 @@ use super::{Error, RUN_TIMEOUT, START_TIMEOUT, Tool};
 /// The program, client and server in one.
 pub const IPERF3: Tool = Tool::new("iperf3", "iperf3");
 
-/// Ports tried before a server is given up.
-const PORTS_TRIED: usize = 5;
-
 /// A running `iperf3 -s`. Dropping it ends it.
 #[derive(Debug)]
 pub struct Iperf3Server {
@@ -30,30 +27,21 @@ impl Iperf3Server {
     /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`] when every port tried was taken,
     /// [`Error::TimedOut`].
     pub fn start(ip: IpAddr) -> Result<Iperf3Server, Error> {
-        let mut tried = 1;
-        loop {
-            let port = super::free_port(ip)?;
+        super::on_a_free_port(ip, |addr| {
             let mut command = IPERF3.command()?;
             command
                 .args(["--server", "--forceflush"])
                 .args(["--bind", &ip.to_string()])
-                .args(["--port", &port.to_string()]);
+                .args(["--port", &addr.port().to_string()]);
             let mut process = Process::spawn(command, Options::default())?;
-            let listening = process.wait_for_line(
+            process.wait_for_line(
                 Stream::Stdout,
                 "say that it listens",
                 START_TIMEOUT,
                 |line| line.starts_with("Server listening on ").then_some(()),
-            );
-            match listening {
-                Ok(()) => {
-                    let addr = SocketAddr::new(ip, port);
-                    return Ok(Iperf3Server { process, addr });
-                }
-                Err(Error::EndedEarly { .. }) if tried < PORTS_TRIED => tried += 1,
-                Err(error) => return Err(error),
-            }
-        }
+            )?;
+            Ok(Iperf3Server { process, addr })
+        })
     }
 
     /// Where it listens.

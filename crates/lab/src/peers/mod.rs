@@ -79,6 +79,9 @@ pub const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// peer costs a test run this much.
 pub const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Ports tried before a server that cannot choose one is given up.
+const PORTS_TRIED: usize = 5;
+
 /// A program that is not installed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{program} not found; it comes with {package}")]
@@ -188,6 +191,20 @@ pub fn free_port(ip: IpAddr) -> Result<u16, Error> {
         .and_then(|listener| listener.local_addr())
         .map(|addr| addr.port())
         .map_err(Error::os(format!("find a free port on {ip}")))
+}
+
+/// Starts a program that is told where on `ip` to listen, on another port where one was taken meanwhile.
+fn on_a_free_port<T>(
+    ip: IpAddr,
+    mut start: impl FnMut(SocketAddr) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut tried = 1;
+    loop {
+        match start(SocketAddr::new(ip, free_port(ip)?)) {
+            Err(Error::EndedEarly { .. }) if tried < PORTS_TRIED => tried += 1,
+            other => return other,
+        }
+    }
 }
 
 /// The `ftp://` URL of an absolute path on `server`.

@@ -39,6 +39,10 @@ impl SshServer {
     /// [`Error::Missing`], [`Error::Os`], [`Error::Failed`] where no key can be made, [`Error::EndedEarly`],
     /// [`Error::TimedOut`].
     pub fn start(ip: IpAddr) -> Result<SshServer, Error> {
+        super::on_a_free_port(ip, Self::start_at)
+    }
+
+    fn start_at(addr: SocketAddr) -> Result<SshServer, Error> {
         let folder = TempDir::new().map_err(Error::os("make a directory for sshd"))?;
         for name in ["host_key", "user_key"] {
             let key = folder.path().join(name);
@@ -47,7 +51,6 @@ impl SshServer {
                 .run(arguments.into_iter().chain([key.as_path()]))?
                 .success()?;
         }
-        let addr = SocketAddr::new(ip, super::free_port(ip)?);
         let all = folder.path().display();
         let host_key = fs::read_to_string(folder.path().join("host_key.pub"))
             .map_err(Error::os("read a key of sshd"))?;
@@ -69,7 +72,10 @@ impl SshServer {
                     addr.port()
                 ),
             ),
-            ("known_hosts", format!("[{ip}]:{} {host_key}", addr.port())),
+            (
+                "known_hosts",
+                format!("[{}]:{} {host_key}", addr.ip(), addr.port()),
+            ),
         ];
         for (name, text) in files {
             fs::write(folder.path().join(name), text)

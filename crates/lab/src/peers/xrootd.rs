@@ -31,11 +31,14 @@ impl XrootdServer {
     /// # Errors
     /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`], [`Error::TimedOut`].
     pub fn start(root: &Path, ip: IpAddr) -> Result<XrootdServer, Error> {
+        super::on_a_free_port(ip, |addr| Self::start_at(root, addr))
+    }
+
+    fn start_at(root: &Path, addr: SocketAddr) -> Result<XrootdServer, Error> {
         let folder = TempDir::new().map_err(Error::os("make a directory for xrootd"))?;
         // What it is told to write there is written as nobody.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))
             .map_err(Error::os("open a directory to xrootd"))?;
-        let addr = SocketAddr::new(ip, super::free_port(ip)?);
         let own = folder.path().display();
         let text = format!(
             "all.export {}\nall.adminpath {own}\nall.pidpath {own}\nxrd.port {}\n",

@@ -154,17 +154,23 @@ fn targets(all: &[Comparison]) -> String {
 
 fn section(comparison: &Comparison) -> String {
     let Comparison { cell, left_out, .. } = comparison;
-    let rounds = comparison
-        .rows()
-        .iter()
-        .map(|row| row.runs)
-        .max()
-        .unwrap_or(0);
-    let mut text = format!("## {}\n\n{}; {rounds} rounds.\n\n", cell.name, cell.title);
-    let _ = writeln!(text, "| {} |", comparison.heads().join(" | "));
-    text.push_str("|---|--:|--:|--:|--:|\n");
-    for line in comparison.table() {
-        let _ = writeln!(text, "| {} |", line.join(" | "));
+    let mut text = format!("## {}\n\n", cell.name);
+    let rounds = comparison.rows().iter().map(|row| row.runs).max();
+    match rounds {
+        Some(rounds) => {
+            let _ = writeln!(text, "{}; {rounds} rounds.\n", cell.title);
+            let _ = writeln!(text, "| {} |", comparison.heads().join(" | "));
+            text.push_str("|---|--:|--:|--:|--:|\n");
+            for line in comparison.table() {
+                let _ = writeln!(text, "| {} |", line.join(" | "));
+            }
+        }
+        None => {
+            let _ = writeln!(text, "{}:\n", cell.title);
+            for fact in &comparison.facts {
+                let _ = writeln!(text, "- {fact}");
+            }
+        }
     }
     text.push('\n');
     let ours = comparison.row(&cell.ours);

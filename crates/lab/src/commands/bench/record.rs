@@ -14,6 +14,8 @@ pub(super) enum Line {
     Cell(Cell),
     /// One run of one contender.
     Run(Run),
+    /// What a cell found that has no contenders.
+    Fact { cell: String, text: String },
     /// A contender is left out of a cell, from here on.
     LeftOut {
         cell: String,
@@ -101,6 +103,7 @@ pub(super) struct Measured {
 pub(super) struct Comparison {
     pub(super) cell: Cell,
     pub(super) runs: Vec<Run>,
+    pub(super) facts: Vec<String>,
     /// Contender, and why.
     pub(super) left_out: Vec<(String, String)>,
 }
@@ -129,6 +132,7 @@ impl Comparison {
                     let begun = Self {
                         cell: cell.clone(),
                         runs: Vec::new(),
+                        facts: Vec::new(),
                         left_out: Vec::new(),
                     };
                     match all.iter_mut().find(|c| c.cell.name == cell.name) {
@@ -138,13 +142,14 @@ impl Comparison {
                     continue;
                 }
                 Line::Run(run) => &run.cell,
-                Line::LeftOut { cell, .. } => cell,
+                Line::Fact { cell, .. } | Line::LeftOut { cell, .. } => cell,
             };
             let Some(of) = all.iter_mut().find(|c| c.cell.name == *cell) else {
                 continue;
             };
             match line {
                 Line::Run(run) => of.runs.push(run.clone()),
+                Line::Fact { text, .. } => of.facts.push(text.clone()),
                 Line::LeftOut { contender, why, .. } => {
                     of.left_out.push((contender.clone(), why.clone()));
                 }

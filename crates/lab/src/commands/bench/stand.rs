@@ -84,6 +84,21 @@ impl<'a> Stand<'a> {
         Ok(())
     }
 
+    /// Begins a cell that is asked for.
+    pub(super) fn begin(&mut self, cell: Cell) -> Result<(), BenchError> {
+        self.say(&format!("\n{}: {}", cell.name, cell.title))?;
+        self.keep(Line::Cell(cell))
+    }
+
+    /// Says and keeps what was found.
+    pub(super) fn fact(&mut self, cell: &str, text: String) -> Result<(), BenchError> {
+        self.say(&format!("  {text}"))?;
+        self.keep(Line::Fact {
+            cell: cell.to_owned(),
+            text,
+        })
+    }
+
     /// One run of each contender in each round. One of somebody else's that fails is left out from then on, and it is said.
     ///
     /// # Errors
@@ -98,8 +113,7 @@ impl<'a> Stand<'a> {
             return Ok(());
         }
         let name = cell.name.clone();
-        self.say(&format!("\n{name}: {}", cell.title))?;
-        self.keep(Line::Cell(cell.clone()))?;
+        self.begin(cell)?;
         let mut left_out = vec![false; contenders.len()];
         for round in 0..self.rounds() {
             for ((contender, who), left_out) in contenders.iter().zip(&mut left_out) {
