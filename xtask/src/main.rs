@@ -1,6 +1,7 @@
 //! The one check, and its siblings. `cargo xtask` lists them.
 
 mod check;
+mod instructions;
 mod suite;
 mod tidy;
 
@@ -14,6 +15,8 @@ usage: cargo xtask <command>
   golden          write the golden transcripts anew; review the difference
   fuzz TARGET [SECONDS]
                   run one fuzz target (needs cargo-fuzz and a nightly tool chain; default 60 s)
+  instructions [--write]
+                  count the instructions of pure hot paths (needs valgrind) and compare; --write keeps what is counted now
   bench [ARGS]    build in release mode and compare with the peers; ARGS go to `godwit-lab bench`
 ";
 
@@ -26,6 +29,7 @@ fn main() -> ExitCode {
         Some("tidy") => tidy::run(),
         Some("golden") => golden(),
         Some("fuzz") => fuzz(&rest),
+        Some("instructions") => instructions::check(rest.iter().any(|word| word == "--write")),
         Some("bench") => bench(&rest),
         _ => Err(HELP.to_owned()),
     };
