@@ -254,7 +254,7 @@ impl fmt::Display for Turn {
 
 impl Error {
     /// A failed operation on a file of this machine.
-    pub(crate) fn local(doing: impl Into<String>, error: &io::Error) -> Self {
+    pub fn local(doing: impl Into<String>, error: &io::Error) -> Self {
         // The text of io::Error ends in "(os error 13)", which helps nobody who reads the sentence.
         let text = error.to_string();
         let text = text.split(" (os error").next().unwrap_or(&text).to_owned();
@@ -376,6 +376,7 @@ impl Error {
             | Self::HostileName { .. }
             | Self::Listing { .. }
             | Self::Mangled { .. } => Turn::Server,
+            Self::Local(failure) if is_name(failure) => Turn::User,
             Self::Local(_) | Self::System { .. } => Turn::ThisMachine,
             Self::Interrupted => Turn::Nobody,
         }
@@ -398,6 +399,19 @@ fn is_permission(failure: &StorageFailure) -> bool {
         rustix::io::Errno::ROFS,
     ];
     permission.iter().any(|e| e.raw_os_error() == failure.errno)
+}
+
+/// Another path would do.
+fn is_name(failure: &StorageFailure) -> bool {
+    use rustix::io::Errno;
+    let name = [
+        Errno::NOENT,
+        Errno::NOTDIR,
+        Errno::ISDIR,
+        Errno::EXIST,
+        Errno::NAMETOOLONG,
+    ];
+    name.iter().any(|e| e.raw_os_error() == failure.errno)
 }
 
 /// What servers say that want a data connection to resume the TLS session of the control channel, and how they are told not to.

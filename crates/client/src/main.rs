@@ -4,12 +4,12 @@ use std::{
     ffi::OsString,
     io::{self, IsTerminal, Write},
     process::ExitCode,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use godwit_client::{
     Stop,
-    error::Exit,
+    error::{Error, Exit},
     events::{Event, FileState, Observer},
     explain,
     flags::{self, Ambient},
@@ -77,7 +77,7 @@ fn prove(what: &Proxy, invocation: &Invocation) -> ExitCode {
         tell(format_args!("{}", error.explained()));
         error.exit()
     });
-    exit.code().into()
+    console.verdict(exit).code().into()
 }
 
 async fn run(invocation: Invocation) -> Exit {
@@ -85,10 +85,12 @@ async fn run(invocation: Invocation) -> Exit {
     tokio::spawn(watch_interrupts(stop.clone()));
     let console = Arc::new(Console::new(invocation.verbosity));
     let connections = invocation.connections;
-    match invocation.request {
+    let exit = match invocation.request {
         // Was dealt with before there was a runtime.
         Request::Proxy(_) => Exit::Done,
-        Request::Manage(what) => manage::run(what, connections, console, stop).await,
+        Request::Manage(what) => {
+            manage::run(what, connections, Arc::clone(&console) as _, stop).await
+        }
         Request::Explain { log, json } => match explain::read(&log) {
             Err(error) => {
                 tell(format_args!("{}", error.explained()));
@@ -119,7 +121,8 @@ async fn run(invocation: Invocation) -> Exit {
                 }
             }
         }
-    }
+    };
+    console.verdict(exit)
 }
 
 fn exit_of(code: u8) -> Exit {
@@ -160,6 +163,8 @@ async fn watch_interrupts(stop: Stop) {
 struct Console {
     verbosity: u8,
     display: Option<Display>,
+    /// Why standard output is not what it should be.
+    unwritten: OnceLock<io::Error>,
 }
 
 impl Console {
@@ -168,6 +173,20 @@ impl Console {
         Self {
             verbosity,
             display: (draws && io::stderr().is_terminal()).then(Display::new),
+            unwritten: OnceLock::new(),
+        }
+    }
+
+    /// What a run comes to that would have ended with `exit`: answers that could not be written were none.
+    fn verdict(&self, exit: Exit) -> Exit {
+        let Some(error) = self.unwritten.get() else {
+            return exit;
+        };
+        let error = Error::local("write standard output", error);
+        self.line(format_args!("{}", error.explained()));
+        match exit {
+            Exit::Done => error.exit(),
+            other => other,
         }
     }
 
@@ -254,7 +273,13 @@ impl Observer for Console {
 
     fn on_output(&self, line: &[u8]) {
         let mut out = io::stdout().lock();
+        let written = out.write_all(line).and_then(|()| out.write_all(b"\n"));
         // A reader that has gone away (`| head`) is no failure of ours.
-        let _ = out.write_all(line).and_then(|()| out.write_all(b"\n"));
+        if let Err(error) = written
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            // The first tells enough.
+            let _ = self.unwritten.set(error);
+        }
     }
 }

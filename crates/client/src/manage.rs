@@ -118,7 +118,9 @@ impl Manager {
             return;
         };
         self.exits.push(error.exit());
-        if !matches!(error, Error::Interrupted) {
+        if matches!(error, Error::Interrupted) {
+            self.context.warn(format!("interrupted: {path}"));
+        } else {
             self.context.emit(&Event::File {
                 path: path.to_owned(),
                 bytes: 0,

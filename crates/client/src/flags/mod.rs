@@ -3,9 +3,10 @@
 //! # Map
 //! - this file: what users may type, with its help
 //! - [`transfer`]: how files are moved; [`sync`]: what is beside that when trees are made alike
-//! - [`resolve`]: what it means; every contradiction is found there and nowhere else
+//! - [`resolve`]: what it means, with [`ends`]: every contradiction is found there and nowhere else
 //! - [`units`]: `8M`, `60`, and back
 
+mod ends;
 mod resolve;
 mod sync;
 mod transfer;

@@ -12,7 +12,9 @@ use godwit_proto::url::{Location, RemoteUrl};
 use godwit_tune::{Bounds, Method, Setting};
 
 use super::{
-    Cli, Common, CpArgs, ProxyVerb, Urls, Verb, sync,
+    Cli, Common, CpArgs, ProxyVerb, Urls, Verb,
+    ends::{check_between, check_ends, check_nesting, check_standard},
+    sync,
     transfer::{MaybeAlgorithm, TransferArgs},
 };
 use crate::{
@@ -20,7 +22,7 @@ use crate::{
     secrets::Secrets,
     spec::{
         CongestionChoice, Connections, FilesFrom, Invocation, JobSpec, JournalSpec, Manage, Part,
-        Proxy, ProxyInfo, ProxyInit, Rates, Request, Ssh, TunerSpec, Verify, names_directory,
+        Proxy, ProxyInfo, ProxyInit, Rates, Request, Ssh, TunerSpec, Verify,
     },
 };
 
@@ -229,6 +231,9 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
     check_ends(&places, &destination)?;
     check_between(&places, &destination, &args.transfer)?;
     check_standard(&places, &destination, args.recursive, part)?;
+    if args.recursive {
+        check_nesting(&places, &destination)?;
+    }
     if let Some(Part { offset, length }) = part {
         if args.recursive || places.len() > 1 {
             return Err(
@@ -322,63 +327,6 @@ fn proxy(verb: ProxyVerb) -> Proxy {
             json,
         }),
     }
-}
-
-pub(super) fn check_ends(sources: &[Location], destination: &Location) -> Resolved<()> {
-    let is_remote = |l: &Location| matches!(l, Location::Remote(_));
-    let any = sources.iter().any(is_remote);
-    if any && !sources.iter().all(is_remote) {
-        return Err("sources must all be local or all be on servers".to_owned());
-    }
-    if !any && !is_remote(destination) {
-        return Err("one end must be a server (gsiftp:// or ftp://)".to_owned());
-    }
-    Ok(())
-}
-
-/// Octets that do not pass here cannot be held back here.
-pub(super) fn check_between(
-    sources: &[Location],
-    destination: &Location,
-    args: &TransferArgs,
-) -> Resolved<()> {
-    let is_remote = |l: &Location| matches!(l, Location::Remote(_));
-    let between = is_remote(destination) && sources.iter().all(is_remote);
-    for (option, value) in [
-        ("--max-rate", args.max_rate),
-        ("--host-rate", args.host_rate),
-    ] {
-        if between && value.is_some() {
-            return Err(format!(
-                "{option}: the octets of a copy between two servers do not pass here: ask for fewer channels with --max-channels"
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn check_standard(
-    sources: &[Location],
-    destination: &Location,
-    recursive: bool,
-    part: Option<Part>,
-) -> Resolved<()> {
-    let from = sources.contains(&Location::Standard);
-    if !from && *destination != Location::Standard {
-        return Ok(());
-    }
-    if sources.len() > 1 || recursive {
-        return Err("- stands for one file: leave -r and other sources out".to_owned());
-    }
-    if from && part.is_some() {
-        return Err("--offset and --length need a file, standard input is none".to_owned());
-    }
-    if let (true, Location::Remote(url)) = (from, destination)
-        && names_directory(url.path.as_bytes())
-    {
-        return Err(format!("{destination}: standard input needs a file name"));
-    }
-    Ok(())
 }
 
 fn tuner(args: &TransferArgs) -> Resolved<TunerSpec> {

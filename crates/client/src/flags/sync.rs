@@ -13,7 +13,8 @@ use godwit_proto::url::Location;
 
 use super::{
     Common,
-    resolve::{Resolved, check_between, check_ends, job_of, location},
+    ends::{check_between, check_ends, check_nesting},
+    resolve::{Resolved, job_of, location},
     transfer::TransferArgs,
 };
 use crate::{
@@ -116,6 +117,7 @@ pub(super) fn job(
     let sources = vec![source];
     check_ends(&sources, &destination)?;
     check_between(&sources, &destination, &args.transfer)?;
+    check_nesting(&sources, &destination)?;
     let sync = SyncSpec {
         level: match (args.ignore_existing, args.size_only, args.checksum) {
             (true, ..) => Level::Exists,

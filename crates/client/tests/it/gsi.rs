@@ -25,13 +25,13 @@ use crate::{
 };
 
 /// A user with a proxy, the CAs that he trusts, and a server.
-struct World {
-    grid: Grid,
+pub(crate) struct World {
+    pub(crate) grid: Grid,
     folder: TempDir,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let authority = Blueprint::authority("/O=Grid/CN=CA").at(SystemTime::now());
         let world = Self {
             grid: Grid::with(authority),
@@ -53,12 +53,12 @@ impl World {
         files::write_private(&self.proxy_path(), &proxy.to_pem().unwrap()).unwrap();
     }
 
-    fn host(&self) -> Credential {
+    pub(crate) fn host(&self) -> Credential {
         let host = Blueprint::host("/O=Grid/CN=server", &["127.0.0.1"]);
         host.at(SystemTime::now()).issued_by(&self.grid.authority)
     }
 
-    fn run(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         godwit(arguments)
             .env("X509_USER_PROXY", self.proxy_path())
             .env("X509_CERT_DIR", self.grid.path())
@@ -70,25 +70,25 @@ impl World {
 
 /// What the server does otherwise than a good one.
 #[derive(Clone, Default)]
-struct Quirks {
+pub(crate) struct Quirks {
     /// Verb with argument, and the reply it gets.
-    replies: Vec<(&'static str, &'static str)>,
+    pub(crate) replies: Vec<(&'static str, &'static str)>,
     /// A whole reply is wrapped in one piece, with a NUL behind it, and the last one of the handshake is too (ARC).
-    whole: bool,
+    pub(crate) whole: bool,
     /// A forged line in clear goes before the reply to this verb.
-    forges: Option<&'static str>,
+    pub(crate) forges: Option<&'static str>,
     /// Nothing is answered from DCAU on until PROT was heard.
-    holds: bool,
-    versions: Versions,
+    pub(crate) holds: bool,
+    pub(crate) versions: Versions,
 }
 
-struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
-    fn start(world: &World, credential: Credential, quirks: Quirks) -> Self {
+    pub(crate) fn start(world: &World, credential: Credential, quirks: Quirks) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));
@@ -114,7 +114,7 @@ impl Server {
         Self { address, heard }
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("gsiftp://{}{path}", self.address)
     }
 

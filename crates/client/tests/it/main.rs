@@ -6,6 +6,7 @@ mod asides;
 mod between;
 mod between_many;
 mod between_walls;
+mod classes;
 mod copies;
 mod degraded;
 mod errors;

@@ -35,9 +35,9 @@ pub struct CommandId(pub u64);
 /// Limits of a client session.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConfig {
-    /// Time without any octet while a reply is due, except during transfers and checksums.
+    /// Time without any octet while a reply is due, except during transfers that have begun and checksums.
     pub reply_limit: Duration,
-    /// The same for commands that may be silent while storage works (transfers, checksums).
+    /// The same for commands that may be silent while storage works: transfers that a 1xx has begun, checksums.
     pub work_limit: Duration,
 }
 
@@ -332,9 +332,8 @@ impl ClientPi {
         let limit = match self.in_flight.front() {
             _ if !self.greeted => self.config.reply_limit,
             None => return None,
-            Some(command) if command.transfer.is_some() || command.is_checksum => {
-                self.config.work_limit
-            }
+            Some(command) if command.is_checksum => self.config.work_limit,
+            Some(command) if command.transfer.is_some() && command.running => self.config.work_limit,
             Some(_) => self.config.reply_limit,
         };
         Some((limit, self.active_at.checked_add(limit)?))

@@ -367,3 +367,27 @@ fn help_lists_what_works_and_nothing_else() {
     }
     assert!(all.contains("Exit status: 0 done"), "{all}");
 }
+
+#[test]
+fn a_directory_is_not_copied_into_itself() {
+    for (source, target) in [
+        ("ftp://h/a", "ftp://h/a"),
+        ("ftp://h/a/", "ftp://h/a/b/c"),
+        ("ftp://h/", "ftp://h/a"),
+        ("ftp://h/a/../b", "ftp://h/b/c"),
+    ] {
+        let text = refusal(&format!("godwit cp -r {source} {target}"));
+        assert!(text.contains("into itself"), "{text}");
+        assert!(refusal(&format!("godwit sync {source} {target}")).contains("into itself"));
+    }
+    for (source, target) in [
+        ("ftp://h/a", "ftp://h/ab"),
+        ("ftp://h/a/b", "ftp://h/a"),
+        ("ftp://h/a", "ftp://u@h/a"),
+        ("ftp://h:1/a", "ftp://h/a"),
+        ("ftp://h/a", "here/a"),
+    ] {
+        job_of(&format!("godwit cp -r {source} {target}"));
+    }
+    job_of("godwit cp ftp://h/a ftp://h/a/b");
+}
