@@ -12,7 +12,8 @@ use std::{
 };
 
 use godwit_engine::storage::{FileRef, Metadata, PosixStorage, Storage, WriteMode};
-use godwit_proto::FtpPath;
+pub(crate) use godwit_proto::temporary::is_temporary;
+use godwit_proto::{FtpPath, temporary};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
 
 use crate::{
@@ -24,22 +25,9 @@ use crate::{
 /// Temporary names are made anew this often before a directory is thought to be playing games.
 const NAMES_MAX: u32 = 16;
 
-/// `.godwit-<16 hexadecimal digits>.part`: hidden, and plainly ours. Nobody can guess the digits.
-/// `foreign` adds a letter that is no ASCII before the end.
+/// A name that no file has: nobody can guess the digits. `foreign`: [`temporary::temporary_name`].
 pub(crate) fn temporary_name(foreign: bool) -> String {
-    let letter = if foreign { ".ü" } else { "" };
-    format!(".godwit-{:016x}{letter}.part", random())
-}
-
-/// Whether a name is one of [`temporary_name`]'s.
-pub(crate) fn is_temporary(name: &[u8]) -> bool {
-    let middle = name
-        .strip_prefix(b".godwit-")
-        .and_then(|rest| rest.strip_suffix(b".part"));
-    middle.is_some_and(|middle| {
-        let digits = middle.strip_suffix(".ü".as_bytes()).unwrap_or(middle);
-        digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit)
-    })
+    temporary::temporary_name(random(), foreign)
 }
 
 /// A number that nobody foresees: the keys of `RandomState` come from the system's random source.
@@ -275,20 +263,6 @@ mod tests {
         drop(target);
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names_in(dir.path()), ["f"]);
-    }
-
-    #[test]
-    fn temporary_names_are_known_again() {
-        assert!(is_temporary(temporary_name(false).as_bytes()));
-        assert!(is_temporary(temporary_name(true).as_bytes()));
-        for other in [
-            "f",
-            ".godwit-0123456789abcdef",
-            ".godwit-0123.part",
-            ".godwit-0123456789abcdeg.part",
-        ] {
-            assert!(!is_temporary(other.as_bytes()), "{other}");
-        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! - [`marker`]: 111 and 112 markers; [`range_set`]: sets of byte ranges; [`restart`]: REST
 //! - [`security`]: what guards data channels: DCAU and PROT
 //! - [`path`], [`url`], [`hostport`], [`timestamp`], [`checksum`]: the small words
-//! - [`leaves`]: checksums of the parts of a file
+//! - [`leaves`]: checksums of the parts of a file; [`temporary`]: names of files that are not whole yet
 //! - [`mode_e`]: the extended block mode: header, sender and receiver accounting
 //! - [`pi`]: both protocol interpreters
 //!
@@ -41,6 +41,7 @@ pub mod reply;
 pub mod restart;
 pub mod security;
 pub mod site;
+pub mod temporary;
 mod text;
 pub mod timestamp;
 pub mod url;

@@ -217,6 +217,12 @@ pub struct Options {
     #[arg(long, value_name = "none|file|batch")]
     pub durability: Option<Durability>,
 
+    /// Remove what uploads have left under godwit's temporary names (.godwit-*.part) and nobody has changed for this long, nor since the
+    /// oldest session began: the whole tree is walked now and then, on the file system of the root. A client that comes back later begins
+    /// its file anew [default: nothing is removed]
+    #[arg(long, value_name = "SECONDS")]
+    pub reap_after: Option<u64>,
+
     /// Sessions at a time; more are greeted with 421 [default: 10000]
     #[arg(long, value_name = "N")]
     pub max_sessions: Option<u32>,
@@ -364,6 +370,8 @@ pub struct ServerSettings {
     pub unread_limit: Duration,
     /// What 226, 111 and the replies to RNTO and MKD promise.
     pub durability: Durability,
+    /// Age at which leftovers of uploads are removed; `None`: never.
+    pub reap_after: Option<Duration>,
     /// Processes without privileges; `None`: all is done in one, as who started it.
     pub separation: Option<Separation>,
     /// Connections, sessions and failed logins.
@@ -399,6 +407,7 @@ impl ServerSettings {
             data_limit: Duration::from_secs(60),
             unread_limit: Duration::from_secs(120),
             durability: Durability::None,
+            reap_after: None,
             separation: None,
             bounds: Bounds::default(),
             channels_max: 1024,
@@ -511,6 +520,7 @@ impl Options {
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
             data_timeout: self.data_timeout.or(other.data_timeout),
             durability: self.durability.or(other.durability),
+            reap_after: self.reap_after.or(other.reap_after),
             max_sessions: self.max_sessions.or(other.max_sessions),
             max_sessions_per_address: self
                 .max_sessions_per_address
@@ -593,6 +603,9 @@ impl Options {
         }
         if let Some(seconds) = self.login_timeout {
             settings.login_limit = bounded_seconds("login-timeout", seconds, 1)?;
+        }
+        if let Some(seconds) = self.reap_after {
+            settings.reap_after = Some(bounded_seconds("reap-after", seconds, 1)?);
         }
         if let Some(count) = self.max_channels {
             settings.channels_max = at_least_one("max-channels", count)?;

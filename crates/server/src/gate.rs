@@ -1,12 +1,12 @@
 //! [`Limits`] as the accept loop and the sessions use them: who comes in gets a [`Pass`], and hears through it that it must go.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     hash::Hash,
     io,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::Instant,
+    time::{Instant, SystemTime},
 };
 
 use tokio::sync::Notify;
@@ -28,6 +28,8 @@ struct Inner {
     addresses: HashMap<IpAddr, Weak<Pool>>,
     /// How those who wait hear that they must go.
     waiting: HashMap<u64, Arc<Notify>>,
+    /// When those began that are there, in their order.
+    begun: BTreeMap<u64, SystemTime>,
 }
 
 /// One connection's place. Dropping it makes room.
@@ -49,6 +51,7 @@ impl Gate {
             accounts: HashMap::new(),
             addresses: HashMap::new(),
             waiting: HashMap::new(),
+            begun: BTreeMap::new(),
         })))
     }
 
@@ -67,6 +70,7 @@ impl Gate {
         inner.next_id += 1;
         let must_go = Arc::new(Notify::new());
         inner.waiting.insert(id, Arc::clone(&must_go));
+        inner.begun.insert(id, SystemTime::now());
         Ok(Pass {
             gate: Arc::clone(self),
             place: id,
@@ -74,6 +78,11 @@ impl Gate {
             address,
             must_go,
         })
+    }
+
+    /// When the first of the connections began that are there now.
+    pub(crate) fn oldest(&self) -> Option<SystemTime> {
+        self.lock().begun.values().next().copied()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -157,5 +166,6 @@ impl Drop for Pass {
         let mut inner = self.gate.lock();
         inner.limits.left(self.place);
         inner.waiting.remove(&self.place);
+        inner.begun.remove(&self.place);
     }
 }

@@ -9,7 +9,7 @@
 //!   to the `checks` its success depends on; `shared_writer`: the end of a TYPE A receipt
 //! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces
 //! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and who may come
-//! - `audit`: the audit log; `privsep`: processes without privileges
+//! - `audit`: the audit log; `privsep`: processes without privileges; `reaper`: leftovers of uploads
 //! - `login`: who may log in and what they may do; [`passwords`]: the file of those who have one; `tokens`: bearer
 //!   tokens; `rights`: what may be done where,
 //!   which `scoped` storage keeps to
@@ -35,6 +35,7 @@ mod opening;
 mod outbox;
 pub mod passwords;
 mod privsep;
+mod reaper;
 mod requests;
 mod rights;
 mod scoped;

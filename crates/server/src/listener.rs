@@ -26,6 +26,7 @@ use crate::{
     gsi::Gsi,
     limits::Refusal,
     privsep::parent,
+    reaper,
     session::{self, Phase},
 };
 
@@ -165,6 +166,7 @@ impl Server {
         tokio::select! {
             () = shutdown => {}
             () = accept_all(&self.listeners, &self.service, &self.gate, &phase) => {}
+            () = reaper::run(&self.service, &self.gate) => {}
         }
         // The ports are free for a successor while old transfers end.
         drop(self.listeners);

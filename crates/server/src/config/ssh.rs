@@ -31,7 +31,7 @@ impl Arguments {
         if let Some(name) = of_logins(&options) {
             return Err(refused(
                 name,
-                "has no meaning with --ssh: sshd listens, and says who the user is",
+                "has no meaning with --ssh: sshd listens, says who the user is, and starts one server for each session",
             ));
         }
         let connection = environment("SSH_CONNECTION");
@@ -55,7 +55,7 @@ impl Arguments {
     }
 }
 
-/// Something that is about who may come, or from where.
+/// Something that is about who may come, or from where, or about more than one session.
 fn of_logins(options: &Options) -> Option<&'static str> {
     let said = [
         ("listen", !options.listen.is_empty()),
@@ -78,6 +78,7 @@ fn of_logins(options: &Options) -> Option<&'static str> {
         ("front-user", options.front_user.is_some()),
         ("anonymous-user", options.anonymous_user.is_some()),
         ("require-sandbox", options.require_sandbox.is_some()),
+        ("reap-after", options.reap_after.is_some()),
     ];
     said.into_iter()
         .find_map(|(name, said)| said.then_some(name))
@@ -141,6 +142,7 @@ mod tests {
             &["--listen", "127.0.0.1:0"],
             &["--gsi"],
             &["--privsep=false"],
+            &["--reap-after", "60"],
         ] {
             let error = resolve(words, "192.0.2.1 1 192.0.2.2 2").unwrap_err();
             assert!(

@@ -1,4 +1,4 @@
-//! How fronts and sessions begin: this program again, with nothing but the link to its parent.
+//! How fronts, sessions and reapers begin: this program again, with nothing but the link to its parent.
 
 use std::{fs::File, future::Future, io::Read as _, os::fd::OwnedFd, process::ExitCode, sync::Arc};
 
@@ -13,6 +13,7 @@ use tracing::{Level, error, warn};
 use super::{
     front,
     link::{ChildEnd, LinkError},
+    reaper,
     sandbox::Protection,
     session,
 };
@@ -21,19 +22,21 @@ use crate::{log, session::Phase};
 /// Octets of a certificate with its chain, or of a key.
 const PEM_MAX: u64 = 1024 * 1024;
 
-/// Which of the two.
+/// Which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Meets a stranger.
     Front,
     /// Acts as an account.
     Session,
+    /// Removes leftovers of uploads, whoever's they are.
+    Reaper,
 }
 
 impl Role {
     /// What a hidden first argument says.
     pub fn of_argument(argument: &str) -> Option<Self> {
-        [Self::Front, Self::Session]
+        [Self::Front, Self::Session, Self::Reaper]
             .into_iter()
             .find(|role| role.argument() == argument)
     }
@@ -42,11 +45,12 @@ impl Role {
         match self {
             Self::Front => "privsep-front",
             Self::Session => "privsep-session",
+            Self::Reaper => "privsep-reaper",
         }
     }
 }
 
-/// Runs to the end of one connection. Standard input must be the link of a parent, and there must be no thread yet.
+/// Runs to the end of one connection, or one sweep. Standard input must be the link of a parent, and there must be no thread yet.
 pub fn run(role: Role) -> ExitCode {
     let link = match ChildEnd::of_standard_input() {
         Ok(link) => Arc::new(link),
@@ -55,6 +59,7 @@ pub fn run(role: Role) -> ExitCode {
     let ended = match role {
         Role::Front => front::run(link),
         Role::Session => session::run(link),
+        Role::Reaper => reaper::run(&link),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

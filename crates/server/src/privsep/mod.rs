@@ -16,7 +16,7 @@
 //!
 //! - [`messages`]: what passes over a link (`foreign`: fuzzed); [`link`]: how; [`accounts`]: uids and groups; [`sandbox`] and [`syscalls`]: what
 //!   is given up; [`parent`]: one connection, as root sees it, with its [`process`]es; [`child`]: how both begin; [`front`] and
-//!   [`session`] go on, [`relay`] joins them
+//!   [`session`] go on, [`relay`] joins them; [`reaper`]: a process now and then that removes leftovers
 
 pub(crate) mod accounts;
 mod child;
@@ -27,12 +27,14 @@ pub(crate) mod link;
 pub(crate) mod messages;
 pub(crate) mod parent;
 mod process;
+mod reaper;
 mod relay;
 mod sandbox;
 mod session;
 mod syscalls;
 
 pub use child::{Role, run as run_child};
+pub(crate) use reaper::reap;
 pub use sandbox::Protection;
 
 /// Makes sure that privileges can be separated here, as `separation` demands it.

@@ -122,14 +122,39 @@ pub(super) fn confine_session(ids: &Ids, root: &Path) -> Result<Protection, NotC
     confine_to(root)
 }
 
+/// Becomes a reaper: beneath `root` it may read directories and remove files, whoever's they are; elsewhere nothing. Needs to be root, and
+/// stays it.
+pub(super) fn confine_reaper(root: &Path) -> Result<Protection, NotConfined> {
+    set_no_new_privs(true).map_err(cannot("renounce new privileges"))?;
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(cannot("end with the parent"))?;
+    let root = open_root(root)?;
+    let mut protection = Protection::default();
+    let files = landlock_rules()
+        .and_then(|rules| {
+            let may = AccessFs::ReadDir | AccessFs::RemoveFile;
+            rules
+                .create()?
+                .add_rule(PathBeneath::new(root, may))?
+                .restrict_self()
+        })
+        .map(drop);
+    protection.note("Landlock", files.map_err(|error| error.to_string()));
+    filter(&mut protection, syscalls::for_session());
+    Ok(protection)
+}
+
+fn open_root(root: &Path) -> Result<PathFd, NotConfined> {
+    PathFd::new(root).map_err(|error| NotConfined {
+        doing: "open the root directory",
+        error: io::Error::other(error),
+    })
+}
+
 /// Gives up files that are not beneath `root`, system calls that no session needs, and new privileges.
 pub(super) fn confine_to(root: &Path) -> Result<Protection, NotConfined> {
     set_no_new_privs(true).map_err(cannot("renounce new privileges"))?;
     let mut protection = Protection::default();
-    let root = PathFd::new(root).map_err(|error| NotConfined {
-        doing: "open the root directory",
-        error: io::Error::other(error),
-    })?;
+    let root = open_root(root)?;
     let files = landlock_rules()
         .and_then(|rules| {
             let beneath = PathBeneath::new(root, AccessFs::from_all(KNOWN));

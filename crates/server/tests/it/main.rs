@@ -18,6 +18,7 @@ mod pipelined;
 mod policy;
 mod privsep;
 mod program;
+mod reaping;
 mod separated_logins;
 mod separated_paths;
 mod shares;

@@ -71,7 +71,7 @@ impl Program {
         assert!(status.unwrap().success());
     }
 
-    fn login(&self) -> Ftp {
+    pub(crate) fn login(&self) -> Ftp {
         let mut ftp = Ftp::connect(self.address);
         ftp.await_code(220);
         ftp.login();

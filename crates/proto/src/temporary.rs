@@ -1,0 +1,41 @@
+//! Names that godwit's client gives to files which are not whole yet. A server must know them, to tell what nobody will finish.
+
+/// `.godwit-<16 hexadecimal digits>.part`, hidden and plainly ours. `digits` are unique as far as they are random; `foreign` adds a letter
+/// that is no ASCII before the end, which shows what a server makes of such names.
+pub fn temporary_name(digits: u64, foreign: bool) -> String {
+    let letter = if foreign { ".ü" } else { "" };
+    format!(".godwit-{digits:016x}{letter}.part")
+}
+
+/// Whether a name, without its directory, is one of [`temporary_name`]'s.
+pub fn is_temporary(name: &[u8]) -> bool {
+    let middle = name
+        .strip_prefix(b".godwit-")
+        .and_then(|rest| rest.strip_suffix(b".part"));
+    middle.is_some_and(|middle| {
+        let digits = middle.strip_suffix(".ü".as_bytes()).unwrap_or(middle);
+        digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_names_are_known_again() {
+        for digits in [0, 0x1234_5678_9abc_def0, u64::MAX] {
+            assert!(is_temporary(temporary_name(digits, false).as_bytes()));
+            assert!(is_temporary(temporary_name(digits, true).as_bytes()));
+        }
+        for other in [
+            "f",
+            ".godwit-0123456789abcdef",
+            ".godwit-0123.part",
+            ".godwit-0123456789abcdeg.part",
+            "godwit-0123456789abcdef.part",
+        ] {
+            assert!(!is_temporary(other.as_bytes()), "{other}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The process that removes leftovers of uploads. They are many accounts', so it stays root; but all that it can do is to read directories
+//! and to remove files beneath the server's root.
+
+use std::{path::PathBuf, time::SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use super::{Role, child, link::ChildEnd, process::Process, sandbox};
+use crate::{ServerSettings, reaper::sweep_and_tell};
+
+/// The first message to a reaper, and the only one.
+#[derive(Debug, Serialize, Deserialize)]
+struct ReaperSetup {
+    parent: u32,
+    log_json: bool,
+    require_sandbox: bool,
+    root: PathBuf,
+    /// Files that have changed since stay.
+    before: SystemTime,
+}
+
+/// One sweep in a process of its own, to its end. Where this future is dropped, it is killed.
+pub(crate) async fn reap(settings: &ServerSettings, before: SystemTime) {
+    let setup = ReaperSetup {
+        parent: std::process::id(),
+        log_json: settings.log_json,
+        require_sandbox: (settings.separation.as_ref()).is_some_and(|s| s.require_sandbox),
+        root: settings.root.clone(),
+        before,
+    };
+    let swept = async {
+        let mut reaper = Process::start(Role::Reaper).map_err(|error| error.to_string())?;
+        let told = reaper.link.send(&setup, &[]).await;
+        told.map_err(|error| error.to_string())?;
+        // Why it has failed it says itself.
+        reaper
+            .process
+            .wait()
+            .await
+            .map_err(|error| error.to_string())
+    };
+    if let Err(why) = swept.await {
+        warn!(%why, "cannot look for leftovers of uploads");
+    }
+}
+
+pub(super) fn run(link: &ChildEnd) -> Result<(), String> {
+    let (setup, _): (ReaperSetup, _) = link.receive().map_err(|error| error.to_string())?;
+    child::begin(setup.parent, setup.log_json)?;
+    let protection = sandbox::confine_reaper(&setup.root).map_err(|error| error.to_string())?;
+    child::accept(&protection, setup.require_sandbox)?;
+    sweep_and_tell(&setup.root, setup.before);
+    Ok(())
+}
