@@ -268,6 +268,8 @@ pub(crate) struct Learned {
     pub(crate) no_pasv: AtomicBool,
     /// It connects to no host but ours.
     pub(crate) no_foreign: AtomicBool,
+    /// A data connection of ours has come up that it listened for.
+    pub(crate) data_reached: AtomicBool,
     /// Another server has connected to it.
     pub(crate) met: AtomicBool,
     /// Another server could not connect to it, and what that said. One firewall is taken for that of all.

@@ -3,7 +3,11 @@
 //! MODE E wants the receiver to listen: PORT for a get, PASV for a put. Where a server or the path between refuses that, or
 //! never heard of MODE E, MODE S with whatever address command works is what is left.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::atomic::Ordering,
+    time::Duration,
+};
 
 use godwit_engine::{
     data::{ChannelParams, ChannelSet},
@@ -12,6 +16,7 @@ use godwit_engine::{
 use godwit_proto::{
     Command, Reply,
     command::{EpsvArgument, Mode},
+    error::TransferFailure,
     hostport,
     pi::transfer::Direction,
 };
@@ -21,6 +26,10 @@ use crate::{
     context::{Learned, known},
     error::{Error, Result},
 };
+
+/// Time for the first data connection to a server that listens: three attempts of TCP. A firewall often says nothing, and there may be
+/// another way.
+const FIRST_CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Address and mode commands tried before we give up; each turn of the loop has learned something new.
 pub(super) const TURNS_MAX: usize = 6;
@@ -46,14 +55,10 @@ impl Session {
             }
             self.set = None;
             self.server.cached = None;
-            let we_listen = match mode {
-                Mode::ExtendedBlock => direction == Direction::Get,
-                Mode::Stream => known(&self.endpoint.learned.no_pasv),
-            };
-            let made = if we_listen {
-                self.listen(mode, settings, doing).await?
-            } else {
+            let made = if self.server_listens(direction, mode) {
                 self.let_server_listen(mode, settings, doing).await?
+            } else {
+                self.listen(mode, settings, doing).await?
             };
             if let Some(set) = made {
                 self.set = Some(set);
@@ -247,7 +252,10 @@ impl Session {
             return Ok(None);
         };
         let movers = [self.mover()?];
-        let params = self.params_for(mode);
+        let mut params = self.params_for(mode);
+        if !known(&self.endpoint.learned.data_reached) {
+            params.connect_limit = params.connect_limit.min(FIRST_CONNECT_LIMIT);
+        }
         Ok(Some(ChannelSet::active(
             &movers,
             vec![address],
@@ -321,6 +329,32 @@ impl Session {
             return Ok(better);
         }
         Ok(address)
+    }
+
+    /// Who waits for data connections, as far as is known of the server: it, or we.
+    pub(super) fn server_listens(&self, direction: Direction, mode: Mode) -> bool {
+        match mode {
+            Mode::ExtendedBlock => direction == Direction::Put,
+            Mode::Stream => !known(&self.endpoint.learned.no_pasv),
+        }
+    }
+
+    /// What a transfer over connections that the server listened for says of its data ports.
+    pub(super) fn learn_of_ports(&self, result: &std::result::Result<(), TransferFailure>) {
+        let learned = &self.endpoint.learned;
+        match result {
+            Ok(()) => learned.data_reached.store(true, Ordering::Relaxed),
+            // It cannot come to us either: the next attempt may do better.
+            Err(TransferFailure::NoConnection(_)) if known(&learned.no_port) => {}
+            Err(TransferFailure::NoConnection(why)) if !known(&learned.data_reached) => {
+                let name = self.endpoint.name();
+                let text = format!(
+                    "{name}: its data ports are closed to us: it must connect to us, with one data channel (MODE S) ({why})"
+                );
+                Learned::learn(&learned.no_pasv, &self.context, text);
+            }
+            Err(_) => {}
+        }
     }
 
     fn params_for(&self, mode: Mode) -> ChannelParams {

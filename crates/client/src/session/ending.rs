@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use godwit_engine::data::TransferReport;
-use godwit_proto::{Reply, pi::transfer::Direction};
+use godwit_proto::{
+    Reply,
+    pi::{client::CommandId, transfer::Direction},
+};
 use tokio::time::Instant;
 
 use super::asides::Asides;
@@ -33,6 +36,10 @@ pub(super) struct Ending {
     pub(super) stuck: bool,
     /// The server owes an explanation and does not give it.
     pub(super) mute: bool,
+    /// The server was told to give up (ABOR): what it says then explains nothing.
+    pub(super) gave_up: bool,
+    /// It has not answered that yet.
+    pub(super) aborting: Option<CommandId>,
     /// The server owes the answer to an aside and does not give it.
     pub(super) unanswered: bool,
 }
@@ -40,7 +47,8 @@ pub(super) struct Ending {
 impl Ending {
     /// A reply may still come, and is waited for.
     pub(super) fn listens(&self) -> bool {
-        self.reply.is_none() && self.lost.is_none() && !self.mute
+        let owes = self.reply.is_none() || self.aborting.is_some();
+        owes && self.lost.is_none() && !self.mute
     }
 
     /// The server has begun and the data plane has not ended.

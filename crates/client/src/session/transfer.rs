@@ -214,6 +214,8 @@ impl Session {
                     Ok(Spoken::Final(of, reply)) => {
                         if self.heard_early(of, Some(&reply)) {
                             // Its turn comes.
+                        } else if Some(of) == ending.aborting {
+                            ending.aborting = None;
                         } else if Some(of) == ahead {
                             self.answered_ahead(plan, &reply, &mut ending);
                         } else if let Some(answer) = asides.answer(of, &reply, Instant::now()) {
@@ -256,6 +258,14 @@ impl Session {
                         }
                     }
                     TransferEvent::Done(report) => {
+                        if let Err(TransferFailure::NoConnection(_)) = report.result
+                            && ending.reply.is_none()
+                            && self.server_listens(plan.direction, mode)
+                        {
+                            // It would wait for us as long as it waits for anybody.
+                            ending.gave_up = true;
+                            ending.aborting = Some(self.control.submit(&Command::Abor));
+                        }
                         if report.result.is_err() {
                             explanation_due = Some(Instant::now() + explanation_limit);
                         }
@@ -395,12 +405,18 @@ impl Session {
 
     fn judge(&mut self, plan: &TransferPlan<'_>, mode: Mode, ending: Ending) -> Outcome {
         if ending.unanswered
+            || ending.aborting.is_some()
             || ending.reply.is_none()
             || ending.reply.as_ref().is_some_and(|r| r.code.get() == 421)
         {
             self.broken = true;
         }
         self.tell_channels(plan, &ending);
+        if let Some(report) = &ending.report
+            && self.server_listens(plan.direction, mode)
+        {
+            self.learn_of_ports(&report.result);
+        }
         let doing = || plan.doing.to_owned();
         let too_many_from = ending.too_many_from();
         let mut errors = Vec::new();
@@ -413,8 +429,9 @@ impl Session {
                 failure,
             });
         }
+        let explains = !ending.gave_up;
         let refusals = [
-            ending.reply.filter(|r| !r.code.is_success()),
+            ending.reply.filter(|r| explains && !r.code.is_success()),
             ending.refused_ahead,
         ];
         for reply in refusals.into_iter().flatten() {
@@ -424,7 +441,7 @@ impl Session {
                 started: ending.started,
             });
         }
-        errors.extend(ending.lost);
+        errors.extend(ending.lost.filter(|_| explains));
         if let Some(before) = too_many_from.filter(|_| !errors.is_empty()) {
             self.context.limit_channels(before);
         }

@@ -7,6 +7,7 @@ mod between;
 mod between_many;
 mod between_walls;
 mod classes;
+mod closed_ports;
 mod copies;
 mod degraded;
 mod errors;
