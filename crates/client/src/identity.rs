@@ -1,6 +1,10 @@
 //! Who we are to servers that want to know it, and whom we believe.
 
-use std::{path::PathBuf, sync::Arc, time::SystemTime};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use godwit_gsi::{
     cert::{
@@ -9,6 +13,8 @@ use godwit_gsi::{
     },
     verify::{Anchors, Directory},
 };
+
+use crate::spec::Connections;
 
 /// What the handshake needs of ours.
 pub(crate) struct Identity {
@@ -30,18 +36,26 @@ pub(crate) enum NoIdentity {
 }
 
 impl Identity {
-    /// The proxy if there is one, else the user's certificate. Read anew for each session: a proxy may be renewed while a long
+    /// For `host` the proxy that was named for it, else the proxy if there is one, else the user's certificate. Read anew for each session: a proxy may be renewed while a long
     /// copy runs.
     ///
     /// # Errors
     /// When there is neither, it has expired, its key is encrypted or open to others, or no CAs are trusted here.
-    pub(crate) fn load(locations: &Locations, now: SystemTime) -> Result<Self, NoIdentity> {
+    pub(crate) fn load(
+        connections: &Connections,
+        host: &str,
+        now: SystemTime,
+    ) -> Result<Self, NoIdentity> {
+        let locations = &connections.locations;
         let anchors = locations
             .authority_directory()
             .ok_or_else(|| NoIdentity::NoAnchors(listed(locations.authorities.iter())))?;
         let anchors = Directory::new(anchors.to_owned());
         Ok(Self {
-            credential: credential(locations, now)?,
+            credential: match connections.proxy_of(host) {
+                Some(proxy) => valid_proxy(proxy, now)?,
+                None => credential(locations, now)?,
+            },
             anchors: Arc::new(anchors),
         })
     }
@@ -52,9 +66,7 @@ pub(crate) fn credential(locations: &Locations, now: SystemTime) -> Result<Crede
     let proxy = &locations.proxy;
     // Also a link to nowhere is a proxy that somebody meant.
     if proxy.symlink_metadata().is_ok() {
-        let credential = files::load_proxy(proxy)?;
-        files::check_time(&credential, proxy, now)?;
-        return Ok(credential);
+        return Ok(valid_proxy(proxy, now)?);
     }
     let Some((certificate, key)) = locations.user.iter().find(|(cert, _)| cert.exists()) else {
         return Err(NoIdentity::Nothing {
@@ -64,6 +76,12 @@ pub(crate) fn credential(locations: &Locations, now: SystemTime) -> Result<Crede
     };
     let credential = files::load_pair(certificate, key, None)?;
     files::check_time(&credential, certificate, now)?;
+    Ok(credential)
+}
+
+fn valid_proxy(path: &Path, now: SystemTime) -> Result<Credential, CredentialError> {
+    let credential = files::load_proxy(path)?;
+    files::check_time(&credential, path, now)?;
     Ok(credential)
 }
 

@@ -1,6 +1,9 @@
 //! Resolved requests: what is to be done, free of how it was spelled.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use godwit_engine::net::PortRange;
 use godwit_gsi::{
@@ -61,8 +64,22 @@ pub struct Connections {
     pub protect: Option<Floor>,
     /// Where credentials and trusted CAs lie.
     pub locations: Locations,
+    /// Proxies that `gsiftp://` logs in with in place of that of `locations`: for a host, or for all that have none of their own.
+    pub proxies: Vec<(Option<String>, PathBuf)>,
     /// How `sshftp://` gets to servers.
     pub ssh: Ssh,
+}
+
+impl Connections {
+    /// The proxy that was named for `host`, or else for all hosts.
+    pub(crate) fn proxy_of(&self, host: &str) -> Option<&Path> {
+        let of = |wanted: Option<&str>| {
+            let mut all = self.proxies.iter();
+            all.find(|(host, _)| host.as_deref() == wanted)
+        };
+        let named = of(Some(host)).or_else(|| of(None));
+        named.map(|(_, path)| path.as_path())
+    }
 }
 
 /// Programs of `sshftp://`.

@@ -163,6 +163,10 @@ pub(crate) struct Common {
     /// whom the system believes
     #[arg(long, value_name = "PATH")]
     pub(crate) ca: Option<PathBuf>,
+    /// Proxy that gsiftp:// logs in with, in place of X509_USER_PROXY; behind HOST= for that host alone. May be repeated: between servers
+    /// that know you by different ones, one is given a proxy of the other's for data channels (DCSC)
+    #[arg(long, value_name = "[HOST=]FILE", value_parser = named_proxy)]
+    pub(crate) proxy: Vec<NamedProxy>,
     /// The first line of FILE is the password of the user that the URL names. Without this option: GODWIT_PASSWORD, ~/.netrc, or it is
     /// asked for
     #[arg(long, value_name = "FILE")]
@@ -294,6 +298,33 @@ fn protect(text: &str) -> Result<Floor, String> {
         "private" => Ok(Floor::Private),
         _ => Err("wanted clear, identity, integrity or private".to_owned()),
     }
+}
+
+/// `--proxy`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedProxy {
+    /// `None`: for all hosts.
+    pub(crate) host: Option<String>,
+    pub(crate) file: PathBuf,
+}
+
+fn named_proxy(text: &str) -> Result<NamedProxy, String> {
+    let (host, file) = match text.split_once('=') {
+        // Names of hosts have no slash.
+        Some((host, file)) if !host.contains('/') => (Some(host), file),
+        _ => (None, text),
+    };
+    if file.is_empty() || host.is_some_and(str::is_empty) {
+        return Err("wanted FILE or HOST=FILE".to_owned());
+    }
+    // As URLs have them, and as they are looked for.
+    let host = host.map(|host| {
+        host.trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned()
+    });
+    let file = file.into();
+    Ok(NamedProxy { host, file })
 }
 
 fn key_type(text: &str) -> Result<KeyKind, String> {

@@ -117,6 +117,9 @@ fn connections(common: &Common, ambient: &Ambient) -> Resolved<Connections> {
         port_range,
         protect: common.protect,
         locations: ambient.locations.clone(),
+        proxies: (common.proxy.iter())
+            .map(|named| (named.host.clone(), named.file.clone()))
+            .collect(),
         ssh: Ssh {
             command: (common.ssh.clone()).unwrap_or_else(|| ambient.ssh.command.clone()),
             server: (common.ssh_server.clone()).or_else(|| ambient.ssh.server.clone()),
@@ -203,6 +206,7 @@ fn request(
                 stall_timeout: Duration::ZERO,
                 protect: None,
                 ca: None,
+                proxy: Vec::new(),
                 password_file: None,
                 token: None,
                 ssh: None,

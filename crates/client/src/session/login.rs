@@ -348,9 +348,9 @@ impl Opening<'_> {
     /// Proves to each side who the other is, and protects the control channel from then on. A proxy goes to the server only
     /// where its data channels need it.
     async fn prove(&mut self, protect: Floor) -> Result<Proven> {
-        let locations = &self.context.connections.locations;
-        let identity =
-            Identity::load(locations, SystemTime::now()).map_err(|error| self.unproven(error))?;
+        let connections = &self.context.connections;
+        let identity = Identity::load(connections, self.endpoint.host(), SystemTime::now());
+        let identity = identity.map_err(|error| self.unproven(error))?;
         let reply = self.security("AUTH", "GSSAPI").await?;
         if reply.code.get() != 334 {
             let feature = "grid identities (AUTH GSSAPI)";

@@ -6,7 +6,8 @@
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
 //! - [`transfer`]: one transfer command with its data, to the end of both; [`ending`]: what is known of it;
 //!   [`asides`]: what is asked of the server meanwhile; [`pipelined`]: the command of the next transfer, sent during the present one
-//! - [`relay`]: the same between two servers; [`relaying`]: what is known of it; [`pair`]: the channels from one to the other
+//! - [`relay`]: the same between two servers; [`relaying`]: what is known of it; [`pair`]: the channels from one to the other;
+//!   [`introduction`]: servers that know the user by different credentials
 //! - [`pipeline`]: many small files in flight; [`lineup`]: whose reply is whose, and whose turn it is; [`flowing`]: their
 //!   transfers, one after the other; [`sending`]: those of another server
 //! - [`files`]: sizes, directories, renames, checksums; [`stamping`]: times and permissions; [`listing`]: names that servers list
@@ -16,6 +17,7 @@ mod channels;
 mod ending;
 mod files;
 mod flowing;
+mod introduction;
 mod lineup;
 mod listing;
 mod login;

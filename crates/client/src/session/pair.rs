@@ -119,10 +119,11 @@ impl Session {
             Protection::Private => 3,
         };
         match rank(here).cmp(&rank(there)) {
-            Ordering::Equal => Ok(()),
-            Ordering::Less => self.raise_to(there, source).await,
-            Ordering::Greater => source.raise_to(here, self).await,
+            Ordering::Equal => {}
+            Ordering::Less => self.raise_to(there, source).await?,
+            Ordering::Greater => source.raise_to(here, self).await?,
         }
+        self.introduce(source).await
     }
 
     /// Level of the data channels; `None`: nothing guards them.

@@ -479,3 +479,52 @@ fn ftp_says_nothing_of_who_we_are() {
     assert_ne!(ran.code, 0);
     assert_eq!(&heard.join().unwrap(), b"USER anonymous\r\n");
 }
+
+/// Their CAs differ, and neither takes DCSC.
+#[test]
+fn servers_that_cannot_believe_each_other_are_named_with_what_they_know_the_user_by() {
+    let here = World::new();
+    let now = SystemTime::now();
+    let there = Grid::with(Blueprint::authority("/O=Grid/CN=Other CA").at(now));
+    let there = World {
+        grid: there,
+        folder: tempfile::tempdir().unwrap(),
+    };
+    there.save(&there.proxy(&ProxyRequest::default()));
+    let authority = there.grid.authority.certificate();
+    here.grid.install(authority);
+    here.grid.set_policy(authority, r#"'"/O=Grid/*"'"#);
+    let quirks = || Quirks {
+        replies: vec![
+            ("SIZE /f", "213 5"),
+            ("SIZE", "550 No such file"),
+            ("CWD", "550 No such directory"),
+        ],
+        ..Quirks::default()
+    };
+    let host = Blueprint::host("/O=Grid/CN=server", &["localhost"]).at(now);
+    let host = host.issued_by(&there.grid.authority);
+    let source = Server::start(&here, here.host(), quirks());
+    let target = Server::start(&there, host, quirks());
+    let target_url = target.url("/new").replace("127.0.0.1", "localhost");
+    let proxies = [("127.0.0.1", &here), ("localhost", &there)];
+    let proxies = proxies.map(|(host, world)| format!("{host}={}", world.proxy_path().display()));
+    let ran = here.run(&[
+        "cp",
+        "--proxy",
+        &proxies[0],
+        "--proxy",
+        &proxies[1],
+        &source.url("/f"),
+        &target_url,
+    ]);
+    let words = [
+        "no DCSC: nor has",
+        "of /O=Grid/CN=CA",
+        "of /O=Grid/CN=Other CA",
+    ];
+    ran.expect(4, &words);
+    // One credential for both is believed by one server alone.
+    let ran = here.run(&["cp", &source.url("/f"), &target_url]);
+    ran.expect(3, &[target_url.trim_end_matches("/new"), "530"]);
+}

@@ -20,9 +20,9 @@ use crate::{
 };
 
 /// A server that knows one user, who has a proxy.
-struct Secure {
-    site: Site,
-    grid: Grid,
+pub(crate) struct Secure {
+    pub(crate) site: Site,
+    pub(crate) grid: Grid,
     folder: TempDir,
 }
 
@@ -33,6 +33,16 @@ impl Secure {
 
     /// With a certificate for these hosts and further variables in the server's environment.
     fn start_with(kind: Kind, hosts: &[&str], variables: &[(&str, &str)]) -> Option<Self> {
+        Self::under(["/O=Grid/CN=CA", "/O=Grid/CN=Jo"], kind, hosts, variables)
+    }
+
+    /// With a CA and a user of these names.
+    pub(crate) fn under(
+        [authority, user]: [&str; 2],
+        kind: Kind,
+        hosts: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Option<Self> {
         let server = match kind {
             Kind::Gct => Need::Gct,
             Kind::Godwitd => Need::Godwitd,
@@ -42,16 +52,17 @@ impl Secure {
         }
         let now = SystemTime::now();
         // One RSA key for all: making them takes its time, and the reference server wants them.
-        let authority = Blueprint::authority("/O=Grid/CN=CA").key(rsa_key());
+        let authority = Blueprint::authority(authority).key(rsa_key());
         let grid = Grid::with(authority.at(now));
         let folder = TempDir::new().expect("a directory");
         let path = |name: &str| folder.path().join(name);
         let host = Blueprint::host("/O=Grid/CN=server", hosts).key(rsa_key());
         save(&host.at(now).issued_by(&grid.authority), &path("host"));
-        let user = Blueprint::user("/O=Grid/CN=Jo").key(rsa_key());
+        let map = format!("\"{user}\"");
+        let user = Blueprint::user(user).key(rsa_key());
         save(&user.at(now).issued_by(&grid.authority), &path("user"));
         let account = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());
-        let map = format!("\"/O=Grid/CN=Jo\" {account}\n");
+        let map = format!("{map} {account}\n");
         fs::write(path("gridmap"), map).expect("writes");
         let site = match kind {
             Kind::Gct => Site::gct(|root| {
@@ -83,7 +94,7 @@ impl Secure {
         Some(secure)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -92,7 +103,7 @@ impl Secure {
         files::load_pair(&certificate, &key, None).expect("loads")
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         self.site.url(path).replace("ftp://", "gsiftp://")
     }
 

@@ -32,6 +32,7 @@ mod soak;
 mod sshftp;
 mod sync;
 mod third_party;
+mod two_authorities;
 mod url_copy;
 mod whole;
 

@@ -369,6 +369,22 @@ fn help_lists_what_works_and_nothing_else() {
 }
 
 #[test]
+fn proxies_are_named_for_a_host_or_for_all() {
+    let run =
+        read("godwit ls --proxy a.example=/x/a=b --proxy /tmp/p=q --proxy [::1]=c gsiftp://h/");
+    let connections = run.unwrap().connections;
+    let of = |host| connections.proxy_of(host).unwrap().to_str().unwrap();
+    assert_eq!(of("a.example"), "/x/a=b");
+    assert_eq!(of("::1"), "c");
+    assert_eq!(of("other"), "/tmp/p=q");
+    let none = read("godwit ls gsiftp://h/").unwrap().connections;
+    assert_eq!(none.proxy_of("h"), None);
+    for wrong in ["=f", "h="] {
+        assert!(refusal(&format!("godwit ls --proxy {wrong} gsiftp://h/")).contains("HOST=FILE"));
+    }
+}
+
+#[test]
 fn a_directory_is_not_copied_into_itself() {
     for (source, target) in [
         ("ftp://h/a", "ftp://h/a"),

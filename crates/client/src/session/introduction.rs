@@ -1,0 +1,151 @@
+//! Servers that know the user by different credentials. On data channels each believes who is the same as itself (DCAU A), so one of them is
+//! given what the other has, with the CAs above it (DCSC P).
+//!
+//! It is never taken back: a session that has a partner keeps it for life, and our own end of its data channels proves the same.
+
+use std::{sync::Arc, time::SystemTime};
+
+use godwit_engine::data::{Guard, Safeguard};
+use godwit_gsi::{
+    adat,
+    cert::{
+        Credential, CredentialError,
+        key::KeyKind,
+        proxy::{self, ProxyRequest},
+    },
+    name::DistinguishedName,
+    verify::Anchors,
+};
+use godwit_proto::{
+    Command,
+    security::{Dcau, Token},
+};
+
+use super::Session;
+use crate::error::{Error, Result};
+
+impl Session {
+    /// Sees to it that both servers are the same on data channels, where they prove anything there.
+    pub(super) async fn introduce(&mut self, source: &mut Session) -> Result<()> {
+        let (Some(here), Some(there)) = (self.identity(), source.identity()) else {
+            return Ok(());
+        };
+        if here.peer == there.peer && issuer(&here) == issuer(&there) {
+            return Ok(());
+        }
+        // What ssh has let in has an identity that nobody else can verify.
+        let (from_source, from_here) = (!source.endpoint.is_ssh(), !self.endpoint.is_ssh());
+        if from_source && self.adopt(&there, source).await? {
+            return Ok(());
+        }
+        if from_here && source.adopt(&here, self).await? {
+            return Ok(());
+        }
+        Err(Error::Lacks {
+            endpoint: self.endpoint.name(),
+            feature: "DCSC".to_owned(),
+            consequence: format!(
+                "nor has {}, and they know you by other certificates, {} of {} and {} of {}, so that neither believes the other: use one \
+                 proxy for both, or --protect clear",
+                source.endpoint.name(),
+                here.peer,
+                issuer(&here),
+                there.peer,
+                issuer(&there)
+            ),
+        })
+    }
+
+    fn identity(&self) -> Option<Guard> {
+        match &self.params.guard {
+            Some(Safeguard::Identities(guard)) => Some((**guard).clone()),
+            _ => None,
+        }
+    }
+
+    /// This server proves on data channels what `other` does, whose guard is `theirs`. False where it takes nothing of the kind.
+    async fn adopt(&mut self, theirs: &Guard, other: &Session) -> Result<bool> {
+        if !self.server.features.dcsc {
+            return Ok(false);
+        }
+        let (credential, anchors) = (theirs.credential.clone(), Arc::clone(&theirs.anchors));
+        let made = tokio::task::spawn_blocking(move || bundle(&credential, anchors.as_ref()));
+        let made = made.await.map_err(|_| Error::Interrupted)?;
+        let (credential, pem) = made.map_err(|error| Error::Identity {
+            doing: other.endpoint.name(),
+            reason: error.to_string(),
+        })?;
+        let token = Token::new(adat::encode(&pem));
+        let name = self.endpoint.name();
+        let told = self
+            .tell_security("DCSC", format!("P {}", token.reveal()))
+            .await?;
+        let answer = match told.code.is_success() {
+            true => {
+                self.tell_security("DCAU", Dcau::OwnIdentity.to_string())
+                    .await?
+            }
+            false => told,
+        };
+        if !answer.code.is_success() {
+            let text = format!(
+                "{name}: takes no other identity for data channels (server said: {answer})"
+            );
+            self.context.note(text);
+            return Ok(false);
+        }
+        let level = self
+            .identity()
+            .map_or(theirs.protection, |guard| guard.protection);
+        let guard = Guard::own_identity(credential, Arc::clone(&theirs.anchors), level);
+        self.context.note(format!(
+            "{name}: is {} on data channels, as {} knows you",
+            guard.peer,
+            other.endpoint.name()
+        ));
+        self.params.guard = Some(guard.into());
+        // DCSC drops what was kept.
+        self.server.cached = None;
+        self.set = None;
+        Ok(true)
+    }
+
+    async fn tell_security(&mut self, verb: &str, argument: String) -> Result<godwit_proto::Reply> {
+        let doing = format!("{verb} at {}", self.endpoint.name());
+        let verb = verb.to_owned();
+        self.ask(&Command::Security { verb, argument }, &doing)
+            .await
+    }
+}
+
+/// The CA above a credential.
+fn issuer(guard: &Guard) -> &DistinguishedName {
+    let credential = &guard.credential;
+    let top = credential.chain().last();
+    top.unwrap_or(credential.certificate()).issuer()
+}
+
+/// A proxy of its own below `credential`, and all that a server needs to prove itself with it and to believe the same of another. The key
+/// goes to the server, so it is none that exists elsewhere. Blocks.
+fn bundle(
+    credential: &Credential,
+    anchors: &dyn Anchors,
+) -> std::result::Result<(Credential, Vec<u8>), CredentialError> {
+    let proxy = proxy::create(
+        credential,
+        &ProxyRequest::limited(),
+        KeyKind::EcP256,
+        SystemTime::now(),
+    )?;
+    let mut pem = proxy.to_pem()?;
+    let top = proxy.chain().last().unwrap_or(proxy.certificate());
+    // Where we have none that could be read, the server may believe the CA anyway.
+    let authorities = anchors.authorities(top.issuer_hash()).unwrap_or_default();
+    for authority in authorities
+        .iter()
+        .filter(|authority| top.names_as_issuer(authority))
+    {
+        pem.extend(authority.as_x509().to_pem()?);
+    }
+    Ok((proxy, pem))
+}
