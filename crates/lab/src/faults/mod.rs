@@ -14,6 +14,7 @@
 
 mod account;
 mod campaign;
+mod durable;
 pub mod plan;
 mod stage;
 mod store;
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 
 pub use campaign::kinds_here;
 pub use campaign::{Campaign, Outcome};
+pub use durable::ForgetfulDisk;
 pub use plan::{Fault, Kind, Shape, Way};
 pub use summary::{Row, summarise};
 

@@ -21,6 +21,8 @@ use fuser::{
 };
 use rustix::fs::{CWD, renameat_with, statvfs};
 
+use super::durable::Durable;
+
 /// The device whose presence tells whether there can be such a file system.
 const DEVICE: &str = "/dev/fuse";
 /// How long the kernel may believe what it was told of a file: not at all, for others change the directory too.
@@ -46,6 +48,8 @@ pub(super) enum Trouble {
 pub(super) struct Store {
     at: PathBuf,
     trouble: Arc<Mutex<(Option<Trouble>, u32)>>,
+    directory: PathBuf,
+    durable: Arc<Mutex<Durable>>,
     session: Option<BackgroundSession>,
 }
 
@@ -59,8 +63,10 @@ impl Store {
     /// Shows the files of `directory` at `at`, an empty directory. Directories in it are not shown.
     pub(super) fn mount(directory: &Path, at: &Path) -> io::Result<Store> {
         let trouble = Arc::new(Mutex::new((None, 0)));
+        let durable = Arc::new(Mutex::new(Durable::default()));
         let shown = Shown {
             directory: directory.to_owned(),
+            durable: Arc::clone(&durable),
             trouble: Arc::clone(&trouble),
             names: Mutex::default(),
             open: Mutex::default(),
@@ -72,6 +78,8 @@ impl Store {
         Ok(Store {
             at: at.to_owned(),
             trouble,
+            directory: directory.to_owned(),
+            durable,
             session: Some(session),
         })
     }
@@ -79,6 +87,11 @@ impl Store {
     /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.at
+    }
+
+    /// All that was not synced is gone. Whoever writes must have ended.
+    pub(super) fn lose_power(&self) -> io::Result<()> {
+        lock(&self.durable).restore(&self.directory)
     }
 
     /// Lets the next `times` reads or writes meet `trouble`.
@@ -97,6 +110,7 @@ impl Drop for Store {
 
 struct Shown {
     directory: PathBuf,
+    durable: Arc<Mutex<Durable>>,
     trouble: Arc<Mutex<(Option<Trouble>, u32)>>,
     /// Files that the kernel knows, by number.
     names: Mutex<HashMap<u64, OsString>>,
@@ -288,13 +302,10 @@ impl Filesystem for Shown {
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let open = || -> Result<File, Errno> {
-            let (reads, writes) = match flags.acc_mode() {
-                OpenAccMode::O_RDONLY => (true, false),
-                OpenAccMode::O_WRONLY => (false, true),
-                OpenAccMode::O_RDWR => (true, true),
-            };
+            let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
             let path = self.path_of(ino)?;
-            Ok(File::options().read(reads).write(writes).open(path)?)
+            // What is synced is read.
+            Ok(File::options().read(true).write(writes).open(path)?)
         };
         match open() {
             Ok(file) => reply.opened(self.keep(file), FopenFlags::empty()),
@@ -399,12 +410,19 @@ impl Filesystem for Shown {
         reply.ok();
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok();
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        let sync = || Ok(lock(&self.durable).file_synced(self.file(handle)?.as_ref())?);
+        match sync() {
+            Ok(()) => reply.ok(),
+            Err::<_, Errno>(errno) => reply.error(errno),
+        }
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok();
+        match lock(&self.durable).directory_synced(&self.directory) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error.into()),
+        }
     }
 
     fn release(

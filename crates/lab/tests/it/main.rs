@@ -9,6 +9,7 @@
 
 mod support;
 
+mod addresses;
 mod anybody;
 mod between;
 mod client;
@@ -26,6 +27,7 @@ mod integrity;
 mod leftovers;
 mod netns;
 mod plain_ftp;
+mod power;
 mod restart;
 mod scenario;
 mod soak;

@@ -1,0 +1,87 @@
+//! What of a directory is still there when the power comes back: what was synced, and nothing else. No disk is that strict, and none has
+//! promised more.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+
+use super::store::Store;
+
+/// A disk that forgets what was not synced when the power goes. Programs see it through the kernel (FUSE); it has one directory.
+#[derive(Debug)]
+pub struct ForgetfulDisk(Store);
+
+impl ForgetfulDisk {
+    /// Keeps the files in `directory`, and shows them at `at`, an empty directory, until dropped.
+    ///
+    /// # Errors
+    /// When there can be no such file system here: it needs `/dev/fuse`, and root.
+    pub fn mount(directory: &Path, at: &Path) -> io::Result<ForgetfulDisk> {
+        Store::mount(directory, at).map(ForgetfulDisk)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// All that was not synced is gone. Whoever had files open must have ended.
+    ///
+    /// # Errors
+    /// Those of the directory behind it.
+    pub fn lose_power(&self) -> io::Result<()> {
+        self.0.lose_power()
+    }
+}
+
+/// The disk behind a directory without directories in it.
+#[derive(Debug, Default)]
+pub(super) struct Durable {
+    /// By number. The file is held so that no other gets its number.
+    files: HashMap<u64, (File, Vec<u8>)>,
+    names: BTreeMap<OsString, u64>,
+}
+
+impl Durable {
+    /// The octets of a file were synced. It must be open for reading.
+    pub(super) fn file_synced(&mut self, file: &File) -> io::Result<()> {
+        let found = file.metadata()?;
+        let mut octets = vec![0; usize::try_from(found.len()).map_err(io::Error::other)?];
+        file.read_exact_at(&mut octets, 0)?;
+        self.files.insert(found.ino(), (file.try_clone()?, octets));
+        Ok(())
+    }
+
+    /// The names in `directory` were synced. A file that never was has nothing in it.
+    pub(super) fn directory_synced(&mut self, directory: &Path) -> io::Result<()> {
+        self.names.clear();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let file = File::open(entry.path())?;
+            let number = file.metadata()?.ino();
+            self.files.entry(number).or_insert((file, Vec::new()));
+            self.names.insert(entry.file_name(), number);
+        }
+        Ok(())
+    }
+
+    /// Makes `directory` what the disk has.
+    pub(super) fn restore(&mut self, directory: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(directory)? {
+            fs::remove_file(entry?.path())?;
+        }
+        let mut restored = Durable::default();
+        for (name, number) in &self.names {
+            let octets = self.files.get(number).map(|(_, octets)| octets.as_slice());
+            let path = directory.join(name);
+            fs::write(&path, octets.unwrap_or_default())?;
+            restored.file_synced(&File::open(&path)?)?;
+        }
+        restored.directory_synced(directory)?;
+        *self = restored;
+        Ok(())
+    }
+}
