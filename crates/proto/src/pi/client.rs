@@ -35,7 +35,8 @@ pub struct CommandId(pub u64);
 /// Limits of a client session.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConfig {
-    /// Time without any octet while a reply is due, except during transfers that have begun and checksums.
+    /// Time without any octet while a reply is due, except during transfers that have begun and checksums; twice of it for a transfer to
+    /// begin.
     pub reply_limit: Duration,
     /// The same for commands that may be silent while storage works: transfers that a 1xx has begun, checksums.
     pub work_limit: Duration,
@@ -333,7 +334,13 @@ impl ClientPi {
             _ if !self.greeted => self.config.reply_limit,
             None => return None,
             Some(command) if command.is_checksum => self.config.work_limit,
-            Some(command) if command.transfer.is_some() && command.running => self.config.work_limit,
+            Some(command) if command.transfer.is_some() && command.running => {
+                self.config.work_limit
+            }
+            // Its data connection has a limit of its own, and says more.
+            Some(command) if command.transfer.is_some() => {
+                self.config.reply_limit.saturating_mul(2)
+            }
             Some(_) => self.config.reply_limit,
         };
         Some((limit, self.active_at.checked_add(limit)?))

@@ -228,7 +228,10 @@ fn silence_has_a_limit_for_each_kind_of_command() {
     assert_eq!(pi.poll_timeout(), Some(due));
     // A transfer has the long one once it has begun.
     let mut transfer = with(&["STOR /f"]);
-    assert_eq!(transfer.poll_timeout(), Some(epoch() + config.reply_limit));
+    assert_eq!(
+        transfer.poll_timeout(),
+        Some(epoch() + 2 * config.reply_limit)
+    );
     assert_eq!(hear(&mut transfer, "150 go\r\n"), ["0 150"]);
     assert_eq!(transfer.poll_timeout(), Some(epoch() + config.work_limit));
     pi.handle_input(due - Duration::from_millis(1), Input::Timeout);
