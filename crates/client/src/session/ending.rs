@@ -36,7 +36,7 @@ pub(super) struct Ending {
     pub(super) stuck: bool,
     /// The server owes an explanation and does not give it.
     pub(super) mute: bool,
-    /// The server was told to give up (ABOR): what it says then explains nothing.
+    /// The server was told to give up (ABOR).
     pub(super) gave_up: bool,
     /// It has not answered that yet.
     pub(super) aborting: Option<CommandId>,

@@ -412,7 +412,10 @@ impl Session {
             self.broken = true;
         }
         self.tell_channels(plan, &ending);
-        if let Some(report) = &ending.report
+        // A server that refuses or goes away may have closed its port before we were there.
+        let waited = (ending.reply.as_ref())
+            .is_some_and(|r| r.code.is_success() || matches!(r.code.get(), 425 | 426));
+        if let Some(report) = ending.report.as_ref().filter(|_| waited)
             && self.server_listens(plan.direction, mode)
         {
             self.learn_of_ports(&report.result);
@@ -429,9 +432,12 @@ impl Session {
                 failure,
             });
         }
-        let explains = !ending.gave_up;
+        // The answer to ABOR explains nothing.
+        let is_answer = |r: &Reply| ending.gave_up && r.code.get() == 426;
         let refusals = [
-            ending.reply.filter(|r| explains && !r.code.is_success()),
+            ending
+                .reply
+                .filter(|r| !r.code.is_success() && !is_answer(r)),
             ending.refused_ahead,
         ];
         for reply in refusals.into_iter().flatten() {
@@ -441,7 +447,7 @@ impl Session {
                 started: ending.started,
             });
         }
-        errors.extend(ending.lost.filter(|_| explains));
+        errors.extend(ending.lost);
         if let Some(before) = too_many_from.filter(|_| !errors.is_empty()) {
             self.context.limit_channels(before);
         }

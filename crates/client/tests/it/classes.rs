@@ -425,7 +425,10 @@ fn a_server_that_says_nothing_is_4() {
             _ => vec!["cp", "--retries", "1", &f, "/dev/null"],
         };
         let arguments = [&arguments[..], &limit].concat();
-        let limit = if verb == "STOR" { "2 s" } else { "1 s" };
+        let limit = match verb {
+            "STOR" | "RETR" => "2 s",
+            _ => "1 s",
+        };
         case(&arguments, FAILED, &[&fake.url(""), limit, NETWORK]);
     }
 }

@@ -10,7 +10,7 @@ use godwit_lab::peers::godwit::{self, Godwitd};
 use godwit_lab::peers::process::{Options, Process, Signal};
 use godwit_proto::temporary::is_temporary;
 
-use crate::support::{LONG, Need, have, wait_until};
+use crate::support::{LONG, Need, have, wait_until, write_noise};
 
 /// A copy to a server whose disk forgets.
 struct Place {
@@ -39,8 +39,7 @@ impl Place {
     }
 
     fn write(&self, name: &str, octets: usize) {
-        let octets: Vec<u8> = (0..octets).map(|i| (i * 31 % 251) as u8).collect();
-        fs::write(self.folder.path().join("source").join(name), octets).unwrap();
+        write_noise(&self.folder.path().join("source").join(name), octets, 1);
     }
 
     fn server(&self, durability: &str) -> Godwitd {
@@ -121,15 +120,11 @@ fn after_a_loss_of_power_in_the_middle_the_same_command_makes_every_file_whole()
             .args(place.arguments(&server))
             .args(["--retries", "1"]);
         let client = Process::spawn(command, Options::default()).unwrap();
-        let begun = Instant::now();
         let names = || {
-            fs::read_dir(place.folder.path().join("disk"))
-                .unwrap()
-                .count()
+            let disk = place.folder.path().join("disk");
+            fs::read_dir(disk).unwrap().count()
         };
-        while names() < enough && begun.elapsed() < Duration::from_secs(60) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("some names are there", || names() >= enough);
         place.lose_power(server);
         place.whole_files();
         client.signal(Signal::KILL).unwrap();
