@@ -197,7 +197,6 @@ mod tests {
         assert_eq!(limit(at(5000), age, None), Some(at(4000)));
         assert_eq!(limit(at(5000), age, Some(at(4900))), Some(at(4000)));
         assert_eq!(limit(at(5000), age, Some(at(3000))), Some(at(2940)));
-        assert_eq!(limit(at(500), age, None), None);
     }
 
     #[test]

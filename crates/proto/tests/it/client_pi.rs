@@ -226,14 +226,6 @@ fn silence_has_a_limit_for_each_kind_of_command() {
     pi.handle_input(now, Input::Octets(b"213 00\r\n"));
     let due = now + config.reply_limit;
     assert_eq!(pi.poll_timeout(), Some(due));
-    // A transfer has the long one once it has begun.
-    let mut transfer = with(&["STOR /f"]);
-    assert_eq!(
-        transfer.poll_timeout(),
-        Some(epoch() + 2 * config.reply_limit)
-    );
-    assert_eq!(hear(&mut transfer, "150 go\r\n"), ["0 150"]);
-    assert_eq!(transfer.poll_timeout(), Some(epoch() + config.work_limit));
     pi.handle_input(due - Duration::from_millis(1), Input::Timeout);
     assert_eq!(pi.in_flight(), 1);
     pi.handle_input(due, Input::Timeout);
@@ -245,4 +237,15 @@ fn silence_has_a_limit_for_each_kind_of_command() {
             limit: config.reply_limit
         }))
     );
+}
+
+#[test]
+fn a_transfer_has_twice_the_limit_to_begin_and_the_long_one_then() {
+    let (config, now) = (ClientConfig::default(), epoch());
+    let mut pi = ClientPi::new(config, now);
+    pi.handle_input(now, Input::Octets(b"220 hi\r\n"));
+    pi.submit(now, &Command::parse(b"STOR /f").unwrap());
+    assert_eq!(pi.poll_timeout(), Some(now + 2 * config.reply_limit));
+    pi.handle_input(now, Input::Octets(b"150 go\r\n"));
+    assert_eq!(pi.poll_timeout(), Some(now + config.work_limit));
 }
