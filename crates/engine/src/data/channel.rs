@@ -14,7 +14,7 @@ use godwit_proto::error::TransferFailure;
 use super::{
     guard::Safeguard,
     handshake::{Handshake, Role, Step, Unproven},
-    receive::Receiving,
+    receive::{Receiving, Room},
     send::Sending,
     set::SetShared,
     transfer::Attachment,
@@ -270,7 +270,7 @@ impl Channel {
         }
     }
 
-    pub(super) fn turn(&mut self, scratch: &mut [u8]) -> Flow {
+    pub(super) fn turn(&mut self, room: &mut Room) -> Flow {
         if let Activity::Connecting { peer, .. } = &self.activity {
             let peer = *peer;
             if let Some(flow) = self.connected(peer) {
@@ -280,8 +280,8 @@ impl Channel {
         let rate = &self.set.params.rate;
         let granted = match &self.activity {
             Activity::Connecting { .. } => return Flow::Wait,
-            Activity::Handshaking { .. } => return self.shake_hands(scratch),
-            Activity::Idle => return self.look_at_idle(scratch),
+            Activity::Handshaking { .. } => return self.shake_hands(&mut room.scratch),
+            Activity::Idle => return self.look_at_idle(&mut room.scratch),
             Activity::Sending(_) | Activity::Receiving(_) => match rate.grant() {
                 Ok(granted) => granted.min(TURN_OCTETS),
                 Err(then) => return Flow::Pause(then),
@@ -290,7 +290,7 @@ impl Channel {
         let mut left = granted;
         let flow = match &mut self.activity {
             Activity::Sending(sending) => sending.turn(&mut self.socket, &mut left),
-            Activity::Receiving(receiving) => receiving.turn(&mut self.socket, scratch, &mut left),
+            Activity::Receiving(receiving) => receiving.turn(&mut self.socket, room, &mut left),
             Activity::Connecting { .. } | Activity::Handshaking { .. } | Activity::Idle => {
                 Flow::Wait
             }

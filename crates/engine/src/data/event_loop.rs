@@ -15,9 +15,11 @@ use slab::Slab;
 
 use super::{
     channel::{Channel, Flow},
+    conduit::Conduit,
     connections::{connection_failed, not_connected},
     handshake::Unproven,
     mover::{MoverShared, Order},
+    receive::Room,
     set::{IdleChannel, SetShared},
     transfer::Attachment,
 };
@@ -52,7 +54,7 @@ pub(super) struct EventLoop {
     watched: HashMap<u64, Weak<SetShared>>,
     /// Until then something may be late, also where no set is watched.
     deadlines_until: Instant,
-    scratch: Box<[u8]>,
+    room: Room,
     /// Number of the last connection.
     pub(super) serial: u64,
 }
@@ -79,7 +81,10 @@ impl EventLoop {
             paused_until: None,
             watched: HashMap::new(),
             deadlines_until: Instant::now(),
-            scratch: vec![0; SCRATCH_OCTETS].into_boxed_slice(),
+            room: Room {
+                scratch: vec![0; SCRATCH_OCTETS].into_boxed_slice(),
+                conduit: Conduit::default(),
+            },
             serial: 0,
         }
     }
@@ -316,7 +321,7 @@ impl EventLoop {
             }
             Some(Entry::Channel(channel)) => {
                 channel.queued = false;
-                channel.turn(&mut self.scratch)
+                channel.turn(&mut self.room)
             }
         };
         self.follow(token, flow);

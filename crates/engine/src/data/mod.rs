@@ -17,6 +17,7 @@
 mod body;
 mod carry;
 mod channel;
+mod conduit;
 mod congestion;
 mod connections;
 mod event_loop;

@@ -18,11 +18,31 @@ use godwit_proto::{
 };
 use rustix::net::RecvFlags;
 
-use super::{body::Body, channel::Flow, lock, transfer::Attachment, wire::Wire};
-use crate::storage::FastPath;
+use super::{
+    body::Body,
+    channel::Flow,
+    conduit::{Carried, Conduit, Pipe},
+    lock,
+    transfer::Attachment,
+    wire::Wire,
+};
+use crate::storage::{FastPath, FileRef};
 
 /// Octets after which a long block's safe range is told, so that markers never lag far behind.
 const TELL_OCTETS: u64 = 8 << 20;
+
+/// Payload that is worth a way around user space.
+const CONDUIT_LEAST: usize = 64 << 10;
+
+/// What the end of a block keeps back from that way: it is read together with the header behind it.
+const BLOCK_TAIL: usize = 4 << 10;
+
+/// What the channels of a mover share to receive.
+pub(super) struct Room {
+    /// Octets on their way through user space; none stay.
+    pub(super) scratch: Box<[u8]>,
+    pub(super) conduit: Conduit,
+}
 
 pub(super) struct Receiving {
     pub(super) attachment: Attachment,
@@ -36,6 +56,8 @@ pub(super) struct Receiving {
     end: Option<ChannelEnd>,
     /// Written and not yet told.
     untold: ByteRange,
+    /// The file takes what comes from a pipe, as far as is known.
+    by_conduit: bool,
 }
 
 impl Receiving {
@@ -61,6 +83,7 @@ impl Receiving {
                 start: offset,
                 end: offset,
             },
+            by_conduit: true,
         }
     }
 
@@ -75,16 +98,16 @@ impl Receiving {
     }
 
     /// Reads until the socket is empty, the budget of octets (at least 1) is used up, or this channel's part is done.
-    pub(super) fn turn(&mut self, wire: &mut Wire, scratch: &mut [u8], budget: &mut u64) -> Flow {
+    pub(super) fn turn(&mut self, wire: &mut Wire, room: &mut Room, budget: &mut u64) -> Flow {
         loop {
             if self.attachment.is_finished_hint() {
                 // Aborted, failed or complete elsewhere: the order that says what becomes of us is on its way.
                 return Flow::Wait;
             }
             let step = if self.left > 0 {
-                self.read_payload(wire, scratch, *budget)
+                self.read_payload(wire, room, *budget)
             } else {
-                self.read_header(wire, scratch, *budget)
+                self.read_header(wire, &mut room.scratch, *budget)
             };
             let n = match step {
                 Ok(Some(n)) => n,
@@ -200,13 +223,13 @@ impl Receiving {
     fn read_payload(
         &mut self,
         wire: &mut Wire,
-        scratch: &mut [u8],
+        room: &mut Room,
         most: u64,
     ) -> Result<Option<u64>, Flow> {
         let stream_mode = self.attachment.mode == Mode::Stream;
-        let want = usize::try_from(self.left.min(most))
-            .unwrap_or(usize::MAX)
-            .min(scratch.len());
+        let Room { scratch, conduit } = room;
+        let most = usize::try_from(self.left.min(most)).unwrap_or(usize::MAX);
+        let want = most.min(scratch.len());
         let discard = match self.attachment.body() {
             Body::ReceiveFile { file, .. } => {
                 matches!(file.fast_path(), FastPath::Discard | FastPath::Zeros)
@@ -237,6 +260,9 @@ impl Receiving {
         wire.carry.release();
         if !wire.readable {
             return Ok(None);
+        }
+        if let Some(n) = self.read_by_conduit(wire, scratch, conduit, most)? {
+            return Ok(n);
         }
         // The header behind this payload, where all the rest of the payload fits.
         let with_header = !stream_mode && self.end.is_none() && want as u64 == self.left;
@@ -279,6 +305,59 @@ impl Receiving {
             return Ok(None);
         }
         Ok(Some(n as u64))
+    }
+
+    /// At most `most` octets of payload from the socket to the file, past user space. `Ok(None)`: not in this way. Otherwise as
+    /// [`Self::read_payload`], but for the header.
+    fn read_by_conduit(
+        &mut self,
+        wire: &mut Wire,
+        scratch: &mut [u8],
+        conduit: &mut Conduit,
+        most: usize,
+    ) -> Result<Option<Option<u64>>, Flow> {
+        let want = match self.left == most as u64 {
+            true => most.saturating_sub(BLOCK_TAIL),
+            false => most,
+        };
+        let stream_mode = self.attachment.mode == Mode::Stream;
+        if !self.by_conduit
+            || want < CONDUIT_LEAST
+            // Nobody has announced how much comes: what might pass the end is looked at before it is written.
+            || stream_mode && self.check_region(self.offset, want as u64).is_err()
+        {
+            return Ok(None);
+        }
+        let Body::ReceiveFile { file, base, .. } = self.attachment.body() else {
+            return Ok(None);
+        };
+        let FastPath::Descriptor(descriptor) = file.fast_path() else {
+            return Ok(None);
+        };
+        let Some(pipe) = conduit.pipe() else {
+            return Ok(None);
+        };
+        let came = match pipe.carry(&wire.stream, descriptor, base + self.offset, want) {
+            Ok(Carried::Whole(0)) if stream_mode => {
+                return Err(self.stream_ended());
+            }
+            Ok(Carried::Whole(0)) => return Err(self.closed_inside_block()),
+            Ok(Carried::Whole(count)) => count,
+            Ok(Carried::Stuck { came, written }) => {
+                self.by_conduit = false;
+                let at = base + self.offset + written as u64;
+                let rest = came - written;
+                if let Err(flow) = copy_stuck(pipe, file, at, rest, scratch) {
+                    // What may still be in it is nobody's.
+                    *conduit = Conduit::default();
+                    return Err(flow);
+                }
+                came
+            }
+            Err(error) => return none_if_empty(wire, &error).map(Some),
+        };
+        self.arrived(came as u64);
+        Ok(Some(Some(came as u64)))
     }
 
     /// Payload is in its place.
@@ -337,6 +416,27 @@ impl Receiving {
             self.untold.start = self.untold.end;
         }
     }
+}
+
+/// Copies octets from a pipe to a file that does not take them from there, which says why where it takes them in no way.
+fn copy_stuck(
+    pipe: &Pipe,
+    file: &FileRef,
+    mut at: u64,
+    mut octets: usize,
+    scratch: &mut [u8],
+) -> Result<(), Flow> {
+    while octets > 0 {
+        let most = octets.min(scratch.len());
+        let count = pipe
+            .drain(&mut scratch[..most])
+            .map_err(|e| Flow::Failed(crate::storage::failure("read a pipe of ours", &e).into()))?;
+        file.write_all_at(at, &scratch[..count])
+            .map_err(|e| Flow::Failed(e.into()))?;
+        at += count as u64;
+        octets -= count;
+    }
+    Ok(())
 }
 
 fn none_if_empty(wire: &Wire, error: &io::Error) -> Result<Option<u64>, Flow> {
