@@ -59,11 +59,11 @@ pub struct Options {
     /// Leave other programs out
     #[arg(long)]
     pub no_peers: bool,
-    /// Only cells whose name contains one of these: memory/P, file/P, channels, guarded/memory/..., guarded/file/...,
+    /// Only cells with one of these names, or below it: memory/P, file/P, channels, guarded/memory/..., guarded/file/...,
     /// peers/clear, peers/encrypted, scale, small/get/..., small/put/...
     #[arg(long, value_delimiter = ',', value_name = "CELL")]
     pub only: Vec<String>,
-    /// Not the cells whose name contains one of these
+    /// Not the cells with one of these names, or below it
     #[arg(long, value_delimiter = ',', value_name = "CELL")]
     pub skip: Vec<String>,
     /// Folder for the files; must be on tmpfs to measure what the cells are called

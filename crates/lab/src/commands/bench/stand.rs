@@ -54,16 +54,15 @@ impl<'a> Stand<'a> {
     }
 
     pub(super) fn is_asked_for(&self, cell: &str) -> bool {
-        let names = |parts: &[String]| parts.iter().any(|part| cell.contains(part.as_str()));
-        (self.options.only.is_empty() || names(&self.options.only)) && !names(&self.options.skip)
+        let one_of = |parts: &[String]| parts.iter().any(|part| begins(cell, part));
+        (self.options.only.is_empty() || one_of(&self.options.only)) && !one_of(&self.options.skip)
     }
 
     /// Whether one of the cells that begin with `family` may be asked for.
     pub(super) fn may_ask_for(&self, family: &str) -> bool {
         let only = &self.options.only;
-        let meant = |part: &String| part.starts_with(family) || family.contains(part.as_str());
-        (only.is_empty() || only.iter().any(meant))
-            && !self.options.skip.iter().any(|s| s == family)
+        (only.is_empty() || only.iter().any(|part| begins(part, family)))
+            && !self.options.skip.iter().any(|part| part == family)
     }
 
     pub(super) fn say(&mut self, text: &str) -> Result<(), BenchError> {
@@ -193,6 +192,12 @@ impl<'a> Stand<'a> {
     }
 }
 
+/// Whether `name` is `part`, or below it.
+fn begins(name: &str, part: &str) -> bool {
+    let rest = name.strip_prefix(part);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// A transfer of so many octets, as cells of [`Unit::Gbps`] count it.
 pub(super) fn of_transfer(bytes: u64, client: Usage, server: Usage) -> Measured {
     of_rate(
@@ -226,5 +231,18 @@ pub(super) fn goodput_cell(name: String, title: String, ours: &str) -> Cell {
         unit: Unit::Gbps,
         ours: ours.to_owned(),
         bounds: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::begins;
+
+    #[test]
+    fn a_part_of_a_name_ends_at_a_slash() {
+        assert!(begins("memory/1", "memory/1"));
+        assert!(begins("guarded/file/private", "guarded"));
+        assert!(!begins("memory/16", "memory/1"));
+        assert!(!begins("memory", "memory/1"));
     }
 }
