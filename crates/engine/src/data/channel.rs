@@ -5,9 +5,15 @@
 //!        │             (guarded only)              │ EOD|CLOSE, MODE S end, failure         │ peer closes
 //!        └───────────────────┴───────────────► (closed) ◄───────────────────────────────────┘
 //! ```
+//! Where the peer may still have words for us at the end of a stream that we have sent, Leaving comes before (closed).
 //! An accepted connection begins as Handshaking or, without a guard, as Idle.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Instant};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use godwit_proto::error::TransferFailure;
 
@@ -21,6 +27,10 @@ use super::{
     wire::{AHEAD_OCTETS, Wire},
 };
 use crate::tcp_diag::Ends;
+
+/// Longest wait for the peer's end of a connection on which we have sent all: what it says behind the handshake takes a round
+/// trip.
+const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Octets a channel may move before others get their turn.
 pub(super) const TURN_OCTETS: u64 = 4 << 20;
@@ -58,6 +68,10 @@ enum Activity {
     Idle,
     Sending(Box<Sending>),
     Receiving(Box<Receiving>),
+    /// All is sent, and it has no part in anything any more.
+    Leaving {
+        deadline: Instant,
+    },
 }
 
 /// What a turn came to.
@@ -72,6 +86,8 @@ pub(super) enum Flow {
     Park,
     /// Close the connection; all is well.
     Close,
+    /// The same, once the peer has said all.
+    Leave,
     /// The transfer has failed.
     Failed(TransferFailure),
     /// The connection never came up.
@@ -160,6 +176,7 @@ impl Channel {
             // Octets of the next transfer stay in the kernel; only an end of the connection matters.
             Activity::Idle => self.socket.read_closed,
             Activity::Receiving(_) => self.socket.readable || !self.socket.carry.is_empty(),
+            Activity::Leaving { .. } => self.socket.readable || self.socket.read_closed,
         }
     }
 
@@ -182,6 +199,7 @@ impl Channel {
                 deadline,
                 ..
             } if now >= *deadline => Some(Flow::Unproven(handshake.late(&self.socket))),
+            Activity::Leaving { deadline } if now >= *deadline => Some(Flow::Close),
             _ => None,
         }
     }
@@ -215,7 +233,7 @@ impl Channel {
     /// The transfer is over without us. `None`: we had no part in it; `Some(true)`: nothing of it was read or written here, keep the connection.
     pub(super) fn release(&self) -> Option<bool> {
         match &self.activity {
-            Activity::Idle => None,
+            Activity::Idle | Activity::Leaving { .. } => None,
             Activity::Connecting { attachment, .. } => attachment.is_finished().then_some(false),
             Activity::Handshaking { attachment, .. } => attachment
                 .as_ref()
@@ -233,7 +251,7 @@ impl Channel {
 
     pub(super) fn take_attachment(&mut self) -> Option<Attachment> {
         match std::mem::replace(&mut self.activity, Activity::Idle) {
-            Activity::Idle => None,
+            Activity::Idle | Activity::Leaving { .. } => None,
             Activity::Connecting { attachment, .. } => Some(attachment),
             Activity::Handshaking { attachment, .. } => attachment,
             Activity::Sending(s) => {
@@ -253,6 +271,14 @@ impl Channel {
         if let Some(ends) = self.ends {
             self.set.went_down(ends);
         }
+    }
+
+    /// Waits for the peer's end; until when, and the share in the transfer.
+    pub(super) fn leave(&mut self) -> (Instant, Option<Attachment>) {
+        let attachment = self.take_attachment();
+        let deadline = Instant::now() + LEAVE_LIMIT;
+        self.activity = Activity::Leaving { deadline };
+        (deadline, attachment)
     }
 
     /// The handshake has failed, see [`Handshake::say_farewell`].
@@ -282,6 +308,13 @@ impl Channel {
             Activity::Connecting { .. } => return Flow::Wait,
             Activity::Handshaking { .. } => return self.shake_hands(&mut room.scratch),
             Activity::Idle => return self.look_at_idle(&mut room.scratch),
+            Activity::Leaving { .. } => {
+                return match self.socket.discard(&mut room.scratch) {
+                    Ok(None) => Flow::Wait,
+                    Ok(Some(0)) | Err(_) => Flow::Close,
+                    Ok(Some(_)) => Flow::Again,
+                };
+            }
             Activity::Sending(_) | Activity::Receiving(_) => match rate.grant() {
                 Ok(granted) => granted.min(TURN_OCTETS),
                 Err(then) => return Flow::Pause(then),
@@ -291,9 +324,10 @@ impl Channel {
         let flow = match &mut self.activity {
             Activity::Sending(sending) => sending.turn(&mut self.socket, &mut left),
             Activity::Receiving(receiving) => receiving.turn(&mut self.socket, room, &mut left),
-            Activity::Connecting { .. } | Activity::Handshaking { .. } | Activity::Idle => {
-                Flow::Wait
-            }
+            Activity::Connecting { .. }
+            | Activity::Handshaking { .. }
+            | Activity::Idle
+            | Activity::Leaving { .. } => Flow::Wait,
         };
         rate.spend(granted - left);
         flow

@@ -343,6 +343,12 @@ impl EventLoop {
             }
             Flow::Park => self.park(token),
             Flow::Close => self.close(token),
+            Flow::Leave => {
+                let (deadline, attachment) = channel.leave();
+                self.set_deadline(deadline);
+                self.enqueue(token);
+                drop(attachment);
+            }
             Flow::Failed(why) => {
                 let attachment = channel.take_attachment();
                 self.close(token);

@@ -215,7 +215,10 @@ impl Sending {
                     return Some(wire.lost(&e));
                 }
                 self.attachment.succeed();
-                Some(Flow::Close)
+                Some(match wire.may_hear_more() {
+                    true => Flow::Leave,
+                    false => Flow::Close,
+                })
             }
         }
     }

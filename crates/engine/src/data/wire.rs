@@ -41,8 +41,16 @@ struct Seal {
     sent: usize,
     /// The peer has said that it sends no more.
     ended: bool,
-    /// The peer is to be told that we send no more, and was not yet.
-    goodbye: bool,
+    goodbye: Goodbye,
+}
+
+/// The word that we send no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goodbye {
+    /// The peer expects none.
+    None,
+    Due,
+    Said,
 }
 
 impl Wire {
@@ -143,7 +151,10 @@ impl Wire {
                 sealed: Vec::new(),
                 sent: 0,
                 ended: false,
-                goodbye,
+                goodbye: match goodbye {
+                    true => Goodbye::Due,
+                    false => Goodbye::None,
+                },
             })
         });
         self.take_in(rest)
@@ -172,13 +183,25 @@ impl Wire {
     /// before is flushed.
     pub(super) fn say_goodbye(&mut self) -> Result<(), Flow> {
         if let Some(seal) = &mut self.seal
-            && std::mem::take(&mut seal.goodbye)
+            && seal.goodbye == Goodbye::Due
         {
+            seal.goodbye = Goodbye::Said;
             seal.sealed.clear();
             seal.sent = 0;
             seal.wrap.close(&mut seal.sealed);
         }
         self.flush().map(drop)
+    }
+
+    /// The peer may still say something that is not for us to read: servers of FTP send tickets behind the handshake. Octets that
+    /// nobody has read when a connection is closed reset it, and what was sent last may be lost with that.
+    pub(super) fn may_hear_more(&self) -> bool {
+        (self.seal.as_ref()).is_some_and(|seal| seal.goodbye == Goodbye::Said)
+    }
+
+    /// Reads some of what there is and keeps nothing of it: octets read, 0 at the end, `None` when nothing is there now.
+    pub(super) fn discard(&mut self, scratch: &mut [u8]) -> Result<Option<usize>, Flow> {
+        self.read(scratch)
     }
 
     /// Hands the kernel what it takes of what is sealed; octets taken, 0 where it takes none now.

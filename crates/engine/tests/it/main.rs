@@ -7,6 +7,7 @@ mod data_guarded;
 mod data_live;
 mod data_peer;
 mod data_queue;
+mod data_tls;
 mod storage;
 mod storage_confinement;
 mod storage_faults;
