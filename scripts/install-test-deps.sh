@@ -41,8 +41,13 @@ openssl                      makes the certificates for tests of identity
 valgrind                     counts the instructions of pure hot paths
 openssh-client               leads to servers
 openssh-server               lets the tests in that go by it
+vsftpd                       an ordinary FTP server, with TLS
 LIST
 }
+
+# Debian lets one FTP server be installed. Another one is unpacked beside it, with its libraries.
+beside=/usr/local/lib/godwit-peers
+unpacked_packages="proftpd-core proftpd-mod-crypto"
 
 wanted=all
 case ${1:-} in
@@ -79,7 +84,11 @@ fi
 missing=$(packages | while read -r package reason; do
     installed "$package" || echo "$package"
 done)
-if [ -z "$missing" ]; then
+unpacked=
+if [ "$wanted" = all ] && [ ! -x "$beside/usr/sbin/proftpd" ]; then
+    unpacked=$unpacked_packages
+fi
+if [ -z "$missing$unpacked" ]; then
     say "all installed"
     exit 0
 fi
@@ -88,6 +97,7 @@ say "missing:"
 packages | while read -r package reason; do
     installed "$package" || printf '  %-28s %s\n' "$package" "$reason"
 done
+[ -z "$unpacked" ] || echo "  $unpacked: another FTP server with TLS, unpacked to $beside"
 if [ "$(id -u)" -ne 0 ]; then
     say "not root, nothing installed. To install: sudo apt-get install" $missing
     say "libssl-dev is needed to build; tests without their program are skipped"
@@ -145,6 +155,29 @@ esac
 case $missing in
 *nordugrid-arc-gridftpd*) disable arc-gridftpd ;;
 esac
+case $missing in
+*vsftpd*) disable vsftpd ;;
+esac
+
+unpack() {
+    libraries=$(apt-cache depends --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances $unpacked |
+        awk '$1 == "Depends:" && $2 ~ /^lib/ { print $2 }' | sort -u)
+    # shellcheck disable=SC2086 # one word a package is meant
+    apt_get install -y --no-install-recommends $libraries >/dev/null || return 1
+    folder=$(mktemp -d)
+    # shellcheck disable=SC2086
+    (cd "$folder" && apt-get -qq download $unpacked 2>/dev/null && for package in *.deb; do dpkg -x "$package" "$beside"; done)
+    unpacked_well=$?
+    rm -rf "$folder"
+    return $unpacked_well
+}
+if [ -n "$unpacked" ]; then
+    if unpack; then
+        say "unpacked $unpacked to $beside"
+    else
+        say "$unpacked could not be unpacked; tests that need it are skipped"
+    fi
+fi
 
 for package in $missing; do
     if installed "$package"; then

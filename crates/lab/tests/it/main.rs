@@ -19,6 +19,7 @@ mod congestion;
 mod control;
 mod credentials;
 mod faults;
+mod ftpes;
 mod gfal;
 mod gsi_client;
 mod gsi_others;

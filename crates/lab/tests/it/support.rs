@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use godwit_lab::peers::gct::{self, GctServer};
 use godwit_lab::peers::godwit::{self, Godwitd};
-use godwit_lab::peers::{self, Error, Finished, Missing, arc, gfal, jglobus, plain_ftp};
+use godwit_lab::peers::{self, Error, Finished, Missing, arc, ftps, gfal, jglobus, plain_ftp};
 use tempfile::TempDir;
 
 use crate::whole;
@@ -52,6 +52,8 @@ pub(crate) enum Need {
     Curl,
     Lftp,
     Sshd,
+    Vsftpd,
+    Proftpd,
 }
 
 /// Whether everything in `needs` is there; prints a skip of the running test if not.
@@ -70,6 +72,8 @@ pub(crate) fn have(needs: &[Need]) -> bool {
             Need::Curl => plain_ftp::CURL.available().map(drop),
             Need::Lftp => plain_ftp::LFTP.available().map(drop),
             Need::Sshd => SSHD.available().map(drop),
+            Need::Vsftpd => ftps::Kind::Vsftpd.program().map(drop),
+            Need::Proftpd => ftps::Kind::Proftpd.program().map(drop),
         }
     });
     peers::present(test, found).is_some()

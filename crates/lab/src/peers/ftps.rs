@@ -1,0 +1,244 @@
+//! Ordinary FTP servers with TLS (RFC 4217): vsftpd and ProFTPD. Found with 3.0.3 and 1.3.8:
+//!
+//! - Both want a data connection to resume the TLS session of the control channel unless told otherwise, and say so with 522 and 425 behind
+//!   150.
+//! - ProFTPD, once it has agreed to an RNFR, takes nothing but RNTO.
+//! - Neither knows MODE E. vsftpd has no MLST.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use super::{
+    Error, Missing, START_TIMEOUT, Tool, free_port,
+    grid::OPENSSL,
+    process::{Options, Process},
+};
+
+const VSFTPD: Tool = Tool::new("vsftpd", "vsftpd");
+const PROFTPD: Tool = Tool::new("proftpd", "proftpd-core");
+
+/// Debian lets one FTP server be installed. Where `scripts/install-test-deps.sh` unpacks the other.
+const BESIDE: &str = "/usr/local/lib/godwit-peers";
+
+/// How often a port is tried that another process may have taken meanwhile.
+const ATTEMPTS: usize = 5;
+
+/// Which server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// vsftpd, where anonymous users may do everything.
+    Vsftpd,
+    /// ProFTPD, with the user `jo` and the password `sesame`. It wants to be started by root.
+    Proftpd,
+}
+
+impl Kind {
+    /// The program to start.
+    ///
+    /// # Errors
+    /// [`Missing`], which names the package.
+    pub fn program(self) -> Result<PathBuf, Missing> {
+        match self {
+            Self::Vsftpd => VSFTPD.available(),
+            Self::Proftpd => {
+                let beside = Path::new(BESIDE).join("usr/sbin/proftpd");
+                match beside.is_file() {
+                    true => Ok(beside),
+                    false => PROFTPD.available(),
+                }
+            }
+        }
+    }
+
+    fn login(self) -> &'static str {
+        match self {
+            Self::Vsftpd => "anonymous",
+            Self::Proftpd => "jo",
+        }
+    }
+
+    /// It demands that data connections resume a session, or not.
+    fn resumption(self, demanded: bool) -> &'static str {
+        match (self, demanded) {
+            (Self::Vsftpd, true) => "require_ssl_reuse=YES",
+            (Self::Vsftpd, false) => "require_ssl_reuse=NO",
+            (Self::Proftpd, true) => "",
+            (Self::Proftpd, false) => "TLSOptions NoSessionReuseRequired",
+        }
+    }
+}
+
+/// A running server, which serves a directory of its own. Dropping it ends it and its sessions.
+#[derive(Debug)]
+pub struct FtpsServer {
+    kind: Kind,
+    process: Process,
+    addr: SocketAddr,
+    folder: TempDir,
+}
+
+impl FtpsServer {
+    /// Starts a server and waits until it listens.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`] with its own words, [`Error::TimedOut`].
+    pub fn start(kind: Kind, demands_resumption: bool) -> Result<Self, Error> {
+        let mut attempt = 1;
+        loop {
+            match Self::start_once(kind, demands_resumption) {
+                Err(Error::EndedEarly { .. }) if attempt < ATTEMPTS => attempt += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn start_once(kind: Kind, demands_resumption: bool) -> Result<Self, Error> {
+        let ip = Ipv4Addr::LOCALHOST.into();
+        let addr = SocketAddr::new(ip, free_port(ip)?);
+        let folder = TempDir::new().map_err(Error::os("make a directory"))?;
+        let at = |name: &str| folder.path().join(name);
+        let os = || Error::os("prepare an FTP server");
+        fs::create_dir(at("data")).map_err(os())?;
+        OPENSSL
+            .run([
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=lab",
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+                "-keyout",
+                &text(&at("key.pem")),
+                "-out",
+                &text(&at("cert.pem")),
+            ])?
+            .success()?;
+        let mut settings = match kind {
+            Kind::Vsftpd => vsftpd(addr, folder.path()),
+            Kind::Proftpd => {
+                let user = password_line(&at("data"))?;
+                fs::write(at("users"), user).map_err(os())?;
+                let mode = fs::Permissions::from_mode(0o600);
+                fs::set_permissions(at("users"), mode).map_err(os())?;
+                proftpd(addr, folder.path())
+            }
+        };
+        settings.push_str(kind.resumption(demands_resumption));
+        settings.push('\n');
+        fs::write(at("conf"), settings).map_err(os())?;
+        let mut command = std::process::Command::new(kind.program()?);
+        match kind {
+            Kind::Vsftpd => command.arg(at("conf")),
+            Kind::Proftpd => command.arg("--nodaemon").arg("--config").arg(at("conf")),
+        };
+        let mut server = Self {
+            kind,
+            process: Process::spawn(command, Options::default())?,
+            addr,
+            folder,
+        };
+        server.await_listening()?;
+        Ok(server)
+    }
+
+    /// Neither says when.
+    fn await_listening(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while TcpStream::connect(self.addr).is_err() {
+            let program = self.process.program().to_owned();
+            if !self.process.is_running()? {
+                return Err(Error::EndedEarly {
+                    program,
+                    status: None,
+                    log: self.log(),
+                });
+            }
+            if Instant::now() > deadline {
+                return Err(Error::TimedOut {
+                    program,
+                    what: "listen",
+                    waited: START_TIMEOUT,
+                    log: self.log(),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// The URL of a file of its directory, for our client.
+    pub fn url(&self, name: &str) -> String {
+        let path = text(&self.at(name));
+        format!("ftpes://{}@{}{path}", self.kind.login(), self.addr)
+    }
+
+    /// Where that file is.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join("data").join(name)
+    }
+
+    /// The certificate that it shows, which nobody has signed.
+    pub fn certificate(&self) -> PathBuf {
+        self.folder.path().join("cert.pem")
+    }
+
+    /// What it has printed.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn vsftpd(addr: SocketAddr, folder: &Path) -> String {
+    let (port, folder) = (addr.port(), folder.display());
+    // As the user who starts it, nobody is kept beneath a root: paths are those of the machine.
+    format!(
+        "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nrun_as_launching_user=YES\n\
+         anonymous_enable=YES\nlocal_enable=NO\nno_anon_password=YES\nanon_root={folder}/data\n\
+         write_enable=YES\nanon_upload_enable=YES\nanon_mkdir_write_enable=YES\nanon_other_write_enable=YES\n\
+         anon_world_readable_only=NO\nanon_umask=022\nxferlog_enable=NO\nseccomp_sandbox=NO\n\
+         ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_logins_ssl=YES\nforce_anon_data_ssl=NO\nssl_ciphers=HIGH\n\
+         rsa_cert_file={folder}/cert.pem\nrsa_private_key_file={folder}/key.pem\n"
+    )
+}
+
+fn proftpd(addr: SocketAddr, folder: &Path) -> String {
+    let (port, folder) = (addr.port(), folder.display());
+    let modules = match Path::new(BESIDE).is_dir() {
+        true => BESIDE,
+        false => "",
+    };
+    format!(
+        "ServerName lab\nServerType standalone\nSocketBindTight on\nDefaultAddress 127.0.0.1\nPort {port}\n\
+         ModulePath {modules}/usr/lib/proftpd\nLoadModule mod_tls.c\nUseReverseDNS off\nUser root\nGroup root\n\
+         AuthOrder mod_auth_file.c\nAuthUserFile {folder}/users\nRequireValidShell off\nRootLogin on\nWtmpLog off\n\
+         PidFile {folder}/pid\nScoreboardFile none\nTransferLog none\nAllowOverwrite on\nAllowStoreRestart on\n\
+         TLSEngine on\nTLSRequired ctrl\nTLSProtocol TLSv1.2 TLSv1.3\n\
+         TLSRSACertificateFile {folder}/cert.pem\nTLSRSACertificateKeyFile {folder}/key.pem\n"
+    )
+}
+
+/// A line of ProFTPD's own file of users.
+fn password_line(home: &Path) -> Result<String, Error> {
+    let hashed = OPENSSL.run(["passwd", "-6", "sesame"])?.success()?;
+    Ok(format!(
+        "jo:{}:0:0::{}:/bin/sh\n",
+        hashed.stdout_text().trim(),
+        home.display()
+    ))
+}
