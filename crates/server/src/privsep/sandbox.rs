@@ -239,7 +239,10 @@ mod tests {
         thread,
     };
 
-    use rustix::io::Errno;
+    use rustix::{
+        io::Errno,
+        process::{Resource, getrlimit, prlimit},
+    };
     use tempfile::TempDir;
 
     use super::*;
@@ -374,10 +377,15 @@ mod tests {
         let Some(place) = Place::new() else { return };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        // Fronts are processes of one account.
+        let parent = rustix::process::getppid();
+        let same = getrlimit(Resource::Core);
+        let limits_of = |pid| prlimit(pid, Resource::Core, same).map(drop);
         apart(|| {
             become_account(&place.ids).unwrap();
             assert!(File::open(place.at("root/inside")).is_ok());
             assert!(std::net::TcpStream::connect(address).is_ok());
+            assert_eq!(limits_of(parent), Err(Errno::PERM), "another account's");
         });
         apart(|| {
             become_account(&place.ids).unwrap();
@@ -388,6 +396,10 @@ mod tests {
             assert!(fs::read_dir("/").is_err());
             assert!(std::net::TcpStream::connect(address).is_err());
             assert!(Command::new("/bin/true").status().is_err());
+            assert_eq!(limits_of(parent), Err(Errno::NOSYS));
+            assert!(limits_of(None).is_ok());
+            listener.set_nonblocking(true).unwrap();
+            assert!(listener.try_clone().is_ok());
         });
     }
 }

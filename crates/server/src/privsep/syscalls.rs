@@ -21,8 +21,6 @@ const FRONT: &[i64] = &[
     libc::SYS_close,
     libc::SYS_fstat,
     libc::SYS_statx,
-    libc::SYS_fcntl,
-    libc::SYS_ioctl,
     libc::SYS_dup,
     libc::SYS_dup3,
     libc::SYS_recvfrom,
@@ -57,7 +55,6 @@ const FRONT: &[i64] = &[
     libc::SYS_membarrier,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
-    libc::SYS_prlimit64,
     libc::SYS_prctl,
     libc::SYS_getpid,
     libc::SYS_getppid,
@@ -66,7 +63,6 @@ const FRONT: &[i64] = &[
     libc::SYS_geteuid,
     libc::SYS_getgid,
     libc::SYS_getegid,
-    libc::SYS_tgkill,
     libc::SYS_clock_gettime,
     libc::SYS_clock_getres,
     libc::SYS_clock_nanosleep,
@@ -76,6 +72,30 @@ const FRONT: &[i64] = &[
     libc::SYS_exit,
     libc::SYS_exit_group,
 ];
+
+/// Calls of a front that reach its own process and descriptors only with these arguments: fronts share an account, so that the kernel
+/// would let one send signals to another (also by way of a descriptor's owner) and limit what it may use.
+fn reaching_nobody_else() -> [(i64, u8, Vec<u64>); 4] {
+    let of = |commands: &[i32]| {
+        commands
+            .iter()
+            .map(|c| u64::from(c.unsigned_abs()))
+            .collect()
+    };
+    let descriptor = of(&[
+        libc::F_GETFD,
+        libc::F_SETFD,
+        libc::F_GETFL,
+        libc::F_SETFL,
+        libc::F_DUPFD_CLOEXEC,
+    ]);
+    [
+        (libc::SYS_fcntl, 1, descriptor),
+        (libc::SYS_ioctl, 1, vec![libc::FIONBIO]),
+        (libc::SYS_prlimit64, 0, vec![0]),
+        (libc::SYS_tgkill, 0, vec![u64::from(std::process::id())]),
+    ]
+}
 
 /// The older names that some architectures have beside them.
 #[cfg(target_arch = "x86_64")]
@@ -175,6 +195,10 @@ pub(super) fn for_front() -> Result<BpfProgram, String> {
     let mut rules = without_conditions(&[FRONT, FRONT_OLD]);
     // Threads, but no processes. What asks for clone3 is told that there is none, and falls back to this.
     rules.insert(libc::SYS_clone, vec![thread(true)?]);
+    for (call, argument, values) in reaching_nobody_else() {
+        let each = values.into_iter().map(|value| with(argument, value));
+        rules.insert(call, each.collect::<Result<_, _>>()?);
+    }
     program(rules, REFUSE, SeccompAction::Allow)
 }
 
@@ -202,6 +226,13 @@ fn thread(wanted: bool) -> Result<SeccompRule, String> {
     let operator = SeccompCmpOp::MaskedEq(flag);
     let value = if wanted { flag } else { 0 };
     SeccompCondition::new(0, SeccompCmpArgLen::Qword, operator, value)
+        .and_then(|condition| SeccompRule::new(vec![condition]))
+        .map_err(|error| error.to_string())
+}
+
+/// Matches where the argument of 32 bits has this value.
+fn with(argument: u8, value: u64) -> Result<SeccompRule, String> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
         .and_then(|condition| SeccompRule::new(vec![condition]))
         .map_err(|error| error.to_string())
 }
