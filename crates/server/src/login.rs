@@ -258,6 +258,8 @@ mod name {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -275,6 +277,25 @@ mod tests {
             let account = anonymous_account(&settings);
             assert_eq!(account.writable, access == Anonymous::Rw);
             assert!(!account.foreign_data_hosts);
+        }
+    }
+
+    /// A front may claim what it likes.
+    #[test]
+    fn an_identity_is_no_login_where_none_are_known() {
+        let settings = ServerSettings::new("/", Anonymous::Off);
+        let storage = Arc::new(godwit_engine::storage::NullStorage::new(0));
+        let service = Service::on(storage, settings, Arc::default(), None);
+        for channel in [Channel::Clear, Channel::Gssapi, Channel::Tls] {
+            let caller = Caller {
+                user: "jo".to_owned(),
+                password: Password::new("dummy".to_owned()),
+                identity: DistinguishedName::parse("/O=Grid/CN=Jo"),
+                disbelief: None,
+                channel,
+            };
+            assert!(caller.identity.is_some());
+            assert!(admit(&service, &caller).is_err(), "{channel:?}");
         }
     }
 }

@@ -9,6 +9,7 @@ mod client;
 mod control;
 mod durability;
 mod gsi;
+mod half_open;
 mod harness;
 mod hostile;
 mod lifecycle;

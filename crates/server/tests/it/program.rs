@@ -79,7 +79,7 @@ impl Program {
     }
 
     /// Resident memory, KiB.
-    fn resident_kib(&self) -> u64 {
+    pub(crate) fn resident_kib(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).unwrap();
         let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
