@@ -16,8 +16,9 @@ use std::{
 use tempfile::TempDir;
 
 use super::{
-    Error, Missing, START_TIMEOUT, Tool, free_port,
+    Error, Missing, START_TIMEOUT, Tool,
     grid::OPENSSL,
+    on_a_free_port,
     process::{Options, Process},
 };
 
@@ -26,9 +27,6 @@ const PROFTPD: Tool = Tool::new("proftpd", "proftpd-core");
 
 /// Debian lets one FTP server be installed. Where `scripts/install-test-deps.sh` unpacks the other.
 const BESIDE: &str = "/usr/local/lib/godwit-peers";
-
-/// How often a port is tried that another process may have taken meanwhile.
-const ATTEMPTS: usize = 5;
 
 /// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,18 +88,12 @@ impl FtpsServer {
     /// # Errors
     /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`] with its own words, [`Error::TimedOut`].
     pub fn start(kind: Kind, demands_resumption: bool) -> Result<Self, Error> {
-        let mut attempt = 1;
-        loop {
-            match Self::start_once(kind, demands_resumption) {
-                Err(Error::EndedEarly { .. }) if attempt < ATTEMPTS => attempt += 1,
-                outcome => return outcome,
-            }
-        }
+        on_a_free_port(Ipv4Addr::LOCALHOST.into(), |addr| {
+            Self::start_at(kind, demands_resumption, addr)
+        })
     }
 
-    fn start_once(kind: Kind, demands_resumption: bool) -> Result<Self, Error> {
-        let ip = Ipv4Addr::LOCALHOST.into();
-        let addr = SocketAddr::new(ip, free_port(ip)?);
+    fn start_at(kind: Kind, demands_resumption: bool, addr: SocketAddr) -> Result<Self, Error> {
         let folder = TempDir::new().map_err(Error::os("make a directory"))?;
         let at = |name: &str| folder.path().join(name);
         let os = || Error::os("prepare an FTP server");
