@@ -7,6 +7,7 @@ use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Reply,
     error::{FailureKind, StorageFailure, TransferFailure, failure_kind},
 };
+use rustix::io::Errno;
 
 /// Result of client operations.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -136,6 +137,14 @@ pub enum Error {
     Collides {
         /// URL or path of the destination.
         path: String,
+    },
+    /// Not begun, since the destination has no room.
+    #[error("{path}: not begun, since there is no room: {error}")]
+    NoRoom {
+        /// URL or path of the source.
+        path: String,
+        /// What told so.
+        error: Box<Error>,
     },
     /// A source is not what it was when it was compared with the destination.
     #[error("{what}: changed meanwhile; the same command copies it again")]
@@ -310,6 +319,11 @@ impl Error {
                 Some(FailureKind::Other | FailureKind::NotSupported) => *started,
                 _ => false,
             },
+            // A disk of ours is given as many chances as a server's, which says 451 then.
+            Self::Transfer {
+                failure: TransferFailure::Storage(failure),
+                ..
+            } => is_errno(failure, &[Errno::IO]),
             Self::Transfer { failure, .. } => matches!(
                 failure,
                 TransferFailure::NoConnection(_)
@@ -319,6 +333,30 @@ impl Error {
             ),
             Self::Size { .. } => true,
             _ => false,
+        }
+    }
+
+    /// What it leaves of a file may still be gone on with: nothing says that these octets are wrong, or are not to be there.
+    pub(crate) fn leaves_what_is_there(&self) -> bool {
+        match self {
+            Self::Interrupted => true,
+            Self::Transfer { failure, .. } => {
+                !matches!(failure, TransferFailure::NotAuthenticated(_))
+            }
+            other => other.is_passing() || other.is_for_want_of_room(),
+        }
+    }
+
+    /// There is no room at the destination: whatever else goes there would fail too.
+    pub(crate) fn is_for_want_of_room(&self) -> bool {
+        match self {
+            Self::NoRoom { .. } => true,
+            Self::Local(failure)
+            | Self::Transfer {
+                failure: TransferFailure::Storage(failure),
+                ..
+            } => is_errno(failure, &[Errno::NOSPC, Errno::DQUOT]),
+            other => other.refusal() == Some(FailureKind::NoSpace),
         }
     }
 
@@ -378,6 +416,7 @@ impl Error {
             | Self::Mangled { .. } => Turn::Server,
             Self::Local(failure) if is_name(failure) => Turn::User,
             Self::Local(_) | Self::System { .. } => Turn::ThisMachine,
+            Self::NoRoom { error, .. } => error.turn(),
             Self::Interrupted => Turn::Nobody,
         }
     }
@@ -393,12 +432,11 @@ impl Error {
 }
 
 fn is_permission(failure: &StorageFailure) -> bool {
-    let permission = [
-        rustix::io::Errno::ACCESS,
-        rustix::io::Errno::PERM,
-        rustix::io::Errno::ROFS,
-    ];
-    permission.iter().any(|e| e.raw_os_error() == failure.errno)
+    is_errno(failure, &[Errno::ACCESS, Errno::PERM, Errno::ROFS])
+}
+
+fn is_errno(failure: &StorageFailure, errnos: &[Errno]) -> bool {
+    errnos.iter().any(|e| e.raw_os_error() == failure.errno)
 }
 
 /// Another path would do.

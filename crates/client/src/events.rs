@@ -116,13 +116,19 @@ pub enum Event {
     File {
         /// URL or path of the source.
         path: String,
-        /// Octets moved.
+        /// Octets moved, those that were moved again included.
         bytes: u64,
+        /// Octets of the copy; absent where it failed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
         /// From its first attempt to its end.
         seconds: f64,
         /// `ALGORITHM:hex` where both ends agreed on it.
         #[serde(skip_serializing_if = "Option::is_none")]
         checksum: Option<String>,
+        /// What each end computed it from.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        computed: Option<Computed>,
         /// How it ended.
         state: FileState,
         /// Why it failed.
@@ -180,6 +186,26 @@ pub enum ChannelState {
     Opened,
     Retired,
     Lost,
+}
+
+/// What checksums were computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct Computed {
+    pub source: Octets,
+    pub destination: Octets,
+}
+
+/// Whose octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Octets {
+    /// What a server read back.
+    ServerFile,
+    /// What was read back here.
+    ClientFile,
+    /// What passed by here.
+    ClientStream,
 }
 
 /// How a file ended.

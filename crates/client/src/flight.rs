@@ -28,6 +28,7 @@ use crate::{
     session::{Session, checksum_in},
     spec::JobSpec,
     stamp::Stamp,
+    taking_up,
     verify::{self, Agreed},
 };
 
@@ -75,6 +76,7 @@ pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
             OtherEnd::To(LocalEnd::Standard) | OtherEnd::From(Origin::Here(LocalEnd::Standard))
         )
         && item.setbacks < SETBACKS_MAX
+        && item.begun.is_none()
         && !is_device(&item.remote)
         && !(item.direction() == Direction::Put && item.endpoint.learned.may_be_closed(&item.remote))
         // A name that the server may mangle needs a look first.
@@ -361,6 +363,16 @@ impl Flight {
         match &self.end {
             End::Get(_) => None,
             End::Put(put) => put.rubbish(),
+        }
+    }
+
+    /// What is there of a file that is not little stays, for when it goes alone.
+    pub(crate) fn keep(&mut self) {
+        if self.size > taking_up::OCTETS_MIN {
+            self.item.begun = match &self.end {
+                End::Get(get) => get.keep(),
+                End::Put(put) => put.keep(),
+            };
         }
     }
 

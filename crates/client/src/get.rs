@@ -3,6 +3,7 @@
 use std::{
     io::{self, Write},
     os::{fd::AsFd, unix::ffi::OsStrExt},
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -21,12 +22,13 @@ use godwit_proto::{
 use crate::{
     context::{Learned, known},
     error::{Error, Result},
-    local::{Target, Written},
+    local::{self, Begun, Target, Written},
     plan::{Item, LocalEnd},
     remote::RemoteSource,
     session::{Outcome, Session, TransferPlan},
     spec::{Part, Verify},
     stamp::Stamp,
+    taking_up::{self, Copy},
     verify::{self, Agreed, Regions},
 };
 
@@ -74,11 +76,17 @@ impl Get {
         let algorithm = verify::choose(session, wish, part.is_some())?;
         let to = match to {
             LocalEnd::Path(path) => {
-                let (target, file) = Target::create(path, &|temporary| {
+                let begun = item.begun.as_deref().map(|begun| Begun {
+                    at: local::path_of(begun),
+                    most: item.size.unwrap_or(0),
+                });
+                let begins = |temporary: &Path| {
                     if let Some(journal) = session.context.journal.get() {
-                        journal.begins(&item.target(), temporary.as_os_str().as_bytes());
+                        let at = temporary.as_os_str().as_bytes();
+                        journal.begins(&item.target(), at, item.size);
                     }
-                })?;
+                };
+                let (target, file) = Target::create(path, begun, &begins)?;
                 Destination::File {
                     target: Mutex::new(target),
                     file,
@@ -97,6 +105,26 @@ impl Get {
 
     pub(crate) fn length(&self) -> Option<u64> {
         self.from.length
+    }
+
+    /// Which octets of the whole file are not here; `None` where nobody can tell.
+    pub(crate) async fn missing(&self, session: &mut Session) -> Result<Option<Vec<ByteRange>>> {
+        let whole = self.from.length.and_then(|l| ByteRange::new(0, l));
+        let (true, Some(whole), Destination::File { file, .. }) =
+            (self.can_split(session), whole, &self.to)
+        else {
+            return Ok(None);
+        };
+        let copies = (Copy::There(&self.from.path), Copy::Here(file));
+        taking_up::missing(session, copies, whole, true).await
+    }
+
+    /// Leaves what is here for a later attempt or run; where it lies.
+    pub(crate) fn keep(&self) -> Option<Vec<u8>> {
+        match &self.to {
+            Destination::File { target, .. } => lock(target).keep(),
+            Destination::Output(_) => None,
+        }
     }
 
     /// Several sessions may each fetch a part.

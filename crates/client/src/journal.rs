@@ -7,8 +7,9 @@
 //! ```
 //! One line a file that is begun, appended: target, and the name that it has until it is whole. One line when it is finished: octets of the source, its time of
 //! change, source and target. What is no printable ASCII is percent-encoded, and each line ends in a dot: one without it was torn by a crash
-//! and counts for nothing. A file that is not finished is copied once more, and what was begun of it removed. When all of a job is done its
-//! journal goes.
+//! and counts for nothing. A file that is not finished is copied once more; what was begun of it is taken up where leaves can tell what of it is
+//! right ([`godwit_proto::leaves`]), else it is removed: nothing here says which octets are safe, so nothing need be synced for it to be true.
+//! When all of a job is done its journal goes.
 
 use std::{
     collections::HashMap,
@@ -16,7 +17,7 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
@@ -28,6 +29,7 @@ use crate::{
     fingerprints::Fingerprints,
     local,
     plan::Item,
+    taking_up,
 };
 
 const HEAD: &str = "godwit-journal 1";
@@ -42,7 +44,12 @@ const PARTS_MAX: usize = 100_000;
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: PathBuf,
-    noted: Noted,
+    /// Marks of finished files.
+    finished: Fingerprints,
+    /// Where files lie that an earlier run had begun, by target, until somebody asks for them.
+    parts: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    /// Nothing but begun files of more than so many octets is noted.
+    least: Option<u64>,
     /// Holds a lock, so that another run of the same job sees that we live.
     _lock: Option<File>,
     /// When the last of them was noted.
@@ -75,12 +82,13 @@ impl Mark {
 }
 
 impl Journal {
-    /// Reads what there is. `key` names the job where the user names no file.
+    /// Reads what there is. `key` names the job where the user names no file. A job of `one` file notes nothing but where it lies
+    /// while it is not whole, and that only where it is large.
     ///
     /// # Errors
     /// A file that the user names cannot be read, or is none of ours. Our own folder out of reach is no reason to copy nothing: then
     /// there is no journal.
-    pub(crate) fn open(file: Option<&Path>, key: &str) -> Result<Option<Self>> {
+    pub(crate) fn open(file: Option<&Path>, key: &str, one: bool) -> Result<Option<Self>> {
         let named = file.is_some();
         let Some(file) = file.map(Path::to_owned).or_else(|| of_user(key)) else {
             return Ok(None);
@@ -97,7 +105,9 @@ impl Journal {
                 }
                 Ok(Some(Self {
                     file,
-                    noted,
+                    finished: noted.finished,
+                    parts: Mutex::new(noted.parts),
+                    least: one.then_some(taking_up::OCTETS_MIN),
                     _lock: lock,
                     noted_until,
                     out: Mutex::default(),
@@ -117,7 +127,7 @@ impl Journal {
 
     /// Whether an earlier run has finished this file, as it seems: see [`Fingerprints`].
     pub(crate) fn has(&self, mark: &Mark) -> bool {
-        self.noted.finished.contains(mark.0.as_bytes())
+        self.finished.contains(mark.0.as_bytes())
     }
 
     /// When the last file of an earlier run was noted; `None` where there was none.
@@ -125,17 +135,35 @@ impl Journal {
         self.noted_until
     }
 
-    /// Paths of files that a run which is no more had begun. They bear names that only we give.
-    pub(crate) fn left_behind(&self) -> impl Iterator<Item = Vec<u8>> {
-        let paths = self.noted.parts.values().map(|path| decoded(path));
-        paths.filter(|path| {
-            let name = path.rsplit(|b| *b == b'/').next();
-            name.is_some_and(local::is_temporary)
-        })
+    /// Where a copy lies that a run which is no more had begun for `target`. Once: who asks is to go on with it.
+    pub(crate) fn take_part(&self, target: &str) -> Option<Vec<u8>> {
+        let mut parts = self.parts();
+        if parts.is_empty() {
+            return None;
+        }
+        let path = parts.remove(encoded(target.as_bytes()).as_bytes())?;
+        Some(decoded(&path)).filter(|path| is_ours(path))
+    }
+
+    /// The other such paths, once. They bear names that only we give.
+    pub(crate) fn left_behind(&self) -> Vec<Vec<u8>> {
+        let parts = std::mem::take(&mut *self.parts());
+        let paths = parts.into_values().map(|path| decoded(&path));
+        paths.filter(|path| is_ours(path)).collect()
+    }
+
+    fn parts(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A file is written to at `path` before it is `target`. Where that cannot be noted, the path stays where it is after a crash.
-    pub(crate) fn begins(&self, target: &str, path: &[u8]) {
+    pub(crate) fn begins(&self, target: &str, path: &[u8], size: Option<u64>) {
+        if self
+            .least
+            .is_some_and(|least| size.is_none_or(|size| size <= least))
+        {
+            return;
+        }
         let (target, path) = (encoded(target.as_bytes()), encoded(path));
         let _ = self.append(&format!("part {target} {path} ."));
     }
@@ -145,6 +173,10 @@ impl Journal {
     /// # Errors
     /// It cannot be noted. It would be copied again.
     pub(crate) fn note(&self, mark: &Mark) -> io::Result<()> {
+        // Of one file that is all, and the journal goes.
+        if self.least.is_some() {
+            return Ok(());
+        }
         self.append(&mark.0)
     }
 
@@ -165,6 +197,13 @@ impl Journal {
         // Gone already is as good. One that stays is read in vain.
         let _ = fs::remove_file(&self.file);
     }
+}
+
+/// It bears a name that only we give.
+fn is_ours(path: &[u8]) -> bool {
+    path.rsplit(|b| *b == b'/')
+        .next()
+        .is_some_and(local::is_temporary)
 }
 
 /// `$XDG_STATE_HOME/godwit/journals/HASH`, `~/.local/state/...` where that is unset.
@@ -292,7 +331,7 @@ mod tests {
     fn what_was_noted_is_there_the_next_time_and_gone_when_all_is_done() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("deep/journal");
-        let open = || Journal::open(Some(&file), "").unwrap().unwrap();
+        let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
         let journal = open();
         assert!(!file.exists(), "nothing is done yet");
         journal.note(&mark("1 2 a b")).unwrap();
@@ -313,11 +352,11 @@ mod tests {
         let whole = format!("{HEAD}\n1 2 /a/f1 x .\n1 2 /a/f10 x .\n");
         for end in 0..=whole.len() {
             fs::write(&file, &whole[..end]).unwrap();
-            let journal = Journal::open(Some(&file), "").unwrap().unwrap();
+            let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
             assert!(!journal.has(&mark("1 2 /a/f x")));
             assert_eq!(journal.has(&mark("1 2 /a/f10 x")), end == whole.len());
             journal.note(&mark("7 8 y z")).unwrap();
-            let again = Journal::open(Some(&file), "").unwrap().unwrap();
+            let again = Journal::open(Some(&file), "", false).unwrap().unwrap();
             assert!(again.has(&mark("7 8 y z")), "cut at {end}");
             assert!(!again.has(&mark("1 2 /a/f x")));
         }
@@ -328,7 +367,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("thesis");
         fs::write(&file, "chapter 1\n").unwrap();
-        assert!(Journal::open(Some(&file), "").is_err());
+        assert!(Journal::open(Some(&file), "", false).is_err());
         assert_eq!(fs::read(&file).unwrap(), b"chapter 1\n");
     }
 
@@ -336,21 +375,45 @@ mod tests {
     fn what_was_begun_and_not_finished_is_found_unless_its_run_lives() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("journal");
-        let open = || Journal::open(Some(&file), "").unwrap().unwrap();
+        let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
         let part = |digit: &str| format!("/d e/.godwit-{}.part", digit.repeat(16));
         let journal = open();
         for digit in ["1", "2", "3"] {
-            journal.begins(&format!("ftp://h/{digit}"), part(digit).as_bytes());
+            journal.begins(&format!("ftp://h/{digit}"), part(digit).as_bytes(), None);
         }
-        journal.begins("ftp://h/thesis", b"/d/thesis");
+        journal.begins("ftp://h/thesis", b"/d/thesis", None);
         journal.note(&mark("1 2 /s/1 ftp://h/1")).unwrap();
-        assert_eq!(open().left_behind().count(), 0, "its run lives");
+        assert_eq!(open().left_behind().len(), 0, "its run lives");
         drop(journal);
         let again = open();
-        let mut left: Vec<_> = again.left_behind().collect();
+        let mut left = again.left_behind();
         left.sort();
         assert_eq!(left, [part("2").into_bytes(), part("3").into_bytes()]);
+        assert!(again.left_behind().is_empty());
         assert!(again.has(&mark("1 2 /s/1 ftp://h/1")));
+        drop(again);
+        let once_more = open();
+        assert_eq!(
+            once_more.take_part("ftp://h/2"),
+            Some(part("2").into_bytes())
+        );
+        assert_eq!(once_more.take_part("ftp://h/2"), None);
+        assert_eq!(once_more.take_part("ftp://h/thesis"), None);
+        assert_eq!(once_more.left_behind(), [part("3").into_bytes()]);
+    }
+
+    #[test]
+    fn of_one_file_only_where_it_lies_is_noted_and_only_if_it_is_large() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let open = || Journal::open(Some(&file), "", true).unwrap().unwrap();
+        let (journal, part) = (open(), b"/d/.godwit-0123456789abcdef.part");
+        journal.begins("ftp://h/f", part, Some(taking_up::OCTETS_MIN));
+        journal.note(&mark("1 2 a b")).unwrap();
+        assert!(!file.exists());
+        journal.begins("ftp://h/f", part, Some(taking_up::OCTETS_MIN + 1));
+        drop(journal);
+        assert_eq!(open().take_part("ftp://h/f").as_deref(), Some(&part[..]));
     }
 
     #[test]

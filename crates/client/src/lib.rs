@@ -56,6 +56,7 @@ pub mod spec;
 mod stamp;
 pub mod summary;
 mod tails;
+mod taking_up;
 mod verify;
 
 pub use context::Stop;

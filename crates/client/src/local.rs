@@ -6,7 +6,10 @@ use std::{
     fs::{self, File},
     hash::{BuildHasher, RandomState},
     io,
-    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::MetadataExt,
+    },
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -95,6 +98,14 @@ pub(crate) struct Target {
     mode: Option<u32>,
 }
 
+/// What an earlier run has begun to write.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) at: PathBuf,
+    /// With more octets than these it is not what it should be, and is emptied.
+    pub(crate) most: u64,
+}
+
 #[derive(Debug)]
 struct Temporary(PathBuf);
 
@@ -107,8 +118,13 @@ impl Drop for Temporary {
 
 impl Target {
     /// Opens for writing: beside `path` under a temporary name, or in place where `path` is a special file. `begins` is told the temporary
-    /// name before anything has it, so that no moment is left in which a killed process leaves what nobody knows of.
-    pub(crate) fn create(path: &Path, begins: &dyn Fn(&Path)) -> Result<(Self, FileRef)> {
+    /// name before anything has it, so that no moment is left in which a killed process leaves what nobody knows of. What an earlier run
+    /// has `begun` is gone on with, if it lies beside.
+    pub(crate) fn create(
+        path: &Path,
+        begun: Option<Begun>,
+        begins: &dyn Fn(&Path),
+    ) -> Result<(Self, FileRef)> {
         use std::os::unix::fs::PermissionsExt;
         let storage = PosixStorage::unconfined();
         as_ftp_path(path)?;
@@ -144,6 +160,21 @@ impl Target {
                 .map_err(Error::Local)?;
             return Ok((target, file));
         }
+        let beside = |begun: &Begun| begun.at.parent() == target.destination.parent();
+        if let Some(begun) = begun.filter(beside)
+            && let Ok(found) = fs::symlink_metadata(&begun.at)
+            // A link there is none of ours.
+            && found.is_file()
+        {
+            let mode = match found.len() <= begun.most {
+                true => WriteMode::Keep,
+                false => WriteMode::Replace,
+            };
+            let file = storage.open_write(&as_ftp_path(&begun.at)?, mode);
+            let file = file.map_err(Error::Local)?;
+            target.temporary = Some(Temporary(begun.at));
+            return Ok((target, file));
+        }
         let mut names = 0;
         loop {
             names += 1;
@@ -165,6 +196,13 @@ impl Target {
                 }
             }
         }
+    }
+
+    /// Leaves what is under the temporary name where it is; where that is.
+    pub(crate) fn keep(&mut self) -> Option<Vec<u8>> {
+        let path = std::mem::take(&mut self.temporary.as_mut()?.0);
+        std::mem::forget(self.temporary.take());
+        Some(path.into_os_string().into_vec())
     }
 
     /// Whether the file is written under its final name at once.
@@ -206,9 +244,7 @@ impl Target {
         }
         written.note(&own);
         // Nothing is left under the temporary name; forget it without a removal.
-        if let Some(temporary) = self.temporary.take() {
-            std::mem::forget(temporary);
-        }
+        self.keep();
         Ok(())
     }
 }
@@ -252,12 +288,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         fs::write(&path, "old").unwrap();
-        let (target, file) = Target::create(&path, &|_| ()).unwrap();
+        let (target, file) = Target::create(&path, None, &|_| ()).unwrap();
         file.write_all_at(0, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         drop(target);
         assert_eq!(names_in(dir.path()), ["f"]);
-        let (mut target, file) = Target::create(&path, &|_| ()).unwrap();
+        let (mut target, file) = Target::create(&path, None, &|_| ()).unwrap();
         file.write_all_at(0, b"new").unwrap();
         target.commit(&Written::default(), None).unwrap();
         drop(target);
@@ -272,7 +308,7 @@ mod tests {
         fs::write(&path, "old").unwrap();
         let written = Written::default();
         let put = |path: &Path, text: &[u8]| {
-            let (mut target, file) = Target::create(path, &|_| ()).unwrap();
+            let (mut target, file) = Target::create(path, None, &|_| ()).unwrap();
             file.write_all_at(0, text).unwrap();
             target.commit(&written, None)
         };
@@ -294,7 +330,7 @@ mod tests {
         fs::write(&real, "old").unwrap();
         fs::set_permissions(&real, fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();
-        let (mut target, file) = Target::create(&link, &|_| ()).unwrap();
+        let (mut target, file) = Target::create(&link, None, &|_| ()).unwrap();
         file.write_all_at(0, b"new").unwrap();
         target.commit(&Written::default(), None).unwrap();
         assert_eq!(fs::read(&real).unwrap(), b"new");
@@ -312,25 +348,25 @@ mod tests {
         fs::create_dir(&real).unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();
         std::os::unix::fs::symlink("nothing", real.join("f")).unwrap();
-        let (mut target, file) = Target::create(&link.join("f"), &|_| ()).unwrap();
+        let (mut target, file) = Target::create(&link.join("f"), None, &|_| ()).unwrap();
         file.write_all_at(0, b"new").unwrap();
         target.commit(&Written::default(), None).unwrap();
         assert_eq!(fs::read(real.join("f")).unwrap(), b"new");
         assert!(!fs::symlink_metadata(real.join("f")).unwrap().is_symlink());
-        assert!(Target::create(Path::new("a\nb"), &|_| ()).is_err());
+        assert!(Target::create(Path::new("a\nb"), None, &|_| ()).is_err());
     }
 
     #[test]
     fn special_files_are_written_in_place_and_directories_not_at_all() {
-        let (target, _) = Target::create(Path::new("/dev/null"), &|_| ()).unwrap();
+        let (target, _) = Target::create(Path::new("/dev/null"), None, &|_| ()).unwrap();
         assert!(target.is_in_place());
         let dir = tempfile::tempdir().unwrap();
-        let error = Target::create(dir.path(), &|_| ())
+        let error = Target::create(dir.path(), None, &|_| ())
             .map(|_| ())
             .unwrap_err()
             .to_string();
         assert!(error.contains("Is a directory"), "{error}");
-        let error = Target::create(&dir.path().join("no/f"), &|_| ())
+        let error = Target::create(&dir.path().join("no/f"), None, &|_| ())
             .map(|_| ())
             .unwrap_err()
             .to_string();

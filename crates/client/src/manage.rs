@@ -124,8 +124,10 @@ impl Manager {
             self.context.emit(&Event::File {
                 path: path.to_owned(),
                 bytes: 0,
+                size: None,
                 seconds: 0.0,
                 checksum: None,
+                computed: None,
                 state: FileState::Failed,
                 error: Some(error.explained()),
             });

@@ -10,7 +10,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Job, Monitor, Source, TransferReport},
+    data::{Job, Monitor, Source},
     storage::{FastPath, FileKind, FileRef},
 };
 use godwit_proto::{
@@ -25,10 +25,11 @@ use crate::{
     local,
     plan::{Item, LocalEnd, Origin, is_device},
     remote::RemoteSource,
-    session::{Session, TransferPlan},
+    session::{Outcome, Session, TransferPlan},
     spec::{Part, Verify},
     stamp::Stamp,
     tails::{TailKey, Tails},
+    taking_up::{self, Copy},
     verify::{self, Agreed, Both, Regions},
 };
 
@@ -114,7 +115,7 @@ impl Put {
             }
         };
         let written_to = match can_rename && !writes_in_place(item, part) {
-            true => temporary_beside(&item.remote),
+            true => begun_beside(item).or_else(|| temporary_beside(&item.remote)),
             false => None,
         };
         Ok(Self {
@@ -127,7 +128,7 @@ impl Put {
             offset,
             length,
             from,
-            begun: AtomicBool::new(false),
+            begun: AtomicBool::new(item.begun.is_some()),
             journal: session.context.journal.get().cloned(),
             tails: Tails::default(),
         })
@@ -148,6 +149,29 @@ impl Put {
             _ => false,
         };
         session.server.features.esto && sends_parts
+    }
+
+    /// Which octets of `range` are not at the server, `None`: of the whole file. `None` where nobody can tell.
+    pub(crate) async fn missing(
+        &self,
+        session: &mut Session,
+        range: Option<ByteRange>,
+    ) -> Result<Option<Vec<ByteRange>>> {
+        let from = match &self.from {
+            Content::File(file) => Copy::Here(file),
+            Content::Server(source) => Copy::AtSource(&source.path),
+            Content::Stream(_) => return Ok(None),
+        };
+        let whole = self.length.and_then(|l| ByteRange::new(0, l));
+        let (false, true, Some(region)) = (
+            self.is_part,
+            self.begun.load(Ordering::Relaxed) && self.can_split(session),
+            range.or(whole),
+        ) else {
+            return Ok(None);
+        };
+        let copies = (from, Copy::There(&self.written_to));
+        taking_up::missing(session, copies, region, Some(region) == whole).await
     }
 
     /// Another server sends it.
@@ -172,13 +196,19 @@ impl Put {
             return self.relay(session, source, range).await;
         }
         let tail = range.map(|range| self.tails.begin(range));
-        let outcome = self.send_once(session, range, tail, began).await;
+        let Outcome {
+            report,
+            safe,
+            result,
+        } = self.send_once(session, range, tail, began).await;
         // What others took meanwhile is theirs.
         let range = tail.and_then(|tail| self.tails.end(tail)).or(range);
-        let report = match outcome {
-            Ok(report) => report,
-            Err(error) => return Carried::failed(error, 0, vec![range]),
-        };
+        if let Err(error) = result {
+            return match range {
+                Some(range) if self.can_split(session) => Carried::failed_but(error, range, &safe),
+                range => Carried::failed(error, 0, vec![range]),
+            };
+        }
         let (sent, unsent) = report.map_or((0, Vec::new()), |r| (r.bytes, r.unsent));
         let Some(range) = range else {
             return Carried::whole(sent);
@@ -209,10 +239,13 @@ impl Put {
         range: Option<ByteRange>,
         tail: Option<TailKey>,
         began: &dyn Fn(),
-    ) -> Result<Option<TransferReport>> {
+    ) -> Outcome {
         let doing = self.doing();
         let from = self.offset + range.map_or(0, |r| r.start);
-        let command = self.store(session, range)?;
+        let command = match self.store(session, range) {
+            Ok(command) => command,
+            Err(error) => return Outcome::never_began(error),
+        };
         let ahead = self.room(session, range);
         let began = |monitor: &Monitor| {
             if let Some(tail) = tail {
@@ -234,10 +267,9 @@ impl Put {
             began: Some(&began),
         };
         self.begins();
-        let outcome = session
+        session
             .transfer(plan, |_: Mode| Job::Send(self.source(from, range)))
-            .await;
-        outcome.result.map(|()| outcome.report)
+            .await
     }
 
     /// Which command writes a range, `None` for all of it.
@@ -409,13 +441,20 @@ impl Put {
             .as_ref()
             .filter(|_| first && self.rename_to.is_some())
         {
-            journal.begins(&self.url, self.written_to.as_bytes());
+            journal.begins(&self.url, self.written_to.as_bytes(), self.length);
         }
     }
 
     /// What lay under the temporary name has its final one.
     pub(crate) fn renamed(&self) {
         self.begun.store(false, Ordering::Relaxed);
+    }
+
+    /// Leaves what is there for a later attempt or run; where it lies.
+    pub(crate) fn keep(&self) -> Option<Vec<u8>> {
+        let lies = self.rubbish()?.as_bytes().to_vec();
+        self.begun.store(false, Ordering::Relaxed);
+        Some(lies)
     }
 
     /// The temporary file that is to be removed when the put has failed.
@@ -475,6 +514,12 @@ fn open_source(
 /// A part goes into what is there; a device cannot be renamed over.
 fn writes_in_place(item: &Item, part: Option<Part>) -> bool {
     part.is_some() || is_device(&item.remote)
+}
+
+/// Where an earlier run has begun it.
+fn begun_beside(item: &Item) -> Option<FtpPath> {
+    let begun = FtpPath::new(item.begun.as_deref()?).ok()?;
+    (begun.parent() == item.remote.parent()).then_some(begun)
 }
 
 /// A name beside the final one.

@@ -206,13 +206,13 @@ async fn compare_leaves(session: &mut Session, leaf: u64, regions: &Regions<'_>)
 }
 
 /// A checksum of ours that is being computed; it ends when this is dropped.
-struct Computing<T> {
+pub(crate) struct Computing<T> {
     task: JoinHandle<std::result::Result<T, StorageFailure>>,
     give_up: Arc<AtomicBool>,
 }
 
 impl<T: Send + 'static> Computing<T> {
-    fn begin(
+    pub(crate) fn begin(
         file: &FileRef,
         compute: impl FnOnce(
             &dyn File,
@@ -229,7 +229,7 @@ impl<T: Send + 'static> Computing<T> {
         Self { task, give_up }
     }
 
-    async fn value(mut self) -> Result<T> {
+    pub(crate) async fn value(mut self) -> Result<T> {
         let done = (&mut self.task).await;
         done.map_err(|_| Error::Usage("the checksum was not computed".to_owned()))?
             .map_err(Error::Local)
@@ -302,10 +302,10 @@ fn agree_by_leaves(doing: &str, ours: &Leaves, theirs: &Leaves) -> Result<Agreed
 }
 
 /// Counts for the display while it lives.
-struct Verifying(Arc<Counters>);
+pub(crate) struct Verifying(Arc<Counters>);
 
 impl Verifying {
-    fn new(counters: &Arc<Counters>) -> Self {
+    pub(crate) fn new(counters: &Arc<Counters>) -> Self {
         counters.verifying.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(counters))
     }

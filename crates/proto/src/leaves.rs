@@ -46,6 +46,12 @@ pub fn leaf_octets(region: u64) -> u64 {
     least.next_power_of_two()
 }
 
+/// The leaf to ask for where octets are looked for that need not be moved: the smallest power of two that is answered.
+pub fn finest_leaf_octets(region: u64) -> u64 {
+    let least = region.div_ceil(LEAVES_MAX).max(LEAF_OCTETS_MIN);
+    least.next_power_of_two()
+}
+
 impl Leaves {
     /// `213-octets=9437184;leaf=4194304;`, lines of digests, and an end.
     pub fn to_reply(&self) -> Reply {
@@ -95,19 +101,25 @@ impl Leaves {
     /// Where the octets of the two differ, neighbours joined; `None` where that cannot be told by leaves: there are not as many, or they
     /// are of another size.
     pub fn differing(&self, other: &Self) -> Option<Vec<ByteRange>> {
-        if (self.leaf, self.octets) != (other.leaf, other.octets) {
-            return None;
-        }
-        let mut bad = RangeSet::new();
+        let same = (self.leaf, self.octets) == (other.leaf, other.octets);
+        same.then(|| self.missing_in(other))
+    }
+
+    /// Which of these octets `part`, a copy of them that may be shorter, does not have, neighbours joined. All, where leaves cannot tell.
+    pub fn missing_in(&self, part: &Self) -> Vec<ByteRange> {
+        let comparable = self.leaf == part.leaf && part.octets <= self.octets;
+        let mut there = part.digests.iter();
+        let mut missing = RangeSet::new();
         let mut start = 0_u64;
-        for (ours, theirs) in self.digests.iter().zip(&other.digests) {
+        for digest in &self.digests {
             let end = start.saturating_add(self.leaf).min(self.octets);
-            if ours != theirs {
-                bad.insert(ByteRange { start, end });
+            let is_there = there.next() == Some(digest) && end <= part.octets;
+            if !(comparable && is_there) {
+                missing.insert(ByteRange { start, end });
             }
             start = end;
         }
-        Some(bad.iter().collect())
+        missing.iter().collect()
     }
 }
 
@@ -186,8 +198,26 @@ mod tests {
     }
 
     #[test]
+    fn of_a_copy_that_was_begun_what_is_missing_is_known() {
+        let range = |start, end| ByteRange { start, end };
+        let all = leaves(18, 5, &[1, 2, 3, 4]);
+        let missing = |octets, digests: &[u32]| all.missing_in(&leaves(octets, 5, digests));
+        assert_eq!(missing(0, &[]), [range(0, 18)]);
+        assert_eq!(missing(18, &[1, 0, 3, 4]), [range(5, 10)]);
+        assert_eq!(missing(10, &[1, 2]), [range(10, 18)]);
+        // The same digest of fewer octets is chance.
+        assert_eq!(missing(13, &[1, 2, 3]), [range(10, 18)]);
+        assert_eq!(missing(19, &[1, 2, 3, 4]), [range(0, 18)]);
+        assert_eq!(all.missing_in(&leaves(18, 6, &[1, 2, 3])), [range(0, 18)]);
+    }
+
+    #[test]
     fn no_region_has_more_leaves_than_are_answered() {
         assert_eq!(leaf_octets(0), 4 << 20);
+        for octets in [0, 1, 1 << 28, (1 << 28) + 1, 1 << 40] {
+            let leaf = finest_leaf_octets(octets);
+            assert!(leaf >= LEAF_OCTETS_MIN && octets.div_ceil(leaf) <= LEAVES_MAX);
+        }
         assert_eq!(leaf_octets(16 << 30), 4 << 20);
         assert_eq!(leaf_octets((16 << 30) + 1), 8 << 20);
         for region in [1, 1 << 40, u64::MAX] {

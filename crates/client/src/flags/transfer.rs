@@ -73,11 +73,11 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) retries: u32,
 
-    /// Note finished files in FILE; the same command, given again, copies what is missing. By default a file of its own for each command
-    /// that copies several files
+    /// Note in FILE what is finished and what was begun; the same command, given again, moves what is missing. By default a file of its own
+    /// for each command
     #[arg(long, value_name = "FILE", conflicts_with = "no_journal")]
     pub(crate) journal: Option<PathBuf>,
-    /// Neither heed nor keep a journal of finished files
+    /// Neither heed nor keep a journal
     #[arg(long)]
     pub(crate) no_journal: bool,
 

@@ -73,7 +73,8 @@ impl Feed for SmallFiles<'_> {
                 planned = job.queue.next_small(end_of(job, *place), fits) => planned,
             };
             match planned? {
-                Planned::File(item) => return Some(item),
+                Planned::File(item) if job.lets_begin(&item) => return Some(item),
+                Planned::File(_) => job.queue.decided(None),
                 Planned::Failed { path, error } => {
                     job.queue.decided(None);
                     job.file_failed(&path, 0.0, 0, &error);
@@ -87,7 +88,7 @@ impl Feed for SmallFiles<'_> {
         let (job, item) = (self.job, &flight.item);
         let seconds = flight.began.elapsed().as_secs_f64();
         match outcome {
-            Ok(agreed) => job.file_done(item, seconds, flight.size(), agreed),
+            Ok(agreed) => job.file_done(item, seconds, (flight.size(), flight.size()), agreed),
             Err(error) => job.file_failed(&item.source(), seconds, 0, &error),
         }
     }

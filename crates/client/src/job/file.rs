@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use godwit_proto::{ByteRange, Command, FtpPath};
+use godwit_proto::{ByteRange, Command, FtpPath, RangeSet};
 use tokio::sync::Notify;
 
 use crate::{
@@ -17,11 +17,15 @@ use crate::{
     put::Put,
     session::Session,
     spec::JobSpec,
+    taking_up,
     verify::Agreed,
 };
 
 /// Bad ranges of a file are moved again so often. Chosen arbitrarily: a path that spoils octets each time is to be heard of.
 const REPAIRS_MAX: u32 = 3;
+
+/// Octets of a range that are fetched again where all of it is here and only the server's word is missing. Chosen arbitrarily.
+const PROOF_OCTETS: u64 = 64 << 10;
 
 /// A file that has been begun.
 pub(crate) struct FileJob {
@@ -32,6 +36,10 @@ pub(crate) struct FileJob {
     pub(crate) began: Instant,
     side: Side,
     pieces: Mutex<Pieces>,
+    /// What an earlier run has not brought, where one has begun it.
+    missing: Option<Vec<ByteRange>>,
+    /// Another attempt, or a later run, can tell what of it is right.
+    can_be_taken_up: bool,
     /// Told when others may find something to do here.
     changed: Arc<Notify>,
 }
@@ -68,6 +76,23 @@ impl Carried {
             moved,
             left: Vec::new(),
         }
+    }
+
+    /// It failed, and octets of `range` are `safe`, counted from its start.
+    pub(crate) fn failed_but(error: Error, range: ByteRange, safe: &RangeSet) -> Self {
+        let left = safe.gaps(ByteRange {
+            start: 0,
+            end: range.len(),
+        });
+        // All of it is there, and a server called it a failure: that is no success, whatever it was.
+        if left.is_empty() {
+            return Self::failed(error, 0, vec![Some(range)]);
+        }
+        let moved = range.len() - left.iter().map(|r| r.len()).sum::<u64>();
+        let left = left
+            .into_iter()
+            .map(|r| ByteRange::new(range.start + r.start, range.start + r.end));
+        Self::failed(error, moved, left.collect())
     }
 
     pub(crate) fn failed(error: Error, moved: u64, left: Vec<Option<ByteRange>>) -> Self {
@@ -110,7 +135,16 @@ impl FileJob {
             OtherEnd::To(to) => Side::Get(Get::begin(session, &item, to, part, wish).await?),
             OtherEnd::From(from) => Side::Put(Put::begin(session, &item, from, part, wish).await?),
         };
-        Ok(Self::of(side, item, changed))
+        let mut file = Self::of(session, side, item, changed);
+        if file.item.begun.is_some() {
+            let missing = match &file.side {
+                Side::Get(get) => get.missing(session).await,
+                Side::Put(put) => put.missing(session, None).await,
+            };
+            // Another attempt may be able to tell.
+            file.missing = missing.inspect_err(|_| file.keep())?;
+        }
+        Ok(file)
     }
 
     /// The same for a get of which nothing has to be asked before.
@@ -122,11 +156,13 @@ impl FileJob {
         changed: Arc<Notify>,
     ) -> Result<Self> {
         let side = Side::Get(Get::open(session, &item, to, spec.part, spec.verify)?);
-        Ok(Self::of(side, item, changed))
+        Ok(Self::of(session, side, item, changed))
     }
 
-    fn of(side: Side, item: Item, changed: Arc<Notify>) -> Self {
+    fn of(session: &Session, side: Side, item: Item, changed: Arc<Notify>) -> Self {
         Self {
+            can_be_taken_up: taking_up::is_possible(session),
+            missing: None,
             endpoint: Arc::clone(&item.endpoint),
             path: item.source(),
             item,
@@ -148,6 +184,16 @@ impl FileJob {
         let length = self.length();
         let mut pieces = self.lock();
         pieces.busy = 1;
+        if let Some(missing) = &self.missing {
+            // The last is claimed first.
+            pieces.unclaimed = missing.iter().rev().copied().collect();
+            let Some(left) = pieces.unclaimed.pop() else {
+                return (Some(ByteRange { start: 0, end: 0 }), true);
+            };
+            let piece = self.part_of(left, cutter, speed);
+            pieces.unclaimed.extend(rest_of(left, piece));
+            return (Some(piece), true);
+        }
         match length.and_then(|length| ByteRange::new(0, length)) {
             Some(all) if self.can_split(session) && cutter.shares(all.len()) => {
                 let piece = self.part_of(all, cutter, speed);
@@ -164,6 +210,54 @@ impl FileJob {
             Side::Get(get) => get.length(),
             Side::Put(put) => put.length(),
         }
+    }
+
+    /// Octets that an earlier run has brought.
+    pub(crate) fn there(&self) -> u64 {
+        let missing = self.missing.as_ref().zip(self.length());
+        missing.map_or(0, |(missing, length)| {
+            length - missing.iter().map(|r| r.len()).sum::<u64>()
+        })
+    }
+
+    /// Leaves what is there for a later run.
+    pub(crate) fn keep(&self) {
+        match &self.side {
+            Side::Get(get) => get.keep(),
+            Side::Put(put) => put.keep(),
+        };
+    }
+
+    /// What of `todo` a server has that was sent it before, in an attempt that failed: how many octets, which are to be moved no more.
+    pub(crate) async fn take_up(
+        &self,
+        session: &mut Session,
+        todo: &mut Vec<Option<ByteRange>>,
+    ) -> Result<u64> {
+        // A get knows itself what it has written.
+        let Side::Put(put) = &self.side else {
+            return Ok(0);
+        };
+        let mut there = 0;
+        let mut left = Vec::new();
+        for range in todo.iter() {
+            let octets = range.map(ByteRange::len).or(put.length());
+            match (put.missing(session, *range).await?, octets) {
+                (Some(missing), Some(octets)) => {
+                    there += octets - missing.iter().map(|r| r.len()).sum::<u64>();
+                    // The last is sent first.
+                    left.extend(missing.into_iter().rev().map(Some));
+                }
+                _ => left.push(*range),
+            }
+        }
+        *todo = left;
+        Ok(there)
+    }
+
+    /// A later run could go on where this one failed for such a reason.
+    pub(crate) fn can_be_taken_up(&self, error: &Error) -> bool {
+        self.can_be_taken_up && error.leaves_what_is_there()
     }
 
     fn part_of(&self, left: ByteRange, cutter: &Cutter, speed: Speed) -> ByteRange {
@@ -243,6 +337,9 @@ impl FileJob {
         range: Option<ByteRange>,
         next: Option<Command>,
     ) -> Carried {
+        if range.is_some_and(ByteRange::is_empty) {
+            return Carried::whole(0);
+        }
         let get = match &self.side {
             Side::Put(put) => {
                 let began = || self.changed.notify_waiters();
@@ -258,8 +355,15 @@ impl FileJob {
         let whole = range.or_else(|| get.length().and_then(|l| ByteRange::new(0, l)));
         match whole {
             Some(whole) if get.can_split(session) => {
-                let gaps: Vec<_> = safe.gaps(whole).into_iter().collect();
-                // All of it is here, and the server called it a failure: that is no success, whatever it was.
+                let mut gaps: Vec<_> = safe.gaps(whole).into_iter().collect();
+                // All of it is here, and the server called it a failure: that is no success, whatever it was. Where checksums decide, a
+                // little that comes well is.
+                if gaps.is_empty() && get.finish_asks(session) {
+                    gaps.push(ByteRange {
+                        start: whole.end - whole.len().min(PROOF_OCTETS),
+                        end: whole.end,
+                    });
+                }
                 if !gaps.is_empty() {
                     let moved = whole.len() - gaps.iter().map(|g| g.len()).sum::<u64>();
                     let left = gaps.into_iter().map(Some).collect();
@@ -324,7 +428,7 @@ impl FileJob {
         self.item.check_unchanged()?;
         match &self.side {
             Side::Get(get) => get.finish(session).await,
-            Side::Put(put) => put.finish(session, moved).await,
+            Side::Put(put) => put.finish(session, self.there() + moved).await,
         }
     }
 

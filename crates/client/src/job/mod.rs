@@ -16,7 +16,7 @@ mod worker;
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -63,6 +63,8 @@ pub(crate) struct Job {
     pub(crate) cutter: Cutter,
     pub(crate) queue: Queue,
     finisher: Finisher,
+    /// The destination has no room: what told so first. Nothing is begun any more that would be sent for nothing.
+    no_room: OnceLock<Error>,
     /// It was told that the journal cannot be written.
     journal_failed: AtomicBool,
     /// How failed files would end the process, most telling first.
@@ -140,6 +142,7 @@ async fn run_under(
         pool,
         queue: Queue::new(receiver),
         finisher,
+        no_room: OnceLock::new(),
         journal_failed: AtomicBool::new(false),
         verdicts: Mutex::default(),
     });
@@ -171,12 +174,13 @@ fn journal_of(spec: &JobSpec) -> Result<Option<Journal>> {
     let several = spec.recursive || spec.sources.len() > 1 || spec.files_from.is_some();
     let file = match &spec.journal {
         JournalSpec::File(file) => Some(file.as_path()),
-        JournalSpec::OfUser if several && spec.destination != Location::Standard => None,
+        JournalSpec::OfUser if spec.destination != Location::Standard => None,
         JournalSpec::OfUser | JournalSpec::Never => return Ok(None),
     };
     let places = spec.sources.iter().chain([&spec.destination]);
     let key: Vec<_> = places.map(Location::to_string).collect();
-    Journal::open(file, &key.join("\n"))
+    let one = !several && file.is_none();
+    Journal::open(file, &key.join("\n"), one)
 }
 
 /// What a job goes over: the server, and the way octets go.
@@ -254,30 +258,46 @@ async fn move_all(
 }
 
 impl Job {
+    /// A file is not begun where there is no room: counts it as failed.
+    pub(crate) fn lets_begin(&self, item: &Item) -> bool {
+        let Some(error) = self.no_room.get() else {
+            return true;
+        };
+        let path = item.source();
+        let error = Box::new(error.clone());
+        self.file_failed(&path.clone(), 0.0, 0, &Error::NoRoom { path, error });
+        false
+    }
+
     /// Counts a file that is not there.
     pub(crate) fn file_failed(&self, path: &str, seconds: f64, bytes: u64, error: &Error) {
         if matches!(error, Error::Interrupted) {
             return;
         }
         self.record(error.exit());
+        if error.is_for_want_of_room() {
+            let _ = self.no_room.set(error.clone());
+        }
         let counters = &self.context.counters;
         counters.files_failed.fetch_add(1, Ordering::Relaxed);
         self.context.emit(&Event::File {
             path: path.to_owned(),
             bytes,
+            size: None,
             seconds,
             checksum: None,
+            computed: None,
             state: FileState::Failed,
             error: Some(error.explained()),
         });
     }
 
-    /// Counts a file that is there.
+    /// Counts a file that is there, after so many octets were moved, and has so many.
     pub(crate) fn file_done(
         &self,
         item: &Item,
         seconds: f64,
-        bytes: u64,
+        (bytes, size): (u64, u64),
         checksum: Option<String>,
     ) {
         if let Some(journal) = self.context.journal.get()
@@ -296,7 +316,9 @@ impl Job {
         self.context.emit(&Event::File {
             path: item.source(),
             bytes,
+            size: Some(size),
             seconds,
+            computed: checksum.as_ref().map(|_| item.computed()),
             state: if checksum.is_some() {
                 FileState::Verified
             } else {

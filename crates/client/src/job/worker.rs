@@ -20,7 +20,7 @@ use crate::{
     events::Event,
     flight::is_small,
     pieces::Speed,
-    plan::{Item, OtherEnd, Planned},
+    plan::{Item, OtherEnd, Planned, is_worth_taking_up},
     session::Session,
 };
 
@@ -120,6 +120,10 @@ impl Worker {
                     job.file_failed(&path, 0.0, 0, &error);
                     true
                 }
+                Some(Task::Begin(Planned::File(item))) if !job.lets_begin(&item) => {
+                    job.queue.decided(None);
+                    true
+                }
                 Some(Task::Begin(Planned::File(item))) => self.file(item).await,
                 Some(Task::Piece(file, piece)) => self.piece(file, Some(piece)).await,
                 Some(Task::Finish(file, moved)) => {
@@ -158,6 +162,7 @@ impl Worker {
         match self.carrier.attempt(step, begin).await {
             Ok((file, piece, shared)) => {
                 let file = Arc::new(file);
+                self.tell_taken_up(&file);
                 job.queue.decided(shared.then_some(&file));
                 self.piece(file, piece).await
             }
@@ -290,6 +295,7 @@ impl Worker {
                 && item.size.is_some()
                 && Arc::ptr_eq(&item.endpoint, &file.endpoint)
                 && session.trusts_name(&item.remote)
+                && item.begun.is_none()
                 && !is_small(item, &job.spec)
         };
         let from = end_of(&job, place);
@@ -345,7 +351,13 @@ impl Worker {
         todo.reverse();
         let mut total = 0;
         let next = self.next.as_ref().filter(|_| ahead);
+        let mut again = false;
         let carry = async |session: &mut Session| {
+            if std::mem::replace(&mut again, true) {
+                let there = file.take_up(session, &mut todo).await?;
+                total += there;
+                counters.bytes_moved.fetch_add(there, Ordering::Relaxed);
+            }
             while let Some(rest) = todo.pop() {
                 let next = next.filter(|_| todo.is_empty());
                 let next = next.and_then(|next| next.file.command_ahead(session, next.piece));
@@ -407,7 +419,8 @@ impl Worker {
             let error = match self.carrier.attempt(step, finish).await {
                 Ok(agreed) => {
                     let seconds = file.began.elapsed().as_secs_f64();
-                    self.job.file_done(&file.item, seconds, moved, agreed);
+                    let octets = (moved, file.length().unwrap_or(moved));
+                    self.job.file_done(&file.item, seconds, octets, agreed);
                     return true;
                 }
                 Err(Setback::Crowded(_)) if repairs == 0 => return false,
@@ -445,6 +458,22 @@ impl Worker {
         }
     }
 
+    /// Of what an earlier run has begun, how much is right.
+    fn tell_taken_up(&self, file: &FileJob) {
+        if file.item.begun.is_none() {
+            return;
+        }
+        let context = &self.job.context;
+        let (there, path) = (file.there(), &file.path);
+        context.counters.moved(there);
+        context.note(match there {
+            0 => {
+                format!("{path}: nothing of what an earlier run has left can be used: begins anew")
+            }
+            _ => format!("{path}: {there} octets are there from an earlier run"),
+        });
+    }
+
     /// Octets of a file differ and are moved again.
     fn tell_repair(&self, file: &FileJob, bad: &[Option<ByteRange>], attempt: u32, error: &Error) {
         let context = &self.job.context;
@@ -463,6 +492,18 @@ impl Worker {
 
     /// Reports a failed file, and removes what it left at the server.
     async fn discard(&mut self, file: &Arc<FileJob>, moved: u64, error: &Error) {
+        let job = &self.job;
+        if job.context.journal.get().is_some()
+            && is_worth_taking_up(&file.item, job.spec.part)
+            && file.can_be_taken_up(error)
+        {
+            file.keep();
+            let text = format!(
+                "{}: the same command goes on where this one ends",
+                file.path
+            );
+            job.context.note(text);
+        }
         if let Some(rubbish) = file.rubbish() {
             let what = file.endpoint.url(rubbish);
             let removed = if self.job.context.stop.is_set() {

@@ -9,7 +9,7 @@ use std::{
 
 use godwit_proto::{FtpPath, facts::Facts, url::Location};
 
-use super::{Item, LocalEnd, OtherEnd, Planner, get::step};
+use super::{Item, LocalEnd, Origin, OtherEnd, Planner, get::step};
 use crate::{error::Error, local, session::Session};
 
 /// Files that a server is asked about together.
@@ -20,12 +20,12 @@ const TOGETHER: usize = 100;
 const CLOCKS_APART: Duration = Duration::from_secs(60);
 
 impl Planner {
-    /// Removes what an earlier run had begun. What cannot be removed is told, and hinders nothing.
+    /// Removes what an earlier run had begun and this one does not go on with. What cannot be removed is told, and hinders nothing.
     pub(super) async fn sweep(&mut self) {
         let Some(journal) = self.context.journal.get() else {
             return;
         };
-        let left: Vec<_> = journal.left_behind().collect();
+        let left = journal.left_behind();
         if left.is_empty() {
             return;
         }
@@ -111,6 +111,19 @@ impl Planner {
             }
         }
     }
+}
+
+/// The source has changed since an earlier run noted something: what that has begun is of another file.
+pub(super) fn is_newer(item: &Item, noted_until: Option<SystemTime>) -> bool {
+    let noted = noted_until.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let (Some(changed), Some(noted)) = (item.changed, noted) else {
+        return false;
+    };
+    let noted = match item.other {
+        OtherEnd::From(Origin::Here(_)) => noted.as_nanos(),
+        OtherEnd::From(Origin::Server(_)) | OtherEnd::To(_) => noted.as_secs().into(),
+    };
+    u128::try_from(changed).is_ok_and(|changed| changed > noted)
 }
 
 /// The size is right, and nobody has written to it since the journal was.

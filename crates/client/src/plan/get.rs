@@ -434,6 +434,7 @@ fn item(endpoint: Arc<Endpoint>, remote: FtpPath, other: OtherEnd, facts: &Facts
         size: facts.size,
         changed: facts.modify.map(|t| t.0),
         stamp: None,
+        begun: None,
         setbacks: 0,
     }
 }

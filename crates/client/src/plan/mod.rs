@@ -33,12 +33,13 @@ use crate::{
     carrier::{Carrier, Pool},
     context::{Context, Endpoint},
     error::{Error, Result},
-    events::Event,
+    events::{Computed, Event, Octets},
     fingerprints::Fingerprints,
     journal::Mark,
     local,
-    spec::JobSpec,
+    spec::{JobSpec, Part},
     stamp::Stamp,
+    taking_up,
 };
 
 /// Files that the planner may be ahead of the workers.
@@ -60,6 +61,8 @@ pub(crate) struct Item {
     pub(crate) changed: Option<i64>,
     /// What the copy is to have of its source beside the octets.
     pub(crate) stamp: Option<Stamp>,
+    /// Where a copy of it lies that an earlier run has begun.
+    pub(crate) begun: Option<Vec<u8>>,
     /// How often it was in flight among others when its session was given up.
     pub(crate) setbacks: u8,
 }
@@ -117,6 +120,25 @@ impl Item {
         match &self.other {
             OtherEnd::From(Origin::Server(source)) => Some(&source.endpoint),
             OtherEnd::To(_) | OtherEnd::From(Origin::Here(_)) => None,
+        }
+    }
+
+    /// What its checksums are computed from.
+    pub(crate) fn computed(&self) -> Computed {
+        let here = |end: &LocalEnd| match (end, self.direction()) {
+            // What has no size is read once: a pipe.
+            (LocalEnd::Path(_), Direction::Put) if self.size.is_none() => Octets::ClientStream,
+            (LocalEnd::Path(_), _) => Octets::ClientFile,
+            (LocalEnd::Standard, _) => Octets::ClientStream,
+        };
+        let (source, destination) = match &self.other {
+            OtherEnd::To(end) => (Octets::ServerFile, here(end)),
+            OtherEnd::From(Origin::Here(end)) => (here(end), Octets::ServerFile),
+            OtherEnd::From(Origin::Server(_)) => (Octets::ServerFile, Octets::ServerFile),
+        };
+        Computed {
+            source,
+            destination,
         }
     }
 
@@ -206,7 +228,6 @@ impl Planner {
     /// when all of it is there.
     pub(crate) async fn run(mut self) -> Option<Condemned> {
         let spec = Arc::clone(&self.spec);
-        self.sweep().await;
         let outcome = match (&spec.destination, &spec.files_from) {
             _ if spec.sync.is_some() => self.plan_sync().await,
             (_, Some(list)) => self.plan_listed(list).await,
@@ -219,6 +240,7 @@ impl Planner {
             self.fail(spec.destination.to_string(), error).await;
         }
         self.settle_doubts().await;
+        self.sweep().await;
         self.carrier.release();
         let before = self.context.counters.files_before.load(Ordering::Relaxed);
         if let Some(journal) = self.context.journal.get().filter(|_| before > 0) {
@@ -256,7 +278,13 @@ impl Planner {
     }
 
     /// It is to be copied.
-    async fn copy(&mut self, item: Item) {
+    async fn copy(&mut self, mut item: Item) {
+        let journal = self.context.journal.get();
+        if let Some(journal) = journal.filter(|_| is_worth_taking_up(&item, self.spec.part))
+            && !finished::is_newer(&item, journal.noted_until())
+        {
+            item.begun = journal.take_part(&item.target());
+        }
         let counters = &self.context.counters;
         counters.files_found.fetch_add(1, Ordering::Relaxed);
         let bytes = match (self.spec.part, item.size) {
@@ -302,6 +330,11 @@ impl Planner {
 fn changed(metadata: &fs::Metadata) -> Option<i64> {
     let whole = metadata.mtime().checked_mul(1_000_000_000)?;
     whole.checked_add(metadata.mtime_nsec())
+}
+
+/// A copy of it that an earlier run has begun is not thrown away.
+pub(crate) fn is_worth_taking_up(item: &Item, part: Option<Part>) -> bool {
+    part.is_none() && item.size.is_some_and(|size| size > taking_up::OCTETS_MIN)
 }
 
 /// The error for a directory where -r was not given.

@@ -322,6 +322,7 @@ pub(super) fn put(
         size: file.map(fs::Metadata::len),
         changed: file.and_then(changed),
         stamp: None,
+        begun: None,
         setbacks: 0,
     }
 }

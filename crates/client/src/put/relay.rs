@@ -47,22 +47,10 @@ impl Put {
             (Ok(()), _) => return Carried::whole(range.len()),
             (Err(error), _) => error,
         };
-        let left = match self.can_split(session) {
-            true => relayed.safe.gaps(ByteRange {
-                start: 0,
-                end: range.len(),
-            }),
-            false => Vec::new(),
-        };
-        // All of it is there, and a server called it a failure: that is no success, whatever it was.
-        if left.is_empty() {
-            return Carried::failed(error, 0, vec![Some(range)]);
+        match self.can_split(session) {
+            true => Carried::failed_but(error, range, &relayed.safe),
+            false => Carried::failed(error, 0, vec![Some(range)]),
         }
-        let moved = range.len() - left.iter().map(|r| r.len()).sum::<u64>();
-        let left = left
-            .into_iter()
-            .map(|r| ByteRange::new(range.start + r.start, range.start + r.end));
-        Carried::failed(error, moved, left.collect())
     }
 
     fn relay_plan<'a>(

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use godwit_engine::data::TransferReport;
 use godwit_proto::{
-    Reply,
+    RangeSet, Reply,
+    marker::parse_range_marker,
     pi::{client::CommandId, transfer::Direction},
 };
 use tokio::time::Instant;
 
-use super::asides::Asides;
+use super::{asides::Asides, relaying::RANGES_MAX};
 use crate::error::Error;
 
 /// A put that fails so soon after channels were added has failed because of them.
@@ -20,6 +21,8 @@ pub(super) struct Ending {
     pub(super) reply: Option<Reply>,
     pub(super) report: Option<TransferReport>,
     pub(super) lost: Option<Error>,
+    /// Octets of the region that are on the server's storage, as it says (111).
+    pub(super) safe: RangeSet,
     pub(super) refused_ahead: Option<Reply>,
     /// The server said 1xx.
     pub(super) started: bool,
@@ -45,6 +48,15 @@ pub(super) struct Ending {
 }
 
 impl Ending {
+    /// A 1xx behind the first.
+    pub(super) fn hear(&mut self, preliminary: &Reply) {
+        if let Some(ranges) = parse_range_marker(preliminary)
+            && self.safe.count() < RANGES_MAX
+        {
+            self.safe.union_with(&ranges);
+        }
+    }
+
     /// A reply may still come, and is waited for.
     pub(super) fn listens(&self) -> bool {
         let owes = self.reply.is_none() || self.aborting.is_some();

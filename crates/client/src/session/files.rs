@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Commands sent together. Fewer than any server queues.
-const TOGETHER_MAX: usize = 100;
+pub(crate) const TOGETHER_MAX: usize = 100;
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -45,7 +45,7 @@ use godwit_engine::{
 };
 use godwit_proto::{Command, Reply, pi::transfer::ServerState};
 
-pub(crate) use files::{Found, checksum_in};
+pub(crate) use files::{Found, TOGETHER_MAX, checksum_in};
 pub(crate) use listing::{BadName, Entry, Lines, Names, Outlet, Queue, queue};
 pub(crate) use pipeline::Feed;
 use pipelined::Pipelined;

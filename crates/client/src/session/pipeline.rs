@@ -34,6 +34,7 @@ use crate::{
     plan::Item,
     progress::{Here, Running},
     spec::JobSpec,
+    taking_up,
     verify::Agreed,
 };
 
@@ -578,9 +579,16 @@ impl<F: Feed> Pipeline<'_, F> {
 
     fn return_one(&mut self, at: usize, alone: bool) {
         if let Some(slot) = self.lineup.remove(at) {
-            self.leavings.rubbish.extend(slot.load.rubbish().cloned());
-            self.leavings.returned.push(slot.load.into_item(alone));
+            self.bring_back(slot.load, alone);
         }
+    }
+
+    fn bring_back(&mut self, mut flight: Flight, alone: bool) {
+        if self.session.context.journal.get().is_some() && taking_up::is_possible(self.session) {
+            flight.keep();
+        }
+        self.leavings.rubbish.extend(flight.rubbish().cloned());
+        self.leavings.returned.push(flight.into_item(alone));
     }
 
     /// Nothing is certain any more of what is in flight. The file at a place may be the reason, and goes alone from now on.
@@ -590,9 +598,9 @@ impl<F: Feed> Pipeline<'_, F> {
             self.return_one(at, true);
         }
         self.flowing.clear();
-        for flight in self.lineup.give_up() {
-            self.leavings.rubbish.extend(flight.rubbish().cloned());
-            self.leavings.returned.push(flight.into_item(false));
+        let in_flight: Vec<_> = self.lineup.give_up().collect();
+        for flight in in_flight {
+            self.bring_back(flight, false);
         }
         let removing = std::mem::take(&mut self.removing);
         self.leavings

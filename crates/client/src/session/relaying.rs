@@ -14,7 +14,7 @@ use crate::error::Error;
 const STRIPES_MAX: u32 = 4096;
 
 /// Disjoint ranges that are remembered as safe; what lies in others is sent once more after a failure.
-const RANGES_MAX: usize = 100_000;
+pub(super) const RANGES_MAX: usize = 100_000;
 
 /// Which of the two servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

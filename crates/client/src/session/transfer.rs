@@ -10,7 +10,7 @@ use godwit_engine::{
     data::{Job, Monitor, Steered, Transfer, TransferEvent, TransferReport},
 };
 use godwit_proto::{
-    Command, Reply,
+    Command, RangeSet, Reply,
     command::Mode,
     error::TransferFailure,
     pi::{client::CommandId, transfer::Direction},
@@ -67,7 +67,20 @@ pub(crate) struct TransferPlan<'a> {
 pub(crate) struct Outcome {
     /// `None` where it never began.
     pub(crate) report: Option<TransferReport>,
+    /// Octets of the region that the server has said to be on its storage.
+    pub(crate) safe: RangeSet,
     pub(crate) result: Result<()>,
+}
+
+impl Outcome {
+    /// Nothing was moved.
+    pub(crate) fn never_began(error: Error) -> Self {
+        Self {
+            report: None,
+            safe: RangeSet::new(),
+            result: Err(error),
+        }
+    }
 }
 
 impl Session {
@@ -78,10 +91,7 @@ impl Session {
         job: impl FnOnce(Mode) -> Job,
     ) -> Outcome {
         if !self.is_usable() {
-            return Outcome {
-                report: None,
-                result: Err(self.lost_before(plan.doing)),
-            };
+            return Outcome::never_began(self.lost_before(plan.doing));
         }
         if plan.counts {
             self.context.counters.begins(self.round_trip);
@@ -98,18 +108,10 @@ impl Session {
         };
         let mode = match made {
             Ok(mode) => mode,
-            Err(error) => {
-                return Outcome {
-                    report: None,
-                    result: Err(error),
-                };
-            }
+            Err(error) => return Outcome::never_began(error),
         };
         let Some(set) = &self.set else {
-            return Outcome {
-                report: None,
-                result: Err(self.lost_before(plan.doing)),
-            };
+            return Outcome::never_began(self.lost_before(plan.doing));
         };
         let asides = self.asides(&plan, mode, set.cached());
         let transfer = set.start(job(mode), mode);
@@ -202,6 +204,7 @@ impl Session {
                             began(&monitor);
                         }
                     }
+                    Ok(Spoken::Preliminary(of, marker)) if of == id => ending.hear(&marker),
                     Ok(Spoken::Preliminary(of, _)) => {
                         self.heard_early(of, None);
                     }
@@ -469,6 +472,7 @@ impl Session {
         }
         Outcome {
             report: ending.report,
+            safe: ending.safe,
             result,
         }
     }

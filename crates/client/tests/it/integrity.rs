@@ -5,13 +5,14 @@ use std::{fs, path::Path};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Ran, Served, octets, run, text, tree},
+    harness::{Ran, Served, godwit, octets, run, text, tree},
     relay::{Relay, Spoil},
 };
 
 /// Five leaves of 4 MiB, the last one short.
 const LENGTH: usize = (18 << 20) + 7;
-const LEAF: u64 = 4 << 20;
+const LEAF_USIZE: usize = 4 << 20;
+const LEAF: u64 = LEAF_USIZE as u64;
 
 /// An octet of payload in the second leaf: beside it there are a header of 17 octets for each MiB.
 const IN_SECOND_LEAF: u64 = (5 << 20) + 1000;
@@ -56,7 +57,7 @@ impl Here {
 
     fn copy(&self, options: &[&str], from: &str, to: &str) -> Ran {
         let log = self.path("log");
-        let fixed = ["cp", "-q", "-c", "1", "-p", "1", "--events", text(&log)];
+        let fixed = ["cp", "-c", "1", "-p", "1", "--events", text(&log)];
         run(&[&fixed[..], options, &[from, to]].concat())
     }
 
@@ -84,6 +85,7 @@ impl Here {
         let files = self.events("file");
         assert_eq!(files.len(), 1);
         assert_eq!(files[0]["state"], "verified");
+        assert_eq!(files[0]["size"], self.octets.len());
         assert_eq!(files[0]["bytes"], self.octets.len() as u64 + octets);
     }
 }
@@ -103,6 +105,8 @@ fn of_a_get_the_leaf_is_fetched_again_in_which_a_bit_has_turned() {
     here.get(&[]).expect(0, &[]);
     here.holds(&here.path("copy"));
     here.moved_again(json!([LEAF, 2 * LEAF]), LEAF);
+    let computed = json!({"source": "server_file", "destination": "client_file"});
+    assert_eq!(here.events("file")[0]["computed"], computed);
     assert_eq!(tree(here.folder.path()), ["copy", "log", "source"]);
 }
 
@@ -188,4 +192,189 @@ fn between_two_servers_the_leaf_is_sent_again() {
         .expect(0, &[]);
     here.holds(&here.served.path("copy"));
     here.moved_again(json!([LEAF, 2 * LEAF]), LEAF);
+}
+
+/// Where it lies that an earlier run has begun.
+const PART: &str = ".godwit-0123456789abcdef.part";
+
+impl Here {
+    /// As a run that was killed leaves it: `part` at a temporary name, and a journal that tells so.
+    fn begun(&self, get: bool, part: &[u8]) {
+        let (target, called) = match get {
+            true => {
+                let target = text(&self.path("copy")).to_owned();
+                (target, text(&self.path(PART)).to_owned())
+            }
+            false => (self.url("/copy"), format!("/{PART}")),
+        };
+        let lies = match get {
+            true => self.path(PART),
+            false => self.served.path(PART),
+        };
+        fs::write(lies, part).unwrap();
+        let journal = format!("godwit-journal 1\npart {target} {called} .\n");
+        fs::write(self.path("journal"), journal).unwrap();
+    }
+
+    /// Runs the command that was killed; the octets it moved and what it said.
+    #[track_caller]
+    fn goes_on(&self, get: bool) -> (u64, String) {
+        let journal = self.path("journal");
+        let options = ["-v", "--journal", text(&journal)];
+        let ran = match get {
+            true => self.get(&options).expect(0, &[]),
+            false => self.put(&options).expect(0, &[]),
+        };
+        let copy = match get {
+            true => self.path("copy"),
+            false => self.served.path("copy"),
+        };
+        assert!(fs::read(copy).unwrap() == self.octets);
+        let there = [tree(self.folder.path()), tree(self.served.root.path())].concat();
+        assert!(
+            !there.iter().any(|name| name.contains(".godwit-")),
+            "{there:?}"
+        );
+        assert!(!there.iter().any(|name| name == "journal"), "{there:?}");
+        (self.events("file")[0]["bytes"].as_u64().unwrap(), ran.err)
+    }
+}
+
+#[test]
+fn of_a_file_that_was_begun_only_what_is_missing_or_wrong_is_moved() {
+    for get in [true, false] {
+        let here = Here::new(LENGTH, Spoil::Never);
+        let mut part = here.octets[..3 * LEAF_USIZE + 5].to_vec();
+        part[LEAF_USIZE + 70] ^= 1;
+        here.begun(get, &part);
+        let (moved, _) = here.goes_on(get);
+        // Compared by leaves of 64 KiB.
+        assert_eq!(moved, LENGTH as u64 - 3 * LEAF + (64 << 10));
+    }
+}
+
+#[test]
+fn of_a_file_that_was_brought_to_its_end_nothing_is_moved() {
+    for get in [true, false] {
+        let here = Here::new(LENGTH, Spoil::Never);
+        here.begun(get, &here.octets);
+        assert_eq!(here.goes_on(get).0, 0);
+    }
+}
+
+#[test]
+fn where_the_source_is_another_now_the_copy_begins_anew_and_says_so() {
+    for get in [true, false] {
+        let here = Here::new(LENGTH, Spoil::Never);
+        // Of the same size, shorter, longer, empty.
+        for length in [LENGTH, 100, LENGTH + 1, 0] {
+            here.begun(get, &octets(length, 2));
+            let (moved, said) = here.goes_on(get);
+            assert_eq!(moved, LENGTH as u64);
+            assert!(said.contains("begins anew"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_was_begun_before_the_source_changed_is_removed() {
+    for get in [true, false] {
+        let here = Here::new(LENGTH, Spoil::Never);
+        here.begun(get, &here.octets);
+        let source = match get {
+            true => here.served.path("there"),
+            false => here.path("source"),
+        };
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+        fs::File::open(source).unwrap().set_modified(later).unwrap();
+        assert_eq!(here.goes_on(get).0, LENGTH as u64);
+    }
+}
+
+#[test]
+fn what_lies_elsewhere_or_is_a_link_is_not_gone_on_with() {
+    let here = Here::new(LENGTH, Spoil::Never);
+    here.begun(true, b"");
+    let other = here.path("thesis");
+    fs::write(&other, "mine").unwrap();
+    fs::remove_file(here.path(PART)).unwrap();
+    std::os::unix::fs::symlink(&other, here.path(PART)).unwrap();
+    let journal = here.path("journal");
+    here.get(&["--journal", text(&journal)]).expect(0, &[]);
+    assert_eq!(fs::read(&other).unwrap(), b"mine");
+    assert!(fs::read(here.path("copy")).unwrap() == here.octets);
+}
+
+#[test]
+fn where_a_data_connection_ends_the_same_run_goes_on_with_what_is_there() {
+    for get in [true, false] {
+        let here = Here::new(LENGTH, Spoil::End(9 << 20));
+        match get {
+            true => here.get(&[]).expect(0, &[]),
+            false => here.put(&[]).expect(0, &[]),
+        };
+        here.holds(&match get {
+            true => here.path("copy"),
+            false => here.served.path("copy"),
+        });
+        let again = here.relay.carried() - LENGTH as u64;
+        // A block that was not whole, and headers.
+        assert!(again < (1 << 20) + (1 << 17), "{again}");
+    }
+}
+
+#[test]
+fn a_copy_between_servers_is_gone_on_with() {
+    let here = Here::new(LENGTH, Spoil::Never);
+    fs::write(here.served.path(PART), &here.octets[..3 * LEAF_USIZE]).unwrap();
+    let (to, journal) = (here.url("/copy"), here.path("journal"));
+    let lines = format!("godwit-journal 1\npart {to} /{PART} .\n");
+    fs::write(&journal, lines).unwrap();
+    let options = ["-v", "--journal", text(&journal)];
+    let from = here.served.url("/there");
+    here.copy(&options, &from, &to).expect(0, &[]);
+    assert!(fs::read(here.served.path("copy")).unwrap() == here.octets);
+    let moved = here.events("file")[0]["bytes"].as_u64().unwrap();
+    assert_eq!(moved, LENGTH as u64 - 3 * LEAF);
+    assert_eq!(tree(here.served.root.path()), ["copy", "there"]);
+}
+
+#[test]
+fn a_single_large_copy_that_is_killed_is_gone_on_with_without_being_asked() {
+    for get in [true, false] {
+        let here = Here::new(LENGTH, Spoil::Never);
+        let (from, to) = match get {
+            true => (here.url("/there"), text(&here.path("copy")).to_owned()),
+            false => (text(&here.path("source")).to_owned(), here.url("/copy")),
+        };
+        let log = here.path("log");
+        let fixed = ["cp", "-q", "-c", "1", "-p", "1", "--events", text(&log)];
+        let command = |more: &[&str]| {
+            let mut command = godwit(&[&fixed[..], more, &[&from, &to]].concat());
+            command.env("XDG_STATE_HOME", here.path("state"));
+            command
+        };
+        let lies = match get {
+            true => here.folder.path(),
+            false => here.served.root.path(),
+        };
+        let begun = || {
+            let part = tree(lies).into_iter().find(|n| n.contains(".godwit-"));
+            part.and_then(|part| fs::metadata(lies.join(part)).ok())
+        };
+        // Slow enough to be caught in the middle.
+        let mut child = command(&["--max-rate", "40M"]).spawn().unwrap();
+        while begun().is_none_or(|m| m.len() < 2 * LEAF) {
+            assert_eq!(child.try_wait().unwrap(), None);
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let again: Ran = command(&[]).output().unwrap().into();
+        again.expect(0, &[]);
+        let moved = here.events("file")[0]["bytes"].as_u64().unwrap();
+        assert!(moved < LENGTH as u64, "{moved}");
+        assert!(begun().is_none());
+        assert!(fs::read(lies.join("copy")).unwrap() == here.octets);
+    }
 }

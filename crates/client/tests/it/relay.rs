@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     thread,
 };
@@ -17,6 +17,9 @@ pub(crate) enum Spoil {
     Once(u64),
     /// The middle one of so many, each time.
     Always(u64),
+    Never,
+    /// None; the first connection that carries so many ends there.
+    End(u64),
 }
 
 /// Where clients connect to instead.
@@ -28,13 +31,18 @@ pub(crate) struct Relay {
 struct Spoiler {
     spoil: Spoil,
     spoiled: AtomicUsize,
+    carried: AtomicU64,
 }
 
 impl Relay {
     pub(crate) fn to(server: SocketAddr, spoil: Spoil) -> Self {
         let (listener, address) = listen();
         let spoiled = AtomicUsize::new(0);
-        let spoiler = Arc::new(Spoiler { spoil, spoiled });
+        let spoiler = Arc::new(Spoiler {
+            spoil,
+            spoiled,
+            carried: AtomicU64::new(0),
+        });
         let relay = Self {
             address,
             spoiler: Arc::clone(&spoiler),
@@ -59,6 +67,11 @@ impl Relay {
     /// It has spoiled something.
     pub(crate) fn has_spoiled(&self) -> bool {
         self.spoiler.spoiled.load(SeqCst) > 0
+    }
+
+    /// Octets of data connections that went through.
+    pub(crate) fn carried(&self) -> u64 {
+        self.spoiler.carried.load(SeqCst)
     }
 }
 
@@ -152,15 +165,26 @@ fn data(mut from: TcpStream, mut to: TcpStream, spoiler: &Spoiler) {
         if to.write_all(octets).is_err() {
             break;
         }
+        spoiler.carried.fetch_add(read as u64, SeqCst);
+        if spoiler.ends(passed) {
+            let _ = from.shutdown(Shutdown::Both);
+            break;
+        }
     }
     let _ = to.shutdown(Shutdown::Write);
 }
 
 impl Spoiler {
+    fn ends(&self, passed: u64) -> bool {
+        matches!(self.spoil, Spoil::End(at) if passed >= at)
+            && self.spoiled.fetch_add(1, SeqCst) == 0
+    }
+
     /// `octets` are those behind so many.
     fn touch(&self, octets: &mut [u8], passed: u64) {
         let end = passed + octets.len() as u64;
         let first = match self.spoil {
+            Spoil::Never | Spoil::End(_) => return,
             Spoil::Once(at) => at,
             Spoil::Always(each) => {
                 passed.saturating_sub(each / 2).next_multiple_of(each) + each / 2

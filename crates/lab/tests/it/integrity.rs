@@ -47,3 +47,50 @@ fn a_bit_that_turns_costs_the_whole_file_once_more() {
         assert_eq!(files[0]["bytes"], 2 * LENGTH);
     }
 }
+
+/// CKSM of its parts tells what of a file is there already.
+#[test]
+fn what_was_begun_is_gone_on_with_by_checksums_of_parts() {
+    if !have(&[Need::Godwit, Need::Gct]) {
+        return;
+    }
+    const PART: &str = ".godwit-0123456789abcdef.part";
+    const BEGUN: usize = 12 << 20;
+    for get in [true, false] {
+        let site = Site::new(Kind::Gct);
+        let octets = write_noise(&site.local("source"), LENGTH, 1);
+        fs::write(site.at("there"), &octets).unwrap();
+        let local = |name: &str| site.local(name).to_str().expect("UTF-8").to_owned();
+        let (from, to, copy) = match get {
+            true => (site.url("there"), local("copy"), site.local("copy")),
+            false => (local("source"), site.url("copy"), site.at("copy")),
+        };
+        let (lies, called) = match get {
+            true => (site.local(PART), local(PART)),
+            false => {
+                let url = site.url(PART);
+                let path = url.splitn(4, '/').nth(3).expect("a path");
+                (site.at(PART), format!("/{path}"))
+            }
+        };
+        let mut begun = octets[..BEGUN].to_vec();
+        begun[BEGUN / 2] ^= 1;
+        fs::write(&lies, begun).unwrap();
+        let (journal, log) = (local("journal"), local("log"));
+        fs::write(
+            &journal,
+            format!("godwit-journal 1\npart {to} {called} .\n"),
+        )
+        .unwrap();
+        let fixed = ["cp", "-c", "1", "-p", "1", "--events", &log];
+        site.godwit(&[&fixed[..], &["--journal", &journal, &from, &to]].concat());
+        assert_holds(&copy, &octets);
+        assert!(!lies.exists());
+        let log = fs::read_to_string(log).unwrap();
+        let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
+        let mut files = lines.filter(|e: &serde_json::Value| e["event"] == "file");
+        // Parts of 128 KiB.
+        let moved = files.next().unwrap()["bytes"].as_u64().unwrap();
+        assert_eq!(moved, (LENGTH - BEGUN + (128 << 10)) as u64);
+    }
+}

@@ -1,0 +1,229 @@
+//! What of a file is at its destination already, since an earlier run or an earlier attempt has put it there: both ends compute checksums of
+//! parts of it, and what agrees is not moved again. Nobody need have noted which octets are safe.
+
+use godwit_engine::{digest, storage::FileRef};
+use godwit_proto::{
+    ByteRange, ChecksumAlgorithm, Command, FtpPath,
+    leaves::{self, LEAF_OCTETS_MIN, Leaves},
+};
+
+use crate::{
+    error::Result,
+    session::{Session, TOGETHER_MAX, checksum_in},
+    verify::{Computing, Verifying},
+};
+
+/// Files of more octets are taken up. Chosen arbitrarily: what a fault costs of a smaller one is no more than a block.
+pub(crate) const OCTETS_MIN: u64 = 1 << 20;
+
+/// Parts of which a server without leaves is asked, at most: each costs it a command.
+const CHECKSUMS_MAX: u64 = 256;
+
+/// Where one of the two copies is.
+#[derive(Clone, Copy)]
+pub(crate) enum Copy<'a> {
+    Here(&'a FileRef),
+    /// At the server of the session.
+    There(&'a FtpPath),
+    /// At the server that sends to it.
+    AtSource(&'a FtpPath),
+}
+
+/// What tells whether parts agree.
+#[derive(Clone, Copy)]
+enum Means {
+    /// `SITE GODWIT LEAVES`.
+    Leaves,
+    /// CKSM of each.
+    Checksums(ChecksumAlgorithm),
+}
+
+/// Whether what an attempt or a run leaves at its destination can be told from what is missing.
+pub(crate) fn is_possible(session: &Session) -> bool {
+    means(session).is_some()
+}
+
+/// Which octets of `region` the destination does not have of those of the source. `whole`: it should have no others. `None` where nobody
+/// can tell, and where nothing is there.
+///
+/// # Errors
+/// The session is lost, or a file of ours cannot be read.
+pub(crate) async fn missing(
+    session: &mut Session,
+    (from, to): (Copy<'_>, Copy<'_>),
+    region: ByteRange,
+    whole: bool,
+) -> Result<Option<Vec<ByteRange>>> {
+    let Some(means) = means(session).filter(|_| !region.is_empty()) else {
+        return Ok(None);
+    };
+    // One octet more shows a copy that is too long.
+    let asked = ByteRange {
+        start: region.start,
+        end: region.end.saturating_add(u64::from(whole)),
+    };
+    let parts = Parts {
+        means,
+        leaf: means.leaf(asked.len()),
+    };
+    let _shown = Verifying::new(&session.context.counters);
+    // Begun first, so that both ends compute at the same time.
+    let ours = match from {
+        Copy::Here(file) => Some(parts.of_file(file, region)),
+        Copy::There(_) | Copy::AtSource(_) => None,
+    };
+    let there = parts.of(session, to, asked).await?;
+    let Some(there) = there.filter(|there| there.octets > 0) else {
+        return Ok(None);
+    };
+    let all = match ours {
+        Some(ours) => Some(ours.value().await?),
+        None => parts.of(session, from, region).await?,
+    };
+    let all = all.filter(|all| all.octets == region.len());
+    let moved = |r: ByteRange| ByteRange {
+        start: region.start + r.start,
+        end: region.start + r.end,
+    };
+    Ok(all.map(|all| all.missing_in(&there).into_iter().map(moved).collect()))
+}
+
+/// What all servers of a session know.
+fn means(session: &Session) -> Option<Means> {
+    let servers = [Some(session), session.source.as_deref()];
+    let features = || servers.iter().flatten().map(|s| &s.server.features);
+    if features().all(|features| features.leaves) {
+        return Some(Means::Leaves);
+    }
+    // Those of 32 bits.
+    let algorithms = [ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Adler32];
+    let offered =
+        |algorithm: &ChecksumAlgorithm| features().all(|f| f.checksums.contains(algorithm));
+    algorithms.into_iter().find(offered).map(Means::Checksums)
+}
+
+impl Means {
+    /// How long the parts of so many octets are: as short as the bound of their number lets them be.
+    fn leaf(self, octets: u64) -> u64 {
+        match self {
+            Self::Leaves => leaves::finest_leaf_octets(octets),
+            Self::Checksums(_) => octets
+                .div_ceil(CHECKSUMS_MAX)
+                .max(LEAF_OCTETS_MIN)
+                .next_power_of_two(),
+        }
+    }
+}
+
+/// How both copies are looked at.
+#[derive(Clone, Copy)]
+struct Parts {
+    means: Means,
+    /// Octets of each but the last.
+    leaf: u64,
+}
+
+impl Parts {
+    async fn of(
+        self,
+        session: &mut Session,
+        copy: Copy<'_>,
+        region: ByteRange,
+    ) -> Result<Option<Leaves>> {
+        let (session, path) = match copy {
+            Copy::Here(file) => return self.of_file(file, region).value().await.map(Some),
+            Copy::There(path) => (session, path),
+            Copy::AtSource(path) => match session.source.as_deref_mut() {
+                Some(source) => (source, path),
+                None => return Ok(None),
+            },
+        };
+        let asked = match self.means {
+            Means::Leaves => {
+                let length = Some(region.len());
+                let leaves = session.leaves(self.leaf, region.start, length, path);
+                leaves.await.map(Some)
+            }
+            Means::Checksums(algorithm) => {
+                self.by_checksums(session, algorithm, region, path).await
+            }
+        };
+        match asked {
+            // There is nothing, or the transfer will say what is wrong.
+            Err(error) if error.refusal().is_some() => Ok(None),
+            asked => asked,
+        }
+    }
+
+    fn of_file(self, file: &FileRef, region: ByteRange) -> Computing<Leaves> {
+        let Self { means, leaf } = self;
+        let (start, length) = (region.start, Some(region.len()));
+        Computing::begin(file, move |file, go_on| match means {
+            Means::Leaves => digest::leaves_of_file(file, leaf, start, length, go_on),
+            Means::Checksums(algorithm) => {
+                let octets = file.metadata()?.size.saturating_sub(start);
+                let octets = octets.min(region.len());
+                let mut digests = Vec::new();
+                for part in parts(octets, leaf) {
+                    let (start, length) = (start + part.start, Some(part.len()));
+                    let digest = digest::of_file(file, algorithm, start, length, go_on)?;
+                    digests.extend(value(&digest));
+                }
+                Ok(Leaves {
+                    leaf,
+                    octets,
+                    digests,
+                })
+            }
+        })
+    }
+
+    async fn by_checksums(
+        self,
+        session: &mut Session,
+        algorithm: ChecksumAlgorithm,
+        region: ByteRange,
+        path: &FtpPath,
+    ) -> Result<Option<Leaves>> {
+        let Some(size) = session.size(path).await? else {
+            return Ok(None);
+        };
+        let octets = size.saturating_sub(region.start).min(region.len());
+        let doing = format!("compute {algorithm} of {}", session.endpoint.url(path));
+        let mut digests = Vec::new();
+        let parts: Vec<_> = parts(octets, self.leaf).collect();
+        for parts in parts.chunks(TOGETHER_MAX) {
+            let commands = parts.iter().map(|part| Command::Cksm {
+                algorithm,
+                offset: region.start + part.start,
+                length: Some(part.len()),
+                path: path.clone(),
+            });
+            for reply in session.ask_all(commands, &doing).await? {
+                let Some(value) = value(&checksum_in(reply, doing.clone())?) else {
+                    return Ok(None);
+                };
+                digests.push(value);
+            }
+        }
+        Ok(Some(Leaves {
+            leaf: self.leaf,
+            octets,
+            digests,
+        }))
+    }
+}
+
+/// So many octets, cut.
+fn parts(octets: u64, leaf: u64) -> impl Iterator<Item = ByteRange> {
+    let cut = move |n| ByteRange {
+        start: n * leaf,
+        end: octets.min((n + 1) * leaf),
+    };
+    (0..octets.div_ceil(leaf)).map(cut)
+}
+
+/// Some servers print Adler-32 as a bare number without leading zeros.
+fn value(digest: &str) -> Option<u32> {
+    u32::from_str_radix(digest, 16).ok()
+}
