@@ -58,10 +58,14 @@ pub enum CommandError {
     #[error("write: {0}")]
     Output(#[from] io::Error),
     /// Promises were broken.
-    #[error("{broken} of {faults} faults broke a promise")]
+    #[error(
+        "of {faults} faults {broken} broke a promise and {too_much} sent more again than was promised"
+    )]
     Broken {
-        /// How many.
+        /// How many broke another promise than that of what is sent again.
         broken: usize,
+        /// How many broke that one.
+        too_much: usize,
         /// Of how many.
         faults: usize,
     },
@@ -115,13 +119,13 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
         let page = trials::faults(&here, options.seed, &rows, &outcomes);
         fs::write(folder.join(PAGE_FILE), page)?;
     }
-    let broken = outcomes.iter().filter(|o| !o.findings.is_empty()).count();
-    match broken {
-        0 => Ok(()),
-        _ => Err(CommandError::Broken {
-            broken,
-            faults: outcomes.len(),
+    match rows.last() {
+        Some(all) if !all.keeps() => Err(CommandError::Broken {
+            broken: all.failed,
+            too_much: all.sent_too_much,
+            faults: all.faults,
         }),
+        _ => Ok(()),
     }
 }
 
@@ -188,7 +192,7 @@ impl std::fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "{:<14} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>6}",
+            "{:<14} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>6}  verdict",
             "",
             "faults",
             "happened",
@@ -203,7 +207,7 @@ impl std::fmt::Display for Table<'_> {
         for row in self.0 {
             writeln!(
                 f,
-                "{:<14} {:>6} {:>8} {:>8} {:>8} {:>8.2} {:>8.3} {:>9.1} {:>8} {:>6}",
+                "{:<14} {:>6} {:>8} {:>8} {:>8} {:>8.2} {:>8.3} {:>9.1} {:>8} {:>6}  {}",
                 row.kind.map_or("all", Kind::name),
                 row.faults,
                 row.happened,
@@ -214,6 +218,7 @@ impl std::fmt::Display for Table<'_> {
                 megabytes(row.resent_worst_bytes),
                 row.sent_too_much,
                 row.failed,
+                if row.keeps() { "pass" } else { "FAIL" },
             )?;
         }
         Ok(())

@@ -60,6 +60,11 @@ impl Row {
         row
     }
 
+    /// Whether all promises were kept, what is sent again among them.
+    pub fn keeps(&self) -> bool {
+        self.sent_too_much == 0 && self.failed == 0
+    }
+
     /// Octets sent again over octets of the files, %.
     #[allow(clippy::cast_precision_loss, reason = "a ratio")]
     pub fn resent_percent(&self) -> f64 {
@@ -112,6 +117,8 @@ mod tests {
         assert_eq!((cuts.faults, cuts.happened, cuts.overcome), (2, 2, 1));
         assert_eq!((cuts.resent_bytes, cuts.resent_worst_bytes), (40, 30));
         assert_eq!((cuts.sent_too_much, cuts.failed), (1, 0));
+        assert!(!cuts.keeps() && !rows[0].keeps());
+        assert!(summarise(&[outcome(3, Kind::Slow)])[0].keeps());
         let all = &rows[2];
         assert_eq!((all.faults, all.happened, all.failed), (3, 2, 1));
         assert!((all.resent_percent() - 50.0 / 30.0).abs() < 1e-9);

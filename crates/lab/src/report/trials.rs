@@ -16,7 +16,7 @@ pub fn faults(here: &Environment, seed: u64, rows: &[Row], outcomes: &[Outcome])
     let mut text = "# Faults\n\nEach fault is one `godwit cp -r`, given again until it says that all is done. Meanwhile everything that \
                     has a final name at the target is compared with its source from the moment it appears. What is sent again is \
                     counted by the kernels of both hosts, beyond the same command undisturbed; promised are at most 1 % of the \
-                    octets and a block (1 MiB) for each channel.\n\n"
+                    octets and a block (1 MiB) for each channel. A kind passes where each fault of it kept all promises.\n\n"
         .to_owned();
     let cells = |row: &Row| {
         vec![
@@ -30,6 +30,7 @@ pub fn faults(here: &Environment, seed: u64, rows: &[Row], outcomes: &[Outcome])
             format!("{:.1}", giga(row.resent_worst_bytes) * 1000.0),
             row.sent_too_much.to_string(),
             row.failed.to_string(),
+            if row.keeps() { "pass" } else { "**fail**" }.to_owned(),
         ]
     };
     text.push_str(&section(&Table {
@@ -46,6 +47,7 @@ pub fn faults(here: &Environment, seed: u64, rows: &[Row], outcomes: &[Outcome])
             "worst, MB",
             "more than promised",
             "broke another promise",
+            "verdict",
         ],
         rows: rows.iter().map(cells).collect(),
     }));
