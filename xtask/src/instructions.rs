@@ -31,14 +31,15 @@ pub(crate) fn check(write: bool) -> Result<(), String> {
     run(&mut cargo(&[
         "build",
         "--quiet",
-        "--release",
+        "--profile",
+        "counted",
         "--package",
         "godwit-proto",
         "--example",
         "hot",
     ]))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
-    let program = target.join("release/examples/hot");
+    let program = target.join("counted/examples/hot");
     let kept = fs::read_to_string(KEPT).map_err(|e| format!("{KEPT}: {e}"))?;
     let mut now = String::new();
     let mut faults = Vec::new();

@@ -1,6 +1,6 @@
 //! A grid of this machine's own: a CA, a host and a user who has a proxy, and how servers and clients are told of them.
 //!
-//! The certificates are made by `openssl` and the proxy by our client; RSA, as the Grid Community Toolkit wants it.
+//! The certificates are made by `openssl` and the proxy by our client.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,14 +24,53 @@ pub const HOST_SUBJECT: &str = "/O=Lab/CN=server";
 const AUTHORITY: &str = "/O=Lab/CN=CA";
 const USER: &str = "/O=Lab/CN=Jo";
 
+/// An account that every machine has and that is not root's.
+const NOBODY: &str = "nobody";
+
 /// Days that certificates are valid, and hours of the proxy: longer than anything runs here.
 const DAYS: &str = "30";
 const HOURS: &str = "600";
+
+/// What keys all have, the CA, the host, the user and the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// RSA of 2048 bits. Only to holders of such is delegated by servers of the Grid Community Toolkit.
+    Rsa2048,
+    /// The curve P-256.
+    P256,
+}
+
+impl Keys {
+    /// For reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rsa2048 => "RSA 2048",
+            Self::P256 => "P-256",
+        }
+    }
+
+    /// For `openssl req`.
+    fn of_openssl(self) -> &'static [&'static str] {
+        match self {
+            Self::Rsa2048 => &["-newkey", "rsa:2048"],
+            Self::P256 => &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
+        }
+    }
+
+    /// For `godwit proxy init --key-type`.
+    fn of_godwit(self) -> &'static str {
+        match self {
+            Self::Rsa2048 => "rsa",
+            Self::P256 => "ec",
+        }
+    }
+}
 
 /// The files of a grid. They go with this.
 #[derive(Debug)]
 pub struct Grid {
     folder: TempDir,
+    keys: Keys,
 }
 
 /// Whether what makes one is there.
@@ -44,13 +83,21 @@ pub fn available() -> Result<(), Missing> {
 }
 
 impl Grid {
-    /// Makes one whose servers have these addresses.
+    /// Makes one whose servers have these addresses, with keys that all peers take.
     ///
     /// # Errors
     /// When a program is missing or fails, or a file cannot be written.
     pub fn new(hosts: &[IpAddr]) -> Result<Self, Error> {
+        Self::with_keys(hosts, Keys::Rsa2048)
+    }
+
+    /// Makes one whose servers have these addresses.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_keys(hosts: &[IpAddr], keys: Keys) -> Result<Self, Error> {
         let folder = TempDir::new().map_err(Error::os("make a directory for certificates"))?;
-        let grid = Self { folder };
+        let grid = Self { folder, keys };
         fs::create_dir(grid.path("cas")).map_err(Error::os("make a directory for CAs"))?;
         grid.write("openssl.cnf", "[req]\ndistinguished_name = name\n[name]\n")?;
         grid.certificate(
@@ -79,8 +126,10 @@ impl Grid {
         grid.write(&format!("cas/{hash}.signing_policy"), &policy)?;
         let account = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());
         grid.write("gridmap", &format!("\"{USER}\" {account}\n"))?;
+        grid.write("gridmap-apart", &format!("\"{USER}\" {NOBODY}\n"))?;
         let mut proxy = Command::new(godwit::binary("godwit")?);
-        proxy.args(["proxy", "init", "--hours", HOURS, "--cert"]);
+        proxy.args(["proxy", "init", "--hours", HOURS]);
+        proxy.args(["--key-type", keys.of_godwit(), "--cert"]);
         proxy.arg(grid.path("usercert.pem")).arg("--key");
         proxy.arg(grid.path("userkey.pem")).arg("--out");
         proxy.arg(grid.path("proxy"));
@@ -105,7 +154,8 @@ impl Grid {
         extensions: &[&str],
     ) -> Result<(), Error> {
         let mut command = OPENSSL.command()?;
-        command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes"]);
+        command.args(["req", "-x509", "-nodes"]);
+        command.args(self.keys.of_openssl());
         // The system's own settings would add to what is asked for.
         command.arg("-config").arg(self.path("openssl.cnf"));
         command.args(["-days", DAYS, "-subj", subject]);
@@ -143,12 +193,22 @@ impl Grid {
     /// A server of ours for the user. It does all in one process: there is one account here.
     #[must_use]
     pub fn of_godwitd(&self, config: GodwitdConfig) -> GodwitdConfig {
-        let config = config.anonymous("off").arg("--privsep=false");
+        self.of_godwitd_by("gridmap", config.arg("--privsep=false"))
+    }
+
+    /// The same with privileges apart, which takes root. The user's account is that of nobody.
+    #[must_use]
+    pub fn of_godwitd_apart(&self, config: GodwitdConfig) -> GodwitdConfig {
+        self.of_godwitd_by("gridmap-apart", config.arg("--privsep=true"))
+    }
+
+    fn of_godwitd_by(&self, gridmap: &str, config: GodwitdConfig) -> GodwitdConfig {
+        let config = config.anonymous("off");
         [
             ("--cert", "hostcert.pem"),
             ("--key", "hostkey.pem"),
             ("--trusted-certs", "cas"),
-            ("--gridmap", "gridmap"),
+            ("--gridmap", gridmap),
         ]
         .into_iter()
         .fold(config, |config, (flag, name)| {

@@ -66,7 +66,7 @@ use std::time::Duration;
 
 pub use process::{Finished, Process};
 pub use tool::Tool;
-pub use usage::{SystemCpu, Usage};
+pub use usage::{Held, SystemCpu, Usage};
 
 /// Set to `1`, a missing peer fails the test instead of skipping it, so that a machine which is
 /// meant to have all peers cannot lose one unnoticed.

@@ -21,7 +21,7 @@ pub use rustix::process::Signal;
 
 use super::Error;
 use super::capture::{Capture, LineWait};
-use super::usage::{self, Group, MemoryWatch, Usage};
+use super::usage::{self, Group, Held, MemoryWatch, Usage};
 
 /// How long the rest of the output may take to arrive once the group is dead. Only a process that
 /// left its group can hold the pipe longer, and then it is not waited for.
@@ -293,6 +293,11 @@ impl Process {
             Some((_, usage)) => usage,
             None => self.usage_now(),
         }
+    }
+
+    /// What the group holds now.
+    pub fn held(&self) -> Held {
+        usage::held_by_group(self.group())
     }
 
     /// Starts to sample the memory of the group every `interval`.

@@ -183,6 +183,37 @@ impl Drop for MemoryWatch {
     }
 }
 
+/// What a process group and the children of its members hold at a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Proportional set sizes of its members, bytes: pages that several map count once in all. Memory of the kernel for them is
+    /// not in it.
+    pub memory_bytes: u64,
+    /// Open descriptors of its members.
+    pub descriptors: usize,
+    /// How many they are.
+    pub processes: usize,
+}
+
+/// What all members of `group` and their children hold now: processes of a server may lead groups of their own.
+pub(super) fn held_by_group(group: Group) -> Held {
+    let all: Vec<Stat> = all_processes().collect();
+    let is_member = |stat: &Stat| stat.pgid == group.pgid.as_raw_pid();
+    let members = all.iter().filter(|stat| is_member(stat));
+    let members: Vec<i32> = members.map(|stat| stat.pid.as_raw_pid()).collect();
+    let is_counted = |stat: &&Stat| {
+        Some(stat.pid) != group.guard && (is_member(stat) || members.contains(&stat.parent))
+    };
+    let mut held = Held::default();
+    for stat in all.iter().filter(is_counted) {
+        let rollup = fs::read_to_string(proc_file(stat.pid, "smaps_rollup"));
+        held.memory_bytes += rollup.map_or(0, |text| size(&text, "Pss:").unwrap_or(0));
+        held.descriptors += fs::read_dir(proc_file(stat.pid, "fd")).map_or(0, Iterator::count);
+        held.processes += 1;
+    }
+    held
+}
+
 /// A process group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Group {
@@ -210,20 +241,25 @@ pub(super) fn peak_rss_bytes(pid: Pid) -> Option<u64> {
 
 /// Members of `group`, zombies included. Processes that come and go meanwhile may be missed.
 fn group_members(group: Group) -> impl Iterator<Item = Stat> {
+    all_processes()
+        .filter(move |stat| Some(stat.pid) != group.guard)
+        .filter(move |stat| stat.pgid == group.pgid.as_raw_pid())
+}
+
+fn all_processes() -> impl Iterator<Item = Stat> {
     fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(Pid::from_raw)
-        .filter(move |&pid| Some(pid) != group.guard)
         .filter_map(|pid| Stat::parse(pid, &fs::read_to_string(proc_file(pid, "stat")).ok()?))
-        .filter(move |stat| stat.pgid == group.pgid.as_raw_pid())
 }
 
 /// The fields of `/proc/PID/stat` we use; times include reaped children.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     pid: Pid,
+    parent: i32,
     pgid: i32,
     user: Duration,
     system: Duration,
@@ -239,6 +275,7 @@ impl Stat {
         let time = |index: usize| fields.get(index)?.parse().ok().map(ticks);
         Some(Stat {
             pid,
+            parent: fields.get(1)?.parse().ok()?,
             pgid: fields.get(2)?.parse().ok()?,
             user: time(11)? + time(13)?,
             system: time(12)? + time(14)?,
@@ -259,16 +296,18 @@ impl Memory {
     }
 
     fn parse(text: &str) -> Option<Memory> {
-        let field = |name: &str| -> Option<u64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-            Some(kib * 1024)
-        };
         Some(Memory {
-            rss: field("VmRSS:")?,
-            peak: field("VmHWM:")?,
+            rss: size(text, "VmRSS:")?,
+            peak: size(text, "VmHWM:")?,
         })
     }
+}
+
+/// The bytes in the line of `text` that begins with `name`.
+fn size(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
 }
 
 fn proc_file(pid: Pid, name: &str) -> String {
@@ -289,7 +328,7 @@ mod tests {
     fn stat_survives_names_with_parentheses() {
         let text = "7 (a) b (c)) S 1 5 5 0 -1 4194560 9 9 9 9 100 200 10 20 20 0 1 0 63 0 0";
         let stat = Stat::parse(Pid::INIT, text).expect("a stat line");
-        assert_eq!(stat.pgid, 5);
+        assert_eq!((stat.parent, stat.pgid), (1, 5));
         assert_eq!(stat.user, ticks(110));
         assert_eq!(stat.system, ticks(220));
     }

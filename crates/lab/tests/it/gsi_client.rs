@@ -11,7 +11,7 @@ use godwit_lab::peers::{Finished, gct::GctServer, godwit};
 use tempfile::TempDir;
 
 use crate::{
-    grid::Grid,
+    grid::{Grid, policy_name},
     pki::{Blueprint, HOUR, rsa_key},
     support::{
         Kind, Need, Site, against_both, assert_holds, assert_same, assert_same_tree, files_below,
@@ -162,6 +162,7 @@ against_both![
     every_kind_of_proxy_logs_in,
     a_server_of_another_name_is_refused,
     who_is_not_trusted_is_refused,
+    policies_and_revocations_count,
 ];
 
 const LEVELS: [&str; 4] = ["clear", "identity", "integrity", "private"];
@@ -379,6 +380,43 @@ fn who_is_not_trusted_is_refused(kind: Kind) {
     let said = secure.godwit(3, &["ls", &secure.url("")]).stderr_text();
     assert!(said.contains("login refused"), "{said}");
     assert_eq!(secure.user().identity().as_str(), "/O=Grid/CN=Nobody");
+}
+
+/// What is beside a CA in its directory counts at both ends.
+fn policies_and_revocations_count(kind: Kind) {
+    const REVOKED: u32 = 99;
+    const OF_HOSTS: u32 = 4711;
+    let Some(secure) = Secure::start(kind) else {
+        return;
+    };
+    let list = |status: i32| secure.godwit(status, &["ls", &secure.url("")]);
+    let user = Blueprint::user("/O=Grid/CN=Jo").key(rsa_key());
+    let user = user.serial(REVOKED).at(SystemTime::now());
+    save(
+        &user.issued_by(&secure.grid.authority),
+        &secure.path("user"),
+    );
+    fs::remove_file(secure.path("proxy")).expect("removes");
+    list(0);
+    let revoke = |serials: &[u32]| {
+        let grid = &secure.grid;
+        grid.revoke(serials, &grid.authority, (-HOUR, HOUR));
+    };
+    revoke(&[REVOKED]);
+    let said = list(3).stderr_text();
+    assert!(
+        said.contains("the server does not believe who we are"),
+        "{said}"
+    );
+    revoke(&[OF_HOSTS]);
+    let said = list(3).stderr_text();
+    assert!(said.contains("revoked"), "{said}");
+    revoke(&[]);
+    list(0);
+    let policy = policy_name(secure.grid.authority.certificate());
+    secure.grid.remove(&policy);
+    let said = list(3).stderr_text();
+    assert!(said.contains(&policy), "{said}");
 }
 
 #[test]

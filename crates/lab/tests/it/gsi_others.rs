@@ -1,14 +1,17 @@
-//! Identities beside the reference implementation's: ARC's client and server, and Java programs.
+//! Identities beside the reference implementation's: ARC's client and server, and Java programs. And by which names the reference
+//! client knows our server.
 
 use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 
 use godwit_gsi::cert::proxy::ProxyRequest;
 use godwit_lab::peers::arc::{self, ArcConfig, ArcServer};
 use godwit_lab::peers::godwit::godwit_with;
-use godwit_lab::peers::{RUN_TIMEOUT, file_url, jglobus, process};
+use godwit_lab::peers::{RUN_TIMEOUT, file_url, gct, jglobus, process};
 
 use crate::gsi_server::{Environment, GridSite, run, succeeds, url};
+use crate::pki::{Blueprint, rsa_key};
 use crate::support::{
     Need, am_root, assert_holds, assert_same_tree, have, write_noise, write_tree,
 };
@@ -140,5 +143,51 @@ fn java_programs_copy_with_every_protection() {
     for setting in settings {
         assert_holds(&site.path("a").join(setting), &octets);
         assert_holds(&site.path(&format!("local/source{setting}")), &octets);
+    }
+}
+
+#[test]
+fn the_reference_client_knows_our_server_by_the_names_in_its_certificate() {
+    if !have(&[Need::Gct, Need::Godwitd]) {
+        return;
+    }
+    let site = GridSite::new();
+    fs::write(site.path("a/f"), b"x").expect("writes");
+    let back = file_url(&site.path("local/back"));
+    let jo = site.proxy(&site.jo(), &ProxyRequest::default());
+    for (subject, names, host, known) in [
+        ("/O=Grid/CN=host", &["localhost"][..], "localhost", true),
+        (
+            "/O=Grid/CN=host",
+            &["other.example", "localhost"],
+            "localhost",
+            true,
+        ),
+        ("/O=Grid/CN=host", &["127.0.0.1"], "127.0.0.1", true),
+        // A name counts where there is no alternative one.
+        ("/O=Grid/CN=localhost", &[], "localhost", true),
+        (
+            "/O=Grid/CN=localhost",
+            &["other.example"],
+            "localhost",
+            false,
+        ),
+        ("/O=Grid/CN=host", &["*.example"], "localhost", false),
+        ("/O=Grid/CN=host", &["127.0.0.2"], "127.0.0.1", false),
+    ] {
+        let shown = Blueprint::host(subject, names).key(rsa_key());
+        let shown = shown.at(SystemTime::now());
+        site.write_pair("host", &shown.issued_by(&site.grid.authority));
+        let server = site.server("a", &[]);
+        let from = url(&server, "f").replace("localhost", host);
+        let finished = run(&gct::URL_COPY, &jo, &[&from, &back]);
+        let said = finished.log();
+        assert_eq!(
+            finished.status.success(),
+            known,
+            "{subject} {names:?} {host}\n{said}"
+        );
+        // Who is not known is told nothing.
+        assert!(known || !server.log().contains("login"), "{}", server.log());
     }
 }
