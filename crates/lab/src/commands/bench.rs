@@ -7,12 +7,14 @@
 mod clear;
 mod files;
 mod guarded;
+mod logins;
 mod others;
 mod page;
 mod record;
 mod scale;
 mod small;
 mod stand;
+mod strangers;
 
 use std::{
     fs,
@@ -60,7 +62,7 @@ pub struct Options {
     #[arg(long)]
     pub no_peers: bool,
     /// Only cells with one of these names, or below it: memory/P, file/P, channels, guarded/memory/..., guarded/file/...,
-    /// peers/clear, peers/encrypted, scale, small/get/..., small/put/...
+    /// peers/clear, peers/encrypted, logins/KEYS/..., scale, strangers, small/get/..., small/put/...
     #[arg(long, value_delimiter = ',', value_name = "CELL")]
     pub only: Vec<String>,
     /// Not the cells with one of these names, or below it
@@ -138,7 +140,9 @@ fn measure(options: &Options, out: &mut dyn Write) -> Result<Vec<Line>, BenchErr
     if stand.may_ask_for("peers") {
         others::run(&mut stand, &mut files, folder.path())?;
     }
+    logins::run(&mut stand)?;
     scale::run(&mut stand)?;
+    strangers::run(&mut stand)?;
     if stand.may_ask_for("small") {
         small::Small::start(&stand, folder.path())?.run(&mut stand)?;
     }

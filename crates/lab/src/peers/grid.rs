@@ -44,8 +44,8 @@ impl Keys {
     /// For reports.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Rsa2048 => "RSA 2048",
-            Self::P256 => "P-256",
+            Self::Rsa2048 => "rsa2048",
+            Self::P256 => "p256",
         }
     }
 

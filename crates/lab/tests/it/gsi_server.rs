@@ -55,7 +55,7 @@ impl GridSite {
         fs::write(self.path("gridmap"), text).expect("writes");
     }
 
-    fn write_pair(&self, name: &str, credential: &Credential) {
+    pub(crate) fn write_pair(&self, name: &str, credential: &Credential) {
         let certificate = credential.certificate().as_x509().to_pem().expect("pem");
         fs::write(self.path(&format!("{name}cert.pem")), certificate).expect("writes");
         let key = credential.key().private_key_to_pem_pkcs8().expect("pem");

@@ -46,6 +46,8 @@ pub(super) enum Unit {
     Gbps,
     /// Files a second; processor time in microseconds for a file.
     Files,
+    /// Logins a second; processor time in milliseconds for a login.
+    Logins,
 }
 
 impl Unit {
@@ -53,6 +55,7 @@ impl Unit {
         match self {
             Self::Gbps => "Gbit/s",
             Self::Files => "files/s",
+            Self::Logins => "logins/s",
         }
     }
 
@@ -60,6 +63,7 @@ impl Unit {
         match self {
             Self::Gbps => "s/GB",
             Self::Files => "us/file",
+            Self::Logins => "ms/login",
         }
     }
 
@@ -67,6 +71,7 @@ impl Unit {
         match self {
             Self::Gbps => format!("{value:.2}"),
             Self::Files => format!("{value:.0}"),
+            Self::Logins => format!("{value:.1}"),
         }
     }
 
@@ -74,6 +79,7 @@ impl Unit {
         match self {
             Self::Gbps => format!("{value:.3}"),
             Self::Files => format!("{value:.0}"),
+            Self::Logins => format!("{value:.1}"),
         }
     }
 }

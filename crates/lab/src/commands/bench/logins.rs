@@ -1,0 +1,188 @@
+//! The cells of logins: users of a grid who prove who they are, fetch a file of a few octets and go, one after the other.
+//!
+//! Alone, and with what a copy has by default: a proxy is delegated, and the data channel is proven with it. On paper a login is
+//! a signature and two or three verifications at each end, a delegation one more of either; RSA of 2048 bits signs in about 0.6 ms
+//! of a processor and P-256 in 0.03. What is above that is processes, files and text.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    process::Command,
+    time::Duration,
+};
+
+use super::{
+    BenchError, RUN_LIMIT,
+    record::{Cell, Measured, Unit},
+    stand::Stand,
+};
+use crate::peers::{
+    Error, Usage,
+    gct::{self, GctServer},
+    godwit::{self, Godwitd},
+    grid::{self, Grid, Keys},
+    process,
+};
+
+/// A small file that every machine has and everybody may read.
+const FILE: &str = "/etc/passwd";
+
+/// Logins of a contender in a round.
+const LOGINS: u64 = 40;
+
+/// The contender that all are held against.
+const OURS: &str = "godwit <- godwitd";
+
+/// Whose client, and whose server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Contender {
+    GctBoth,
+    GodwitFromGct,
+    GctFromGodwit,
+    GodwitBoth,
+    /// With privileges apart: two processes for each login, as the server of the Toolkit has one.
+    GodwitApart,
+}
+
+/// What follows the login.
+#[derive(Clone, Copy)]
+struct Level {
+    name: &'static str,
+    title: &'static str,
+    gct: Option<&'static str>,
+    godwit: &'static str,
+}
+
+/// The client of the Toolkit delegates in both.
+const LEVELS: [Level; 2] = [
+    Level {
+        name: "alone",
+        title: "data in clear",
+        gct: Some("-nodcau"),
+        godwit: "clear",
+    },
+    Level {
+        name: "delegated",
+        title: "delegation, and data channels proven by it",
+        gct: None,
+        godwit: "identity",
+    },
+];
+
+/// Servers of the cells.
+struct Logins {
+    grid: Grid,
+    godwitd: Godwitd,
+    apart: Option<Godwitd>,
+    gct: Option<GctServer>,
+}
+
+/// Runs the cells that are asked for.
+pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
+    for keys in [Keys::Rsa2048, Keys::P256] {
+        let name = |level: &Level| format!("logins/{}/{}", keys.name(), level.name);
+        if !LEVELS.iter().any(|level| stand.is_asked_for(&name(level))) {
+            continue;
+        }
+        let logins = Logins::start(keys, !stand.options.no_peers)?;
+        let count = LOGINS / stand.scale();
+        for level in LEVELS {
+            let cell = Cell {
+                name: name(&level),
+                title: format!(
+                    "{count} logins one after the other, {} keys, {}",
+                    keys.name(),
+                    level.title
+                ),
+                unit: Unit::Logins,
+                ours: OURS.to_owned(),
+                bounds: Vec::new(),
+            };
+            let contenders = logins.contenders();
+            stand.compare(cell, &contenders, |contender| {
+                Ok(logins.measure(*contender, level, count)?)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+impl Logins {
+    /// Makes a grid with such keys and starts its servers.
+    fn start(keys: Keys, with_peers: bool) -> Result<Self, BenchError> {
+        let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        grid::available().map_err(Error::from)?;
+        let grid = Grid::with_keys(&[ip], keys)?;
+        let server = || Godwitd::serving("/").ip(ip);
+        let apart = rustix::process::geteuid()
+            .is_root()
+            .then(|| grid.of_godwitd_apart(server()).start());
+        let gct = (with_peers && gct::available().is_ok())
+            .then(|| grid.of_gct(GctServer::serving("/").ip(ip)).start());
+        Ok(Self {
+            godwitd: grid.of_godwitd(server()).start()?,
+            apart: apart.transpose()?,
+            gct: gct.transpose()?,
+            grid,
+        })
+    }
+
+    /// Those that are here. What two different programs cannot do together is no failure of ours.
+    fn contenders(&self) -> Vec<(Contender, String)> {
+        let mut all = vec![(Contender::GodwitBoth, OURS.to_owned())];
+        if self.apart.is_some() {
+            let name = "godwit <- godwitd, privileges apart";
+            all.push((Contender::GodwitApart, name.to_owned()));
+        }
+        if self.gct.is_some() {
+            all.extend([
+                (Contender::GctBoth, "GCT <- GCT".to_owned()),
+                (Contender::GodwitFromGct, "GCT's server, godwit".to_owned()),
+                (Contender::GctFromGodwit, "GCT <- godwitd".to_owned()),
+            ]);
+        }
+        all
+    }
+
+    fn measure(&self, contender: Contender, level: Level, count: u64) -> Result<Measured, Error> {
+        let (url, before) = self.server(contender);
+        let (mut cpu, mut wall) = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..count {
+            let mut command;
+            if matches!(contender, Contender::GctBoth | Contender::GctFromGodwit) {
+                command = gct::URL_COPY.command()?;
+                command.args(["-s", grid::HOST_SUBJECT]);
+                command.args(level.gct).arg(&url).arg("file:///dev/null");
+            } else {
+                command = Command::new(godwit::binary("godwit")?);
+                command.args(["cp", "--quiet", "--no-verify", "-p", "1", "-c", "1"]);
+                command.args(["--protect", level.godwit, &url, "/dev/null"]);
+            }
+            command.envs(self.grid.of_user());
+            let usage = process::run(command, RUN_LIMIT)?.success()?.usage;
+            cpu += usage.cpu();
+            wall += usage.wall;
+        }
+        let (_, now) = self.server(contender);
+        let each = |cpu: Duration| cpu.as_secs_f64() * 1e3 / count as f64;
+        Ok(Measured {
+            value: count as f64 / wall.as_secs_f64(),
+            client_cpu: each(cpu),
+            server_cpu: each(now.since(&before).cpu()),
+        })
+    }
+
+    /// Where the contender's server has the file, and what it has cost so far.
+    fn server(&self, contender: Contender) -> (String, Usage) {
+        let ours = match contender {
+            Contender::GodwitApart => self.apart.as_ref().unwrap_or(&self.godwitd),
+            _ => &self.godwitd,
+        };
+        let (url, usage) = match (contender, &self.gct) {
+            (Contender::GctBoth | Contender::GodwitFromGct, Some(server)) => {
+                (server.machine_url(FILE), server.usage())
+            }
+            _ => (ours.url(FILE), ours.usage()),
+        };
+        (url.replacen("ftp://", "gsiftp://", 1), usage)
+    }
+}
