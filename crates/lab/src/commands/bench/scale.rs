@@ -24,6 +24,9 @@ const NAME: &str = "scale";
 /// Sessions and descriptors beyond them: of libraries, of the report.
 const SPARE: u64 = 200;
 
+/// Descriptors of the server for a session: its connection and its root.
+const EACH: u64 = 2;
+
 /// Data channels of the busy transfer.
 const CHANNELS: &str = "1000";
 
@@ -39,7 +42,7 @@ pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
         return Ok(());
     }
     let wanted = 10_000 / stand.scale();
-    let sessions = wanted.min(raise_fd_limit().saturating_sub(SPARE));
+    let sessions = wanted.min(raise_fd_limit().saturating_sub(SPARE) / EACH);
     let most = (sessions + SPARE).to_string();
     let mut server = Godwitd::serving("/").ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
     for limit in [
