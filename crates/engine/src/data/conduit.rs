@@ -109,6 +109,13 @@ impl Pipe {
     }
 }
 
+/// The system, or what confines us, knows no such call for this socket.
+pub(super) fn is_refused(error: &io::Error) -> bool {
+    let refusals = [Errno::NOSYS, Errno::INVAL, Errno::PERM, Errno::OPNOTSUPP];
+    let errno = error.raw_os_error();
+    refusals.iter().any(|e| errno == Some(e.raw_os_error()))
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
@@ -155,6 +162,18 @@ mod tests {
         file.rewind().unwrap();
         file.read_to_end(&mut content).unwrap();
         assert_eq!(content, b"\0\0\0abcdef");
+    }
+
+    #[test]
+    fn what_cannot_be_carried_from_is_told_from_what_is_lost() {
+        let mut conduit = Conduit::default();
+        let pipe = conduit.pipe().expect("a pipe");
+        let file = tempfile::tempfile().unwrap();
+        let folder = File::open("/").unwrap();
+        let refused = pipe.carry(&folder, file.as_fd(), 0, 3);
+        assert!(is_refused(&refused.err().expect("no directory is read so")));
+        assert!(!is_refused(&io::ErrorKind::WouldBlock.into()));
+        assert!(!is_refused(&Errno::CONNRESET.into()));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use rustix::net::RecvFlags;
 use super::{
     body::Body,
     channel::Flow,
-    conduit::{Carried, Conduit, Pipe},
+    conduit::{self, Carried, Conduit, Pipe},
     lock,
     transfer::Attachment,
     wire::Wire,
@@ -353,6 +353,11 @@ impl Receiving {
                     return Err(flow);
                 }
                 came
+            }
+            // Nothing was taken: a system without this way has the other.
+            Err(error) if conduit::is_refused(&error) => {
+                self.by_conduit = false;
+                return Ok(None);
             }
             Err(error) => return none_if_empty(wire, &error).map(Some),
         };
