@@ -20,6 +20,7 @@ use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
@@ -101,6 +102,14 @@ pub enum BenchError {
 fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> BenchError {
     let path = path.display().to_string();
     move |error| BenchError::Io { path, error }
+}
+
+/// Our client, which copies and nothing else: it compares nothing, and neither knows of other copies nor of earlier ones.
+fn godwit_cp() -> Result<Command, Error> {
+    let mut command = Command::new(godwit::binary("godwit")?);
+    command.args(["cp", "--quiet", "--no-verify"]);
+    command.args(["--alone", "--no-path-memory"]);
+    Ok(command)
 }
 
 /// Longest single run.

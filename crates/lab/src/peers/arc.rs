@@ -7,14 +7,13 @@
 //!   before or in the handshake, in MODE S with PASV, and says nothing.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use super::process::{Options, Process, Signal};
-use super::{Error, Missing, START_TIMEOUT, Tool, free_port};
+use super::{Error, Missing, Tool, free_port};
 
 const CLIENT: &str = "nordugrid-arc-client";
 const PLUGIN: &str = "nordugrid-arc-plugins-gridftp";
@@ -103,38 +102,14 @@ impl ArcServer {
             .map_err(Error::os("write the configuration of ARC's server"))?;
         let mut command = SERVER.command()?;
         command.arg("-F").arg("-c").arg(file);
-        let mut server = ArcServer {
-            process: Process::spawn(command, Options::default())?,
+        let mut process = Process::spawn(command, Options::default())?;
+        // It says so to its log or to nobody, as its settings fall.
+        process.await_listening(addr, |process| said(process, folder.path()))?;
+        Ok(ArcServer {
+            process,
             addr,
             folder,
-        };
-        server.await_listening()?;
-        Ok(server)
-    }
-
-    /// It says so to its log or to nobody, as its settings fall.
-    fn await_listening(&mut self) -> Result<(), Error> {
-        let deadline = Instant::now() + START_TIMEOUT;
-        while TcpStream::connect(self.addr).is_err() {
-            let program = self.process.program().to_owned();
-            if !self.process.is_running()? {
-                return Err(Error::EndedEarly {
-                    program,
-                    status: None,
-                    log: self.log(),
-                });
-            }
-            if Instant::now() > deadline {
-                return Err(Error::TimedOut {
-                    program,
-                    what: "listen",
-                    waited: START_TIMEOUT,
-                    log: self.log(),
-                });
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        })
     }
 
     /// Where it listens.
@@ -144,8 +119,7 @@ impl ArcServer {
 
     /// What it printed and logged so far.
     pub fn log(&self) -> String {
-        let logged = fs::read(self.folder.path().join("log")).unwrap_or_default();
-        format!("{}{}", self.process.log(), String::from_utf8_lossy(&logged))
+        said(&self.process, self.folder.path())
     }
 }
 
@@ -155,6 +129,11 @@ impl Drop for ArcServer {
         // One that has ended needs no signal.
         let _ = self.process.signal(Signal::KILL);
     }
+}
+
+fn said(process: &Process, folder: &Path) -> String {
+    let logged = fs::read(folder.join("log")).unwrap_or_default();
+    format!("{}{}", process.log(), String::from_utf8_lossy(&logged))
 }
 
 fn settings(config: &ArcConfig, addr: SocketAddr, folder: &Path) -> String {

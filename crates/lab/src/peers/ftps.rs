@@ -7,16 +7,15 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
 
 use super::{
-    Error, Missing, START_TIMEOUT, Tool,
+    Error, Missing, Tool,
     grid::OPENSSL,
     on_a_free_port,
     process::{Options, Process},
@@ -135,39 +134,14 @@ impl FtpsServer {
             Kind::Vsftpd => command.arg(at("conf")),
             Kind::Proftpd => command.arg("--nodaemon").arg("--config").arg(at("conf")),
         };
-        let mut server = Self {
+        let mut process = Process::spawn(command, Options::default())?;
+        process.await_listening(addr, Process::log)?;
+        Ok(Self {
             kind,
-            process: Process::spawn(command, Options::default())?,
+            process,
             addr,
             folder,
-        };
-        server.await_listening()?;
-        Ok(server)
-    }
-
-    /// Neither says when.
-    fn await_listening(&mut self) -> Result<(), Error> {
-        let deadline = Instant::now() + START_TIMEOUT;
-        while TcpStream::connect(self.addr).is_err() {
-            let program = self.process.program().to_owned();
-            if !self.process.is_running()? {
-                return Err(Error::EndedEarly {
-                    program,
-                    status: None,
-                    log: self.log(),
-                });
-            }
-            if Instant::now() > deadline {
-                return Err(Error::TimedOut {
-                    program,
-                    what: "listen",
-                    waited: START_TIMEOUT,
-                    log: self.log(),
-                });
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        })
     }
 
     /// The URL of a file of its directory, for our client.

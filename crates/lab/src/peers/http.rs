@@ -1,24 +1,20 @@
 //! `nginx`, which serves files over HTTP with `sendfile`, and the clients that fetch from it.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use super::process::{Options, Process};
 use super::usage::Usage;
-use super::{Error, START_TIMEOUT, Tool};
+use super::{Error, Tool};
 
 /// The server.
 pub const NGINX: Tool = Tool::new("nginx", "nginx-light");
 
 /// A client that fetches one file over several connections.
 pub const ARIA2: Tool = Tool::new("aria2c", "aria2");
-
-/// How often it is tried whether a server answers that does not say so.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A running `nginx`. Dropping it ends it.
 #[derive(Debug)]
@@ -56,7 +52,7 @@ impl HttpServer {
         let mut command = NGINX.command()?;
         command.arg("-c").arg(&config).arg("-p").arg(folder.path());
         let mut process = Process::spawn(command, Options::default())?;
-        answers(&mut process, addr)?;
+        process.await_listening(addr, Process::log)?;
         Ok(HttpServer {
             process,
             addr,
@@ -73,30 +69,5 @@ impl HttpServer {
     /// What it has cost so far.
     pub fn usage(&self) -> Usage {
         self.process.usage()
-    }
-}
-
-/// Waits until something takes connections at `addr`.
-pub(super) fn answers(process: &mut Process, addr: SocketAddr) -> Result<(), Error> {
-    let begun = Instant::now();
-    loop {
-        if TcpStream::connect(addr).is_ok() {
-            return Ok(());
-        }
-        if process.ended_within(LOOK_AGAIN)? {
-            return Err(Error::EndedEarly {
-                program: process.program().to_owned(),
-                status: None,
-                log: process.log(),
-            });
-        }
-        if begun.elapsed() > START_TIMEOUT {
-            return Err(Error::TimedOut {
-                program: process.program().to_owned(),
-                what: "take connections",
-                waited: begun.elapsed(),
-                log: process.log(),
-            });
-        }
     }
 }

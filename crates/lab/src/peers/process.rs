@@ -9,6 +9,7 @@
 //! Nothing is done by name, and no process id is used after its process was reaped.
 
 use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -19,9 +20,9 @@ use rustix::process::{Pid, PidfdFlags};
 
 pub use rustix::process::Signal;
 
-use super::Error;
 use super::capture::{Capture, LineWait};
 use super::usage::{self, Group, Held, MemoryWatch, Usage};
+use super::{Error, START_TIMEOUT};
 
 /// How long the rest of the output may take to arrive once the group is dead. Only a process that
 /// left its group can hold the pipe longer, and then it is not waited for.
@@ -31,6 +32,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// the second, so that short programs are seen and long ones are left alone.
 const SAMPLE_INTERVALS: (Duration, Duration) =
     (Duration::from_millis(2), Duration::from_millis(100));
+
+/// How often it is tried whether a server listens that does not say so.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// How a program is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -272,6 +276,36 @@ impl Process {
         }
         ignore_gone(rustix::process::kill_process(self.pid, signal))
             .map_err(Error::os(format!("signal {}", self.program)))
+    }
+
+    /// Waits until something takes connections at `addr`, for a server that does not say when; `log`: its words.
+    ///
+    /// # Errors
+    /// [`Error::EndedEarly`] and, after [`START_TIMEOUT`], [`Error::TimedOut`], with its words.
+    pub fn await_listening(
+        &mut self,
+        addr: SocketAddr,
+        log: impl Fn(&Self) -> String,
+    ) -> Result<(), Error> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while TcpStream::connect(addr).is_err() {
+            if self.ended_within(LOOK_AGAIN)? {
+                return Err(Error::EndedEarly {
+                    program: self.program.clone(),
+                    status: None,
+                    log: log(self),
+                });
+            }
+            if Instant::now() > deadline {
+                return Err(Error::TimedOut {
+                    program: self.program.clone(),
+                    what: "listen",
+                    waited: START_TIMEOUT,
+                    log: log(self),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Sends a signal to the whole group, for example STOP and CONT to freeze a peer and its

@@ -89,7 +89,7 @@ impl SshServer {
         command.args(["-D", "-e", "-f"]);
         command.arg(folder.path().join("sshd_config"));
         let mut process = Process::spawn(command, Options::default())?;
-        super::http::answers(&mut process, addr)?;
+        process.await_listening(addr, Process::log)?;
         Ok(SshServer {
             process,
             addr,

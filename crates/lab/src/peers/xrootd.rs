@@ -53,7 +53,7 @@ impl XrootdServer {
             command.args(["-R", "nobody"]);
         }
         let mut process = Process::spawn(command, Options::default())?;
-        super::http::answers(&mut process, addr)?;
+        process.await_listening(addr, Process::log)?;
         Ok(XrootdServer {
             process,
             addr,

@@ -14,19 +14,22 @@ use std::{
 use super::{
     BenchError, RUN_LIMIT,
     files::Files,
+    godwit_cp,
     record::Measured,
     stand::{Stand, goodput_cell, of_rate, of_transfer},
 };
 use crate::peers::{
-    Error,
+    Error, Tool, Usage,
     gct::{self, GctServer},
-    godwit::{self, Godwitd},
+    godwit::Godwitd,
     iperf3::{self, Iperf3Server, Iperf3Test},
     process,
 };
 
 /// The contender that all are held against.
 const OURS: &str = "godwit <- godwitd";
+
+const CP: Tool = Tool::new("cp", "coreutils");
 
 /// Channels that the last cell goes up to; the server's own bound is above.
 const CHANNELS: [u16; 6] = [1, 4, 16, 64, 256, 1000];
@@ -43,6 +46,8 @@ enum Ends {
     Iperf3,
     /// Iperf3 with `sendfile` (-Z).
     Iperf3Zero,
+    /// What the kernel needs to write the file on one processor, without a network.
+    Cp,
 }
 
 impl Ends {
@@ -55,6 +60,7 @@ impl Ends {
             Self::GctFromGodwit => "GCT <- godwitd",
             Self::Iperf3 => "iperf3 -R",
             Self::Iperf3Zero => "iperf3 -R -Z",
+            Self::Cp => "cp, no network",
         }
     }
 }
@@ -140,6 +146,7 @@ impl Clear {
                 Ends::GodwitFromGct,
                 Ends::GctFromGodwit,
                 Ends::Tuned,
+                Ends::Cp,
             ];
             self.compare(stand, &work, &all)?;
         }
@@ -176,7 +183,7 @@ impl Clear {
 
     fn is_there(&self, ends: Ends) -> bool {
         match ends {
-            Ends::Godwit | Ends::Tuned => true,
+            Ends::Godwit | Ends::Tuned | Ends::Cp => true,
             Ends::Gct | Ends::GodwitFromGct | Ends::GctFromGodwit => self.gct.is_some(),
             Ends::Iperf3 | Ends::Iperf3Zero => self.iperf3.is_some(),
         }
@@ -186,6 +193,13 @@ impl Clear {
     fn measure(&self, ends: Ends, work: &Work, long: Duration) -> Result<Measured, BenchError> {
         if let (Ends::Iperf3 | Ends::Iperf3Zero, Some(server)) = (ends, &self.iperf3) {
             return iperf3(server, ends == Ends::Iperf3Zero, work.channels, long);
+        }
+        if ends == Ends::Cp {
+            let mut command = CP.command().map_err(Error::from)?;
+            command.arg(&work.source).arg(&work.target);
+            let finished = process::run(command, RUN_LIMIT)?.success()?;
+            super::files::check_and_remove(&work.target, work.bytes)?;
+            return Ok(of_transfer(work.bytes, finished.usage, Usage::default()));
         }
         let source = work.source.display().to_string();
         let url = match (ends, &self.gct) {
@@ -218,14 +232,7 @@ fn fetch(ends: Ends, url: &str, work: &Work) -> Result<Command, BenchError> {
         }
         command.arg(url).arg(file_url(&work.target));
     } else {
-        command = Command::new(godwit::binary("godwit").map_err(Error::from)?);
-        command.args([
-            "cp",
-            "--quiet",
-            "--no-verify",
-            "--alone",
-            "--no-path-memory",
-        ]);
+        command = godwit_cp()?;
         if ends != Ends::Tuned {
             command.args(["-c", "1", "-p", &p, "--max-channels", &p]);
         }

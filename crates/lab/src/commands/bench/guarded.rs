@@ -6,19 +6,19 @@
 use std::{
     net::{IpAddr, Ipv4Addr},
     path::Path,
-    process::Command,
 };
 
 use super::{
     BenchError, RUN_LIMIT,
     files::{Files, check_and_remove},
+    godwit_cp,
     record::{Cell, Measured},
     stand::{Stand, goodput_cell, of_transfer},
 };
 use crate::peers::{
     Error,
     gct::{self, GctServer},
-    godwit::{self, Godwitd},
+    godwit::Godwitd,
     grid::{self, Grid},
     process,
 };
@@ -160,15 +160,7 @@ impl Guarded {
                 command
             }
             _ => {
-                let binary = godwit::binary("godwit").map_err(Error::from)?;
-                let mut command = Command::new(binary);
-                command.args([
-                    "cp",
-                    "--quiet",
-                    "--no-verify",
-                    "--alone",
-                    "--no-path-memory",
-                ]);
+                let mut command = godwit_cp()?;
                 command.args(["-p", CHANNELS, "--protect", level.name]);
                 if memory {
                     command.args(["--length", &length]);

@@ -21,7 +21,7 @@ use super::{
 use crate::peers::{
     Error, Missing, Usage,
     gct::{self, GctServer},
-    godwit::{self, Godwitd},
+    godwit::Godwitd,
     grid::{self, Grid},
     http::{self, HttpServer},
     plain_ftp::{CURL, LFTP, RCLONE},
@@ -329,14 +329,7 @@ fn fetch_by_http(
 }
 
 fn godwit_cp() -> Result<Command, Error> {
-    let mut command = Command::new(godwit::binary("godwit")?);
-    command.args([
-        "cp",
-        "--quiet",
-        "--no-verify",
-        "--alone",
-        "--no-path-memory",
-    ]);
+    let mut command = super::godwit_cp()?;
     command.args(["-c", "1", "-p", CONNECTIONS]);
     Ok(command)
 }

@@ -3,19 +3,17 @@
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
-    process::Command,
     time::{Duration, Instant},
 };
 
 use godwit_engine::net::raise_fd_limit;
 
 use super::{
-    BenchError, RUN_LIMIT, io_error,
+    BenchError, RUN_LIMIT, godwit_cp, io_error,
     stand::{Stand, goodput_cell},
 };
 use crate::peers::{
-    Error,
-    godwit::{self, Godwitd},
+    godwit::Godwitd,
     process::{self, Process},
 };
 
@@ -82,14 +80,7 @@ pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
     )?;
 
     let length = (stand.options.memory_gb * 1_000_000_000 / stand.scale()).to_string();
-    let mut command = Command::new(godwit::binary("godwit").map_err(Error::from)?);
-    command.args([
-        "cp",
-        "--quiet",
-        "--no-verify",
-        "--alone",
-        "--no-path-memory",
-    ]);
+    let mut command = godwit_cp()?;
     command.args(["-c", "1", "-p", CHANNELS, "--max-channels", CHANNELS]);
     command.args(["--length", &length, &server.url("/dev/zero"), "/dev/null"]);
     let watch = server.process().watch_memory(INTERVAL);

@@ -15,14 +15,14 @@ use std::{
 };
 
 use super::{
-    BenchError, io_error,
+    BenchError, godwit_cp, io_error,
     record::{Cell, Measured, Unit},
     stand::Stand,
 };
 use crate::peers::{
     Error, Tool, Usage, file_url,
     gct::{self, GctServer},
-    godwit::{self, Godwitd},
+    godwit::Godwitd,
     process::{self, Finished},
 };
 
@@ -196,9 +196,8 @@ impl<'a> Small<'a> {
                 command
             }
             Ends::Godwit => {
-                let mut command = Command::new(godwit::binary("godwit").map_err(Error::from)?);
-                command.args(["cp", "--quiet", "--recursive", "--no-verify", "--alone"]);
-                command.args(["--no-path-memory", "--no-journal"]);
+                let mut command = godwit_cp()?;
+                command.args(["--recursive", "--no-journal"]);
                 command
             }
         };
