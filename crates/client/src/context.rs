@@ -26,10 +26,10 @@ use crate::{
     error::Result,
     events::{Event, EventLog, Observer, SettingView},
     journal::Journal,
-    local::Written,
     progress::{Counters, Snapshot},
     secrets::Secrets,
     spec::Connections,
+    written::Written,
 };
 
 /// Shared by all sessions and workers of a run.

@@ -441,7 +441,6 @@ fn is_errno(failure: &StorageFailure, errnos: &[Errno]) -> bool {
 
 /// Another path would do.
 fn is_name(failure: &StorageFailure) -> bool {
-    use rustix::io::Errno;
     let name = [
         Errno::NOENT,
         Errno::NOTDIR,

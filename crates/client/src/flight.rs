@@ -21,7 +21,6 @@ use crate::{
     context::known,
     error::{Error, Result},
     get::Get,
-    local::Written,
     pipelining::SMALL_OCTETS_MAX,
     plan::{Item, LocalEnd, Origin, OtherEnd, is_device},
     put::Put,
@@ -30,6 +29,7 @@ use crate::{
     stamp::Stamp,
     taking_up,
     verify::{self, Agreed},
+    written::Written,
 };
 
 /// Setbacks after which a file goes alone.

@@ -22,7 +22,7 @@ use godwit_proto::{
 use crate::{
     context::{Learned, known},
     error::{Error, Result},
-    local::{self, Begun, Target, Written},
+    local::{self, Begun, Target},
     plan::{Item, LocalEnd},
     remote::RemoteSource,
     session::{Outcome, Session, TransferPlan},
@@ -30,6 +30,7 @@ use crate::{
     stamp::Stamp,
     taking_up::{self, Copy},
     verify::{self, Agreed, Regions},
+    written::Written,
 };
 
 /// A get that has begun: its destination is open.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   godwit-journal 1
+//!   boot 0a9a0ba3-9d0f-4a38-8bbc-6c1f2c9c3a51 .
 //!   part ftp://host/data/a /data/.godwit-0123456789abcdef.part .
 //!   10240 1763730000000000000 /data/a ftp://host/data/a .
 //! ```
@@ -9,7 +10,8 @@
 //! change, source and target. What is no printable ASCII is percent-encoded, and each line ends in a dot: one without it was torn by a crash
 //! and counts for nothing. A file that is not finished is copied once more; what was begun of it is taken up where leaves can tell what of it is
 //! right ([`godwit_proto::leaves`]), else it is removed: nothing here says which octets are safe, so nothing need be synced for it to be true.
-//! When all of a job is done its journal goes.
+//! Each run first says since which start of the machine it runs: what was finished before an earlier one may have been lost with the power, or may never have
+//! reached the disk, and is looked at more closely. When all of a job is done its journal goes.
 
 use std::{
     collections::HashMap,
@@ -44,8 +46,10 @@ const PARTS_MAX: usize = 100_000;
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: PathBuf,
-    /// Marks of finished files.
+    /// Marks of files finished since the machine was started.
     finished: Fingerprints,
+    /// And before.
+    finished_before: Fingerprints,
     /// Where files lie that an earlier run had begun, by target, until somebody asks for them.
     parts: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     /// Nothing but begun files of more than so many octets is noted.
@@ -61,10 +65,23 @@ pub(crate) struct Journal {
 /// What earlier runs have noted.
 #[derive(Debug, Default)]
 struct Noted {
-    /// Marks of finished files.
+    /// Marks of files finished since the machine was started.
     finished: Fingerprints,
+    /// And before.
+    finished_before: Fingerprints,
+    /// The lines that are read are of this start of the machine.
+    of_this_boot: bool,
     /// Targets of files that were begun since and not finished, and where they lie.
     parts: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+/// What a journal tells of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finished {
+    No,
+    /// Before the machine was started: what the kernel had may not have reached the disk.
+    BeforeBoot,
+    Yes,
 }
 
 /// What tells a finished file from others, and from itself when it has changed.
@@ -106,6 +123,7 @@ impl Journal {
                 Ok(Some(Self {
                     file,
                     finished: noted.finished,
+                    finished_before: noted.finished_before,
                     parts: Mutex::new(noted.parts),
                     least: one.then_some(taking_up::OCTETS_MIN),
                     _lock: lock,
@@ -126,8 +144,14 @@ impl Journal {
     }
 
     /// Whether an earlier run has finished this file, as it seems: see [`Fingerprints`].
-    pub(crate) fn has(&self, mark: &Mark) -> bool {
-        self.finished.contains(mark.0.as_bytes())
+    pub(crate) fn has(&self, mark: &Mark) -> Finished {
+        if self.finished.contains(mark.0.as_bytes()) {
+            Finished::Yes
+        } else if self.finished_before.contains(mark.0.as_bytes()) {
+            Finished::BeforeBoot
+        } else {
+            Finished::No
+        }
     }
 
     /// When the last file of an earlier run was noted; `None` where there was none.
@@ -256,13 +280,26 @@ fn read(file: &Path) -> io::Result<Noted> {
 impl Noted {
     fn take(&mut self, line: &[u8]) {
         let mut words = line.split(|b| *b == b' ');
-        if words.next() != Some(b"part") {
-            self.parts.remove(words.nth(2).unwrap_or_default());
-            self.finished.insert(line);
-        } else if let (Some(target), Some(path)) = (words.next(), words.next())
-            && self.parts.len() < PARTS_MAX
-        {
-            self.parts.insert(target.to_owned(), path.to_owned());
+        match words.next() {
+            Some(b"boot") => {
+                let boot = boot();
+                self.of_this_boot =
+                    boot.is_some() && words.next() == boot.as_deref().map(str::as_bytes);
+            }
+            Some(b"part") => {
+                if let (Some(target), Some(path)) = (words.next(), words.next())
+                    && self.parts.len() < PARTS_MAX
+                {
+                    self.parts.insert(target.to_owned(), path.to_owned());
+                }
+            }
+            _ => {
+                self.parts.remove(words.nth(2).unwrap_or_default());
+                match self.of_this_boot {
+                    true => self.finished.insert(line),
+                    false => self.finished_before.insert(line),
+                };
+            }
         }
     }
 }
@@ -288,7 +325,16 @@ fn create(file: &Path) -> io::Result<File> {
         // Ends what a crash may have torn; an empty line is none.
         out.write_all(b"\n")?;
     }
+    if let Some(boot) = boot() {
+        writeln!(out, "boot {boot} .")?;
+    }
     Ok(out)
+}
+
+/// What the kernel calls this start of the machine; `None` where it does not say. One word.
+fn boot() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    text.split_whitespace().next().map(str::to_owned)
 }
 
 fn encoded(octets: &[u8]) -> String {
@@ -327,6 +373,31 @@ mod tests {
         Mark(format!("{text} ."))
     }
 
+    fn has(journal: &Journal, text: &str) -> bool {
+        journal.has(&mark(text)) != Finished::No
+    }
+
+    #[test]
+    fn what_was_finished_before_the_machine_was_started_is_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
+        let boot = boot().unwrap();
+        fs::write(&file, format!("{HEAD}\n1 1 a b .\nboot x .\n2 2 a b .\n")).unwrap();
+        open().note(&mark("3 3 a b")).unwrap();
+        let journal = open();
+        let of = |text| journal.has(&mark(text));
+        assert_eq!(of("1 1 a b"), Finished::BeforeBoot);
+        assert_eq!(of("2 2 a b"), Finished::BeforeBoot);
+        assert_eq!(of("3 3 a b"), Finished::Yes);
+        assert_eq!(of("4 4 a b"), Finished::No);
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(
+            text.contains(&format!("\nboot {boot} .\n3 3 a b .\n")),
+            "{text}"
+        );
+    }
+
     #[test]
     fn what_was_noted_is_there_the_next_time_and_gone_when_all_is_done() {
         let folder = tempfile::tempdir().unwrap();
@@ -337,12 +408,12 @@ mod tests {
         journal.note(&mark("1 2 a b")).unwrap();
         journal.note(&mark("3 4 c d")).unwrap();
         let again = open();
-        assert!(again.has(&mark("1 2 a b")) && again.has(&mark("3 4 c d")));
-        assert!(!again.has(&mark("1 3 a b")), "another time of change");
+        assert!(has(&again, "1 2 a b") && has(&again, "3 4 c d"));
+        assert!(!has(&again, "1 3 a b"), "another time of change");
         again.note(&mark("5 6 e f")).unwrap();
-        assert!(open().has(&mark("1 2 a b")) && open().has(&mark("5 6 e f")));
+        assert!(has(&open(), "1 2 a b") && has(&open(), "5 6 e f"));
         again.remove();
-        assert!(!open().has(&mark("1 2 a b")));
+        assert!(!has(&open(), "1 2 a b"));
     }
 
     #[test]
@@ -353,12 +424,12 @@ mod tests {
         for end in 0..=whole.len() {
             fs::write(&file, &whole[..end]).unwrap();
             let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
-            assert!(!journal.has(&mark("1 2 /a/f x")));
-            assert_eq!(journal.has(&mark("1 2 /a/f10 x")), end == whole.len());
+            assert!(!has(&journal, "1 2 /a/f x"));
+            assert_eq!(has(&journal, "1 2 /a/f10 x"), end == whole.len());
             journal.note(&mark("7 8 y z")).unwrap();
             let again = Journal::open(Some(&file), "", false).unwrap().unwrap();
-            assert!(again.has(&mark("7 8 y z")), "cut at {end}");
-            assert!(!again.has(&mark("1 2 /a/f x")));
+            assert!(has(&again, "7 8 y z"), "cut at {end}");
+            assert!(!has(&again, "1 2 /a/f x"));
         }
     }
 
@@ -390,7 +461,7 @@ mod tests {
         left.sort();
         assert_eq!(left, [part("2").into_bytes(), part("3").into_bytes()]);
         assert!(again.left_behind().is_empty());
-        assert!(again.has(&mark("1 2 /s/1 ftp://h/1")));
+        assert!(has(&again, "1 2 /s/1 ftp://h/1"));
         drop(again);
         let once_more = open();
         assert_eq!(

@@ -15,7 +15,7 @@
 //! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs
 //! - [`filter`]: which names a sync compares
 //! - [`stamp`]: times and permissions of copies
-//! - [`local`], [`context`]: this machine's files; what all parts of a run share
+//! - [`local`], [`written`]: this machine's files, and how safe they are; [`context`]: what all parts of a run share
 //!
 //! The library never prints and never exits: it tells an [`events::Observer`], and `main.rs` does both.
 //! Everything asynchronous runs on the caller's thread; payload moves on the engine's mover threads.
@@ -58,5 +58,6 @@ pub mod summary;
 mod tails;
 mod taking_up;
 mod verify;
+mod written;
 
 pub use context::Stop;

@@ -6,12 +6,8 @@ use std::{
     fs::{self, File},
     hash::{BuildHasher, RandomState},
     io,
-    os::unix::{
-        ffi::{OsStrExt, OsStringExt},
-        fs::MetadataExt,
-    },
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use godwit_engine::storage::{FileRef, Metadata, PosixStorage, Storage, WriteMode};
@@ -21,8 +17,8 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
 
 use crate::{
     error::{Error, Result},
-    fingerprints::Fingerprints,
     stamp::Stamp,
+    written::Written,
 };
 
 /// Temporary names are made anew this often before a directory is thought to be playing games.
@@ -66,26 +62,6 @@ pub(crate) fn open_read(path: &Path) -> Result<(FileRef, Metadata)> {
         .map_err(Error::Local)?;
     let metadata = file.metadata().map_err(Error::Local)?;
     Ok((file, metadata))
-}
-
-/// Files that this run has put in place. Another source may mean the same file: by the same name, or by one that differs in case or in the
-/// form of its letters where the file system sees no difference. Then the second must not replace the first unseen.
-#[derive(Debug, Default)]
-pub(crate) struct Written(Mutex<Fingerprints>);
-
-impl Written {
-    /// Device and inode tell, whatever the names are.
-    pub(crate) fn note(&self, metadata: &fs::Metadata) {
-        self.lock().insert(&(metadata.dev(), metadata.ino()));
-    }
-
-    fn holds(&self, metadata: &fs::Metadata) -> bool {
-        self.lock().contains(&(metadata.dev(), metadata.ino()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Fingerprints> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A file being written, under a temporary name where that is possible. Dropped before [`Target::commit`], it is removed.
@@ -220,6 +196,7 @@ impl Target {
         let own = fs::metadata(&temporary.0).map_err(|e| failed(&e))?;
         let stamp = stamp.copied().unwrap_or_default();
         stamp.put_on(&temporary.0).map_err(|e| failed(&e))?;
+        written.make_safe(&temporary.0).map_err(|e| failed(&e))?;
         // Where nothing had the name, nothing may have it now: one question less for each of many new files.
         let is_new = self.mode.is_none()
             && renameat_with(
@@ -245,7 +222,8 @@ impl Target {
         written.note(&own);
         // Nothing is left under the temporary name; forget it without a removal.
         self.keep();
-        Ok(())
+        let safe = written.make_name_safe(&self.destination, &own);
+        safe.map_err(|e| Error::local(format!("write {}", self.destination.display()), &e))
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use clap::ValueEnum;
 use godwit_engine::net::PortRange;
 use godwit_gsi::{
     cert::{files::Locations, key::KeyKind},
@@ -167,6 +168,8 @@ pub struct JobSpec {
     pub sync: Option<SyncSpec>,
     /// Where finished files are noted.
     pub journal: JournalSpec,
+    /// How safe files are that arrive here.
+    pub durability: Durability,
     /// Only a part; then there is one source, and it is a file.
     pub part: Option<Part>,
     /// How settings are chosen.
@@ -277,6 +280,18 @@ pub enum JournalSpec {
     File(PathBuf),
     /// None.
     Never,
+}
+
+/// How safe a file is that has arrived here, beside that the kernel has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Durability {
+    /// A crash of the machine within some seconds may lose it.
+    #[default]
+    None,
+    /// It was synced by itself before it got its name, and so was its name.
+    File,
+    /// All of them are synced together when the last is there, and the command ends after that.
+    Batch,
 }
 
 /// Part of a file.

@@ -302,6 +302,7 @@ pub(super) fn job_of(
             Some(file) => JournalSpec::File(file),
             None => JournalSpec::OfUser,
         },
+        durability: args.durability,
         attempts: args.retries,
         events: args.events,
         json: args.json,

@@ -6,7 +6,10 @@ use clap::Args;
 use godwit_proto::ChecksumAlgorithm;
 
 use super::{algorithm, units};
-use crate::{pipelining::DEPTH_MAX_PATIENT, spec::EpochMode};
+use crate::{
+    pipelining::DEPTH_MAX_PATIENT,
+    spec::{Durability, EpochMode},
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct TransferArgs {
@@ -80,6 +83,10 @@ pub(crate) struct TransferArgs {
     /// Neither heed nor keep a journal
     #[arg(long)]
     pub(crate) no_journal: bool,
+    /// How safe files are that arrive here. none: the kernel has them; file: each and its name are synced before the next; batch: all are synced
+    /// before the command ends
+    #[arg(long, value_name = "HOW", default_value = "none")]
+    pub(crate) durability: Durability,
 
     /// Write an event log, JSON lines
     #[arg(long, value_name = "FILE")]

@@ -127,6 +127,7 @@ async fn run_under(
         // Nobody has set it before.
         let _ = context.journal.set(Arc::new(journal));
     }
+    context.written.promise(spec.durability);
     let params = channel_params(&spec, &context);
     let pool = Pool::new(Arc::clone(&context), params, spec.attempts);
     let (sender, receiver) = mpsc::channel(plan::AHEAD_MAX);
@@ -150,6 +151,7 @@ async fn run_under(
     LocalSet::new()
         .run_until(move_all(&job, planner, controller, moved))
         .await;
+    job.make_safe().await;
     let summary = job.summarise(started.elapsed().as_secs_f64());
     if let Some(journal) = job
         .context
@@ -258,6 +260,24 @@ async fn move_all(
 }
 
 impl Job {
+    /// What was promised for the end of the run. Whoever does not want to wait for the disks can say so.
+    async fn make_safe(&self) {
+        let context = Arc::clone(&self.context);
+        let syncing = tokio::task::spawn_blocking(move || context.written.make_all_safe());
+        let synced = tokio::select! {
+            synced = syncing => synced.unwrap_or(Err(Error::Interrupted)),
+            () = self.context.stop.wait() => Ok(()),
+        };
+        if let Err(error) = synced {
+            self.record(error.exit());
+            self.context.warn(error.explained());
+            // Nothing of it is to be believed the next time.
+            if let Some(journal) = self.context.journal.get() {
+                journal.remove();
+            }
+        }
+    }
+
     /// A file is not begun where there is no room: counts it as failed.
     pub(crate) fn lets_begin(&self, item: &Item) -> bool {
         let Some(error) = self.no_room.get() else {

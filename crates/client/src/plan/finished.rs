@@ -1,19 +1,30 @@
 //! What an earlier run has left: files that it had begun are removed, and those that it has finished are left out, if they are still there. A
-//! journal alone is not believed, since what it tells of may have been removed or replaced since.
+//! journal alone is not believed, since what it tells of may have been removed or replaced since, or lost with the power.
 
 use std::{
-    io,
+    fs, io,
+    path::Path,
     sync::{Arc, atomic::Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use godwit_proto::{FtpPath, facts::Facts, url::Location};
+use godwit_proto::{
+    ChecksumAlgorithm, FtpPath, facts::Facts, pi::transfer::Direction, url::Location,
+};
 
-use super::{Item, LocalEnd, Origin, OtherEnd, Planner, get::step};
-use crate::{error::Error, local, session::Session};
-
-/// Files that a server is asked about together.
-const TOGETHER: usize = 100;
+use super::{
+    AtServer, Item, LocalEnd, Origin, OtherEnd, Planner,
+    checksums::{OCTETS_TOGETHER, TOGETHER, checksums, checksums_here, offered},
+    get::step,
+    goal::Goal,
+};
+use crate::{
+    context::Endpoint,
+    error::{Error, Result},
+    local,
+    session::Session,
+    verify,
+};
 
 /// By how much the clock of a server may be ahead of ours before its files seem to have changed after we put them there: then they
 /// are copied again.
@@ -32,7 +43,7 @@ impl Planner {
         let Location::Remote(url) = &self.spec.destination else {
             for path in left {
                 let path = local::path_of(&path);
-                match std::fs::remove_file(&path) {
+                match fs::remove_file(&path) {
                     Err(e) if e.kind() != io::ErrorKind::NotFound => {
                         let doing = format!("remove {}", path.display());
                         self.context.warn(Error::local(doing, &e));
@@ -54,30 +65,27 @@ impl Planner {
         }
     }
 
-    /// A file of the right size is at the destination of a get.
-    pub(super) fn is_here(&self, item: &Item) -> bool {
-        let OtherEnd::To(LocalEnd::Path(path)) = &item.other else {
-            return false;
-        };
-        match std::fs::metadata(path) {
-            Ok(found) if found.is_file() && Some(found.len()) == item.size => {
-                self.context.written.note(&found);
-                true
-            }
-            _ => false,
-        }
-    }
-
     /// An earlier run has copied it.
-    pub(super) fn leave_out(&self) {
+    fn leave_out(&self) {
         let before = &self.context.counters.files_before;
         before.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A put that was finished, if the server still has the file: it is asked about many at a time.
+    /// The same for a get.
+    pub(super) fn leave_out_here(&self, found: &fs::Metadata) {
+        self.context.written.note(found);
+        self.leave_out();
+    }
+
+    /// It was finished, if it still is there: servers are asked about many at a time.
     pub(super) async fn doubt(&mut self, item: Item) {
+        let is_elsewhere = |other: &Item| !Arc::ptr_eq(&other.endpoint, &item.endpoint);
+        if self.doubtful.first().is_some_and(is_elsewhere) {
+            self.settle_doubts().await;
+        }
         self.doubtful.push(item);
-        if self.doubtful.len() >= TOGETHER {
+        let octets: u64 = self.doubtful.iter().flat_map(|item| item.size).sum();
+        if self.doubtful.len() >= TOGETHER || octets >= OCTETS_TOGETHER {
             self.settle_doubts().await;
         }
     }
@@ -88,7 +96,66 @@ impl Planner {
         let Some(first) = items.first().filter(|_| !self.context.stop.is_set()) else {
             return;
         };
-        let endpoint = Arc::clone(&first.endpoint);
+        match first.direction() {
+            Direction::Put => self.look_there(Arc::clone(&first.endpoint), items).await,
+            Direction::Get => self.compare(Arc::clone(&first.endpoint), items).await,
+        }
+    }
+
+    /// Files of ours that were finished before the machine was started: only their octets tell whether they have reached the disk.
+    async fn compare(&mut self, endpoint: Arc<Endpoint>, items: Vec<Item>) {
+        let same = self.have_same_octets(&endpoint, &items).await;
+        let same = same.unwrap_or_else(|why| {
+            self.context.note(format!(
+                "{}: cannot tell whether files that were finished before this machine was started are whole, so they are copied again: {why}",
+                endpoint.name()
+            ));
+            Vec::new()
+        });
+        let mut same = same.into_iter();
+        for item in items {
+            match here(&item).filter(|_| same.next() == Some(true)) {
+                Some(found) => self.leave_out_here(&found),
+                None => self.copy(item).await,
+            }
+        }
+    }
+
+    /// Of each whether both ends have the same octets.
+    async fn have_same_octets(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        items: &[Item],
+    ) -> Result<Vec<bool>> {
+        let offered = offered(&mut self.carrier, endpoint).await?;
+        let mut algorithms = ChecksumAlgorithm::ALL.into_iter();
+        let Some(algorithm) = algorithms.find(|algorithm| offered.contains(algorithm)) else {
+            return Err(Error::Lacks {
+                endpoint: endpoint.name(),
+                feature: "CKSM".to_owned(),
+                consequence: "checksums cannot be compared".to_owned(),
+            });
+        };
+        let there = |item: &Item| {
+            Goal::There(AtServer {
+                endpoint: Arc::clone(endpoint),
+                path: item.remote.clone(),
+            })
+        };
+        let theirs: Vec<_> = items.iter().map(there).collect();
+        let (ours, theirs) = tokio::join!(
+            checksums_here(algorithm, items.iter().flat_map(path_here)),
+            checksums(&mut self.carrier, algorithm, theirs.iter().collect()),
+        );
+        let agree = |(ours, theirs): (Result<_>, Result<_>)| match (ours, theirs) {
+            (Ok(ours), Ok(theirs)) => verify::agree("", algorithm, ours, theirs).is_ok(),
+            // One that cannot be read is copied again, and that will say why.
+            _ => false,
+        };
+        Ok(ours.into_iter().zip(theirs).map(agree).collect())
+    }
+
+    async fn look_there(&mut self, endpoint: Arc<Endpoint>, items: Vec<Item>) {
         let remotes: Vec<_> = items.iter().map(|item| item.remote.clone()).collect();
         let server = endpoint.name();
         let look = async |session: &mut Session| session.facts_of_all(&remotes).await;
@@ -111,6 +178,20 @@ impl Planner {
             }
         }
     }
+}
+
+fn path_here(item: &Item) -> Option<&Path> {
+    match &item.other {
+        OtherEnd::To(LocalEnd::Path(path)) => Some(path),
+        OtherEnd::To(LocalEnd::Standard) | OtherEnd::From(_) => None,
+    }
+}
+
+/// A file of the right size that is at the destination of a get.
+pub(super) fn here(item: &Item) -> Option<fs::Metadata> {
+    let found = fs::metadata(path_here(item)?).ok()?;
+    let is_as_long = found.is_file() && Some(found.len()) == item.size;
+    is_as_long.then_some(found)
 }
 
 /// The source has changed since an earlier run noted something: what that has begun is of another file.

@@ -4,6 +4,7 @@
 //! of its widest directory, and the first file moves before the last is found. Directories are made here,
 //! before the files in them are handed on.
 
+mod checksums;
 mod finished;
 mod get;
 mod goal;
@@ -35,7 +36,7 @@ use crate::{
     error::{Error, Result},
     events::{Computed, Event, Octets},
     fingerprints::Fingerprints,
-    journal::Mark,
+    journal::{Finished, Mark},
     local,
     spec::{JobSpec, Part},
     stamp::Stamp,
@@ -202,7 +203,7 @@ pub(crate) struct Planner {
     spec: Arc<JobSpec>,
     context: Arc<Context>,
     carrier: Carrier,
-    /// Puts that an earlier run has finished, if the server still has the files.
+    /// What an earlier run has finished, if it is still there.
     doubtful: Vec<Item>,
     /// Names of puts, where several sources may mean the same.
     targets: Option<Fingerprints>,
@@ -266,14 +267,17 @@ impl Planner {
             let path = item.target();
             return self.fail(item.source(), Error::Collides { path }).await;
         }
-        let noted = self.context.journal.get().is_some_and(|journal| {
-            let mark = Mark::of(&item);
-            mark.is_some_and(|mark| journal.has(&mark))
-        });
-        match item.direction() {
-            Direction::Get if noted && self.is_here(&item) => self.leave_out(),
-            Direction::Put if noted => self.doubt(item).await,
-            _ => self.copy(item).await,
+        let journal = self.context.journal.get();
+        let mark = journal.and_then(|_| Mark::of(&item));
+        let finished = journal.zip(mark).map(|(journal, mark)| journal.has(&mark));
+        match (item.direction(), finished.unwrap_or(Finished::No)) {
+            (_, Finished::No) => self.copy(item).await,
+            (Direction::Put, _) => self.doubt(item).await,
+            (Direction::Get, finished) => match finished::here(&item) {
+                None => self.copy(item).await,
+                Some(_) if finished == Finished::BeforeBoot => self.doubt(item).await,
+                Some(found) => self.leave_out_here(&found),
+            },
         }
     }
 

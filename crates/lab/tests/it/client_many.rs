@@ -264,3 +264,48 @@ fn bad_files_of_ours_fail_alone_at_the_reference_server() {
 fn bad_files_of_ours_fail_alone_at_godwitd() {
     bad_files_of_ours_fail_alone(Kind::Godwitd);
 }
+
+/// The machine of the client was without power for a moment: its kernel had files that its disk does not have.
+fn what_was_finished_before_a_loss_of_power_is_compared(kind: Kind) {
+    let Some(site) = site(kind) else { return };
+    let paths = write_many(&site.at("many"), 300);
+    let (back, journal) = (site.local("back"), site.local("journal"));
+    // Something must be missing, or the journal goes.
+    fs::create_dir_all(back.join(&paths[5])).expect("a directory");
+    let from = site.url("many/");
+    let command = [
+        "cp",
+        "-v",
+        "-r",
+        "--journal",
+        text(&journal),
+        &from,
+        text(&back),
+    ];
+    let said = site.godwit_exits(1, &command);
+    assert_eq!(files_below(&back), 299, "{said}");
+    fs::remove_dir(back.join(&paths[5])).expect("removed");
+    // Too short, and of the right length.
+    fs::write(back.join(&paths[8]), "x").expect("written");
+    fs::write(back.join(&paths[9]), [0; 4000]).expect("written");
+    let of_now = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a kernel");
+    let noted = fs::read_to_string(&journal).expect("a journal");
+    assert!(noted.contains(of_now.trim()), "{noted}");
+    fs::write(&journal, noted.replace(of_now.trim(), "another")).expect("written");
+    let said = site.godwit_exits(0, &command);
+    assert!(
+        said.contains("297 files were copied by an earlier run"),
+        "{said}"
+    );
+    assert_same_tree(&paths, &site.at("many"), &back);
+}
+
+#[test]
+fn what_was_finished_before_a_loss_of_power_is_compared_with_the_reference_server() {
+    what_was_finished_before_a_loss_of_power_is_compared(Kind::Gct);
+}
+
+#[test]
+fn what_was_finished_before_a_loss_of_power_is_compared_with_godwitd() {
+    what_was_finished_before_a_loss_of_power_is_compared(Kind::Godwitd);
+}

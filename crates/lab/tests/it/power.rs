@@ -1,4 +1,4 @@
-//! A server whose machine is without power for a moment: what it has answered for is still there, and nothing stands under a final name that
+//! A machine that is without power for a moment: what its server has answered for, and what its client was to make safe, is still there, and nothing stands under a final name that
 //! is not whole.
 
 use std::fs::{self, File};
@@ -137,5 +137,24 @@ fn after_a_loss_of_power_in_the_middle_the_same_command_makes_every_file_whole()
             fs::remove_file(place.disk.path().join(format!("f{i}"))).unwrap();
         }
         File::open(place.disk.path()).unwrap().sync_all().unwrap();
+    }
+}
+
+#[test]
+fn what_arrived_here_with_durability_file_outlives_a_loss_of_power_and_without_it_does_not() {
+    let Some(place) = Place::new() else { return };
+    for (i, size) in SIZES.into_iter().enumerate() {
+        place.write(&format!("f{i}"), size);
+    }
+    let server = Godwitd::serving(place.folder.path().join("source"));
+    let server = server.start().unwrap();
+    let to = format!("{}/", place.disk.path().display());
+    for (durability, whole) in [("none", 0), ("file", SIZES.len())] {
+        let get = ["cp", "-r", "-p", "2", "--durability", durability];
+        let finished = godwit::godwit([&get[..], &[&server.url(""), &to]].concat()).unwrap();
+        assert!(finished.status.success(), "{}", finished.log());
+        assert_eq!(place.whole_files(), SIZES.len());
+        place.disk.lose_power().unwrap();
+        assert_eq!(place.whole_files(), whole, "{durability}");
     }
 }

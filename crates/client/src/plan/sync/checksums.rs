@@ -2,25 +2,18 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use godwit_engine::digest;
-use godwit_proto::{ChecksumAlgorithm, Command, facts::Facts};
+use godwit_proto::{ChecksumAlgorithm, facts::Facts};
 
 use super::{Syncing, judge::judge_alike, meet::Meeting};
 use crate::{
-    carrier::Carrier,
     error::{Error, Result},
-    local,
-    plan::{get::step, goal::Goal},
-    session::{Session, checksum_in},
+    plan::{
+        checksums::{OCTETS_TOGETHER, TOGETHER, checksums, offered},
+        goal::Goal,
+    },
     spec::{Level, Verify},
     verify,
 };
-
-/// Files that are compared together.
-const TOGETHER: usize = 100;
-
-/// And their octets: more of them at a time save nothing.
-const OCTETS_TOGETHER: u64 = 1 << 30;
 
 /// Files of the same size.
 pub(super) struct Doubt {
@@ -41,10 +34,7 @@ impl Syncing<'_> {
         };
         for end in ends {
             let Goal::There(at) = end else { continue };
-            let shown = at.url();
-            let ask = async |session: &mut Session| Ok(session.server.features.checksums.clone());
-            let step = step(&at.endpoint, &shown);
-            let offered = self.planner.carrier.attempt(step, ask).await?;
+            let offered = offered(&mut self.planner.carrier, &at.endpoint).await?;
             candidates.retain(|algorithm| offered.contains(algorithm));
             if candidates.is_empty() {
                 return Err(Error::Lacks {
@@ -110,62 +100,4 @@ impl Syncing<'_> {
             }
         }
     }
-}
-
-/// Checksums of files of one end, as many as there are files.
-async fn checksums(
-    carrier: &mut Carrier,
-    algorithm: ChecksumAlgorithm,
-    places: Vec<&Goal>,
-) -> Vec<Result<String>> {
-    let endpoint = places.iter().find_map(|place| match place {
-        Goal::There(at) => Some(Arc::clone(&at.endpoint)),
-        Goal::Here(_) => None,
-    });
-    let Some(endpoint) = endpoint else {
-        return checksums_here(algorithm, &places).await;
-    };
-    let commands = places.iter().filter_map(|place| match place {
-        Goal::There(at) => Some(Command::Cksm {
-            algorithm,
-            offset: 0,
-            length: None,
-            path: at.path.clone(),
-        }),
-        Goal::Here(_) => None,
-    });
-    let commands: Vec<_> = commands.collect();
-    let shown = endpoint.name();
-    let ask = async |session: &mut Session| {
-        session
-            .ask_all(commands.iter().cloned(), "compute checksums")
-            .await
-    };
-    match carrier.attempt(step(&endpoint, &shown), ask).await {
-        Ok(replies) => {
-            let read =
-                |(reply, place)| checksum_in(reply, format!("compute {algorithm} of {place}"));
-            replies.into_iter().zip(places).map(read).collect()
-        }
-        Err(setback) => {
-            let error = Error::from(setback);
-            places.iter().map(|_| Err(error.clone())).collect()
-        }
-    }
-}
-
-async fn checksums_here(algorithm: ChecksumAlgorithm, places: &[&Goal]) -> Vec<Result<String>> {
-    let mut all = Vec::with_capacity(places.len());
-    for place in places {
-        let Goal::Here(path) = place else { continue };
-        let path = path.clone();
-        let computing = tokio::task::spawn_blocking(move || {
-            let (file, _) = local::open_read(&path)?;
-            let computed = digest::of_file(file.as_ref(), algorithm, 0, None, &mut |_| true);
-            computed.map_err(Error::Local)
-        });
-        // A thread that has panicked has told its own story.
-        all.push(computing.await.unwrap_or(Err(Error::Interrupted)));
-    }
-    all
 }

@@ -1,0 +1,96 @@
+//! Checksums of many files at once, where nothing else tells whether two are the same.
+
+use std::{path::Path, sync::Arc};
+
+use godwit_engine::digest;
+use godwit_proto::{ChecksumAlgorithm, Command};
+
+use super::{get::step, goal::Goal};
+use crate::{
+    carrier::Carrier,
+    context::Endpoint,
+    error::{Error, Result},
+    local,
+    session::{Session, checksum_in},
+};
+
+/// Files that are compared together.
+pub(super) const TOGETHER: usize = 100;
+
+/// And their octets: more of them at a time save nothing.
+pub(super) const OCTETS_TOGETHER: u64 = 1 << 30;
+
+/// What a server can compute.
+pub(super) async fn offered(
+    carrier: &mut Carrier,
+    endpoint: &Arc<Endpoint>,
+) -> Result<Vec<ChecksumAlgorithm>> {
+    let shown = endpoint.name();
+    let ask = async |session: &mut Session| Ok(session.server.features.checksums.clone());
+    Ok(carrier.attempt(step(endpoint, &shown), ask).await?)
+}
+
+/// Checksums of files of one end, as many as there are files.
+pub(super) async fn checksums(
+    carrier: &mut Carrier,
+    algorithm: ChecksumAlgorithm,
+    places: Vec<&Goal>,
+) -> Vec<Result<String>> {
+    let endpoint = places.iter().find_map(|place| match place {
+        Goal::There(at) => Some(Arc::clone(&at.endpoint)),
+        Goal::Here(_) => None,
+    });
+    let Some(endpoint) = endpoint else {
+        let paths = places.into_iter().flat_map(|place| match place {
+            Goal::Here(path) => Some(path.as_path()),
+            Goal::There(_) => None,
+        });
+        return checksums_here(algorithm, paths).await;
+    };
+    let commands = places.iter().filter_map(|place| match place {
+        Goal::There(at) => Some(Command::Cksm {
+            algorithm,
+            offset: 0,
+            length: None,
+            path: at.path.clone(),
+        }),
+        Goal::Here(_) => None,
+    });
+    let commands: Vec<_> = commands.collect();
+    let shown = endpoint.name();
+    let ask = async |session: &mut Session| {
+        session
+            .ask_all(commands.iter().cloned(), "compute checksums")
+            .await
+    };
+    match carrier.attempt(step(&endpoint, &shown), ask).await {
+        Ok(replies) => {
+            let read =
+                |(reply, place)| checksum_in(reply, format!("compute {algorithm} of {place}"));
+            replies.into_iter().zip(places).map(read).collect()
+        }
+        Err(setback) => {
+            let error = Error::from(setback);
+            places.iter().map(|_| Err(error.clone())).collect()
+        }
+    }
+}
+
+/// The same of files of ours.
+pub(super) async fn checksums_here(
+    algorithm: ChecksumAlgorithm,
+    paths: impl Iterator<Item = &Path>,
+) -> Vec<Result<String>> {
+    let mut all = Vec::new();
+    for path in paths {
+        let path = path.to_owned();
+        let computing = tokio::task::spawn_blocking(move || {
+            let (file, _) = local::open_read(&path)?;
+            let computed = digest::of_file(file.as_ref(), algorithm, 0, None, &mut |_| true);
+            computed.map_err(Error::Local)
+        });
+        // A thread that has panicked has told its own story.
+        all.push(computing.await.unwrap_or(Err(Error::Interrupted)));
+    }
+    all
+}
