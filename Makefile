@@ -2,13 +2,14 @@
 
 CARGO ?= cargo
 
-.PHONY: help demo test check bench
+.PHONY: help demo test check bench book
 
 help:
 	@echo 'make demo    install what building needs, build and watch data move between a server and a client'
 	@echo 'make test    install what the tests need, build, run all tests'
 	@echo 'make check   what every commit must pass (no installation)'
 	@echo 'make bench   compare with the peers on this machine'
+	@echo 'make book    the book as a site in target/book (needs mdBook)'
 
 demo:
 	scripts/install-test-deps.sh --build
@@ -25,3 +26,6 @@ check:
 bench:
 	scripts/install-test-deps.sh --build
 	$(CARGO) xtask bench
+
+book:
+	mdbook build

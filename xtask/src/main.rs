@@ -1,5 +1,6 @@
 //! The one check, and its siblings. `cargo xtask` lists them.
 
+mod book;
 mod check;
 mod instructions;
 mod suite;
@@ -11,7 +12,7 @@ const HELP: &str = "\
 usage: cargo xtask <command>
 
   check           what every commit must pass: format, lints, documents, tidy, tests
-  tidy            only the rules of the tree: dead files, dependency arrows, unsafe code
+  tidy            only the rules of the tree: dead files, dependency arrows, unsafe code, the book
   golden          write the golden transcripts anew; review the difference
   fuzz TARGET [SECONDS]
                   run one fuzz target (needs cargo-fuzz and a nightly tool chain; default 60 s)

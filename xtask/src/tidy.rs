@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::book;
+
 /// Which crate of ours may depend on which (tests included): proto, tune and gsi on nothing, engine on proto and gsi
 /// alone.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -42,6 +44,7 @@ pub(crate) fn run() -> Result<(), String> {
     }
     check_crates_listed(&root.join("crates"), &mut faults)?;
     check_spec(root, &mut faults)?;
+    book::check(root, &mut faults)?;
     if faults.is_empty() {
         Ok(())
     } else {
@@ -56,7 +59,7 @@ fn check_spec(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
         for part in ["src", "tests"] {
             let part = root.join("crates").join(name).join(part);
             if part.is_dir() {
-                collect(&part, &mut files)?;
+                collect(&part, "rs", &mut files)?;
             }
         }
     }
@@ -139,7 +142,7 @@ fn check_sources(folder: &Path, name: &str, faults: &mut Vec<String>) -> Result<
     for part in ["src", "tests", "benches", "examples"] {
         let part = folder.join(part);
         if part.is_dir() {
-            collect(&part, &mut files)?;
+            collect(&part, "rs", &mut files)?;
         }
     }
     let mut texts = BTreeMap::new();
@@ -201,11 +204,16 @@ fn check_sources(folder: &Path, name: &str, faults: &mut Vec<String>) -> Result<
     Ok(())
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+/// All files below `folder` whose names end so.
+pub(crate) fn collect(
+    folder: &Path,
+    extension: &str,
+    files: &mut Vec<PathBuf>,
+) -> Result<(), String> {
     for path in read_dir(folder)? {
         if path.is_dir() {
-            collect(&path, files)?;
-        } else if path.extension().is_some_and(|e| e == "rs") {
+            collect(&path, extension, files)?;
+        } else if path.extension().is_some_and(|e| e == extension) {
             files.push(path);
         }
     }
@@ -219,6 +227,6 @@ fn read_dir(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-fn read(file: &Path) -> Result<String, String> {
+pub(crate) fn read(file: &Path) -> Result<String, String> {
     fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))
 }

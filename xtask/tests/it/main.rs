@@ -1,0 +1,11 @@
+//! What is handed out beside the programs: a book whose commands work. The programs themselves are those that lie beside the tests: `cargo xtask check` builds them first.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "in a test a panic is the report"
+)]
+
+mod book;
+mod page;
+mod stage;
+mod support;
