@@ -1,5 +1,9 @@
 //! From certificates in any order to a path.
+//!
+//! A signature is verified before anything is known of who sent it, and takes up to some milliseconds: of what was sent each is tried as
+//! an issuer once at most. Names of proxies get shorter towards the holder, and of CAs each name is passed once.
 
+use super::refusal::ProxyFault;
 use super::{Anchors, Refusal};
 use crate::cert::Certificate;
 use crate::cert::credential::CHAIN_MAX;
@@ -13,10 +17,15 @@ pub(super) fn to_holder(sent: &[Certificate]) -> Result<Vec<Certificate>, Refusa
         if last.proxy().is_none() {
             return Ok(path);
         }
+        if !last.extends_issuer() {
+            return Err(Refusal::Proxy {
+                subject: last.subject().to_string(),
+                fault: ProxyFault::Name,
+            });
+        }
         let issuer = issuer_among(last, sent).ok_or_else(|| missing_or_forged(last, sent))?;
         path.push(issuer.clone());
     }
-    // A proxy that is its own issuer.
     Err(Refusal::TooManyCertificates { max: CHAIN_MAX })
 }
 
@@ -31,6 +40,7 @@ pub(super) fn to_anchor(
         return Ok(Vec::new());
     }
     let mut above: Vec<Certificate> = Vec::new();
+    let mut untried: Vec<&Certificate> = sent.iter().collect();
     for _ in 0..CHAIN_MAX {
         let last = above.last().unwrap_or(holder);
         if last.is_self_issued() {
@@ -47,7 +57,8 @@ pub(super) fn to_anchor(
             if authority.is_self_issued() {
                 return Ok(above);
             }
-        } else if let Some(intermediate) = issuer_among(last, sent) {
+        } else if let Some(intermediate) = issuer_among(last, untried.iter().copied()) {
+            untried.retain(|one| !last.names_as_issuer(one));
             above.push(intermediate.clone());
         } else if trusted.iter().any(|ca| last.names_as_issuer(ca)) {
             return Err(missing_or_forged(last, &trusted));
@@ -65,10 +76,10 @@ pub(super) fn to_anchor(
 /// Several may have the name, as when a CA was renewed: the signature decides, and of several the one valid longest.
 fn issuer_among<'a>(
     certificate: &Certificate,
-    candidates: &'a [Certificate],
+    candidates: impl IntoIterator<Item = &'a Certificate>,
 ) -> Option<&'a Certificate> {
     candidates
-        .iter()
+        .into_iter()
         .filter(|other| certificate.names_as_issuer(other) && certificate.is_signed_by(other))
         .max_by_key(|other| other.not_after())
 }

@@ -5,7 +5,7 @@ use super::refusal::ProxyFault;
 use crate::cert::Certificate;
 use crate::cert::extensions::{ProxyInfo, ProxyPolicy};
 
-/// Checks a path from a proxy (first) to its holder (last). Signatures and times were looked at before.
+/// Checks a path from a proxy (first) to its holder (last). Names, signatures and times were looked at before.
 pub(super) fn check(path: &[Certificate]) -> Result<(), Refusal> {
     for (below, pair) in path.windows(2).enumerate() {
         let [certificate, issuer] = pair else {
@@ -30,9 +30,6 @@ fn check_one(
     below: usize,
 ) -> Result<(), ProxyFault> {
     let extensions = certificate.extensions();
-    if !certificate.extends_issuer() {
-        return Err(ProxyFault::Name);
-    }
     if !proxy.critical {
         return Err(ProxyFault::NotCritical);
     }

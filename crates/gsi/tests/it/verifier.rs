@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use godwit_gsi::cert::key::KeyKind;
 use godwit_gsi::cert::proxy::{self, ProxyRequest};
-use godwit_gsi::cert::{ProxyKind, ProxyPolicy};
+use godwit_gsi::cert::{Credential, ProxyKind, ProxyPolicy};
+use godwit_gsi::verify::refusal::ProxyFault;
 use godwit_gsi::verify::{Bundle, Extended, Policy, Refusal, Strength, verify};
 use openssl::hash::MessageDigest;
 
@@ -192,4 +193,34 @@ fn extra_authorities_are_trusted_beside_the_directory() {
     // An end entity comes along, and vouches for nobody, not for itself either.
     assert!(matches!(verify(&lee), Err(Refusal::NoAuthority { .. })));
     assert!(grid.verify(&kim).is_err() && grid.verify(&alone).is_err());
+}
+
+/// Each signature that is verified costs time, and anybody may send these.
+#[test]
+fn what_leads_round_in_a_ring_is_left_at_the_first_turn() {
+    let grid = Grid::new();
+    let own = Blueprint::user("/O=Grid/CN=Jo").extension(PROXY_CERT_INFO, true, &full());
+    let own = vec![own.self_signed().certificate().clone(); 32];
+    let refusal = verify(&own, &grid.anchors(), &Policy::default(), now()).expect_err("refuses");
+    let is_name = |fault: &ProxyFault| *fault == ProxyFault::Name;
+    assert!(
+        matches!(&refusal, Refusal::Proxy { fault, .. } if is_name(fault)),
+        "{refusal}"
+    );
+
+    let [one, two] =
+        ["/O=Ring/CN=One", "/O=Ring/CN=Two"].map(|name| Blueprint::authority(name).self_signed());
+    let by = |whose: &Credential, issuer: &Credential| {
+        let own = Blueprint::authority(whose.certificate().subject().as_str());
+        let own = own.key(whose.key().clone());
+        own.signed_by(issuer.certificate().as_x509().subject_name(), issuer.key())
+    };
+    let jo = Blueprint::user("/O=Ring/CN=Jo").issued_by(&one);
+    let sent = [jo.certificate().clone(), by(&one, &two), by(&two, &one)];
+    let refusal = verify(&sent, &grid.anchors(), &Policy::default(), now()).expect_err("refuses");
+    let is_one = |issuer: &str| issuer == "/O=Ring/CN=One";
+    assert!(
+        matches!(&refusal, Refusal::NoAuthority { issuer, .. } if is_one(issuer)),
+        "{refusal}"
+    );
 }
