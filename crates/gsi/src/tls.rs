@@ -9,6 +9,7 @@ use openssl::ssl::{
 };
 use openssl::x509::X509VerifyResult;
 
+use crate::cert::credential::CHAIN_MAX;
 use crate::cert::{Certificate, Credential, CredentialError};
 use crate::verify::Strength;
 
@@ -102,6 +103,11 @@ impl Tls {
     /// Octets for the peer.
     pub(crate) fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.stream.get_mut().output)
+    }
+
+    /// How many octets for the peer nobody has taken.
+    pub(crate) fn output_waits(&self) -> usize {
+        self.stream.get_ref().output.len()
     }
 
     /// Appends octets for the peer, and keeps the memory they were in.
@@ -266,6 +272,8 @@ pub(crate) fn builder(
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     builder.set_session_id_context(b"godwit")?;
     builder.set_mode(SslMode::NO_AUTO_CHAIN);
+    // It verifies signatures up to there before `verify` sees the chain.
+    builder.set_verify_depth(u32::try_from(CHAIN_MAX).unwrap_or(u32::MAX));
     Ok(builder)
 }
 

@@ -11,6 +11,10 @@ use crate::tls::{Tls, TlsFault};
 /// Longest clear text of one command or one line of a reply.
 pub const CLEAR_OCTETS_MAX: usize = 96 * 1024;
 
+/// Most octets of answers of TLS's own that wait for something to be written: new keys may be asked for, again and again, by somebody
+/// who never lets us write. Some hundreds of such answers; one is due after some hundred gigabytes.
+const ANSWERS_OCTETS_MAX: usize = 16 * 1024;
+
 /// A command or reply cannot be unwrapped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -30,6 +34,9 @@ pub enum WrapError {
     /// The peer has closed the TLS stream.
     #[error("the peer has closed the protected stream")]
     Closed,
+    /// It asks for new keys all the time.
+    #[error("the peer asks TLS for answers without end")]
+    Answers,
 }
 
 impl From<TlsFault> for WrapError {
@@ -79,20 +86,24 @@ impl Wrap {
     /// The next clear octets, of one record at most. All of them together are never more than all input.
     ///
     /// # Errors
-    /// When a record was changed, is missing or is not TLS at all.
+    /// When a record was changed, is missing or is not TLS at all, or the peer wants too many answers from TLS itself.
     pub fn read(&mut self, clear: &mut [u8]) -> Result<ReadOutcome, WrapError> {
-        Ok(self.tls.read(clear)?)
+        let outcome = self.tls.read(clear)?;
+        match self.tls.output_waits() > ANSWERS_OCTETS_MAX {
+            true => Err(WrapError::Answers),
+            false => Ok(outcome),
+        }
     }
 
     /// Takes octets from the peer, cut anywhere, and appends what they open to. Output is never longer than all input.
     ///
     /// # Errors
-    /// When a record was changed, is missing or is not TLS at all.
+    /// As [`Self::read`].
     pub fn open(&mut self, sealed: &[u8], clear: &mut Vec<u8>) -> Result<Stream, WrapError> {
         self.tls.feed(sealed);
         let mut buffer = [0; 16 * 1024];
         loop {
-            match self.tls.read(&mut buffer)? {
+            match self.read(&mut buffer)? {
                 ReadOutcome::Octets(count) => clear.extend_from_slice(&buffer[..count]),
                 ReadOutcome::Starved => return Ok(Stream::Open),
                 ReadOutcome::Closed => return Ok(Stream::Closed),

@@ -15,6 +15,7 @@ mod pair;
 mod parsers;
 mod pki;
 mod refused;
+mod rekeying;
 mod tokens;
 mod verifier;
 mod wrapping;
