@@ -163,15 +163,19 @@ fn open_sink(
         Placement::Append => file.metadata()?.size,
         Placement::At(offset) => offset,
     };
-    let Some(limit) = FILE_OFFSET_MAX.checked_sub(base) else {
-        return Err(failure(
-            Errno::FBIG,
-            &format!("write {path} at octet {base}"),
-        ));
-    };
     let stream_start = match mode {
         Mode::Stream => first_missing(&there),
         Mode::ExtendedBlock => 0,
+    };
+    let limit = FILE_OFFSET_MAX.checked_sub(base);
+    let Some(limit) = limit.filter(|limit| stream_start <= *limit) else {
+        return Err(failure(
+            Errno::FBIG,
+            &format!(
+                "write {path} at octet {}",
+                base.saturating_add(stream_start)
+            ),
+        ));
     };
     let image = type_code == TypeCode::Image;
     let written = Arc::clone(&file);

@@ -238,6 +238,9 @@ impl Receiving {
         };
         if !wire.carry.is_empty() {
             let octets = wire.carry.take(want);
+            if stream_mode {
+                self.check_region(self.offset, octets.len() as u64)?;
+            }
             if !discard {
                 self.write(octets)?;
             }

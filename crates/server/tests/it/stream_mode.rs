@@ -217,6 +217,13 @@ fn zeros_without_end_and_nowhere() {
     assert_eq!(ftp.get("ERET P 0 100000 /dev/zero"), vec![0; 100_000]);
     assert_eq!(ftp.put("STOR /dev/null", &pattern(100_000, 4)).code, 226);
     assert_eq!(ftp.get("RETR /dev/null"), b"");
+    // What takes everything has an end all the same.
+    for kind in ["TYPE A", "TYPE I"] {
+        ftp.expect(kind, 200);
+        ftp.expect(&format!("REST {}", u64::MAX - 1), 350);
+        let reply = ftp.put("STOR /dev/null", b"xyz");
+        assert!(reply.code >= 400, "{kind}: {reply:?}");
+    }
     // Without a region it sends until the client has had enough.
     let mut data = ftp.passive();
     ftp.expect("RETR /dev/zero", 150);
