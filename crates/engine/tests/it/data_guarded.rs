@@ -26,6 +26,7 @@ use godwit_proto::{
 };
 
 use crate::{
+    capture::{Capture, End, records},
     data::{Bytes, Pair, done, into, listener, params, pattern, run, whole},
     grid::Grid,
     pki::{Blueprint, DAY, HOUR, rsa_key},
@@ -141,6 +142,39 @@ fn stream_mode_is_guarded_whoever_connects() {
                     }
                 }
             }
+        }
+    });
+}
+
+/// Octets that wait behind the handshake, or in a record, are looked at as those from the socket are.
+#[test]
+fn a_guarded_stream_writes_nothing_behind_its_region() {
+    const BASE: u64 = 10;
+    const REGION: u64 = 100_000;
+    let users = Users::new();
+    run(async {
+        for protection in LEVELS {
+            let guarded = guarded(users.guard(protection), params(1, 1 << 20));
+            let both = pair(guarded.clone(), guarded);
+            let (source, target) = (Bytes::new(pattern(300_000)), Bytes::new(Vec::new()));
+            let sink = Job::Receive(Sink::File {
+                file: target.clone(),
+                base: BASE,
+                stream_start: 0,
+                limit: Some(REGION),
+            });
+            let mut receive = both.receiver.start(sink, Mode::Stream);
+            let mut send = both.sender.start(whole(&source), Mode::Stream);
+            let (received, _) = tokio::join!(done(&mut receive), done(&mut send));
+            let why = received.result.unwrap_err();
+            assert!(
+                matches!(&why, TransferFailure::Protocol(why) if why.contains("passes the end")),
+                "{protection} {why:?}"
+            );
+            assert!(
+                target.octets().len() as u64 <= BASE + REGION,
+                "{protection}"
+            );
         }
     });
 }
@@ -474,4 +508,56 @@ fn handshakes_leave_running_channels_their_turns() {
         assert_eq!(sent.bytes, received.bytes);
         assert!(seen.len() > 10, "{seen:?}");
     });
+}
+
+/// A ticket would come from the accepting end behind the handshake, where the other expects the NUL record or nothing.
+#[test]
+fn no_ticket_is_on_the_wire() {
+    const CHANGE_CIPHER_SPEC: u8 = 20;
+    const HANDSHAKE: u8 = 22;
+    const DATA: u8 = 23;
+    let users = Users::new();
+    for (versions, protection, behind) in [
+        // A ticket would come before the first of these (RFC 5077 §3.3).
+        (
+            Versions::Tls12,
+            Protection::Clear,
+            &[CHANGE_CIPHER_SPEC, HANDSHAKE][..],
+        ),
+        (
+            Versions::Tls12,
+            Protection::Private,
+            &[CHANGE_CIPHER_SPEC, HANDSHAKE],
+        ),
+        (Versions::Tls13, Protection::Clear, &[DATA]),
+        (Versions::Tls13, Protection::Private, &[]),
+    ] {
+        let guard = Guard {
+            versions,
+            ..users.guard(protection)
+        };
+        let params = guarded(guard, params(1, 1 << 20));
+        let (listener, to) = listener();
+        let (at, capture) = Capture::before(to);
+        let mover = |name| [Mover::spawn(name).unwrap()];
+        let both = Pair {
+            receiver: ChannelSet::passive(&mover("r"), listener, params.clone()).unwrap(),
+            sender: ChannelSet::active(&mover("s"), vec![at], None, params),
+        };
+        let (sent, got) = run(both.copy(pattern(100_000), Mode::Stream));
+        assert_eq!((sent.result, got.result), (Ok(()), Ok(())));
+        drop(both);
+        let turns = capture.turns();
+        let of_called = turns.iter().filter(|(end, _)| *end == End::Called);
+        let mut of_called = of_called.map(|(_, octets)| records(octets));
+        let what = format!("{versions:?} {protection} {turns:?}");
+        assert_eq!(of_called.next().unwrap()[0].0, HANDSHAKE, "{what}");
+        let rest: Vec<(u8, u16)> = of_called.flatten().collect();
+        let kinds: Vec<u8> = rest.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, behind, "{what}");
+        if behind == [DATA] {
+            // One octet, its kind, and the tag.
+            assert_eq!(rest, [(DATA, 1 + 1 + 16)], "{what}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The engine from outside.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod capture;
 mod control_protection;
 mod data;
 mod data_guarded;

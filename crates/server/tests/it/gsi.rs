@@ -16,6 +16,7 @@ use godwit_server::{Anonymous, GsiSettings};
 use tempfile::TempDir;
 
 use crate::{
+    capture::{Capture, End, records},
     client::{Ftp, Reply, connect},
     grid::Grid,
     harness::TestServer,
@@ -76,6 +77,17 @@ pub(crate) fn prove(
     delegate: Option<ProxyRequest>,
     behind: &str,
 ) -> Protected {
+    prove_in(Versions::Any, server, grid, credential, delegate, behind)
+}
+
+fn prove_in(
+    versions: Versions,
+    server: SocketAddr,
+    grid: &Grid,
+    credential: &Credential,
+    delegate: Option<ProxyRequest>,
+    behind: &str,
+) -> Protected {
     let mut ftp = Ftp::connect(server);
     ftp.await_code(220);
     ftp.expect("AUTH GSSAPI", 334);
@@ -85,7 +97,7 @@ pub(crate) fn prove(
         policy: Policy::default(),
         expect: Expect::Anyone,
         channel: Channel::Control { delegate },
-        versions: Versions::Any,
+        versions,
         server_name: None,
     });
     let mut context = context.unwrap();
@@ -254,4 +266,45 @@ fn data_channels_have_what_was_asked_for_or_are_not_made() {
     jo.expect("DCAU S no name", "200 ");
     jo.expect("PASV", "425 ");
     jo.expect("DCSC P AAAA", "500 ");
+}
+
+/// A ticket would come with the server's last token, where clients expect the NUL record, or the end of the handshake and nothing else.
+#[test]
+fn no_ticket_is_on_the_wire() {
+    const CHANGE_CIPHER_SPEC: u8 = 20;
+    const HANDSHAKE: u8 = 22;
+    const DATA: u8 = 23;
+    let site = Site::new(Anonymous::Off);
+    for (versions, last) in [
+        (Versions::Tls12, &[CHANGE_CIPHER_SPEC, HANDSHAKE][..]),
+        (Versions::Tls13, &[DATA]),
+    ] {
+        let (address, capture) = Capture::before(site.server.address);
+        let mut jo = prove_in(versions, address, &site.grid, &site.jo, None, "");
+        jo.log_in();
+        drop(jo);
+        let turns = capture.turns();
+        let said = turns.iter().filter(|(end, _)| *end == End::Called);
+        let said = said.map(|(_, octets)| String::from_utf8_lossy(octets));
+        let lines: Vec<String> = said
+            .flat_map(|turn| turn.lines().map(str::to_owned).collect::<Vec<_>>())
+            .collect();
+        let tokens = lines
+            .iter()
+            .filter_map(|line| line.strip_prefix("335 ADAT="));
+        let tokens: Vec<_> = tokens
+            .map(|token| records(&adat::decode(token).unwrap()))
+            .collect();
+        let [flight, end] = &tokens[..] else {
+            panic!("{versions:?}: {lines:?}")
+        };
+        assert_eq!(flight[0].0, HANDSHAKE, "{versions:?}");
+        let kinds: Vec<u8> = end.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, last, "{versions:?}: {end:?}");
+        if last == [DATA] {
+            // One octet, its kind, and the tag.
+            assert_eq!(end, &[(DATA, 1 + 1 + 16)]);
+        }
+        assert!(lines.iter().any(|line| line.starts_with("235 ")));
+    }
 }

@@ -28,6 +28,9 @@ mod storage_failures;
 mod stream_mode;
 mod tls;
 
+#[path = "../../../engine/tests/it/capture.rs"]
+mod capture;
+
 // Certificates for tests are made in one place.
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/grid.rs"]
