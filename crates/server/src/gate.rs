@@ -122,6 +122,11 @@ impl Pass {
         self.gate.lock().limits.failed(Instant::now(), self.address);
     }
 
+    /// The login was by somebody who has shown who they are.
+    pub(crate) fn proven(&self) {
+        self.gate.lock().limits.proven(self.address);
+    }
+
     /// From now on nobody sends it away.
     pub(crate) fn logged_in(&self, account: &str) -> Result<(), Refusal> {
         let mut inner = self.gate.lock();

@@ -215,8 +215,7 @@ impl Limits {
         self.failing.insert(address, failures);
     }
 
-    /// A login succeeds, unless the account has too many. It makes up for one that failed: hosts that act for many users see
-    /// both.
+    /// A login succeeds, unless the account has too many.
     pub(crate) fn logged_in(&mut self, id: u64, account: &str) -> Result<(), Refusal> {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(());
@@ -236,10 +235,15 @@ impl Limits {
         if let Some(counts) = self.addresses.get_mut(&connection.address) {
             counts.1 -= 1;
         }
-        if let Some(failures) = self.failing.get_mut(&connection.address) {
+        Ok(())
+    }
+
+    /// Somebody has shown who they are. It makes up for one login that failed: hosts that act for many users see both. A login that
+    /// proves nothing does not, or anonymous users could guess passwords for ever.
+    pub(crate) fn proven(&mut self, address: IpAddr) {
+        if let Some(failures) = self.failing.get_mut(&network(address)) {
             failures.count = failures.count.saturating_sub(1);
         }
-        Ok(())
     }
 
     /// A connection has ended.
@@ -447,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn successes_make_up_for_failures() {
+    fn those_who_prove_something_make_up_for_failures() {
         let mut gate = Gate::new(BOUNDS);
         for _ in 0..5 {
             gate.limits.failed(gate.now, ip(1));
@@ -456,6 +460,8 @@ mod tests {
         gate.now += PAUSE_MAX;
         gate.admit(ip(1)).unwrap();
         gate.limits.logged_in(gate.next, "a").unwrap();
+        assert_eq!(gate.limits.failing[&ip(1)].count, 5);
+        gate.limits.proven(ip(1));
         assert_eq!(gate.limits.failing[&ip(1)].count, 4);
     }
 

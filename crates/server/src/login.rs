@@ -79,6 +79,13 @@ pub(crate) struct Admitted {
     pub(crate) actor: Actor,
 }
 
+impl Admitted {
+    /// It took something that others do not have.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.actor != Actor::Anonymous
+    }
+}
+
 /// Whose account of the system a session acts as, where it has a process of its own.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Actor {

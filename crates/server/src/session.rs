@@ -446,6 +446,9 @@ impl Session {
                 let admitted = admitted.inspect_err(|_| self.pass.failed());
                 let admitted = admitted.and_then(|admitted| {
                     self.enters(admitted.name.clone())?;
+                    if admitted.is_proven() {
+                        self.pass.proven();
+                    }
                     Ok(admitted)
                 });
                 self.log_login(&user, admitted.as_ref().err());

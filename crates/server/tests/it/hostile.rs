@@ -247,3 +247,23 @@ fn who_guesses_must_pause() {
     // Whoever has a session keeps it.
     user.expect("NOOP", 200);
 }
+
+#[test]
+fn anonymous_logins_make_up_for_no_guess() {
+    let server = TestServer::with(|s| s.bounds.free_failures = 4);
+    // As above, a pause is met however slow this goes.
+    let told = (0..40).find_map(|_| {
+        let mut ftp = Ftp::connect(server.address);
+        let greeting = ftp.reply();
+        if greeting.code == 421 {
+            return Some(greeting);
+        }
+        ftp.expect("USER root", 331);
+        ftp.expect("PASS x", 530);
+        ftp.expect("USER anonymous", 331);
+        let reply = ftp.call("PASS x");
+        (reply.code != 230).then_some(reply)
+    });
+    let told = told.expect("a pause");
+    assert!(told.text().contains("failed logins"), "{told:?}");
+}

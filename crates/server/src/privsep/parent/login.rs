@@ -89,7 +89,7 @@ impl Connection {
                 return Ok(Err(why));
             }
         };
-        let name = admitted.name.clone();
+        let (name, is_proven) = (admitted.name.clone(), admitted.is_proven());
         let (relay, other) = relay_pair()?;
         let setup = self.session_setup(user, admitted, system, channel);
         let share = match self.pass.share(&name) {
@@ -102,6 +102,9 @@ impl Connection {
         };
         if let Err(why) = self.pass.logged_in(&name) {
             return Ok(Err(why.to_string()));
+        }
+        if is_proven {
+            self.pass.proven();
         }
         self.share = Some(share);
         self.account = Some(name);
