@@ -3,6 +3,7 @@
 use std::{fs::File, future::Future, io::Read as _, os::fd::OwnedFd, process::ExitCode, sync::Arc};
 
 use godwit_gsi::cert::Credential;
+use rustix::process::setsid;
 use tokio::{
     runtime::Runtime,
     signal::unix::{SignalKind, signal},
@@ -52,6 +53,10 @@ impl Role {
 
 /// Runs to the end of one connection, or one sweep. Standard input must be the link of a parent, and there must be no thread yet.
 pub fn run(role: Role) -> ExitCode {
+    // A terminal of the parent's, to which the log may go, is none of ours: what is typed there is for others, and its signals are.
+    if setsid().is_err() {
+        return ExitCode::FAILURE;
+    }
     let link = match ChildEnd::of_standard_input() {
         Ok(link) => Arc::new(link),
         Err(_) => return ExitCode::FAILURE,

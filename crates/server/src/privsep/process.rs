@@ -28,8 +28,6 @@ impl Process {
             .env_clear()
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
-            // Signals of a terminal are for the parent.
-            .process_group(0)
             .kill_on_drop(true);
         if let Some(filter) = std::env::var_os(log::FILTER_VARIABLE) {
             command.env(log::FILTER_VARIABLE, filter);

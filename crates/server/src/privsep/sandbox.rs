@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_starts_nothing_and_becomes_nobody_else() {
+    fn a_session_starts_nothing_and_is_and_reaches_nobody_else() {
         let Some(place) = Place::new() else { return };
         apart(|| {
             confine_session(&place.ids, &place.at("root")).unwrap();
@@ -367,6 +367,11 @@ mod tests {
             let root = Uid::from_raw(0);
             assert_eq!(set_thread_res_uid(root, root, root), Err(Errno::NOSYS));
             assert_eq!(chroot("/"), Err(Errno::NOSYS));
+            let same = getrlimit(Resource::Core);
+            let limits_of = |pid| prlimit(pid, Resource::Core, same).map(drop);
+            let parent = rustix::process::getppid();
+            assert_eq!(limits_of(parent), Err(Errno::NOSYS));
+            assert!(limits_of(None).is_ok());
             assert!(TcpListener::bind("127.0.0.1:0").is_ok(), "data connections");
         });
     }

@@ -176,7 +176,18 @@ const NOT_FOR_SESSIONS: &[i64] = &[
     libc::SYS_mknodat,
     libc::SYS_kill,
     libc::SYS_tkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
 ];
+
+/// Calls of a session that reach its own process with this argument, and others of its account with any other: anonymous users share
+/// one, perhaps with fronts.
+fn only_for_oneself() -> [(i64, u8, u64); 2] {
+    [
+        (libc::SYS_prlimit64, 0, 0),
+        (libc::SYS_tgkill, 0, u64::from(std::process::id())),
+    ]
+}
 
 #[cfg(target_arch = "x86_64")]
 const NOT_FOR_SESSIONS_OLD: &[i64] = &[
@@ -196,7 +207,9 @@ pub(super) fn for_front() -> Result<BpfProgram, String> {
     // Threads, but no processes. What asks for clone3 is told that there is none, and falls back to this.
     rules.insert(libc::SYS_clone, vec![thread(true)?]);
     for (call, argument, values) in reaching_nobody_else() {
-        let each = values.into_iter().map(|value| with(argument, value));
+        let each = values
+            .into_iter()
+            .map(|value| with(argument, SeccompCmpOp::Eq, value));
         rules.insert(call, each.collect::<Result<_, _>>()?);
     }
     program(rules, REFUSE, SeccompAction::Allow)
@@ -205,6 +218,9 @@ pub(super) fn for_front() -> Result<BpfProgram, String> {
 pub(super) fn for_session() -> Result<BpfProgram, String> {
     let mut rules = without_conditions(&[NOT_FOR_SESSIONS, NOT_FOR_SESSIONS_OLD]);
     rules.insert(libc::SYS_clone, vec![thread(false)?]);
+    for (call, argument, own) in only_for_oneself() {
+        rules.insert(call, vec![with(argument, SeccompCmpOp::Ne, own)?]);
+    }
     program(rules, SeccompAction::Allow, REFUSE)
 }
 
@@ -230,9 +246,9 @@ fn thread(wanted: bool) -> Result<SeccompRule, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Matches where the argument of 32 bits has this value.
-fn with(argument: u8, value: u64) -> Result<SeccompRule, String> {
-    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+/// Matches where the argument of 32 bits has this value, or another.
+fn with(argument: u8, is: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value)
         .and_then(|condition| SeccompRule::new(vec![condition]))
         .map_err(|error| error.to_string())
 }

@@ -267,6 +267,11 @@ fn the_kernel_knows_what_was_given_up() {
         if complete {
             assert_eq!(field(&status, "Seccomp"), "2", "{role}");
         }
+        // State, parent, group, session, terminal: nobody can type for root where the server was started.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let (_, stat) = stat.rsplit_once(") ").unwrap();
+        let stat: Vec<&str> = stat.split(' ').collect();
+        assert_eq!(stat[3..5], [pid.to_string().as_str(), "0"], "{role}");
         let key = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
         assert!(!String::from_utf8_lossy(&key).contains("PRIVATE KEY"));
     }
