@@ -320,7 +320,7 @@ impl Session {
             _ => hostport::parse_229(&text, peer),
         };
         let address = parsed.ok_or_else(|| Error::refused(doing, reply.clone()))?;
-        if is_inner(address.ip()) && !is_inner(peer) || address.ip().is_unspecified() {
+        if leads_astray(address.ip(), peer) {
             let better = SocketAddr::new(peer, address.port());
             self.context.note(format!(
                 "{}: announced {address}, which cannot be meant for us: using {better}",
@@ -383,10 +383,46 @@ impl Session {
     }
 }
 
+/// `address` cannot be meant by a server at `peer`: to us it is another place, perhaps one that the server itself could not reach.
+fn leads_astray(address: IpAddr, peer: IpAddr) -> bool {
+    let (address, peer) = (address.to_canonical(), peer.to_canonical());
+    address.is_unspecified()
+        || address.is_loopback() && !peer.is_loopback()
+        || is_inner(address) && !is_inner(peer)
+}
+
 /// An address that means something else, or nothing, outside its own network.
 fn is_inner(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_machine_are_only_its_own_servers() {
+        for (address, peer, astray) in [
+            ("192.0.2.1", "192.0.2.1", false),
+            // Movers may have addresses of their own.
+            ("192.0.2.7", "192.0.2.1", false),
+            ("10.0.0.7", "10.0.0.1", false),
+            ("127.0.0.1", "127.0.0.1", false),
+            ("127.0.0.1", "192.0.2.1", true),
+            ("127.8.0.1", "10.0.0.1", true),
+            ("::ffff:127.0.0.1", "2001:db8::1", true),
+            ("::1", "fd00::1", true),
+            ("10.0.0.7", "192.0.2.1", true),
+            ("::ffff:10.0.0.7", "2001:db8::1", true),
+            ("169.254.0.1", "192.0.2.1", true),
+            ("0.0.0.0", "127.0.0.1", true),
+            ("::", "::1", true),
+        ] {
+            let [address, peer] = [address, peer].map(|text| text.parse().unwrap());
+            assert_eq!(leads_astray(address, peer), astray, "{address} {peer}");
+        }
     }
 }
