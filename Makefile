@@ -2,13 +2,14 @@
 
 CARGO ?= cargo
 
-.PHONY: help demo test check bench book
+.PHONY: help demo test check bench package book
 
 help:
 	@echo 'make demo    install what building needs, build and watch data move between a server and a client'
 	@echo 'make test    install what the tests need, build, run all tests'
 	@echo 'make check   what every commit must pass (no installation)'
 	@echo 'make bench   compare with the peers on this machine'
+	@echo 'make package a package for the Debian this runs on, and a tarball, in target/package'
 	@echo 'make book    the book as a site in target/book (needs mdBook)'
 
 demo:
@@ -26,6 +27,10 @@ check:
 bench:
 	scripts/install-test-deps.sh --build
 	$(CARGO) xtask bench
+
+package:
+	scripts/install-test-deps.sh --build
+	scripts/package.sh
 
 book:
 	mdbook build

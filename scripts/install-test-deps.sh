@@ -42,6 +42,9 @@ valgrind                     counts the instructions of pure hot paths
 openssh-client               leads to servers
 openssh-server               lets the tests in that go by it
 vsftpd                       an ordinary FTP server, with TLS
+man-db                       shows the manuals
+dpkg-dev                     says what a package depends on
+mmdebstrap                   makes a clean system to install the package in
 LIST
 }
 

@@ -18,6 +18,7 @@ usage: cargo xtask <command>
                   run one fuzz target (needs cargo-fuzz and a nightly tool chain; default 60 s)
   instructions [--write]
                   count the instructions of pure hot paths (needs valgrind) and compare; --write keeps what is counted now
+  dist DIR        write man pages, completions and the licences of libraries, as they belong below /usr/share
   bench [ARGS]    build in release mode and compare with the peers; ARGS go to `godwit-lab bench`
 ";
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Some("golden") => golden(),
         Some("fuzz") => fuzz(&rest),
         Some("instructions") => instructions::check(rest.iter().any(|word| word == "--write")),
+        Some("dist") => dist(&rest),
         Some("bench") => bench(&rest),
         _ => Err(HELP.to_owned()),
     };
@@ -72,6 +74,10 @@ fn fuzz(rest: &[String]) -> Result<(), String> {
     command.args(["+nightly", "fuzz", "run", target, "--", "-max_len=4096"]);
     command.arg(format!("-max_total_time={seconds}"));
     run(&mut command)
+}
+
+fn dist(rest: &[String]) -> Result<(), String> {
+    run(cargo(&["run", "--quiet", "--package", "godwit-dist", "--"]).args(rest))
 }
 
 fn bench(rest: &[String]) -> Result<(), String> {

@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "lab",
         &["client", "server", "engine", "gsi", "tune", "proto"],
     ),
+    ("dist", &["client", "server", "lab"]),
 ];
 
 /// Dependencies allowed for tests only.

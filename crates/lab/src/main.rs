@@ -7,45 +7,11 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Parser as _;
 use godwit_lab::commands::{
-    bench, calibrate, demo, faults, netns_gc, report, run, soak, tournament,
+    Cli, Command, bench, calibrate, demo, faults, netns_gc, report, run, soak, tournament,
 };
 use godwit_lab::{netns, network};
-
-/// Peers, benchmarks and the demo of godwit, on one machine.
-#[derive(Parser)]
-#[command(
-    version,
-    after_help = "Examples:\n  godwit-lab demo\n  godwit-lab bench --quick\n  godwit-lab calibrate --quick\n  godwit-lab run apt-impl/evolution --quick --out results\n  godwit-lab report results\n\n\
-                  Exit status: 0 done, 2 wrong usage, 3 this machine does not allow it, 4 failed"
-)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Moves a directory of mixed files up and down with 64 channels and verifies every octet
-    Demo(demo::Options),
-    /// Compares godwit, the Grid Community Toolkit and iperf3 in one run
-    Bench(bench::Options),
-    /// Measures how far emulated paths can be trusted on this machine
-    Calibrate(calibrate::Options),
-    /// Runs a scenario over an emulated network and keeps what it gave
-    Run(run::Options),
-    /// Writes one page with figures and tables about what runs gave
-    Report(report::Options),
-    /// Kills programs, cuts links and breaks storage by seed, and looks whether all arrives all the same
-    Faults(faults::Options),
-    /// Transfers, listings, aborts and deaths in random mix for minutes, and looks whether anything grows
-    Soak(soak::Options),
-    /// Lets every tuner meet thousands of modelled conditions, in seconds
-    Tournament(tournament::Options),
-    /// Removes what killed runs left behind: programs in hosts, files, changed settings
-    NetnsGc,
-}
 
 /// Exit status when what was asked for makes no sense.
 const USAGE: u8 = 2;

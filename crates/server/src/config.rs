@@ -117,7 +117,7 @@ pub struct Arguments {
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
     /// Address for control connections; may be repeated; port 0 takes a free one [default: `[::]:2811`,
-    /// or `0.0.0.0:2811` where there is no IPv6]
+    /// or `0.0.0.0:2811` where there is no IPv6; where a service manager hands over sockets (LISTEN_FDS), those]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<SocketAddr>,
 

@@ -13,13 +13,14 @@
 //! - `login`: who may log in and what they may do; [`passwords`]: the file of those who have one; `tokens`: bearer
 //!   tokens; `rights`: what may be done where,
 //!   which `scoped` storage keeps to
-//! - `ssh`: a session that sshd has started
+//! - `ssh`: a session that sshd has started; [`activation`]: a server that a service manager has started
 //! - `outbox`: replies not yet read; [`log`]: the log
 //!
 //! # Contract
-//! [`Server::bind`], print [`Server::local_addrs`], then [`Server::run`] until its shutdown future is ready.
+//! [`Server::bind`] or [`Server::on_sockets`], print [`Server::local_addrs`], then [`Server::run`] until its shutdown future is ready.
 //! Nothing here prints or exits.
 
+pub mod activation;
 mod ahead;
 mod audit;
 mod checks;

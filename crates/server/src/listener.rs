@@ -51,6 +51,19 @@ pub enum ServerError {
         /// Why.
         error: io::Error,
     },
+    /// A socket that was handed over (`LISTEN_FDS`) cannot be served.
+    #[error("cannot serve socket {number} of LISTEN_FDS: {error}")]
+    HandedOver {
+        /// Which, from 0.
+        number: usize,
+        /// Why.
+        error: io::Error,
+    },
+    /// Addresses were named, and sockets handed over.
+    #[error(
+        "listen: the sockets are made by who has started the server (LISTEN_FDS): name addresses there, or here, not both"
+    )]
+    ListenTwice,
     /// The root cannot be served.
     #[error("cannot serve {path}: {error}")]
     Root {
@@ -112,8 +125,29 @@ pub struct Reloader {
 impl Server {
     /// Opens the root and listens on all addresses of `settings`.
     pub async fn bind(settings: ServerSettings) -> Result<Self, ServerError> {
-        let audit = Arc::default();
-        Self::listening(Service::new(settings, audit)?)
+        let service = Service::new(settings, Arc::default())?;
+        let listeners = listen_all(&service.settings.listen)?;
+        Self::listening(listeners, service)
+    }
+
+    /// As [`Self::bind`], on sockets that listen already, at least one.
+    ///
+    /// # Errors
+    /// As there, and [`ServerError::ListenTwice`] where `settings` name addresses.
+    pub async fn on_sockets(
+        sockets: Vec<std::net::TcpListener>,
+        settings: ServerSettings,
+    ) -> Result<Self, ServerError> {
+        if !settings.listen.is_empty() {
+            return Err(ServerError::ListenTwice);
+        }
+        let service = Service::new(settings, Arc::default())?;
+        let listeners = sockets.into_iter().enumerate().map(|(number, socket)| {
+            let ours = socket.set_nonblocking(true);
+            let ours = ours.and_then(|()| TcpListener::from_std(socket));
+            ours.map_err(|error| ServerError::HandedOver { number, error })
+        });
+        Self::listening(listeners.collect::<Result<_, _>>()?, service)
     }
 
     /// As [`Self::bind`], for sessions that serve `storage` in place of the root's files. A [`Reloader`] goes back to the root.
@@ -123,13 +157,14 @@ impl Server {
     ) -> Result<Self, ServerError> {
         let audit = Arc::default();
         let gsi = settings.gsi.as_ref().map(Gsi::load).transpose()?;
-        Self::listening(Service::on(storage, settings, audit, gsi))
+        let service = Service::on(storage, settings, audit, gsi);
+        let listeners = listen_all(&service.settings.listen)?;
+        Self::listening(listeners, service)
     }
 
-    fn listening(service: Service) -> Result<Self, ServerError> {
+    fn listening(listeners: Vec<TcpListener>, service: Service) -> Result<Self, ServerError> {
         let service = Arc::new(service);
         service.audit.open(service.settings.audit_log.as_deref())?;
-        let listeners = listen_all(&service.settings.listen)?;
         let mut addresses = Vec::with_capacity(listeners.len());
         for listener in &listeners {
             let address = listener.local_addr().map_err(|error| ServerError::Listen {

@@ -2,13 +2,15 @@
 
 use std::{
     io::{self, Write as _},
+    net::TcpListener,
     process::ExitCode,
 };
 
 use clap::Parser as _;
 use godwit_engine::terminal::{self, NoSecret, Secret};
 use godwit_server::{
-    Arguments, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings, Verb, log,
+    Arguments, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings, Verb,
+    activation, log,
     passwords::{self, Change},
     run_child, serve_ssh,
 };
@@ -43,6 +45,10 @@ fn main() -> ExitCode {
         Err(error) => return fail(EXIT_USAGE, &error),
     };
     log::init(settings.log_json, Level::INFO);
+    let handed = match activation::sockets() {
+        Ok(handed) => handed,
+        Err(error) => return fail(EXIT_FAILED, &error),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
@@ -50,7 +56,7 @@ fn main() -> ExitCode {
         .build();
     match runtime {
         Ok(runtime) => {
-            let status = runtime.block_on(serve(&arguments, settings));
+            let status = runtime.block_on(serve(&arguments, settings, handed));
             // A thread that is stuck in a storage call must not keep the process.
             runtime.shutdown_background();
             status
@@ -73,11 +79,20 @@ fn serve_user(arguments: &Arguments) -> ExitCode {
     }
 }
 
-async fn serve(arguments: &Arguments, settings: ServerSettings) -> ExitCode {
+/// `handed`: sockets that whoever has started us made; none: ours.
+async fn serve(
+    arguments: &Arguments,
+    settings: ServerSettings,
+    handed: Vec<TcpListener>,
+) -> ExitCode {
     let descriptors = godwit_engine::net::raise_fd_limit();
     let (root, access) = (settings.root.clone(), settings.anonymous);
     let separated = settings.separation.is_some();
-    let server = match Server::bind(settings).await {
+    let server = match handed.is_empty() {
+        true => Server::bind(settings).await,
+        false => Server::on_sockets(handed, settings).await,
+    };
+    let server = match server {
         Ok(server) => server,
         Err(error) => return fail(EXIT_FAILED, &error),
     };
@@ -102,10 +117,12 @@ async fn serve(arguments: &Arguments, settings: ServerSettings) -> ExitCode {
         warn!("running as root: what clients may do under the root directory, they do as root");
     }
     info!(root = ?root, descriptors, anonymous = ?access, listening = ?server.local_addrs(), "godwitd serves");
+    activation::tell_ready();
     let reloading = reload_on(hangup, arguments, server.reloader());
     let (first_came, first) = oneshot::channel();
     let shutdown = async {
         let signals = either(terminate, interrupt).await;
+        activation::tell_stopping();
         // `run` may have ended already.
         drop(first_came.send(signals));
     };

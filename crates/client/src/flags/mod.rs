@@ -14,7 +14,7 @@ pub(crate) mod units;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use godwit_gsi::cert::key::{KeyKind, RSA_BITS_MAX, RSA_BITS_MIN};
 use godwit_proto::{ChecksumAlgorithm, security::Floor};
 
@@ -22,6 +22,11 @@ pub use resolve::{Ambient, Parting, parse};
 
 use sync::SyncArgs;
 use transfer::TransferArgs;
+
+/// What the command line is read by, for manuals and completions.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
 
 /// Copies files with GridFTP, and manages what lies on servers.
 #[derive(Debug, Parser)]

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, time::Duration};
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches, error::ErrorKind};
+use clap::{ArgMatches, FromArgMatches, error::ErrorKind};
 use godwit_engine::net;
 use godwit_gsi::{
     cert::files::{self, Locations},
@@ -12,7 +12,7 @@ use godwit_proto::url::{Location, RemoteUrl};
 use godwit_tune::{Bounds, Method, Setting};
 
 use super::{
-    Cli, Common, CpArgs, ProxyVerb, Urls, Verb,
+    Cli, Common, CpArgs, ProxyVerb, Urls, Verb, command,
     ends::{check_between, check_ends, check_nesting, check_standard},
     sync,
     transfer::{MaybeAlgorithm, TransferArgs},
@@ -69,9 +69,7 @@ pub fn parse(arguments: &[OsString], ambient: &Ambient) -> Result<Invocation, Pa
         },
         text: e.render().to_string(),
     };
-    let matches = Cli::command()
-        .try_get_matches_from(arguments)
-        .map_err(parting)?;
+    let matches = command().try_get_matches_from(arguments).map_err(parting)?;
     let cli = Cli::from_arg_matches(&matches).map_err(parting)?;
     let (request, common) = request(cli.verb, &matches, arguments).map_err(wrong)?;
     Ok(Invocation {

@@ -1,5 +1,7 @@
 //! The sub-commands of `godwit-lab`, one file each.
 
+use clap::{Parser, Subcommand};
+
 pub mod bench;
 pub mod calibrate;
 pub mod demo;
@@ -9,3 +11,40 @@ pub mod report;
 pub mod run;
 pub mod soak;
 pub mod tournament;
+
+/// Peers, benchmarks and the demo of godwit, on one machine.
+#[derive(Debug, Parser)]
+#[command(
+    name = "godwit-lab",
+    version,
+    after_help = "Examples:\n  godwit-lab demo\n  godwit-lab bench --quick\n  godwit-lab calibrate --quick\n  godwit-lab run apt-impl/evolution --quick --out results\n  godwit-lab report results\n\n\
+                  Exit status: 0 done, 2 wrong usage, 3 this machine does not allow it, 4 failed"
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The sub-commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Moves a directory of mixed files up and down with 64 channels and verifies every octet
+    Demo(demo::Options),
+    /// Compares godwit, the Grid Community Toolkit and iperf3 in one run
+    Bench(bench::Options),
+    /// Measures how far emulated paths can be trusted on this machine
+    Calibrate(calibrate::Options),
+    /// Runs a scenario over an emulated network and keeps what it gave
+    Run(run::Options),
+    /// Writes one page with figures and tables about what runs gave
+    Report(report::Options),
+    /// Kills programs, cuts links and breaks storage by seed, and looks whether all arrives all the same
+    Faults(faults::Options),
+    /// Transfers, listings, aborts and deaths in random mix for minutes, and looks whether anything grows
+    Soak(soak::Options),
+    /// Lets every tuner meet thousands of modelled conditions, in seconds
+    Tournament(tournament::Options),
+    /// Removes what killed runs left behind: programs in hosts, files, changed settings
+    NetnsGc,
+}

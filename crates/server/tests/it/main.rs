@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod abort;
+mod activation;
 mod audit;
 mod block_mode;
 mod client;

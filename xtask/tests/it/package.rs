@@ -1,0 +1,144 @@
+//! The Debian package and the tarball: what is in them, and that a clean system can do with them what the book says.
+
+use std::{fs, path::PathBuf, process::Command, sync::LazyLock};
+
+use tempfile::TempDir;
+
+use crate::{
+    page::{Act, read},
+    stage,
+    support::{have, programs, said, skip, told, tree, within},
+};
+
+/// Seconds for stripping and packing programs that were built for tests, and for fetching a small system.
+const LIMIT: u32 = 600;
+
+/// What was packed of the programs that lie beside the tests.
+static PACKED: LazyLock<TempDir> = LazyLock::new(|| {
+    let folder = TempDir::new().unwrap();
+    let mut script = within(LIMIT, tree().join("scripts/package.sh"));
+    script.arg("--binaries").arg(programs());
+    said(script.arg("--out").arg(folder.path()));
+    folder
+});
+
+fn packed(extension: &str) -> PathBuf {
+    let mut files = fs::read_dir(PACKED.path()).unwrap();
+    let file = files.find_map(|file| {
+        let path = file.unwrap().path();
+        path.to_str()?.ends_with(extension).then_some(path)
+    });
+    file.unwrap()
+}
+
+fn can_pack() -> bool {
+    let ours = ["godwit", "godwitd", "godwit-lab", "godwit-dist"];
+    let tools = [("dpkg-deb", "dpkg"), ("dpkg-shlibdeps", "dpkg-dev")];
+    have(&ours, &tools)
+}
+
+#[test]
+fn both_hold_programs_manuals_units_and_settings() {
+    if !can_pack() {
+        return;
+    }
+    let deb = said(
+        Command::new("dpkg-deb")
+            .arg("--contents")
+            .arg(packed(".deb")),
+    );
+    let tar = said(Command::new("tar").arg("-tvzf").arg(packed(".tar.gz")));
+    for (path, in_tar) in [
+        ("./usr/bin/godwit", "bin/godwit"),
+        ("./usr/bin/godwitd", "bin/godwitd"),
+        ("./usr/bin/godwit-lab", "bin/godwit-lab"),
+        (
+            "./usr/share/man/man1/godwit-cp.1.gz",
+            "share/man/man1/godwit-cp.1.gz",
+        ),
+        (
+            "./usr/share/man/man8/godwitd.8.gz",
+            "share/man/man8/godwitd.8.gz",
+        ),
+        (
+            "./usr/share/bash-completion/completions/godwit",
+            "share/bash-completion/completions/godwit",
+        ),
+        (
+            "./lib/systemd/system/godwitd.service",
+            "lib/systemd/system/godwitd.service",
+        ),
+        (
+            "./lib/systemd/system/godwitd.socket",
+            "lib/systemd/system/godwitd.socket",
+        ),
+        ("./etc/godwit/godwitd.toml", "etc/godwit/godwitd.toml"),
+        ("./etc/logrotate.d/godwitd", "etc/logrotate.d/godwitd"),
+        ("./usr/share/doc/godwit/copyright", "LICENSE"),
+        (
+            "./usr/share/doc/godwit/THIRD-PARTY.txt",
+            "share/doc/godwit/THIRD-PARTY.txt",
+        ),
+    ] {
+        assert!(
+            deb.lines().any(|line| line.ends_with(path)),
+            "{path}: {deb}"
+        );
+        let in_tar = format!("-linux/{in_tar}");
+        assert!(
+            tar.lines().any(|line| line.ends_with(&in_tar)),
+            "{in_tar}: {tar}"
+        );
+    }
+    let odd = |line: &&str| !line.contains(" root/root ");
+    assert_eq!(deb.lines().find(odd), None);
+    let control = said(Command::new("dpkg-deb").arg("--field").arg(packed(".deb")));
+    let depends = control
+        .lines()
+        .find(|line| line.starts_with("Depends: "))
+        .unwrap();
+    assert!(
+        depends.contains("libc6 (>= ") && depends.contains("libssl3"),
+        "{depends}"
+    );
+}
+
+#[test]
+fn a_clean_system_installs_the_package_and_starts_by_the_book() {
+    if !can_pack() || !stage::is_possible() || !have(&[], &[("mmdebstrap", "mmdebstrap")]) {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let root = folder.path().join("root");
+    let mut command = within(LIMIT, "mmdebstrap");
+    command.args(["--quiet", "--variant=apt", "--skip=cleanup/apt/lists"]);
+    command.args([
+        "--aptopt=APT::Get::Assume-Yes \"true\"",
+        "--aptopt=APT::Install-Recommends \"false\"",
+    ]);
+    command.arg("bookworm").arg(&root);
+    let made = command.output().unwrap();
+    if !made.status.success() {
+        // Without a network there is no clean system.
+        return skip(&told(&made));
+    }
+    let home = root.join("root");
+    let package = packed(".deb");
+    fs::copy(&package, home.join(package.file_name().unwrap())).unwrap();
+    let start = tree().join("docs/start.md");
+    let acts = read(&start);
+    let installation = acts.iter().find_map(|act| match act {
+        Act::Block(block) if block.is("package") => Some(block),
+        _ => None,
+    });
+    for command in &installation.unwrap().commands {
+        let mut chroot = within(LIMIT, "chroot");
+        chroot
+            .arg(&root)
+            .args(["env", "-i", "HOME=/root", "DEBIAN_FRONTEND=noninteractive"]);
+        chroot.args(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "bash", "-c"]);
+        chroot.arg(format!("cd && {}", command.text));
+        said(&mut chroot);
+    }
+    stage::play(&start, Some(&root));
+}
