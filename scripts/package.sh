@@ -43,7 +43,9 @@ if [ -n "$binaries" ]; then
 else
     target=${CARGO_TARGET_DIR:-target}
     ${CARGO:-cargo} build --locked --release --workspace --bins
-    OPENSSL_STATIC=1 ${CARGO:-cargo} build --locked --release --target-dir "$target/static" \
+    # Left to find OpenSSL by itself, openssl-sys takes what lies below /usr as shared libraries all the same.
+    OPENSSL_STATIC=1 OPENSSL_LIB_DIR=$(pkg-config --variable=libdir openssl) \
+        OPENSSL_INCLUDE_DIR=$(pkg-config --variable=includedir openssl) ${CARGO:-cargo} build --locked --release --target-dir "$target/static" \
         -p godwit-client -p godwit-server -p godwit-lab --bins
     dynamic=$target/release
     static=$target/static/release
@@ -118,6 +120,10 @@ for unit in godwitd.service godwitd.socket; do
 done
 install -m 644 LICENSE "$tree/"
 needed=$(for program in $programs; do objdump -p "$tree/bin/$program"; done | awk '$1 == "NEEDED" { print $2 }' | sort -u | xargs)
+if [ -z "$binaries" ] && echo "$needed" | grep -q libssl; then
+    say "the programs of the tarball were to hold OpenSSL, and need $needed" >&2
+    exit 4
+fi
 libc=$(for program in $programs; do objdump -T "$tree/bin/$program"; done | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
 cat >"$tree/README" <<README
 godwit $version for Linux ($(uname -m)), $libc or newer. The programs need these libraries of the system and no others:
