@@ -20,6 +20,7 @@ use godwit_proto::error::TransferFailure;
 use super::{
     guard::Safeguard,
     handshake::{Handshake, Role, Step, Unproven},
+    pacing::pace,
     receive::{Receiving, Room},
     send::Sending,
     set::SetShared,
@@ -49,6 +50,8 @@ pub(super) struct Channel {
     ends: Option<Ends>,
     /// Changes of the congestion control that its socket has seen.
     congestion_seen: u64,
+    /// The limit that the kernel holds its socket to, bits per second.
+    paced: Option<u64>,
     socket: Wire,
     activity: Activity,
 }
@@ -116,6 +119,7 @@ impl Channel {
             used: false,
             ends: None,
             congestion_seen: 0,
+            paced: None,
             socket: Wire::new(stream),
             activity: Activity::Idle,
         }
@@ -219,14 +223,19 @@ impl Channel {
         } else {
             Activity::Receiving(Box::new(Receiving::new(attachment, reused)))
         };
-        self.follow_congestion();
+        self.follow_params();
     }
 
-    /// A sender takes up the congestion control that is wanted now.
-    pub(super) fn follow_congestion(&mut self) {
+    /// A sender takes up the congestion control and the limit that are wanted now.
+    pub(super) fn follow_params(&mut self) {
         if let Activity::Sending(_) = self.activity {
-            let wanted = &self.set.params.congestion;
-            wanted.apply(&self.socket.stream, &mut self.congestion_seen);
+            let params = &self.set.params;
+            (params.congestion).apply(&self.socket.stream, &mut self.congestion_seen);
+            let limit = params.rate.get();
+            if limit != self.paced {
+                pace(&self.socket.stream, limit);
+                self.paced = limit;
+            }
         }
     }
 

@@ -410,7 +410,7 @@ impl EventLoop {
                     }
                 }
                 Entry::Channel(channel) => {
-                    channel.follow_congestion();
+                    channel.follow_params();
                     if let Some(flow) = channel.overdue(now) {
                         late.push((token, flow));
                     }

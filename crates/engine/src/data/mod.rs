@@ -25,6 +25,7 @@ mod guard;
 mod handshake;
 mod mover;
 mod occupation;
+mod pacing;
 mod rate;
 mod receive;
 mod report;

@@ -4,7 +4,8 @@
 //!   turn of a channel ── grant ──► so many octets now │ not before then
 //!           └───────── spend ────► what it moved puts the next grant off
 //! ```
-//! Senders are held back before they write, receivers before they read: then TCP's window closes, and the peer slows down.
+//! Senders are held back before they write, receivers before they read: then TCP's window closes, and the peer slows down. What a sender
+//! writes in a turn is spread by the kernel ([`super::pacing`]).
 
 use std::{
     sync::{
