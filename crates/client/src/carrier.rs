@@ -29,6 +29,8 @@ pub(crate) struct Pool {
     pub(crate) context: Arc<Context>,
     pub(crate) params: ChannelParams,
     pub(crate) attempts: u32,
+    /// Time between them, where that was said.
+    pause: Option<Duration>,
     idle: Mutex<Vec<Session>>,
     /// Endpoints that were given up: whatever else is wanted from them fails at once, for the same reason.
     given_up: Mutex<Vec<(Arc<Endpoint>, Error)>>,
@@ -37,11 +39,17 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(context: Arc<Context>, params: ChannelParams, attempts: u32) -> Arc<Self> {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        params: ChannelParams,
+        attempts: u32,
+        pause: Option<Duration>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             context,
             params,
             attempts,
+            pause,
             idle: Mutex::default(),
             given_up: Mutex::default(),
             alive: AtomicUsize::new(0),
@@ -278,6 +286,7 @@ impl Carrier {
         let pause = PAUSE_FIRST.saturating_mul(factor).min(PAUSE_MAX);
         let jitter = u32::try_from(local::random() % 1000).unwrap_or(0);
         let pause = pause / 2 + pause.saturating_mul(jitter) / 1000;
+        let pause = self.pool.pause.unwrap_or(pause);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = self.pool.context.stop.wait() => {}

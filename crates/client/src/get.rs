@@ -47,6 +47,8 @@ enum Destination {
     File {
         target: Mutex<Target>,
         file: FileRef,
+        /// Where in it the first octet goes.
+        at: u64,
     },
     Output(Arc<Output>),
 }
@@ -87,10 +89,15 @@ impl Get {
                         journal.begins(&item.target(), at, item.size);
                     }
                 };
-                let (target, file) = Target::create(path, begun, &begins)?;
+                let stays = part.filter(|part| part.stays);
+                let (target, file) = match stays {
+                    None => Target::create(path, begun, &begins)?,
+                    Some(_) => Target::within(path)?,
+                };
                 Destination::File {
                     target: Mutex::new(target),
                     file,
+                    at: stays.map_or(0, |part| part.offset),
                 }
             }
             LocalEnd::Standard => Destination::Output(Arc::new(Output::new(algorithm)?)),
@@ -217,9 +224,9 @@ impl Get {
 
     fn sink(&self, base: u64, stream_start: u64, limit: Option<u64>) -> Sink {
         match &self.to {
-            Destination::File { file, .. } => Sink::File {
+            Destination::File { file, at, .. } => Sink::File {
                 file: Arc::clone(file),
-                base,
+                base: at + base,
                 stream_start,
                 limit,
             },
@@ -320,7 +327,7 @@ impl Get {
     pub(crate) async fn finish(&self, session: &mut Session) -> Result<Option<Agreed>> {
         let doing = format!("get {}", self.url);
         let agreed = match &self.to {
-            Destination::File { file, .. } => {
+            Destination::File { file, at, .. } => {
                 let algorithm = verify::choose(session, self.wish, self.from.is_part)?;
                 // What went into a device cannot be read again.
                 match algorithm.filter(|_| !self.is_in_place()) {
@@ -331,7 +338,7 @@ impl Get {
                             remote: &self.from.path,
                             remote_offset: self.from.offset,
                             local: file,
-                            local_offset: 0,
+                            local_offset: *at,
                             length: self.from.length.filter(|_| self.from.is_part),
                         };
                         verify::compare(session, self.wish, algorithm, regions).await?

@@ -9,6 +9,7 @@
 //! - [`flight`]: a small file among others in flight; [`pipelining`]: how many of them
 //! - [`journal`]: files that are there already; [`fingerprints`]: what came before, where millions must be told apart
 //! - [`pieces`], [`tails`]: how large files are shared between workers that come and go
+//! - [`guc`]: the command line of `globus-url-copy`, translated
 //! - [`manage`]: everything that is no copy; [`explain`]: what an event log tells
 //! - [`identity`]: who we are to servers; [`proxy`]: short-lived credentials, made and shown;
 //!   [`secrets`]: passwords and tokens
@@ -35,6 +36,7 @@ pub mod flags;
 mod flight;
 mod get;
 mod group;
+pub mod guc;
 mod host;
 mod identity;
 pub mod job;

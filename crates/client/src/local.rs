@@ -174,6 +174,18 @@ impl Target {
         }
     }
 
+    /// Opens for writing in place, and keeps what is there.
+    pub(crate) fn within(path: &Path) -> Result<(Self, FileRef)> {
+        let storage = PosixStorage::unconfined();
+        let file = storage.open_write(&as_ftp_path(path)?, WriteMode::Keep);
+        let target = Self {
+            temporary: None,
+            destination: path.to_owned(),
+            mode: None,
+        };
+        Ok((target, file.map_err(Error::Local)?))
+    }
+
     /// Leaves what is under the temporary name where it is; where that is.
     pub(crate) fn keep(&mut self) -> Option<Vec<u8>> {
         let path = std::mem::take(&mut self.temporary.as_mut()?.0);

@@ -2,7 +2,9 @@
 
 use std::{
     ffi::OsString,
+    future::Future,
     io::{self, IsTerminal, Write},
+    path::Path,
     process::ExitCode,
     sync::{Arc, OnceLock},
 };
@@ -12,7 +14,8 @@ use godwit_client::{
     error::{Error, Exit},
     events::{Event, FileState, Observer},
     explain,
-    flags::{self, Ambient},
+    flags::{self, Ambient, Parting},
+    guc::{self, Asked, Stream},
     job, manage,
     progress::{Display, Snapshot},
     proxy,
@@ -27,7 +30,13 @@ use godwit_gsi::cert::files::{self, Locations};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    if arguments
+        .first()
+        .is_some_and(|name| Path::new(name).file_name() == Some(guc::NAME.as_ref()))
+    {
+        arguments.splice(..1, ["godwit".into(), "guc".into()]);
+    }
     let ambient = Ambient {
         secrets: Secrets {
             may_ask: io::stdin().is_terminal() && io::stderr().is_terminal(),
@@ -39,19 +48,30 @@ fn main() -> ExitCode {
     };
     let invocation = match flags::parse(&arguments, &ambient) {
         Ok(invocation) => invocation,
-        Err(parting) => {
-            // A reader that has gone away needs no help text.
-            let _ = if parting.exit == Exit::Done {
-                io::stdout().write_all(parting.text.as_bytes())
-            } else {
-                io::stderr().write_all(parting.text.as_bytes())
-            };
-            return parting.exit.code().into();
-        }
+        Err(parting) => return part(&parting),
     };
-    if let Request::Proxy(what) = &invocation.request {
-        return prove(what, &invocation);
+    match &invocation.request {
+        Request::Proxy(what) => prove(what, &invocation),
+        Request::UrlCopy(words) => match Asked::parse(words) {
+            Ok(asked) => block_on(copy_urls(asked, ambient)),
+            Err(parting) => part(&parting),
+        },
+        _ => block_on(run(invocation)),
     }
+}
+
+/// There is nothing to run.
+fn part(parting: &Parting) -> ExitCode {
+    // A reader that has gone away needs no help text.
+    let _ = if parting.exit == Exit::Done {
+        io::stdout().write_all(parting.text.as_bytes())
+    } else {
+        io::stderr().write_all(parting.text.as_bytes())
+    };
+    parting.exit.code().into()
+}
+
+fn block_on(work: impl Future<Output = Exit>) -> ExitCode {
     godwit_engine::net::raise_fd_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -63,7 +83,7 @@ fn main() -> ExitCode {
             return Exit::Failed.code().into();
         }
     };
-    let exit = runtime.block_on(run(invocation));
+    let exit = runtime.block_on(work);
     // A mover may still wait for standard input, which nothing can interrupt: leave it behind.
     runtime.shutdown_background();
     exit.code().into()
@@ -80,14 +100,31 @@ fn prove(what: &Proxy, invocation: &Invocation) -> ExitCode {
     console.verdict(exit).code().into()
 }
 
+/// `globus-url-copy`: what it would print, without a display.
+async fn copy_urls(asked: Asked, ambient: Ambient) -> Exit {
+    let stop = Stop::default();
+    tokio::spawn(watch_interrupts(stop.clone()));
+    let say = |stream, text: &str| {
+        // Nobody reads it any more: nothing to be done.
+        let _ = match stream {
+            Stream::Out => {
+                let mut out = io::stdout().lock();
+                out.write_all(text.as_bytes()).and_then(|()| out.flush())
+            }
+            Stream::Err => io::stderr().write_all(text.as_bytes()),
+        };
+    };
+    guc::run(asked, &ambient, Arc::new(say), stop).await
+}
+
 async fn run(invocation: Invocation) -> Exit {
     let stop = Stop::default();
     tokio::spawn(watch_interrupts(stop.clone()));
     let console = Arc::new(Console::new(invocation.verbosity));
     let connections = invocation.connections;
     let exit = match invocation.request {
-        // Was dealt with before there was a runtime.
-        Request::Proxy(_) => Exit::Done,
+        // Were dealt with before.
+        Request::Proxy(_) | Request::UrlCopy(_) => Exit::Done,
         Request::Manage(what) => {
             manage::run(what, connections, Arc::clone(&console) as _, stop).await
         }

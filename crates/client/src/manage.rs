@@ -47,7 +47,7 @@ pub async fn run(
         stall_limit,
         ..ChannelParams::default()
     };
-    let pool = Pool::new(Arc::clone(&context), params, ATTEMPTS);
+    let pool = Pool::new(Arc::clone(&context), params, ATTEMPTS, None);
     let mut manager = Manager {
         carrier: Carrier::new(pool),
         context,
@@ -69,8 +69,12 @@ struct Manager {
 impl Manager {
     async fn run(&mut self, what: Manage) {
         match what {
-            Manage::List { url, long } => {
-                let result = self.list(&url, long).await;
+            Manage::List {
+                url,
+                long,
+                classify,
+            } => {
+                let result = self.list(&url, long, classify).await;
                 self.record(&url.to_string(), result);
             }
             Manage::Stat { urls } => {
@@ -187,7 +191,7 @@ impl Manager {
         self.with(url, ask).await.map(|_| ())
     }
 
-    async fn list(&mut self, url: &RemoteUrl, long: bool) -> Result<()> {
+    async fn list(&mut self, url: &RemoteUrl, long: bool, classify: bool) -> Result<()> {
         let path = without_end_slash(&url.path);
         let found = self.look(url).await?;
         let mut entries = match found {
@@ -200,11 +204,14 @@ impl Manager {
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let now = now();
         for entry in &entries {
-            let line = if long {
+            let mut line = if long {
                 listing::format_line(&entry.facts, 1, &entry.name, now)
             } else {
                 entry.name.clone()
             };
+            if classify && entry.is_directory() == Some(true) {
+                line.push(b'/');
+            }
             self.context.observer().on_output(&printable(&line));
         }
         Ok(())

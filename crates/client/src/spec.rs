@@ -1,6 +1,7 @@
 //! Resolved requests: what is to be done, free of how it was spelled.
 
 use std::{
+    ffi::OsString,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -10,6 +11,7 @@ use godwit_engine::net::PortRange;
 use godwit_gsi::{
     cert::{files::Locations, key::KeyKind},
     ftps::Authorities,
+    name::DistinguishedName,
 };
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
@@ -45,6 +47,8 @@ pub enum Request {
     },
     /// `proxy`.
     Proxy(Proxy),
+    /// `guc`: the command line of `globus-url-copy`, behind its name.
+    UrlCopy(Vec<OsString>),
     /// Everything else.
     Manage(Manage),
 }
@@ -67,6 +71,8 @@ pub struct Connections {
     pub locations: Locations,
     /// Proxies that `gsiftp://` logs in with in place of that of `locations`: for a host, or for all that have none of their own.
     pub proxies: Vec<(Option<String>, PathBuf)>,
+    /// Who servers of `gsiftp://` must be, in place of what their host's name says: likewise.
+    pub subjects: Vec<(Option<String>, DistinguishedName)>,
     /// How `sshftp://` gets to servers.
     pub ssh: Ssh,
 }
@@ -74,13 +80,18 @@ pub struct Connections {
 impl Connections {
     /// The proxy that was named for `host`, or else for all hosts.
     pub(crate) fn proxy_of(&self, host: &str) -> Option<&Path> {
-        let of = |wanted: Option<&str>| {
-            let mut all = self.proxies.iter();
-            all.find(|(host, _)| host.as_deref() == wanted)
-        };
-        let named = of(Some(host)).or_else(|| of(None));
-        named.map(|(_, path)| path.as_path())
+        named_for(&self.proxies, host).map(PathBuf::as_path)
     }
+
+    /// Who `host` must be, where that was said.
+    pub(crate) fn subject_of(&self, host: &str) -> Option<&DistinguishedName> {
+        named_for(&self.subjects, host)
+    }
+}
+
+fn named_for<'a, T>(all: &'a [(Option<String>, T)], host: &str) -> Option<&'a T> {
+    let of = |wanted: Option<&str>| all.iter().find(|(host, _)| host.as_deref() == wanted);
+    of(Some(host)).or_else(|| of(None)).map(|(_, value)| value)
 }
 
 /// Programs of `sshftp://`.
@@ -162,6 +173,8 @@ pub struct JobSpec {
     pub destination: Location,
     /// Directories too.
     pub recursive: bool,
+    /// With `recursive`: of a directory the files, without the directories in it; and of what a pattern matches the files.
+    pub shallow: bool,
     /// Paths below the source, which is one directory then; instead of all of it.
     pub files_from: Option<FilesFrom>,
     /// Only what differs, and perhaps more than copies; then there is one source, and no part.
@@ -186,6 +199,8 @@ pub struct JobSpec {
     pub verify: Verify,
     /// Attempts per range, at least 1.
     pub attempts: u32,
+    /// Time between attempts; `None`: short at first, and twice as long after each.
+    pub retry_pause: Option<Duration>,
     /// Event log.
     pub events: Option<PathBuf>,
     /// Summary object on standard output.
@@ -214,6 +229,8 @@ pub struct SyncSpec {
     pub level: Level,
     /// Which names are compared.
     pub filter: Filter,
+    /// Copies get the times and the permissions of their sources, and so does what is the same but for them.
+    pub stamps: bool,
     /// Tell what would be done, and do nothing.
     pub dry_run: bool,
     /// What the source does not have goes.
@@ -223,10 +240,14 @@ pub struct SyncSpec {
 /// What files of one name must have in common to count as the same; each level wants what those before it want, but for what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
+    /// No file counts as the same.
+    Never,
     /// Nothing.
     Exists,
     /// Their size.
     Size,
+    /// Their size, and the destination's is not older.
+    NotOlder,
     /// The time of their last change, in whole seconds, where both ends can keep it.
     Modified,
     /// Their checksum, instead of the time.
@@ -254,18 +275,26 @@ pub enum CongestionChoice {
 
 /// A list of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FilesFrom {
-    /// `None`: standard input.
-    pub file: Option<PathBuf>,
-    /// Names end in NUL instead of a line end.
-    pub nul: bool,
+pub enum FilesFrom {
+    /// To be read.
+    List {
+        /// `None`: standard input.
+        file: Option<PathBuf>,
+        /// Names end in NUL instead of a line end.
+        nul: bool,
+    },
+    /// These.
+    Names(Vec<Vec<u8>>),
 }
 
 impl std::fmt::Display for FilesFrom {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.file {
-            Some(file) => file.display().fmt(f),
-            None => f.write_str("standard input"),
+        match self {
+            Self::List {
+                file: Some(file), ..
+            } => file.display().fmt(f),
+            Self::List { file: None, .. } => f.write_str("standard input"),
+            Self::Names(_) => f.write_str("the list of names"),
         }
     }
 }
@@ -301,6 +330,8 @@ pub struct Part {
     pub offset: u64,
     /// Octets; `None`: to the end.
     pub length: Option<u64>,
+    /// A get writes it where it was, into a file that keeps the rest of what it has; else the part becomes the whole file.
+    pub stays: bool,
 }
 
 /// Which tuner, and what the user has fixed.
@@ -378,6 +409,8 @@ pub enum Manage {
     List {
         url: RemoteUrl,
         long: bool,
+        /// A slash behind the names of directories.
+        classify: bool,
     },
     Stat {
         urls: Vec<RemoteUrl>,

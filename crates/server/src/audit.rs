@@ -3,7 +3,9 @@
 //! ```text
 //!   {"time":"…Z","session":7,"peer":"192.0.2.1:4711","identity":"/O=Grid/CN=Jo","account":"jo","event":"put","path":"/f","octets":12,"result":"done"}
 //! ```
-//! Whoever rotates it renames the file and sends SIGHUP. There is never a secret in it: passwords and tokens do not come here.
+//! Beside it, of transfers alone and in the form of others, the transfer log: [`transfers`].
+//!
+//! Whoever rotates them renames the file and sends SIGHUP. There is never a secret in it: passwords and tokens do not come here.
 
 use std::{
     fs::{File, OpenOptions},
@@ -19,14 +21,30 @@ use godwit_proto::{FtpPath, timestamp::Timestamp};
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
-use crate::privsep::{link::ChildEnd, messages::FromSession};
+use crate::{
+    config::ServerSettings,
+    privsep::{link::ChildEnd, messages::FromSession},
+};
+
+mod transfers;
+
+pub(crate) use transfers::{Command, Wire};
 
 /// Octets of each text from outside; what is longer is cut.
 pub(crate) const TEXT_MAX: usize = 4096;
 
-/// The file, or nothing.
+/// The files, or nothing.
 #[derive(Default)]
-pub(crate) struct Audit(Mutex<Target>);
+pub(crate) struct Audit {
+    events: Mutex<Target>,
+    transfers: Mutex<Option<TransferLog>>,
+}
+
+/// Where transfers are told of, and the name of this host in it.
+struct TransferLog {
+    file: File,
+    host: String,
+}
 
 #[derive(Default)]
 enum Target {
@@ -37,9 +55,9 @@ enum Target {
     Parent(Arc<ChildEnd>),
 }
 
-/// Why the audit log cannot be written.
+/// Why a log cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write the audit log {path}: {error}")]
+#[error("cannot write the log {path}: {error}")]
 pub struct AuditError {
     /// Which.
     path: PathBuf,
@@ -78,6 +96,9 @@ pub(crate) struct Entry {
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// Of a transfer, and not for this log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wire: Option<Wire>,
 }
 
 /// Kinds of events.
@@ -129,6 +150,7 @@ impl Entry {
             seconds: None,
             result: Verdict::Done,
             reason: None,
+            wire: None,
         }
     }
 
@@ -160,6 +182,11 @@ impl Entry {
         self
     }
 
+    pub(crate) fn wire(mut self, wire: Wire) -> Self {
+        self.wire = Some(wire);
+        self
+    }
+
     pub(crate) fn ended(mut self, failure: Option<impl ToString>) -> Self {
         if let Some(reason) = failure {
             self.result = Verdict::Failed;
@@ -172,33 +199,40 @@ impl Entry {
 impl Audit {
     /// Of a session's process.
     pub(crate) fn to_parent(parent: Arc<ChildEnd>) -> Self {
-        Self(Mutex::new(Target::Parent(parent)))
+        Self {
+            events: Mutex::new(Target::Parent(parent)),
+            transfers: Mutex::default(),
+        }
     }
 
-    /// Opens `path`, which others may not read, for appending; where there is none, nothing is logged from now on. What was open
-    /// stays so when this fails.
-    pub(crate) fn open(&self, path: Option<&Path>) -> Result<(), AuditError> {
-        let opened = path.map(|path| {
-            let file = OpenOptions::new()
-                .append(true)
-                .create(true)
-                .mode(0o600)
-                .open(path);
-            file.map_err(|error| AuditError {
-                path: path.to_owned(),
-                error,
-            })
-        });
-        *self.lock() = match opened.transpose()? {
+    /// Opens the files that the settings name, which others may not read where they are new, for appending; where there is none, nothing is
+    /// logged from now on. What was open stays so when this fails.
+    pub(crate) fn open(&self, settings: &ServerSettings) -> Result<(), AuditError> {
+        let events = settings.audit_log.as_deref().map(append).transpose()?;
+        let transfers = settings.transfer_log.as_deref().map(append).transpose()?;
+        *lock(&self.events) = match events {
             Some(file) => Target::File(file),
             None => Target::Nothing,
         };
+        *lock(&self.transfers) = transfers.map(|file| TransferLog {
+            file,
+            host: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+        });
         Ok(())
     }
 
     /// Writes one line. That it cannot be written stops nobody, and the server's log says so.
     pub(crate) fn record(&self, who: &Who, event: &Entry) {
-        match &mut *self.lock() {
+        if let Some(TransferLog { file, host }) = &mut *lock(&self.transfers)
+            && let Some(line) = transfers::line(SystemTime::now(), host, who, event)
+            && let Err(error) = file.write_all(line.as_bytes())
+        {
+            error!(%error, line, "the transfer log cannot be written");
+        }
+        match &mut *lock(&self.events) {
             Target::Nothing => {}
             Target::File(file) => {
                 let line = line(SystemTime::now(), who, event);
@@ -213,11 +247,23 @@ impl Audit {
             }
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Target> {
-        // A panic leaves a line cut short at worst.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(log: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic leaves a line cut short at worst.
+    log.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn append(path: &Path) -> Result<File, AuditError> {
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path);
+    file.map_err(|error| AuditError {
+        path: path.to_owned(),
+        error,
+    })
 }
 
 pub(crate) fn line(now: SystemTime, who: &Who, event: &Entry) -> String {
@@ -235,6 +281,10 @@ pub(crate) fn line(now: SystemTime, who: &Who, event: &Entry) -> String {
         &t[12..],
         since.subsec_millis()
     );
+    let event = &Entry {
+        wire: None,
+        ..event.clone()
+    };
     let json = serde_json::to_string(&Line { time, who, event });
     let json = json.expect("strings and numbers always have JSON");
     let mut line = String::with_capacity(json.len() + 1);
@@ -294,17 +344,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [path, old] = ["audit", "audit.1"].map(|name| folder.path().join(name));
         let audit = Audit::default();
+        let to = |path: &Path| ServerSettings {
+            audit_log: Some(path.to_owned()),
+            ..ServerSettings::new("/", crate::Anonymous::Off)
+        };
         let record = |name: &str| {
             audit.record(&who(), &Entry::new(What::Login).to(name));
         };
         record("nobody listens");
-        audit.open(Some(&path)).unwrap();
+        audit.open(&to(&path)).unwrap();
         record("one");
         std::fs::rename(&path, &old).unwrap();
         record("two");
-        audit.open(Some(&path)).unwrap();
+        audit.open(&to(&path)).unwrap();
         record("three");
-        assert!(audit.open(Some(folder.path())).is_err());
+        assert!(audit.open(&to(folder.path())).is_err());
         record("four");
         let lines = |path| std::fs::read_to_string(path).unwrap();
         let texts = [lines(&old), lines(&path)].map(|text| text.lines().count());

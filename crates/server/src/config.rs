@@ -73,6 +73,9 @@ The file is TOML; its keys are the long flags:
       listen = [\"0.0.0.0:2811\", \"[::]:2811\"]
       port-range = \"50000-51000\"
 
+Settings that do what those of a globus-gridftp-server do, with what has to be decided:
+      godwitd --import-gct-config /etc/gridftp.conf > /etc/godwitd.toml
+
 Signals: SIGTERM and SIGINT let running transfers end (see --drain), a second one cuts them; SIGHUP reads --config
 again, for new sessions.
 Log: standard error, one line an event; GODWITD_LOG=debug shows more.
@@ -102,6 +105,11 @@ pub struct Arguments {
     /// sides that they belong to it where the client can. The root is / where --root is not given. Standard error tells errors only
     #[arg(long)]
     pub ssh: bool,
+
+    /// Read the configuration of a globus-gridftp-server, a file or a directory as gridftp.d, and print settings for --config that do the
+    /// same. Behind them, as comments, what was taken, what has no meaning here, and what somebody has to decide: then the status is 1
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    pub import_gct_config: Option<PathBuf>,
 
     /// Everything that flag and file have in common.
     #[command(flatten)]
@@ -294,6 +302,11 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
 
+    /// File that tells of each transfer that has succeeded, in the form that globus-gridftp-server gives it (its -Z), one line each; created
+    /// for its owner alone, opened again at SIGHUP [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub transfer_log: Option<PathBuf>,
+
     /// Log as JSON, one object a line
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub log_json: Option<bool>,
@@ -382,6 +395,8 @@ pub struct ServerSettings {
     pub banner: String,
     /// Who did what; `None`: nowhere.
     pub audit_log: Option<PathBuf>,
+    /// Which transfers have succeeded; `None`: nowhere.
+    pub transfer_log: Option<PathBuf>,
     /// JSON log.
     pub log_json: bool,
 }
@@ -413,6 +428,7 @@ impl ServerSettings {
             channels_max: 1024,
             banner: format!("godwitd {} ready.", env!("CARGO_PKG_VERSION")),
             audit_log: None,
+            transfer_log: None,
             log_json: false,
         }
     }
@@ -542,6 +558,7 @@ impl Options {
             token_user: self.token_user.or(other.token_user),
             require_sandbox: self.require_sandbox.or(other.require_sandbox),
             audit_log: self.audit_log.or(other.audit_log),
+            transfer_log: self.transfer_log.or(other.transfer_log),
             log_json: self.log_json.or(other.log_json),
         }
     }
@@ -590,6 +607,7 @@ impl Options {
         settings.foreign_data_hosts = self.allow_foreign_data_hosts.unwrap_or(false);
         settings.durability = self.durability.unwrap_or_default();
         settings.audit_log = self.audit_log;
+        settings.transfer_log = self.transfer_log;
         settings.log_json = self.log_json.unwrap_or(false);
         if let Some(seconds) = self.drain {
             // 0 is a decision here, not a mistake: cut at once.

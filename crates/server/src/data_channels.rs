@@ -39,6 +39,8 @@ pub(crate) struct DataChannels {
     closed_at: Option<Instant>,
     /// In the channels of account and address; `None` before login.
     share: Option<Arc<Share>>,
+    /// Of the set: octets of socket buffers, 0 as the kernel has it, and of a block.
+    sizes: (u64, u64),
 }
 
 impl DataChannels {
@@ -88,6 +90,7 @@ impl DataChannels {
         let mover = self.mover()?;
         self.is_tls = is_tls(plan.guard.as_ref());
         let params = self.params(&plan.spec, plan.guard.clone(), settings);
+        self.sizes = sizes_of(&params);
         let set = ChannelSet::passive(&[mover], listener, params)
             .map_err(|e| failure_of(&e, LISTENING))?;
         self.set = Some(set);
@@ -106,9 +109,15 @@ impl DataChannels {
         let mover = self.mover()?;
         self.is_tls = is_tls(guard.as_ref());
         let params = self.params(spec, guard, settings);
+        self.sizes = sizes_of(&params);
         let set = ChannelSet::active(&[mover], peers, spec.layout, params);
         self.set = Some(set);
         Ok(())
+    }
+
+    /// Octets of socket buffers that the client asked for, 0 where it did not, and of a block at most.
+    pub(crate) fn sizes(&self) -> (u64, u64) {
+        self.sizes
     }
 
     /// Closes listener and connections; a transfer that runs on them fails.
@@ -183,6 +192,10 @@ impl DataChannels {
         self.mover = Some(mover.clone());
         Ok(mover)
     }
+}
+
+fn sizes_of(params: &ChannelParams) -> (u64, u64) {
+    (params.socket_buffer_bytes.unwrap_or(0), params.block_bytes)
 }
 
 fn no_data_channel() -> TransferFailure {

@@ -9,7 +9,7 @@
 //!   to the `checks` its success depends on; `shared_writer`: the end of a TYPE A receipt
 //! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces
 //! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and who may come
-//! - `audit`: the audit log; `privsep`: processes without privileges; `reaper`: leftovers of uploads
+//! - `audit`: the audit log and the transfer log; `imported`: settings of another server; `privsep`: processes without privileges; `reaper`: leftovers of uploads
 //! - `login`: who may log in and what they may do; [`passwords`]: the file of those who have one; `tokens`: bearer
 //!   tokens; `rights`: what may be done where,
 //!   which `scoped` storage keeps to
@@ -29,6 +29,7 @@ mod durability;
 mod foreseen;
 mod gate;
 mod gsi;
+mod imported;
 mod limits;
 mod listener;
 mod login;
@@ -70,6 +71,7 @@ use privsep::{link::ChildEnd, parent::Accounts};
 
 pub use audit::AuditError;
 pub use durability::Durability;
+pub use imported::{ImportError, Imported};
 
 pub use config::{
     Anonymous, Arguments, ConfigError, GsiSettings, IssuerSettings, PasswdArguments,

@@ -164,7 +164,7 @@ impl Server {
 
     fn listening(listeners: Vec<TcpListener>, service: Service) -> Result<Self, ServerError> {
         let service = Arc::new(service);
-        service.audit.open(service.settings.audit_log.as_deref())?;
+        service.audit.open(&service.settings)?;
         let mut addresses = Vec::with_capacity(listeners.len());
         for listener in &listeners {
             let address = listener.local_addr().map_err(|error| ServerError::Listen {
@@ -231,7 +231,7 @@ impl Reloader {
         let audit = Arc::clone(&self.service.borrow().audit);
         let service = Arc::new(Service::new(settings, audit)?);
         // Also where its name is the same: the file may be another by now.
-        service.audit.open(service.settings.audit_log.as_deref())?;
+        service.audit.open(&service.settings)?;
         self.gate.change(service.settings.bounds);
         self.service.send_replace(service);
         Ok(())

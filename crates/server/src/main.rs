@@ -3,13 +3,14 @@
 use std::{
     io::{self, Write as _},
     net::TcpListener,
+    path::Path,
     process::ExitCode,
 };
 
 use clap::Parser as _;
 use godwit_engine::terminal::{self, NoSecret, Secret};
 use godwit_server::{
-    Arguments, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings, Verb,
+    Arguments, Imported, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings, Verb,
     activation, log,
     passwords::{self, Change},
     run_child, serve_ssh,
@@ -22,6 +23,8 @@ use tracing::{Level, error, info, warn};
 
 /// Wrong usage or settings, as `clap` has it, too.
 const EXIT_USAGE: u8 = 2;
+/// Settings were imported, and some are to be decided.
+const EXIT_UNDECIDED: u8 = 1;
 /// The system said no.
 const EXIT_FAILED: u8 = 4;
 
@@ -36,6 +39,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(Verb::Passwd(passwd)) = &arguments.verb {
         return change_password(passwd);
+    }
+    if let Some(path) = &arguments.import_gct_config {
+        return import(path);
     }
     if arguments.ssh {
         return serve_user(&arguments);
@@ -62,6 +68,21 @@ fn main() -> ExitCode {
             status
         }
         Err(error) => fail(EXIT_FAILED, &format!("cannot start threads: {error}")),
+    }
+}
+
+/// Prints settings that do what another server's do.
+fn import(path: &Path) -> ExitCode {
+    match Imported::read(path) {
+        Ok(imported) => match write!(io::stdout(), "{imported}") {
+            Ok(()) if imported.is_undecided() => ExitCode::from(EXIT_UNDECIDED),
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(
+                EXIT_FAILED,
+                &format!("cannot write to standard output: {error}"),
+            ),
+        },
+        Err(error) => fail(EXIT_USAGE, &error),
     }
 }
 

@@ -42,7 +42,7 @@ use trail::CUT_SHORT;
 
 use crate::{
     Service,
-    audit::{Entry, What},
+    audit::{Command, Entry, What},
     data_channels::DataChannels,
     durability::Committer,
     failure,
@@ -195,6 +195,7 @@ struct Session {
 struct Transfer {
     running: RunningTransfer,
     verb: &'static str,
+    command: Command,
     path: FtpPath,
 }
 
@@ -631,6 +632,7 @@ impl Session {
             TransferKind::List { path, .. } => ("list", path),
         };
         let path = path.clone();
+        let command = trail::command_of(&request.kind);
         let running = match self.foreseen.start(&request) {
             Some(running) => running,
             None => RunningTransfer::start(request, &self.committer, &self.channels),
@@ -638,6 +640,7 @@ impl Session {
         self.transfer = Some(Box::new(Transfer {
             running,
             verb,
+            command,
             path,
         }));
     }

@@ -74,7 +74,7 @@ pub fn serve(settings: SshSettings) -> Result<(), ServerError> {
     server.root = root.map_err(failed("find the root directory"))?;
     let mut service = Service::new(server, Arc::default())?;
     let settings = &service.settings;
-    service.audit.open(settings.audit_log.as_deref())?;
+    service.audit.open(settings)?;
     service.owner = Some(Owner::of_process(&home, &settings.root));
     if settings.root != Path::new("/") {
         let protection = privsep::confine_to(&settings.root);

@@ -15,9 +15,13 @@ pub(crate) mod units;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
-use godwit_gsi::cert::key::{KeyKind, RSA_BITS_MAX, RSA_BITS_MIN};
+use godwit_gsi::{
+    cert::key::{KeyKind, RSA_BITS_MAX, RSA_BITS_MIN},
+    name::DistinguishedName,
+};
 use godwit_proto::{ChecksumAlgorithm, security::Floor};
 
+pub(crate) use resolve::masked;
 pub use resolve::{Ambient, Parting, parse};
 
 use sync::SyncArgs;
@@ -67,6 +71,9 @@ pub(crate) enum Verb {
         /// With type, permissions, owner, size and time
         #[arg(short = 'l', long)]
         long: bool,
+        /// With a slash behind the names of directories
+        #[arg(short = 'F', long, conflicts_with = "long")]
+        classify: bool,
         /// What to list
         #[arg(value_name = "URL")]
         url: OsString,
@@ -121,6 +128,17 @@ pub(crate) enum Verb {
     /// Make a directory the same as another one: copy what differs
     #[command(after_help = sync::AFTER_HELP)]
     Sync(Box<SyncArgs>),
+    /// Take a command line of globus-url-copy (guc -help lists its options); the same where the program is called by that name
+    #[command(disable_help_flag = true)]
+    Guc {
+        /// As globus-url-copy has them
+        #[arg(
+            value_name = "WORDS",
+            trailing_var_arg = true,
+            allow_hyphen_values = true
+        )]
+        words: Vec<OsString>,
+    },
     /// Make or show a proxy, the short-lived credential that gsiftp:// logs in with
     #[command(subcommand)]
     Proxy(ProxyVerb),
@@ -172,6 +190,10 @@ pub(crate) struct Common {
     /// that know you by different ones, one is given a proxy of the other's for data channels (DCSC)
     #[arg(long, value_name = "[HOST=]FILE", value_parser = named_proxy)]
     pub(crate) proxy: Vec<NamedProxy>,
+    /// Who servers of gsiftp:// must be, in place of what their host's name says, as /O=Grid/CN=host/a.example.org; behind HOST= that host
+    /// alone. May be repeated
+    #[arg(long, value_name = "[HOST=]NAME", value_parser = named_subject)]
+    pub(crate) subject: Vec<NamedSubject>,
     /// The first line of FILE is the password of the user that the URL names. Without this option: GODWIT_PASSWORD, ~/.netrc, or it is
     /// asked for
     #[arg(long, value_name = "FILE")]
@@ -188,6 +210,25 @@ pub(crate) struct Common {
     /// /etc/grid-security/sshftp or godwitd --ssh, whichever is found
     #[arg(long, value_name = "COMMAND")]
     pub(crate) ssh_server: Option<String>,
+}
+
+impl Common {
+    /// For verbs that talk to none, or that say it all in words of their own.
+    pub(crate) fn of_no_server() -> Self {
+        Self {
+            quiet: false,
+            verbose: 0,
+            stall_timeout: Duration::ZERO,
+            protect: None,
+            ca: None,
+            proxy: Vec::new(),
+            subject: Vec::new(),
+            password_file: None,
+            token: None,
+            ssh: None,
+            ssh_server: None,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -314,22 +355,35 @@ pub(crate) struct NamedProxy {
 }
 
 fn named_proxy(text: &str) -> Result<NamedProxy, String> {
-    let (host, file) = match text.split_once('=') {
-        // Names of hosts have no slash.
-        Some((host, file)) if !host.contains('/') => (Some(host), file),
-        _ => (None, text),
-    };
-    if file.is_empty() || host.is_some_and(str::is_empty) {
+    let (host, file) = for_host(text);
+    if file.is_empty() || host.as_deref().is_some_and(str::is_empty) {
         return Err("wanted FILE or HOST=FILE".to_owned());
     }
-    // As URLs have them, and as they are looked for.
-    let host = host.map(|host| {
-        host.trim_start_matches('[')
-            .trim_end_matches(']')
-            .to_owned()
-    });
     let file = file.into();
     Ok(NamedProxy { host, file })
+}
+
+/// `--subject`: for a host, or for all.
+type NamedSubject = (Option<String>, DistinguishedName);
+
+fn named_subject(text: &str) -> Result<NamedSubject, String> {
+    let (host, name) = for_host(text);
+    match DistinguishedName::parse(name) {
+        Some(name) if !host.as_deref().is_some_and(str::is_empty) => Ok((host, name)),
+        _ => Err("wanted a name as /O=Grid/CN=host/a.example.org, or HOST= before it".to_owned()),
+    }
+}
+
+/// What may have `HOST=` before it; hosts as URLs have them, and as they are looked for.
+fn for_host(text: &str) -> (Option<String>, &str) {
+    match text.split_once('=') {
+        // Names of hosts have no slash.
+        Some((host, value)) if !host.contains('/') => {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            (Some(host.to_owned()), value)
+        }
+        _ => (None, text),
+    }
 }
 
 fn key_type(text: &str) -> Result<KeyKind, String> {

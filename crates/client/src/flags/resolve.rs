@@ -1,6 +1,6 @@
 //! From raw flags to a resolved request.
 
-use std::{ffi::OsString, os::unix::ffi::OsStrExt, time::Duration};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt};
 
 use clap::{ArgMatches, FromArgMatches, error::ErrorKind};
 use godwit_engine::net;
@@ -118,6 +118,7 @@ fn connections(common: &Common, ambient: &Ambient) -> Resolved<Connections> {
         proxies: (common.proxy.iter())
             .map(|named| (named.host.clone(), named.file.clone()))
             .collect(),
+        subjects: common.subject.clone(),
         ssh: Ssh {
             command: (common.ssh.clone()).unwrap_or_else(|| ambient.ssh.command.clone()),
             server: (common.ssh_server.clone()).or_else(|| ambient.ssh.server.clone()),
@@ -136,10 +137,16 @@ fn request(
             let common = args.common.clone();
             (Request::Copy(Box::new(job(*args, arguments)?)), common)
         }
-        Verb::Ls { long, url, common } => (
+        Verb::Ls {
+            long,
+            classify,
+            url,
+            common,
+        } => (
             manage(Manage::List {
                 url: remote(&url)?,
                 long,
+                classify,
             }),
             common,
         ),
@@ -196,22 +203,8 @@ fn request(
             let job = sync::job(*args, matches, arguments)?;
             (Request::Copy(Box::new(job)), common)
         }
-        Verb::Proxy(verb) => {
-            // It talks to no server.
-            let common = Common {
-                quiet: false,
-                verbose: 0,
-                stall_timeout: Duration::ZERO,
-                protect: None,
-                ca: None,
-                proxy: Vec::new(),
-                password_file: None,
-                token: None,
-                ssh: None,
-                ssh_server: None,
-            };
-            (Request::Proxy(proxy(verb)), common)
-        }
+        Verb::Proxy(verb) => (Request::Proxy(proxy(verb)), Common::of_no_server()),
+        Verb::Guc { words } => (Request::UrlCopy(words), Common::of_no_server()),
         Verb::Explain { json, log, common } => (Request::Explain { log, json }, common),
     })
 }
@@ -228,6 +221,7 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
         (offset, length) => Some(Part {
             offset: offset.unwrap_or(0),
             length,
+            stays: false,
         }),
     };
     check_ends(&places, &destination)?;
@@ -236,7 +230,7 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
     if args.recursive {
         check_nesting(&places, &destination)?;
     }
-    if let Some(Part { offset, length }) = part {
+    if let Some(Part { offset, length, .. }) = part {
         if args.recursive || places.len() > 1 {
             return Err(
                 "--offset and --length take one file: leave -r and other sources out".into(),
@@ -247,7 +241,7 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
             return Err("--offset and --length reach past the end of any file".to_owned());
         }
     }
-    let files_from = args.files_from.clone().map(|file| FilesFrom {
+    let files_from = args.files_from.clone().map(|file| FilesFrom::List {
         file: (file.as_os_str() != "-").then_some(file),
         nul: args.from0,
     });
@@ -278,6 +272,7 @@ pub(super) fn job_of(
         sources,
         destination,
         recursive: false,
+        shallow: false,
         files_from: None,
         part: None,
         sync: None,
@@ -302,6 +297,7 @@ pub(super) fn job_of(
         },
         durability: args.durability,
         attempts: args.retries,
+        retry_pause: args.retry_pause,
         events: args.events,
         json: args.json,
         command: shown(arguments),
@@ -392,7 +388,7 @@ fn shown(arguments: &[OsString]) -> String {
 }
 
 /// `text` with the password of a URL as stars. Works on text that is no valid URL too: that is when messages quote it.
-fn masked(text: &str) -> String {
+pub(crate) fn masked(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else {
         return text.to_owned();
     };

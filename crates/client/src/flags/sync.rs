@@ -126,6 +126,7 @@ pub(super) fn job(
             _ => Level::Modified,
         },
         filter: filter(&args, matches)?,
+        stamps: true,
         dry_run: args.dry_run,
         delete: args.delete.then_some(Deletion {
             most: args.max_delete,

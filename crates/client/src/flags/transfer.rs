@@ -75,6 +75,9 @@ pub(crate) struct TransferArgs {
     /// Attempts per range before a file fails
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) retries: u32,
+    /// Time between attempts; the default is short, and twice as long after each attempt
+    #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
+    pub(crate) retry_pause: Option<Duration>,
 
     /// Note in FILE what is finished and what was begun; the same command, given again, moves what is missing. By default a file of its own
     /// for each command

@@ -129,7 +129,12 @@ async fn run_under(
     }
     context.written.promise(spec.durability);
     let params = channel_params(&spec, &context);
-    let pool = Pool::new(Arc::clone(&context), params, spec.attempts);
+    let pool = Pool::new(
+        Arc::clone(&context),
+        params,
+        spec.attempts,
+        spec.retry_pause,
+    );
     let (sender, receiver) = mpsc::channel(plan::AHEAD_MAX);
     let (finisher, moved) = Finisher::new();
     let job = Arc::new(Job {

@@ -118,6 +118,9 @@ impl Planner {
         match &source.found {
             Found::Directory(facts) => {
                 let shown = source.endpoint.url(&source.path);
+                if self.spec.shallow && !source.contents {
+                    return Ok(());
+                }
                 if !self.spec.recursive {
                     return Err(needs_recursive(&shown));
                 }
@@ -263,6 +266,9 @@ impl Planner {
         };
         if !is_directory {
             self.hand_on(get(endpoint, remote, goal, &facts)).await;
+            return Ok(());
+        }
+        if self.spec.shallow {
             return Ok(());
         }
         let unique = facts.unique;

@@ -267,12 +267,16 @@ fn make_all_local(folder: &Path) -> Result<()> {
 /// Names of the list, read on a thread of its own: standard input may block. Bounded: nobody reads far ahead.
 fn read(list: &FilesFrom) -> Result<mpsc::Receiver<Result<Name>>> {
     let failed = |e: io::Error| Error::local(format!("read {list}"), &e);
-    let reader: Box<dyn Read + Send> = match &list.file {
-        Some(path) => Box::new(File::open(path).map_err(failed)?),
-        None => Box::new(io::stdin()),
+    let (reader, nul): (Box<dyn Read + Send>, _) = match list {
+        FilesFrom::List {
+            file: Some(path),
+            nul,
+        } => (Box::new(File::open(path).map_err(failed)?), *nul),
+        FilesFrom::List { file: None, nul } => (Box::new(io::stdin()), *nul),
+        FilesFrom::Names(names) => (Box::new(io::Cursor::new(names.join(&0))), true),
     };
     let (sender, names) = mpsc::channel(BATCH_MAX);
-    let (nul, shown) = (list.nul, list.to_string());
+    let shown = list.to_string();
     std::thread::Builder::new()
         .name("godwit-list".to_owned())
         .spawn(move || {

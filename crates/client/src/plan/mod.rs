@@ -17,6 +17,7 @@ mod sync;
 pub(crate) use self::{
     get::hostile,
     listers::gather,
+    pattern::Pattern,
     sync::{Condemned, Remnant},
 };
 

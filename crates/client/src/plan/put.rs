@@ -126,6 +126,9 @@ impl Planner {
             self.hand_on(item).await;
             return Ok(());
         }
+        if self.spec.shallow && !contents {
+            return Ok(());
+        }
         if !self.spec.recursive {
             return Err(needs_recursive(&shown));
         }
@@ -217,6 +220,9 @@ impl Planner {
                 "a device or pipe"
             };
             self.context.warn(format!("{}: {what}, left out", shown()));
+            return Ok(());
+        }
+        if self.spec.shallow {
             return Ok(());
         }
         let identity = (metadata.dev(), metadata.ino());

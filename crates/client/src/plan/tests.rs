@@ -139,7 +139,7 @@ fn plan(command: &str, mut take: impl AsyncFnMut(Planned) -> bool) {
     };
     let stop = Stop::default();
     let context = Context::new(invocation.connections, Arc::new(Silent), None, stop.clone());
-    let pool = Pool::new(context, ChannelParams::default(), 1);
+    let pool = Pool::new(context, ChannelParams::default(), 1, None);
     let (sender, mut planned) = mpsc::channel(AHEAD_MAX);
     let planner = Planner::new(Arc::new(*spec), pool, sender);
     let runtime = runtime::Builder::new_current_thread().enable_all().build();

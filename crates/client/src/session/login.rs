@@ -367,7 +367,10 @@ impl Opening<'_> {
                 HostName::Name(name) => Some(name.clone()),
                 HostName::Address(_) => None,
             },
-            expect: Expect::Host(host),
+            expect: match connections.subject_of(self.endpoint.host()) {
+                Some(subject) => Expect::Identity(subject.clone()),
+                None => Expect::Host(host),
+            },
             channel: Channel::Control {
                 // Limited: a stolen one starts no jobs.
                 delegate: delegates.then(ProxyRequest::limited),

@@ -27,7 +27,7 @@ pub(crate) struct Secure {
 }
 
 impl Secure {
-    fn start(kind: Kind) -> Option<Self> {
+    pub(crate) fn start(kind: Kind) -> Option<Self> {
         Self::start_with(kind, &["127.0.0.1", "localhost"], &[])
     }
 
@@ -113,7 +113,7 @@ impl Secure {
         path.into_os_string().into_string().expect("UTF-8")
     }
 
-    fn variables(&self) -> Vec<(OsString, OsString)> {
+    pub(crate) fn variables(&self) -> Vec<(OsString, OsString)> {
         [
             ("X509_USER_CERT", self.path("usercert.pem")),
             ("X509_USER_KEY", self.path("userkey.pem")),

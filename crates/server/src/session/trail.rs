@@ -3,13 +3,13 @@
 use godwit_engine::data::Sample;
 use godwit_proto::{
     error::StorageFailure,
-    pi::server::{Request, TransferKind},
+    pi::server::{ListForm, Placement, Request, TransferKind},
 };
 use tracing::{info, warn};
 
 use super::{Session, Transfer};
 use crate::{
-    audit::{Entry, What, Who},
+    audit::{Command, Entry, What, Who, Wire},
     transfers::TransferEnd,
 };
 
@@ -20,9 +20,9 @@ impl Session {
     pub(super) fn log_transfer(&self, transfer: &Transfer, end: &TransferEnd) {
         let Transfer {
             verb,
+            command,
             path,
             running,
-            ..
         } = transfer;
         let seconds = end.elapsed.as_secs_f64();
         let user = self.user.as_deref().unwrap_or("");
@@ -39,7 +39,17 @@ impl Session {
             "receive" => What::Put,
             _ => What::List,
         };
-        let event = Entry::new(what).path(path).moved(end.bytes, end.elapsed);
+        let (buffer, block) = self.channels.sizes();
+        let wire = Wire {
+            command: *command,
+            buffer,
+            block,
+            streams: end.channels_peak,
+        };
+        let event = Entry::new(what)
+            .path(path)
+            .moved(end.bytes, end.elapsed)
+            .wire(wire);
         self.record(event.ended(end.result.as_ref().err()));
         info!(
             session = self.id,
@@ -118,6 +128,24 @@ impl Session {
             account: self.user.clone(),
         };
         self.service.audit.record(&who, &entry);
+    }
+}
+
+/// What a transfer was asked for by.
+pub(super) fn command_of(kind: &TransferKind) -> Command {
+    match kind {
+        TransferKind::Send { region: None, .. } => Command::Retr,
+        TransferKind::Send { .. } => Command::Eret,
+        TransferKind::Receive {
+            placement: Placement::Replace,
+            ..
+        } => Command::Stor,
+        TransferKind::Receive { .. } => Command::Esto,
+        TransferKind::List { form, .. } => match form {
+            ListForm::Long => Command::List,
+            ListForm::Names => Command::Nlst,
+            _ => Command::Mlsd,
+        },
     }
 }
 

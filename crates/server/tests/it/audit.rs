@@ -99,3 +99,39 @@ fn a_reload_opens_the_file_that_has_the_name_now() {
     assert_eq!(events(&old).len(), 1);
     assert_eq!(events(&log), ["mkdir anonymous /d - - done"]);
 }
+
+#[test]
+fn transfers_are_told_of_in_the_form_of_the_reference_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let [log, old] = ["transfers", "transfers.1"].map(|name| folder.path().join(name));
+    let mut server = TestServer::with(|s| s.transfer_log = Some(log.clone()));
+    let mut ftp = server.login();
+    assert_eq!(ftp.put("STOR /f", b"abc").code, 226);
+    assert_eq!(ftp.get("ERET P 1 2 /f"), b"bc");
+    let data = connect(ftp.pasv());
+    ftp.expect("RETR /none", 550);
+    drop(data);
+    fs::rename(&log, &old).unwrap();
+    server.reloader.reload(server.settings.clone()).unwrap();
+    assert_eq!(ftp.get("RETR /f"), b"abc");
+    ftp.expect("QUIT", 221);
+    ftp.expect_end();
+    server.begin_shutdown();
+    server.join();
+    let told = |path| -> Vec<String> {
+        let text = fs::read_to_string(path).unwrap();
+        let lines = text.lines().map(|line| {
+            let (_, from_user) = line.split_once(" USER=").unwrap();
+            from_user.to_owned()
+        });
+        lines.collect()
+    };
+    let line = |bytes, command| {
+        format!(
+            "anonymous FILE=/f BUFFER=0 BLOCK=1048576 NBYTES={bytes} VOLUME=/ STREAMS=1 STRIPES=1 DEST=[127.0.0.1] TYPE={command} \
+             CODE=226 TASKID=none"
+        )
+    };
+    assert_eq!(told(&old), [line(3, "STOR"), line(2, "ERET")]);
+    assert_eq!(told(&log), [line(3, "RETR")]);
+}

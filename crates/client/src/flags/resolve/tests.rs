@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use godwit_gsi::cert::key::KeyKind;
 use godwit_proto::{command::Password, security::Floor};
@@ -74,7 +76,7 @@ fn every_option_is_taken_up() {
     assert_eq!((job.journal, job.files_from), (JournalSpec::OfUser, None));
     let listed = job_of("godwit cp --no-journal --files-from - -0 gsiftp://h/d here");
     assert_eq!(listed.journal, JournalSpec::Never);
-    let stdin = FilesFrom {
+    let stdin = FilesFrom::List {
         file: None,
         nul: true,
     };
@@ -101,7 +103,8 @@ fn every_option_is_taken_up() {
         part,
         Some(Part {
             offset: 0,
-            length: Some(2048)
+            length: Some(2048),
+            stays: false,
         })
     );
     let tuner = |line: &str| job_of(line).tuner;

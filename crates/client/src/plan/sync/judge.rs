@@ -27,14 +27,23 @@ pub(super) fn judge(
     let Some(target) = target else {
         return Verdict::Differs("missing");
     };
-    if level == Level::Exists {
-        return Verdict::Same;
+    match level {
+        Level::Never => return Verdict::Differs("asked"),
+        Level::Exists => return Verdict::Same,
+        _ => {}
     }
     match (source.size, target.size) {
         (Some(ours), Some(theirs)) if ours == theirs => {}
         (Some(_), Some(_)) => return Verdict::Differs("size"),
         // Nobody tells: it may be another one.
         _ => return Verdict::Differs("unknown"),
+    }
+    if level == Level::NotOlder {
+        return match (source.modify, target.modify) {
+            (Some(ours), Some(theirs)) if theirs.0 >= ours.0 => Verdict::Same,
+            (Some(_), Some(_)) => Verdict::Differs("older"),
+            _ => Verdict::Differs("unknown"),
+        };
     }
     let times_count = keeps_times && level != Level::Size;
     match (level, judge_alike(times_count, source, target)) {
@@ -109,6 +118,12 @@ mod tests {
             let got = levels.map(|level| judge(level, true, &ours, theirs.as_ref()));
             assert_eq!(got, wanted, "{theirs:?}");
         }
+        let not_older = |theirs| judge(Level::NotOlder, true, &ours, Some(&theirs));
+        assert_eq!(not_older(file(1, 101, 0o600)), Same);
+        assert_eq!(not_older(file(1, 99, 0o644)), Differs("older"));
+        assert_eq!(not_older(file(2, 101, 0o644)), Differs("size"));
+        let never = judge(Level::Never, true, &ours, Some(&ours));
+        assert_eq!(never, Differs("asked"));
         let later = file(1, 101, 0o644);
         assert_eq!(judge(Level::Modified, false, &ours, Some(&later)), Same);
         assert_eq!(judge_alike(true, &ours, &later), Stamp("mtime"));

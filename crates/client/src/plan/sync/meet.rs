@@ -190,7 +190,8 @@ impl Syncing<'_> {
             Verdict::Differs(reason) => {
                 self.tell("copy", reason, path);
                 if !self.spec.dry_run {
-                    let item = item_of(source, target, facts)?;
+                    let mut item = item_of(source, target, facts)?;
+                    item.stamp = item.stamp.filter(|_| self.spec.stamps);
                     self.planner.copy(item).await;
                     return Ok(());
                 }
@@ -199,13 +200,13 @@ impl Syncing<'_> {
                 counters.bytes_found.fetch_add(bytes, Ordering::Relaxed);
                 return Ok(());
             }
-            Verdict::Stamp(reason) => {
+            Verdict::Stamp(reason) if self.spec.stamps => {
                 self.tell("set", reason, path);
                 if !self.spec.dry_run {
                     self.stamp(target, Stamp::of_facts(facts)).await?;
                 }
             }
-            Verdict::Same | Verdict::Unsure => {}
+            Verdict::Same | Verdict::Stamp(_) | Verdict::Unsure => {}
         }
         counters.files_same.fetch_add(1, Ordering::Relaxed);
         Ok(())

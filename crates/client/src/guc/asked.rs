@@ -1,0 +1,427 @@
+//! What the options say, free of how they were spelled. Pure.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use super::{
+    NAME, USAGE, VERSION, parting,
+    table::{Row, Word, help, refusal, row_of},
+    wrong,
+};
+use crate::flags::Parting;
+
+type Asking<T> = Result<T, Parting>;
+
+/// How much is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Shows {
+    /// Errors.
+    #[default]
+    Nothing,
+    /// URLs too.
+    Names,
+    /// And rates.
+    Rates,
+}
+
+/// A command line of the original.
+#[derive(Debug)]
+pub struct Asked {
+    /// Source and destination, or neither where they are in a file.
+    pub(super) places: Vec<OsString>,
+    pub(super) list: Option<PathBuf>,
+    pub(super) list_url: Option<OsString>,
+    pub(super) continues: bool,
+    pub(super) creates: bool,
+    pub(super) recursive: bool,
+    pub(super) seconds: Option<Duration>,
+    pub(super) shows: Shows,
+    pub(super) debugs: bool,
+    pub(super) restarts: bool,
+    /// 0: without end.
+    pub(super) retries: u32,
+    /// Seconds; 0: as we like.
+    pub(super) interval: u64,
+    /// Seconds; 0: none.
+    pub(super) stall: u64,
+    pub(super) dump: Option<PathBuf>,
+    pub(super) dump_only: Option<PathBuf>,
+    pub(super) aliases: Option<PathBuf>,
+    /// Of source and destination.
+    pub(super) subjects: [Option<String>; 2],
+    pub(super) credentials: [Option<PathBuf>; 2],
+    pub(super) credential: Option<PathBuf>,
+    pub(super) tcp_buffer: u64,
+    /// 0: as we like.
+    pub(super) block: u64,
+    pub(super) parallelism: Option<u32>,
+    pub(super) concurrency: Option<u32>,
+    /// 0: as we like.
+    pub(super) depth: u32,
+    pub(super) no_third_party: bool,
+    /// A word of `--protect`.
+    pub(super) protect: Option<&'static str>,
+    pub(super) offset: Option<u64>,
+    pub(super) length: Option<u64>,
+    pub(super) sync: bool,
+    pub(super) level: i64,
+    pub(super) algorithm: Option<String>,
+    pub(super) verifies: bool,
+    pub(super) tuning: Tuning,
+}
+
+/// Of GridFTP-APT; the values as they were given.
+#[derive(Debug, Default)]
+pub(super) struct Tuning {
+    pub(super) apt: bool,
+    pub(super) off: bool,
+    pub(super) n0: Option<String>,
+    pub(super) alpha: Option<String>,
+    pub(super) delta: Option<String>,
+}
+
+impl Asked {
+    /// Reads the words behind the program's name. Options end with the first word that is none, as in the original.
+    ///
+    /// # Errors
+    /// What to print, and the status: help was asked for, or something cannot be had.
+    pub fn parse(words: &[OsString]) -> Result<Self, Parting> {
+        let mut asked = Self::default();
+        let mut both: Option<String> = None;
+        let mut modes = [false; 2];
+        let mut rest = words;
+        while let Some((word, behind)) = rest.split_first() {
+            let name = word.to_string_lossy();
+            if !name.starts_with('-') || name.len() < 2 {
+                break;
+            }
+            rest = behind;
+            let at = words.len() - rest.len();
+            if name == "--" {
+                break;
+            }
+            let bad = |at: usize, what: &str, why: &str| {
+                parting(format!(
+                    "\nError, argument #{at} ({what}) : {why}\n\nSyntax : {USAGE}\n\nUse -help to display full usage.\n"
+                ))
+            };
+            if name.starts_with("--") {
+                return Err(bad(at, &name, "double-dashed option syntax is not allowed"));
+            }
+            let row = row_of(&name).ok_or_else(|| bad(at, &name, "unknown option"))?;
+            let value = match (row.argument, rest.split_first()) {
+                (None, _) => OsString::new(),
+                (Some(_), None) => return Err(bad(at, &name, "not enough arguments")),
+                (Some(_), Some((value, behind))) => {
+                    rest = behind;
+                    value.clone()
+                }
+            };
+            match row.word {
+                Word::Subject => both = Some(text(value)),
+                Word::Ascii => modes[0] = true,
+                Word::Binary => modes[1] = true,
+                _ => asked.take(row, &name, value)?,
+            }
+        }
+        for subject in &mut asked.subjects {
+            *subject = subject.take().or_else(|| both.clone());
+        }
+        if modes == [true; 2] {
+            return Err(wrong("option -ascii and -binary are mutually exclusive"));
+        }
+        asked.places = rest.to_vec();
+        asked.check()?;
+        Ok(asked)
+    }
+
+    fn take(&mut self, row: &Row, name: &str, value: OsString) -> Asking<()> {
+        let number = |value: OsString| whole(name, &text(value));
+        let small = |value: OsString| {
+            let number = whole(name, &text(value))?;
+            u32::try_from(number).map_err(|_| wrong(format!("{name} {number}: is too large")))
+        };
+        match row.word {
+            Word::Nothing | Word::Subject | Word::Ascii | Word::Binary => {}
+            Word::Refused => return Err(refused(name)),
+            Word::Help => return Err(parting(help())),
+            Word::Usage => return Err(parting(USAGE.to_owned())),
+            Word::Version => return Err(parting(format!("{NAME}: {VERSION}\n"))),
+            Word::Continue => self.continues = true,
+            Word::List => self.list = Some(value.into()),
+            Word::CreateDestination => self.creates = true,
+            Word::Recurse => self.recursive = true,
+            Word::Seconds => {
+                let seconds = number(value)?;
+                self.seconds = (seconds > 0).then(|| Duration::from_secs(seconds));
+            }
+            Word::Quiet => self.shows = Shows::Nothing,
+            Word::Verbose => self.shows = self.shows.max_of(Shows::Names),
+            Word::Performance => self.shows = Shows::Rates,
+            Word::Debug => self.debugs = true,
+            Word::Restart => self.restarts = true,
+            Word::Retries => self.retries = small(value)?,
+            Word::Interval => self.interval = number(value)?,
+            Word::RestartTimeout | Word::DataCredential => {
+                let default = match row.word {
+                    Word::RestartTimeout => "0",
+                    _ => "auto",
+                };
+                if value != default {
+                    return Err(refused(name));
+                }
+            }
+            Word::Stall => self.stall = number(value)?,
+            Word::Dump => self.dump = Some(value.into()),
+            Word::DumpOnly => self.dump_only = Some(value.into()),
+            Word::SourceSubject => self.subjects[0] = Some(text(value)),
+            Word::DestinationSubject => self.subjects[1] = Some(text(value)),
+            Word::TcpBuffer => self.tcp_buffer = size(name, &text(value))?,
+            Word::Block => self.block = size(name, &text(value))?,
+            Word::Parallelism => self.parallelism = Some(small(value)?.max(1)),
+            Word::Concurrency => self.concurrency = Some(small(value)?.max(1)),
+            Word::Pipelined => self.depth = small(value)?,
+            Word::NoThirdParty => self.no_third_party = true,
+            Word::NoDcau => self.protects("clear", name)?,
+            Word::Safe => self.protects("integrity", name)?,
+            Word::Private => self.protects("private", name)?,
+            Word::Offset => self.offset = Some(size(name, &text(value))?),
+            Word::Length => self.length = Some(size(name, &text(value))?),
+            Word::ListUrl => self.list_url = Some(value),
+            Word::Credential => self.credential = Some(value.into()),
+            Word::SourceCredential => self.credentials[0] = Some(value.into()),
+            Word::DestinationCredential => self.credentials[1] = Some(value.into()),
+            Word::Aliases => self.aliases = Some(value.into()),
+            Word::Sync => self.sync = true,
+            Word::SyncLevel => {
+                let level = text(value);
+                let read = level.parse().ok();
+                self.level =
+                    read.ok_or_else(|| wrong(format!("{name} {level}: is no whole number")))?;
+            }
+            Word::Algorithm => self.algorithm = Some(text(value).to_ascii_lowercase()),
+            Word::Verify => self.verifies = true,
+            Word::Apt => self.tuning.apt = true,
+            Word::NoApt => self.tuning.off = true,
+            Word::FirstChannels => self.tuning.n0 = Some(text(value)),
+            Word::Growth => self.tuning.alpha = Some(text(value)),
+            Word::Epoch => self.tuning.delta = Some(text(value)),
+        }
+        Ok(())
+    }
+
+    fn protects(&mut self, level: &'static str, name: &str) -> Asking<()> {
+        let word = |level| match level {
+            "clear" => "-no-data-channel-authentication",
+            "integrity" => "-data-channel-safe",
+            _ => "-data-channel-private",
+        };
+        match self.protect.replace(level) {
+            Some(other) if other != level => Err(wrong(format!(
+                "option {} and {} are mutually exclusive ({name})",
+                word(other),
+                word(level)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&self) -> Asking<()> {
+        if self.tunes_by_apt() && (self.tuning.off || self.parallelism.is_some()) {
+            return Err(wrong(
+                "-apt, -n0, -alpha and -delta tune the number of channels, which -p or -noapt fixes",
+            ));
+        }
+        let lists = self.list.is_some() || self.list_url.is_some() || self.dump.is_some();
+        match &self.places[..] {
+            [] if lists => Ok(()),
+            [_, ..] if self.list.is_some() => Err(wrong(
+                "No urls are provided on the command line when using the -f option.\n",
+            )),
+            _ if self.list_url.is_some() => Ok(()),
+            [from, to] if from == "-" && to == "-" => Err(wrong(
+                "Cannot have stdin as source and stdout as destination.\n",
+            )),
+            [_, _] => Ok(()),
+            [_, _, _, ..] => Err(wrong("too many url strings specified")),
+            _ => Err(wrong("source and dest url strings are required")),
+        }
+    }
+
+    /// GridFTP-APT is wanted by name.
+    pub(super) fn tunes_by_apt(&self) -> bool {
+        let Tuning {
+            apt,
+            n0,
+            alpha,
+            delta,
+            ..
+        } = &self.tuning;
+        *apt || n0.is_some() || alpha.is_some() || delta.is_some()
+    }
+}
+
+impl Default for Asked {
+    /// The original's defaults.
+    fn default() -> Self {
+        Self {
+            places: Vec::new(),
+            list: None,
+            list_url: None,
+            continues: false,
+            creates: false,
+            recursive: false,
+            seconds: None,
+            shows: Shows::Nothing,
+            debugs: false,
+            restarts: false,
+            retries: 5,
+            interval: 0,
+            stall: 600,
+            dump: None,
+            dump_only: None,
+            aliases: None,
+            subjects: [None, None],
+            credentials: [None, None],
+            credential: None,
+            tcp_buffer: 0,
+            block: 0,
+            parallelism: None,
+            concurrency: None,
+            depth: 0,
+            no_third_party: false,
+            protect: None,
+            offset: None,
+            length: None,
+            sync: false,
+            level: 2,
+            algorithm: None,
+            verifies: false,
+            tuning: Tuning::default(),
+        }
+    }
+}
+
+impl Shows {
+    /// A later `-v` takes nothing from a `-vb`.
+    fn max_of(self, other: Self) -> Self {
+        match self {
+            Self::Rates => self,
+            _ => other,
+        }
+    }
+}
+
+fn refused(name: &str) -> Parting {
+    parting(format!("\nERROR: {}\n", refusal(name)))
+}
+
+fn text(value: OsString) -> String {
+    value.to_string_lossy().into_owned()
+}
+
+fn whole(name: &str, text: &str) -> Asking<u64> {
+    text.parse()
+        .map_err(|_| wrong(format!("{name} {text}: argument is not a positive integer")))
+}
+
+/// `4M`: powers of 1024, `B` for octets.
+fn size(name: &str, text: &str) -> Asking<u64> {
+    let invalid = || wrong(format!("invalid value for {name}: {text}"));
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let power = match &text[digits.len()..] {
+        "" | "b" | "B" => 0,
+        "k" | "K" => 1,
+        "m" | "M" => 2,
+        "g" | "G" => 3,
+        _ => return Err(invalid()),
+    };
+    let number: u64 = digits.parse().map_err(|_| invalid())?;
+    number.checked_mul(1024_u64.pow(power)).ok_or_else(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guc::table::{Class, OPTIONS};
+
+    fn asked(line: &str) -> Result<Asked, String> {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        Asked::parse(&words).map_err(|parting| parting.text)
+    }
+
+    #[test]
+    fn options_end_with_the_first_url() {
+        let said = asked("-vb -p 4 ftp://h/a file:///b").unwrap();
+        assert_eq!((said.shows, said.parallelism), (Shows::Rates, Some(4)));
+        assert_eq!(said.places, ["ftp://h/a", "file:///b"]);
+        let late = asked("ftp://h/a file:///b -vb").unwrap_err();
+        assert!(late.contains("too many url strings specified"), "{late}");
+        assert_eq!(asked("-- -a -b").unwrap().places, ["-a", "-b"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_as_the_original_does() {
+        for (line, told) in [
+            ("-bogus x y", "Error, argument #1 (-bogus) : unknown option"),
+            (
+                "-q --help",
+                "argument #2 (--help) : double-dashed option syntax is not allowed",
+            ),
+            ("-p", "Error, argument #1 (-p) : not enough arguments"),
+            ("-p x a b", "argument is not a positive integer"),
+            ("-p -1 a b", "argument is not a positive integer"),
+            ("-bs 1Q a b", "invalid value for"),
+            ("-a -b a b", "-ascii and -binary are mutually exclusive"),
+            (
+                "-dcsafe -dcpriv a b",
+                "option -data-channel-safe and -data-channel-private are mutually exclusive",
+            ),
+            ("", "source and dest url strings are required"),
+            ("a b c", "too many url strings specified"),
+            ("- -", "Cannot have stdin as source"),
+            ("-f list a b", "No urls are provided on the command line"),
+            ("-apt -p 4 a b", "which -p or -noapt fixes"),
+            ("-n0 4 -noapt a b", "which -p or -noapt fixes"),
+        ] {
+            let text = asked(line).unwrap_err();
+            assert!(text.contains(told), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_names_option_and_reason() {
+        for row in OPTIONS.iter().filter(|row| row.class == Class::Refused) {
+            // Not refused where both ends are not known yet.
+            if row.word == Word::NoThirdParty {
+                continue;
+            }
+            for name in row.names {
+                let argument = row.argument.map_or("", |_| " 7");
+                let text = asked(&format!("{name}{argument} a b")).unwrap_err();
+                assert_eq!(text, format!("\nERROR: {name}: {}\n", row.note));
+            }
+        }
+        asked("-rst-timeout 0 -data-cred auto a b").unwrap();
+    }
+
+    #[test]
+    fn sizes_have_powers_of_1024() {
+        let bytes = |text| size("-bs", text).ok();
+        assert_eq!(bytes("0"), Some(0));
+        assert_eq!(bytes("64K"), Some(65536));
+        assert_eq!(bytes("1m"), Some(1 << 20));
+        assert_eq!(bytes("2G"), Some(2 << 30));
+        assert_eq!(bytes("7b"), Some(7));
+        for text in ["", "K", "-1", "1T", "1KK", "99999999999G"] {
+            assert_eq!(bytes(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_subject_for_both_is_the_one_that_is_not_said_for_one() {
+        let said = asked("-ss /CN=a -s /CN=b x y").unwrap();
+        let [source, destination] = said.subjects;
+        assert_eq!(source.as_deref(), Some("/CN=a"));
+        assert_eq!(destination.as_deref(), Some("/CN=b"));
+    }
+}

@@ -1,0 +1,58 @@
+//! URLs as text: what `globus-url-copy` takes for one, and its parts. Pure.
+
+/// What is said on the command line or in a list, as godwit reads it: `file:/path` gets its slashes.
+pub(super) fn url(text: &[u8]) -> Vec<u8> {
+    match text.strip_prefix(b"file:/") {
+        Some(path) if !path.starts_with(b"/") => [b"file:///", path].concat(),
+        _ => text.to_vec(),
+    }
+}
+
+/// What is before the last component, with its slash, and the component.
+pub(super) fn split(text: &[u8]) -> (&[u8], &[u8]) {
+    let end = text.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+    text.split_at(end)
+}
+
+/// A name may match several.
+pub(super) fn is_pattern(name: &[u8]) -> bool {
+    name.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
+}
+
+/// A path as it stands in a URL.
+pub(super) fn encoded(path: &str) -> Vec<u8> {
+    let mut text = Vec::with_capacity(path.len());
+    for octet in path.bytes() {
+        match octet.is_ascii_alphanumeric() || b"/-._~!$&'()+,=:@".contains(&octet) {
+            true => text.push(octet),
+            false => text.extend(format!("%{octet:02X}").bytes()),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_as_the_original_reads_them() {
+        for (text, wanted) in [
+            ("file:/tmp/f", "file:///tmp/f"),
+            ("file:///tmp/f", "file:///tmp/f"),
+            ("f", "f"),
+            ("gsiftp://h/a/b", "gsiftp://h/a/b"),
+        ] {
+            let read = url(text.as_bytes());
+            assert_eq!(String::from_utf8(read).unwrap(), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn parts_of_urls() {
+        assert_eq!(split(b"ftp://h/a/b"), (&b"ftp://h/a/"[..], &b"b"[..]));
+        assert_eq!(split(b"f"), (&b""[..], &b"f"[..]));
+        assert_eq!(encoded("a b/c%?"), b"a%20b/c%25%3F");
+        assert!(is_pattern(b"a*") && !is_pattern(b"a%2A"));
+    }
+}
