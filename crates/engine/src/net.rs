@@ -1,10 +1,12 @@
 //! Names to addresses, listeners in a port range, limits of the process.
 
 use std::{
+    fs,
     hash::{BuildHasher, RandomState},
     io,
     net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs},
     ops::RangeInclusive,
+    sync::OnceLock,
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -16,6 +18,9 @@ pub type PortRange = RangeInclusive<u16>;
 /// Connections that wait to be accepted. A sender may open as many channels at once as it has parallelism.
 const BACKLOG: i32 = 1024;
 
+/// Random ports that are tried before the kernel looks for one.
+const TRIES: u32 = 16;
+
 /// A listener on `address` with a free port, of `range` where there is one (tried from a random start). Backlog 1024, close-on-exec,
 /// non-blocking. AddrInUse where the range is used up, and the message says which range.
 pub fn listen(
@@ -24,7 +29,7 @@ pub fn listen(
     socket_buffer_bytes: Option<u64>,
 ) -> io::Result<TcpListener> {
     let Some(range) = range else {
-        return listen_on(SocketAddr::new(address, 0), socket_buffer_bytes);
+        return listen_anywhere(address, socket_buffer_bytes);
     };
     let (first, last) = (u32::from(*range.start()), u32::from(*range.end()));
     let count = (last + 1).saturating_sub(first);
@@ -41,6 +46,64 @@ pub fn listen(
         io::ErrorKind::AddrInUse,
         format!("all ports {first}-{last} of {address} are in use"),
     ))
+}
+
+/// The kernel's own search takes ports for used whose last connections linger in TIME_WAIT. Where each of many files goes over a
+/// connection of its own there are thousands of them, and it would walk past them for every file.
+fn listen_anywhere(address: IpAddr, socket_buffer_bytes: Option<u64>) -> io::Result<TcpListener> {
+    for _ in 0..TRIES {
+        let Some(port) = usual_ports().any() else {
+            break;
+        };
+        match listen_on(SocketAddr::new(address, port), socket_buffer_bytes) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+            other => return other,
+        }
+    }
+    listen_on(SocketAddr::new(address, 0), socket_buffer_bytes)
+}
+
+/// The ports that the kernel gives to those who name none. Read once; a process that confines itself reads them before.
+pub fn usual_ports() -> &'static UsualPorts {
+    static USUAL: OnceLock<UsualPorts> = OnceLock::new();
+    USUAL.get_or_init(|| {
+        let read = |name| fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"));
+        let range = read("ip_local_port_range").unwrap_or_default();
+        let reserved = read("ip_local_reserved_ports").unwrap_or_default();
+        UsualPorts::of(&range, &reserved)
+    })
+}
+
+/// See [`usual_ports`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct UsualPorts {
+    range: Option<PortRange>,
+    /// In it, and kept for services by the administrator.
+    reserved: Vec<PortRange>,
+}
+
+impl UsualPorts {
+    /// As the kernel writes them: `32768\t60999`, and `8080,9148-9150`.
+    fn of(range: &str, reserved: &str) -> Self {
+        let words: Vec<_> = range.split_whitespace().collect();
+        let reserved = reserved.trim().split(',').filter_map(|ports| {
+            let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+            parse_port_range(&format!("{first}-{last}"))
+        });
+        Self {
+            range: parse_port_range(&words.join("-")),
+            reserved: reserved.collect(),
+        }
+    }
+
+    /// One of them by chance; `None` where they are not known, or the one that was hit is reserved.
+    fn any(&self) -> Option<u16> {
+        let range = self.range.as_ref()?;
+        let (first, last) = (u32::from(*range.start()), u32::from(*range.end()));
+        let port = u16::try_from(first + random_below(last - first + 1)).ok()?;
+        let is_reserved = self.reserved.iter().any(|ports| ports.contains(&port));
+        (!is_reserved).then_some(port)
+    }
 }
 
 fn listen_on(address: SocketAddr, socket_buffer_bytes: Option<u64>) -> io::Result<TcpListener> {
@@ -146,6 +209,35 @@ mod tests {
     use super::*;
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn usual_ports_are_those_of_the_kernel_without_the_reserved() {
+        let usual = UsualPorts::of("40000\t40003\n", "8080,40001-40002\n");
+        assert_eq!(usual.reserved, [8080..=8080, 40001..=40002]);
+        let given: Vec<_> = (0..1000).filter_map(|_| usual.any()).collect();
+        assert!(
+            given.contains(&40000) && given.contains(&40003),
+            "{given:?}"
+        );
+        assert!(
+            given.iter().all(|port| [40000, 40003].contains(port)),
+            "{given:?}"
+        );
+        assert_eq!(UsualPorts::of("", "\n").any(), None);
+        // Everything is reserved: the kernel looks for one.
+        assert_eq!(UsualPorts::of("5 6", "1-9").any(), None);
+    }
+
+    #[test]
+    fn a_listener_without_a_range_has_a_usual_port() {
+        let port = listen(HERE, None, None)
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let usual = usual_ports().range.clone().unwrap();
+        assert!(usual.contains(&port), "{port}, {usual:?}");
+    }
 
     #[test]
     fn port_ranges() {
