@@ -4,26 +4,26 @@
 //! default. Nothing behind [`Arguments::resolve`] looks at flags again.
 
 use std::{
-    collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
-    str::FromStr,
     time::Duration,
 };
 
 use clap::{Args, Parser, ValueEnum};
-use godwit_engine::net::{PortRange, parse_port_range};
+use godwit_engine::net::PortRange;
 use godwit_proto::security::Floor;
 use serde::{Deserialize, Serialize};
 
 pub use self::gsi::{GsiSettings, Protect};
 pub use self::logins::{IssuerSettings, PasswordSettings, TlsSettings, TokenSettings};
+pub use self::ports::PortRangeText;
 pub use self::ssh::SshSettings;
 pub use self::verbs::{PasswdArguments, Verb};
 use self::{
     bounds::bounds_of,
     gsi::{floor_of, gsi_of},
     logins::{passwords_of, tls_of, tokens_of},
+    ports::{check_data_addresses, port_range_of},
     separation::separation_of,
 };
 use crate::{Bounds, Durability, Separation};
@@ -31,6 +31,7 @@ use crate::{Bounds, Durability, Separation};
 mod bounds;
 mod gsi;
 mod logins;
+mod ports;
 mod separation;
 mod ssh;
 #[cfg(test)]
@@ -322,27 +323,6 @@ pub enum Anonymous {
     Ro,
     /// Read and write.
     Rw,
-}
-
-/// `A-B`, checked.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct PortRangeText(pub PortRange);
-
-impl FromStr for PortRangeText {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        parse_port_range(text).map(Self).ok_or_else(|| {
-            format!("{text:?} is no port range: write A-B with 1 <= A <= B <= 65535")
-        })
-    }
-}
-
-impl TryFrom<String> for PortRangeText {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
 }
 
 /// What the server is and allows: checked, complete, and all that the rest of the crate reads.
@@ -637,42 +617,6 @@ impl Options {
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// Grid sites open this range in their firewalls and set it for every program on the host.
-fn port_range_of(
-    environment: impl Fn(&str) -> Option<String>,
-) -> Result<Option<PortRange>, ConfigError> {
-    const NAME: &str = "GLOBUS_TCP_PORT_RANGE";
-    match environment(NAME) {
-        None => Ok(None),
-        Some(text) if text.trim().is_empty() => Ok(None),
-        Some(text) => match text.parse() {
-            Ok(PortRangeText(range)) => Ok(Some(range)),
-            Err(reason) => Err(ConfigError::Value { name: NAME, reason }),
-        },
-    }
-}
-
-fn check_data_addresses(addresses: &[IpAddr]) -> Result<(), ConfigError> {
-    let mut seen = BTreeMap::new();
-    for address in addresses {
-        if address.is_unspecified() {
-            return Err(ConfigError::Value {
-                name: "data-address",
-                reason: format!("{address} cannot be connected to; name the address clients reach"),
-            });
-        }
-        if let Some(first) = seen.insert(address.is_ipv4(), address) {
-            return Err(ConfigError::Value {
-                name: "data-address",
-                reason: format!(
-                    "{first} and {address} are of one family; give at most one of each"
-                ),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// A year: longer limits are mistakes, and far longer ones overflow clocks.

@@ -36,7 +36,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 pub(crate) use control::Control;
-pub(crate) use handover::{Entered, HandedOver, go_on, meet};
+pub(crate) use handover::{Entered, HandedOver, canonical, go_on, meet};
 
 use trail::CUT_SHORT;
 
@@ -694,9 +694,4 @@ async fn until(deadline: Option<Instant>) {
         Some(deadline) => sleep_until(deadline.into()).await,
         None => std::future::pending().await,
     }
-}
-
-/// IPv4 as IPv4, also where a dual-stack listener shows it in IPv6 clothes.
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

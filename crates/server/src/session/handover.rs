@@ -18,7 +18,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{Control, Phase, Session, canonical};
+use super::{Control, Phase, Session};
 use crate::{
     Service, gate::Pass, login::Channel, outbox::Outbox, rights::Rights, security::Security,
     shares::Share,
@@ -217,4 +217,9 @@ impl HandedOver {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.outbox.deadline(self.unread_limit)
     }
+}
+
+/// IPv4 as IPv4, also where a dual-stack listener shows it in IPv6 clothes.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

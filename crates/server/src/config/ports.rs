@@ -1,0 +1,65 @@
+//! Settings of data ports, and of the addresses that they are announced with.
+
+use std::{collections::BTreeMap, net::IpAddr, str::FromStr};
+
+use godwit_engine::net::{PortRange, parse_port_range};
+use serde::Deserialize;
+
+use super::ConfigError;
+
+/// `A-B`, checked.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct PortRangeText(pub PortRange);
+
+impl FromStr for PortRangeText {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_port_range(text).map(Self).ok_or_else(|| {
+            format!("{text:?} is no port range: write A-B with 1 <= A <= B <= 65535")
+        })
+    }
+}
+
+impl TryFrom<String> for PortRangeText {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// Grid sites open this range in their firewalls and set it for every program on the host.
+pub(super) fn port_range_of(
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Option<PortRange>, ConfigError> {
+    const NAME: &str = "GLOBUS_TCP_PORT_RANGE";
+    match environment(NAME) {
+        None => Ok(None),
+        Some(text) if text.trim().is_empty() => Ok(None),
+        Some(text) => match text.parse() {
+            Ok(PortRangeText(range)) => Ok(Some(range)),
+            Err(reason) => Err(ConfigError::Value { name: NAME, reason }),
+        },
+    }
+}
+
+pub(super) fn check_data_addresses(addresses: &[IpAddr]) -> Result<(), ConfigError> {
+    let mut seen = BTreeMap::new();
+    for address in addresses {
+        if address.is_unspecified() {
+            return Err(ConfigError::Value {
+                name: "data-address",
+                reason: format!("{address} cannot be connected to; name the address clients reach"),
+            });
+        }
+        if let Some(first) = seen.insert(address.is_ipv4(), address) {
+            return Err(ConfigError::Value {
+                name: "data-address",
+                reason: format!(
+                    "{first} and {address} are of one family; give at most one of each"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
