@@ -38,6 +38,7 @@ netcat-openbsd               one TCP connection without a protocol, for tar at b
 iperf3                       what the path gives without any file transfer
 iproute2                     network namespaces for the emulated paths
 openssl                      makes the certificates for tests of identity
+tmux                         a terminal that nobody sits at
 valgrind                     counts the instructions of pure hot paths
 openssh-client               leads to servers
 openssh-server               lets the tests in that go by it

@@ -11,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
@@ -112,6 +112,14 @@ pub enum Event {
         /// Why.
         error: String,
     },
+    /// A file that goes by itself, and not among small ones, is begun.
+    Begins {
+        /// URL or path of the source.
+        path: String,
+        /// Octets of it; absent where nobody knows.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bytes: Option<u64>,
+    },
     /// A file is done or given up.
     File {
         /// URL or path of the source.
@@ -160,7 +168,7 @@ pub enum Event {
 }
 
 /// A setting as logs hold it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // godwit_tune::Setting, whose words the log keeps
 pub struct SettingView {
     pub concurrency: u32,

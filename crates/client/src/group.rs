@@ -87,8 +87,8 @@ impl Group {
         let mut weights = self.weight;
         let mut members = 1;
         let mut others_cap_bps = Some(0_u64);
-        for (id, words) in self.roster.hear()? {
-            let Some((weight, total)) = pair::<f64, u64>(&words) else {
+        for (id, line) in self.roster.hear()? {
+            let Some((weight, total)) = pair::<f64, u64>(&line) else {
                 continue;
             };
             if !(weight.is_finite() && weight > 0.0) {
@@ -96,7 +96,8 @@ impl Group {
             }
             members += 1;
             weights += weight;
-            let cap = words.get(2).and_then(|word| word.parse::<u64>().ok());
+            let cap = line.split_whitespace().nth(2);
+            let cap = cap.and_then(|word| word.parse::<u64>().ok());
             others_cap_bps = others_cap_bps.zip(cap).map(|(a, b)| a.saturating_add(b));
             let before = self.seen.insert(id, total).unwrap_or(total);
             self.others_bytes = self
@@ -111,7 +112,7 @@ impl Group {
             others_bytes: self.others_bytes,
             part: self.weight / weights,
             total: total
-                .and_then(|words| pair(&words))
+                .and_then(|line| pair(&line))
                 .map(|(concurrency, parallelism)| Setting::new(concurrency, parallelism)),
             others_cap_bps,
         })
@@ -141,9 +142,9 @@ impl Group {
     }
 }
 
-fn pair<A: FromStr, B: FromStr>(words: &[String]) -> Option<(A, B)> {
-    let [a, b, ..] = words else { return None };
-    Some((a.parse().ok()?, b.parse().ok()?))
+fn pair<A: FromStr, B: FromStr>(line: &str) -> Option<(A, B)> {
+    let mut words = line.split_whitespace();
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
 /// The share `part` (`0..=1`) of a total: its part of the channels, at least one, on as many movers as it has a part in.

@@ -72,7 +72,7 @@ impl Host {
             self.rate_bps.unwrap_or(0)
         ))?;
         let others: Vec<Said> = (self.roster.hear()?.iter())
-            .filter_map(|(_, words)| Said::read(words))
+            .filter_map(|(_, line)| Said::read(line))
             .collect();
         let claims = |wish: fn(&Said) -> f64| -> Vec<Claim> {
             let claim = |said: &Said| Claim {
@@ -122,15 +122,13 @@ struct Said {
 }
 
 impl Said {
-    fn read(words: &[String]) -> Option<Self> {
-        let [weight, channels, rate, host_rate, ..] = words else {
-            return None;
-        };
+    fn read(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
         let said = Self {
-            weight: weight.parse().ok()?,
-            channels: f64::from(channels.parse::<u32>().ok()?),
-            rate_bps: rate.parse().ok()?,
-            host_rate_bps: host_rate.parse().ok()?,
+            weight: words.next()?.parse().ok()?,
+            channels: f64::from(words.next()?.parse::<u32>().ok()?),
+            rate_bps: words.next()?.parse().ok()?,
+            host_rate_bps: words.next()?.parse().ok()?,
         };
         let sound = said.weight.is_finite() && said.weight > 0.0 && said.rate_bps >= 0.0;
         sound.then_some(said)

@@ -13,7 +13,7 @@
 //! - [`manage`]: everything that is no copy; [`explain`]: what an event log tells
 //! - [`identity`]: who we are to servers; [`proxy`]: short-lived credentials, made and shown;
 //!   [`secrets`]: passwords and tokens
-//! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs
+//! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs; [`watch`]: what fills a terminal
 //! - [`filter`]: which names a sync compares
 //! - [`stamp`]: times and permissions of copies
 //! - [`local`], [`written`]: this machine's files, and how safe they are; [`context`]: what all parts of a run share
@@ -60,6 +60,7 @@ pub mod summary;
 mod tails;
 mod taking_up;
 mod verify;
+pub mod watch;
 mod written;
 
 pub use context::Stop;

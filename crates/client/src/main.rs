@@ -21,6 +21,7 @@ use godwit_client::{
     proxy,
     secrets::Secrets,
     spec::{Invocation, Proxy, Request, Ssh},
+    watch::{self, Screen},
 };
 use godwit_gsi::cert::files::{self, Locations};
 
@@ -120,13 +121,37 @@ async fn copy_urls(asked: Asked, ambient: Ambient) -> Exit {
 async fn run(invocation: Invocation) -> Exit {
     let stop = Stop::default();
     tokio::spawn(watch_interrupts(stop.clone()));
-    let console = Arc::new(Console::new(invocation.verbosity));
+    let console = match &invocation.request {
+        Request::Copy(spec) if spec.tui => Screen::new().map(Console::with_screen),
+        _ => Ok(Console::new(invocation.verbosity)),
+    };
+    let console = match console {
+        Ok(console) => Arc::new(console),
+        Err(error) => {
+            tell(format_args!("{}", error.explained()));
+            return error.exit();
+        }
+    };
     let connections = invocation.connections;
     let exit = match invocation.request {
         // Were dealt with before.
         Request::Proxy(_) | Request::UrlCopy(_) => Exit::Done,
         Request::Manage(what) => {
             manage::run(what, connections, Arc::clone(&console) as _, stop).await
+        }
+        Request::Top { json, once } => {
+            let (console, stop) = (Arc::clone(&console), stop.clone());
+            let shown =
+                tokio::task::spawn_blocking(move || watch::run(json, once, &*console, &stop));
+            match shown.await {
+                Ok(Ok(())) => Exit::Done,
+                Ok(Err(error)) => {
+                    tell(format_args!("{}", error.explained()));
+                    error.exit()
+                }
+                // A thread that has panicked has told its own story.
+                Err(_) => Exit::Failed,
+            }
         }
         Request::Explain { log, json } => match explain::read(&log) {
             Err(error) => {
@@ -145,6 +170,8 @@ async fn run(invocation: Invocation) -> Exit {
         Request::Copy(spec) => {
             let json = spec.json;
             let outcome = job::run(*spec, connections, Arc::clone(&console) as _, stop).await;
+            // A run that failed at once has not said so.
+            console.on_progress(None);
             match outcome {
                 Err(error) => {
                     tell(format_args!("{}", error.explained()));
@@ -191,6 +218,7 @@ async fn watch_interrupts(stop: Stop) {
         }
         stop.set();
         if !first {
+            watch::give_back();
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
     }
@@ -199,17 +227,35 @@ async fn watch_interrupts(stop: Stop) {
 /// Shows a run to people.
 struct Console {
     verbosity: u8,
-    display: Option<Display>,
+    shown: Shown,
     /// Why standard output is not what it should be.
     unwritten: OnceLock<io::Error>,
 }
 
+/// What is drawn while a run goes on.
+enum Shown {
+    Nothing,
+    Line(Display),
+    Screen(Box<Screen>),
+}
+
 impl Console {
+    fn with_screen(screen: Screen) -> Self {
+        Self {
+            verbosity: 1,
+            shown: Shown::Screen(Box::new(screen)),
+            unwritten: OnceLock::new(),
+        }
+    }
+
     fn new(verbosity: u8) -> Self {
         let draws = verbosity == 1 || verbosity == 2;
         Self {
             verbosity,
-            display: (draws && io::stderr().is_terminal()).then(Display::new),
+            shown: match draws && io::stderr().is_terminal() {
+                true => Shown::Line(Display::new()),
+                false => Shown::Nothing,
+            },
             unwritten: OnceLock::new(),
         }
     }
@@ -228,9 +274,14 @@ impl Console {
     }
 
     fn line(&self, text: std::fmt::Arguments<'_>) {
-        match &self.display {
-            Some(display) => display.suspend(|| tell(text)),
-            None => tell(text),
+        match &self.shown {
+            Shown::Nothing => tell(text),
+            Shown::Line(display) => display.suspend(|| tell(text)),
+            Shown::Screen(screen) => {
+                if let Some(line) = screen.keep(text.to_string()) {
+                    tell(format_args!("{line}"));
+                }
+            }
         }
     }
 }
@@ -248,6 +299,9 @@ fn tell(text: std::fmt::Arguments<'_>) {
 
 impl Observer for Console {
     fn on_event(&self, event: &Event) {
+        if let Shown::Screen(screen) = &self.shown {
+            screen.hear(event);
+        }
         match event {
             Event::File {
                 state: FileState::Failed,
@@ -303,8 +357,14 @@ impl Observer for Console {
     }
 
     fn on_progress(&self, progress: Option<&Snapshot>) {
-        if let Some(display) = &self.display {
-            display.show(progress);
+        match &self.shown {
+            Shown::Nothing => {}
+            Shown::Line(display) => display.show(progress),
+            Shown::Screen(screen) => {
+                for line in screen.show(progress) {
+                    tell(format_args!("{line}"));
+                }
+            }
         }
     }
 

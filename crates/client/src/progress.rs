@@ -336,11 +336,11 @@ pub struct Display {
     last: Mutex<Rate>,
 }
 
-#[derive(Default)]
-struct Rate {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Rate {
     bytes: u64,
     at: Option<Instant>,
-    bps: f64,
+    pub(crate) bps: f64,
 }
 
 impl Display {
@@ -383,7 +383,7 @@ impl Default for Display {
 
 impl Rate {
     #[allow(clippy::cast_precision_loss)] // a rate for people
-    fn update(&mut self, bytes: u64) {
+    pub(crate) fn update(&mut self, bytes: u64) {
         let now = Instant::now();
         if let Some(at) = self.at {
             let seconds = now.duration_since(at).as_secs_f64();
@@ -433,7 +433,7 @@ fn line(s: &Snapshot, bps: f64) -> String {
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped just before
-fn clock(seconds: f64) -> String {
+pub(crate) fn clock(seconds: f64) -> String {
     let s = seconds.clamp(0.0, 359_999.0) as u64;
     if s >= 3600 {
         format!("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)

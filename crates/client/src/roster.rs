@@ -3,7 +3,7 @@
 //! ```text
 //!   $XDG_RUNTIME_DIR/godwit/NAME/        a folder that only the user may enter
 //!       ID.alive   locked as long as the member lives: the kernel unlocks it also after a kill
-//!       ID         what it says: a line of words, replaced as a whole
+//!       ID         what it says: a line, replaced as a whole
 //! ```
 //! Nobody waits for anybody here.
 
@@ -19,8 +19,8 @@ use crate::local;
 
 /// Members that are looked at.
 const MEMBERS_MAX: usize = 256;
-/// Octets read of a file in the folder: each holds a few short words.
-const NOTE_OCTETS_MAX: u64 = 128;
+/// Octets read of a file in the folder.
+const NOTE_OCTETS_MAX: u64 = 64 << 10;
 /// Ending of the files whose locks say who lives.
 const ALIVE: &str = ".alive";
 
@@ -65,18 +65,18 @@ impl Roster {
     ///
     /// # Errors
     /// The folder is gone, or full.
-    pub(crate) fn say(&self, words: &str) -> io::Result<()> {
-        self.write(&self.id, words)
+    pub(crate) fn say(&self, line: &str) -> io::Result<()> {
+        self.write(&self.id, line)
     }
 
-    /// What each other member says, with its id: words. Those who have said nothing yet are left out.
+    /// What each other member says, with its id. Those who have said nothing yet are left out.
     ///
     /// # Errors
     /// The folder is gone.
-    pub(crate) fn hear(&self) -> io::Result<Vec<(String, Vec<String>)>> {
+    pub(crate) fn hear(&self) -> io::Result<Vec<(String, String)>> {
         let others = self.others()?.into_iter();
         Ok(others
-            .filter_map(|id| self.read(&id).map(|words| (id, words)))
+            .filter_map(|id| self.read(&id).map(|line| (id, line)))
             .collect())
     }
 
@@ -113,18 +113,18 @@ impl Roster {
     ///
     /// # Errors
     /// The folder is gone, or full.
-    pub(crate) fn write(&self, name: &str, words: &str) -> io::Result<()> {
+    pub(crate) fn write(&self, name: &str, line: &str) -> io::Result<()> {
         let fresh = self.folder.join(format!("{}.tmp", self.id));
-        fs::write(&fresh, format!("{words}\n"))?;
+        fs::write(&fresh, format!("{line}\n"))?;
         fs::rename(&fresh, self.folder.join(name))
     }
 
-    /// The words of the file `name`; `None` where it is not there, or no text.
-    pub(crate) fn read(&self, name: &str) -> Option<Vec<String>> {
+    /// The line of the file `name`; `None` where it is not there, or no text.
+    pub(crate) fn read(&self, name: &str) -> Option<String> {
         let mut text = String::new();
         let file = File::open(self.folder.join(name)).ok()?;
         file.take(NOTE_OCTETS_MAX).read_to_string(&mut text).ok()?;
-        Some(text.split_whitespace().map(str::to_owned).collect())
+        Some(text.trim_end().to_owned())
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(first.hear().unwrap(), []);
         second.say("1 two").unwrap();
         let heard = first.hear().unwrap();
-        assert_eq!(heard, [(second.id.clone(), vec!["1".into(), "two".into()])]);
+        assert_eq!(heard, [(second.id.clone(), "1 two".to_owned())]);
         drop(second);
         assert_eq!(first.hear().unwrap(), []);
     }

@@ -45,6 +45,13 @@ pub enum Request {
         /// As JSON instead of text.
         json: bool,
     },
+    /// `top`.
+    Top {
+        /// As JSON objects, a line each.
+        json: bool,
+        /// Without a screen.
+        once: bool,
+    },
     /// `proxy`.
     Proxy(Proxy),
     /// `guc`: the command line of `globus-url-copy`, behind its name.
@@ -205,6 +212,8 @@ pub struct JobSpec {
     pub events: Option<PathBuf>,
     /// Summary object on standard output.
     pub json: bool,
+    /// On the whole terminal.
+    pub tui: bool,
     /// The command line for the event log, secrets masked.
     pub command: String,
 }

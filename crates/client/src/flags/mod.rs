@@ -46,7 +46,8 @@ pub fn command() -> clap::Command {
                   godwit cp -p 16 'ftp://host/run7/*.root' .     sixteen channels, a wildcard\n  \
                   godwit sync -n ./run7/ gsiftp://host/run7      what would have to be copied\n  \
                   godwit ls -l gsiftp://host/incoming/\n  \
-                  godwit explain events.json                     what limited a copy made with --events\n\n\
+                  godwit explain events.json                     what limited a copy made with --events\n  \
+                  godwit top                                     what runs now\n\n\
                   URLs: gsiftp://[user@]host[:2811]/path, sshftp://[user@]host[:22]/path, ftpes://[user@]host[:21]/path, \
                   ftp://host/path, file:///path, a bare local path, or - for standard input or output.\n\
                   gsiftp:// logs in with a grid identity: make a proxy first (godwit proxy init). sshftp:// logs in as ssh does, and \
@@ -142,6 +143,18 @@ pub(crate) enum Verb {
     /// Make or show a proxy, the short-lived credential that gsiftp:// logs in with
     #[command(subcommand)]
     Proxy(ProxyVerb),
+    /// Show the transfers of yours that run on this host
+    #[command(after_help = TOP_AFTER_HELP)]
+    Top {
+        /// One JSON object a transfer, a line each
+        #[arg(long)]
+        json: bool,
+        /// Show them once, a line each, and end; so it does where there is no terminal
+        #[arg(long)]
+        once: bool,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Read an event log (cp --events) and tell what was moved, how fast, and what limited it
     Explain {
         /// As one JSON object
@@ -252,6 +265,10 @@ pub(crate) enum ProxyVerb {
         json: bool,
     },
 }
+
+const TOP_AFTER_HELP: &str = "\
+The last second of each is shown: how much is done, goodput, time left, files, sessions x data channels, and what limits it. Fields of \
+lines are separated by tabs: process, what, done, goodput, left, files, channels, limit.";
 
 const PROXY_INIT_AFTER_HELP: &str = "\
 Certificate and key are those of --cert and --key, else of X509_USER_CERT and X509_USER_KEY, else ~/.globus/usercert.pem \

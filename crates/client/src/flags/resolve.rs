@@ -206,6 +206,7 @@ fn request(
         Verb::Proxy(verb) => (Request::Proxy(proxy(verb)), Common::of_no_server()),
         Verb::Guc { words } => (Request::UrlCopy(words), Common::of_no_server()),
         Verb::Explain { json, log, common } => (Request::Explain { log, json }, common),
+        Verb::Top { json, once, common } => (Request::Top { json, once }, common),
     })
 }
 
@@ -300,6 +301,7 @@ pub(super) fn job_of(
         retry_pause: args.retry_pause,
         events: args.events,
         json: args.json,
+        tui: args.tui,
         command: shown(arguments),
     })
 }

@@ -97,6 +97,9 @@ pub(crate) struct TransferArgs {
     /// Print one JSON object with the summary at the end
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show goodput over time, the setting and its reason, what limits it, and files on the whole terminal
+    #[arg(long, conflicts_with_all = ["quiet", "verbose"])]
+    pub(crate) tui: bool,
 }
 
 /// `--verify` alone, or with a name. A newtype, since clap reads an `Option` field as "may be absent".

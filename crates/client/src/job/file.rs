@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use crate::{
     context::Endpoint,
     error::{Error, Result},
+    events::Event,
     get::Get,
     pieces::{Cutter, PIECE_BYTES_MIN, Speed},
     plan::{Item, LocalEnd, OtherEnd},
@@ -160,6 +161,10 @@ impl FileJob {
     }
 
     fn of(session: &Session, side: Side, item: Item, changed: Arc<Notify>) -> Self {
+        session.context.emit(&Event::Begins {
+            path: item.source(),
+            bytes: item.size,
+        });
         Self {
             can_be_taken_up: taking_up::is_possible(session),
             missing: None,

@@ -45,6 +45,7 @@ use crate::{
     progress::TICK,
     spec::{CongestionChoice, Connections, JobSpec, JournalSpec},
     summary::{Summary, Synced},
+    watch::Published,
 };
 
 pub(crate) use file::Carried;
@@ -107,6 +108,7 @@ async fn run_under(
         Some(path) => Some(EventLog::create(path, started.into_std())?),
         None => None,
     };
+    let observer = Published::through(observer);
     let context = Context::new(connections, observer, log, stop);
     if let CongestionChoice::Fixed(name) = &spec.congestion {
         context.congestion.set(name);

@@ -242,6 +242,8 @@ pub(super) fn commands(
                 .arg("copy")
                 .args(plain_ftp::rclone_remote(ends.server()?.address()))
                 .args(["--transfers", &task.channels.to_string()])
+                // It fetches a large file in parts, breaks each off when it has enough, and takes the 426 for a failure (before 1.62).
+                .args(["--multi-thread-streams", "0"])
                 .args(&method.arguments)
                 .arg(format!(":ftp:{}", source(task.payload).display()))
                 .arg(target(task.payload));

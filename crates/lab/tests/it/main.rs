@@ -36,6 +36,7 @@ mod scenario;
 mod soak;
 mod sshftp;
 mod sync;
+mod terminal;
 mod third_party;
 mod two_authorities;
 mod url_copy;
