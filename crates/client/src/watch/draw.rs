@@ -96,15 +96,14 @@ fn title_of(story: &Story, width: u16) -> Line<'static> {
         0 => String::new(),
         n => format!(" and {n} more"),
     };
-    let room = usize::from(width).saturating_sub(12 + more.len()) / 2;
+    let room = usize::from(width).saturating_sub("godwit   -> ".len() + more.len());
+    // A short one leaves its room to the other.
+    let taken = story.destination.chars().count().min(room / 2);
+    let source = cut(&story.source, room - taken);
+    let destination = cut(&story.destination, room - source.chars().count());
     Line::from(vec![
         Span::styled("godwit", NAME),
-        format!(
-            "  {}{more} -> {}",
-            cut(&story.source, room),
-            cut(&story.destination, room)
-        )
-        .into(),
+        format!("  {source}{more} -> {destination}").into(),
     ])
 }
 

@@ -36,6 +36,9 @@ macro_rules! against_both {
 }
 pub(crate) use against_both;
 
+/// A terminal that nobody sits at.
+const TMUX: peers::Tool = peers::Tool::new("tmux", "tmux");
+
 /// OpenSSH's server, which comes with its client.
 const SSHD: peers::Tool = peers::Tool::new("sshd", "openssh-server");
 
@@ -54,6 +57,7 @@ pub(crate) enum Need {
     Sshd,
     Vsftpd,
     Proftpd,
+    Tmux,
 }
 
 /// Whether everything in `needs` is there; prints a skip of the running test if not.
@@ -74,6 +78,7 @@ pub(crate) fn have(needs: &[Need]) -> bool {
             Need::Sshd => SSHD.available().map(drop),
             Need::Vsftpd => ftps::Kind::Vsftpd.program().map(drop),
             Need::Proftpd => ftps::Kind::Proftpd.program().map(drop),
+            Need::Tmux => TMUX.available().map(drop),
         }
     });
     peers::present(test, found).is_some()

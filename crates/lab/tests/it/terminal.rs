@@ -1,15 +1,12 @@
 //! What people look at while a transfer runs: on a terminal of 80 columns and 24 lines, as tmux has it.
 
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use godwit_lab::peers::{Tool, godwit};
+use godwit_lab::peers::godwit;
 
 use crate::support::{Kind, Need, Site, have, wait_until, write_noise};
-
-const TMUX: Tool = Tool::new("tmux", "tmux");
 
 /// A terminal that nobody sits at. Dropping it ends what runs on it.
 struct Terminal {
@@ -17,15 +14,10 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// `None`, with a printed skip, without tmux.
-    fn new() -> Option<Terminal> {
-        if let Err(missing) = TMUX.available() {
-            let _ = writeln!(io::stderr().lock(), "skipped a terminal: {missing}");
-            return None;
-        }
+    fn new() -> Terminal {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), private()).unwrap();
-        Some(Terminal { folder })
+        Terminal { folder }
     }
 
     fn tmux(&self, arguments: &[&str]) -> Output {
@@ -94,12 +86,10 @@ fn slow_copy(site: &Site, how: &str) -> String {
 
 #[test]
 fn a_screen_tells_goodput_setting_limit_and_files_and_q_ends_the_copy() {
-    if !have(&[Need::Godwit, Need::Godwitd]) {
+    if !have(&[Need::Godwit, Need::Godwitd, Need::Tmux]) {
         return;
     }
-    let Some(terminal) = Terminal::new() else {
-        return;
-    };
+    let terminal = Terminal::new();
     let site = Site::new(Kind::Godwitd);
     terminal.run(&slow_copy(&site, "--tui"));
     let whole = ["transfer: ", "Mbit/s", "goodput, a column a second"];
@@ -123,12 +113,10 @@ fn a_screen_that_has_no_terminal_is_refused() {
 
 #[test]
 fn top_tells_of_what_runs_and_of_nothing_else() {
-    if !have(&[Need::Godwit, Need::Godwitd]) {
+    if !have(&[Need::Godwit, Need::Godwitd, Need::Tmux]) {
         return;
     }
-    let Some(terminal) = Terminal::new() else {
-        return;
-    };
+    let terminal = Terminal::new();
     let site = Site::new(Kind::Godwitd);
     let top = |arguments: &[&str]| {
         let mut command = Command::new(godwit::binary("godwit").unwrap());
