@@ -3,6 +3,7 @@
 //! ```text
 //!   godwit-journal 1
 //!   boot 0a9a0ba3-9d0f-4a38-8bbc-6c1f2c9c3a51 .
+//!   becomes .
 //!   part ftp://host/data/a /data/.godwit-0123456789abcdef.part .
 //!   10240 1763730000000000000 /data/a ftp://host/data/a .
 //! ```
@@ -11,7 +12,7 @@
 //! and counts for nothing. A file that is not finished is copied once more; what was begun of it is taken up where leaves can tell what of it is
 //! right ([`godwit_proto::leaves`]), else it is removed: nothing here says which octets are safe, so nothing need be synced for it to be true.
 //! Each run first says since which start of the machine it runs: what was finished before an earlier one may have been lost with the power, or may never have
-//! reached the disk, and is looked at more closely. When all of a job is done its journal goes.
+//! reached the disk, and is looked at more closely. Where a destination was no directory and becomes the copy of one, that is noted too: the next run finds a directory, and must not copy into it. When all of a job is done its journal goes.
 
 use std::{
     collections::HashMap,
@@ -50,6 +51,8 @@ pub(crate) struct Journal {
     finished: Fingerprints,
     /// And before.
     finished_before: Fingerprints,
+    /// The destination was none when an earlier run began, and became the copy of a directory.
+    becomes: bool,
     /// Where files lie that an earlier run had begun, by target, until somebody asks for them.
     parts: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     /// Nothing but begun files of more than so many octets is noted.
@@ -69,6 +72,7 @@ struct Noted {
     finished: Fingerprints,
     /// And before.
     finished_before: Fingerprints,
+    becomes: bool,
     /// The lines that are read are of this start of the machine.
     of_this_boot: bool,
     /// Targets of files that were begun since and not finished, and where they lie.
@@ -124,6 +128,7 @@ impl Journal {
                     file,
                     finished: noted.finished,
                     finished_before: noted.finished_before,
+                    becomes: noted.becomes,
                     parts: Mutex::new(noted.parts),
                     least: one.then_some(taking_up::OCTETS_MIN),
                     _lock: lock,
@@ -152,6 +157,17 @@ impl Journal {
         } else {
             Finished::No
         }
+    }
+
+    /// Whether a directory at the destination is one to copy into. One that is the copy of a directory, begun by an earlier run, is not; and
+    /// what is none now will be such a copy.
+    pub(crate) fn goes_into(&self, is_directory: bool) -> bool {
+        let goes_into = is_directory && !self.becomes;
+        if !goes_into && !self.becomes {
+            // Where it cannot be noted, a repeated command does what cp does.
+            let _ = self.append("becomes .");
+        }
+        goes_into
     }
 
     /// When the last file of an earlier run was noted; `None` where there was none.
@@ -286,6 +302,7 @@ impl Noted {
                 self.of_this_boot =
                     boot.is_some() && words.next() == boot.as_deref().map(str::as_bytes);
             }
+            Some(b"becomes") => self.becomes = true,
             Some(b"part") => {
                 if let (Some(target), Some(path)) = (words.next(), words.next())
                     && self.parts.len() < PARTS_MAX

@@ -70,7 +70,7 @@ impl Planner {
         let path = local::path_of(destination);
         let existing = local::look(&path)?;
         let is_directory = names_directory(destination)
-            || existing.as_ref().is_some_and(std::fs::Metadata::is_dir);
+            || self.goes_into(existing.as_ref().is_some_and(std::fs::Metadata::is_dir));
         self.check_many(sources.len() > 1, is_directory)?;
         if is_directory && existing.is_none() && !sources.is_empty() {
             local::make_directory(&path)?;

@@ -319,6 +319,15 @@ impl Planner {
         }
     }
 
+    /// Whether what is at the destination is a directory to copy into.
+    fn goes_into(&self, is_directory: bool) -> bool {
+        let journal = self.context.journal.get();
+        match journal.filter(|_| self.spec.recursive) {
+            Some(journal) => journal.goes_into(is_directory),
+            None => is_directory,
+        }
+    }
+
     /// Several sources need a directory to be put into.
     fn check_many(&self, many: bool, is_directory: bool) -> Result<()> {
         if many && !is_directory {

@@ -98,7 +98,7 @@ impl Planner {
         if wants_directory && found == Found::Missing {
             self.make_remote(&at.endpoint, &at.path).await?;
         }
-        Ok(wants_directory || matches!(found, Found::Directory(_)))
+        Ok(wants_directory || self.goes_into(matches!(found, Found::Directory(_))))
     }
 
     async fn plan_put(

@@ -77,12 +77,23 @@ fn a_file_that_the_reference_server_cannot_open_fails_alone() {
     for i in [0, 3, 5] {
         symlink(UNREADABLE, site.at(&format!("many/d{i}/closed"))).expect("a link");
     }
-    let back = site.local("back");
-    let get = ["cp", "-r", "-c", "1", &site.url("many"), text(&back)];
-    let said = site.godwit_exits(1, &get);
-    assert!(said.contains("d3/closed"), "{said}");
-    assert_same_tree(&paths, &site.at("many"), &back);
-    assert_eq!(files_below(&back), 300, "{said}");
+    let (back, journal) = (site.local("back"), site.local("journal"));
+    let kept = ["--journal", text(&journal)];
+    let get = ["cp", "-v", "-r", "-c", "1", &site.url("many"), text(&back)];
+    let get = [&get[..], &kept].concat();
+    for before in ["", "300 files were copied by an earlier run"] {
+        let said = site.godwit_exits(1, &get);
+        assert!(
+            said.contains("d3/closed") && said.contains(before),
+            "{said}"
+        );
+        assert_same_tree(&paths, &site.at("many"), &back);
+        assert_eq!(
+            files_below(&back),
+            300,
+            "the second goes on, and copies into nothing: {said}"
+        );
+    }
 }
 
 /// The reference server writes what was sent for a refused file into the next one, and calls that a success.
@@ -253,6 +264,16 @@ fn bad_files_of_ours_fail_alone(kind: Kind) {
         "{said}"
     );
     assert_same_tree(&paths, &many, &site.at("there"));
+    // What becomes the copy of a directory is not copied into by the same command.
+    fs::remove_file(&journal).expect("removed");
+    let to = site.url("copy");
+    let command = [&copy[..], &kept, &[text(&many), &to]].concat();
+    for before in ["", "300 files were copied by an earlier run"] {
+        let said = site.godwit_exits(1, &command);
+        assert!(said.contains(before), "{said}");
+        assert_eq!(files_below(&site.at("copy")), 300, "{said}");
+        assert_same_tree(&paths, &many, &site.at("copy"));
+    }
 }
 
 #[test]
