@@ -10,6 +10,7 @@ use std::{
 
 use godwit_engine::data::ChannelParams;
 use godwit_proto::ByteRange;
+use tokio::task::{self, JoinHandle};
 
 use crate::{
     context::{Context, Endpoint, Place, known},
@@ -32,6 +33,8 @@ pub(crate) struct Pool {
     /// Time between them, where that was said.
     pause: Option<Duration>,
     idle: Mutex<Vec<Session>>,
+    /// One that is being opened for whoever needs it next.
+    ahead: Mutex<Option<Ahead>>,
     /// Endpoints that were given up: whatever else is wanted from them fails at once, for the same reason.
     given_up: Mutex<Vec<(Arc<Endpoint>, Error)>>,
     /// Sessions open now.
@@ -51,13 +54,39 @@ impl Pool {
             attempts,
             pause,
             idle: Mutex::default(),
+            ahead: Mutex::default(),
             given_up: Mutex::default(),
             alive: AtomicUsize::new(0),
         })
     }
 
+    /// Opens a session that somebody will need soon. What it fails of is told to whoever opens the next one.
+    pub(crate) fn open_ahead(&self, endpoint: &Arc<Endpoint>) {
+        let (context, params) = (Arc::clone(&self.context), self.params.clone());
+        let to = Arc::clone(endpoint);
+        let opening = async move { Session::open(&context, &to, params).await.ok() };
+        let ahead = Ahead {
+            endpoint: Arc::clone(endpoint),
+            session: task::spawn_local(opening),
+        };
+        let mut slot = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.get_or_insert(ahead);
+    }
+
+    async fn opened_ahead(&self, fits: impl Fn(&Ahead) -> bool) -> Option<Session> {
+        let mut ahead = {
+            let mut slot = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.take_if(|ahead| fits(ahead))?
+        };
+        (&mut ahead.session).await.ok().flatten()
+    }
+
     /// Closes what nobody uses.
     pub(crate) async fn close(&self) {
+        let ahead = self.opened_ahead(|ahead| ahead.session.is_finished()).await;
+        if let Some(session) = ahead {
+            session.quit().await;
+        }
         let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
         for session in idle {
             session.quit().await;
@@ -75,9 +104,15 @@ impl Pool {
         }
         match self.take_idle(|s| s.source.is_none() && Arc::ptr_eq(&s.endpoint, endpoint)) {
             Some(session) => Ok(session),
-            None => Session::open(&self.context, endpoint, self.params.clone())
-                .await
-                .map_err(blame),
+            None => {
+                let fits = |ahead: &Ahead| Arc::ptr_eq(&ahead.endpoint, endpoint);
+                match self.opened_ahead(fits).await {
+                    Some(session) => Ok(session),
+                    None => Session::open(&self.context, endpoint, self.params.clone())
+                        .await
+                        .map_err(blame),
+                }
+            }
         }
     }
 
@@ -103,6 +138,18 @@ impl Pool {
     fn give_up(&self, endpoint: &Arc<Endpoint>, error: &Error) {
         let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         given_up.push((Arc::clone(endpoint), error.clone()));
+    }
+}
+
+/// A session that is being opened.
+struct Ahead {
+    endpoint: Arc<Endpoint>,
+    session: JoinHandle<Option<Session>>,
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.session.abort();
     }
 }
 
@@ -148,6 +195,8 @@ pub(crate) struct Carrier {
     session: Option<Session>,
     /// Another session may do the work where this one cannot be opened.
     pub(crate) may_yield: bool,
+    /// This session will be busy with lists while others move what is in them: they need one too, as soon as the first is let in.
+    pub(crate) leads: bool,
     /// Of the worker whose carrier it is.
     pub(crate) place: Place,
 }
@@ -158,6 +207,7 @@ impl Carrier {
             pool,
             session: None,
             may_yield: false,
+            leads: false,
             place: Place::default(),
         }
     }
@@ -235,7 +285,13 @@ impl Carrier {
                 }
                 match (self.pool.take_idle(fits), sender) {
                     (Some(session), _) => session,
-                    (None, None) => self.pool.obtain(endpoint).await?,
+                    (None, None) => {
+                        let session = self.pool.obtain(endpoint).await?;
+                        if std::mem::take(&mut self.leads) {
+                            self.pool.open_ahead(endpoint);
+                        }
+                        session
+                    }
                     (None, Some(sender)) => {
                         let both =
                             tokio::join!(self.pool.obtain(endpoint), self.pool.obtain(sender));

@@ -32,6 +32,9 @@ use crate::{
     written::Written,
 };
 
+/// Time between two words about how many small files are in flight.
+const DEPTH_TOLD_EVERY: Duration = Duration::from_secs(1);
+
 /// Shared by all sessions and workers of a run.
 pub(crate) struct Context {
     pub(crate) connections: Connections,
@@ -58,6 +61,8 @@ pub(crate) struct Context {
     channels_max: AtomicU32,
     /// Small files in flight on a session, as it was last told.
     pipelining: AtomicU32,
+    /// When that was told last, and the most of all that was.
+    pipelining_told: Mutex<Option<(Instant, u32)>>,
     observer: Arc<dyn Observer>,
     log: Option<EventLog>,
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
@@ -85,6 +90,7 @@ impl Context {
             sessions_max: AtomicU32::new(u32::MAX),
             channels_max: AtomicU32::new(u32::MAX),
             pipelining: AtomicU32::new(1),
+            pipelining_told: Mutex::default(),
             observer,
             log,
             endpoints: Mutex::default(),
@@ -153,12 +159,21 @@ impl Context {
         }
     }
 
-    /// A session has so many small files in flight. Told where that is half or twice of what was told before: sessions differ a
-    /// little, and nobody cares.
+    /// A session has so many small files in flight. Told where that is half or twice of what was told before, and, but for the first
+    /// growth, not more often than each second: sessions differ, and nobody cares.
     pub(crate) fn pipelines(&self, depth: u32, round_trip: Duration) {
         let before = self.pipelining.load(Ordering::Relaxed);
         if depth < before.saturating_mul(2) && before < depth.saturating_mul(2) {
             return;
+        }
+        {
+            let mut told = (self.pipelining_told.lock()).unwrap_or_else(PoisonError::into_inner);
+            let (at, most) = told.unzip();
+            let grows = most.is_none_or(|most| depth > most);
+            if !grows && at.is_some_and(|at| at.elapsed() < DEPTH_TOLD_EVERY) {
+                return;
+            }
+            *told = Some((Instant::now(), depth.max(most.unwrap_or(0))));
         }
         let setting = self.target.borrow().setting;
         let from = self.view(setting);

@@ -26,6 +26,17 @@ pub(crate) const COMMANDS_A_FILE: usize = 4;
 /// without anybody reading.
 pub(crate) const COMMAND_OCTETS_A_FILE: usize = 272;
 
+/// From here on it tells for seconds whether windows can grow with each round trip; nearer they have grown before anybody looks.
+const FAR: Duration = Duration::from_millis(5);
+
+/// Octets of files in flight at least while a session with a server far away begins: TCP doubles what it sends with each round trip, and each time that it has
+/// nothing to send for want of answers costs it one.
+const OCTETS_FIRST: u64 = 2 << 20;
+
+/// What a rate that still grows gains from one look to the next, and looks without it after which it does so no more.
+const GROWTH: f64 = 1.25;
+const LOOKS_WITHOUT_MAX: u8 = 2;
+
 /// Octets that a file costs beside its own: headers of its blocks, commands and replies.
 const OVERHEAD_OCTETS: f64 = 512.0;
 
@@ -56,14 +67,24 @@ pub(crate) fn depth(round_trip: Duration, rate: f64, mean: f64, most: u32) -> u3
     (files.ceil() as u32).clamp(1, most)
 }
 
+/// How the rate has grown since the beginning.
+#[derive(Debug, Default)]
+struct Start {
+    far: bool,
+    rate: f64,
+    looks_without: u8,
+}
+
 /// The depth of one session as it goes.
 #[derive(Debug)]
 pub(crate) struct Pace {
     depth: u32,
     most: u32,
     fixed: bool,
-    /// The path has kept up so far.
-    starting: bool,
+    /// Until the path does not keep up.
+    start: Option<Start>,
+    /// What was asked for.
+    asked: (u32, u64),
     /// A depth that a session like this one needed is kept for so long: new connections have yet to find their rate.
     patience: Duration,
     begun: Option<Instant>,
@@ -82,7 +103,11 @@ impl Pace {
             depth: fixed.unwrap_or(first).clamp(1, most),
             most,
             fixed: fixed.is_some(),
-            starting: true,
+            start: fixed.is_none().then(|| Start {
+                far: round_trip >= FAR,
+                ..Start::default()
+            }),
+            asked: (0, 0),
             patience: if before > 0 {
                 patience(round_trip)
             } else {
@@ -101,6 +126,20 @@ impl Pace {
         self.depth
     }
 
+    /// A file of so many octets is asked for.
+    pub(crate) fn asked(&mut self, octets: u64) {
+        let (files, all) = (
+            self.asked.0.saturating_add(1),
+            self.asked.1.saturating_add(octets),
+        );
+        self.asked = (files, all);
+        if self.start.as_ref().is_some_and(|start| start.far) {
+            let first = OCTETS_FIRST.saturating_mul(u64::from(files)) / all.max(1);
+            let first = u32::try_from(first).unwrap_or(u32::MAX);
+            self.depth = self.depth.max(first.min(self.most));
+        }
+    }
+
     /// No file was let in for a while, and the channels may be others: the depth is kept until they have found their rate.
     pub(crate) fn interrupted(&mut self) {
         self.patience = patience(self.round_trip);
@@ -117,15 +156,18 @@ impl Pace {
             return false;
         }
         let before = self.depth;
-        if self.starting {
+        if self.start.is_some() {
             self.depth = (self.depth + 1).min(self.most);
         }
         let span = now.saturating_duration_since(since);
         if span >= SPAN_MIN.max(self.round_trip) {
-            let wanted = self.wanted(span);
+            let rate = self.rate(span);
+            let wanted = self.wanted(rate);
             // While the depth doubles, the mean rate over two round trips is three eighths of the last, twice as much wanted.
-            self.starting &= 5 * wanted >= 3 * self.depth;
-            let least = if self.starting || age < self.patience {
+            let keeps_up = 5 * wanted >= 3 * self.depth;
+            let goes_on = (self.start.as_mut()).is_some_and(|start| start.goes_on(rate));
+            self.start = self.start.take().filter(|_| goes_on || keeps_up);
+            let least = if self.start.is_some() || age < self.patience {
                 self.depth
             } else {
                 self.depth / 2 + 1
@@ -137,14 +179,30 @@ impl Pace {
         before != self.depth
     }
 
+    /// Octets/s with what files cost beside theirs.
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    fn rate(&self, span: Duration) -> f64 {
+        (self.octets as f64 + f64::from(self.files) * OVERHEAD_OCTETS) / span.as_secs_f64()
+    }
+
     /// A rate that the depth holds down asks for twice the depth; doubling at most, so that a burst does no more. It comes down by
     /// steps too: a pause of the server is no reason to begin anew.
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    fn wanted(&self, span: Duration) -> u32 {
-        let files = f64::from(self.files.max(1));
-        let octets = self.octets as f64;
-        let rate = (octets + files * OVERHEAD_OCTETS) / span.as_secs_f64();
-        depth(self.round_trip, rate, octets / files, self.most).max(DEPTH_FIRST)
+    fn wanted(&self, rate: f64) -> u32 {
+        let mean = self.octets as f64 / f64::from(self.files.max(1));
+        depth(self.round_trip, rate, mean, self.most).max(DEPTH_FIRST)
+    }
+}
+
+impl Start {
+    /// Whether it does, after a look at the rate.
+    fn goes_on(&mut self, rate: f64) -> bool {
+        if rate >= GROWTH * self.rate {
+            (self.rate, self.looks_without) = (rate, 0);
+        } else {
+            self.looks_without += 1;
+        }
+        self.far && self.looks_without < LOOKS_WITHOUT_MAX
     }
 }
 
@@ -232,6 +290,51 @@ mod tests {
             100,
             "as others"
         );
+    }
+
+    #[test]
+    fn windows_that_begin_small_find_files_to_carry() {
+        let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
+        assert_eq!(pace.depth(), DEPTH_FIRST, "before the size is known");
+        (0..300).for_each(|_| pace.asked(10_000));
+        assert!(
+            (200..220).contains(&pace.depth()),
+            "2 MiB: {}",
+            pace.depth()
+        );
+        // TCP lets one file through in the first round trip, and then always twice as many.
+        let mut now = Instant::now();
+        for flight in (0..9).map(|round_trip| 1 << round_trip) {
+            assert!(
+                2 * pace.depth() >= 3 * flight,
+                "{} for {flight}",
+                pace.depth()
+            );
+            for _ in 0..flight {
+                now += 60 * MS / flight;
+                pace.asked(10_000);
+                pace.arrived(10_000, now);
+            }
+        }
+        // From then on it is the path that lets no more through than 1000 files a second.
+        for _ in 0..4000 {
+            now += MS;
+            pace.asked(10_000);
+            pace.arrived(10_000, now);
+        }
+        assert!((100..=200).contains(&pace.depth()), "{}", pace.depth());
+    }
+
+    #[test]
+    fn large_files_are_not_asked_for_by_octets() {
+        let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
+        pace.asked(10_000_000);
+        assert_eq!(pace.depth(), DEPTH_FIRST);
+        let mut fixed = Pace::new(Some(3), 60 * MS, 0, DEPTH_MAX_PATIENT);
+        fixed.asked(100);
+        assert_eq!(fixed.depth(), 3);
+        fixed.asked(0);
+        assert_eq!(fixed.depth(), 3);
     }
 
     #[test]

@@ -19,6 +19,9 @@ use crate::flags::units::{show_bytes, show_rate};
 /// Time between two looks at the counters.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
 
+/// What a server told of the round trips of its channels is of the present for so long.
+const TOLD_FRESH: Duration = Duration::from_secs(1);
+
 /// Weight of the newest sample in the displayed rate: about the last three seconds count.
 const RATE_WEIGHT: f64 = 0.07;
 
@@ -110,7 +113,15 @@ impl Entry {
                     ..sample
                 });
         };
-        if let Some((remote, _)) = &self.remote {
+        if let (Here::Series(_), Some((remote, at))) = (&self.here, &self.remote) {
+            // Its sums begin anew with each file.
+            let fresh = remote.tcp.filter(|_| at.elapsed() < TOLD_FRESH);
+            sample.tcp = fresh.map(|tcp| TcpTotals {
+                rtt: tcp.rtt,
+                rtt_min: tcp.rtt_min,
+                ..TcpTotals::default()
+            });
+        } else if let Some((remote, _)) = &self.remote {
             sample.tcp = remote.tcp;
             sample.storage.read_us = remote.storage.read_us;
             sample.movers.threads = sample.movers.threads.saturating_add(remote.movers.threads);
@@ -295,9 +306,10 @@ impl Running {
     pub(crate) fn tell(&self, sample: Sample) {
         let mut transfers = self.counters.transfers();
         if let Some(entry) = transfers.running.iter_mut().find(|e| e.key == self.key)
-            && entry
-                .remote
-                .is_none_or(|(known, _)| known.bytes <= sample.bytes)
+            && (matches!(entry.here, Here::Series(_))
+                || entry
+                    .remote
+                    .is_none_or(|(known, _)| known.bytes <= sample.bytes))
         {
             entry.remote = Some((sample, Instant::now()));
         }

@@ -224,6 +224,11 @@ impl JobSpec {
         matches!(self.destination, Location::Remote(_)) && !self.is_between_servers()
     }
 
+    /// There may be more than one file.
+    pub(crate) fn has_several(&self) -> bool {
+        self.recursive || self.sources.len() > 1 || self.files_from.is_some()
+    }
+
     /// Servers send to a server, and the octets do not pass here.
     pub fn is_between_servers(&self) -> bool {
         let is_remote = |place: &Location| matches!(place, Location::Remote(_));

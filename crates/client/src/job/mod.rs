@@ -180,7 +180,6 @@ fn journal_of(spec: &JobSpec) -> Result<Option<Journal>> {
     if spec.sync.as_ref().is_some_and(|sync| sync.dry_run) {
         return Ok(None);
     }
-    let several = spec.recursive || spec.sources.len() > 1 || spec.files_from.is_some();
     let file = match &spec.journal {
         JournalSpec::File(file) => Some(file.as_path()),
         JournalSpec::OfUser if spec.destination != Location::Standard => None,
@@ -188,7 +187,7 @@ fn journal_of(spec: &JobSpec) -> Result<Option<Journal>> {
     };
     let places = spec.sources.iter().chain([&spec.destination]);
     let key: Vec<_> = places.map(Location::to_string).collect();
-    let one = !several && file.is_none();
+    let one = !spec.has_several() && file.is_none();
     Journal::open(file, &key.join("\n"), one)
 }
 

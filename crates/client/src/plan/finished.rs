@@ -2,7 +2,7 @@
 //! journal alone is not believed, since what it tells of may have been removed or replaced since, or lost with the power.
 
 use std::{
-    fs, io,
+    fs, io, iter,
     path::Path,
     sync::{Arc, atomic::Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -84,7 +84,10 @@ impl Planner {
             self.settle_doubts().await;
         }
         self.doubtful.push(item);
-        let octets: u64 = self.doubtful.iter().flat_map(|item| item.size).sum();
+        // Only gets are read, to be compared.
+        let gets = (self.doubtful.iter()).filter(|item| item.direction() == Direction::Get);
+        let sizes = gets.filter_map(|item| item.size);
+        let octets = sizes.fold(0, u64::saturating_add);
         if self.doubtful.len() >= TOGETHER || octets >= OCTETS_TOGETHER {
             self.settle_doubts().await;
         }
@@ -112,9 +115,10 @@ impl Planner {
             ));
             Vec::new()
         });
-        let mut same = same.into_iter();
-        for item in items {
-            match here(&item).filter(|_| same.next() == Some(true)) {
+        // Each has its own answer, also where a file has vanished since.
+        let same = same.into_iter().chain(iter::repeat(false));
+        for (item, same) in items.into_iter().zip(same) {
+            match here(&item).filter(|_| same) {
                 Some(found) => self.leave_out_here(&found),
                 None => self.copy(item).await,
             }

@@ -215,13 +215,16 @@ pub(crate) struct Planner {
 
 impl Planner {
     pub(crate) fn new(spec: Arc<JobSpec>, pool: Arc<Pool>, out: mpsc::Sender<Planned>) -> Self {
+        let mut carrier = Carrier::new(pool);
+        let dry_run = spec.sync.as_ref().is_some_and(|sync| sync.dry_run);
+        carrier.leads = spec.has_several() && !dry_run;
         Self {
             doubtful: Vec::new(),
             condemned: None,
             targets: (spec.sources.len() > 1).then(Fingerprints::default),
             spec,
-            context: Arc::clone(&pool.context),
-            carrier: Carrier::new(pool),
+            context: Arc::clone(&carrier.pool.context),
+            carrier,
             out,
         }
     }

@@ -71,6 +71,18 @@ impl Asides {
         }
     }
 
+    /// Reports alone, from `next_report` on.
+    pub(super) fn reports(
+        features: &Features,
+        answer_limit: Duration,
+        next_report: Instant,
+    ) -> Self {
+        Self {
+            changes: false,
+            ..Self::new(features, 1, answer_limit, next_report)
+        }
+    }
+
     /// The transfer shall have this many channels.
     pub(super) fn want(&mut self, channels: u32) {
         self.wanted = channels;

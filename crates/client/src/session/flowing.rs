@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use godwit_engine::data::{ChannelSet, Job, Transfer, TransferEvent, TransferReport};
+use godwit_engine::data::{ChannelSet, Job, Sample, Transfer, TransferEvent, TransferReport};
 
 use crate::progress::{Counters, Here, Running};
 
@@ -52,6 +52,13 @@ impl Flowing {
         let transfer = set.queue(sends, Box::new(move || Ok(job)));
         self.octets += octets;
         self.queued.push_back((transfer, octets));
+    }
+
+    /// What the other end says of the channels.
+    pub(super) fn tell(&self, sample: Sample) {
+        if let Some(running) = &self.running {
+            running.tell(sample);
+        }
     }
 
     /// How the first of them went, once it is over. Never where there is none. Cancel-safe.

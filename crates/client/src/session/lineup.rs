@@ -23,6 +23,12 @@ use crate::verify::Agreed;
 pub(super) struct Lineup<T> {
     direction: Direction,
     slots: VecDeque<Slot<T>>,
+    /// Slots whose octets have moved, behind them those that flow, behind them all that wait: octets follow the order of the files.
+    moved: usize,
+    flowing: usize,
+    renaming: usize,
+    /// Octets of commands of files in flight.
+    command_octets: usize,
 }
 
 /// A file in flight.
@@ -77,6 +83,10 @@ impl<T> Lineup<T> {
         Self {
             direction,
             slots: VecDeque::new(),
+            moved: 0,
+            flowing: 0,
+            renaming: 0,
+            command_octets: 0,
         }
     }
 
@@ -89,6 +99,7 @@ impl<T> Lineup<T> {
         check: Option<CommandId>,
         octets: usize,
     ) {
+        self.command_octets += octets;
         self.slots.push_back(Slot {
             load,
             transfer,
@@ -116,13 +127,12 @@ impl<T> Lineup<T> {
 
     /// Files that are not being renamed: that is what the depth counts.
     pub(super) fn in_flight(&self) -> usize {
-        let renaming = self.slots.iter().filter(|s| s.rename.is_some()).count();
-        self.slots.len() - renaming
+        self.slots.len() - self.renaming
     }
 
     /// Octets of commands of files in flight.
     pub(super) fn command_octets(&self) -> usize {
-        self.slots.iter().map(|s| s.octets).sum()
+        self.command_octets
     }
 
     /// A reply, 1xx without its text. The place of the file it is for; `None`: for none of these.
@@ -144,24 +154,21 @@ impl<T> Lineup<T> {
     /// The file that uses the data channels after those that flow, marked as flowing too; `None` while none may.
     pub(super) fn next_to_flow(&mut self) -> Option<&T> {
         let is_get = self.direction == Direction::Get;
-        let next = self
-            .slots
-            .iter_mut()
-            .find(|s| matches!(s.data, Data::Waiting))?;
+        let next = self.slots.get_mut(self.moved + self.flowing)?;
         // Whoever was refused is taken out, not waited for.
         if is_get && !next.begun || next.answer.as_ref().is_some_and(|r| !r.code.is_success()) {
             return None;
         }
         next.data = Data::Flowing;
+        self.flowing += 1;
         Some(&next.load)
     }
 
     /// The data plane of the first file that flows has ended. Its place.
     pub(super) fn moved(&mut self, result: Result<(), TransferFailure>) -> Option<usize> {
-        let at = self
-            .slots
-            .iter()
-            .position(|s| matches!(s.data, Data::Flowing))?;
+        self.flowing = self.flowing.checked_sub(1)?;
+        let at = self.moved;
+        self.moved += 1;
         self.slots[at].data = Data::Moved(result);
         Some(at)
     }
@@ -203,8 +210,9 @@ impl<T> Lineup<T> {
     ) {
         if let Some(slot) = self.slots.get_mut(at) {
             slot.stamping = stamping;
-            slot.rename = Some(rename);
-            slot.octets = octets;
+            self.renaming += usize::from(slot.rename.replace(rename).is_none());
+            let before = std::mem::replace(&mut slot.octets, octets);
+            self.command_octets = self.command_octets - before + octets;
         }
     }
 
@@ -218,12 +226,21 @@ impl<T> Lineup<T> {
 
     /// The file at `at` is settled.
     pub(super) fn remove(&mut self, at: usize) -> Option<Slot<T>> {
-        self.slots.remove(at)
+        let slot = self.slots.remove(at)?;
+        match slot.data {
+            Data::Waiting => {}
+            Data::Flowing => self.flowing -= 1,
+            Data::Moved(_) => self.moved -= 1,
+        }
+        self.renaming -= usize::from(slot.rename.is_some());
+        self.command_octets -= slot.octets;
+        Some(slot)
     }
 
     /// All that are left, in order: nothing is known for certain of any.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = T> {
-        std::mem::take(&mut self.slots).into_iter().map(|s| s.load)
+        let all = std::mem::replace(self, Self::new(self.direction));
+        all.slots.into_iter().map(|s| s.load)
     }
 }
 
@@ -330,6 +347,30 @@ mod tests {
         assert_eq!(lineup.get(0).map(|slot| slot.stamped.len()), Some(1));
         assert_eq!(lineup.give_up().collect::<String>(), "abc");
         assert!(lineup.is_empty());
+    }
+
+    #[test]
+    fn whatever_goes_in_between_the_others_keep_their_order_and_their_count() {
+        let mut lineup = three(Direction::Put);
+        for _ in 0..2 {
+            lineup.next_to_flow();
+        }
+        // One that flows, then one that waits.
+        assert_eq!(lineup.remove(1).map(|s| s.load), Some('b'));
+        assert_eq!(lineup.remove(1).map(|s| s.load), Some('c'));
+        assert_eq!((lineup.in_flight(), lineup.command_octets()), (1, 10));
+        assert_eq!(lineup.next_to_flow(), None);
+        lineup.push('d', CommandId(8), Vec::new(), None, 7);
+        assert_eq!(lineup.moved(Ok(())), Some(0));
+        assert_eq!(lineup.moved(Ok(())), None, "nothing else flows");
+        assert_eq!(lineup.next_to_flow(), Some(&'d'));
+        lineup.renames(0, Vec::new(), [CommandId(20), CommandId(21)], 30);
+        assert_eq!((lineup.in_flight(), lineup.command_octets()), (1, 37));
+        assert_eq!(lineup.remove(0).map(|s| s.load), Some('a'));
+        assert_eq!((lineup.in_flight(), lineup.command_octets()), (1, 7));
+        assert_eq!(lineup.moved(Ok(())), Some(0));
+        assert_eq!(lineup.give_up().collect::<String>(), "d");
+        assert_eq!((lineup.in_flight(), lineup.command_octets()), (0, 0));
     }
 
     #[test]

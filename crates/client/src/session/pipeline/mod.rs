@@ -5,6 +5,8 @@
 //! certain of a file is left to the path of single files: the item goes back, and is neither done nor failed. Where it is doubtful
 //! which octets are whose, the session is given up.
 
+mod outcome;
+
 use std::{collections::VecDeque, sync::atomic::Ordering, time::Duration};
 
 use godwit_engine::{
@@ -17,24 +19,24 @@ use godwit_proto::{
     pi::{client::CommandId, transfer::Direction},
     site::Site,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     Session,
+    asides::{self, ANSWER_LIMIT, Answer, Asides},
     flowing::Flowing,
-    lineup::{Lineup, Slot, State},
+    lineup::Lineup,
     sending::{Sending, Sent},
 };
 use crate::{
     context::{Context, Endpoint, Learned, known},
     error::{Error, Result},
-    events::{ChannelState, Event},
+    events::ChannelState,
     flight::Flight,
     pipelining::{COMMAND_OCTETS_A_FILE, COMMANDS_A_FILE, DEPTH_MAX, DEPTH_MAX_PATIENT, Pace},
     plan::Item,
     progress::{Here, Running},
     spec::JobSpec,
-    taking_up,
     verify::Agreed,
 };
 
@@ -86,6 +88,21 @@ impl Session {
     /// The channels of gets are as many as are wanted, or can become so.
     fn can_keep_channels(&self) -> bool {
         self.server.features.next_channels || self.has_channels_wanted()
+    }
+
+    /// What may be asked of a server that sends small files: it alone knows the round trips of the data channels.
+    fn reports(&self, first: &Item) -> Asides {
+        let now = Instant::now();
+        let silent = first.direction() != Direction::Get
+            || first.sender().is_some()
+            || known(&self.endpoint.learned.no_asides);
+        match silent {
+            true => Asides::none(now),
+            false => {
+                let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
+                Asides::reports(&self.server.features, limit, now)
+            }
+        }
     }
 
     fn has_channels_wanted(&self) -> bool {
@@ -147,6 +164,7 @@ impl Session {
             channels: channels.unwrap_or(1),
             wanted: channels.unwrap_or(1),
             asked: None,
+            asides: self.reports(&first),
             pace: Pace::new(spec.pipelining, round_trip, before, most),
             command_octets_max: COMMAND_OCTETS_A_FILE * most as usize,
             commands_each,
@@ -195,6 +213,8 @@ struct Pipeline<'a, F> {
     wanted: u32,
     /// The server was asked for as many as are wanted.
     asked: Option<CommandId>,
+    /// What the server is asked of its side of the channels.
+    asides: Asides,
     /// Files are taken until the depth is reached, then none until some have gone: commands leave in bunches.
     filling: bool,
     arrived: u64,
@@ -215,8 +235,15 @@ impl<F: Feed> Pipeline<'_, F> {
         loop {
             self.start_next();
             self.steer();
+            self.ask();
             let room = self.has_room();
-            let due = !self.lineup.is_empty() || !self.removing.is_empty() || self.asked.is_some();
+            let due = !self.lineup.is_empty()
+                || !self.removing.is_empty()
+                || self.asked.is_some()
+                || self.asides.is_waiting();
+            let wakes = self.asides.is_waiting() || self.asks();
+            let wake = self.asides.wake().filter(|_| wakes);
+            let later = Instant::now() + ANSWER_LIMIT;
             if !due && !self.feeding {
                 return;
             }
@@ -236,8 +263,29 @@ impl<F: Feed> Pipeline<'_, F> {
                 report = self.flowing.next_end(), if !self.flowing.is_empty() => self.flowed(report).await,
                 sent = next_sent(&mut self.sending, &mut self.session.source) => self.sent(sent).await,
                 spoken = self.session.control.next_event(), if due => self.heard(spoken).await,
+                () = sleep_until(wake.unwrap_or(later)), if wake.is_some() => {}
             }
         }
+    }
+
+    /// Asks for a report when it is time. What has no answer in time is not asked again.
+    fn ask(&mut self) {
+        let now = Instant::now();
+        if self.asides.is_overdue(now) {
+            self.asides.cease();
+            self.session.without_asides(&"no answer");
+        }
+        if self.asks()
+            && let Some(what) = self.asides.next(0, now)
+        {
+            let id = self.session.control.submit(&asides::command(what));
+            self.asides.asked(what, id, now);
+        }
+    }
+
+    /// Something flows that a report can be of, and the answer will not hold up the end.
+    fn asks(&self) -> bool {
+        self.feeding && !self.flowing.is_empty()
     }
 
     /// Brings the channels to what the tuner wants, as soon as nothing is in flight: no file is taken until then. A new connection would
@@ -302,6 +350,7 @@ impl<F: Feed> Pipeline<'_, F> {
         let stamping = flight.stamping(self.session);
         let control = &mut self.session.control;
         let transfer = flight.transfer();
+        self.pace.asked(flight.size());
         let octets = COMMAND_OCTETS + flight.item.remote.as_bytes().len();
         let transfer = control.submit(&transfer);
         let stamping = stamping
@@ -389,6 +438,16 @@ impl<F: Feed> Pipeline<'_, F> {
             }
             return;
         }
+        if let Some(reply) = &answer
+            && let Some(told) = self.asides.answer(id, reply, Instant::now())
+        {
+            match told {
+                Answer::Report(sample, ..) => self.flowing.tell(*sample),
+                Answer::NoTransfer => {}
+                Answer::Refused => self.session.without_asides(reply),
+            }
+            return;
+        }
         let refusal = answer.clone().filter(|r| r.code.is_failure());
         match self.lineup.hear(id, answer) {
             Some(at) => self.settle(at).await,
@@ -406,222 +465,6 @@ impl<F: Feed> Pipeline<'_, F> {
         if refusal.is_some_and(|r| !absent(&r)) {
             self.leavings.rubbish.extend(path);
         }
-    }
-
-    async fn settle(&mut self, at: usize) {
-        match self.lineup.state(at) {
-            State::Open => {}
-            State::Refused => self.refused(at),
-            State::Broken => {
-                let slot = self.lineup.get(at);
-                let failure = slot.and_then(|s| s.failure().cloned());
-                let doing = slot.map(|s| s.load.doing()).unwrap_or_default();
-                let error = failure.map(|failure| Error::Transfer { doing, failure });
-                self.give_up(error.map(|error| (at, error)));
-            }
-            State::Arrived => self.compare(at).await,
-            State::Renamed => self.renamed(at),
-        }
-    }
-
-    async fn compare(&mut self, at: usize) {
-        let Some(slot) = self.lineup.get_mut(at) else {
-            return;
-        };
-        let reply = slot.checked.take();
-        self.session
-            .heed_stamped(&std::mem::take(&mut slot.stamped));
-        if let Some(refusal) = reply.as_ref().filter(|reply| slot.load.is_nameless(reply)) {
-            let refusal = refusal.clone();
-            if let Some(slot) = self.lineup.remove(at) {
-                self.nameless(slot, refusal);
-            }
-            return;
-        }
-        let verified = slot.load.verify(self.session, self.spec, reply).await;
-        let agreed = match verified {
-            Ok(agreed) => agreed,
-            // Perhaps these were not its octets.
-            Err(error) => return self.give_up(Some((at, error))),
-        };
-        self.count(at);
-        let Some(slot) = self.lineup.get_mut(at) else {
-            return;
-        };
-        let names = slot.load.names();
-        let Some((from, to)) = names.map(|(from, to)| (from.clone(), to.clone())) else {
-            let outcome = slot
-                .load
-                .commit(&self.session.context.written)
-                .map(|()| agreed);
-            return self.done(at, outcome);
-        };
-        slot.agreed = agreed;
-        let stamping = self.session.stamping(slot.load.item.stamp.as_ref(), &from);
-        let octets = (2 + stamping.len())
-            * (COMMAND_OCTETS + from.as_bytes().len().max(to.as_bytes().len()));
-        let control = &mut self.session.control;
-        let stamping = stamping
-            .into_iter()
-            .map(|c| (control.submit(&c), c))
-            .collect();
-        let rename = [Command::Rnfr(from), Command::Rnto(to)].map(|c| control.submit(&c));
-        self.lineup.renames(at, stamping, rename, octets);
-    }
-
-    /// Its octets are there, and right.
-    fn count(&mut self, at: usize) {
-        let Some(slot) = self.lineup.get(at) else {
-            return;
-        };
-        let octets = slot.load.size();
-        self.arrived += 1;
-        let context = &self.session.context;
-        context.counters.moved(octets);
-        let learned = &self.session.endpoint.learned;
-        if self.direction == Direction::Get && self.arrived == 1 {
-            learned.gets_pipelined.store(true, Ordering::Relaxed);
-        }
-        learned.depth.store(self.pace.depth(), Ordering::Relaxed);
-        let is_paced = !self.is_to_steer();
-        if is_paced && self.pace.arrived(octets, Instant::now().into_std()) || self.arrived == 1 {
-            context.pipelines(self.pace.depth(), self.session.round_trip);
-        }
-    }
-
-    fn renamed(&mut self, at: usize) {
-        let Some(mut slot) = self.lineup.remove(at) else {
-            return;
-        };
-        self.session.heed_stamped(&slot.stamped);
-        let [rnfr, rnto] = std::mem::take(&mut slot.renamed);
-        let (Some(rnfr), Some(rnto)) = (rnfr, rnto) else {
-            return;
-        };
-        if rnfr.code.is_intermediate() && rnto.code.is_success() {
-            slot.load.renamed();
-            return self.feed.settled(&slot.load, Ok(slot.agreed));
-        }
-        // RNTO after a refused RNFR fails for lack of it.
-        let refused_rnfr = !rnfr.code.is_intermediate();
-        self.nameless(slot, if refused_rnfr { rnfr } else { rnto });
-    }
-
-    /// Its octets are there, and the server does not give it its name.
-    fn nameless(&mut self, slot: Slot<Flight>, refusal: Reply) {
-        if let Some(path) = slot.load.rubbish() {
-            let id = self.session.control.submit(&Command::Dele(path.clone()));
-            self.removing.push_back((id, path.clone()));
-        }
-        if failure_kind(&refusal) == Some(FailureKind::Exists) {
-            // This server does not rename over a file: what is there must go first.
-            return self.leavings.returned.push(slot.load.into_item(true));
-        }
-        let to = self.session.endpoint.url(&slot.load.item.remote);
-        let error = Error::refused(format!("rename to {to}"), refusal);
-        self.feed.settled(&slot.load, Err(error));
-    }
-
-    fn refused(&mut self, at: usize) {
-        let Some(slot) = self.lineup.get(at) else {
-            return;
-        };
-        let Some(reply) = slot.answer.clone() else {
-            return;
-        };
-        let begun = slot.begun;
-        let kind = failure_kind(&reply);
-        let of_the_file = matches!(
-            kind,
-            Some(
-                FailureKind::NotFound
-                    | FailureKind::PermissionDenied
-                    | FailureKind::NotADirectory
-                    | FailureKind::IsADirectory
-            )
-        );
-        let error = Error::Refused {
-            doing: slot.load.doing(),
-            reply: Box::new(reply.clone()),
-            started: begun,
-        };
-        let never = kind == Some(FailureKind::NotSupported) && self.arrived == 0 && !begun;
-        if reply.code.get() == 421 || never {
-            learn(&self.session.context, &self.session.endpoint, &reply);
-            return self.give_up(None);
-        }
-        match self.direction {
-            Direction::Get if begun => self.give_up(Some((at, error))),
-            // The server has sent nothing for it.
-            Direction::Get if of_the_file => {
-                self.done(at, Err(error));
-            }
-            Direction::Get => {
-                self.feeding = false;
-                self.channels_gone = true;
-                self.return_one(at, false);
-            }
-            Direction::Put if of_the_file && !begun => {
-                let learned = &self.session.endpoint.learned;
-                learned.folder_is_closed(&slot.load.item.remote);
-                self.done(at, Err(error));
-                self.give_up(None);
-            }
-            Direction::Put => self.give_up(Some((at, error))),
-        }
-    }
-
-    fn done(&mut self, at: usize, outcome: Result<Option<Agreed>>) {
-        if let Some(slot) = self.lineup.remove(at) {
-            self.feed.settled(&slot.load, outcome);
-        }
-    }
-
-    fn return_one(&mut self, at: usize, alone: bool) {
-        if let Some(slot) = self.lineup.remove(at) {
-            self.bring_back(slot.load, alone);
-        }
-    }
-
-    fn bring_back(&mut self, mut flight: Flight, alone: bool) {
-        if self.session.context.journal.get().is_some() && taking_up::is_possible(self.session) {
-            flight.keep();
-        }
-        self.leavings.rubbish.extend(flight.rubbish().cloned());
-        self.leavings.returned.push(flight.into_item(alone));
-    }
-
-    /// Nothing is certain any more of what is in flight. The file at a place may be the reason, and goes alone from now on.
-    fn give_up(&mut self, reason: Option<(usize, Error)>) {
-        if let Some((at, error)) = reason {
-            self.tell_setback(&error);
-            self.return_one(at, true);
-        }
-        self.flowing.clear();
-        let in_flight: Vec<_> = self.lineup.give_up().collect();
-        for flight in in_flight {
-            self.bring_back(flight, false);
-        }
-        let removing = std::mem::take(&mut self.removing);
-        self.leavings
-            .rubbish
-            .extend(removing.into_iter().map(|(_, path)| path));
-        self.session.set = None;
-        self.session.broken = true;
-        self.feeding = false;
-    }
-
-    fn tell_setback(&self, error: &Error) {
-        let path = match self.lineup.get(0) {
-            Some(slot) => slot.load.item.source(),
-            None => self.session.endpoint.name(),
-        };
-        self.session.context.emit(&Event::Retry {
-            path,
-            range: None,
-            attempt: 1,
-            error: error.to_string(),
-        });
     }
 
     fn end(self) -> Leavings {
