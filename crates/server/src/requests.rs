@@ -550,6 +550,28 @@ mod tests {
     }
 
     #[test]
+    fn nobody_gets_a_program_that_runs_as_its_owner() {
+        let storage = storage();
+        storage.open_write(&path("/f"), WriteMode::New).unwrap();
+        let set = |mode| {
+            let path = path("/f");
+            ask(&storage, Request::SetMode { path, mode })
+        };
+        let before = storage.stat(&path("/f")).unwrap().facts().unix_mode;
+        for mode in [0o4755, 0o2755, 0o6000] {
+            let answers = set(mode);
+            assert_eq!(errno(&answers), Errno::PERM.raw_os_error());
+            let said = format!("{answers:?}");
+            assert!(said.contains("are not given"), "{said}");
+        }
+        let now = storage.stat(&path("/f")).unwrap().facts().unix_mode;
+        assert_eq!(now, before);
+        for mode in [0o755, 0o1777] {
+            assert!(matches!(set(mode)[..], [Answer::Done(Ok(_))]));
+        }
+    }
+
+    #[test]
     fn large_directories_come_in_bounded_pages() {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         for i in 0..PAGE_ENTRIES * 2 {

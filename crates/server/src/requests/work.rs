@@ -19,6 +19,9 @@ use crate::{
     opening::system_time,
 };
 
+/// S_ISUID and S_ISGID.
+const BECOMES_OTHERS: u32 = 0o6000;
+
 /// To its end, whoever still wants to hear of it.
 pub(super) fn run_at_once(
     request: Request,
@@ -97,7 +100,7 @@ pub(super) fn run_simple(
         Request::SetModified { path, modify } => {
             storage.set_modified(&path, system_time(modify))?
         }
-        Request::SetMode { path, mode } => storage.set_mode(&path, mode)?,
+        Request::SetMode { path, mode } => set_mode(storage, &path, mode)?,
         Request::SetGroup { path, group } => storage.set_group(&path, &group)?,
         Request::Truncate { path, length } => storage.set_len(&path, length)?,
         Request::Symlink { target, link } => storage.symlink(&target, &link)?,
@@ -118,6 +121,17 @@ pub(super) fn run_simple(
         }
     }
     Ok(Outcome::Done)
+}
+
+/// Who may write here is not to make programs that run as somebody else: as who serves, where that is one for all.
+fn set_mode(storage: &dyn Storage, path: &FtpPath, mode: u32) -> Result<(), StorageFailure> {
+    if mode & BECOMES_OTHERS != 0 {
+        return Err(failure(
+            Errno::PERM,
+            &format!("set mode {mode:o} of {path} (set-user-ID and set-group-ID are not given)"),
+        ));
+    }
+    storage.set_mode(path, mode)
 }
 
 /// Room as of now; nothing is set aside, so that an abandoned upload leaves nothing to clean up.
