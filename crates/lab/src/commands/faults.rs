@@ -161,6 +161,7 @@ fn tell(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
         runs,
         seconds,
         resent_bytes,
+        unread_bytes,
         ..
     } = outcome;
     let missed = if *happened { "" } else { ", too late" };
@@ -171,9 +172,10 @@ fn tell(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "{:4} {fault}{missed}: {runs} runs, {seconds:.1} s, {:.1} MB again{much}",
+        "{:4} {fault}{missed}: {runs} runs, {seconds:.1} s, {:.1} MB again, {:.1} MB lay unread{much}",
         fault.number,
         megabytes(*resent_bytes),
+        megabytes(*unread_bytes),
     )?;
     for finding in &outcome.findings {
         writeln!(out, "     BROKEN {}", finding.replace('\n', "\n     "))?;
@@ -192,7 +194,7 @@ impl std::fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "{:<14} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>6}  verdict",
+            "{:<14} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8} {:>6}  verdict",
             "",
             "faults",
             "happened",
@@ -201,13 +203,15 @@ impl std::fmt::Display for Table<'_> {
             "GB",
             "again %",
             "worst MB",
+            "unread MB",
             "too much",
+            "and lost",
             "broken"
         )?;
         for row in self.0 {
             writeln!(
                 f,
-                "{:<14} {:>6} {:>8} {:>8} {:>8} {:>8.2} {:>8.3} {:>9.1} {:>8} {:>6}  {}",
+                "{:<14} {:>6} {:>8} {:>8} {:>8} {:>8.2} {:>8.3} {:>9.1} {:>9.1} {:>8} {:>8} {:>6}  {}",
                 row.kind.map_or("all", Kind::name),
                 row.faults,
                 row.happened,
@@ -216,7 +220,9 @@ impl std::fmt::Display for Table<'_> {
                 megabytes(row.bytes) / 1000.0,
                 row.resent_percent(),
                 megabytes(row.resent_worst_bytes),
+                megabytes(row.unread_bytes),
                 row.sent_too_much,
+                row.lost_too_much,
                 row.failed,
                 if row.keeps() { "pass" } else { "FAIL" },
             )?;

@@ -61,6 +61,8 @@ pub struct Outcome {
     pub resent_bytes: u64,
     /// What was promised about that, [`Fault::resent_max`].
     pub resent_max: u64,
+    /// Octets that lay in receive buffers of the kernel when it happened: no program has a hold on them.
+    pub unread_bytes: u64,
     /// What is wrong, a line or more each; empty when nothing is.
     pub findings: Vec<String>,
 }
@@ -69,6 +71,11 @@ impl Outcome {
     /// Whether more was sent again than promised.
     pub fn sent_too_much(&self) -> bool {
         self.resent_bytes > self.resent_max
+    }
+
+    /// Whether it was more even without what lay unread.
+    pub fn lost_too_much(&self) -> bool {
+        self.resent_bytes.saturating_sub(self.unread_bytes) > self.resent_max
     }
 }
 
@@ -142,6 +149,7 @@ impl Campaign {
             bytes: fault.shape.bytes(),
             resent_bytes: 0,
             resent_max: fault.resent_max(),
+            unread_bytes: 0,
             findings: Vec::new(),
         };
         let mut said = String::new();
@@ -156,6 +164,7 @@ impl Campaign {
                 }
                 if client.is_running()? {
                     outcome.happened = true;
+                    outcome.unread_bytes = stage.unread()?;
                     ends.strike(stage, fault, &client)?;
                 }
             }

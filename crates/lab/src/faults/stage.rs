@@ -183,6 +183,11 @@ impl Stage {
         Ok(account::payload_sent(self.left()?)? + account::payload_sent(self.right()?)?)
     }
 
+    /// What both hosts were sent and their programs have not read.
+    pub(super) fn unread(&self) -> Result<u64, Error> {
+        Ok(account::unread(self.left()?)? + account::unread(self.right()?)?)
+    }
+
     /// Starts the client.
     pub(super) fn client(&self, arguments: &[String]) -> Result<Process, Error> {
         let home = self.home();

@@ -23,8 +23,12 @@ pub struct Row {
     pub resent_bytes: u64,
     /// Most octets that one fault led to.
     pub resent_worst_bytes: u64,
+    /// Octets that lay unread in kernels when faults happened.
+    pub unread_bytes: u64,
     /// How many sent more again than promised.
     pub sent_too_much: usize,
+    /// How many of them did even without what lay unread.
+    pub lost_too_much: usize,
     /// How many broke another promise.
     pub failed: usize,
 }
@@ -40,7 +44,9 @@ impl Row {
             bytes: 0,
             resent_bytes: 0,
             resent_worst_bytes: 0,
+            unread_bytes: 0,
             sent_too_much: 0,
+            lost_too_much: 0,
             failed: 0,
         };
         for outcome in outcomes {
@@ -54,7 +60,9 @@ impl Row {
             row.bytes += outcome.bytes;
             row.resent_bytes += outcome.resent_bytes;
             row.resent_worst_bytes = row.resent_worst_bytes.max(outcome.resent_bytes);
+            row.unread_bytes += outcome.unread_bytes;
             row.sent_too_much += usize::from(outcome.sent_too_much());
+            row.lost_too_much += usize::from(outcome.lost_too_much());
             row.failed += usize::from(!outcome.findings.is_empty());
         }
         row
@@ -94,6 +102,7 @@ mod tests {
             seconds: 1.0,
             bytes: 1000,
             resent_bytes: 10,
+            unread_bytes: 0,
             resent_max: 20,
             findings: Vec::new(),
         }

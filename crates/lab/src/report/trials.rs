@@ -16,7 +16,9 @@ pub fn faults(here: &Environment, seed: u64, rows: &[Row], outcomes: &[Outcome])
     let mut text = "# Faults\n\nEach fault is one `godwit cp -r`, given again until it says that all is done. Meanwhile everything that \
                     has a final name at the target is compared with its source from the moment it appears. What is sent again is \
                     counted by the kernels of both hosts, beyond the same command undisturbed; promised are at most 1 % of the \
-                    octets and a block (1 MiB) for each channel. A kind passes where each fault of it kept all promises.\n\n"
+                    octets and a block (1 MiB) for each channel. A kind passes where each fault of it kept all promises. What lay unread in \
+                    receive buffers of the kernels when the fault happened is told apart: it is lost with whoever would have read \
+                    it, and no program has a hold on it.\n\n"
         .to_owned();
     let cells = |row: &Row| {
         vec![
@@ -28,7 +30,9 @@ pub fn faults(here: &Environment, seed: u64, rows: &[Row], outcomes: &[Outcome])
             format!("{:.2}", giga(row.bytes)),
             format!("{:.3}", row.resent_percent()),
             format!("{:.1}", giga(row.resent_worst_bytes) * 1000.0),
+            format!("{:.1}", giga(row.unread_bytes) * 1000.0),
             row.sent_too_much.to_string(),
+            row.lost_too_much.to_string(),
             row.failed.to_string(),
             if row.keeps() { "pass" } else { "**fail**" }.to_owned(),
         ]
@@ -45,7 +49,9 @@ pub fn faults(here: &Environment, seed: u64, rows: &[Row], outcomes: &[Outcome])
             "GB",
             "sent again, %",
             "worst, MB",
+            "unread in kernels, MB in all",
             "more than promised",
+            "even without what lay unread",
             "broke another promise",
             "verdict",
         ],
@@ -185,6 +191,7 @@ mod tests {
             seconds: 1.0,
             bytes: 2_000_000_000,
             resent_bytes: 1_000_000,
+            unread_bytes: 0,
             resent_max: 500_000,
             findings,
         };
