@@ -20,8 +20,15 @@ pub const LEAVES_MAX: u64 = 4096;
 /// Smallest leaf that is answered, octets. Chosen arbitrarily: a checksum for fewer costs more to tell than to send the octets again.
 pub const LEAF_OCTETS_MIN: u64 = 64 << 10;
 
-/// Smallest leaf that we ask for, octets: nothing beside a file of [`LEAVES_MAX`] of them.
-const LEAF_OCTETS_ASKED: u64 = 4 << 20;
+/// Smallest leaf that is compared, octets: what differs costs no more than a block.
+const LEAF_OCTETS_ASKED: u64 = 256 << 10;
+
+/// Leaves that are compared of a file, as long as they have no more than [`LEAF_OCTETS_ENOUGH`]: an answer of 9 KB, which comes in one
+/// round trip.
+const LEAVES_ASKED: u64 = 1024;
+
+/// Leaves this long cost nothing beside a file of [`LEAVES_ASKED`] of them.
+const LEAF_OCTETS_ENOUGH: u64 = 4 << 20;
 
 /// Digests in a line of the answer.
 const LINE_LEAVES: usize = 64;
@@ -40,10 +47,12 @@ pub struct Leaves {
     pub digests: Vec<u32>,
 }
 
-/// The leaf to ask for where a region has so many octets: the smallest power of two from 4 MiB on that is not too small.
+/// The leaf to ask for where a region has so many octets, a power of two: a part in 512 to 1024 of it from 256 KiB to 4 MiB, and
+/// longer only where there would be too many.
 pub fn leaf_octets(region: u64) -> u64 {
-    let least = region.div_ceil(LEAVES_MAX).max(LEAF_OCTETS_ASKED);
-    least.next_power_of_two()
+    let few = region.div_ceil(LEAVES_ASKED);
+    let least = few.clamp(LEAF_OCTETS_ASKED, LEAF_OCTETS_ENOUGH);
+    region.div_ceil(LEAVES_MAX).max(least).next_power_of_two()
 }
 
 /// The leaf to ask for where octets are looked for that need not be moved: the smallest power of two that is answered.
@@ -213,7 +222,10 @@ mod tests {
 
     #[test]
     fn no_region_has_more_leaves_than_are_answered() {
-        assert_eq!(leaf_octets(0), 4 << 20);
+        assert_eq!(leaf_octets(0), 256 << 10);
+        assert_eq!(leaf_octets(256 << 20), 256 << 10);
+        assert_eq!(leaf_octets((256 << 20) + 1), 512 << 10);
+        assert_eq!(leaf_octets(4 << 30), 4 << 20);
         for octets in [0, 1, 1 << 28, (1 << 28) + 1, 1 << 40] {
             let leaf = finest_leaf_octets(octets);
             assert!(leaf >= LEAF_OCTETS_MIN && octets.div_ceil(leaf) <= LEAVES_MAX);

@@ -9,13 +9,16 @@ use crate::{
     relay::{Relay, Spoil},
 };
 
-/// Five leaves of 4 MiB, the last one short.
-const LENGTH: usize = (18 << 20) + 7;
-const LEAF_USIZE: usize = 4 << 20;
-const LEAF: u64 = LEAF_USIZE as u64;
+/// Leaves of 256 KiB, the last one short.
+const LENGTH: usize = (18 << 20) + (100 << 10) + 7;
+const LEAF: u64 = 256 << 10;
 
-/// An octet of payload in the second leaf: beside it there are a header of 17 octets for each MiB.
-const IN_SECOND_LEAF: u64 = (5 << 20) + 1000;
+/// A leaf in the middle, and an octet of payload in it: before it there are a header of 17 octets for each MiB.
+const SPOILT: [u64; 2] = [5 << 20, (5 << 20) + LEAF];
+const IN_SPOILT_LEAF: u64 = SPOILT[0] + 1000;
+
+/// Octets that an earlier run has brought.
+const BROUGHT: usize = 12 << 20;
 
 /// A file here, a server, and something between that spoils octets.
 struct Here {
@@ -92,19 +95,19 @@ impl Here {
 
 #[test]
 fn of_a_put_the_leaf_is_sent_again_in_which_a_bit_has_turned() {
-    let here = Here::new(LENGTH, Spoil::Once(IN_SECOND_LEAF));
+    let here = Here::new(LENGTH, Spoil::Once(IN_SPOILT_LEAF));
     here.put(&[]).expect(0, &[]);
     here.holds(&here.served.path("copy"));
-    here.moved_again(json!([LEAF, 2 * LEAF]), LEAF);
+    here.moved_again(json!(SPOILT), LEAF);
     assert_eq!(tree(here.served.root.path()), ["copy", "there"]);
 }
 
 #[test]
 fn of_a_get_the_leaf_is_fetched_again_in_which_a_bit_has_turned() {
-    let here = Here::new(LENGTH, Spoil::Once(IN_SECOND_LEAF));
+    let here = Here::new(LENGTH, Spoil::Once(IN_SPOILT_LEAF));
     here.get(&[]).expect(0, &[]);
     here.holds(&here.path("copy"));
-    here.moved_again(json!([LEAF, 2 * LEAF]), LEAF);
+    here.moved_again(json!(SPOILT), LEAF);
     let computed = json!({"source": "server_file", "destination": "client_file"});
     assert_eq!(here.events("file")[0]["computed"], computed);
     assert_eq!(tree(here.folder.path()), ["copy", "log", "source"]);
@@ -112,36 +115,36 @@ fn of_a_get_the_leaf_is_fetched_again_in_which_a_bit_has_turned() {
 
 #[test]
 fn the_last_leaf_is_as_short_as_it_is() {
-    let here = Here::new(LENGTH, Spoil::Once((17 << 20) + 1000));
+    let here = Here::new(LENGTH, Spoil::Once((18 << 20) + (50 << 10)));
     here.get(&[]).expect(0, &[]);
     here.holds(&here.path("copy"));
-    here.moved_again(json!([4 * LEAF, LENGTH]), LENGTH as u64 - 4 * LEAF);
+    here.moved_again(json!([18 << 20, LENGTH]), LENGTH as u64 - (18 << 20));
 }
 
 #[test]
 fn leaves_tell_where_another_algorithm_finds_a_difference() {
-    let here = Here::new(LENGTH, Spoil::Once(IN_SECOND_LEAF));
+    let here = Here::new(LENGTH, Spoil::Once(IN_SPOILT_LEAF));
     here.put(&["--verify=sha256"]).expect(0, &[]);
     here.holds(&here.served.path("copy"));
-    here.moved_again(json!([LEAF, 2 * LEAF]), LEAF);
+    here.moved_again(json!(SPOILT), LEAF);
     let checksum = here.events("file")[0]["checksum"].to_string();
     assert!(checksum.starts_with("\"SHA256:"), "{checksum}");
 }
 
 #[test]
 fn parts_of_files_are_repaired_within() {
-    let here = Here::new(LENGTH, Spoil::Once(IN_SECOND_LEAF));
+    let here = Here::new(LENGTH, Spoil::Once(IN_SPOILT_LEAF));
     let part = ["--offset", "3M", "--length", "10M", "--verify"];
     here.get(&part).expect(0, &[]);
     assert!(here.relay.has_spoiled());
     let copy = fs::read(here.path("copy")).unwrap();
     assert!(copy == here.octets[3 << 20..13 << 20]);
-    assert_eq!(here.events("retry")[0]["range"], json!([LEAF, 2 * LEAF]));
+    assert_eq!(here.events("retry")[0]["range"], json!(SPOILT));
 }
 
 #[test]
 fn a_file_of_one_leaf_is_moved_again_as_a_whole() {
-    let length = 1 << 20;
+    let length = 256 << 10;
     for get in [true, false] {
         let here = Here::new(length, Spoil::Once(1000));
         let copy = match get {
@@ -160,7 +163,7 @@ fn a_file_of_one_leaf_is_moved_again_as_a_whole() {
 #[test]
 fn a_path_that_spoils_octets_each_time_is_given_up_and_leaves_nothing() {
     for get in [true, false] {
-        let here = Here::new(LENGTH, Spoil::Always(1 << 20));
+        let here = Here::new(LENGTH, Spoil::Always(100 << 10));
         let words = ["CRC32C differs", "in octets 0 to ", "check the network"];
         match get {
             true => here.get(&[]).expect(4, &words),
@@ -177,7 +180,7 @@ fn a_path_that_spoils_octets_each_time_is_given_up_and_leaves_nothing() {
 
 #[test]
 fn what_passes_by_once_is_not_repaired() {
-    let here = Here::new(LENGTH, Spoil::Once(IN_SECOND_LEAF));
+    let here = Here::new(LENGTH, Spoil::Once(IN_SPOILT_LEAF));
     let ran = here.copy(&[], &here.url("/there"), "-");
     ran.expect(4, &["CRC32C differs"]);
     assert!(here.events("retry").is_empty());
@@ -185,13 +188,13 @@ fn what_passes_by_once_is_not_repaired() {
 
 #[test]
 fn between_two_servers_the_leaf_is_sent_again() {
-    let here = Here::new(LENGTH, Spoil::Once(IN_SECOND_LEAF));
+    let here = Here::new(LENGTH, Spoil::Once(IN_SPOILT_LEAF));
     let source = Served::start();
     fs::write(source.path("f"), &here.octets).unwrap();
     here.copy(&[], &source.url("/f"), &here.url("/copy"))
         .expect(0, &[]);
     here.holds(&here.served.path("copy"));
-    here.moved_again(json!([LEAF, 2 * LEAF]), LEAF);
+    here.moved_again(json!(SPOILT), LEAF);
 }
 
 /// Where it lies that an earlier run has begun.
@@ -244,12 +247,12 @@ impl Here {
 fn of_a_file_that_was_begun_only_what_is_missing_or_wrong_is_moved() {
     for get in [true, false] {
         let here = Here::new(LENGTH, Spoil::Never);
-        let mut part = here.octets[..3 * LEAF_USIZE + 5].to_vec();
-        part[LEAF_USIZE + 70] ^= 1;
+        let mut part = here.octets[..BROUGHT + 5].to_vec();
+        part[BROUGHT / 3 + 70] ^= 1;
         here.begun(get, &part);
         let (moved, _) = here.goes_on(get);
         // Compared by leaves of 64 KiB.
-        assert_eq!(moved, LENGTH as u64 - 3 * LEAF + (64 << 10));
+        assert_eq!(moved, (LENGTH - BROUGHT) as u64 + (64 << 10));
     }
 }
 
@@ -326,7 +329,7 @@ fn where_a_data_connection_ends_the_same_run_goes_on_with_what_is_there() {
 #[test]
 fn a_copy_between_servers_is_gone_on_with() {
     let here = Here::new(LENGTH, Spoil::Never);
-    fs::write(here.served.path(PART), &here.octets[..3 * LEAF_USIZE]).unwrap();
+    fs::write(here.served.path(PART), &here.octets[..BROUGHT]).unwrap();
     let (to, journal) = (here.url("/copy"), here.path("journal"));
     let lines = format!("godwit-journal 1\npart {to} /{PART} .\n");
     fs::write(&journal, lines).unwrap();
@@ -335,7 +338,7 @@ fn a_copy_between_servers_is_gone_on_with() {
     here.copy(&options, &from, &to).expect(0, &[]);
     assert!(fs::read(here.served.path("copy")).unwrap() == here.octets);
     let moved = here.events("file")[0]["bytes"].as_u64().unwrap();
-    assert_eq!(moved, LENGTH as u64 - 3 * LEAF);
+    assert_eq!(moved, (LENGTH - BROUGHT) as u64);
     assert_eq!(tree(here.served.root.path()), ["copy", "there"]);
 }
 
@@ -364,7 +367,7 @@ fn a_single_large_copy_that_is_killed_is_gone_on_with_without_being_asked() {
         };
         // Slow enough to be caught in the middle.
         let mut child = command(&["--max-rate", "40M"]).spawn().unwrap();
-        while begun().is_none_or(|m| m.len() < 2 * LEAF) {
+        while begun().is_none_or(|m| m.len() < 8 << 20) {
             assert_eq!(child.try_wait().unwrap(), None);
             std::thread::yield_now();
         }
