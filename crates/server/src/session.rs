@@ -12,6 +12,7 @@ mod asked;
 mod control;
 mod handover;
 mod lines;
+mod lost;
 mod trail;
 
 use std::{
@@ -251,6 +252,7 @@ impl Session {
         info!(session = id, %peer, "session begins");
         let begun = Instant::now();
         let end = self.serve(&mut phase).await;
+        self.take_what_has_come(&end, &mut phase).await;
         // Sockets, files and threads go before the farewell, which may take its time.
         self.stop_work();
         if self.user.is_some() {

@@ -375,6 +375,18 @@ impl RunningTransfer {
         }
     }
 
+    /// Ends a receipt once it has taken what has come; [`TransferStep::Done`] follows, soon. False where it does not receive.
+    pub(crate) fn drain(&mut self) -> bool {
+        match &self.stage {
+            Stage::Moving(transfer) if self.receiving => {
+                self.aborted = true;
+                transfer.drain();
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Ends it; [`TransferStep::Done`] follows. Work on a blocking thread is waited for: a file that is still being opened
     /// would else be truncated under the next transfer.
     pub(crate) fn abort(&mut self) {

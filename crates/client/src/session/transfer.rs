@@ -210,7 +210,7 @@ impl Session {
                     }
                     Ok(Spoken::Final(of, reply)) if of == id => {
                         if reply.code.is_failure() {
-                            transfer.abort();
+                            give_up(&transfer, ending.started);
                         }
                         ending.reply = Some(reply);
                     }
@@ -235,7 +235,7 @@ impl Session {
                             // The transfer has its reply; only an aside was due.
                             continue;
                         }
-                        transfer.abort();
+                        give_up(&transfer, ending.started);
                         ending.lost = Some(Error::Control {
                             doing: plan.doing.to_owned(),
                             error,
@@ -495,5 +495,13 @@ impl Session {
                 endpoint: self.endpoint.name(),
             });
         }
+    }
+}
+
+/// The server is gone or has failed. What it has sent until then is taken, where it has begun to.
+fn give_up(transfer: &Transfer, started: bool) {
+    match started {
+        true => transfer.drain(),
+        false => transfer.abort(),
     }
 }

@@ -267,7 +267,8 @@ impl Channel {
                 s.attachment.channel_down(self.ends);
                 Some(s.attachment)
             }
-            Activity::Receiving(r) => {
+            Activity::Receiving(mut r) => {
+                r.tell();
                 r.attachment.channel_down(self.ends);
                 Some(r.attachment)
             }

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use godwit_proto::error::TransferFailure;
 use mio::{Events, Poll, Token};
 use slab::Slab;
 
@@ -352,8 +353,13 @@ impl EventLoop {
             Flow::Failed(why) => {
                 let attachment = channel.take_attachment();
                 self.close(token);
-                if let Some(attachment) = attachment {
-                    attachment.fail(why);
+                match (attachment, why) {
+                    // Others may hold what came before the peer went.
+                    (Some(attachment), why @ TransferFailure::ConnectionLost(_)) => {
+                        attachment.fail_once_drained(why);
+                    }
+                    (Some(attachment), why) => attachment.fail(why),
+                    (None, _) => {}
                 }
             }
             Flow::NotConnected(peer, error) => {

@@ -60,7 +60,10 @@ pub use self::{
     series::Series,
     set::{ChannelSet, Turn, Work},
 };
-use self::{set::SetShared, transfer::TransferShared};
+use self::{
+    set::SetShared,
+    transfer::{Attachment, TransferShared},
+};
 use crate::storage::FileRef;
 
 /// The engine's share of a setting.
@@ -248,6 +251,13 @@ impl Transfer {
     /// Numbers of now.
     pub fn progress(&self) -> Progress {
         self.monitor.progress()
+    }
+
+    /// As [`Self::abort`], but a receipt into a file takes what has come first, for two seconds at most: the peer is gone or has given
+    /// up, and what is written need not be sent again.
+    pub fn drain(&self) {
+        let held = Attachment::new(&self.monitor.transfer);
+        held.fail_once_drained(TransferFailure::Aborted);
     }
 
     /// Ends it with `Aborted`; `Done` follows.

@@ -418,7 +418,7 @@ impl Receiving {
     }
 
     /// Tells the transfer what is on storage.
-    fn tell(&mut self) {
+    pub(super) fn tell(&mut self) {
         if !self.untold.is_empty() {
             self.attachment.written(self.untold);
             self.untold.start = self.untold.end;

@@ -31,6 +31,10 @@ use crate::tcp_diag::Ends;
 /// its count is held to be nonsense. A controller that changes its mind each second needs a day for as many.
 const CHANNEL_TURNOVER: u64 = 1 << 16;
 
+/// A receipt that will fail takes what has come for so long. Who sent it is gone or has given up, so that its connections end by
+/// themselves; one that does not is of no use.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+
 pub(super) struct TransferShared {
     pub(super) mode: Mode,
     pub(super) params: Arc<ChannelParams>,
@@ -64,6 +68,8 @@ struct Control {
     first_unopened: Option<TransferFailure>,
     ready_sent: bool,
     result: Option<Result<(), TransferFailure>>,
+    /// It will fail with this, once what has come is taken, and at this moment at the latest.
+    doomed: Option<(TransferFailure, Instant)>,
     done_sent: bool,
     /// Sending: one per receiving address.
     senders: Vec<Sender>,
@@ -95,6 +101,7 @@ impl TransferShared {
             first_unopened: None,
             ready_sent: false,
             result: None,
+            doomed: None,
             done_sent: false,
             senders: vec![Sender::new(); stripes.max(1)],
             holding: false,
@@ -228,6 +235,11 @@ impl TransferShared {
             if control.result.is_some() {
                 return None;
             }
+            if let Some((why, until)) = &control.doomed
+                && Instant::now() >= *until
+            {
+                return Some(why.clone());
+            }
             (self.params.connect_limit, control.ready_sent)
         };
         if !ready {
@@ -344,7 +356,8 @@ impl TransferShared {
 
     /// All is moved. Call with an attachment in hand.
     pub(super) fn succeed(&self) {
-        if self.settle(Ok(()))
+        if !self.fail_if_doomed()
+            && self.settle(Ok(()))
             && let Some(set) = self.set.upgrade()
         {
             set.transfer_over(self.attached.load(Ordering::SeqCst) > 1);
@@ -360,6 +373,26 @@ impl TransferShared {
             set.break_up();
         }
         self.announce_if_over();
+    }
+
+    /// Fails it once its connections have ended, or at once where nothing they hold is worth taking: octets that have come need not be
+    /// sent again. Call with an attachment in hand.
+    pub(super) fn fail_once_drained(&self, why: TransferFailure) {
+        if !matches!(self.body(), Body::ReceiveFile { .. }) {
+            return self.fail(why);
+        }
+        let until = Instant::now() + DRAIN_LIMIT;
+        lock(&self.control).doomed.get_or_insert((why, until));
+    }
+
+    /// Nothing more will come. Whether that was to be its end.
+    fn fail_if_doomed(&self) -> bool {
+        let doomed = lock(&self.control).doomed.take();
+        let is_doomed = doomed.is_some();
+        if let Some((why, _)) = doomed {
+            self.fail(why);
+        }
+        is_doomed
     }
 
     /// Fails a transfer that has no result yet; its set is broken already.
@@ -434,6 +467,7 @@ impl std::ops::Deref for Attachment {
 impl Drop for Attachment {
     fn drop(&mut self) {
         if self.0.attached.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.fail_if_doomed();
             self.0.announce_if_over();
         }
     }

@@ -11,7 +11,7 @@ use godwit_engine::{
     data::{ChannelParams, ChannelSet, Mover, TransferEvent, TransferReport},
     storage::FileRef,
 };
-use godwit_proto::{command::Mode, error::TransferFailure};
+use godwit_proto::{ByteRange, command::Mode, error::TransferFailure};
 
 use crate::data::{Bytes, done, into, listener, params, pattern, run, whole};
 
@@ -336,6 +336,50 @@ fn a_connection_that_dies_leaves_true_ranges() {
             assert!(report.safe.covered() <= got.len() as u64);
             assert!(report.safe.covered() <= cut as u64);
         }
+    });
+}
+
+#[test]
+fn where_one_connection_dies_the_others_are_read_to_their_ends() {
+    run(async {
+        let data = pattern(2 << 20);
+        let half = data.len() / 2;
+        let r = Receiver::new();
+        let mut mute = None;
+        let (report, got) = r
+            .receive(|r| {
+                let (mut a, mut b) = (r.connect(), r.connect());
+                // Whoever never ends is given up: his connection was not broken, and holds nobody.
+                mute = Some(r.connect());
+                a.write_all(&block(0, 0, &data[..10])[..20]).unwrap();
+                drop(a);
+                // More than may fit into the kernel: it is read while it comes.
+                for (at, part) in data.chunks(1 << 16).enumerate().skip(16) {
+                    b.write_all(&block(0, (at << 16) as u64, part)).unwrap();
+                }
+            })
+            .await;
+        assert!(
+            matches!(report.result, Err(TransferFailure::ConnectionLost(_))),
+            "{report:?}"
+        );
+        let came = ByteRange::new(half as u64, data.len() as u64).unwrap();
+        assert!(report.safe.contains(came), "{report:?}");
+        assert!(got[half..] == data[half..]);
+    });
+}
+
+#[test]
+fn what_was_written_of_a_long_block_is_told_when_its_connection_dies() {
+    run(async {
+        let (r, data) = (Receiver::new(), pattern(100_000));
+        let (report, _) = r
+            .receive(|r| {
+                let block = block(0, 0, &data);
+                r.connect().write_all(&block[..70_000]).unwrap();
+            })
+            .await;
+        assert_eq!(report.safe.covered(), 70_000 - 17, "{report:?}");
     });
 }
 

@@ -11,7 +11,7 @@ use crate::{
         CLOSE, EOD, EOF, Ftp, Reply, accept, assemble, block, connect, data_block, expect_closed,
         listen, port_command, take_channel,
     },
-    harness::{TestServer, pattern},
+    harness::{TestServer, eventually, pattern},
 };
 
 fn block_mode(server: &TestServer) -> Ftp {
@@ -369,4 +369,24 @@ fn absurd_counts_claim_no_memory() {
     write(&mut data, &[block(0, (1 << 62) - 1, 0, b"begin")]);
     drop(data);
     assert_eq!(ftp.final_reply().1.code, 426);
+}
+
+#[test]
+fn what_a_client_of_ours_has_sent_is_written_when_it_is_gone() {
+    let server = TestServer::start();
+    let octets = pattern(8 << 20, 1);
+    let mut ftp = block_mode(&server);
+    let mut data = connect(ftp.pasv());
+    // What lies under such a name is gone on with.
+    let name = ".godwit-0123456789abcdef.part";
+    ftp.send(&format!("STOR /{name}"));
+    ftp.await_code(150);
+    drop(ftp);
+    for (number, part) in (0..).zip(octets.chunks(1 << 20)) {
+        write(&mut data, &[data_block(number << 20, part)]);
+    }
+    drop(data);
+    eventually("all of it is there", || {
+        std::fs::read(server.path(name)).is_ok_and(|found| found == octets)
+    });
 }
