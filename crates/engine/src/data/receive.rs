@@ -5,7 +5,11 @@
 //! the next transfer. Payload of larger blocks goes to its place without being carried, and the header that follows it is read
 //! in the same call. Protected octets are all opened into what is carried.
 
-use std::io::{self, IoSliceMut, Read};
+use std::{
+    io::{self, IoSliceMut, Read},
+    thread,
+    time::Duration,
+};
 
 use godwit_proto::{
     ByteRange,
@@ -16,7 +20,7 @@ use godwit_proto::{
         receiver::{ChannelEnd, ChannelPosition},
     },
 };
-use rustix::net::RecvFlags;
+use rustix::{io::Errno, net::RecvFlags};
 
 use super::{
     body::Body,
@@ -36,6 +40,15 @@ const CONDUIT_LEAST: usize = 64 << 10;
 
 /// What the end of a block keeps back from that way: it is read together with the header behind it.
 const BLOCK_TAIL: usize = 4 << 10;
+
+/// Before a write that a device has refused (EIO) is tried again. The mover stands still meanwhile, as it does in any write: a device
+/// that is gone must not hold it for long.
+const WRITE_PAUSES: [Duration; 4] = [
+    Duration::ZERO,
+    Duration::from_millis(1),
+    Duration::from_millis(10),
+    Duration::from_millis(50),
+];
 
 /// What the channels of a mover share to receive.
 pub(super) struct Room {
@@ -396,9 +409,9 @@ impl Receiving {
 
     fn write(&self, octets: &[u8]) -> Result<(), Flow> {
         match self.attachment.body() {
-            Body::ReceiveFile { file, base, .. } => file
-                .write_all_at(base + self.offset, octets)
-                .map_err(|e| Flow::Failed(e.into())),
+            Body::ReceiveFile { file, base, .. } => {
+                write_patiently(file, base + self.offset, octets)
+            }
             Body::ReceiveStream(sink) => {
                 let mut sink = lock(sink);
                 if sink.next != self.offset {
@@ -439,12 +452,26 @@ fn copy_stuck(
         let count = pipe
             .drain(&mut scratch[..most])
             .map_err(|e| Flow::Failed(crate::storage::failure("read a pipe of ours", &e).into()))?;
-        file.write_all_at(at, &scratch[..count])
-            .map_err(|e| Flow::Failed(e.into()))?;
+        write_patiently(file, at, &scratch[..count])?;
         at += count as u64;
         octets -= count;
     }
     Ok(())
+}
+
+/// Writes, and tries again where the device errs: that costs nothing, while octets that are given up have to be sent again, and all that
+/// is on its way with them.
+fn write_patiently(file: &FileRef, at: u64, octets: &[u8]) -> Result<(), Flow> {
+    let mut pauses = WRITE_PAUSES.iter();
+    loop {
+        match (file.write_all_at(at, octets), pauses.next()) {
+            (Err(failure), Some(pause)) if failure.errno == Errno::IO.raw_os_error() => {
+                tracing::warn!(%failure, "a write is tried again");
+                thread::sleep(*pause);
+            }
+            (written, _) => return written.map_err(|e| Flow::Failed(e.into())),
+        }
+    }
 }
 
 fn none_if_empty(wire: &Wire, error: &io::Error) -> Result<Option<u64>, Flow> {

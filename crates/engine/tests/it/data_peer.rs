@@ -8,10 +8,10 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{ChannelParams, ChannelSet, Mover, TransferEvent, TransferReport},
-    storage::FileRef,
+    data::{ChannelParams, ChannelSet, Job, Mover, Sink, TransferEvent, TransferReport},
+    storage::{Fault, FaultyStorage, FileRef, MemoryStorage, Operation, Storage, WriteMode},
 };
-use godwit_proto::{ByteRange, command::Mode, error::TransferFailure};
+use godwit_proto::{ByteRange, FtpPath, command::Mode, error::TransferFailure};
 
 use crate::data::{Bytes, done, into, listener, params, pattern, run, whole};
 
@@ -381,6 +381,49 @@ fn what_was_written_of_a_long_block_is_told_when_its_connection_dies() {
             .await;
         assert_eq!(report.safe.covered(), 70_000 - 17, "{report:?}");
     });
+}
+
+#[test]
+fn a_write_that_a_device_refuses_is_tried_again_for_a_while() {
+    // As often as it is tried, and once less.
+    for (refused, arrives) in [(4, true), (5, false)] {
+        run(async {
+            let fail = |nth| Fault::Fail {
+                operation: Operation::Write,
+                nth,
+                errno: 5,
+            };
+            let memory = Arc::new(MemoryStorage::new());
+            let storage = FaultyStorage::new(memory, (0..refused).map(fail).collect());
+            let path = FtpPath::new("/f").unwrap();
+            let file = storage.open_write(&path, WriteMode::New).unwrap();
+            let r = Receiver::new();
+            let sink = Sink::File {
+                file: Arc::clone(&file),
+                base: 0,
+                stream_start: 0,
+                limit: None,
+            };
+            let mut transfer = r.set.start(Job::Receive(sink), Mode::ExtendedBlock);
+            let mut peer = r.connect();
+            peer.write_all(&block(EOD, 0, b"octets")).unwrap();
+            // The receiver may have gone.
+            drop(peer.write_all(&header(EOF, 0, 1)));
+            let report = done(&mut transfer).await;
+            let mut octets = [0; 6];
+            match arrives {
+                true => {
+                    ok(&report);
+                    assert_eq!(file.read_at(0, &mut octets), Ok(6));
+                    assert_eq!(&octets, b"octets");
+                }
+                false => assert!(
+                    matches!(&report.result, Err(TransferFailure::Storage(s)) if s.errno == 5),
+                    "{report:?}"
+                ),
+            }
+        });
+    }
 }
 
 #[test]
