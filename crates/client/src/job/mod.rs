@@ -160,6 +160,10 @@ async fn run_under(
         .await;
     job.make_safe().await;
     let summary = job.summarise(started.elapsed().as_secs_f64());
+    if summary.exit == Exit::Interrupted.code() && job.context.journal.get().is_some() {
+        let text = "interrupted: the same command, given again, goes on from here";
+        job.context.warn(text);
+    }
     if let Some(journal) = job
         .context
         .journal

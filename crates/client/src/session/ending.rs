@@ -99,6 +99,6 @@ impl Ending {
     }
 
     pub(super) fn is_complete(&self, asides: &Asides) -> bool {
-        self.stuck || self.report.is_some() && (!self.hears(asides) || self.stopped)
+        self.stuck || self.report.is_some() && !self.hears(asides)
     }
 }

@@ -17,14 +17,14 @@ use godwit_proto::{
     Command, RangeSet, Reply, command::Mode, error::TransferFailure, pi::client::CommandId,
     pi::transfer::Direction,
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
     Session,
     asides::{ANSWER_LIMIT, Answer, Asides},
     pair::Between,
     relaying::{Relaying, Side},
-    transfer::EXPLANATION_LIMIT,
+    transfer::{CALLING_OFF_LIMIT, EXPLANATION_LIMIT},
 };
 use crate::{
     context::known,
@@ -205,6 +205,34 @@ impl Relay<'_> {
                 () = sleep_until(explanation_due.unwrap_or(later)), if explanation_due.is_some() => return,
                 () = stop.wait() => self.stopped = true,
             }
+        }
+        if self.stopped {
+            // Who does not answer is left.
+            let _ = timeout(CALLING_OFF_LIMIT, self.call_off()).await;
+        }
+    }
+
+    /// Has both servers give up, and hears what they say of it.
+    async fn call_off(&mut self) {
+        let mut asked = Vec::new();
+        for side in [Side::Receiver, Side::Sender] {
+            if self.relaying.is_due(side) {
+                let id = self.session(side).control.submit(&Command::Abor);
+                asked.push((side, id));
+            }
+        }
+        while !asked.is_empty() {
+            let waits = |of| asked.iter().any(|(side, _)| *side == of);
+            let (receiver, sender) = (waits(Side::Receiver), waits(Side::Sender));
+            let (side, spoken) = tokio::select! {
+                spoken = self.receiver.control.next_event(), if receiver => (Side::Receiver, spoken),
+                spoken = self.sender.control.next_event(), if sender => (Side::Sender, spoken),
+            };
+            asked.retain(|(of, id)| match &spoken {
+                Ok(Spoken::Final(heard, _)) => *of != side || id != heard,
+                Ok(Spoken::Preliminary(..)) => true,
+                Err(_) => *of != side,
+            });
         }
     }
 

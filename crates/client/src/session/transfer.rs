@@ -33,6 +33,9 @@ use crate::{
 /// Time that a server has to explain itself after the data plane has failed. Its words are worth a wait, not a hang.
 pub(super) const EXPLANATION_LIMIT: Duration = Duration::from_secs(10);
 
+/// Time that a server has to end a transfer that the user has interrupted: whoever waits at the terminal shall not wait long.
+pub(super) const CALLING_OFF_LIMIT: Duration = Duration::from_secs(2);
+
 /// Time for an aborted transfer to let go of standard input or output.
 const LETTING_GO_LIMIT: Duration = Duration::from_secs(1);
 
@@ -269,18 +272,27 @@ impl Session {
                             ending.gave_up = true;
                             ending.aborting = Some(self.control.submit(&Command::Abor));
                         }
-                        if report.result.is_err() {
+                        if report.result.is_err() && !ending.stopped {
                             explanation_due = Some(Instant::now() + explanation_limit);
                         }
                         ending.report = Some(report);
                     }
                 },
                 () = sleep_until(wake.unwrap_or(due)), if wake.is_some() => {}
-                () = sleep_until(due), if explanation_due.is_some() => ending.mute = true,
+                () = sleep_until(due), if explanation_due.is_some() => {
+                    ending.mute = true;
+                    explanation_due = None;
+                }
                 () = sleep_until(let_go), if letting_go_due.is_some() => ending.stuck = true,
                 () = stop.wait(), if !ending.stopped => {
                     ending.stopped = true;
-                    transfer.abort();
+                    asides.cease();
+                    give_up(&transfer, ending.started);
+                    if ending.listens() {
+                        ending.gave_up = true;
+                        ending.aborting = Some(self.control.submit(&Command::Abor));
+                        explanation_due = Some(Instant::now() + CALLING_OFF_LIMIT);
+                    }
                 }
             }
         }

@@ -18,6 +18,7 @@ mod harness;
 mod hostile;
 mod integrity;
 mod interposed;
+mod interrupted;
 mod live;
 mod manage;
 mod many;

@@ -300,6 +300,36 @@ fn a_server_that_dies_leaves_no_file_under_its_final_name() {
 }
 
 #[test]
+fn a_server_hears_of_an_interrupt_and_answers() {
+    if !have(NEEDS) {
+        return;
+    }
+    for kind in BOTH {
+        for upload in [true, false] {
+            let site = Site::new(kind);
+            let (source, target) = match upload {
+                true => (site.local("f"), site.at("f")),
+                false => (site.at("f"), site.local("f")),
+            };
+            write_sparse(&source, BIG);
+            let (local, url) = (typed(&site.local("f")), site.url("f"));
+            let (from, to) = match upload {
+                true => (&local, &url),
+                false => (&url, &local),
+            };
+            let client = start(&["cp", "-vv", "-c", "1", "-p", "2", from, to]);
+            let folder = target.parent().expect("a parent");
+            wait_until("some of it has arrived", || stored_below(folder) > 1 << 20);
+            client.signal(Signal::INT).expect("interrupts");
+            let finished = client.wait(LONG).expect("ends");
+            assert_eq!(finished.status.code(), Some(130), "{}", finished.log());
+            says(&finished.log(), &["-> ABOR", "<- 426", "goes on from here"]);
+            assert!(!target.exists());
+        }
+    }
+}
+
+#[test]
 fn a_client_that_dies_leaves_no_file_under_its_final_name() {
     if !have(NEEDS) {
         return;
