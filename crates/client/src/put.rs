@@ -297,7 +297,13 @@ impl Put {
     /// Sets room aside for a range. A device takes none, and a server that looks may see too little of it.
     fn room(&self, session: &Session, range: Option<ByteRange>) -> Option<Command> {
         let takes = !is_device(&self.written_to) && !known(&session.endpoint.learned.no_allo);
-        range.filter(|_| takes).map(|r| Command::Allo(r.len()))
+        // Holes take none.
+        let stored = match &self.from {
+            Content::File(file) if session.sends_holes() => file.metadata().map(|m| m.stored).ok(),
+            Content::File(_) | Content::Stream(_) | Content::Server(_) => None,
+        };
+        let octets = |range: ByteRange| range.len().min(stored.unwrap_or(u64::MAX));
+        range.filter(|_| takes).map(|r| Command::Allo(octets(r)))
     }
 
     /// Takes the later half of what some session has not begun, at least `least` octets.

@@ -200,6 +200,8 @@ pub struct JobSpec {
     pub socket_buffer_bytes: Option<u64>,
     /// MODE E block.
     pub block_bytes: u64,
+    /// Holes of files do not travel where both ends know them.
+    pub sparse: bool,
     /// Congestion control of our sending sockets.
     pub congestion: CongestionChoice,
     /// Checksums.

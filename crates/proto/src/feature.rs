@@ -60,6 +60,8 @@ pub struct Features {
     pub commit: bool,
     /// `X-GODWIT LEAVES`: see [`crate::leaves`].
     pub leaves: bool,
+    /// `X-GODWIT HOLES`: see [`crate::mode_e::Descriptor::HOLE`].
+    pub holes: bool,
     /// `X-GODWIT TOKEN`: see [`crate::security::TOKEN_USER`].
     pub tokens: bool,
     /// `CKSM` with its algorithms in the server's order of preference (lowest number first).
@@ -109,6 +111,7 @@ impl Features {
                 self.live_report |= has("REPORT");
                 self.commit |= has("COMMIT");
                 self.leaves |= has("LEAVES");
+                self.holes |= has("HOLES");
                 self.tokens |= has("TOKEN");
             }
             "CKSM" => self.checksums = checksums(rest),

@@ -42,6 +42,8 @@ pub struct RetrOptions {
     pub window_bytes: Option<u64>,
     /// `Markers=n`: seconds between 112 replies of a RETR.
     pub marker_seconds: Option<u32>,
+    /// `Holes=1` or `0`: whoever receives knows [`Descriptor::HOLE`](crate::mode_e::Descriptor::HOLE).
+    pub holes: Option<bool>,
 }
 
 /// Data channels wanted. GCT uses `start` only.
@@ -116,6 +118,7 @@ impl RetrOptions {
                 "packetsize" => found.packet_bytes = Some(decimal(value)?),
                 "windowsize" => found.window_bytes = Some(decimal(value)?),
                 "markers" => found.marker_seconds = Some(decimal(value)?),
+                "holes" => found.holes = Some(decimal::<u8>(value).filter(|n| *n < 2)? == 1),
                 _ => return None,
             }
         }
@@ -198,6 +201,7 @@ impl fmt::Display for RetrOptions {
             ("PacketSize", self.packet_bytes),
             ("WindowSize", self.window_bytes),
             ("Markers", self.marker_seconds.map(u64::from)),
+            ("Holes", self.holes.map(u64::from)),
         ] {
             if let Some(value) = value {
                 write!(f, "{name}={value};")?;

@@ -175,6 +175,7 @@ impl DataChannels {
         ChannelParams {
             parallelism: spec.parallelism.clamp(1, settings.channels_max),
             channels_max: settings.channels_max,
+            holes: spec.holes,
             socket_buffer_bytes: spec.socket_buffer_bytes,
             guard,
             allowance: (self.share.clone()).map(|share| -> Arc<dyn Allowance> { share }),

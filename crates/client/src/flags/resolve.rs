@@ -281,6 +281,7 @@ pub(super) fn job_of(
         pipelining: args.pipelining,
         socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),
         block_bytes: args.block_size,
+        sparse: !args.no_sparse,
         congestion: match args.congestion {
             None => CongestionChoice::System,
             Some(name) if name == "auto" => CongestionChoice::Auto,

@@ -52,6 +52,10 @@ pub(crate) struct TransferArgs {
     /// Longest block of the extended block mode; small files go in shorter ones
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = units::some_bytes)]
     pub(crate) block_size: u64,
+    /// Send holes of files as zeros. Without this option they do not travel to and from servers that know them (godwitd), and are
+    /// holes again there
+    #[arg(long)]
+    pub(crate) no_sparse: bool,
     /// TCP congestion control of our sending sockets. auto: the system's, and bbr where packets are lost by chance and it moves
     /// more without harm to others
     #[arg(long, value_name = "NAME")]

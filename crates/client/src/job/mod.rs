@@ -218,6 +218,7 @@ fn channel_params(spec: &JobSpec, context: &Context) -> ChannelParams {
         // Twice: those that were retired may still be on their way out when their successors come.
         channels_max: spec.tuner.bounds.channels_max.saturating_mul(2),
         block_bytes: spec.block_bytes,
+        holes: spec.sparse,
         socket_buffer_bytes: spec.socket_buffer_bytes,
         congestion: Arc::clone(&context.congestion),
         rate: Arc::clone(&context.rate),

@@ -357,8 +357,14 @@ impl Session {
         }
     }
 
+    /// Holes of what is put do not travel.
+    pub(crate) fn sends_holes(&self) -> bool {
+        self.params.holes && self.server.features.holes
+    }
+
     fn params_for(&self, mode: Mode) -> ChannelParams {
         let mut params = self.params.clone();
+        params.holes = self.sends_holes();
         if mode == Mode::Stream {
             params.parallelism = 1;
         }

@@ -135,10 +135,12 @@ impl Session {
         connected: login::Connected,
     ) -> Result<Self> {
         let opened = login::log_in(context, endpoint, connected).await?;
+        let mut server = ServerState::new(opened.features);
+        server.wants_holes = params.holes;
         Ok(Self {
             context: Arc::clone(context),
             endpoint: Arc::clone(endpoint),
-            server: ServerState::new(opened.features),
+            server,
             params: ChannelParams {
                 guard: opened.guard,
                 ..params

@@ -53,6 +53,7 @@ impl Session {
                 true => Mode::ExtendedBlock,
                 false => Mode::Stream,
             };
+            source.server.wants_holes = self.sends_holes();
             let here = self.settings(mode, Direction::Put);
             let there = source.settings(mode, Direction::Get);
             let reused =

@@ -15,6 +15,7 @@ mod fake;
 mod filters;
 mod gsi;
 mod harness;
+mod holes;
 mod hostile;
 mod integrity;
 mod interposed;

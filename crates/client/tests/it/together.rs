@@ -35,8 +35,21 @@ impl Here {
         let here = self.folder.path();
         let (from, log) = (here.join("big"), here.join(name));
         let to = self.served.url(&format!("/{name}"));
-        let fixed = ["cp", "-q", "--no-verify", "--tcp-buffer", "8K", "--events"];
-        let words = [&fixed[..], &[text(&log)], options, &[text(&from), &to]].concat();
+        let fixed = [
+            "cp",
+            "-q",
+            "--no-verify",
+            "--no-sparse",
+            "--tcp-buffer",
+            "8K",
+        ];
+        let words = [
+            &fixed[..],
+            &["--events", text(&log)],
+            options,
+            &[text(&from), &to],
+        ]
+        .concat();
         godwit(&words)
             .env("XDG_RUNTIME_DIR", here)
             .env("XDG_STATE_HOME", here)

@@ -1,11 +1,12 @@
 //! Source or sink of a transfer, as its channels use it.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use godwit_proto::mode_e::layout::StripeLayout;
 
 use super::{
     Job, Sink, Source,
+    holes::Holes,
     work::{StreamSource, WorkQueue},
 };
 use crate::storage::FileRef;
@@ -37,17 +38,19 @@ pub(super) struct StreamSink {
 }
 
 impl Body {
-    /// `stripes`: addresses that a sender connects to, each with the part of the file that `layout` gives it.
+    /// `stripes`: addresses that a sender connects to, each with the part of the file that `layout` gives it. `holes`: those of the file
+    /// do not travel.
     pub(super) fn new(
         job: Job,
         stripes: usize,
         layout: Option<StripeLayout>,
         block_bytes: u64,
+        holes: bool,
     ) -> Self {
         match job {
             Job::Send(Source::File { file, base, ranges }) => {
                 let octets = ranges.iter().map(|r| r.len()).sum::<u64>();
-                let queues = match layout {
+                let mut queues = match layout {
                     Some(layout) if stripes > 1 => {
                         let total = ranges.last().map_or(0, |r| r.end);
                         (0..stripes)
@@ -62,6 +65,11 @@ impl Body {
                     }
                     _ => vec![WorkQueue::new(ranges, octets, block_bytes)],
                 };
+                if holes {
+                    let told =
+                        |queue: WorkQueue| queue.with_holes(Holes::new(Arc::clone(&file), base));
+                    queues = queues.into_iter().map(told).collect();
+                }
                 Body::SendFile { file, base, queues }
             }
             Job::Send(Source::Stream(reader)) => Body::SendStream(StreamSource::new(reader)),

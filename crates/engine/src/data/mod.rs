@@ -23,6 +23,7 @@ mod connections;
 mod event_loop;
 mod guard;
 mod handshake;
+mod holes;
 mod mover;
 mod occupation;
 mod pacing;
@@ -77,6 +78,8 @@ pub struct ChannelParams {
     /// Longest MODE E block, octets; at least 1. A sender makes them shorter, down to 64 KiB, for a small file and near the
     /// end, so that each channel finds work.
     pub block_bytes: u64,
+    /// The peer knows headers of holes: a sender announces those of its file, in MODE E, and does not send them. They are taken in any case.
+    pub holes: bool,
     /// SO_SNDBUF and SO_RCVBUF; `None` leaves them to the kernel's autotuning.
     pub socket_buffer_bytes: Option<u64>,
     /// TCP congestion control of sending sockets.
@@ -100,6 +103,7 @@ impl Default for ChannelParams {
             parallelism: 1,
             channels_max: 2048,
             block_bytes: 1 << 20,
+            holes: false,
             socket_buffer_bytes: None,
             congestion: Arc::default(),
             rate: Arc::default(),
@@ -182,7 +186,7 @@ pub enum TransferEvent {
 /// How a transfer went.
 #[derive(Debug, Clone)]
 pub struct TransferReport {
-    /// Payload octets moved; for receipts, written.
+    /// Octets of the source that are done: moved (for receipts, written), or holes.
     pub bytes: u64,
     /// Receipts: what is on storage, relative to `base`. Empty when sending.
     pub safe: RangeSet,
@@ -201,7 +205,7 @@ pub struct TransferReport {
 /// Numbers of a running transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Payload octets moved so far.
+    /// Octets of the source that are done so far: moved, or holes.
     pub bytes: u64,
     /// Channels that carry it now.
     pub channels: u32,

@@ -66,6 +66,8 @@ pub(super) struct Receiving {
     offset: u64,
     /// Payload octets left of the block; `u64::MAX` in MODE S.
     left: u64,
+    /// What is still to be cleared of the hole that the last header told of; wire offsets.
+    hole: ByteRange,
     end: Option<ChannelEnd>,
     /// Written and not yet told.
     untold: ByteRange,
@@ -91,6 +93,7 @@ impl Receiving {
             header_have: 0,
             offset,
             left,
+            hole: ByteRange { start: 0, end: 0 },
             end: None,
             untold: ByteRange {
                 start: offset,
@@ -117,7 +120,13 @@ impl Receiving {
                 // Aborted, failed or complete elsewhere: the order that says what becomes of us is on its way.
                 return Flow::Wait;
             }
-            let step = if self.left > 0 {
+            let step = if !self.hole.is_empty() {
+                match self.clear() {
+                    Ok(()) if self.hole.is_empty() => Ok(Some(0)),
+                    Ok(()) => return Flow::Again,
+                    Err(flow) => return flow,
+                }
+            } else if self.left > 0 {
                 self.read_payload(wire, room, *budget)
             } else {
                 self.read_header(wire, &mut room.scratch, *budget)
@@ -137,6 +146,7 @@ impl Receiving {
                 return flow;
             }
             if self.left == 0
+                && self.hole.is_empty()
                 && let Some(end) = self.end
             {
                 return self.ended(end);
@@ -200,7 +210,33 @@ impl Receiving {
                 end: step.offset,
             };
         }
+        if step.hole_octets > 0 {
+            self.check_region(step.offset, step.hole_octets)?;
+            self.tell();
+            self.hole = ByteRange {
+                start: step.offset,
+                end: step.offset.saturating_add(step.hole_octets),
+            };
+        }
         self.end = step.end;
+        Ok(())
+    }
+
+    /// Clears the present hole, or a part of it.
+    fn clear(&mut self) -> Result<(), Flow> {
+        let ByteRange { start, end } = self.hole;
+        let Body::ReceiveFile { file, base, .. } = self.attachment.body() else {
+            return Err(Flow::Failed(TransferFailure::Protocol(format!(
+                "a hole at {start}: a stream has none"
+            ))));
+        };
+        let cleared = file
+            .clear_at(base + start, end - start)
+            .map_err(|e| Flow::Failed(e.into()))?;
+        let middle = end.min(start.saturating_add(cleared.max(1)));
+        self.hole.start = middle;
+        self.attachment.written(ByteRange { start, end: middle });
+        self.attachment.passed(middle - start);
         Ok(())
     }
 

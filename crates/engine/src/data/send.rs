@@ -17,6 +17,7 @@ use super::{
     channel::Flow,
     transfer::Attachment,
     wire::{SEALED_OCTETS, Wire},
+    work::Block,
 };
 use crate::storage::FastPath;
 
@@ -128,6 +129,15 @@ impl Sending {
                 let queue = &queues[self.stripe.min(queues.len() - 1)];
                 let Some(block) = queue.next_block(self.attachment.channels_expected()) else {
                     return Ok(false);
+                };
+                let block = match block {
+                    Block::Data(block) => block,
+                    Block::Hole(hole) => {
+                        self.header = BlockHeader::hole(hole.start, hole.len()).encode();
+                        self.header_sent = 0;
+                        self.attachment.passed(hole.len());
+                        return Ok(true);
+                    }
                 };
                 let Some(at) = base.checked_add(block.start) else {
                     return Ok(false);

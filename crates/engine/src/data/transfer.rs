@@ -45,7 +45,10 @@ pub(super) struct TransferShared {
     stripes: usize,
     /// When its turn came.
     started: OnceLock<Instant>,
+    /// Payload octets moved.
     bytes: AtomicU64,
+    /// Octets of holes that were announced, or cleared.
+    holes: AtomicU64,
     /// Milliseconds after `started` at which an octet last moved.
     moved_at_ms: AtomicU64,
     attached: AtomicU32,
@@ -117,6 +120,7 @@ impl TransferShared {
             stripes: stripes.max(1),
             started: OnceLock::new(),
             bytes: AtomicU64::new(0),
+            holes: AtomicU64::new(0),
             moved_at_ms: AtomicU64::new(0),
             attached: AtomicU32::new(0),
             channels: AtomicU32::new(0),
@@ -143,8 +147,10 @@ impl TransferShared {
     /// Source or sink is there. Once, before the first channel.
     pub(super) fn open(&self, job: Job, layout: Option<StripeLayout>) {
         let block_bytes = self.params.block_bytes;
+        // A stream has no place to say it.
+        let holes = self.params.holes && self.mode == Mode::ExtendedBlock;
         self.body
-            .get_or_init(|| Body::new(job, self.stripes, layout, block_bytes));
+            .get_or_init(|| Body::new(job, self.stripes, layout, block_bytes, holes));
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -184,6 +190,14 @@ impl TransferShared {
         self.touch();
     }
 
+    /// So many octets are a hole.
+    pub(super) fn passed(&self, octets: u64) {
+        // Whoever announces more than there can be is refused by the bounds of files, but not in sum.
+        let add = |sum: u64| Some(sum.saturating_add(octets));
+        let _ = (self.holes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        self.touch();
+    }
+
     /// Something happened on a connection: the stall clock starts anew.
     pub(super) fn touch(&self) {
         let ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -202,9 +216,14 @@ impl TransferShared {
 
     pub(super) fn progress(&self) -> Progress {
         Progress {
-            bytes: self.bytes.load(Ordering::Relaxed),
+            bytes: self.done(),
             channels: self.channels.load(Ordering::Relaxed),
         }
+    }
+
+    fn done(&self) -> u64 {
+        let holes = self.holes.load(Ordering::Relaxed);
+        self.bytes.load(Ordering::Relaxed).saturating_add(holes)
     }
 
     pub(super) fn sample(&self) -> Sample {
@@ -212,10 +231,8 @@ impl TransferShared {
         let mut sample = Sample::default();
         self.watch.tell(&mut sample);
         // Last, so that no more can be acknowledged than was moved.
-        Progress {
-            bytes: sample.bytes,
-            channels: sample.channels,
-        } = self.progress();
+        sample.bytes = self.bytes.load(Ordering::Relaxed);
+        sample.channels = self.channels.load(Ordering::Relaxed);
         sample
     }
 
@@ -430,7 +447,7 @@ impl TransferShared {
         self.watch.close(bytes, movers, elapsed);
         let cached = set.as_ref().map_or(0, |s| s.idle_count());
         let report = TransferReport {
-            bytes,
+            bytes: self.done(),
             safe: lock(&self.safe).all.clone(),
             cached: if result.is_ok() { cached } else { 0 },
             result,

@@ -1,10 +1,13 @@
 //! The one queue of byte ranges that all channels of a transfer pull from.
 
-use std::{io::Read, sync::Mutex};
+use std::{
+    io::Read,
+    sync::{Mutex, PoisonError},
+};
 
 use godwit_proto::{ByteRange, error::StorageFailure};
 
-use super::lock;
+use super::{holes::Holes, lock};
 
 /// Smallest block that is made of a longer range: its header and its system calls cost less than a percent of the time that
 /// 10 Gbit/s need for it.
@@ -29,6 +32,14 @@ pub(super) struct WorkQueue {
     octets: u64,
 }
 
+/// What a channel sends next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Block {
+    Data(ByteRange),
+    /// Zeros that do not travel.
+    Hole(ByteRange),
+}
+
 struct Pending {
     front: ByteRange,
     rest: Box<dyn Iterator<Item = ByteRange> + Send>,
@@ -36,6 +47,8 @@ struct Pending {
     left: u64,
     /// Nothing more is given out.
     cut: bool,
+    /// Where the file has nothing, for a receiver that knows what to make of it.
+    holes: Option<Holes>,
 }
 
 impl WorkQueue {
@@ -50,6 +63,7 @@ impl WorkQueue {
             rest: Box::new(ranges.into_iter()),
             left: octets,
             cut: false,
+            holes: None,
         };
         Self {
             pending: Mutex::new(pending),
@@ -58,24 +72,40 @@ impl WorkQueue {
         }
     }
 
-    /// The next block, contiguous; `None` when all has been given out, or after a cut. At most `block_bytes`, less near
+    /// With the holes of the file told apart.
+    pub(super) fn with_holes(mut self, holes: Holes) -> Self {
+        let pending = self.pending.get_mut();
+        pending.unwrap_or_else(PoisonError::into_inner).holes = Some(holes);
+        self
+    }
+
+    /// The next block, contiguous; `None` when all has been given out, or after a cut. Of data at most `block_bytes`, less near
     /// the end and of a small file, so that each of `channels` finds work and none drags the tail alone.
-    pub(super) fn next_block(&self, channels: u32) -> Option<ByteRange> {
+    pub(super) fn next_block(&self, channels: u32) -> Option<Block> {
         let mut pending = lock(&self.pending);
+        let pending = &mut *pending;
         if pending.cut {
             return None;
         }
         while pending.front.is_empty() {
             pending.front = pending.rest.next()?;
         }
-        let ByteRange { start, end } = pending.front;
-        let octets = self.block_octets(pending.left, channels);
-        let block = ByteRange {
-            start,
-            end: end.min(start.saturating_add(octets)),
+        let front = pending.front;
+        let run = match &mut pending.holes {
+            Some(holes) => holes.run_of(front),
+            None => Block::Data(front),
         };
-        pending.front.start = block.end;
-        pending.left = pending.left.saturating_sub(block.len());
+        let block = match run {
+            Block::Data(ByteRange { start, end }) => {
+                let octets = self.block_octets(pending.left, channels);
+                let end = end.min(start.saturating_add(octets));
+                Block::Data(ByteRange { start, end })
+            }
+            hole @ Block::Hole(_) => hole,
+        };
+        let (Block::Data(range) | Block::Hole(range)) = block;
+        pending.front.start = range.end;
+        pending.left = pending.left.saturating_sub(range.len());
         Some(block)
     }
 
@@ -201,6 +231,13 @@ impl StreamSource {
 mod tests {
     use super::*;
 
+    fn data(queue: &WorkQueue, channels: u32) -> Option<ByteRange> {
+        match queue.next_block(channels)? {
+            Block::Data(range) => Some(range),
+            Block::Hole(range) => panic!("a hole at {range}"),
+        }
+    }
+
     #[test]
     fn blocks_cover_each_octet_once_in_order() {
         let q = WorkQueue::new(
@@ -212,7 +249,7 @@ mod tests {
             30,
             10,
         );
-        let got: Vec<_> = std::iter::from_fn(|| q.next_block(3))
+        let got: Vec<_> = std::iter::from_fn(|| data(&q, 3))
             .map(|r| (r.start, r.end))
             .collect();
         assert_eq!(got, [(0, 10), (10, 20), (20, 25), (40, 45)]);
@@ -222,14 +259,12 @@ mod tests {
     fn half_of_what_is_not_begun_goes_elsewhere() {
         let q = WorkQueue::new([ByteRange { start: 0, end: 95 }], 95, 10);
         assert_eq!(q.split_off(1), None, "nothing is begun yet");
-        assert_eq!(q.next_block(1), Some(ByteRange { start: 0, end: 10 }));
+        assert_eq!(data(&q, 1), Some(ByteRange { start: 0, end: 10 }));
         assert_eq!(q.split_off(40), None, "of 85 octets 50 stay");
         let other = q.split_off(20);
         assert_eq!(other, Some(ByteRange { start: 60, end: 95 }));
         assert_eq!(q.unbegun(), 50);
-        let left: u64 = std::iter::from_fn(|| q.next_block(1))
-            .map(|r| r.len())
-            .sum();
+        let left: u64 = std::iter::from_fn(|| data(&q, 1)).map(|r| r.len()).sum();
         assert_eq!(left, 50);
         assert_eq!(q.split_off(0), None);
     }
@@ -242,7 +277,7 @@ mod tests {
                 end: octets,
             };
             let q = WorkQueue::new([all], octets, 1 << 20);
-            let blocks: Vec<_> = std::iter::from_fn(|| q.next_block(channels))
+            let blocks: Vec<_> = std::iter::from_fn(|| data(&q, channels))
                 .map(ByteRange::len)
                 .collect();
             assert_eq!(blocks.iter().sum::<u64>(), octets);

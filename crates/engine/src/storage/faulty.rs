@@ -11,7 +11,9 @@ use std::{
 use godwit_proto::FtpPath;
 use rustix::io::Errno;
 
-use super::{Entries, File, FileRef, Metadata, Result, Storage, WriteMode, errno_failure, failure};
+use super::{
+    Entries, File, FileRef, Metadata, Result, Run, Storage, WriteMode, errno_failure, failure,
+};
 
 /// What can fail. Calls of each kind are counted from 0 over the whole storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,6 +310,10 @@ impl File for FaultyFile {
 
     fn metadata(&self) -> Result<Metadata> {
         self.inner.metadata()
+    }
+
+    fn run_at(&self, offset: u64) -> Run {
+        self.inner.run_at(offset)
     }
 
     fn sync(&self) -> Result<()> {

@@ -109,10 +109,45 @@ pub trait File: Send + Sync + 'static {
     fn sync_file_system(&self) -> Result<()> {
         self.sync()
     }
+    /// What lies at `offset`, as far as it is known.
+    fn run_at(&self, offset: u64) -> Run {
+        let _ = offset;
+        Run::Data { end: u64::MAX }
+    }
+    /// Lets octets from `offset` on, at most `octets` of them, read as zero, in a file that has them; where possible they take no room. Returns
+    /// how many, at least 1 where any were asked for. Other octets are not touched, whoever writes them meanwhile.
+    fn clear_at(&self, offset: u64, octets: u64) -> Result<u64> {
+        write_zeros(self, offset, octets)
+    }
     /// A way around user space, where there is one.
     fn fast_path(&self) -> FastPath<'_> {
         FastPath::Copy
     }
+}
+
+/// Part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// Octets that are stored up to `end`, or nobody knows.
+    Data {
+        /// One past the last, or any number past the end of the file.
+        end: u64,
+    },
+    /// Octets that read as zero and are not stored.
+    Hole {
+        /// One past the last; not past the end of the file.
+        end: u64,
+    },
+}
+
+/// Zeros that are written at a time where there is no other way to clear a part of a file.
+static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+
+/// As [`File::clear_at`], in the way that every file knows.
+fn write_zeros<F: File + ?Sized>(file: &F, offset: u64, octets: u64) -> Result<u64> {
+    let most = usize::try_from(octets).map_or(ZEROS.len(), |octets| octets.min(ZEROS.len()));
+    file.write_all_at(offset, &ZEROS[..most])?;
+    Ok(most as u64)
 }
 
 /// How octets of a file may move without `read_at` and `write_all_at`.
@@ -146,6 +181,8 @@ pub struct Metadata {
     pub kind: FileKind,
     /// Octets; 0 for special files.
     pub size: u64,
+    /// Octets of storage that it takes: fewer where it has holes.
+    pub stored: u64,
     /// Last modification.
     pub modified: SystemTime,
     /// Permission bits `0..=0o7777`.

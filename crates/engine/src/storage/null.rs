@@ -124,6 +124,7 @@ fn metadata(kind: FileKind, size: u64) -> Metadata {
     Metadata {
         kind,
         size,
+        stored: 0,
         modified: SystemTime::UNIX_EPOCH,
         mode: if kind == FileKind::Directory {
             0o777
@@ -159,6 +160,12 @@ impl File for NullFile {
             Ordering::Relaxed,
         );
         Ok(())
+    }
+
+    fn clear_at(&self, offset: u64, octets: u64) -> Result<u64> {
+        self.size
+            .fetch_max(offset.saturating_add(octets), Ordering::Relaxed);
+        Ok(octets)
     }
 
     fn metadata(&self) -> Result<Metadata> {

@@ -84,6 +84,7 @@ impl File for Bytes {
         Ok(Metadata {
             kind: FileKind::File,
             size: self.octets.lock().unwrap().len() as u64,
+            stored: 0,
             modified: SystemTime::UNIX_EPOCH,
             mode: 0o644,
             uid: 0,

@@ -28,6 +28,7 @@ use godwit_proto::{
 use crate::{
     capture::{Capture, End, records},
     data::{Bytes, Pair, done, into, listener, params, pattern, run, whole},
+    data_holes::{assert_carries_holes, knowing},
     grid::Grid,
     pki::{Blueprint, DAY, HOUR, rsa_key},
 };
@@ -117,6 +118,15 @@ fn every_protection_carries_every_mode_in_both_versions() {
             }
         }
     });
+}
+
+#[test]
+fn every_protection_carries_holes() {
+    let users = Users::new();
+    for protection in LEVELS {
+        let guarded = guarded(users.guard(protection), knowing(2));
+        assert_carries_holes(&pair(guarded.clone(), guarded));
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::data::{Bytes, done, into, listener, params, pattern, run, whole};
 const EOF: u8 = 0x40;
 const EOD: u8 = 0x08;
 const CLOSE: u8 = 0x04;
+const HOLE: u8 = 0x02;
 
 fn header(bits: u8, count: u64, offset: u64) -> Vec<u8> {
     let mut h = vec![bits];
@@ -599,5 +600,70 @@ fn our_sender_notices_a_receiver_that_goes_away() {
         while Arc::strong_count(&source) > 1 {
             tokio::task::yield_now().await;
         }
+    });
+}
+
+/// A header costs its sender nothing: neither the bounds of the region nor those of files are passed, and a stream is not filled.
+#[test]
+fn holes_that_cannot_be_are_refused() {
+    run(async {
+        for (what, count, offset, limit) in [
+            ("past the region", 1001, 0, Some(1000)),
+            ("past any file", i64::MAX as u64, 1, None),
+            ("past every number", u64::MAX, 1, None),
+        ] {
+            let r = Receiver::new();
+            let target = Bytes::new(Vec::new());
+            let job = Job::Receive(Sink::File {
+                file: Arc::clone(&target) as FileRef,
+                base: 0,
+                stream_start: 0,
+                limit,
+            });
+            let mut transfer = r.set.start(job, Mode::ExtendedBlock);
+            r.connect()
+                .write_all(&header(HOLE | EOD, count, offset))
+                .unwrap();
+            let result = done(&mut transfer).await.result;
+            assert!(
+                matches!(result, Err(TransferFailure::Protocol(_))),
+                "{what}: {result:?}"
+            );
+            assert!(target.octets().is_empty(), "{what}");
+        }
+        let r = Receiver::new();
+        let nowhere = Job::Receive(Sink::Stream(Box::new(std::io::sink())));
+        let mut transfer = r.set.start(nowhere, Mode::ExtendedBlock);
+        r.connect().write_all(&header(HOLE, 1, 0)).unwrap();
+        let result = done(&mut transfer).await.result;
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("a stream has none"), "{error}");
+    });
+}
+
+#[test]
+fn holes_come_between_blocks_with_an_eod_and_empty() {
+    run(async {
+        let r = Receiver::new();
+        let data = pattern(20);
+        let (report, got) = r
+            .receive(|r| {
+                let mut a = r.connect();
+                for part in [
+                    header(HOLE, 0, 5),
+                    block(0, 0, &data),
+                    header(HOLE, 300_000, 20),
+                    header(EOF, 0, 1),
+                    header(HOLE | EOD, 80, 300_020),
+                ] {
+                    a.write_all(&part).unwrap();
+                }
+            })
+            .await;
+        ok(&report);
+        assert_eq!(report.bytes, 300_100);
+        assert_eq!(report.safe.to_string(), "0-300100");
+        assert!(got[..20] == data && got.len() == 300_100);
+        assert!(got[20..].iter().all(|octet| *octet == 0));
     });
 }

@@ -293,6 +293,7 @@ fn one_against_many(
             "cp",
             "--quiet",
             "--no-verify",
+            "--no-sparse",
             "-p",
             &p,
             "--tcp-buffer",

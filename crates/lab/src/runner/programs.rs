@@ -282,7 +282,14 @@ fn lftp(ends: Ends<'_>, task: Task<'_>) -> Result<Command, peers::Error> {
 fn godwit(method: &Method, ends: Ends<'_>, task: Task<'_>) -> Result<Command, peers::Error> {
     let mut command = Command::new(godwit::binary("godwit")?);
     // Each run finds out for itself.
-    command.args(["cp", "--quiet", "--no-verify", "--no-path-memory"]);
+    // What is measured may be a file that is all hole.
+    command.args([
+        "cp",
+        "--quiet",
+        "--no-verify",
+        "--no-path-memory",
+        "--no-sparse",
+    ]);
     if !method.one_user {
         command.arg("--alone");
     }

@@ -285,7 +285,8 @@ fn a_server_that_dies_leaves_no_file_under_its_final_name() {
             } else {
                 (&url, &local)
             };
-            let client = start(&["cp", "-p", "2", "--retries", "2", "--no-verify", from, to]);
+            let cp = ["cp", "-p", "2", "--retries", "2", "--no-verify"];
+            let client = start(&[&cp[..], &["--no-sparse", from, to]].concat());
             let folder = target.parent().expect("a parent");
             wait_until("some of it has arrived", || stored_below(folder) > 1 << 20);
             site.crash();
@@ -349,7 +350,7 @@ fn a_client_that_dies_leaves_no_file_under_its_final_name() {
             } else {
                 (&url, &local)
             };
-            let client = start(&["cp", "-p", "2", "--no-verify", from, to]);
+            let client = start(&["cp", "-p", "2", "--no-verify", "--no-sparse", from, to]);
             let folder = target.parent().expect("a parent");
             wait_until("some of it has arrived", || stored_below(folder) > 1 << 20);
             client.signal(Signal::KILL).expect("kills");

@@ -201,7 +201,8 @@ fn our_client_goes_on(kind: Kind, mut kill: impl FnMut(&mut Site)) {
             (&url, &local)
         };
         let mut command = Command::new(godwit::binary("godwit").expect("present"));
-        command.args(["cp", "-v", "-p", "2", "--retries", "20", from, to]);
+        command.args(["cp", "-v", "-p", "2", "--no-sparse"]);
+        command.args(["--retries", "20", from, to]);
         let mut client = Process::spawn(command, Options::default()).expect("starts");
         let folder = target.parent().expect("a parent");
         wait_until("some has arrived", || stored_below(folder) > 1 << 20);
@@ -232,8 +233,10 @@ fn a_copy_between_servers_goes_on_where_one_of_them_died() {
         write_sparse(&from.at("f"), BIG);
         let mut command = Command::new(godwit::binary("godwit").expect("present"));
         let (source, target) = (from.url("f"), to.url("f"));
-        let options = ["cp", "-v", "-c", "2", "-p", "2", "--retries", "20"];
-        command.args(options).args([&source, &target]);
+        let options = ["cp", "-v", "-c", "2", "-p", "2", "--no-sparse"];
+        command
+            .args(options)
+            .args(["--retries", "20", &source, &target]);
         let mut client = Process::spawn(command, Options::default()).expect("starts");
         wait_until("some has arrived", || stored_below(&to.at("")) > 1 << 20);
         let dies = match source_dies {

@@ -5,6 +5,9 @@ use std::{fmt, ops::BitOr};
 /// Octets of a header.
 pub const HEADER_OCTETS: usize = 17;
 
+/// What FEAT announces: [`Descriptor::HOLE`] is taken, and sent after `OPTS RETR Holes=1;`.
+pub const HOLES_FEATURE: &str = "X-GODWIT HOLES";
+
 /// Descriptor bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Descriptor(u8);
@@ -24,6 +27,9 @@ impl Descriptor {
     pub const EOD: Self = Self(0x08);
     /// The sender will close this connection.
     pub const CLOSE: Self = Self(0x04);
+    /// No payload follows: the octets that the header tells of are zero. Ours alone, sent to those only that are known to take it
+    /// (docs/spec/holes.md).
+    pub const HOLE: Self = Self(0x02);
 
     /// The raw bits.
     pub const fn bits(self) -> u8 {
@@ -53,7 +59,7 @@ impl fmt::Debug for Descriptor {
 pub struct BlockHeader {
     /// Bits.
     pub descriptor: Descriptor,
-    /// Octets of payload that follow (unused in an EOF header).
+    /// Octets of payload that follow (unused in an EOF header), or of the hole.
     pub count: u64,
     /// Where they belong; in an EOF header the number of EODs.
     pub offset: u64,
@@ -62,7 +68,7 @@ pub struct BlockHeader {
 /// A header that breaks the mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadHeader {
-    /// 0x01, 0x02 or RESTART.
+    /// 0x01, RESTART, or HOLE with EOF.
     #[error("descriptor {0:#04x} has bits that are not defined here")]
     Descriptor(u8),
     /// `offset + count` passes 2^64.
@@ -80,6 +86,15 @@ impl BlockHeader {
     pub const fn data(offset: u64, count: u64) -> Self {
         Self {
             descriptor: Descriptor::DATA,
+            count,
+            offset,
+        }
+    }
+
+    /// A hole.
+    pub const fn hole(offset: u64, count: u64) -> Self {
+        Self {
+            descriptor: Descriptor::HOLE,
             count,
             offset,
         }
@@ -110,7 +125,8 @@ impl BlockHeader {
             ])
         };
         let (count, offset) = (be(1), be(9));
-        if descriptor.0 & (0x03 | Descriptor::RESTART.0) != 0 {
+        let end_of_a_hole = descriptor.contains(Descriptor::HOLE | Descriptor::EOF);
+        if descriptor.0 & (0x01 | Descriptor::RESTART.0) != 0 || end_of_a_hole {
             return Err(BadHeader::Descriptor(descriptor.0));
         }
         let header = Self {
@@ -124,12 +140,21 @@ impl BlockHeader {
         Ok(header)
     }
 
-    /// Octets of payload behind this header: `count`, or none behind EOF.
+    /// Octets of payload behind this header: `count`, or none behind EOF and of a hole.
     pub const fn payload_octets(&self) -> u64 {
-        if self.descriptor.contains(Descriptor::EOF) {
+        if self.descriptor.contains(Descriptor::EOF) || self.descriptor.contains(Descriptor::HOLE) {
             0
         } else {
             self.count
+        }
+    }
+
+    /// Octets that are zero from `offset` on and do not travel.
+    pub const fn hole_octets(&self) -> u64 {
+        if self.descriptor.contains(Descriptor::HOLE) {
+            self.count
+        } else {
+            0
         }
     }
 }
@@ -157,13 +182,15 @@ mod tests {
 
     #[test]
     fn bits_that_are_refused_and_ignored() {
-        for bad in [0x01, 0x02, 0x10, 0x18, 0xff] {
+        for bad in [0x01, 0x03, 0x10, 0x12, 0x18, 0x42, 0x4a, 0xff] {
             assert_eq!(
                 BlockHeader::decode(&octets(bad, 0, 0)),
                 Err(BadHeader::Descriptor(bad))
             );
         }
-        for fine in [0x00, 0x04, 0x08, 0x0c, 0x20, 0x40, 0x48, 0x4c, 0x80, 0xec] {
+        for fine in [
+            0x00, 0x02, 0x04, 0x08, 0x0a, 0x0c, 0x20, 0x40, 0x48, 0x4c, 0x80, 0xec,
+        ] {
             assert!(
                 BlockHeader::decode(&octets(fine, 0, 1)).is_ok(),
                 "{fine:#x}"
@@ -172,8 +199,22 @@ mod tests {
     }
 
     #[test]
+    fn a_hole_has_octets_and_no_payload() {
+        let hole = BlockHeader::hole(7, 3000);
+        assert_eq!(hole.encode()[0], 0x02);
+        assert_eq!(BlockHeader::decode(&hole.encode()), Ok(hole));
+        assert_eq!((hole.payload_octets(), hole.hole_octets()), (0, 3000));
+        assert_eq!(BlockHeader::data(7, 3000).hole_octets(), 0);
+    }
+
+    #[test]
     fn overflow_is_refused_except_in_eof() {
         let (count, offset) = (1 << 63, 1 << 63);
+        let hole = octets(Descriptor::HOLE.bits(), count, offset);
+        assert_eq!(
+            BlockHeader::decode(&hole),
+            Err(BadHeader::Overflow { count, offset })
+        );
         assert_eq!(
             BlockHeader::decode(&octets(0, count, offset)),
             Err(BadHeader::Overflow { count, offset })

@@ -8,4 +8,4 @@ pub mod layout;
 pub mod receiver;
 pub mod sender;
 
-pub use header::{BlockHeader, Descriptor, HEADER_OCTETS};
+pub use header::{BlockHeader, Descriptor, HEADER_OCTETS, HOLES_FEATURE};

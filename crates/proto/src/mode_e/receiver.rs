@@ -58,6 +58,8 @@ pub struct Step {
     pub payload_octets: u64,
     /// Where they belong, relative to the transfer's region.
     pub offset: u64,
+    /// This many octets from `offset` on are zero, and do not follow.
+    pub hole_octets: u64,
     /// What becomes of the channel after that payload.
     pub end: Option<ChannelEnd>,
 }
@@ -147,7 +149,8 @@ impl Receiver {
                 ChannelEnd::Keep
             });
         } else if d.contains(Descriptor::CLOSE) {
-            if was != ChannelPosition::Reused || header.payload_octets() != 0 {
+            let carries = header.payload_octets() + header.hole_octets() != 0;
+            if was != ChannelPosition::Reused || carries {
                 return Err(ReceiveError::CloseWithoutEod);
             }
             *position = ChannelPosition::Ended;
@@ -156,6 +159,7 @@ impl Receiver {
         Ok(Step {
             payload_octets: header.payload_octets(),
             offset: header.offset,
+            hole_octets: header.hole_octets(),
             end,
         })
     }
@@ -236,6 +240,7 @@ mod tests {
             Ok(Step {
                 payload_octets: 3000,
                 offset: 0,
+                hole_octets: 0,
                 end: None
             })
         );
@@ -343,8 +348,29 @@ mod tests {
             let (_, steps) = feed(&headers, &[]);
             assert_eq!(steps.last(), Some(&Err(want)), "{headers:?}");
         }
-        let (_, steps) = feed(&[(0, block(CLOSE, 5, 0))], &[0]);
-        assert_eq!(steps, [Err(ReceiveError::CloseWithoutEod)]);
+        for carries in [CLOSE, CLOSE | Descriptor::HOLE] {
+            let (_, steps) = feed(&[(0, block(carries, 5, 0))], &[0]);
+            assert_eq!(steps, [Err(ReceiveError::CloseWithoutEod)]);
+        }
+    }
+
+    #[test]
+    fn a_hole_may_end_a_channel_as_data_may() {
+        let (receiver, steps) = feed(
+            &[
+                (0, block(Descriptor::HOLE | EOD, 3000, 7)),
+                (1, block(EOF | EOD, 0, 2)),
+            ],
+            &[],
+        );
+        let hole = Step {
+            payload_octets: 0,
+            offset: 7,
+            hole_octets: 3000,
+            end: Some(ChannelEnd::Keep),
+        };
+        assert_eq!(steps[0], Ok(hole));
+        assert!(receiver.is_complete());
     }
 
     #[test]

@@ -42,6 +42,10 @@ pub struct ServerState {
     pub parallelism: Option<u32>,
     /// SBUF in force.
     pub socket_buffer_bytes: Option<u64>,
+    /// Whoever receives what the server sends knows holes, and wishes them.
+    pub wants_holes: bool,
+    /// OPTS RETR Holes in force; `None`: nobody knows.
+    holes: Option<bool>,
     /// Cached data channels: direction they carry data in. `None`: a new address command is needed.
     pub cached: Option<Direction>,
     /// `mode` is what the server has, not merely what it had before something failed.
@@ -57,14 +61,16 @@ impl ServerState {
             mode: Mode::Stream,
             parallelism: None,
             socket_buffer_bytes: None,
+            wants_holes: false,
+            holes: Some(false),
             cached: None,
             mode_known: true,
         }
     }
 
-    /// Commands that set TYPE, MODE, SBUF (or its SITE kin) and, for a get in MODE E, OPTS RETR Parallelism, as far as they
-    /// differ from what is in force. `socket_buffer_bytes` `None` leaves the buffers as they are.
-    /// A change of any of MODE, buffers or parallelism drops `cached`.
+    /// Commands that set TYPE, MODE, SBUF (or its SITE kin) and, for a get in MODE E, OPTS RETR Parallelism and Holes, as far as
+    /// they differ from what is in force. `socket_buffer_bytes` `None` leaves the buffers as they are.
+    /// A change of any of MODE, buffers, parallelism or holes drops `cached`.
     /// The state is updated as if they all succeed; on a failure call [`ServerState::forget`]. The SITE kin
     /// may be refused without harm: then the server's kernel chooses.
     pub fn prepare(
@@ -103,23 +109,33 @@ impl ServerState {
             self.socket_buffer_bytes = Some(bytes);
             self.cached = None;
         }
-        // For a put the sender, we, decide. Three equal numbers: GCT reads the first only, ARC wants three.
-        if mode == Mode::ExtendedBlock
-            && direction == Direction::Get
-            && self.parallelism != Some(parallelism)
-        {
-            commands.push(Command::Opts(Opts::Retr(RetrOptions {
-                parallelism: Some(Parallelism {
-                    start: parallelism,
-                    min: parallelism,
-                    max: parallelism,
-                }),
-                ..RetrOptions::default()
-            })));
-            self.parallelism = Some(parallelism);
-            self.cached = None;
+        // For a put the sender, we, decide.
+        if mode == Mode::ExtendedBlock && direction == Direction::Get {
+            let options = self.retr_options(parallelism);
+            if options != RetrOptions::default() {
+                commands.push(Command::Opts(Opts::Retr(options)));
+                self.cached = None;
+            }
         }
         commands
+    }
+
+    fn retr_options(&mut self, parallelism: u32) -> RetrOptions {
+        let mut options = RetrOptions::default();
+        if self.parallelism != Some(parallelism) {
+            // Three equal numbers: GCT reads the first only, ARC wants three.
+            options.parallelism = Some(Parallelism {
+                start: parallelism,
+                min: parallelism,
+                max: parallelism,
+            });
+            self.parallelism = Some(parallelism);
+        }
+        if self.features.holes && self.holes != Some(self.wants_holes) {
+            options.holes = Some(self.wants_holes);
+            self.holes = options.holes;
+        }
+        options
     }
 
     /// Data channels kept from the last transfer can carry the next one in `direction`.
@@ -137,6 +153,7 @@ impl ServerState {
         self.type_code = None;
         self.mode_known = false;
         self.parallelism = None;
+        self.holes = None;
         self.socket_buffer_bytes = None;
         self.cached = None;
     }

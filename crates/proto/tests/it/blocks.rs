@@ -18,7 +18,11 @@ fn dealt(
     let mut sent: Vec<Vec<BlockHeader>> = vec![Vec::new(); channels];
     let mut offset = 0;
     for (i, count) in blocks.iter().enumerate() {
-        sent[i * 7 % channels].push(BlockHeader::data(offset, *count));
+        let block = match count % 3 {
+            0 => BlockHeader::hole(offset, *count),
+            _ => BlockHeader::data(offset, *count),
+        };
+        sent[i * 7 % channels].push(block);
         offset += count;
     }
     let total = channels as u64;
@@ -88,7 +92,7 @@ proptest! {
             // As it comes out of the wire.
             let header = BlockHeader::decode(&header.encode()).unwrap();
             let step = receiver.handle_header(&mut positions[channel], &header).unwrap();
-            octets += step.payload_octets;
+            octets += step.payload_octets + step.hole_octets;
             if let Some(end) = step.end {
                 ended += 1;
                 prop_assert_eq!(end == ChannelEnd::Close, shape & 1 == 1);

@@ -454,6 +454,39 @@ fn quit_behind_everything_says_goodbye() {
     assert!(pair.shell.closed);
 }
 
+#[test]
+fn a_server_is_told_once_that_its_receiver_knows_holes() {
+    let (mut pair, mut state) = Pair::logged_in();
+    assert!(state.features.holes);
+    let mut asked = |state: &mut ServerState| -> Vec<String> {
+        let commands = state.prepare(Mode::ExtendedBlock, Direction::Get, 4, None);
+        for command in &commands {
+            assert_eq!(pair.ask(command).code.get(), 200, "{command:?}");
+        }
+        commands.iter().map(Command::masked).collect()
+    };
+    let parallelism = "OPTS RETR Parallelism=4,4,4;";
+    assert_eq!(asked(&mut state), ["MODE E", parallelism]);
+    state.wants_holes = true;
+    state.transfer_done(Direction::Get, true);
+    assert_eq!(asked(&mut state), ["OPTS RETR Holes=1;"]);
+    assert!(
+        !state.can_reuse(Direction::Get),
+        "channels keep what was said before them"
+    );
+    assert!(asked(&mut state).is_empty());
+    // Nothing is known any more: it is said again.
+    state.forget();
+    let all = format!("{parallelism}Holes=1;");
+    assert_eq!(asked(&mut state), ["TYPE I", "MODE E", all.as_str()]);
+    state.wants_holes = false;
+    assert_eq!(asked(&mut state), ["OPTS RETR Holes=0;"]);
+    state.forget();
+    state.features.holes = false;
+    state.wants_holes = true;
+    assert_eq!(asked(&mut state), ["TYPE I", "MODE E", parallelism]);
+}
+
 /// A server without SBUF and markers, as GCT's is: the SITE words are tried; a failure is forgotten cleanly.
 #[test]
 fn buffers_without_sbuf_and_a_fresh_start_after_a_failure() {

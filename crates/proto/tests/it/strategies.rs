@@ -97,15 +97,17 @@ fn opts() -> impl Strategy<Value = Opts> {
         option::of(any::<u64>()),
         option::of(any::<u64>()),
         option::of(any::<u32>()),
+        option::of(any::<bool>()),
     )
         .prop_map(
-            |(parallelism, layout, packet_bytes, window_bytes, marker_seconds)| {
+            |(parallelism, layout, packet_bytes, window_bytes, marker_seconds, holes)| {
                 Opts::Retr(RetrOptions {
                     parallelism,
                     layout,
                     packet_bytes,
                     window_bytes,
                     marker_seconds,
+                    holes,
                 })
             },
         );

@@ -8,8 +8,8 @@ use std::{
 
 use crate::{
     client::{
-        CLOSE, EOD, EOF, Ftp, Reply, accept, assemble, block, connect, data_block, expect_closed,
-        listen, port_command, take_channel,
+        CLOSE, EOD, EOF, Ftp, HOLE, Reply, accept, assemble, block, connect, data_block,
+        expect_closed, listen, port_command, take_channel,
     },
     harness::{TestServer, eventually, pattern},
 };
@@ -389,4 +389,69 @@ fn what_a_client_of_ours_has_sent_is_written_when_it_is_gone() {
     eventually("all of it is there", || {
         std::fs::read(server.path(name)).is_ok_and(|found| found == octets)
     });
+}
+
+#[test]
+fn a_hole_is_a_safe_range_and_clears_what_was_there() {
+    let server = TestServer::start();
+    server.write("f", vec![0xff; 500_000]);
+    let octets = pattern(1000, 1);
+    let mut ftp = block_mode(&server);
+    ftp.send("FEAT");
+    let announced = ftp.reply().text().contains("X-GODWIT HOLES");
+    assert!(announced);
+    let mut data = connect(ftp.pasv());
+    // In place, so that the old octets are there.
+    ftp.send("ESTO A 100000 /f");
+    ftp.await_code(150);
+    write(
+        &mut data,
+        &[
+            data_block(0, &octets),
+            block(HOLE, 200_000, 1000, b""),
+            block(EOF, 0, 1, b""),
+            block(EOD | HOLE, 400_000, 250_000, b""),
+        ],
+    );
+    let (markers, reply) = ftp.final_reply();
+    assert_eq!(reply.code, 226, "{reply:?}");
+    // Too quick for markers, which are told at the end only where the transfer failed.
+    assert!(ranges(&markers).is_empty() || ranges(&markers) == [(0, 201_000), (250_000, 650_000)]);
+    let mut want = vec![0xff; 500_000];
+    want[100_000..101_000].copy_from_slice(&octets);
+    want[101_000..301_000].fill(0);
+    want[350_000..].fill(0);
+    want.resize(750_000, 0);
+    assert!(server.read("f") == want);
+}
+
+#[test]
+fn holes_are_sent_to_those_who_ask_and_to_nobody_else() {
+    const UNIT: u64 = 1 << 16;
+    let server = TestServer::start();
+    let octets = pattern(UNIT as usize, 3);
+    let file = std::fs::File::create(server.path("f")).unwrap();
+    file.set_len(100 * UNIT).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &octets, 50 * UNIT).unwrap();
+    let whole = server.read("f");
+    let mut ftp = block_mode(&server);
+    for (asked, hole_octets) in [
+        (None, 0),
+        (Some("OPTS RETR Parallelism=1,1,1;Holes=1;"), 99 * UNIT),
+        (Some("OPTS RETR Holes=0;"), 0),
+    ] {
+        if let Some(asked) = asked {
+            ftp.expect(asked, 200);
+        }
+        let listener = listen();
+        ftp.expect(&port_command(listener.local_addr().unwrap()), 200);
+        ftp.send("RETR /f");
+        let mut data = accept(&listener);
+        ftp.await_code(150);
+        let take = take_channel(&mut data);
+        assert_eq!(ftp.final_reply().1.code, 226);
+        assert_eq!(take.holes, hole_octets, "{asked:?}");
+        assert!(assemble(&[take]) == whole, "{asked:?}");
+    }
+    ftp.expect("OPTS RETR Holes=2;", 500);
 }

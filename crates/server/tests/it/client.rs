@@ -274,12 +274,15 @@ pub(crate) fn data_block(offset: u64, payload: &[u8]) -> Vec<u8> {
 pub(crate) const EOF: u8 = 0x40;
 pub(crate) const EOD: u8 = 0x08;
 pub(crate) const CLOSE: u8 = 0x04;
+pub(crate) const HOLE: u8 = 0x02;
 
 /// What one channel of a sender said in one transfer.
 #[derive(Debug, Default)]
 pub(crate) struct ChannelTake {
-    /// Offset and payload of each data block.
+    /// Offset and octets of each block, those of holes included.
     pub(crate) blocks: Vec<(u64, Vec<u8>)>,
+    /// Octets of holes.
+    pub(crate) holes: u64,
     /// The count of an EOF header.
     pub(crate) eof: Option<u64>,
     pub(crate) close: bool,
@@ -297,7 +300,11 @@ pub(crate) fn take_channel(socket: &mut TcpStream) -> ChannelTake {
             take.eof = Some(offset);
         } else if count > 0 {
             let mut payload = vec![0; usize::try_from(count).unwrap()];
-            socket.read_exact(&mut payload).unwrap();
+            if descriptor & HOLE == 0 {
+                socket.read_exact(&mut payload).unwrap();
+            } else {
+                take.holes += count;
+            }
             take.blocks.push((offset, payload));
         }
         take.close |= descriptor & CLOSE != 0;

@@ -235,6 +235,7 @@ impl About {
         Metadata {
             kind,
             size,
+            stored: size,
             modified: self.modified,
             mode: self.mode,
             uid: self.uid,

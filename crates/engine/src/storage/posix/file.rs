@@ -5,13 +5,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use godwit_proto::FtpPath;
 use rustix::{
     fs::{
-        FileType, Mode, OFlags, Stat, fcntl_setfl, fstat, fsync, ftruncate, major, minor, syncfs,
+        FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, fallocate, fcntl_setfl, fstat,
+        fsync, ftruncate, major, minor, seek, syncfs,
     },
     io::{Errno, pread, pwrite, retry_on_intr},
 };
 
 use super::{
-    super::{FastPath, File, FileRef, Metadata, Result, WriteMode, errno_failure},
+    super::{
+        FastPath, File, FileRef, Metadata, Result, Run, WriteMode, errno_failure, write_zeros,
+    },
     metadata_of,
     root::Root,
 };
@@ -120,6 +123,59 @@ fn refusal(errno: Errno, doing: String) -> godwit_proto::error::StorageFailure {
     }
 }
 
+impl PosixFile {
+    /// `None`: nothing is known, or the file ends before `offset`. The position of the descriptor, which this moves, nobody uses.
+    fn look_at(&self, offset: u64) -> std::result::Result<Option<Run>, Errno> {
+        let end = seek(&self.fd, SeekFrom::Hole(offset))?;
+        if end > offset {
+            return Ok(Some(Run::Data { end }));
+        }
+        let end = match seek(&self.fd, SeekFrom::Data(offset)) {
+            // To the end of the file.
+            Err(Errno::NXIO) => u64::try_from(fstat(&self.fd)?.st_size).unwrap_or(0),
+            found => found?,
+        };
+        Ok((end > offset).then_some(Run::Hole { end }))
+    }
+
+    fn punch(&self, offset: u64, octets: u64) -> Result<u64> {
+        let doing = || format!("clear {octets} octets of {} at {offset}", self.path);
+        let fail = |errno| errno_failure(doing(), errno);
+        let end = offset
+            .checked_add(octets)
+            .ok_or_else(|| fail(Errno::FBIG))?;
+        let size = || fstat(&self.fd).map(|stat| u64::try_from(stat.st_size).unwrap_or(0));
+        // To set the length, which might have grown meanwhile, could cut off what others write. This only ever makes it longer.
+        let reach =
+            || match retry_on_intr(|| fallocate(&self.fd, FallocateFlags::empty(), end - 1, 1)) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_all_at(end - 1, &[0]),
+                reached => reached.map_err(fail),
+            };
+        let old = size().map_err(fail)?.min(end);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let punch = || retry_on_intr(|| fallocate(&self.fd, flags, offset, octets));
+        // First, since what is there may be all the room that is left.
+        match punch() {
+            Ok(()) => {
+                if old < end {
+                    reach()?;
+                    // That octet takes no block.
+                    punch().map_err(fail)?;
+                }
+                Ok(octets)
+            }
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) if offset < old => {
+                write_zeros(self, offset, old - offset)
+            }
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                reach()?;
+                Ok(octets)
+            }
+            Err(errno) => Err(fail(errno)),
+        }
+    }
+}
+
 impl File for PosixFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         match self.way {
@@ -153,6 +209,24 @@ impl File for PosixFile {
     fn metadata(&self) -> Result<Metadata> {
         let stat = fstat(&self.fd).map_err(|e| errno_failure(format!("stat {}", self.path), e))?;
         Ok(metadata_of(&stat, None))
+    }
+
+    fn run_at(&self, offset: u64) -> Run {
+        // Whoever does not know holes says that all is data, or fails.
+        match self.way {
+            Way::Regular => self.look_at(offset).ok().flatten(),
+            Way::Device | Way::Zeros | Way::Discard => None,
+        }
+        .unwrap_or(Run::Data { end: u64::MAX })
+    }
+
+    fn clear_at(&self, offset: u64, octets: u64) -> Result<u64> {
+        match self.way {
+            Way::Zeros | Way::Discard => Ok(octets),
+            Way::Device => write_zeros(self, offset, octets),
+            Way::Regular if octets == 0 => Ok(0),
+            Way::Regular => self.punch(offset, octets),
+        }
     }
 
     fn sync(&self) -> Result<()> {

@@ -261,6 +261,10 @@ fn metadata_of(stat: &Stat, link_target: Option<Vec<u8>>) -> Metadata {
         } else {
             u64::try_from(stat.st_size).unwrap_or(0)
         },
+        // In units of 512 octets, whatever the file system's blocks are.
+        stored: u64::try_from(stat.st_blocks)
+            .unwrap_or(0)
+            .saturating_mul(512),
         modified: system_time(stat.st_mtime as i64, nanoseconds),
         mode: stat.st_mode as u32 & 0o7777,
         uid: stat.st_uid as u32,

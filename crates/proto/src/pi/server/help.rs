@@ -6,6 +6,7 @@ use crate::{
     facts::FactSelection,
     feature::feat_reply,
     leaves, live,
+    mode_e::HOLES_FEATURE,
     reply::{BodyStyle, Reply, ReplyCode},
     security::TOKEN_FEATURE,
 };
@@ -101,6 +102,7 @@ const FEATURES: &[&str] = &[
     live::FEATURE,
     commit::FEATURE,
     leaves::FEATURE,
+    HOLES_FEATURE,
 ];
 
 /// HELP without argument and SITE HELP, which clients search for the words they would like to use.

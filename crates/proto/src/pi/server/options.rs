@@ -92,6 +92,9 @@ impl ServerPi {
         if options.layout.is_some() {
             session.layout = options.layout;
         }
+        if let Some(holes) = options.holes {
+            session.holes = holes;
+        }
         if let Some(seconds) = options.marker_seconds {
             session.markers.asked = interval(seconds);
         }

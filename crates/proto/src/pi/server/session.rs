@@ -39,6 +39,8 @@ pub(super) struct Session {
     pub(super) markers: MarkerIntervals,
     pub(super) parallelism: u32,
     pub(super) layout: Option<StripeLayout>,
+    /// OPTS RETR Holes.
+    pub(super) holes: bool,
     pub(super) socket_buffer_bytes: Option<u64>,
     /// OPTS PASV AllowDelayed.
     pub(super) delayed_passive: bool,
@@ -121,6 +123,7 @@ impl Session {
             },
             parallelism: 1,
             layout: None,
+            holes: false,
             socket_buffer_bytes: None,
             delayed_passive: false,
             epsv_only: false,
@@ -149,6 +152,7 @@ impl Session {
                 Mode::ExtendedBlock => self.parallelism,
             },
             layout: self.layout,
+            holes: self.holes,
             socket_buffer_bytes: self.socket_buffer_bytes,
             dcau: self.security.dcau.clone(),
             protection: self.security.protection,

@@ -320,6 +320,8 @@ pub struct DataChannelSpec {
     pub parallelism: u32,
     /// Layout over stripes.
     pub layout: Option<StripeLayout>,
+    /// Who receives knows holes.
+    pub holes: bool,
     /// TCP buffers, octets; `None` leaves them to the kernel.
     pub socket_buffer_bytes: Option<u64>,
     /// Who must be at the other ends.
