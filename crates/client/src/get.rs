@@ -33,6 +33,9 @@ use crate::{
     written::Written,
 };
 
+/// Octets of a file for which room is looked for. Chosen arbitrarily: those of a smaller one are here soon enough to see.
+const FAR_AWAY: u64 = 64 << 20;
+
 /// A get that has begun: its destination is open.
 pub(crate) struct Get {
     from: RemoteSource,
@@ -94,6 +97,9 @@ impl Get {
                     None => Target::create(path, begun, &begins)?,
                     Some(_) => Target::within(path)?,
                 };
+                if stays.is_none() && !target.is_in_place() {
+                    warn_of_shortage(session, path, &file, from.length);
+                }
                 Destination::File {
                     target: Mutex::new(target),
                     file,
@@ -368,6 +374,17 @@ impl Get {
             Ok(theirs) => verify::agree(doing, algorithm, ours, theirs).map(Some),
             Err(error) => verify::unable(session, self.wish, error),
         }
+    }
+}
+
+/// Of a file whose end is far away, so that a full disk is not news when it is full.
+fn warn_of_shortage(session: &Session, path: &Path, file: &FileRef, length: Option<u64>) {
+    let Some(length) = length.filter(|length| *length >= FAR_AWAY) else {
+        return;
+    };
+    let there = file.metadata().map_or(0, |metadata| metadata.stored);
+    if let Some(shortage) = local::shortage(path, length.saturating_sub(there)) {
+        session.context.warn(shortage);
     }
 }
 

@@ -17,6 +17,7 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
 
 use crate::{
     error::{Error, Result},
+    flags::units::show_bytes,
     stamp::Stamp,
     written::Written,
 };
@@ -239,6 +240,20 @@ impl Target {
     }
 }
 
+/// Says where fewer than `wanted` octets are free for a file. `None`: there is room, or nobody can tell.
+pub(crate) fn shortage(path: &Path, wanted: u64) -> Option<String> {
+    let free = PosixStorage::unconfined()
+        .free_bytes(&as_ftp_path(path).ok()?)
+        .ok()?;
+    (free < wanted).then(|| {
+        let (wanted, free) = (show_bytes(wanted), show_bytes(free));
+        format!(
+            "{}: {wanted} are to come, {free} are free: it fits only where holes or compression make it smaller",
+            path.display()
+        )
+    })
+}
+
 /// A local path as the storage layer takes it. Names with a line end are refused here; no server could be told of them anyway.
 fn as_ftp_path(path: &Path) -> Result<FtpPath> {
     FtpPath::new(path.as_os_str().as_bytes())
@@ -310,6 +325,18 @@ mod tests {
         put(&other, b"third").unwrap_err();
         assert_eq!(fs::read(&path).unwrap(), b"first");
         assert_eq!(names_in(dir.path()).len(), 2, "no temporary file stays");
+    }
+
+    #[test]
+    fn a_shortage_is_told_with_its_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("not/there/yet");
+        assert_eq!(shortage(&path, 0), None);
+        let told = shortage(&path, u64::MAX).unwrap();
+        assert!(
+            told.contains("not/there/yet: ") && told.contains(" are free"),
+            "{told}"
+        );
     }
 
     #[test]

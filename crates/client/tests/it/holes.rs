@@ -146,6 +146,19 @@ fn standard_output_gets_zeros() {
     assert!(ran.out == fs::read(here.served.path("f")).unwrap());
 }
 
+/// More than any disk has: it is told, and may be right all the same.
+#[test]
+fn a_file_that_is_longer_than_the_room_for_it_is_told_at_once() {
+    let here = Here::new();
+    let file = File::create(here.served.path("f")).unwrap();
+    file.set_len(1 << 43).unwrap();
+    let (url, back) = (here.served.url("/f"), here.path("back"));
+    let get = ["cp", "--no-verify", &url, text(&back)];
+    run(&get).expect(0, &["8.00 TiB are to come", "are free"]);
+    let got = fs::metadata(&back).unwrap();
+    assert_eq!((got.len(), got.blocks()), (1 << 43, 0));
+}
+
 /// A part is written into what is there: nothing of that may show through.
 #[test]
 fn parts_clear_what_was_in_their_place() {
