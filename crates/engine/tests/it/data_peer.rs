@@ -9,7 +9,10 @@ use std::{
 
 use godwit_engine::{
     data::{ChannelParams, ChannelSet, Job, Mover, Sink, TransferEvent, TransferReport},
-    storage::{Fault, FaultyStorage, FileRef, MemoryStorage, Operation, Storage, WriteMode},
+    storage::{
+        FileRef, MemoryStorage, Storage, WriteMode,
+        faulty::{Fault, FaultyStorage, Operation},
+    },
 };
 use godwit_proto::{ByteRange, FtpPath, command::Mode, error::TransferFailure};
 
