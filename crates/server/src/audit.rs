@@ -19,10 +19,12 @@ use std::{
 
 use godwit_proto::{FtpPath, timestamp::Timestamp};
 use serde::{Deserialize, Serialize};
-use tracing::error;
+use tracing::{debug, error};
 
 use crate::{
     config::ServerSettings,
+    login::Method,
+    metrics::{Channels, Class, Progress},
     privsep::{link::ChildEnd, messages::FromSession},
 };
 
@@ -81,7 +83,7 @@ pub(crate) struct Who {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
-    event: What,
+    pub(crate) event: What,
     /// As the client sees it, beneath the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path: Option<String>,
@@ -89,16 +91,28 @@ pub(crate) struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     to: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    octets: Option<u64>,
+    pub(crate) octets: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    seconds: Option<f64>,
-    result: Verdict,
+    pub(crate) seconds: Option<f64>,
+    pub(crate) result: Verdict,
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// Of a transfer, and not for this log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wire: Option<Wire>,
+    /// From here on for [`crate::metrics`] alone. How somebody has logged in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) method: Option<Method>,
+    /// Of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) class: Option<Class>,
+    /// Of a transfer, octets that TCP has sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) retransmitted: Option<u64>,
+    /// Of the session, when a transfer has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) channels: Option<Channels>,
 }
 
 /// Kinds of events.
@@ -151,11 +165,19 @@ impl Entry {
             result: Verdict::Done,
             reason: None,
             wire: None,
+            method: None,
+            class: None,
+            retransmitted: None,
+            channels: None,
         }
     }
 
-    /// What another process says happened, with no text longer than ours.
+    /// What a session's process says happened: with no text longer than ours, and it is not for it to say who has logged in.
     pub(crate) fn bounded(mut self) -> Self {
+        self.method = None;
+        if matches!(self.event, What::Login | What::Prove) {
+            self.class = None;
+        }
         for text in [&mut self.path, &mut self.to, &mut self.reason] {
             *text = text.take().map(cut);
         }
@@ -184,6 +206,25 @@ impl Entry {
 
     pub(crate) fn wire(mut self, wire: Wire) -> Self {
         self.wire = Some(wire);
+        self
+    }
+
+    /// How somebody has logged in.
+    pub(crate) fn by(mut self, method: Method) -> Self {
+        self.method = Some(method);
+        self
+    }
+
+    /// What kind of failure it is, if it is one.
+    pub(crate) fn class(mut self, class: Option<Class>) -> Self {
+        self.class = class;
+        self
+    }
+
+    /// What the wire has cost a transfer.
+    pub(crate) fn cost(mut self, retransmitted: Option<u64>, channels: Channels) -> Self {
+        self.retransmitted = retransmitted;
+        self.channels = Some(channels);
         self
     }
 
@@ -247,6 +288,15 @@ impl Audit {
             }
         }
     }
+
+    /// Tells the process that counts, where this one does not.
+    pub(crate) fn progress(&self, progress: Progress) {
+        if let Target::Parent(parent) = &*lock(&self.events)
+            && let Err(error) = parent.tell(&FromSession::Progress(progress))
+        {
+            debug!(%error, "nobody hears how far it is");
+        }
+    }
 }
 
 fn lock<T>(log: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -283,6 +333,10 @@ pub(crate) fn line(now: SystemTime, who: &Who, event: &Entry) -> String {
     );
     let event = &Entry {
         wire: None,
+        method: None,
+        class: None,
+        retransmitted: None,
+        channels: None,
         ..event.clone()
     };
     let json = serde_json::to_string(&Line { time, who, event });
@@ -299,7 +353,7 @@ pub(crate) fn line(now: SystemTime, who: &Who, event: &Entry) -> String {
     line
 }
 
-fn cut(mut text: String) -> String {
+pub(crate) fn cut(mut text: String) -> String {
     if text.len() > TEXT_MAX {
         let end = (0..=TEXT_MAX).rev().find(|at| text.is_char_boundary(*at));
         text.truncate(end.unwrap_or(0));

@@ -23,7 +23,7 @@ use self::{
     bounds::bounds_of,
     gsi::{floor_of, gsi_of},
     logins::{passwords_of, tls_of, tokens_of},
-    ports::{check_data_addresses, port_range_of},
+    ports::{check_data_addresses, metrics_of, port_range_of},
     separation::separation_of,
 };
 use crate::{Bounds, Durability, Separation};
@@ -78,7 +78,7 @@ Settings that do what those of a globus-gridftp-server do, with what has to be d
       godwitd --import-gct-config /etc/gridftp.conf > /etc/godwitd.toml
 
 Signals: SIGTERM and SIGINT let running transfers end (see --drain), a second one cuts them; SIGHUP reads --config
-again, for new sessions.
+again, for new sessions; SIGUSR1 tells the log who is there and what they do.
 Log: standard error, one line an event; GODWITD_LOG=debug shows more.
 Exit status: 0 ended by a signal; 2 wrong usage or settings; 4 failed (address in use, root missing).";
 
@@ -308,6 +308,15 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub transfer_log: Option<PathBuf>,
 
+    /// Address at which numbers for monitoring are told, over HTTP at /metrics in the form of Prometheus; port 0 takes a free one; not changed
+    /// by SIGHUP [default: none]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<SocketAddr>,
+
+    /// Let --metrics name an address that other machines can reach: whoever can reaches it sees how much is going on here, without a login
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub allow_remote_metrics: Option<bool>,
+
     /// Log as JSON, one object a line
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub log_json: Option<bool>,
@@ -377,6 +386,8 @@ pub struct ServerSettings {
     pub audit_log: Option<PathBuf>,
     /// Which transfers have succeeded; `None`: nowhere.
     pub transfer_log: Option<PathBuf>,
+    /// Where numbers are told; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
     /// JSON log.
     pub log_json: bool,
 }
@@ -409,6 +420,7 @@ impl ServerSettings {
             banner: format!("godwitd {} ready.", env!("CARGO_PKG_VERSION")),
             audit_log: None,
             transfer_log: None,
+            metrics: None,
             log_json: false,
         }
     }
@@ -539,6 +551,8 @@ impl Options {
             require_sandbox: self.require_sandbox.or(other.require_sandbox),
             audit_log: self.audit_log.or(other.audit_log),
             transfer_log: self.transfer_log.or(other.transfer_log),
+            metrics: self.metrics.or(other.metrics),
+            allow_remote_metrics: self.allow_remote_metrics.or(other.allow_remote_metrics),
             log_json: self.log_json.or(other.log_json),
         }
     }
@@ -588,6 +602,7 @@ impl Options {
         settings.durability = self.durability.unwrap_or_default();
         settings.audit_log = self.audit_log;
         settings.transfer_log = self.transfer_log;
+        settings.metrics = metrics_of(self.metrics, self.allow_remote_metrics)?;
         settings.log_json = self.log_json.unwrap_or(false);
         if let Some(seconds) = self.drain {
             // 0 is a decision here, not a mistake: cut at once.

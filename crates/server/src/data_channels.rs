@@ -18,7 +18,7 @@ use godwit_proto::{
 };
 use rustix::io::Errno;
 
-use crate::{config::ServerSettings, failure, failure_of, shares::Share};
+use crate::{config::ServerSettings, failure, failure_of, metrics::Channels, shares::Share};
 
 const LISTENING: &str = "listen for data connections";
 
@@ -113,6 +113,11 @@ impl DataChannels {
         let set = ChannelSet::active(&[mover], peers, spec.layout, params);
         self.set = Some(set);
         Ok(())
+    }
+
+    /// How many there are, and were.
+    pub(crate) fn count(&self) -> Channels {
+        (self.share.as_ref()).map_or_else(Channels::default, |share| share.channels())
     }
 
     /// Octets of socket buffers that the client asked for, 0 where it did not, and of a block at most.

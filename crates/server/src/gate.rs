@@ -14,11 +14,15 @@ use tracing::error;
 
 use crate::{
     limits::{Bounds, Limits, Refusal, network},
+    metrics::{Metrics, Visit},
     shares::{Pool, Share},
 };
 
 /// The door of a server.
-pub(crate) struct Gate(Mutex<Inner>);
+pub(crate) struct Gate {
+    inner: Mutex<Inner>,
+    metrics: Arc<Metrics>,
+}
 
 struct Inner {
     limits: Limits,
@@ -41,18 +45,28 @@ pub(crate) struct Pass {
     number: u64,
     address: IpAddr,
     must_go: Arc<Notify>,
+    visit: Visit,
 }
 
 impl Gate {
     pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Inner {
+        let inner = Mutex::new(Inner {
             limits: Limits::new(bounds),
             next_id: 1,
             accounts: HashMap::new(),
             addresses: HashMap::new(),
             waiting: HashMap::new(),
             begun: BTreeMap::new(),
-        })))
+        });
+        Arc::new(Self {
+            inner,
+            metrics: Arc::default(),
+        })
+    }
+
+    /// What is counted of those who come.
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     pub(crate) fn change(&self, bounds: Bounds) {
@@ -63,7 +77,8 @@ impl Gate {
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Pass, Refusal> {
         let mut inner = self.lock();
         let id = inner.next_id;
-        let goes = inner.limits.admit(Instant::now(), address, id)?;
+        let admitted = inner.limits.admit(Instant::now(), address, id);
+        let goes = admitted.inspect_err(|why| self.metrics.turned_away(why))?;
         if let Some(notify) = goes.and_then(|id| inner.waiting.remove(&id)) {
             notify.notify_one();
         }
@@ -77,6 +92,7 @@ impl Gate {
             number: id,
             address,
             must_go,
+            visit: self.metrics.enter(id, address),
         })
     }
 
@@ -87,7 +103,7 @@ impl Gate {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Numbers that a panic left half changed are off by one at worst.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,6 +116,11 @@ impl Pass {
     /// The connection's number, for the log.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The connection, as it is counted.
+    pub(crate) fn visit(&self) -> &Visit {
+        &self.visit
     }
 
     /// Ready when somebody else needs the room. Cancel-safe.

@@ -10,6 +10,7 @@
 //! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces
 //! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and who may come
 //! - `audit`: the audit log and the transfer log; `imported`: settings of another server; `privsep`: processes without privileges; `reaper`: leftovers of uploads
+//! - `metrics`: what is counted, and who is there, for monitoring
 //! - `login`: who may log in and what they may do; [`passwords`]: the file of those who have one; `tokens`: bearer
 //!   tokens; `rights`: what may be done where,
 //!   which `scoped` storage keeps to
@@ -33,6 +34,7 @@ mod imported;
 mod limits;
 mod listener;
 mod login;
+mod metrics;
 mod opening;
 mod outbox;
 pub mod passwords;
@@ -79,7 +81,7 @@ pub use config::{
 };
 pub use gsi::GsiError;
 pub use limits::Bounds;
-pub use listener::{Reloader, Server, ServerError};
+pub use listener::{Reloader, Server, ServerError, Status};
 pub use privsep::{Protection, Role, Separation, run_child};
 pub use ssh::serve as serve_ssh;
 

@@ -25,6 +25,7 @@ use crate::{
     gate::Gate,
     gsi::Gsi,
     limits::Refusal,
+    metrics::{self, Metrics},
     privsep::parent,
     reaper,
     session::{self, Phase},
@@ -105,6 +106,14 @@ pub enum ServerError {
     /// Nobody could see what was done.
     #[error(transparent)]
     Audit(#[from] AuditError),
+    /// Nobody could be told how much is done.
+    #[error("cannot listen on {address} for metrics: {error}")]
+    Metrics {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
 }
 
 /// A server that listens. Connections wait in the kernel until [`Server::run`].
@@ -113,6 +122,8 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     service: Arc<watch::Sender<Arc<Service>>>,
     gate: Arc<Gate>,
+    /// Who asks for metrics, and where.
+    metrics: Option<(TcpListener, SocketAddr)>,
 }
 
 /// Changes the settings of a running server.
@@ -173,17 +184,37 @@ impl Server {
             })?;
             addresses.push(address);
         }
+        let metrics = match service.settings.metrics {
+            Some(address) => {
+                let failed = |error| ServerError::Metrics { address, error };
+                let listener = listen(address, true).map_err(failed)?;
+                let address = listener.local_addr().map_err(failed)?;
+                Some((listener, address))
+            }
+            None => None,
+        };
         Ok(Self {
             listeners,
             addresses,
             gate: Gate::new(service.settings.bounds),
             service: Arc::new(watch::Sender::new(service)),
+            metrics,
         })
     }
 
     /// Where it listens, with the ports that were free.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where it tells numbers, with the port that was free.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(|(_, address)| *address)
+    }
+
+    /// A handle for SIGUSR1.
+    pub fn status(&self) -> Status {
+        Status(Arc::clone(self.gate.metrics()))
     }
 
     /// A handle for SIGHUP.
@@ -196,7 +227,19 @@ impl Server {
 
     /// Serves until `shutdown` is ready and every session has ended, or was cut after the drain time.
     /// Where this future is dropped, all sessions are cut at once.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let metrics = Arc::clone(self.gate.metrics());
+        match self.metrics.take() {
+            // As long as there is something to tell, also while the server goes down.
+            Some((listener, _)) => tokio::select! {
+                () = metrics::http::serve(listener, metrics) => {}
+                () = self.serve(shutdown) => {}
+            },
+            None => self.serve(shutdown).await,
+        }
+    }
+
+    async fn serve(self, shutdown: impl Future<Output = ()>) {
         let phase = watch::Sender::new(Phase::Serving);
         tokio::select! {
             () = shutdown => {}
@@ -222,13 +265,27 @@ impl Server {
     }
 }
 
+/// What a running server does.
+#[derive(Clone)]
+pub struct Status(Arc<Metrics>);
+
+impl Status {
+    /// Tells the log of each connection and of what it does, with no more than a thousand lines, and in one line of all since the server began.
+    pub fn log(&self) {
+        self.0.log_status();
+    }
+}
+
 impl Reloader {
     /// New sessions get `settings`; those that run keep theirs. The listening addresses stay what they are.
     pub fn reload(&self, settings: ServerSettings) -> Result<(), ServerError> {
-        if settings.listen != self.service.borrow().settings.listen {
+        let before = Arc::clone(&self.service.borrow());
+        if (&settings.listen, settings.metrics)
+            != (&before.settings.listen, before.settings.metrics)
+        {
             warn!("listening addresses change at the next start only");
         }
-        let audit = Arc::clone(&self.service.borrow().audit);
+        let audit = Arc::clone(&before.audit);
         let service = Arc::new(Service::new(settings, audit)?);
         // Also where its name is the same: the file may be another by now.
         service.audit.open(&service.settings)?;

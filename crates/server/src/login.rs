@@ -28,6 +28,7 @@ use crate::{
     config::{self, Anonymous, ServerSettings},
     failure,
     gsi::refusal,
+    metrics::Kind,
     passwords,
     rights::Rights,
     tokens::{self, Bearer},
@@ -77,12 +78,60 @@ pub(crate) struct Admitted {
     /// `None`: all that storage allows.
     pub(crate) rights: Option<Rights>,
     pub(crate) actor: Actor,
+    /// For who counts.
+    pub(crate) method: Method,
 }
 
 impl Admitted {
     /// It took something that others do not have.
     pub(crate) fn is_proven(&self) -> bool {
         self.actor != Actor::Anonymous
+    }
+}
+
+/// By what somebody has logged in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Method {
+    /// Nothing.
+    Anonymous,
+    /// A grid identity.
+    Gsi,
+    /// A certificate, under AUTH TLS.
+    Tls,
+    Password,
+    Token,
+    /// What sshd has seen.
+    Ssh,
+}
+
+impl Method {
+    pub(crate) const COUNT: usize = 6;
+}
+
+impl Kind for Method {
+    const ALL: &'static [Self] = &[
+        Self::Anonymous,
+        Self::Gsi,
+        Self::Tls,
+        Self::Password,
+        Self::Token,
+        Self::Ssh,
+    ];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Gsi => "gsi",
+            Self::Tls => "tls",
+            Self::Password => "password",
+            Self::Token => "token",
+            Self::Ssh => "ssh",
+        }
     }
 }
 
@@ -142,6 +191,7 @@ pub(crate) fn admit(service: &Service, caller: &Caller) -> Result<Admitted, Stor
             account: anonymous_account(settings),
             rights: None,
             actor: Actor::Anonymous,
+            method: Method::Anonymous,
         }),
         false => by_password(settings, caller),
     };
@@ -182,6 +232,10 @@ fn by_identity(service: &Service, caller: &Caller) -> Option<Result<Admitted, St
     let account = gsi.account(identity, &caller.user);
     Some(account.map(|name| Admitted {
         actor: Actor::Account(name.clone()),
+        method: match caller.channel {
+            Channel::Gssapi => Method::Gsi,
+            Channel::Tls | Channel::Clear => Method::Tls,
+        },
         name,
         account: user_account(),
         rights: None,
@@ -202,6 +256,7 @@ fn by_token(settings: &ServerSettings, caller: &Caller) -> Result<Admitted, Stor
         },
         rights: Some(rights),
         actor: Actor::Bearer,
+        method: Method::Token,
     })
 }
 
@@ -225,6 +280,7 @@ fn by_password(settings: &ServerSettings, caller: &Caller) -> Option<Admitted> {
         },
         rights: (entry.home != FtpPath::root()).then(|| Rights::within(&entry.home, entry.writes)),
         actor: Actor::Account(entry.account.as_ref().unwrap_or(&entry.user).clone()),
+        method: Method::Password,
     })
 }
 

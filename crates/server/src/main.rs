@@ -10,8 +10,8 @@ use std::{
 use clap::Parser as _;
 use godwit_engine::terminal::{self, NoSecret, Secret};
 use godwit_server::{
-    Arguments, Imported, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings, Verb,
-    activation, log,
+    Arguments, Imported, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings,
+    Status, Verb, activation, log,
     passwords::{self, Change},
     run_child, serve_ssh,
 };
@@ -121,9 +121,12 @@ async fn serve(
         SignalKind::terminate(),
         SignalKind::interrupt(),
         SignalKind::hangup(),
+        SignalKind::user_defined1(),
     ];
-    let [terminate, interrupt, hangup] = match signals.map(signal) {
-        [Ok(terminate), Ok(interrupt), Ok(hangup)] => [terminate, interrupt, hangup],
+    let [terminate, interrupt, hangup, asked] = match signals.map(signal) {
+        [Ok(terminate), Ok(interrupt), Ok(hangup), Ok(asked)] => {
+            [terminate, interrupt, hangup, asked]
+        }
         _ => return fail(EXIT_FAILED, &"cannot handle signals"),
     };
     if let Err(error) = announce(&server) {
@@ -139,6 +142,7 @@ async fn serve(
     }
     info!(root = ?root, descriptors, anonymous = ?access, listening = ?server.local_addrs(), "godwitd serves");
     activation::tell_ready();
+    let telling = tell_on(asked, server.status());
     let reloading = reload_on(hangup, arguments, server.reloader());
     let (first_came, first) = oneshot::channel();
     let shutdown = async {
@@ -151,6 +155,7 @@ async fn serve(
         () = server.run(shutdown) => {}
         () = second_signal(first) => warn!("second signal: cutting what still runs"),
         () = reloading => {}
+        () = telling => {}
     }
     info!("godwitd ends");
     ExitCode::SUCCESS
@@ -211,6 +216,9 @@ fn announce(server: &Server) -> io::Result<()> {
     for address in server.local_addrs() {
         writeln!(out, "listening on {address}")?;
     }
+    if let Some(address) = server.metrics_addr() {
+        writeln!(out, "metrics on http://{address}/metrics")?;
+    }
     out.flush()
 }
 
@@ -241,6 +249,14 @@ async fn reload_on(mut hangup: Signal, arguments: &Arguments, reloader: Reloader
             },
             Err(error) => error!(%error, "settings stay as they were"),
         }
+    }
+    std::future::pending().await
+}
+
+/// Never ends.
+async fn tell_on(mut asked: Signal, status: Status) {
+    while asked.recv().await.is_some() {
+        status.log();
     }
     std::future::pending().await
 }

@@ -13,6 +13,7 @@ mod control;
 mod handover;
 mod lines;
 mod lost;
+mod telling;
 mod trail;
 
 use std::{
@@ -50,7 +51,8 @@ use crate::{
     foreseen::Foreseen,
     gate::Pass,
     gsi::refusal,
-    login::{self, Admitted},
+    login,
+    metrics::Class,
     outbox::{Outbox, UNSENT_MAX, UNSENT_PAUSE},
     requests::{Answer, PendingRequest},
     rights::Rights,
@@ -190,6 +192,8 @@ struct Session {
     relay: Option<OwnedFd>,
     /// The interpreter has spoken its last word.
     closing: bool,
+    /// When to tell how far it is.
+    tell_at: Option<Instant>,
 }
 
 /// A transfer, and what the log says of it.
@@ -209,6 +213,7 @@ enum Event {
     Phase(Phase),
     Deadline,
     SentAway,
+    Tell,
 }
 
 impl Session {
@@ -243,6 +248,7 @@ impl Session {
             held: Vec::new(),
             relay: None,
             closing: false,
+            tell_at: None,
         }
     }
 
@@ -315,6 +321,10 @@ impl Session {
                 }
                 Event::Phase(phase) => self.enter(phase),
                 Event::Deadline => self.on_deadline(),
+                Event::Tell => {
+                    self.tell();
+                    None
+                }
                 Event::SentAway => {
                     self.say(SENT_AWAY.to_vec());
                     // Whoever reads it has room for a line.
@@ -356,6 +366,7 @@ impl Session {
             foreseen,
             channels,
             pass,
+            tell_at,
             ..
         } = self;
         tokio::select! {
@@ -366,6 +377,7 @@ impl Session {
             step = next_step(transfer, channels) => Event::Step(step),
             () = foreseen.settle(channels) => Event::Forgotten,
             () = until(deadline) => Event::Deadline,
+            () = until(*tell_at) => Event::Tell,
             () = pass.must_go() => Event::SentAway,
             changed = phase.changed() => Event::Phase(match changed {
                 Ok(()) => *phase.borrow_and_update(),
@@ -446,16 +458,7 @@ impl Session {
             }
             Answer::Login { user, admitted } => {
                 self.request = None;
-                let admitted = admitted.inspect_err(|_| self.pass.failed());
-                let admitted = admitted.and_then(|admitted| {
-                    self.enters(admitted.name.clone())?;
-                    if admitted.is_proven() {
-                        self.pass.proven();
-                    }
-                    Ok(admitted)
-                });
-                self.log_login(&user, admitted.as_ref().err());
-                Input::Done(admitted.map(|admitted| self.let_in(*admitted)))
+                Input::Done(self.decide(&user, admitted))
             }
             Answer::Unrun(request) => {
                 self.request = None;
@@ -477,20 +480,14 @@ impl Session {
             Answer::Done(result) => {
                 let more = matches!(&result, Ok(Outcome::Listing { last: false, .. }));
                 if !more {
-                    self.log_change(result.as_ref().err());
+                    let failure = result.as_ref().err();
+                    self.log_change(failure.map(Into::into), failure);
                     self.request = None;
                 }
                 Input::Done(result)
             }
         };
         self.pi.handle_input(Instant::now(), input);
-    }
-
-    fn let_in(&mut self, admitted: Admitted) -> Outcome {
-        if let Some(rights) = admitted.rights {
-            self.keep_to(rights);
-        }
-        Outcome::Account(admitted.account)
     }
 
     fn keep_to(&mut self, rights: Rights) {
@@ -645,6 +642,7 @@ impl Session {
             command,
             path,
         }));
+        self.tell_soon();
     }
 
     fn report_progress(&mut self) {
@@ -669,7 +667,7 @@ impl Session {
         if let (Some(end), Some(transfer)) = (self.cut_transfer(), self.transfer.take()) {
             self.log_transfer(&transfer, &end);
         }
-        self.log_change(Some(CUT_SHORT));
+        self.log_change(Some(Class::Aborted), Some(CUT_SHORT));
         self.request = None;
         self.log_foreseen();
         self.foreseen = Foreseen::default();

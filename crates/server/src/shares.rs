@@ -7,7 +7,10 @@
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
 };
 
 use godwit_engine::data::Allowance;
@@ -16,7 +19,7 @@ use rustix::{
     io::{read, retry_on_intr, write},
 };
 
-use crate::limits::Bounds;
+use crate::{limits::Bounds, metrics::Channels};
 
 /// So many of something, in however many processes.
 #[derive(Debug)]
@@ -29,6 +32,9 @@ pub(crate) struct Share {
     address: Arc<Pool>,
     held: Pool,
     bounds: Bounds,
+    /// For who counts; of this process alone.
+    now: AtomicU32,
+    opened: AtomicU64,
 }
 
 impl Pool {
@@ -55,6 +61,8 @@ impl Share {
             address,
             held: Pool::new(0)?,
             bounds,
+            now: AtomicU32::new(0),
+            opened: AtomicU64::new(0),
         })
     }
 
@@ -74,7 +82,17 @@ impl Share {
             address: Arc::new(pool()?),
             held: pool()?,
             bounds,
+            now: AtomicU32::new(0),
+            opened: AtomicU64::new(0),
         })
+    }
+
+    /// Those that this process has taken.
+    pub(crate) fn channels(&self) -> Channels {
+        Channels {
+            now: self.now.load(Ordering::Relaxed),
+            opened: self.opened.load(Ordering::Relaxed),
+        }
     }
 
     /// False: nothing is held any more.
@@ -99,11 +117,15 @@ impl Allowance for Share {
             return too_many(self.bounds.channels_per_address, "address");
         }
         self.held.give();
+        self.now.fetch_add(1, Ordering::Relaxed);
+        self.opened.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     fn give_back(&self) {
-        self.put_back();
+        if self.put_back() {
+            self.now.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     config::SshSettings,
     gate::Gate,
     listener::{CUT_LIMIT, ServerError},
-    login::{Actor, Admitted, user_account},
+    login::{Actor, Admitted, Method, user_account},
     privsep::{self, accounts},
     session::{self, Control, Phase},
 };
@@ -53,6 +53,7 @@ impl Owner {
                 ..user_account()
             },
             rights: None,
+            method: Method::Ssh,
         }
     }
 }

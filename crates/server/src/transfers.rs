@@ -35,6 +35,7 @@ use crate::{
     checks::Checks,
     data_channels::DataChannels,
     durability::{Committer, Durability, SafeRanges},
+    metrics::Flow,
     opening::{self, Opened},
 };
 
@@ -338,6 +339,18 @@ impl RunningTransfer {
     /// What the data plane knows of the whole transfer, once the octets have moved.
     pub(crate) fn totals(&self) -> Sample {
         self.totals
+    }
+
+    /// What has passed so far.
+    pub(crate) fn flow(&self) -> Flow {
+        let sample = match &self.stage {
+            Stage::Moving(transfer) => transfer.monitor().sample(),
+            _ => self.totals,
+        };
+        Flow {
+            octets: sample.bytes.max(self.bytes),
+            retransmitted: sample.tcp.map_or(0, |tcp| tcp.bytes_retransmitted),
+        }
     }
 
     /// Octets so far, and ranges that became safe since the last call.

@@ -1,6 +1,10 @@
-//! Settings of data ports, and of the addresses that they are announced with.
+//! Settings of data ports and of the addresses that they are announced with, and of where numbers are told.
 
-use std::{collections::BTreeMap, net::IpAddr, str::FromStr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
 
 use godwit_engine::net::{PortRange, parse_port_range};
 use serde::Deserialize;
@@ -40,6 +44,25 @@ pub(super) fn port_range_of(
             Ok(PortRangeText(range)) => Ok(Some(range)),
             Err(reason) => Err(ConfigError::Value { name: NAME, reason }),
         },
+    }
+}
+
+/// Only this machine is told, unless others are meant to be.
+pub(super) fn metrics_of(
+    address: Option<SocketAddr>,
+    allow_remote: Option<bool>,
+) -> Result<Option<SocketAddr>, ConfigError> {
+    let remote = address.filter(|address| !address.ip().to_canonical().is_loopback());
+    match remote {
+        Some(address) if !allow_remote.unwrap_or(false) => Err(ConfigError::Value {
+            name: "metrics",
+            reason: format!(
+                "{address} can be reached from other machines, and whoever reaches it is told without a login: name a \
+                 loopback address, such as 127.0.0.1:{}, or add --allow-remote-metrics",
+                address.port()
+            ),
+        }),
+        _ => Ok(address),
     }
 }
 

@@ -79,6 +79,11 @@ fn of_logins(options: &Options) -> Option<&'static str> {
         ("anonymous-user", options.anonymous_user.is_some()),
         ("require-sandbox", options.require_sandbox.is_some()),
         ("reap-after", options.reap_after.is_some()),
+        ("metrics", options.metrics.is_some()),
+        (
+            "allow-remote-metrics",
+            options.allow_remote_metrics.is_some(),
+        ),
     ];
     said.into_iter()
         .find_map(|(name, said)| said.then_some(name))
@@ -143,6 +148,7 @@ mod tests {
             &["--gsi"],
             &["--privsep=false"],
             &["--reap-after", "60"],
+            &["--metrics", "127.0.0.1:0"],
         ] {
             let error = resolve(words, "192.0.2.1 1 192.0.2.2 2").unwrap_err();
             assert!(

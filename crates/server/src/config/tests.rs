@@ -96,6 +96,9 @@ fn values_out_of_range_are_refused_by_name() {
             &["--data-address", "10.0.0.1", "--data-address", "10.0.0.2"],
             "data-address",
         ),
+        (&["--metrics", "0.0.0.0:9100"], "metrics"),
+        (&["--metrics", "[::]:0"], "metrics"),
+        (&["--metrics", "192.0.2.1:0"], "metrics"),
         (&["--banner", "  "], "banner"),
     ] {
         let error = resolve(&[&["--anonymous", "ro"], arguments].concat()).unwrap_err();
@@ -106,6 +109,26 @@ fn values_out_of_range_are_refused_by_name() {
     }
     assert!(Arguments::try_parse_from(["godwitd", "--port-range", "9-1"]).is_err());
     assert!(Arguments::try_parse_from(["godwitd", "--listen", "localhost"]).is_err());
+}
+
+#[test]
+fn numbers_are_told_to_this_machine_alone_unless_others_are_meant() {
+    for (arguments, told) in [
+        (&[][..], None),
+        (&["--metrics", "127.0.0.2:1"], Some("127.0.0.2:1")),
+        (&["--metrics", "[::1]:1"], Some("[::1]:1")),
+        (
+            &["--metrics", "[::ffff:127.0.0.1]:1"],
+            Some("[::ffff:127.0.0.1]:1"),
+        ),
+        (
+            &["--metrics", "0.0.0.0:1", "--allow-remote-metrics"],
+            Some("0.0.0.0:1"),
+        ),
+    ] {
+        let settings = resolve(&[&["--anonymous", "ro"], arguments].concat()).unwrap();
+        assert_eq!(settings.metrics, told.map(|told| told.parse().unwrap()));
+    }
 }
 
 #[test]

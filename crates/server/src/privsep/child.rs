@@ -125,6 +125,9 @@ pub(super) fn with_phases(
     let _within = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())
         .map_err(|error| format!("cannot handle signals: {error}"))?;
+    // It is for the parent, and comes to all of us where a service manager sends it to all: unheard it would end us.
+    let asked = signal(SignalKind::user_defined1())
+        .map_err(|error| format!("cannot handle signals: {error}"))?;
     let (sender, receiver) = watch::channel(Phase::Serving);
     let signals = async move {
         for phase in [Phase::Draining, Phase::Cutting] {
@@ -132,7 +135,8 @@ pub(super) fn with_phases(
                 sender.send_replace(phase);
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
+        drop(asked);
     };
     Ok((receiver, signals))
 }

@@ -4,6 +4,7 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     path::Path,
+    sync::Arc,
     time::SystemTime,
 };
 
@@ -13,7 +14,10 @@ use super::messages::{
     Answer, FromFront, FromSession, FrontSetup, PACKET_MAX, SessionSetup, checked_anchor,
     checked_name, decode, encode,
 };
-use crate::audit::{self, TEXT_MAX, Who};
+use crate::{
+    audit::{self, TEXT_MAX, Who},
+    metrics::Metrics,
+};
 
 /// Octets of a line about `who` below: three texts, of which each octet is escaped at worst, and what is around them.
 const LINE_MAX: usize = 3 * TEXT_MAX * "\\u0000".len() + 512;
@@ -47,6 +51,14 @@ pub(crate) fn message(octets: &[u8]) {
                 assert!(line.len() <= LINE_MAX, "{} octets", line.len());
                 let inside = line.strip_suffix('\n').expect("a line");
                 assert!(!inside.contains(char::is_control), "{line:?}");
+            }
+            FromSession::Progress(progress) => {
+                let progress = progress.bounded();
+                let path = progress.transfer.as_ref().map_or("", |t| &t.path);
+                assert!(path.len() <= TEXT_MAX, "{} octets", path.len());
+                // Nothing runs over, however often it is told.
+                let visit = Arc::new(Metrics::default()).enter(1, Ipv4Addr::LOCALHOST.into());
+                (0..3).for_each(|_| visit.progress(&progress));
             }
             FromSession::Ready | FromSession::Unable { .. } => {}
         }
@@ -110,6 +122,7 @@ mod tests {
                 r#"{"HandshakeFailed":{"why":@}}"#,
                 r#"{"Login":{"user":@,"password":@,"identity":@,"disbelief":@,"channel":"Tls"}}"#,
                 r#"{"Audit":{"event":"put","path":@,"to":@,"result":"failed","reason":@}}"#,
+                r#"{"Progress":{"transfer":{"what":"put","path":@,"flow":{"octets":7,"retransmitted":7}},"channels":{"now":1,"opened":1}}}"#,
                 r#"{"Refused":{"why":@}}"#,
             ] {
                 message(around.replace('@', &text).as_bytes());

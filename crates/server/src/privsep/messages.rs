@@ -10,6 +10,7 @@ use crate::{
     audit::Entry,
     config::ServerSettings,
     login::{Caller, Channel},
+    metrics::Progress,
     rights::{Rights, path_text},
 };
 
@@ -88,6 +89,8 @@ pub(crate) enum FromSession {
         name: String,
     },
     Audit(Entry),
+    /// How far it is, at most once a second.
+    Progress(Progress),
 }
 
 /// What the parent answers.

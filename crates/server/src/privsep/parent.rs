@@ -35,6 +35,7 @@ use crate::{
     audit::{Entry, What, Who},
     gate::Pass,
     login::Actor,
+    metrics::Class,
     session::{Phase, SENT_AWAY, canonical, interpreter_config},
     shares::Share,
 };
@@ -44,6 +45,9 @@ const QUESTIONS_MAX: u32 = 1000;
 
 /// Logins that a front may ask for: as many as a session allows.
 const LOGINS_MAX: u32 = crate::session::LOGIN_ATTEMPTS_MAX;
+
+/// A session tells once a second at most how far it is; so many more are for what has waited.
+const WORDS_AHEAD: u64 = 10;
 
 /// Time beyond the limit for logins after which a front that has not ended itself is ended.
 const LOGIN_GRACE: Duration = Duration::from_secs(5);
@@ -78,6 +82,8 @@ enum Trouble {
     Slow,
     #[error("its session said something else than it should")]
     Session,
+    #[error("its session tells without end how far it is")]
+    Chatter,
 }
 
 impl From<BadMessage> for Trouble {
@@ -135,6 +141,7 @@ pub(crate) async fn attend(
         identity: None,
         account: None,
         share: None,
+        told: 0,
     };
     let (session, peer) = (connection.pass.number(), connection.peer);
     let socket = match connection.first_word(socket).await {
@@ -164,6 +171,8 @@ struct Connection {
     account: Option<String>,
     /// What its session has not given back of data channels when it dies, this gives back.
     share: Option<Share>,
+    /// How often its session has told how far it is.
+    told: u64,
 }
 
 impl Connection {
@@ -251,7 +260,8 @@ impl Connection {
                 Ok(FromFront::Trust { name }) => self.lend(&front.link, name).await?,
                 Ok(FromFront::HandshakeFailed { why }) => {
                     self.pass.failed();
-                    self.record(&Entry::new(What::Prove).ended(Some(why)));
+                    let entry = Entry::new(What::Prove).class(Some(Class::Handshake));
+                    self.record(&entry.ended(Some(why)));
                 }
                 Ok(FromFront::Login(caller)) => {
                     logins += 1;
@@ -314,7 +324,7 @@ impl Connection {
     }
 
     async fn answer(
-        &self,
+        &mut self,
         link: &ParentEnd,
         message: FromSession,
         logged_out: &mut bool,
@@ -324,6 +334,14 @@ impl Connection {
             FromSession::Audit(entry) => {
                 *logged_out |= entry.is_logout();
                 self.record(&entry.bounded());
+                Ok(())
+            }
+            FromSession::Progress(progress) => {
+                self.told += 1;
+                if self.told > self.begun.elapsed().as_secs() + WORDS_AHEAD {
+                    return Err(Trouble::Chatter);
+                }
+                self.pass.visit().progress(&progress.bounded());
                 Ok(())
             }
             FromSession::Ready | FromSession::Unable { .. } => Err(Trouble::Session),
@@ -370,6 +388,7 @@ impl Connection {
             identity: self.identity.clone(),
             account: self.account.clone(),
         };
+        self.pass.visit().heard(&who, entry);
         self.service.audit.record(&who, entry);
     }
 }

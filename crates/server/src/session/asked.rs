@@ -13,7 +13,8 @@ use super::{Session, trail::change_of};
 use crate::{
     failure,
     gsi::refusal,
-    login::{self, Caller},
+    login::{self, Admitted, Caller},
+    metrics::Class,
     requests::{Answer, PendingRequest},
     security,
 };
@@ -72,7 +73,7 @@ impl Session {
                 }
                 if let Err(why) = self.pass.may_try() {
                     let refused = refusal(&why.to_string());
-                    self.log_login(&caller.user, Some(&refused));
+                    self.log_login(&caller.user, Err((Class::Pause, &refused)));
                     return self
                         .pi
                         .handle_input(Instant::now(), Input::Done(Err(refused)));
@@ -129,6 +130,33 @@ impl Session {
             &self.committer,
             &self.service.checksums,
         ));
+    }
+
+    /// Lets somebody in who may come in.
+    pub(super) fn decide(
+        &mut self,
+        user: &str,
+        admitted: Result<Box<Admitted>, StorageFailure>,
+    ) -> Result<Outcome, StorageFailure> {
+        let admitted = admitted.map_err(|why| {
+            self.pass.failed();
+            (Class::Credentials, why)
+        });
+        let entered = admitted.and_then(|admitted| {
+            let entered = self.enters(admitted.name.clone());
+            entered.map_err(|why| (Class::Sessions, why))?;
+            if admitted.is_proven() {
+                self.pass.proven();
+            }
+            Ok(admitted)
+        });
+        let told = entered.as_ref().map(|admitted| admitted.method);
+        self.log_login(user, told.map_err(|(class, why)| (*class, why)));
+        let admitted = entered.map_err(|(_, why)| why)?;
+        if let Some(rights) = admitted.rights {
+            self.keep_to(rights);
+        }
+        Ok(Outcome::Account(admitted.account))
     }
 
     /// Somebody logs in to `account`, unless there are too many of it.

@@ -10,6 +10,8 @@ use tracing::{info, warn};
 use super::{Session, Transfer};
 use crate::{
     audit::{Command, Entry, What, Who, Wire},
+    login::Method,
+    metrics::Class,
     transfers::TransferEnd,
 };
 
@@ -24,6 +26,7 @@ impl Session {
             path,
             running,
         } = transfer;
+        let failure = end.result.as_ref().err();
         let seconds = end.elapsed.as_secs_f64();
         let user = self.user.as_deref().unwrap_or("");
         let (outcome, error) = match &end.result {
@@ -34,11 +37,6 @@ impl Session {
         let totals = running.totals();
         let limits = totals.since(&Sample::default());
         let share = |of: Option<f64>| of.map(|share| (share * 1000.0).round() / 1000.0);
-        let what = match *verb {
-            "send" => What::Get,
-            "receive" => What::Put,
-            _ => What::List,
-        };
         let (buffer, block) = self.channels.sizes();
         let wire = Wire {
             command: *command,
@@ -46,11 +44,14 @@ impl Session {
             block,
             streams: end.channels_peak,
         };
-        let event = Entry::new(what)
+        let retransmitted = totals.tcp.map(|tcp| tcp.bytes_retransmitted);
+        let event = Entry::new(transfer.what())
             .path(path)
             .moved(end.bytes, end.elapsed)
-            .wire(wire);
-        self.record(event.ended(end.result.as_ref().err()));
+            .wire(wire)
+            .cost(retransmitted, self.channels.count())
+            .class(failure.map(Into::into));
+        self.record(event.ended(failure));
         info!(
             session = self.id,
             peer = %self.peer,
@@ -61,7 +62,7 @@ impl Session {
             seconds,
             channels = end.channels_peak,
             error = error.as_deref(),
-            retransmitted_bytes = totals.tcp.map(|tcp| tcp.bytes_retransmitted),
+            retransmitted_bytes = retransmitted,
             loss_ratio = limits.loss_ratio,
             receive_window_limited = share(limits.receive_window_limited),
             send_buffer_limited = share(limits.send_buffer_limited),
@@ -74,16 +75,19 @@ impl Session {
         );
     }
 
-    pub(super) fn log_login(&self, user: &str, refused: Option<&StorageFailure>) {
-        match refused {
-            None => info!(session = self.id, peer = %self.peer, user = ?user, "login"),
-            Some(failure) => {
+    pub(super) fn log_login(&self, user: &str, login: Result<Method, (Class, &StorageFailure)>) {
+        let event = Entry::new(What::Login).to(user);
+        match login {
+            Ok(method) => {
+                self.record(event.by(method));
+                info!(session = self.id, peer = %self.peer, user = ?user, "login");
+            }
+            Err((class, failure)) => {
                 let why = &failure.text;
+                self.record(event.class(Some(class)).ended(Some(why)));
                 warn!(session = self.id, peer = %self.peer, user = ?user, ?why, "login refused");
             }
         }
-        let event = Entry::new(What::Login).to(user);
-        self.record(event.ended(refused.map(|failure| &failure.text)));
     }
 
     pub(super) fn log_handshake(&self, failure: &StorageFailure) {
@@ -93,13 +97,14 @@ impl Session {
         {
             warn!(session = self.id, %error, "the parent does not hear");
         }
-        self.record(Entry::new(What::Prove).ended(Some(&failure.text)));
+        let event = Entry::new(What::Prove).class(Some(Class::Handshake));
+        self.record(event.ended(Some(&failure.text)));
     }
 
     /// A change was asked for that ended so.
-    pub(super) fn log_change(&mut self, failure: Option<impl ToString>) {
+    pub(super) fn log_change(&mut self, class: Option<Class>, failure: Option<impl ToString>) {
         if let Some(event) = self.change.take() {
-            self.record(event.ended(failure));
+            self.record(event.class(class).ended(failure));
         }
     }
 
@@ -115,6 +120,7 @@ impl Session {
                 TransferKind::List { path, .. } => Entry::new(What::List).path(path),
             });
         for entry in requests.chain(transfers) {
+            let entry = entry.class(Some(Class::Aborted));
             self.record(entry.ended(Some(CUT_SHORT)));
         }
     }
@@ -127,6 +133,7 @@ impl Session {
             identity,
             account: self.user.clone(),
         };
+        self.pass.visit().heard(&who, &entry);
         self.service.audit.record(&who, &entry);
     }
 }

@@ -397,6 +397,30 @@ fn anonymous_users_own_nothing() {
 }
 
 #[test]
+fn the_parent_counts_who_comes_and_how() {
+    let Some(site) = Site::new(&["--metrics", "127.0.0.1:0"]) else {
+        return;
+    };
+    let mut jo = site.login(&site.jo);
+    assert!(put(&mut jo, "/jo/f", b"jo's").starts_with("226 "));
+    let mut kim = site.prove(&site.kim, None);
+    kim.expect("USER games", "331 ");
+    kim.expect("PASS x", "530 ");
+    eventually("all was told", || {
+        let told = crate::metrics::scrape(&site.program);
+        [
+            ("godwitd_sessions{method=\"gsi\"}", 1.0),
+            ("godwitd_connections_waiting", 1.0),
+            ("godwitd_logins_total{method=\"gsi\"}", 1.0),
+            ("godwitd_logins_refused_total{cause=\"credentials\"}", 1.0),
+            ("godwitd_transfer_bytes_total{direction=\"in\"}", 4.0),
+        ]
+        .iter()
+        .all(|(what, value)| told.value(what) == *value)
+    });
+}
+
+#[test]
 fn a_process_that_dies_takes_its_connection_along_and_nothing_else() {
     let Some(site) = Site::new(&[]) else { return };
     let mut bystander = site.login(&site.kim);

@@ -13,6 +13,8 @@ use crate::client::{Ftp, connect};
 pub(crate) struct Program {
     pub(crate) child: Child,
     pub(crate) address: SocketAddr,
+    /// With `--metrics`.
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) log: tempfile::NamedTempFile,
     stdout: BufReader<ChildStdout>,
 }
@@ -43,9 +45,20 @@ impl Program {
             .unwrap_or_else(|| panic!("{line:?} {:?}", std::fs::read_to_string(log.path())))
             .parse()
             .unwrap();
+        let metrics = arguments.contains(&"--metrics").then(|| {
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            let address = line.strip_prefix("metrics on http://");
+            let address = address.and_then(|line| line.strip_suffix("/metrics\n"));
+            address
+                .unwrap_or_else(|| panic!("{line:?}"))
+                .parse()
+                .unwrap()
+        });
         Self {
             child,
             address,
+            metrics,
             log,
             stdout,
         }

@@ -15,7 +15,8 @@ use tracing::{info, warn};
 use super::{Connection, Trouble};
 use crate::{
     audit::{Entry, What},
-    login::{self, Actor, Admitted, Caller, Channel},
+    login::{self, Actor, Admitted, Caller, Channel, Method},
+    metrics::Class,
     privsep::{
         Role,
         accounts::SystemAccount,
@@ -32,6 +33,9 @@ const READY_LIMIT: Duration = Duration::from_secs(30);
 /// Why a connection that waits is sent away.
 const OTHERS: &str = "others want to log in";
 
+/// Why a login fails, for who counts and for the client.
+type Refused = (Class, String);
+
 impl Connection {
     /// Starts the session of who may log in; else says why not, for the client.
     pub(super) async fn log_in(
@@ -43,45 +47,52 @@ impl Connection {
         identity.map(checked_name).transpose()?;
         self.identity = identity.map(str::to_owned);
         let peer = self.peer;
-        let entered = self.try_log_in(caller).await?;
         let entry = Entry::new(What::Login).to(&user);
-        match &entered {
-            Ok(_) => {
+        match self.try_log_in(caller).await? {
+            Ok((session, relay, method)) => {
                 let account = self.account.as_deref().unwrap_or_default();
                 info!(session = self.pass.number(), %peer, ?user, account, "login");
-                self.record(&entry);
+                self.record(&entry.by(method));
+                Ok(Ok((session, relay)))
             }
-            Err(why) => {
+            Err((class, why)) => {
                 warn!(session = self.pass.number(), %peer, ?user, ?why, "login refused");
-                self.record(&entry.ended(Some(why)));
+                self.record(&entry.class(Some(class)).ended(Some(&why)));
+                Ok(Err(why))
             }
         }
-        Ok(entered)
     }
 
     async fn try_log_in(
         &mut self,
         caller: Caller,
-    ) -> Result<Result<(Process, OwnedFd), String>, Trouble> {
+    ) -> Result<Result<(Process, OwnedFd, Method), Refused>, Trouble> {
         if let Err(why) = self.pass.may_try() {
-            return Ok(Err(why.to_string()));
+            return Ok(Err((Class::Pause, why.to_string())));
         }
         let permit = match self.permit(&caller).await {
             Ok(permit) => permit,
-            Err(why) => return Ok(Err(why)),
+            Err(why) => return Ok(Err((Class::Sessions, why))),
         };
         let (user, channel) = (caller.user.clone(), caller.channel);
         let (service, accounts) = (Arc::clone(&self.service), Arc::clone(&self.accounts));
         // Reads the gridmap file and its like, verifies, and asks the system's directory of accounts.
         let admitted = spawn_blocking(move || {
-            let admitted = login::admit(&service, &caller).map_err(|failure| failure.text)?;
+            let admitted = login::admit(&service, &caller)
+                .map_err(|failure| (Class::Credentials, failure.text))?;
             drop(permit);
             let system = accounts.of(&admitted.actor);
-            Ok((admitted, system.map_err(|why| why.to_string())?))
+            Ok((
+                admitted,
+                system.map_err(|why| (Class::Account, why.to_string()))?,
+            ))
         });
-        let admitted = admitted
-            .await
-            .unwrap_or_else(|_| Err("internal error, see the server's log".to_owned()));
+        let admitted = admitted.await.unwrap_or_else(|_| {
+            Err((
+                Class::Account,
+                "internal error, see the server's log".into(),
+            ))
+        });
         let (admitted, system) = match admitted {
             Ok(found) => found,
             Err(why) => {
@@ -90,25 +101,26 @@ impl Connection {
             }
         };
         let (name, is_proven) = (admitted.name.clone(), admitted.is_proven());
+        let method = admitted.method;
         let (relay, other) = relay_pair()?;
         let setup = self.session_setup(user, admitted, system, channel);
         let share = match self.pass.share(&name) {
             Ok(share) => share,
-            Err(why) => return Ok(Err(why.to_string())),
+            Err(why) => return Ok(Err((Class::Sessions, why.to_string()))),
         };
         let session = match self.start_session(setup, other, &share).await? {
             Ok(session) => session,
-            Err(why) => return Ok(Err(why)),
+            Err(why) => return Ok(Err((Class::Account, why))),
         };
         if let Err(why) = self.pass.logged_in(&name) {
-            return Ok(Err(why.to_string()));
+            return Ok(Err((Class::Sessions, why.to_string())));
         }
         if is_proven {
             self.pass.proven();
         }
         self.share = Some(share);
         self.account = Some(name);
-        Ok(Ok((session, relay)))
+        Ok(Ok((session, relay, method)))
     }
 
     /// To verify a password, where that is what it takes.
@@ -136,6 +148,7 @@ impl Connection {
             mut account,
             rights,
             actor,
+            method: _,
         } = admitted;
         // Who is kept to no other place begins at home.
         if let (Actor::Account(_), None) = (actor, &rights)
