@@ -144,7 +144,7 @@ fn holes_do_not_travel_and_are_holes_again() {
 fn old_octets_at_the_target_do_not_show_through() {
     let place = Place::new();
     let source = place.sparse("a");
-    std::fs::write(place.path("b"), vec![0xff; (100 * UNIT) as usize]).unwrap();
+    std::fs::write(place.path("b"), vec![0xff; 100 << 16]).unwrap();
     let target = place.open("b", WriteMode::Keep);
     let pair = Pair::new(1, &knowing(3));
     copy(&pair, Mode::ExtendedBlock, &source, &target);

@@ -429,7 +429,7 @@ fn a_hole_is_a_safe_range_and_clears_what_was_there() {
 fn holes_are_sent_to_those_who_ask_and_to_nobody_else() {
     const UNIT: u64 = 1 << 16;
     let server = TestServer::start();
-    let octets = pattern(UNIT as usize, 3);
+    let octets = pattern(1 << 16, 3);
     let file = std::fs::File::create(server.path("f")).unwrap();
     file.set_len(100 * UNIT).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &octets, 50 * UNIT).unwrap();
