@@ -324,7 +324,11 @@ fn a_server_hears_of_an_interrupt_and_answers() {
             client.signal(Signal::INT).expect("interrupts");
             let finished = client.wait(LONG).expect("ends");
             assert_eq!(finished.status.code(), Some(130), "{}", finished.log());
-            says(&finished.log(), &["-> ABOR", "<- 426", "goes on from here"]);
+            says(&finished.log(), &["-> ABOR", "<- 226", "goes on from here"]);
+            // The other may call what it has a whole file.
+            if matches!(kind, Kind::Godwitd) {
+                says(&finished.log(), &["<- 426"]);
+            }
             assert!(!target.exists());
         }
     }
