@@ -69,7 +69,8 @@ stage() {
     install -m 644 packaging/godwitd.toml "$tree/etc/godwit/"
     install -m 644 packaging/logrotate "$tree/etc/logrotate.d/godwitd"
     install -d "$tree$prefix/share/doc/godwit/examples"
-    install -m 644 packaging/sysctl.conf "$tree$prefix/share/doc/godwit/examples/"
+    install -m 644 packaging/sysctl.conf packaging/grafana/godwit.json packaging/prometheus/godwit.rules.yml \
+        "$tree$prefix/share/doc/godwit/examples/"
 }
 
 "$dynamic/godwit-dist" "$work/share"

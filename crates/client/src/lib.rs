@@ -13,7 +13,7 @@
 //! - [`manage`]: everything that is no copy; [`explain`]: what an event log tells
 //! - [`identity`]: who we are to servers; [`proxy`]: short-lived credentials, made and shown;
 //!   [`secrets`]: passwords and tokens
-//! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs; [`watch`]: what fills a terminal
+//! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs; [`watch`]: what fills a terminal; [`metrics_file`]: what monitoring takes up
 //! - [`filter`]: which names a sync compares
 //! - [`stamp`]: times and permissions of copies
 //! - [`local`], [`written`]: this machine's files, and how safe they are; [`context`]: what all parts of a run share
@@ -43,6 +43,7 @@ pub mod job;
 mod journal;
 mod local;
 pub mod manage;
+mod metrics_file;
 mod path_memory;
 mod pieces;
 mod pipelining;

@@ -212,6 +212,8 @@ pub struct JobSpec {
     pub retry_pause: Option<Duration>,
     /// Event log.
     pub events: Option<PathBuf>,
+    /// How it is doing, for monitoring.
+    pub metrics_file: Option<PathBuf>,
     /// Summary object on standard output.
     pub json: bool,
     /// On the whole terminal.

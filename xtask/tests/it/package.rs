@@ -74,6 +74,10 @@ fn both_hold_programs_manuals_units_and_settings() {
         ),
         ("./etc/godwit/godwitd.toml", "etc/godwit/godwitd.toml"),
         ("./etc/logrotate.d/godwitd", "etc/logrotate.d/godwitd"),
+        (
+            "./usr/share/doc/godwit/examples/godwit.json",
+            "share/doc/godwit/examples/godwit.json",
+        ),
         ("./usr/share/doc/godwit/copyright", "LICENSE"),
         (
             "./usr/share/doc/godwit/THIRD-PARTY.txt",

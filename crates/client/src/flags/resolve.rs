@@ -301,6 +301,7 @@ pub(super) fn job_of(
         attempts: args.retries,
         retry_pause: args.retry_pause,
         events: args.events,
+        metrics_file: args.metrics_file,
         json: args.json,
         tui: args.tui,
         command: shown(arguments),

@@ -98,6 +98,10 @@ pub(crate) struct TransferArgs {
     /// Write an event log, JSON lines
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
+    /// Keep FILE as Prometheus' node_exporter reads it (textfile collector; its name must end in .prom there): replaced every 5 seconds and at the
+    /// end. The file's name without .prom tells runs apart
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metrics_file: Option<PathBuf>,
     /// Print one JSON object with the summary at the end
     #[arg(long)]
     pub(crate) json: bool,

@@ -39,6 +39,7 @@ use crate::{
     error::{Error, Exit, Result},
     events::{Event, EventLog, FileState, Observer},
     journal::{Journal, Mark},
+    metrics_file::MetricsFile,
     path_memory::path_key,
     pieces::Cutter,
     plan::{self, Item, Planner},
@@ -97,6 +98,25 @@ pub async fn run_with(
 }
 
 async fn run_under(
+    controller: Controller,
+    spec: JobSpec,
+    connections: Connections,
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+) -> Result<Summary> {
+    let Some(path) = spec.metrics_file.clone() else {
+        return run_told(controller, spec, connections, observer, stop).await;
+    };
+    let metrics = MetricsFile::begin(&path, &spec, observer)?;
+    let observer = Arc::clone(&metrics) as Arc<dyn Observer>;
+    let outcome = run_told(controller, spec, connections, observer, stop).await;
+    if let Err(error) = &outcome {
+        metrics.failed(error.exit());
+    }
+    outcome
+}
+
+async fn run_told(
     mut controller: Controller,
     spec: JobSpec,
     connections: Connections,

@@ -23,6 +23,7 @@ mod interrupted;
 mod live;
 mod manage;
 mod many;
+mod metrics_file;
 mod proxy;
 mod rates;
 mod relay;
@@ -40,3 +41,7 @@ mod issuer;
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;
+// One reader of the text format for who tells and who writes it.
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../server/tests/it/scraped.rs"]
+mod scraped;

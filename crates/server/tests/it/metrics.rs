@@ -15,7 +15,7 @@ use crate::{
     harness::{eventually, pattern},
     privsep::can_separate,
     program::Program,
-    scraped::Scraped,
+    scraped::{Scraped, asked_for},
 };
 
 const MIB: usize = 1 << 20;
@@ -263,4 +263,28 @@ fn sigusr1_tells_the_log_who_does_what_and_ends_nobody() {
             "{log:?}"
         );
     });
+}
+
+#[test]
+fn dashboard_and_alerts_ask_for_what_is_told() {
+    let root = TempDir::new().unwrap();
+    let root = root.path().to_str().unwrap();
+    let arguments = ["--anonymous", "ro", "--root", root, "--privsep=false"];
+    let program = Program::start(&[&arguments[..], &["--metrics", "127.0.0.1:0"]].concat());
+    let told = scrape(&program);
+    let asked = asked_for(&["godwitd_", "process_"]);
+    let unknown: Vec<_> = asked
+        .iter()
+        .filter(|name| !told.names().contains(name.as_str()))
+        .collect();
+    assert!(
+        unknown.is_empty() && asked.len() > 15,
+        "{unknown:?} of {asked:?}"
+    );
+    let unasked: Vec<_> = told
+        .names()
+        .into_iter()
+        .filter(|name| !asked.contains(*name))
+        .collect();
+    assert!(unasked.is_empty(), "on no picture: {unasked:?}");
 }

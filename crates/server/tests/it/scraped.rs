@@ -49,6 +49,12 @@ impl Scraped {
             None => panic!("no {labelled}: {self:#?}"),
         }
     }
+
+    /// All names, without labels.
+    pub(crate) fn names(&self) -> BTreeSet<&str> {
+        let names = self.0.keys().map(|key| key.split('{').next().unwrap());
+        names.collect()
+    }
 }
 
 fn is_name(name: &str) -> bool {
@@ -67,4 +73,27 @@ fn check_labels(labels: &str) {
         assert!(is_name(name), "{labels}");
         assert!(!value.trim_end_matches('"').contains('"'), "{labels}");
     }
+}
+
+/// Names of metrics that begin with one of `prefixes`, in what a dashboard of Grafana or a file of alerts asks for.
+pub(crate) fn asked_for(prefixes: &[&str]) -> BTreeSet<String> {
+    let dashboard = include_str!("../../../../packaging/grafana/godwit.json");
+    let alerts = include_str!("../../../../packaging/prometheus/godwit.rules.yml");
+    let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+    let mut questions: Vec<&str> = Vec::new();
+    let mut rest = vec![&dashboard];
+    while let Some(value) = rest.pop() {
+        match value {
+            serde_json::Value::Array(values) => rest.extend(values),
+            serde_json::Value::Object(fields) => rest.extend(fields.values()),
+            serde_json::Value::String(text) => questions.push(text),
+            _ => {}
+        }
+    }
+    questions.extend(alerts.lines().filter(|line| line.contains("expr: ")));
+    let words = questions
+        .into_iter()
+        .flat_map(|text| text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')));
+    let ours = words.filter(|word| prefixes.iter().any(|prefix| word.starts_with(prefix)));
+    ours.map(str::to_owned).collect()
 }
