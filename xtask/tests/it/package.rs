@@ -108,6 +108,22 @@ fn both_hold_programs_manuals_units_and_settings() {
 }
 
 #[test]
+fn every_log_of_the_settings_is_rotated() {
+    let read = |name: &str| fs::read_to_string(tree().join("packaging").join(name)).unwrap();
+    let (settings, rotation) = (read("godwitd.toml"), read("logrotate"));
+    let (files, _) = rotation.split_once('{').unwrap();
+    let rotated: Vec<&str> = files.split_whitespace().collect();
+    // What stands behind `#` is there to be switched on.
+    let logs = settings.lines().filter(|line| line.contains("-log = "));
+    let logs: Vec<&str> = logs.collect();
+    assert_eq!(logs.len(), rotated.len(), "{logs:?} {rotated:?}");
+    for log in logs {
+        let file = log.split('"').nth(1).unwrap();
+        assert!(rotated.contains(&file), "{file}");
+    }
+}
+
+#[test]
 fn a_clean_system_installs_the_package_and_starts_by_the_book() {
     if !can_pack() || !stage::is_possible() || !have(&[], &[("mmdebstrap", "mmdebstrap")]) {
         return;
