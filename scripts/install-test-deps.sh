@@ -49,9 +49,15 @@ mmdebstrap                   makes a clean system to install the package in
 LIST
 }
 
-# Debian lets one FTP server be installed. Another one is unpacked beside it, with its libraries.
+# Debian lets one FTP server be installed. Others are unpacked beside it, with their libraries.
 beside=/usr/local/lib/godwit-peers
-unpacked_packages="proftpd-core proftpd-mod-crypto"
+unpacked_packages() {
+    cat <<'LIST'
+proftpd-core                 usr/sbin/proftpd
+proftpd-mod-crypto           usr/lib/proftpd/mod_tls.so
+pure-ftpd                    usr/sbin/pure-ftpd
+LIST
+}
 
 wanted=all
 case ${1:-} in
@@ -89,8 +95,10 @@ missing=$(packages | while read -r package reason; do
     installed "$package" || echo "$package"
 done)
 unpacked=
-if [ "$wanted" = all ] && [ ! -x "$beside/usr/sbin/proftpd" ]; then
-    unpacked=$unpacked_packages
+if [ "$wanted" = all ]; then
+    unpacked=$(unpacked_packages | while read -r package file; do
+        [ -e "$beside/$file" ] || echo "$package"
+    done | xargs)
 fi
 if [ -z "$missing$unpacked" ]; then
     say "all installed"
@@ -101,7 +109,7 @@ say "missing:"
 packages | while read -r package reason; do
     installed "$package" || printf '  %-28s %s\n' "$package" "$reason"
 done
-[ -z "$unpacked" ] || echo "  $unpacked: another FTP server with TLS, unpacked to $beside"
+[ -z "$unpacked" ] || echo "  $unpacked: other FTP servers, unpacked to $beside"
 if [ "$(id -u)" -ne 0 ]; then
     say "not root, nothing installed. To install: sudo apt-get install" $missing
     say "libssl-dev is needed to build; tests without their program are skipped"

@@ -16,7 +16,7 @@
 //! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs; [`watch`]: what fills a terminal; [`metrics_file`]: what monitoring takes up
 //! - [`filter`]: which names a sync compares
 //! - [`stamp`]: times and permissions of copies
-//! - [`local`], [`written`]: this machine's files, and how safe they are; [`context`]: what all parts of a run share
+//! - [`home`]: where paths begin that only the server knows; [`local`], [`written`]: this machine's files, and how safe they are; [`context`]: what all parts of a run share
 //!
 //! The library never prints and never exits: it tells an [`events::Observer`], and `main.rs` does both.
 //! Everything asynchronous runs on the caller's thread; payload moves on the engine's mover threads.
@@ -37,6 +37,7 @@ mod flight;
 mod get;
 mod group;
 pub mod guc;
+mod home;
 mod host;
 mod identity;
 pub mod job;

@@ -105,15 +105,12 @@ fn prove(what: &Proxy, invocation: &Invocation) -> ExitCode {
 async fn copy_urls(asked: Asked, ambient: Ambient) -> Exit {
     let stop = Stop::default();
     tokio::spawn(watch_interrupts(stop.clone()));
-    let say = |stream, text: &str| {
-        // Nobody reads it any more: nothing to be done.
-        let _ = match stream {
-            Stream::Out => {
-                let mut out = io::stdout().lock();
-                out.write_all(text.as_bytes()).and_then(|()| out.flush())
-            }
-            Stream::Err => io::stderr().write_all(text.as_bytes()),
-        };
+    let say = |stream, text: &[u8]| match stream {
+        Stream::Out => {
+            let mut out = io::stdout().lock();
+            out.write_all(text).and_then(|()| out.flush())
+        }
+        Stream::Err => io::stderr().write_all(text),
     };
     guc::run(asked, &ambient, Arc::new(say), stop).await
 }

@@ -18,7 +18,7 @@ use crate::{
     context::{Context, Stop},
     error::{Error, Exit, Result},
     events::{Event, FileState, Observer},
-    local,
+    home, local,
     plan::{gather, hostile},
     session::{Entry, Found, Session},
     spec::{Connections, Manage, without_end_slash},
@@ -67,7 +67,15 @@ struct Manager {
 }
 
 impl Manager {
-    async fn run(&mut self, what: Manage) {
+    async fn run(&mut self, mut what: Manage) {
+        for url in what.urls() {
+            let shown = url.to_string();
+            let pool = Arc::clone(&self.carrier.pool);
+            if let Err(error) = home::find(&pool, vec![url]).await {
+                self.record(&shown, Err(error));
+                return;
+            }
+        }
         match what {
             Manage::List {
                 url,

@@ -182,6 +182,8 @@ pub struct JobSpec {
     pub recursive: bool,
     /// With `recursive`: of a directory the files, without the directories in it; and of what a pattern matches the files.
     pub shallow: bool,
+    /// Patterns match names with a leading dot too.
+    pub dotted: bool,
     /// Paths below the source, which is one directory then; instead of all of it.
     pub files_from: Option<FilesFrom>,
     /// Only what differs, and perhaps more than copies; then there is one source, and no part.
@@ -223,6 +225,13 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    /// Every place at a server.
+    pub(crate) fn remote_places(&mut self) -> Vec<&mut RemoteUrl> {
+        let sources = self.sources.iter_mut();
+        let places = sources.chain([&mut self.destination]);
+        places.filter_map(remote).collect()
+    }
+
     /// We are the sender.
     pub fn sends(&self) -> bool {
         matches!(self.destination, Location::Remote(_)) && !self.is_between_servers()
@@ -454,6 +463,28 @@ pub enum Manage {
         urls: Vec<RemoteUrl>,
         mode: u32,
     },
+}
+
+impl Manage {
+    /// Every place at a server.
+    pub(crate) fn urls(&mut self) -> Vec<&mut RemoteUrl> {
+        match self {
+            Self::List { url, .. } => vec![url],
+            Self::Checksum { places, .. } => places.iter_mut().filter_map(remote).collect(),
+            Self::Rename { from, to } => vec![from, to],
+            Self::Stat { urls }
+            | Self::MakeDirectory { urls, .. }
+            | Self::Remove { urls, .. }
+            | Self::ChangeMode { urls, .. } => urls.iter_mut().collect(),
+        }
+    }
+}
+
+fn remote(place: &mut Location) -> Option<&mut RemoteUrl> {
+    match place {
+        Location::Remote(url) => Some(url),
+        Location::Local(_) | Location::Standard => None,
+    }
 }
 
 /// True for a path that names a directory by its end.

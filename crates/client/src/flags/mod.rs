@@ -21,6 +21,7 @@ use godwit_gsi::{
 };
 use godwit_proto::{ChecksumAlgorithm, security::Floor};
 
+pub(crate) use ends::check_nesting;
 pub(crate) use resolve::masked;
 pub use resolve::{Ambient, Parting, parse};
 

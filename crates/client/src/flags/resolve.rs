@@ -274,6 +274,7 @@ pub(super) fn job_of(
         destination,
         recursive: false,
         shallow: false,
+        dotted: false,
         files_from: None,
         part: None,
         sync: None,

@@ -3,7 +3,9 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use super::{
-    NAME, USAGE, VERSION, parting,
+    NAME, USAGE, VERSION,
+    names::{relative, url},
+    parting,
     table::{Row, Word, help, refusal, row_of},
     wrong,
 };
@@ -31,6 +33,8 @@ pub struct Asked {
     pub(super) list: Option<PathBuf>,
     pub(super) list_url: Option<OsString>,
     pub(super) continues: bool,
+    /// Paths of servers begin at home.
+    pub(super) relative: bool,
     pub(super) creates: bool,
     pub(super) recursive: bool,
     pub(super) seconds: Option<Duration>,
@@ -80,6 +84,14 @@ pub(super) struct Tuning {
 }
 
 impl Asked {
+    /// A URL of the command line or of a list, as godwit reads it.
+    pub(super) fn url(&self, text: &[u8]) -> Vec<u8> {
+        match self.relative {
+            true => relative(&url(text)),
+            false => url(text),
+        }
+    }
+
     /// Reads the words behind the program's name. Options end with the first word that is none, as in the original.
     ///
     /// # Errors
@@ -150,6 +162,7 @@ impl Asked {
             Word::List => self.list = Some(value.into()),
             Word::CreateDestination => self.creates = true,
             Word::Recurse => self.recursive = true,
+            Word::RelativePaths => self.relative = true,
             Word::Seconds => {
                 let seconds = number(value)?;
                 self.seconds = (seconds > 0).then(|| Duration::from_secs(seconds));
@@ -268,6 +281,7 @@ impl Default for Asked {
             list: None,
             list_url: None,
             continues: false,
+            relative: false,
             creates: false,
             recursive: false,
             seconds: None,

@@ -209,8 +209,9 @@ fn split(pair: &Pair) -> Option<Listed> {
     let (from, to) = (path_of(&source)?.to_vec(), path_of(&destination)?.to_vec());
     let plain = |path: &[u8]| {
         let odd = |part: &[u8]| matches!(part, b"" | b"." | b"..");
-        path.starts_with(b"/")
-            && !path[1..].split(|b| *b == b'/').any(odd)
+        let rest = path.strip_prefix(b"~").unwrap_or(path);
+        rest.starts_with(b"/")
+            && !rest[1..].split(|b| *b == b'/').any(odd)
             && !path.iter().any(|b| matches!(b, b'*' | b'?' | b'[' | 0))
     };
     if !plain(&from) || !plain(&to) {

@@ -8,6 +8,23 @@ pub(super) fn url(text: &[u8]) -> Vec<u8> {
     }
 }
 
+/// A URL whose path is meant as RFC 1738 has it (§3.2.2): below the home of the user, or below the root where it begins with an encoded
+/// slash. What is no URL of a server stays.
+pub(super) fn relative(text: &[u8]) -> Vec<u8> {
+    let Some(at) = text.windows(6).position(|w| w == b"ftp://") else {
+        return text.to_vec();
+    };
+    let host = text[at + 6..].iter().position(|b| *b == b'/');
+    let (before, path) = text.split_at(host.map_or(text.len(), |host| at + 6 + host));
+    let slashes = path.iter().take_while(|b| **b == b'/').count();
+    let path = &path[slashes..];
+    match path {
+        [b'%', b'2', b'F' | b'f', path @ ..] => [before, b"/", path].concat(),
+        [b'~', ..] => [before, b"/", path].concat(),
+        path => [before, b"/~/", path].concat(),
+    }
+}
+
 /// What is before the last component, with its slash, and the component.
 pub(super) fn split(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
@@ -44,6 +61,23 @@ mod tests {
             ("gsiftp://h/a/b", "gsiftp://h/a/b"),
         ] {
             let read = url(text.as_bytes());
+            assert_eq!(String::from_utf8(read).unwrap(), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_begin_at_home() {
+        for (text, wanted) in [
+            ("ftp://h/a/b", "ftp://h/~/a/b"),
+            ("gsiftp://h//a/", "gsiftp://h/~/a/"),
+            ("ftp://h", "ftp://h/~/"),
+            ("ftp://h/%2Fa", "ftp://h/a"),
+            ("ftp://h/~/a", "ftp://h/~/a"),
+            ("ftp://h/~jo", "ftp://h/~jo"),
+            ("file:///a", "file:///a"),
+            ("-", "-"),
+        ] {
+            let read = relative(text.as_bytes());
             assert_eq!(String::from_utf8(read).unwrap(), wanted, "{text}");
         }
     }

@@ -18,7 +18,7 @@ use godwit_proto::url::Location;
 use super::{
     asked::Asked,
     list::{Aliases, Group, Pair, group, pairs},
-    names::{encoded, is_pattern, split, url},
+    names::{encoded, is_pattern, split},
     show::{Say, Stream, Teller},
     translate,
 };
@@ -28,7 +28,7 @@ use crate::{
     events::{Event, Observer},
     flags::{self, Ambient},
     job, local, manage,
-    plan::Pattern,
+    plan::{DEPTH_MAX, Pattern, too_deep},
     spec::{Connections, Manage},
 };
 
@@ -204,7 +204,7 @@ impl Run<'_> {
         ] {
             let Some(file) = file else { continue };
             let written = match file.as_os_str() == "-" {
-                true => io::stdout().write_all(lines),
+                true => self.teller.hand_out(lines),
                 false => write_private(file, lines),
             };
             if let Err(error) = written {
@@ -252,8 +252,8 @@ fn load(asked: &Asked) -> Result<Option<Vec<Pair>>, String> {
         if pair.offset.is_none() && pair.length.is_none() {
             (pair.offset, pair.length) = (asked.offset, asked.length);
         }
-        pair.source = url(&pair.source);
-        pair.destination = url(&pair.destination);
+        pair.source = asked.url(&pair.source);
+        pair.destination = asked.url(&pair.destination);
         aliases.apply(pair, number, turns);
     }
     Ok(Some(loaded))
@@ -277,11 +277,11 @@ async fn list(
     teller: &Arc<Teller>,
     stop: &Stop,
 ) -> Option<()> {
-    let first = url(text.as_bytes());
+    let first = asked.url(text.as_bytes());
     let (folder, name) = split(&first);
     let pattern = match is_pattern(name) {
         true => Some(
-            Pattern::new(name, &shown(&first))
+            Pattern::new(name, &shown(&first), true)
                 .map_err(|e| teller.error(e))
                 .ok()?,
         ),
@@ -291,8 +291,13 @@ async fn list(
         Some(_) => folder.to_vec(),
         None => first.clone(),
     };
-    let mut waiting = vec![(first, start)];
-    while let Some((shown, place)) = waiting.pop() {
+    let mut waiting = vec![(first, start, 0)];
+    while let Some((shown, place, depth)) = waiting.pop() {
+        if depth > DEPTH_MAX {
+            let place = String::from_utf8_lossy(&place);
+            teller.error(too_deep(&place).explained());
+            return None;
+        }
         teller.say(
             Stream::Out,
             &format!("{}\n", String::from_utf8_lossy(&shown)),
@@ -310,7 +315,7 @@ async fn list(
             }
             if name.ends_with('/') && asked.recursive {
                 let below = [&place[..], &encoded(name)].concat();
-                waiting.push((below.clone(), below));
+                waiting.push((below.clone(), below, depth + 1));
             }
         }
         teller.say(Stream::Out, &format!("{told}\n"));

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -28,8 +29,8 @@ pub enum Stream {
     Err,
 }
 
-/// Prints; line ends are part of the text.
-pub type Say = Arc<dyn Fn(Stream, &str) + Send + Sync>;
+/// Prints; line ends are part of the text. It says whether it could.
+pub type Say = Arc<dyn Fn(Stream, &[u8]) -> io::Result<()> + Send + Sync>;
 
 /// Sees the jobs of a command line, one after the other.
 pub(super) struct Teller {
@@ -113,7 +114,7 @@ impl Teller {
             true => "continuing on error",
             false => "error",
         };
-        (self.say)(Stream::Err, &format!("\n{word}: {why}\n"));
+        self.say(Stream::Err, &format!("\n{word}: {why}\n"));
     }
 
     /// The last words: how many errors there were.
@@ -127,10 +128,10 @@ impl Teller {
                 1 => "There was an error with 1 transfer.".to_owned(),
                 n => format!("There were errors with {n} transfers."),
             };
-            (self.say)(Stream::Err, &format!("\nerror: {many}\n"));
+            self.say(Stream::Err, &format!("\nerror: {many}\n"));
         }
         if rates_shown {
-            (self.say)(Stream::Out, "\n");
+            self.say(Stream::Out, "\n");
         }
         errors
     }
@@ -139,8 +140,14 @@ impl Teller {
         self.lock().errors
     }
 
+    /// Where nobody reads it any more, there is nothing to be done.
     pub(super) fn say(&self, stream: Stream, text: &str) {
-        (self.say)(stream, text);
+        let _ = (self.say)(stream, text.as_bytes());
+    }
+
+    /// What programs read, as it is.
+    pub(super) fn hand_out(&self, octets: &[u8]) -> io::Result<()> {
+        (self.say)(Stream::Out, octets)
     }
 
     /// That a source of this name, as events have it, is copied.
@@ -166,7 +173,7 @@ impl Teller {
         if self.shows == Shows::Rates {
             text.push('\n');
         }
-        (self.say)(Stream::Out, &text);
+        self.say(Stream::Out, &text);
     }
 
     #[allow(clippy::cast_precision_loss)] // two digits are shown
@@ -177,7 +184,7 @@ impl Teller {
         };
         let (average, now) = (rate(bytes, all), rate(bytes.saturating_sub(before), since));
         let text = format!(" {bytes:12} bytes {average:12.2} MB/sec avg {now:12.2} MB/sec inst\r");
-        (self.say)(Stream::Out, &text);
+        self.say(Stream::Out, &text);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -213,13 +220,13 @@ impl Observer for Teller {
                 dry_run: true,
                 ..
             } => self.lock().wanted.push(path.clone()),
-            Event::Warning { text } => (self.say)(Stream::Err, &format!("\nwarning: {text}\n")),
+            Event::Warning { text } => self.say(Stream::Err, &format!("\nwarning: {text}\n")),
             Event::Dialogue { host, sent, line } if self.debugs => {
                 let what = match sent {
                     true => "sending command to",
                     false => "response from",
                 };
-                (self.say)(Stream::Err, &format!("debug: {what} {host}:\n{line}\n\n"));
+                self.say(Stream::Err, &format!("debug: {what} {host}:\n{line}\n\n"));
             }
             _ => {}
         }

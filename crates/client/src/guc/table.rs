@@ -54,6 +54,7 @@ pub(super) enum Word {
     List,
     CreateDestination,
     Recurse,
+    RelativePaths,
     Seconds,
     Quiet,
     Verbose,
@@ -136,7 +137,7 @@ pub const OPTIONS: &[Row] = rows! {
     Same Stall ["-st", "-stall-timeout"] "SECONDS" => "time without an octet or an answer; 0 for none; without it 600";
     Better Dump ["-df", "-dumpfile"] "FILE" => "pairs that are not done, one a line; what was begun of a file is in the journal, and gone on with";
     Same DumpOnly ["-do", "-dump-only"] "FILE" => "pairs that would be copied, one a line, without facts behind them; - for standard output";
-    Refused Refused ["-rp", "-relative-paths"] => "paths begin at the root of what the server shows";
+    Same RelativePaths ["-rp", "-relative-paths"] => "paths of servers begin at home; those that begin with %2F at the root";
     Same Subject ["-s", "-subject"] "NAME" => "who both servers must be";
     Same SourceSubject ["-ss", "-source-subject"] "NAME" => "who the source must be";
     Same DestinationSubject ["-ds", "-dest-subject"] "NAME" => "who the destination must be";

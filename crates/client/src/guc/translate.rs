@@ -38,6 +38,7 @@ pub(super) fn job(
     };
     let mut connections = invocation.connections;
     spec.shallow = spec.recursive && !asked.recursive;
+    spec.dotted = true;
     if let Some(part) = &mut spec.part {
         part.stays = true;
     }

@@ -38,6 +38,7 @@ use crate::{
     controller::Controller,
     error::{Error, Exit, Result},
     events::{Event, EventLog, FileState, Observer},
+    flags, home,
     journal::{Journal, Mark},
     metrics_file::MetricsFile,
     path_memory::path_key,
@@ -118,7 +119,7 @@ async fn run_under(
 
 async fn run_told(
     mut controller: Controller,
-    spec: JobSpec,
+    mut spec: JobSpec,
     connections: Connections,
     observer: Arc<dyn Observer>,
     stop: Stop,
@@ -145,10 +146,6 @@ async fn run_told(
     });
     controller.chooses_congestion(congestion::chooser(&spec, &context));
     controller.begin(&context);
-    if let Some(journal) = journal_of(&spec)? {
-        // Nobody has set it before.
-        let _ = context.journal.set(Arc::new(journal));
-    }
     context.written.promise(spec.durability);
     let params = channel_params(&spec, &context);
     let pool = Pool::new(
@@ -157,6 +154,14 @@ async fn run_told(
         spec.attempts,
         spec.retry_pause,
     );
+    home::find(&pool, spec.remote_places()).await?;
+    if spec.recursive {
+        flags::check_nesting(&spec.sources, &spec.destination).map_err(Error::Usage)?;
+    }
+    if let Some(journal) = journal_of(&spec)? {
+        // Nobody has set it before.
+        let _ = context.journal.set(Arc::new(journal));
+    }
     let (sender, receiver) = mpsc::channel(plan::AHEAD_MAX);
     let (finisher, moved) = Finisher::new();
     let job = Arc::new(Job {

@@ -355,7 +355,7 @@ impl Planner {
         if is_pattern(parent.as_bytes()) {
             return Err(only_last(&url.to_string()));
         }
-        let pattern = Pattern::new(name, &url.to_string())?;
+        let pattern = Pattern::new(name, &url.to_string(), self.spec.dotted)?;
         let mut sources = Vec::new();
         let mut matching = Vec::new();
         gather(&mut self.carrier, &endpoint, &parent, |entry| {

@@ -49,7 +49,7 @@ pub(crate) const AHEAD_MAX: usize = 1024;
 
 /// Deepest tree that is walked. Loops are cut before that where the server tells which directory is which; this is for
 /// servers that do not.
-const DEPTH_MAX: usize = 200;
+pub(crate) const DEPTH_MAX: usize = 200;
 
 /// One file to be copied.
 #[derive(Clone, Debug)]
@@ -359,7 +359,7 @@ fn needs_recursive(what: &str) -> Error {
     Error::Usage(format!("{what}: is a directory: add -r to copy it"))
 }
 
-fn too_deep(what: &str) -> Error {
+pub(crate) fn too_deep(what: &str) -> Error {
     Error::Usage(format!(
         "{what}: more than {DEPTH_MAX} directories deep, not followed further"
     ))

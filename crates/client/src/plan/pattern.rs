@@ -6,7 +6,7 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use crate::error::{Error, Result};
 
-/// What `*`, `?` and `[ ]` in a name match. Other octets mean themselves; a leading dot must be written.
+/// What `*`, `?` and `[ ]` in a name match. Other octets mean themselves; a leading dot must be written, unless it is said that it need not.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     matcher: GlobMatcher,
@@ -19,8 +19,8 @@ pub(crate) fn is_pattern(octets: &[u8]) -> bool {
 }
 
 impl Pattern {
-    /// `name` is one component; `shown` names the whole in messages.
-    pub(crate) fn new(name: &[u8], shown: &str) -> Result<Self> {
+    /// `name` is one component; `shown` names the whole in messages. `dotted`: it matches names with a leading dot.
+    pub(crate) fn new(name: &[u8], shown: &str, dotted: bool) -> Result<Self> {
         let bad = |why: String| Error::Usage(format!("{shown}: bad pattern: {why}"));
         let text = std::str::from_utf8(name).map_err(|e| bad(e.to_string()))?;
         // Braces alternate in globset, and not in a shell's file names.
@@ -39,7 +39,7 @@ impl Pattern {
             .map_err(|e| bad(e.kind().to_string()))?;
         Ok(Self {
             matcher: glob.compile_matcher(),
-            dotted: text.starts_with('.'),
+            dotted: dotted || text.starts_with('.'),
         })
     }
 
@@ -73,9 +73,10 @@ mod tests {
             ("{a,b}*", "a", false),
             ("{a,b}*", "{a,b}c", true),
         ] {
-            let p = Pattern::new(pattern.as_bytes(), pattern).unwrap();
+            let p = Pattern::new(pattern.as_bytes(), pattern, false).unwrap();
             assert_eq!(p.matches(name.as_bytes()), want, "{pattern} {name}");
         }
-        assert!(Pattern::new(b"[", "[").is_err());
+        assert!(Pattern::new(b"[", "[", false).is_err());
+        assert!(Pattern::new(b"*", "*", true).unwrap().matches(b".dat"));
     }
 }

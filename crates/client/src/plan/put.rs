@@ -48,7 +48,7 @@ impl Planner {
         for source in &spec.sources {
             match source {
                 Location::Standard => sources.push(None),
-                Location::Local(path) => match expand_local(path) {
+                Location::Local(path) => match expand_local(path, self.spec.dotted) {
                     Ok(found) => sources.extend(found.into_iter().map(Some)),
                     Err(error) => self.fail(source.to_string(), error).await,
                 },
@@ -274,7 +274,7 @@ impl Planner {
 }
 
 /// The files that a source means: itself, or what its pattern matches.
-fn expand_local(octets: &[u8]) -> Result<Vec<PathBuf>> {
+fn expand_local(octets: &[u8], dotted: bool) -> Result<Vec<PathBuf>> {
     let path = local::path_of(octets);
     if local::look(&path)?.is_some() || !is_pattern(octets) {
         return Ok(vec![path]);
@@ -284,7 +284,8 @@ fn expand_local(octets: &[u8]) -> Result<Vec<PathBuf>> {
     if is_pattern(parent.as_os_str().as_bytes()) {
         return Err(only_last(&shown));
     }
-    let pattern = Pattern::new(path.file_name().unwrap_or_default().as_bytes(), &shown)?;
+    let name = path.file_name().unwrap_or_default();
+    let pattern = Pattern::new(name.as_bytes(), &shown, dotted)?;
     let here = if parent.as_os_str().is_empty() {
         Path::new(".")
     } else {

@@ -79,6 +79,25 @@ impl Session {
         })
     }
 
+    /// Where `start` is, `~` or `~name`. The session must be new: then its working directory is the user's home.
+    pub(crate) async fn home(&mut self, start: &FtpPath) -> Result<FtpPath> {
+        let doing = format!("find {}", self.endpoint.url(start));
+        let own = self.working_directory(&doing).await?;
+        if start.as_bytes() == b"~" {
+            return Ok(own);
+        }
+        self.demand(&Command::Cwd(start.clone()), &doing).await?;
+        let home = self.working_directory(&doing).await?;
+        self.demand(&Command::Cwd(own), &doing).await?;
+        Ok(home)
+    }
+
+    async fn working_directory(&mut self, doing: &str) -> Result<FtpPath> {
+        let reply = self.demand(&Command::Pwd, doing).await?;
+        let told = named_directory(reply.text().as_bytes());
+        told.ok_or_else(|| Error::refused(doing, reply))
+    }
+
     /// Octets of a file, where the server tells.
     pub(crate) async fn size(&mut self, path: &FtpPath) -> Result<Option<u64>> {
         Ok(match self.ask_size(path).await? {
@@ -495,4 +514,21 @@ fn found_in(body: &[Vec<u8>]) -> Found {
             _ => Found::File(Box::new(facts)),
         },
     }
+}
+
+/// The path in `257 "/a ""b"" c" is ...`, quotes in it doubled (RFC 959, appendix II).
+fn named_directory(text: &[u8]) -> Option<FtpPath> {
+    let start = text.iter().position(|b| *b == b'"')?;
+    let mut path = Vec::new();
+    let mut rest = text[start + 1..].iter();
+    while let Some(octet) = rest.next() {
+        if *octet == b'"' && rest.as_slice().first() != Some(&b'"') {
+            return FtpPath::new(path).ok().filter(FtpPath::is_absolute);
+        }
+        if *octet == b'"' {
+            rest.next();
+        }
+        path.push(*octet);
+    }
+    None
 }

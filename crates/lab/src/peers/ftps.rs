@@ -1,31 +1,38 @@
-//! Ordinary FTP servers with TLS (RFC 4217): vsftpd and ProFTPD. Found with 3.0.3 and 1.3.8:
+//! Ordinary FTP servers with TLS (RFC 4217), which may be met in clear too: vsftpd, ProFTPD and Pure-FTPd. Found with 3.0.3, 1.3.8 and
+//! 1.0.50:
 //!
-//! - Both want a data connection to resume the TLS session of the control channel unless told otherwise, and say so with 522 and 425 behind
+//! - The first two want a data connection to resume the TLS session of the control channel unless told otherwise, and say so with 522 and 425 behind
 //!   150.
 //! - ProFTPD, once it has agreed to an RNFR, takes nothing but RNTO.
-//! - Neither knows MODE E. vsftpd has no MLST.
+//! - None knows MODE E. vsftpd has no MLST.
+//! - Pure-FTPd lets nobody in who is root. It announces no SITE CHMOD, and has it.
 
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{PermissionsExt as _, chown},
     path::{Path, PathBuf},
 };
 
 use tempfile::TempDir;
 
 use super::{
-    Error, Missing, Tool,
+    Error, Missing, RUN_TIMEOUT, Tool,
     grid::OPENSSL,
     on_a_free_port,
-    process::{Options, Process},
+    process::{self, Options, Process},
 };
 
 const VSFTPD: Tool = Tool::new("vsftpd", "vsftpd");
 const PROFTPD: Tool = Tool::new("proftpd", "proftpd-core");
+const PURE_FTPD: Tool = Tool::new("pure-ftpd", "pure-ftpd");
+const PURE_PW: Tool = Tool::new("pure-pw", "pure-ftpd");
 
-/// Debian lets one FTP server be installed. Where `scripts/install-test-deps.sh` unpacks the other.
+/// Debian lets one FTP server be installed. Where `scripts/install-test-deps.sh` unpacks others.
 const BESIDE: &str = "/usr/local/lib/godwit-peers";
+
+/// An account that owns nothing, on every distribution that has the servers.
+const NOBODY: u32 = 65_534;
 
 /// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +41,17 @@ pub enum Kind {
     Vsftpd,
     /// ProFTPD, with the user `jo` and the password `sesame`. It wants to be started by root.
     Proftpd,
+    /// Pure-FTPd, with the same user, who sees the directory as `/`. It wants to be started by root.
+    PureFtpd,
+}
+
+/// A program that may be unpacked beside what is installed.
+fn beside(tool: Tool, path: &str) -> Result<PathBuf, Missing> {
+    let unpacked = Path::new(BESIDE).join(path);
+    match unpacked.is_file() {
+        true => Ok(unpacked),
+        false => tool.available(),
+    }
 }
 
 impl Kind {
@@ -44,20 +62,19 @@ impl Kind {
     pub fn program(self) -> Result<PathBuf, Missing> {
         match self {
             Self::Vsftpd => VSFTPD.available(),
-            Self::Proftpd => {
-                let beside = Path::new(BESIDE).join("usr/sbin/proftpd");
-                match beside.is_file() {
-                    true => Ok(beside),
-                    false => PROFTPD.available(),
-                }
+            Self::Proftpd => beside(PROFTPD, "usr/sbin/proftpd"),
+            Self::PureFtpd => {
+                beside(PURE_PW, "usr/bin/pure-pw")?;
+                beside(PURE_FTPD, "usr/sbin/pure-ftpd")
             }
         }
     }
 
-    fn login(self) -> &'static str {
+    /// How the tests' user is called.
+    pub fn login(self) -> &'static str {
         match self {
             Self::Vsftpd => "anonymous",
-            Self::Proftpd => "jo",
+            Self::Proftpd | Self::PureFtpd => "jo",
         }
     }
 
@@ -66,7 +83,7 @@ impl Kind {
         match (self, demanded) {
             (Self::Vsftpd, true) => "require_ssl_reuse=YES",
             (Self::Vsftpd, false) => "require_ssl_reuse=NO",
-            (Self::Proftpd, true) => "",
+            (Self::Proftpd, true) | (Self::PureFtpd, _) => "",
             (Self::Proftpd, false) => "TLSOptions NoSessionReuseRequired",
         }
     }
@@ -125,6 +142,21 @@ impl FtpsServer {
                 fs::set_permissions(at("users"), mode).map_err(os())?;
                 proftpd(addr, folder.path())
             }
+            Kind::PureFtpd => {
+                // Its sessions are those of an account that owns nothing else.
+                let open = fs::Permissions::from_mode(0o755);
+                fs::set_permissions(folder.path(), open).map_err(os())?;
+                chown(at("data"), Some(NOBODY), Some(NOBODY)).map_err(os())?;
+                let pair = [at("key.pem"), at("cert.pem")].map(fs::read);
+                let [key, certificate] = pair;
+                let both = [key.map_err(os())?, certificate.map_err(os())?].concat();
+                fs::write(at("pair.pem"), both).map_err(os())?;
+                fs::write(at("users"), pure_password_line(&at("data"))?).map_err(os())?;
+                let mut made = std::process::Command::new(beside(PURE_PW, "usr/bin/pure-pw")?);
+                made.arg("mkdb").arg(at("base")).arg("-f").arg(at("users"));
+                process::run(made, RUN_TIMEOUT)?.success()?;
+                String::new()
+            }
         };
         settings.push_str(kind.resumption(demands_resumption));
         settings.push('\n');
@@ -133,6 +165,14 @@ impl FtpsServer {
         match kind {
             Kind::Vsftpd => command.arg(at("conf")),
             Kind::Proftpd => command.arg("--nodaemon").arg("--config").arg(at("conf")),
+            Kind::PureFtpd => command
+                .args(["-S", &format!("{},{}", addr.ip(), addr.port())])
+                .args(["--login", &format!("puredb:{}", text(&at("base")))])
+                .args(["--noanonymous", "--dontresolve", "--minuid", "1"])
+                .args(["--tls", "1", "--certfile"])
+                .arg(at("pair.pem"))
+                .arg("--pidfile")
+                .arg(at("pid")),
         };
         let mut process = Process::spawn(command, Options::default())?;
         process.await_listening(addr, Process::log)?;
@@ -146,8 +186,16 @@ impl FtpsServer {
 
     /// The URL of a file of its directory, for our client.
     pub fn url(&self, name: &str) -> String {
-        let path = text(&self.at(name));
+        let path = match self.kind {
+            Kind::PureFtpd => format!("/{name}"),
+            Kind::Vsftpd | Kind::Proftpd => text(&self.at(name)),
+        };
         format!("ftpes://{}@{}{path}", self.kind.login(), self.addr)
+    }
+
+    /// The account that its sessions act as, where it is not root.
+    pub fn owner(&self) -> Option<u32> {
+        (self.kind == Kind::PureFtpd).then_some(NOBODY)
     }
 
     /// Where that file is.
@@ -178,7 +226,7 @@ fn vsftpd(addr: SocketAddr, folder: &Path) -> String {
          anonymous_enable=YES\nlocal_enable=NO\nno_anon_password=YES\nanon_root={folder}/data\n\
          write_enable=YES\nanon_upload_enable=YES\nanon_mkdir_write_enable=YES\nanon_other_write_enable=YES\n\
          anon_world_readable_only=NO\nanon_umask=022\nxferlog_enable=NO\nseccomp_sandbox=NO\n\
-         ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_logins_ssl=YES\nforce_anon_data_ssl=NO\nssl_ciphers=HIGH\n\
+         ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_logins_ssl=NO\nforce_anon_data_ssl=NO\nssl_ciphers=HIGH\n\
          rsa_cert_file={folder}/cert.pem\nrsa_private_key_file={folder}/key.pem\n"
     )
 }
@@ -194,17 +242,26 @@ fn proftpd(addr: SocketAddr, folder: &Path) -> String {
          ModulePath {modules}/usr/lib/proftpd\nLoadModule mod_tls.c\nUseReverseDNS off\nUser root\nGroup root\n\
          AuthOrder mod_auth_file.c\nAuthUserFile {folder}/users\nRequireValidShell off\nRootLogin on\nWtmpLog off\n\
          PidFile {folder}/pid\nScoreboardFile none\nTransferLog none\nAllowOverwrite on\nAllowStoreRestart on\n\
-         TLSEngine on\nTLSRequired ctrl\nTLSProtocol TLSv1.2 TLSv1.3\n\
+         TLSEngine on\nTLSRequired off\nTLSProtocol TLSv1.2 TLSv1.3\n\
          TLSRSACertificateFile {folder}/cert.pem\nTLSRSACertificateKeyFile {folder}/key.pem\n"
     )
 }
 
 /// A line of ProFTPD's own file of users.
 fn password_line(home: &Path) -> Result<String, Error> {
-    let hashed = OPENSSL.run(["passwd", "-6", "sesame"])?.success()?;
+    let (hashed, home) = (hashed()?, home.display());
+    Ok(format!("jo:{hashed}:0:0::{home}:/bin/sh\n"))
+}
+
+/// A line of Pure-FTPd's, whose own way to hash takes seconds.
+fn pure_password_line(home: &Path) -> Result<String, Error> {
+    let (hashed, home) = (hashed()?, home.display());
     Ok(format!(
-        "jo:{}:0:0::{}:/bin/sh\n",
-        hashed.stdout_text().trim(),
-        home.display()
+        "jo:{hashed}:{NOBODY}:{NOBODY}::{home}/./::::::::::::\n"
     ))
+}
+
+fn hashed() -> Result<String, Error> {
+    let hashed = OPENSSL.run(["passwd", "-6", "sesame"])?.success()?;
+    Ok(hashed.stdout_text().trim().to_owned())
 }

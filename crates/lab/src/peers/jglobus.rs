@@ -8,10 +8,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Missing, Tool};
+use super::process;
+use super::{Error, Missing, RUN_TIMEOUT, Tool};
 
 /// Runs a program in source, for which the compiler is needed too.
 const JAVA: Tool = Tool::new("java", "default-jdk-headless");
+
+const COMPILER: Tool = Tool::new("javac", "default-jdk-headless");
 
 /// Where Debian has the libraries of Java programs.
 const FOLDER: &str = "/usr/share/java";
@@ -52,14 +55,42 @@ pub fn available() -> Result<(), Missing> {
 /// # Errors
 /// [`Missing`], which names the package.
 pub fn command(program: &Path, authorities: &Path) -> Result<Command, Missing> {
-    let jars: Vec<String> = JARS
-        .iter()
-        .map(|(jar, _)| format!("{FOLDER}/{jar}"))
-        .collect();
+    let mut command = java(authorities, None)?;
+    command.arg(program);
+    Ok(command)
+}
+
+/// Compiles `program` into `folder`, for what runs it often.
+///
+/// # Errors
+/// As [`Tool::run`], and [`Error::Failed`].
+pub fn compile(program: &Path, folder: &Path) -> Result<(), Error> {
+    let mut command = COMPILER.command()?;
+    command.args(["-cp", &class_path(None), "-d"]);
+    command.arg(folder).arg(program);
+    process::run(command, RUN_TIMEOUT)?.success().map(drop)
+}
+
+/// Runs the class of that name in `folder`; arguments are left to add.
+///
+/// # Errors
+/// [`Missing`], which names the package.
+pub fn compiled(folder: &Path, class: &str, authorities: &Path) -> Result<Command, Missing> {
+    let mut command = java(authorities, Some(folder))?;
+    command.arg(class);
+    Ok(command)
+}
+
+fn java(authorities: &Path, folder: Option<&Path>) -> Result<Command, Missing> {
     let mut command = JAVA.command()?;
     command
         .arg(format!("-DX509_CERT_DIR={}", authorities.display()))
-        .args(["-cp", &jars.join(":")])
-        .arg(program);
+        .args(["-cp", &class_path(folder)]);
     Ok(command)
+}
+
+fn class_path(folder: Option<&Path>) -> String {
+    let jars = JARS.iter().map(|(jar, _)| format!("{FOLDER}/{jar}"));
+    let folder = folder.map(|folder| folder.display().to_string());
+    jars.chain(folder).collect::<Vec<_>>().join(":")
 }

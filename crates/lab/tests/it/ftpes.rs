@@ -21,8 +21,9 @@ impl Peer {
         let need = match kind {
             Kind::Vsftpd => Need::Vsftpd,
             Kind::Proftpd => Need::Proftpd,
+            Kind::PureFtpd => Need::PureFtpd,
         };
-        let may = kind == Kind::Vsftpd || am_root("ProFTPD becomes its users");
+        let may = kind == Kind::Vsftpd || am_root("the server becomes its users");
         (may && have(&[Need::Godwit, need])).then(|| Self {
             server: FtpsServer::start(kind, demands_resumption).expect("it starts"),
             local: TempDir::new().expect("a directory"),
@@ -91,6 +92,11 @@ fn vsftpd_takes_and_gives_files() {
 #[test]
 fn proftpd_takes_and_gives_files() {
     copies_lists_and_removes(Kind::Proftpd);
+}
+
+#[test]
+fn pure_ftpd_takes_and_gives_files() {
+    copies_lists_and_removes(Kind::PureFtpd);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod between;
 mod client;
 mod client_failures;
 mod client_many;
+mod compatibility;
 mod congestion;
 mod control;
 mod credentials;

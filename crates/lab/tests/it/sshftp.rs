@@ -21,7 +21,7 @@ const SSH: Tool = Tool::new("ssh", "openssh-client");
 const SSH_KEYGEN: Tool = Tool::new("ssh-keygen", "openssh-client");
 
 /// sshd on a port that nobody chose, with keys made here. It lets in who runs the test.
-struct Sshd {
+pub(crate) struct Sshd {
     folder: TempDir,
     port: u16,
     served: Arc<AtomicUsize>,
@@ -31,7 +31,7 @@ struct Sshd {
 
 impl Sshd {
     /// Our server is where commands are looked for.
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let folder = TempDir::new().expect("a folder");
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(folder.path(), open).expect("a mode");
@@ -87,11 +87,11 @@ impl Sshd {
         }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("sshftp://127.0.0.1:{}{path}", self.port)
     }
 
@@ -105,7 +105,7 @@ impl Sshd {
     }
 
     /// Writes a script that `name`, below the home directory, is to be.
-    fn script(&self, name: &str, text: &str) {
+    pub(crate) fn script(&self, name: &str, text: &str) {
         let path = self.at("home").join(name);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("writes");

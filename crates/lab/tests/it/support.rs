@@ -39,6 +39,9 @@ pub(crate) use against_both;
 /// A terminal that nobody sits at.
 const TMUX: peers::Tool = peers::Tool::new("tmux", "tmux");
 
+/// Python, whose library has a client of FTP.
+pub(crate) const PYTHON: peers::Tool = peers::Tool::new("python3", "python3");
+
 /// OpenSSH's server, which comes with its client.
 const SSHD: peers::Tool = peers::Tool::new("sshd", "openssh-server");
 
@@ -57,6 +60,9 @@ pub(crate) enum Need {
     Sshd,
     Vsftpd,
     Proftpd,
+    PureFtpd,
+    Rclone,
+    Python,
     Tmux,
 }
 
@@ -78,6 +84,9 @@ pub(crate) fn have(needs: &[Need]) -> bool {
             Need::Sshd => SSHD.available().map(drop),
             Need::Vsftpd => ftps::Kind::Vsftpd.program().map(drop),
             Need::Proftpd => ftps::Kind::Proftpd.program().map(drop),
+            Need::PureFtpd => ftps::Kind::PureFtpd.program().map(drop),
+            Need::Rclone => plain_ftp::RCLONE.available().map(drop),
+            Need::Python => PYTHON.available().map(drop),
             Need::Tmux => TMUX.available().map(drop),
         }
     });

@@ -50,7 +50,8 @@ pub struct RemoteUrl {
     pub host: String,
     /// Port, the scheme's default filled in.
     pub port: u16,
-    /// Decoded path, always absolute (`/~/x` is home), without `//`; a trailing `/` is kept. `%00`, `%0D`, `%0A` are refused.
+    /// Decoded path, without `//`; a trailing `/` is kept. Absolute, or beginning with `~` where the URL has `/~`: below the home of the
+    /// user, or of the one whose name follows. `%00`, `%0D`, `%0A` are refused.
     pub path: FtpPath,
 }
 
@@ -146,6 +147,13 @@ impl RemoteUrl {
             port: port.unwrap_or(scheme.default_port()),
             path: remote_path(path)?,
         })
+    }
+
+    /// The path begins at a home, and only the server knows where that is: `~`, or `~name`.
+    pub fn home(&self) -> Option<&[u8]> {
+        let path = self.path.as_bytes();
+        let end = path.iter().position(|b| *b == b'/').unwrap_or(path.len());
+        path.starts_with(b"~").then_some(&path[..end])
     }
 
     /// The path ends in `/`: the user means a directory.
@@ -258,14 +266,19 @@ fn is_host_name(host: &str) -> bool {
         && host.bytes().all(allowed)
 }
 
-/// Decoded, absolute, without `//`; a trailing `/` stays, since it says "directory".
+/// Decoded, without `//`; a trailing `/` stays, since it says "directory". `/~` begins at home, as the clients of GCT have it: a name that
+/// begins so right below the root is said `/%7E`.
 fn remote_path(text: &[u8]) -> Result<FtpPath, UrlError> {
     let decoded = decode(text)?;
     let mut path = vec![b'/'];
+    let begins_at_home = text.starts_with(b"/~");
     for octet in decoded {
         if octet != b'/' || path.last() != Some(&b'/') {
             path.push(octet);
         }
+    }
+    if begins_at_home {
+        path.remove(0);
     }
     Ok(FtpPath::new(path)?)
 }
@@ -331,7 +344,11 @@ impl fmt::Display for RemoteUrl {
         if self.port != self.scheme.default_port() {
             write!(f, ":{}", self.port)?;
         }
-        write!(f, "{}", percent_encode(self.path.as_bytes(), PATH))
+        match self.path.as_bytes() {
+            [b'/', b'~', rest @ ..] => write!(f, "/%7E{}", percent_encode(rest, PATH)),
+            path @ [b'~', ..] => write!(f, "/{}", percent_encode(path, PATH)),
+            path => write!(f, "{}", percent_encode(path, PATH)),
+        }
     }
 }
 

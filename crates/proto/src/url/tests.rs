@@ -8,6 +8,24 @@ fn remote(text: &str) -> RemoteUrl {
 }
 
 #[test]
+fn a_tilde_begins_at_home_and_an_encoded_one_is_a_name() {
+    for (text, path, home, shown) in [
+        ("ftp://h/~", "~", Some("~"), "ftp://h/~"),
+        ("ftp://h/~/", "~/", Some("~"), "ftp://h/~/"),
+        ("ftp://h/~//a%20b/", "~/a b/", Some("~"), "ftp://h/~/a%20b/"),
+        ("ftp://h/~jo/x", "~jo/x", Some("~jo"), "ftp://h/~jo/x"),
+        ("ftp://h/%7E/x", "/~/x", None, "ftp://h/%7E/x"),
+        ("ftp://h//~/x", "/~/x", None, "ftp://h/%7E/x"),
+        ("ftp://h/a/~/x", "/a/~/x", None, "ftp://h/a/~/x"),
+    ] {
+        let url = remote(text);
+        assert_eq!(url.path.as_bytes(), path.as_bytes(), "{text}");
+        assert_eq!(url.home(), home.map(str::as_bytes), "{text}");
+        assert_eq!(url.to_string(), shown, "{text}");
+    }
+}
+
+#[test]
 fn remote_forms() {
     for (text, scheme, user, host, port, path) in [
         ("gsiftp://h/p", Scheme::Gsiftp, None, "h", 2811, "/p"),
@@ -35,7 +53,7 @@ fn remote_forms() {
             Some("u@x"),
             "h",
             21,
-            "/~/x",
+            "~/x",
         ),
         (
             "gsiftp://[2001:db8::1]:9/a%20b",

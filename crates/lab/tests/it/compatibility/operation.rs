@@ -1,0 +1,318 @@
+//! What is done in a cell, whoever does it: what there is before, and what must be there afterwards.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, chown},
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use godwit_lab::peers::Finished;
+
+use super::place::{Login, Place};
+use crate::support::{noise, write_noise};
+
+/// A row of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Operation {
+    LogIn(Login),
+    List,
+    Facts,
+    Get,
+    Put,
+    GetPart,
+    ResumeGet,
+    ResumePut,
+    GetTree,
+    PutTree,
+    GetPattern,
+    Delete,
+    DeleteTree,
+    MakeDirectory,
+    Rename,
+    Permissions,
+    Time,
+    Checksum,
+    FromServer,
+    ToServer,
+    Private,
+    Home,
+}
+
+/// In the order of the page.
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation::LogIn(Login::Anonymous),
+    Operation::LogIn(Login::Password),
+    Operation::LogIn(Login::Tls),
+    Operation::LogIn(Login::Grid),
+    Operation::LogIn(Login::Ssh),
+    Operation::List,
+    Operation::Facts,
+    Operation::Get,
+    Operation::Put,
+    Operation::GetPart,
+    Operation::ResumeGet,
+    Operation::ResumePut,
+    Operation::GetTree,
+    Operation::PutTree,
+    Operation::GetPattern,
+    Operation::Delete,
+    Operation::DeleteTree,
+    Operation::MakeDirectory,
+    Operation::Rename,
+    Operation::Permissions,
+    Operation::Time,
+    Operation::Checksum,
+    Operation::FromServer,
+    Operation::ToServer,
+    Operation::Private,
+    Operation::Home,
+];
+
+/// Where a part begins and how long it is; a resumed copy has what is before it already.
+const PART: (usize, usize) = (100_000, 50_000);
+
+const OCTETS: usize = 300_001;
+
+/// Of files that are resumed: our client resumes those only that are large.
+const LARGE_OCTETS: usize = 16_000_001;
+
+/// What our client has of a large file, and where; it takes nothing up that its journal does not tell of.
+const BEGUN: usize = 12 << 20;
+const OUR_PART: &str = ".godwit-0123456789abcdef.part";
+
+/// What a checksum is asked of, and what servers say then.
+const SUMMED: &[u8] = b"hello";
+const SUMS: [&str; 2] = ["062c0215", "5d41402abc4b2a76b9719d911017c592"];
+
+const FILE: &str = "file.dat";
+
+impl Operation {
+    /// As the page has it.
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::LogIn(Login::Anonymous) => "log in: anonymous",
+            Self::LogIn(Login::Password) => "log in: password, in clear",
+            Self::LogIn(Login::Tls) => "log in: TLS (RFC 4217)",
+            Self::LogIn(Login::Grid) => "log in: grid certificate (GSI)",
+            Self::LogIn(Login::Ssh) => "log in: ssh (`sshftp://`)",
+            Self::List => "list names",
+            Self::Facts => "list with size and permissions",
+            Self::Get => "get",
+            Self::Put => "put",
+            Self::GetPart => "get a part",
+            Self::ResumeGet => "resume a get",
+            Self::ResumePut => "resume a put",
+            Self::GetTree => "get a tree",
+            Self::PutTree => "put a tree",
+            Self::GetPattern => "get by a pattern",
+            Self::Delete => "delete a file",
+            Self::DeleteTree => "delete a tree",
+            Self::MakeDirectory => "make a directory",
+            Self::Rename => "rename",
+            Self::Permissions => "set permissions",
+            Self::Time => "set the time of a copy",
+            Self::Checksum => "ask for a checksum",
+            Self::FromServer => "send to another server",
+            Self::ToServer => "receive from another server",
+            Self::Private => "encrypt data",
+            Self::Home => "begin at home (`/~/`)",
+        }
+    }
+
+    fn length(self) -> usize {
+        match self {
+            Self::ResumeGet | Self::ResumePut => LARGE_OCTETS,
+            _ => OCTETS,
+        }
+    }
+
+    fn octets(self) -> Vec<u8> {
+        match self {
+            Self::Checksum => SUMMED.to_vec(),
+            _ => noise(self.length(), self.length() as u64),
+        }
+    }
+
+    /// What there is before.
+    pub(super) fn prepare(self, place: &Place<'_>) {
+        let (here, there) = (place.here(FILE), place.there(FILE));
+        let octets = self.octets();
+        let write = |path: &Path, octets: &[u8]| fs::write(path, octets).expect("writes");
+        match self {
+            Self::Put => write(&here, &octets),
+            Self::ResumeGet | Self::ResumePut => {
+                let (source, copy) = match self {
+                    Self::ResumeGet => (there, here),
+                    _ => (here, there),
+                };
+                write(&source, &octets);
+                match place.by_us {
+                    true => {
+                        write(&copy.with_file_name(OUR_PART), &octets[..BEGUN]);
+                        let target = match self {
+                            Self::ResumeGet => "{here}/file.dat {here}/",
+                            _ => "{url}/file.dat {path}/",
+                        };
+                        let journal = place.filled(&format!("part {target}{OUR_PART} ."));
+                        let journal = format!("godwit-journal 1\n{journal}\n");
+                        write(&place.here("journal"), journal.as_bytes());
+                    }
+                    false => write(&copy, &begun(&octets)),
+                }
+            }
+            Self::GetTree | Self::DeleteTree => tree(&place.there("tree")),
+            Self::GetPattern => {
+                write(&there, &octets);
+                write(&place.there("other"), b"not wanted");
+            }
+            Self::PutTree | Self::Time => tree(&place.here("tree")),
+            Self::MakeDirectory => {}
+            Self::ToServer => write(&place.at_other(FILE), &octets),
+            _ => write(&there, &octets),
+        }
+        if let Some(owner) = place.owner() {
+            give(&place.there(""), owner);
+        }
+    }
+
+    /// What is wrong afterwards.
+    pub(super) fn check(self, place: &Place<'_>, said: &[Finished]) -> Result<(), String> {
+        let (here, there) = (place.here(FILE), place.there(FILE));
+        let octets = self.octets();
+        let holds = |path: &Path, wanted: &[u8]| {
+            let got = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let same = got == wanted;
+            ok(
+                same,
+                format_args!("{}: {} octets, not those", path.display(), got.len()),
+            )
+        };
+        let says = |words: &[&str]| {
+            let said: String = said.iter().map(Finished::log).collect();
+            let said = said.to_lowercase();
+            ok(
+                words.iter().any(|word| said.contains(word)),
+                format_args!("no {words:?}"),
+            )
+        };
+        match self {
+            Self::LogIn(_) | Self::Get | Self::Private | Self::Home => holds(&here, &octets),
+            Self::Put => holds(&there, &octets),
+            Self::List => says(&[FILE]),
+            Self::Facts => says(&["300001"]),
+            Self::GetPart => {
+                let (start, length) = PART;
+                let got = fs::read(&here).unwrap_or_default();
+                // The reference client keeps a part at its place.
+                let is_part = got.ends_with(&octets[start..start + length]);
+                let long = [length, start + length].contains(&got.len());
+                ok(is_part && long, format_args!("{} octets", got.len()))
+            }
+            // What was there already tells whether it was left alone.
+            Self::ResumeGet | Self::ResumePut => {
+                let copy = if self == Self::ResumeGet {
+                    &here
+                } else {
+                    &there
+                };
+                if !place.by_us {
+                    return holds(copy, &resumed(&octets));
+                }
+                let events = fs::read_to_string(place.here("events")).unwrap_or_default();
+                let moved = events.split(r#""event":"file""#).nth(1).unwrap_or_default();
+                let moved = moved.split(r#""bytes":"#).nth(1).unwrap_or_default();
+                let wanted = format!("{},", octets.len() - BEGUN);
+                ok(
+                    moved.starts_with(&wanted),
+                    format_args!("{moved} octets were moved"),
+                )?;
+                holds(copy, &octets)
+            }
+            Self::GetTree => same_tree(&place.here("tree")),
+            Self::PutTree => same_tree(&place.there("tree")),
+            Self::GetPattern => {
+                let other = place.here("other").exists();
+                ok(!other, "more than was wanted")?;
+                holds(&here, &octets)
+            }
+            Self::Delete => ok(!there.exists(), "it is there"),
+            Self::DeleteTree => ok(!place.there("tree").exists(), "it is there"),
+            Self::MakeDirectory => ok(place.there("made").is_dir(), "it is not there"),
+            Self::Rename => {
+                ok(!there.exists(), "the old name is there")?;
+                holds(&place.there("renamed"), &octets)
+            }
+            Self::Permissions => {
+                let mode = fs::metadata(&there)
+                    .map_err(|e| e.to_string())?
+                    .permissions();
+                ok(
+                    mode.mode() & 0o777 == 0o600,
+                    format_args!("{:o}", mode.mode()),
+                )
+            }
+            Self::Time => {
+                let copy = fs::metadata(place.there("tree/one")).map_err(|e| e.to_string())?;
+                let time = copy.modified().map_err(|e| e.to_string())?;
+                ok(time == past(), format_args!("{time:?}"))
+            }
+            Self::Checksum => says(&SUMS),
+            Self::FromServer => holds(&place.at_other(FILE), &octets),
+            Self::ToServer => holds(&there, &octets),
+        }
+    }
+}
+
+fn ok(is_so: bool, else_say: impl std::fmt::Display) -> Result<(), String> {
+    match is_so {
+        true => Ok(()),
+        false => Err(else_say.to_string()),
+    }
+}
+
+/// What an earlier copy of another client is to have left: other octets than those that belong there, so that it is seen whether they were copied again.
+fn begun(octets: &[u8]) -> Vec<u8> {
+    octets[..PART.0].iter().map(|octet| !octet).collect()
+}
+
+fn resumed(octets: &[u8]) -> Vec<u8> {
+    [&begun(octets)[..], &octets[PART.0..]].concat()
+}
+
+/// Long ago, in whole seconds.
+fn past() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000)
+}
+
+const TREE: [(&str, usize); 3] = [("one", 1), ("empty", 0), ("below/two", 70_000)];
+
+fn tree(root: &Path) {
+    fs::create_dir_all(root.join("below")).expect("a directory");
+    for (name, length) in TREE {
+        write_noise(&root.join(name), length, 1);
+        let file = fs::File::options().write(true).open(root.join(name));
+        file.expect("opens").set_modified(past()).expect("a time");
+    }
+}
+
+fn same_tree(root: &Path) -> Result<(), String> {
+    TREE.iter().try_for_each(|(name, length)| {
+        let path = root.join(name);
+        let got = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        ok(
+            got == noise(*length, 1),
+            format_args!("{} differs", path.display()),
+        )
+    })
+}
+
+/// Makes all below a directory an account's own.
+fn give(path: &Path, owner: u32) {
+    chown(path, Some(owner), Some(owner)).expect("gives");
+    if path.is_dir() {
+        for entry in fs::read_dir(path).expect("a directory") {
+            give(&entry.expect("an entry").path(), owner);
+        }
+    }
+}
