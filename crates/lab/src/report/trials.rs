@@ -199,7 +199,7 @@ mod tests {
         let here = Environment::of_ours("faults", false);
         let page = faults(&here, 9, &summarise(&outcomes), &outcomes);
         assert!(
-            page.contains("| cut | 2 | 2 | 0 | 2 | 4.00 | 0.050 | 1.0 | 2 | 1 |"),
+            page.contains("| cut | 2 | 2 | 0 | 2 | 4.00 | 0.050 | 1.0 | 0.0 | 2 | 2 | 1 |"),
             "{page}"
         );
         assert!(
