@@ -18,7 +18,7 @@ use godwit_proto::url::Location;
 use super::{
     asked::Asked,
     list::{Aliases, Group, Pair, group, pairs},
-    names::{encoded, is_pattern, split},
+    names::{encoded, is_pattern, split, url},
     show::{Say, Stream, Teller},
     translate,
 };
@@ -291,7 +291,8 @@ async fn list(
         Some(_) => folder.to_vec(),
         None => first.clone(),
     };
-    let mut waiting = vec![(first, start, 0)];
+    // Shown as it was typed, wherever paths begin.
+    let mut waiting = vec![(url(text.as_bytes()), start, 0)];
     while let Some((shown, place, depth)) = waiting.pop() {
         if depth > DEPTH_MAX {
             let place = String::from_utf8_lossy(&place);
@@ -314,8 +315,13 @@ async fn list(
                 false => told += &format!("    {name} \n"),
             }
             if name.ends_with('/') && asked.recursive {
-                let below = [&place[..], &encoded(name)].concat();
-                waiting.push((below.clone(), below, depth + 1));
+                let name = encoded(name);
+                let below = |above: &[u8]| [above, &name[..]].concat();
+                let above = match depth == 0 && pattern.is_some() {
+                    true => split(&shown).0,
+                    false => &shown,
+                };
+                waiting.push((below(above), below(&place), depth + 1));
             }
         }
         teller.say(Stream::Out, &format!("{told}\n"));

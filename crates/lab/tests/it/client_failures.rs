@@ -318,7 +318,7 @@ fn a_server_hears_of_an_interrupt_and_answers() {
                 true => (&local, &url),
                 false => (&url, &local),
             };
-            let client = start(&["cp", "-vv", "-c", "1", "-p", "2", from, to]);
+            let client = start(&["cp", "-vv", "--no-sparse", "-c", "1", "-p", "2", from, to]);
             let folder = target.parent().expect("a parent");
             wait_until("some of it has arrived", || stored_below(folder) > 1 << 20);
             client.signal(Signal::INT).expect("interrupts");
