@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Instant};
 
 use godwit_engine::{
-    data::{Job, TransferReport},
+    data::{Job, Sink, TransferReport},
     digest,
-    storage::FileRef,
+    storage::{FileRef, Summed},
 };
 use godwit_proto::{
     ChecksumAlgorithm, Command, FtpPath, Reply,
@@ -46,6 +46,8 @@ pub(crate) struct Flight {
     check: Option<Check>,
     end: End,
     digest: Option<JoinHandle<Digested>>,
+    /// What a get writes to, where its checksum is made of what passes.
+    summed: Option<Arc<Summed>>,
     /// The answer to the check of its source, where that is at another server.
     at_source: Option<Reply>,
 }
@@ -131,13 +133,21 @@ impl Flight {
                 .filter(|_| !end.is_in_place())
                 .map(Check::Checksum))
             .or(size_tells.then_some(Check::Size));
+        let size = length.unwrap_or(0);
+        let summed = match (&check, &end) {
+            (Some(Check::Checksum(algorithm)), End::Get(get)) if size <= Summed::OCTETS_MAX => {
+                (get.file()).map(|file| Summed::new(Arc::clone(file), *algorithm))
+            }
+            _ => None,
+        };
         Ok(Self {
-            size: length.unwrap_or(0),
+            size,
             began: Instant::now(),
             item,
             check,
             end,
             digest: None,
+            summed,
             at_source: None,
         })
     }
@@ -169,7 +179,13 @@ impl Flight {
     /// What the data plane has to do.
     pub(crate) fn job(&self) -> Job {
         match &self.end {
-            End::Get(get) => Job::Receive(get.whole()),
+            End::Get(get) => {
+                let mut sink = get.whole();
+                if let (Sink::File { file, .. }, Some(summed)) = (&mut sink, &self.summed) {
+                    *file = Arc::clone(summed) as FileRef;
+                }
+                Job::Receive(sink)
+            }
             End::Put(put) => Job::Send(put.whole()),
         }
     }
@@ -282,6 +298,10 @@ impl Flight {
 
     async fn own_digest(&mut self, algorithm: ChecksumAlgorithm) -> Result<String> {
         let failed = || Error::Usage("the checksum was not computed".to_owned());
+        let summed = self.summed.take().and_then(|summed| summed.finish());
+        if let Some((_, digest)) = summed.filter(|(octets, _)| *octets == self.size) {
+            return Ok(digest);
+        }
         let digested = match self.digest.take() {
             Some(digest) => digest.await.map_err(|_| failed())?,
             None => {

@@ -308,7 +308,9 @@ impl Get {
     /// Gives the file its name.
     pub(crate) fn commit(&self, written: &Written) -> Result<()> {
         match &self.to {
-            Destination::File { target, .. } => lock(target).commit(written, self.stamp.as_ref()),
+            Destination::File { target, file, .. } => {
+                lock(target).commit(file, written, self.stamp.as_ref())
+            }
             Destination::Output(_) => Ok(()),
         }
     }

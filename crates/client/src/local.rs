@@ -199,14 +199,19 @@ impl Target {
         self.temporary.is_none()
     }
 
-    /// Gives the file its stamp and its final name. Whole or not at all, and not where a file of `written` has it.
-    pub(crate) fn commit(&mut self, written: &Written, stamp: Option<&Stamp>) -> Result<()> {
+    /// Gives `file`, which is the one that was opened, its stamp and its final name. Whole or not at all, and not where a file of `written` has it.
+    pub(crate) fn commit(
+        &mut self,
+        file: &FileRef,
+        written: &Written,
+        stamp: Option<&Stamp>,
+    ) -> Result<()> {
         let Some(temporary) = &self.temporary else {
             return Ok(());
         };
         let failed =
             |e: &io::Error| Error::local(format!("write {}", self.destination.display()), e);
-        let own = fs::metadata(&temporary.0).map_err(|e| failed(&e))?;
+        let own = file.metadata().map_err(Error::Local)?.unique;
         let stamp = stamp.copied().unwrap_or_default();
         stamp.put_on(&temporary.0).map_err(|e| failed(&e))?;
         written.make_safe(&temporary.0).map_err(|e| failed(&e))?;
@@ -232,10 +237,10 @@ impl Target {
             }
             fs::rename(&temporary.0, &self.destination).map_err(|e| failed(&e))?;
         }
-        written.note(&own);
+        written.note(own);
         // Nothing is left under the temporary name; forget it without a removal.
         self.keep();
-        let safe = written.make_name_safe(&self.destination, &own);
+        let safe = written.make_name_safe(&self.destination, own.0);
         safe.map_err(|e| Error::local(format!("write {}", self.destination.display()), &e))
     }
 }
@@ -300,7 +305,7 @@ mod tests {
         assert_eq!(names_in(dir.path()), ["f"]);
         let (mut target, file) = Target::create(&path, None, &|_| ()).unwrap();
         file.write_all_at(0, b"new").unwrap();
-        target.commit(&Written::default(), None).unwrap();
+        target.commit(&file, &Written::default(), None).unwrap();
         drop(target);
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names_in(dir.path()), ["f"]);
@@ -315,7 +320,7 @@ mod tests {
         let put = |path: &Path, text: &[u8]| {
             let (mut target, file) = Target::create(path, None, &|_| ()).unwrap();
             file.write_all_at(0, text).unwrap();
-            target.commit(&written, None)
+            target.commit(&file, &written, None)
         };
         put(&path, b"first").unwrap();
         let error = put(&path, b"second").unwrap_err();
@@ -349,7 +354,7 @@ mod tests {
         std::os::unix::fs::symlink("real", &link).unwrap();
         let (mut target, file) = Target::create(&link, None, &|_| ()).unwrap();
         file.write_all_at(0, b"new").unwrap();
-        target.commit(&Written::default(), None).unwrap();
+        target.commit(&file, &Written::default(), None).unwrap();
         assert_eq!(fs::read(&real).unwrap(), b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(
@@ -367,7 +372,7 @@ mod tests {
         std::os::unix::fs::symlink("nothing", real.join("f")).unwrap();
         let (mut target, file) = Target::create(&link.join("f"), None, &|_| ()).unwrap();
         file.write_all_at(0, b"new").unwrap();
-        target.commit(&Written::default(), None).unwrap();
+        target.commit(&file, &Written::default(), None).unwrap();
         assert_eq!(fs::read(real.join("f")).unwrap(), b"new");
         assert!(!fs::symlink_metadata(real.join("f")).unwrap().is_symlink());
         assert!(Target::create(Path::new("a\nb"), None, &|_| ()).is_err());

@@ -42,8 +42,8 @@ impl Written {
     }
 
     /// Device and inode tell, whatever the names are.
-    pub(crate) fn note(&self, metadata: &fs::Metadata) {
-        lock(&self.files).insert(&(metadata.dev(), metadata.ino()));
+    pub(crate) fn note(&self, unique: (u64, u64)) {
+        lock(&self.files).insert(&unique);
     }
 
     pub(crate) fn holds(&self, metadata: &fs::Metadata) -> bool {
@@ -59,7 +59,7 @@ impl Written {
     }
 
     /// After it has got it.
-    pub(crate) fn make_name_safe(&self, file: &Path, metadata: &fs::Metadata) -> io::Result<()> {
+    pub(crate) fn make_name_safe(&self, file: &Path, device: u64) -> io::Result<()> {
         let directory = match file.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -73,7 +73,7 @@ impl Written {
             Durability::Batch => {
                 let mut devices = lock(&self.devices);
                 devices
-                    .entry(metadata.dev())
+                    .entry(device)
                     .or_insert_with(|| directory.to_owned());
             }
         }

@@ -181,6 +181,10 @@ fn read_through(
         take(&buffer[..got])?;
         done += got as u64;
         left -= got as u64;
+        if got < most && offset + done == metadata.size {
+            // It ends where it was said to: that need not be asked once more.
+            break;
+        }
         if done >= report_at {
             report_at = done + PROGRESS_BYTES;
             if !progress(done) {

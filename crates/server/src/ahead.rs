@@ -40,7 +40,10 @@ pub(crate) struct Ahead {
 
 enum State {
     Untouched,
-    Opening,
+    /// Somebody may wait for it: to tell costs a system call.
+    Opening {
+        awaited: bool,
+    },
     Ready(Opened, Instant),
     Taken,
 }
@@ -62,7 +65,10 @@ impl Ahead {
     pub(crate) fn take(&self, storage: &Arc<dyn Storage>) -> Result<Opened, StorageFailure> {
         let mut state = self.lock();
         let begun = Instant::now();
-        while matches!(*state, State::Opening) && begun.elapsed() < PATIENCE {
+        while let State::Opening { awaited } = &mut *state
+            && begun.elapsed() < PATIENCE
+        {
+            *awaited = true;
             let waited = self.settled.wait_timeout(state, PATIENCE);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -81,22 +87,25 @@ impl Ahead {
         if !matches!(*state, State::Untouched) {
             return;
         }
-        *state = State::Opening;
+        *state = State::Opening { awaited: false };
         drop(state);
         let opened = opening::open(self.request.clone(), Arc::clone(storage));
         let mut state = self.lock();
-        if matches!(*state, State::Opening) {
+        if let State::Opening { awaited } = *state {
             *state = match opened {
                 Ok(opened) => State::Ready(opened, Instant::now()),
                 Err(_) => State::Untouched,
             };
+            if awaited {
+                self.settled.notify_all();
+            }
         }
-        self.settled.notify_all();
     }
 
     /// It is not wanted any more: closes the file.
     pub(crate) fn forget(&self) {
         *self.lock() = State::Taken;
+        self.settled.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -18,7 +18,10 @@ use godwit_proto::{
 };
 use rustix::io::Errno;
 
-use crate::{config::ServerSettings, failure, failure_of, metrics::Channels, shares::Share};
+use crate::{
+    config::ServerSettings, failure, failure_of, metrics::Channels, passed::LastPassed,
+    shares::Share,
+};
 
 const LISTENING: &str = "listen for data connections";
 
@@ -41,6 +44,7 @@ pub(crate) struct DataChannels {
     share: Option<Arc<Share>>,
     /// Of the set: octets of socket buffers, 0 as the kernel has it, and of a block.
     sizes: (u64, u64),
+    passed: Arc<LastPassed>,
 }
 
 impl DataChannels {
@@ -135,6 +139,11 @@ impl DataChannels {
     /// Clients begin TLS on a data connection when they have read the 150 (the examples of RFC 4217 have it so): it must not wait for that.
     pub(crate) fn shakes_hands_after_150(&self) -> bool {
         self.set.is_some() && self.is_tls
+    }
+
+    /// The file that moved last.
+    pub(crate) fn passed(&self) -> &Arc<LastPassed> {
+        &self.passed
     }
 
     /// Connections that wait for the next transfer.

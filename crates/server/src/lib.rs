@@ -7,7 +7,8 @@
 //! - `session`: one task a session: control connection, interpreter, what it waits for
 //! - `requests`: requests that touch storage; `transfers`: one transfer, from `opening` its file, perhaps `ahead` of its turn,
 //!   to the `checks` its success depends on; `shared_writer`: the end of a TYPE A receipt
-//! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces
+//! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces;
+//!   `passed`: the file that moved last on them, for whoever asks for its checksum
 //! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and who may come
 //! - `audit`: the audit log and the transfer log; `imported`: settings of another server; `privsep`: processes without privileges; `reaper`: leftovers of uploads
 //! - `metrics`: what is counted, and who is there, for monitoring
@@ -37,6 +38,7 @@ mod login;
 mod metrics;
 mod opening;
 mod outbox;
+mod passed;
 pub mod passwords;
 mod privsep;
 mod reaper;

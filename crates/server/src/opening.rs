@@ -33,6 +33,8 @@ pub(crate) struct Opened {
     pub(crate) checks: Option<Checks>,
     /// What a receipt writes to.
     pub(crate) written: Option<FileRef>,
+    /// When the file that is sent was changed last.
+    pub(crate) modified: Option<SystemTime>,
 }
 
 /// Blocks while storage does.
@@ -72,6 +74,7 @@ pub(crate) fn open(
                 job: Job::Send(Source::Stream(Box::new(listing))),
                 checks: None,
                 written: None,
+                modified: None,
             })
         }
     }
@@ -113,6 +116,7 @@ fn open_source(
         job: Job::Send(source),
         checks: None,
         written: None,
+        modified: Some(metadata.modified),
     })
 }
 
@@ -197,6 +201,7 @@ fn open_sink(
         job: Job::Receive(sink),
         checks: checks.needed(),
         written: Some(written),
+        modified: None,
     })
 }
 

@@ -8,7 +8,7 @@ mod work;
 use std::{net::TcpListener, os::fd::OwnedFd, sync::Arc};
 
 use godwit_engine::{
-    data::Turn,
+    data::{self, Turn},
     digest,
     storage::{Storage, listing::directory_facts},
 };
@@ -118,25 +118,31 @@ impl PendingRequest {
             queued: Some(request.clone()),
         };
         let (committer, checksums) = (Arc::clone(committer), Arc::clone(checksums));
-        let runtime = Handle::current();
+        let (runtime, passed) = (Handle::current(), Arc::clone(channels.passed()));
         channels.queue_work(Box::new(move |turn| {
             let mut replier = Replier {
                 answers: sender,
                 turn: Some(turn),
                 _over: Some(over_sender),
             };
+            let known = passed.take(&request);
             // Forgotten, perhaps.
             if replier.answers.is_closed() || !may() {
                 return;
             }
             let storage = committer.storage();
-            if is_long(&request, &*storage) || must_be_durable(&request, &committer) {
+            let is_long = known.is_none() && is_long(&request, &*storage);
+            if is_long || must_be_durable(&request, &committer) {
                 let _inside = runtime.enter();
                 return spawn(request, &committer, &checksums, replier);
             }
-            let result = run_at_once(request, &*storage);
+            let result = run_at_once(request, known, &*storage);
             tell(result.is_ok());
-            replier.answer(result);
+            replier.end_turn();
+            data::tell(move || {
+                // Whoever is gone wants to know nothing.
+                let _ = replier.answer(result);
+            });
         }));
         (pending, Over(over))
     }
@@ -288,7 +294,7 @@ fn spawn(
                 return;
             }
             let directories = named_by(&request);
-            let run = move || run_at_once(request, &*storage);
+            let run = move || run_at_once(request, None, &*storage);
             let mut result = tokio::task::spawn_blocking(run)
                 .await
                 .unwrap_or_else(|_| Err(failure(Errno::IO, "carry out the command")));
@@ -321,7 +327,7 @@ fn run(request: Request, storage: &dyn Storage, replier: &mut Replier) {
         }
         Request::Commit { from, to, expected } => {
             let report = &mut |octets| replier.progress(octets);
-            let result = commit(storage, &from, &to, &expected, report);
+            let result = commit(storage, &from, &to, &expected, None, report);
             replier.answer(result);
         }
         Request::Leaves {

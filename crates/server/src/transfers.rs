@@ -151,7 +151,7 @@ impl RunningTransfer {
     ) -> Self {
         let mut transfer = Self::of(ahead.request(), committer);
         let (ahead, storage) = (Arc::clone(ahead), committer.storage());
-        let left = Arc::clone(&transfer.left);
+        let (left, passed) = (Arc::clone(&transfer.left), Arc::clone(channels.passed()));
         let queued = channels.queue(
             !transfer.receiving,
             Box::new(move || {
@@ -160,7 +160,7 @@ impl RunningTransfer {
                     checks: opened.checks,
                     written: opened.written,
                 };
-                Ok(opened.job)
+                Ok(passed.begin(ahead.request(), opened.job, opened.modified))
             }),
         );
         transfer.stage = match queued {

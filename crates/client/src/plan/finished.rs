@@ -3,6 +3,7 @@
 
 use std::{
     fs, io, iter,
+    os::unix::fs::MetadataExt,
     path::Path,
     sync::{Arc, atomic::Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -73,7 +74,7 @@ impl Planner {
 
     /// The same for a get.
     pub(super) fn leave_out_here(&self, found: &fs::Metadata) {
-        self.context.written.note(found);
+        self.context.written.note((found.dev(), found.ino()));
         self.leave_out();
     }
 

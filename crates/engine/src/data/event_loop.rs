@@ -15,6 +15,7 @@ use mio::{Events, Poll, Token};
 use slab::Slab;
 
 use super::{
+    bunch,
     channel::{Channel, Flow},
     conduit::Conduit,
     connections::{connection_failed, not_connected},
@@ -93,9 +94,11 @@ impl EventLoop {
     /// Until the order to stop.
     pub(super) fn run(mut self) {
         self.shared.occupation.runs_here();
+        bunch::begin();
         let mut events = Events::with_capacity(1024);
         let mut next_tick = Instant::now() + TICK;
         loop {
+            bunch::tell_all();
             let busy = !self.runnable.is_empty() || !self.handshakes.is_empty();
             let timeout = if busy || !self.shared.may_sleep() {
                 Some(Duration::ZERO)
@@ -130,6 +133,7 @@ impl EventLoop {
                 }
                 for order in orders {
                     if matches!(order, Order::Stop) {
+                        bunch::tell_all();
                         return;
                     }
                     self.carry_out(order);
@@ -140,6 +144,7 @@ impl EventLoop {
                         self.turn(token);
                     }
                 }
+                bunch::tell_if_old();
                 if !self.runnable.is_empty() {
                     break;
                 }

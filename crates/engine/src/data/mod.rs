@@ -15,6 +15,7 @@
 //! connections and movers: [`Monitor::sample`].
 
 mod body;
+mod bunch;
 mod carry;
 mod channel;
 mod conduit;
@@ -53,6 +54,7 @@ use godwit_proto::{
 use tokio::sync::mpsc;
 
 pub use self::{
+    bunch::tell,
     congestion::Congestion,
     guard::{Guard, Safeguard},
     mover::Mover,

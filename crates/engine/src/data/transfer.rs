@@ -22,7 +22,7 @@ use godwit_proto::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    ChannelParams, Job, Progress, Sample, TransferEvent, TransferReport, body::Body, lock,
+    ChannelParams, Job, Progress, Sample, TransferEvent, TransferReport, body::Body, bunch, lock,
     series::SeriesShared, set::SetShared, watch::Watch, work::WorkQueue,
 };
 use crate::tcp_diag::Ends;
@@ -311,8 +311,7 @@ impl TransferShared {
     fn ready_if_all_up(&self, control: &mut Control, reused: bool) {
         if control.first_missing == 0 && !control.ready_sent && control.result.is_none() {
             control.ready_sent = true;
-            // The listener may be gone: then nobody wants to know.
-            let _ = self.events.send(TransferEvent::Ready { reused });
+            self.tell(TransferEvent::Ready { reused });
         }
     }
 
@@ -459,8 +458,15 @@ impl TransferShared {
         if let Some(set) = set {
             set.turn_over();
         }
-        // The listener may be gone: then nobody wants to know.
-        let _ = self.events.send(TransferEvent::Done(report));
+        self.tell(TransferEvent::Done(report));
+    }
+
+    fn tell(&self, event: TransferEvent) {
+        let events = self.events.clone();
+        bunch::tell(move || {
+            // The listener may be gone: then nobody wants to know.
+            let _ = events.send(event);
+        });
     }
 }
 

@@ -14,6 +14,7 @@ mod memory;
 mod null;
 mod owner;
 mod posix;
+mod summed;
 
 use std::{
     os::fd::BorrowedFd,
@@ -36,6 +37,7 @@ pub use self::{
     null::NullStorage,
     owner::Identity,
     posix::PosixStorage,
+    summed::Summed,
 };
 
 /// Result of a storage operation. Failures are plain data: errno, what was tried, the system's text.

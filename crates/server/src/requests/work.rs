@@ -17,14 +17,16 @@ use crate::{
     durability::{Committer, Durability},
     failure,
     opening::system_time,
+    passed::Known,
 };
 
 /// S_ISUID and S_ISGID.
 const BECOMES_OTHERS: u32 = 0o6000;
 
-/// To its end, whoever still wants to hear of it.
+/// To its end, whoever still wants to hear of it. `known`: of the file that it asks for.
 pub(super) fn run_at_once(
     request: Request,
+    known: Option<Known>,
     storage: &dyn Storage,
 ) -> Result<Outcome, StorageFailure> {
     match request {
@@ -33,10 +35,13 @@ pub(super) fn run_at_once(
             offset,
             length,
             path,
-        } => checksum(storage, &path, algorithm, offset, length, &mut |_| true)
-            .map(Outcome::Checksum),
+        } => match known {
+            Some(known) => Ok(known.digest),
+            None => checksum(storage, &path, algorithm, offset, length, &mut |_| true),
+        }
+        .map(Outcome::Checksum),
         Request::Commit { from, to, expected } => {
-            commit(storage, &from, &to, &expected, &mut |_| true)
+            commit(storage, &from, &to, &expected, known, &mut |_| true)
         }
         other => run_simple(other, storage),
     }
@@ -163,27 +168,46 @@ pub(super) fn commit(
     from: &FtpPath,
     to: &FtpPath,
     expected: &Expected,
+    known: Option<Known>,
     report: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Outcome, StorageFailure> {
-    let file = storage.open_read(from)?;
-    let size = file.metadata()?.size;
-    if let Some(expected) = expected.size.filter(|expected| *expected != size) {
-        return Ok(Outcome::Unlike {
-            found: format!("{size} octets"),
-            expected: format!("{expected} octets"),
-        });
-    }
-    for (algorithm, expected) in &expected.checksums {
-        let found = digest::of_file(&*file, *algorithm, 0, None, report)?;
-        if found != *expected {
-            let expected = expected.clone();
-            return Ok(Outcome::Unlike { found, expected });
+    let unlike = match known {
+        Some(known) => differs(expected, known.octets, |_| Ok(known.digest.clone()))?,
+        None => {
+            let file = storage.open_read(from)?;
+            let size = file.metadata()?.size;
+            let digest = |algorithm| digest::of_file(&*file, algorithm, 0, None, report);
+            differs(expected, size, digest)?
         }
+    };
+    if let Some(unlike) = unlike {
+        return Ok(unlike);
     }
-    drop(file);
     if let Some(modify) = expected.modify {
         storage.set_modified(from, system_time(modify))?;
     }
     storage.rename(from, to)?;
     Ok(Outcome::Done)
+}
+
+/// What a file of `size` octets is, where that is not what was expected.
+fn differs(
+    expected: &Expected,
+    size: u64,
+    mut digest: impl FnMut(ChecksumAlgorithm) -> Result<String, StorageFailure>,
+) -> Result<Option<Outcome>, StorageFailure> {
+    if let Some(expected) = expected.size.filter(|expected| *expected != size) {
+        return Ok(Some(Outcome::Unlike {
+            found: format!("{size} octets"),
+            expected: format!("{expected} octets"),
+        }));
+    }
+    for (algorithm, expected) in &expected.checksums {
+        let found = digest(*algorithm)?;
+        if found != *expected {
+            let expected = expected.clone();
+            return Ok(Some(Outcome::Unlike { found, expected }));
+        }
+    }
+    Ok(None)
 }

@@ -125,6 +125,8 @@ impl Session {
 
     /// Begins what only touches storage.
     pub(super) fn begin_request(&mut self, request: Request) {
+        // What passed before is told on the data channels only: this one may change it, and later requests too.
+        self.channels.passed().forget();
         self.request = Some(PendingRequest::start(
             request,
             &self.committer,

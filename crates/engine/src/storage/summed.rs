@@ -1,0 +1,168 @@
+//! A small file whose checksum is made of its octets while they pass, so that nobody need read it again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use godwit_proto::ChecksumAlgorithm;
+
+use super::{FastPath, File, FileRef, Metadata, Result, Run};
+use crate::digest::Digest;
+
+/// A file that is read or written in order from its beginning, most often. Its octets pass through user space as long as they are summed.
+pub struct Summed {
+    file: FileRef,
+    algorithm: ChecksumAlgorithm,
+    sum: Mutex<Sum>,
+}
+
+struct Sum {
+    octets: u64,
+    /// `None` once octets have passed that do not follow those before.
+    digest: Option<Digest>,
+}
+
+impl Summed {
+    /// Octets up to which a file is summed: more of them are read again for little.
+    pub const OCTETS_MAX: u64 = 256 << 10;
+
+    /// Nothing of `file` has passed yet.
+    pub fn new(file: FileRef, algorithm: ChecksumAlgorithm) -> Arc<Self> {
+        Arc::new(Self {
+            file,
+            algorithm,
+            sum: Mutex::new(Sum {
+                octets: 0,
+                digest: Some(Digest::new(algorithm)),
+            }),
+        })
+    }
+
+    /// What the checksum is.
+    pub fn algorithm(&self) -> ChecksumAlgorithm {
+        self.algorithm
+    }
+
+    /// How many octets have passed, and their checksum, in lower-case hexadecimal. Once. `None` where they were too many, or not in order
+    /// from the first.
+    pub fn finish(&self) -> Option<(u64, String)> {
+        let mut sum = self.lock();
+        let octets = sum.octets;
+        sum.digest.take().map(|digest| (octets, digest.finish()))
+    }
+
+    fn passes(&self, offset: u64, octets: &[u8]) {
+        let mut sum = self.lock();
+        let end = offset.saturating_add(octets.len() as u64);
+        let follows = offset == sum.octets && end <= Self::OCTETS_MAX;
+        match &mut sum.digest {
+            Some(digest) if follows => digest.update(octets),
+            other => *other = None,
+        }
+        sum.octets = end;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Sum> {
+        self.sum.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl File for Summed {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let got = self.file.read_at(offset, buffer)?;
+        if got > 0 {
+            self.passes(offset, &buffer[..got]);
+        }
+        Ok(got)
+    }
+
+    fn write_all_at(&self, offset: u64, octets: &[u8]) -> Result<()> {
+        self.file.write_all_at(offset, octets)?;
+        self.passes(offset, octets);
+        Ok(())
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        self.file.metadata()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+
+    fn sync_file_system(&self) -> Result<()> {
+        self.file.sync_file_system()
+    }
+
+    fn run_at(&self, offset: u64) -> Run {
+        self.file.run_at(offset)
+    }
+
+    fn clear_at(&self, offset: u64, octets: u64) -> Result<u64> {
+        self.lock().digest = None;
+        self.file.clear_at(offset, octets)
+    }
+
+    fn fast_path(&self) -> FastPath<'_> {
+        match self.file.fast_path() {
+            FastPath::Descriptor(_) if self.lock().digest.is_some() => FastPath::Copy,
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_proto::FtpPath;
+
+    use super::*;
+    use crate::storage::{MemoryStorage, Storage as _, WriteMode};
+
+    fn summed() -> Arc<Summed> {
+        let path = FtpPath::new("/f").unwrap();
+        let file = MemoryStorage::new().open_write(&path, WriteMode::New);
+        Summed::new(file.unwrap(), ChecksumAlgorithm::Crc32c)
+    }
+
+    #[test]
+    fn what_is_written_or_read_in_order_is_summed() {
+        let file = summed();
+        file.write_all_at(0, b"1234").unwrap();
+        file.write_all_at(4, b"56789").unwrap();
+        assert_eq!(file.finish(), Some((9, "e3069283".to_owned())));
+        assert_eq!(file.finish(), None);
+        let again = Summed::new(file, ChecksumAlgorithm::Adler32);
+        let mut buffer = [0; 5];
+        assert_eq!(again.read_at(0, &mut buffer).unwrap(), 5);
+        assert_eq!(again.read_at(5, &mut buffer).unwrap(), 4);
+        assert_eq!(again.read_at(9, &mut buffer).unwrap(), 0);
+        assert_eq!(again.finish(), Some((9, "091e01de".to_owned())));
+    }
+
+    #[test]
+    fn what_is_not_in_order_is_not() {
+        for (first, second) in [(4, 0), (0, 4), (0, 6), (1, 5)] {
+            let file = summed();
+            file.write_all_at(first, b"12345").unwrap();
+            file.write_all_at(second, b"12345").unwrap();
+            assert_eq!(file.finish(), None, "{first}, {second}");
+        }
+        let file = summed();
+        file.write_all_at(0, b"12345").unwrap();
+        file.clear_at(0, 5).unwrap();
+        assert_eq!(file.finish(), None);
+    }
+
+    #[test]
+    fn a_large_file_soon_goes_past_user_space() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = crate::storage::PosixStorage::rooted(directory.path()).unwrap();
+        let path = FtpPath::new("/f").unwrap();
+        let file = storage.open_write(&path, WriteMode::New).unwrap();
+        let file = Summed::new(file, ChecksumAlgorithm::Crc32c);
+        let octets = vec![7; Summed::OCTETS_MAX as usize];
+        file.write_all_at(0, &octets).unwrap();
+        assert!(matches!(file.fast_path(), FastPath::Copy));
+        file.write_all_at(Summed::OCTETS_MAX, b"1").unwrap();
+        assert!(matches!(file.fast_path(), FastPath::Descriptor(_)));
+        assert_eq!(file.finish(), None);
+    }
+}

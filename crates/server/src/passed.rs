@@ -1,0 +1,336 @@
+//! What passed last on the data channels of a session: the next command often asks for its checksum, and opening and reading a small file
+//! once more costs more than sending it.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use godwit_engine::{
+    data::{Job, Sink, Source},
+    storage::{File as _, Summed},
+};
+use godwit_proto::{
+    ByteRange, ChecksumAlgorithm, FtpPath,
+    pi::server::{Placement, Request, TransferKind, TransferRequest},
+};
+
+/// What is summed while it passes: our own client asks for nothing else of small files.
+const ALGORITHM: ChecksumAlgorithm = ChecksumAlgorithm::Crc32c;
+
+/// The last file, for the request behind it.
+#[derive(Default)]
+pub(crate) struct LastPassed(Mutex<Last>);
+
+#[derive(Default)]
+struct Last {
+    /// This client asks for checksums: nobody else pays for them.
+    asked: bool,
+    passed: Option<Passed>,
+}
+
+struct Passed {
+    path: FtpPath,
+    file: Arc<Summed>,
+    /// Of a file that was sent: when it was changed, as it was opened.
+    modified: Option<SystemTime>,
+}
+
+/// Size and checksum of a whole file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) octets: u64,
+    pub(crate) algorithm: ChecksumAlgorithm,
+    pub(crate) digest: String,
+}
+
+impl LastPassed {
+    /// The next transfer begins, and what passed before is forgotten. The same job, summed where that may be of use. `modified`: of a file
+    /// to be sent.
+    pub(crate) fn begin(
+        &self,
+        request: &TransferRequest,
+        job: Job,
+        modified: Option<SystemTime>,
+    ) -> Job {
+        let mut last = self.lock();
+        last.passed = None;
+        if !last.asked {
+            return job;
+        }
+        let mut sum = |path: &FtpPath, file| {
+            let file = Summed::new(file, ALGORITHM);
+            last.passed = Some(Passed {
+                path: path.clone(),
+                file: Arc::clone(&file),
+                modified,
+            });
+            file
+        };
+        match (job, &request.kind) {
+            (
+                Job::Send(Source::File {
+                    file,
+                    base: 0,
+                    ranges,
+                }),
+                TransferKind::Send {
+                    path,
+                    region: None,
+                    restart: None,
+                },
+            ) if is_small(&ranges) => Job::Send(Source::File {
+                file: sum(path, file),
+                base: 0,
+                ranges,
+            }),
+            (
+                Job::Receive(Sink::File {
+                    file,
+                    base: 0,
+                    stream_start,
+                    limit,
+                }),
+                // It was emptied.
+                TransferKind::Receive {
+                    path,
+                    placement: Placement::Replace,
+                    restart: None,
+                    ..
+                },
+            ) => Job::Receive(Sink::File {
+                file: sum(path, file),
+                base: 0,
+                stream_start,
+                limit,
+            }),
+            (job, _) => job,
+        }
+    }
+
+    /// What is known of the file that `request` asks for, where it is the one that has just passed, whole, and nobody has touched since.
+    /// Whatever passed is forgotten.
+    pub(crate) fn take(&self, request: &Request) -> Option<Known> {
+        let (algorithm, path) = match request {
+            Request::Checksum {
+                algorithm,
+                offset: 0,
+                length: None,
+                path,
+            } => (*algorithm, path),
+            Request::Commit { from, expected, .. } => match &expected.checksums[..] {
+                [(algorithm, _)] => (*algorithm, from),
+                _ => {
+                    self.forget();
+                    return None;
+                }
+            },
+            _ => {
+                self.forget();
+                return None;
+            }
+        };
+        let passed = {
+            let mut last = self.lock();
+            last.asked |= algorithm == ALGORITHM;
+            last.passed.take()?
+        };
+        let asked_for = passed.path == *path && passed.file.algorithm() == algorithm;
+        let (octets, digest) = passed.file.finish().filter(|_| asked_for)?;
+        let now = passed.file.metadata().ok()?;
+        let untouched =
+            now.size == octets && passed.modified.is_none_or(|before| before == now.modified);
+        untouched.then_some(Known {
+            octets,
+            algorithm,
+            digest,
+        })
+    }
+
+    /// It may be changed now.
+    pub(crate) fn forget(&self) {
+        self.lock().passed = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Last> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The whole of a small file; an empty one has no ranges, and nothing to sum.
+fn is_small(ranges: &[ByteRange]) -> bool {
+    matches!(ranges, [whole] if whole.start == 0 && whole.end <= Summed::OCTETS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use godwit_engine::storage::{FileRef, MemoryStorage, Storage, WriteMode};
+    use godwit_proto::{
+        RestartPoint,
+        command::{Mode, Region, TypeCode},
+        commit::Expected,
+    };
+
+    use super::*;
+
+    fn path(text: &str) -> FtpPath {
+        FtpPath::new(text).unwrap()
+    }
+
+    fn request(kind: TransferKind) -> TransferRequest {
+        TransferRequest {
+            kind,
+            mode: Mode::ExtendedBlock,
+            type_code: TypeCode::Image,
+            reuse: true,
+        }
+    }
+
+    fn sends(region: Option<Region>, restart: Option<RestartPoint>) -> TransferRequest {
+        let path = path("/f");
+        request(TransferKind::Send {
+            path,
+            region,
+            restart,
+        })
+    }
+
+    fn cksm(path: FtpPath) -> Request {
+        Request::Checksum {
+            algorithm: ALGORITHM,
+            offset: 0,
+            length: None,
+            path,
+        }
+    }
+
+    fn file_of(octets: &[u8]) -> (Arc<MemoryStorage>, FileRef) {
+        let storage = Arc::new(MemoryStorage::new());
+        let file = storage.open_write(&path("/f"), WriteMode::New).unwrap();
+        file.write_all_at(0, octets).unwrap();
+        (storage, file)
+    }
+
+    fn job(file: &FileRef, end: u64) -> Job {
+        Job::Send(Source::File {
+            file: Arc::clone(file),
+            base: 0,
+            ranges: vec![ByteRange { start: 0, end }],
+        })
+    }
+
+    /// As the data plane does.
+    fn pass(job: &Job) {
+        let Job::Send(Source::File { file, ranges, .. }) = job else {
+            panic!("not a file");
+        };
+        let end = ranges.last().unwrap().end;
+        let mut buffer = vec![0; usize::try_from(end).unwrap()];
+        file.read_at(0, &mut buffer).unwrap();
+    }
+
+    /// A client that has asked once.
+    fn asked() -> LastPassed {
+        let last = LastPassed::default();
+        assert_eq!(last.take(&cksm(path("/other"))), None);
+        last
+    }
+
+    #[test]
+    fn what_passed_is_known_to_the_request_behind_it_and_to_no_other() {
+        let (_storage, file) = file_of(b"123456789");
+        let last = asked();
+        let send = |last: &LastPassed| {
+            let modified = file.metadata().unwrap().modified;
+            pass(&last.begin(&sends(None, None), job(&file, 9), Some(modified)));
+        };
+        send(&last);
+        let known = last.take(&cksm(path("/f"))).unwrap();
+        assert_eq!((known.octets, &known.digest[..]), (9, "e3069283"));
+        assert_eq!(last.take(&cksm(path("/f"))), None, "once");
+        for between in [cksm(path("/g")), Request::RemoveFile(path("/f"))] {
+            send(&last);
+            last.take(&between);
+            assert_eq!(last.take(&cksm(path("/f"))), None, "{between:?}");
+        }
+        send(&LastPassed::default());
+        let nobody_asks = LastPassed::default();
+        send(&nobody_asks);
+        assert_eq!(nobody_asks.take(&cksm(path("/f"))), None);
+    }
+
+    #[test]
+    fn nothing_is_known_of_parts_nor_of_what_has_changed_since() {
+        let (storage, file) = file_of(b"123456789");
+        let last = asked();
+        let modified = || Some(file.metadata().unwrap().modified);
+        let part = Region {
+            offset: 0,
+            length: 4,
+        };
+        let again = RestartPoint::Offset(0);
+        for request in [sends(Some(part), None), sends(None, Some(again))] {
+            pass(&last.begin(&request, job(&file, 9), modified()));
+            assert_eq!(last.take(&cksm(path("/f"))), None);
+        }
+        // Half of it has passed.
+        let whole = last.begin(&sends(None, None), job(&file, 9), modified());
+        if let Job::Send(Source::File { file, .. }) = &whole {
+            file.read_at(0, &mut [0; 4]).unwrap();
+        }
+        assert_eq!(last.take(&cksm(path("/f"))), None);
+        pass(&last.begin(&sends(None, None), job(&file, 9), modified()));
+        let later = modified().unwrap() + Duration::from_secs(1);
+        storage.set_modified(&path("/f"), later).unwrap();
+        assert_eq!(last.take(&cksm(path("/f"))), None);
+    }
+
+    #[test]
+    fn what_was_received_is_known_to_its_commit() {
+        let (storage, file) = file_of(b"");
+        let last = asked();
+        let commit = || Request::Commit {
+            from: path("/f"),
+            to: path("/g"),
+            expected: Expected {
+                checksums: vec![(ALGORITHM, String::new())],
+                ..Expected::default()
+            },
+        };
+        let receive = |placement| {
+            let kind = TransferKind::Receive {
+                path: path("/f"),
+                placement,
+                restart: None,
+                expected_bytes: None,
+                checksums: Vec::new(),
+                modify: None,
+            };
+            let sink = Sink::File {
+                file: Arc::clone(&file),
+                base: 0,
+                stream_start: 0,
+                limit: None,
+            };
+            let Job::Receive(Sink::File { file, .. }) =
+                last.begin(&request(kind), Job::Receive(sink), None)
+            else {
+                panic!("another job");
+            };
+            file.write_all_at(0, b"12345").unwrap();
+            file.write_all_at(5, b"6789").unwrap();
+        };
+        receive(Placement::Replace);
+        let known = last.take(&commit()).unwrap();
+        assert_eq!((known.octets, &known.digest[..]), (9, "e3069283"));
+        // Something may lie behind what is written.
+        receive(Placement::At(0));
+        assert_eq!(last.take(&commit()), None);
+        receive(Placement::Replace);
+        let other = storage.open_write(&path("/f"), WriteMode::Keep).unwrap();
+        other.write_all_at(9, b"0").unwrap();
+        assert_eq!(last.take(&commit()), None, "somebody else has added to it");
+    }
+}
