@@ -21,6 +21,7 @@
 //! The library never prints and never exits: it tells an [`events::Observer`], and `main.rs` does both.
 //! Everything asynchronous runs on the caller's thread; payload moves on the engine's mover threads.
 
+mod abreast;
 mod carrier;
 mod company;
 mod congestion;

@@ -29,8 +29,8 @@ pub(crate) const COMMAND_OCTETS_A_FILE: usize = 272;
 /// From here on it tells for seconds whether windows can grow with each round trip; nearer they have grown before anybody looks.
 const FAR: Duration = Duration::from_millis(5);
 
-/// Octets of files in flight at least while a session with a server far away begins: TCP doubles what it sends with each round trip, and each time that it has
-/// nothing to send for want of answers costs it one.
+/// Octets of files in flight at least while a session with a server far away begins: TCP doubles what it sends with each round
+/// trip, and each time that it has nothing to send for want of answers costs it one.
 const OCTETS_FIRST: u64 = 2 << 20;
 
 /// What a rate that still grows gains from one look to the next, and looks without it after which it does so no more.
@@ -92,6 +92,8 @@ pub(crate) struct Pace {
     since: Option<Instant>,
     files: u32,
     octets: u64,
+    /// Octets/s when it was measured last, 0 before.
+    rate: f64,
 }
 
 impl Pace {
@@ -118,6 +120,7 @@ impl Pace {
             since: None,
             files: 0,
             octets: 0,
+            rate: 0.0,
         }
     }
 
@@ -152,16 +155,14 @@ impl Pace {
         let age = now.saturating_duration_since(*self.begun.get_or_insert(now));
         self.files += 1;
         self.octets += octets;
-        if self.fixed {
-            return false;
-        }
         let before = self.depth;
         if self.start.is_some() {
             self.depth = (self.depth + 1).min(self.most);
         }
         let span = now.saturating_duration_since(since);
         if span >= SPAN_MIN.max(self.round_trip) {
-            let rate = self.rate(span);
+            let rate = self.measured(span);
+            self.rate = rate;
             let wanted = self.wanted(rate);
             // While the depth doubles, the mean rate over two round trips is three eighths of the last, twice as much wanted.
             let keeps_up = 5 * wanted >= 3 * self.depth;
@@ -173,15 +174,29 @@ impl Pace {
                 self.depth / 2 + 1
             };
             let most = self.depth.saturating_mul(2).min(self.most);
-            self.depth = wanted.clamp(least, most);
+            if !self.fixed {
+                self.depth = wanted.clamp(least, most);
+            }
             (self.since, self.files, self.octets) = (Some(now), 0, 0);
         }
         before != self.depth
     }
 
+    /// Octets/s with what files cost beside theirs, when that was measured last; 0 before.
+    pub(crate) fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// What so many files of those that were asked for come to, octets with what they cost beside theirs.
+    #[allow(clippy::cast_precision_loss, reason = "a mean")]
+    pub(crate) fn octets_of(&self, files: usize) -> f64 {
+        let (asked, octets) = self.asked;
+        files as f64 * (octets as f64 / f64::from(asked.max(1)) + OVERHEAD_OCTETS)
+    }
+
     /// Octets/s with what files cost beside theirs.
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    fn rate(&self, span: Duration) -> f64 {
+    fn measured(&self, span: Duration) -> f64 {
         (self.octets as f64 + f64::from(self.files) * OVERHEAD_OCTETS) / span.as_secs_f64()
     }
 

@@ -13,6 +13,7 @@ use godwit_engine::data::{Monitor, Progress, Sample, Series, TcpTotals};
 use godwit_tune::{Limit, Setting};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::abreast::Abreast;
 use crate::epoch;
 use crate::flags::units::{show_bytes, show_rate};
 
@@ -49,6 +50,8 @@ pub(crate) struct Counters {
     pub(crate) verifying: AtomicU64,
     /// Of the control channel that began a transfer last, microseconds.
     round_trip_us: AtomicU64,
+    /// Sessions that have small files in flight.
+    pub(crate) abreast: Abreast,
     transfers: Mutex<Transfers>,
     limits: Mutex<Limits>,
 }
@@ -329,11 +332,14 @@ impl Drop for Running {
                 acknowledged: None,
                 age: Duration::ZERO,
                 channels: 0,
-                // Sums go on; round trips are of the present.
-                tcp: sample.tcp.map(|tcp| TcpTotals {
-                    rtt: Duration::ZERO,
-                    ..tcp
-                }),
+                // Sums go on; round trips are of the present. Where they are all that was told, nothing is known of what was sent
+                // again, which is not the same as nothing.
+                tcp: (sample.tcp)
+                    .filter(|tcp| tcp.channel_us > 0)
+                    .map(|tcp| TcpTotals {
+                        rtt: Duration::ZERO,
+                        ..tcp
+                    }),
                 receive_rtt: None,
                 ..sample
             };

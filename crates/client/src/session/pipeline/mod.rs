@@ -29,6 +29,7 @@ use super::{
     sending::{Sending, Sent},
 };
 use crate::{
+    abreast::Place,
     context::{Context, Endpoint, Learned, known},
     error::{Error, Result},
     events::ChannelState,
@@ -165,6 +166,7 @@ impl Session {
             wanted: channels.unwrap_or(1),
             asked: None,
             asides: self.reports(&first),
+            place: Place::new(&self.context.counters, round_trip),
             pace: Pace::new(spec.pipelining, round_trip, before, most),
             command_octets_max: COMMAND_OCTETS_A_FILE * most as usize,
             commands_each,
@@ -194,6 +196,7 @@ struct Pipeline<'a, F> {
     direction: Direction,
     lineup: Lineup<Flight>,
     pace: Pace,
+    place: Place,
     command_octets_max: usize,
     /// Commands of a file that may wait at a time: its transfer and check; or, for a put, its stamp and its rename.
     commands_each: usize,
@@ -334,6 +337,9 @@ impl<F: Feed> Pipeline<'_, F> {
         self.feeding
             && self.filling
             && !self.is_to_steer()
+            && !self
+                .place
+                .lags(self.pace.octets_of(self.lineup.in_flight()))
             && self.lineup.len() < (2 * depth).min(self.files_max)
             && self.lineup.command_octets() < self.command_octets_max
     }

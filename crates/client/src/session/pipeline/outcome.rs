@@ -96,7 +96,9 @@ impl<F: Feed> Pipeline<'_, F> {
         }
         learned.depth.store(self.pace.depth(), Ordering::Relaxed);
         let is_paced = !self.is_to_steer();
-        if is_paced && self.pace.arrived(octets, Instant::now().into_std()) || self.arrived == 1 {
+        let deeper = is_paced && self.pace.arrived(octets, Instant::now().into_std());
+        self.place.goes_at(self.pace.rate());
+        if deeper || self.arrived == 1 {
             context.pipelines(self.pace.depth(), self.session.round_trip);
         }
     }
