@@ -2,11 +2,14 @@
 //! hundreds of files when the others have nothing left.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use crate::progress::Counters;
+use crate::{pipelining::with_overhead, progress::Counters};
 
 /// How fast each session goes, octets/s, as far as that is known.
 #[derive(Debug, Default)]
@@ -75,14 +78,18 @@ impl Place {
         if !counters.scanned.load(Ordering::Relaxed) {
             return false;
         }
-        let found = counters.bytes_found.load(Ordering::Relaxed);
-        let done = counters.bytes_done.load(Ordering::Relaxed);
-        let (known, sessions) = counters.abreast.sum();
+        let left = |found: &AtomicU64, done: &AtomicU64| {
+            let found = found.load(Ordering::Relaxed);
+            found.saturating_sub(done.load(Ordering::Relaxed))
+        };
+        let files = left(&counters.files_found, &counters.files_done);
+        let octets = left(&counters.bytes_found, &counters.bytes_done);
+        let known = counters.abreast.sum();
         lags(
             backlog,
             self.rate,
-            found.saturating_sub(done),
-            (known, sessions),
+            with_overhead(files, octets),
+            known,
             self.round_trip,
         )
     }
@@ -96,8 +103,8 @@ impl Drop for Place {
 }
 
 /// A session that has not moved anything yet is taken for one as the others are. `known`: the rates that are known, in sum, and of how many.
-#[allow(clippy::cast_precision_loss, reason = "octets and sessions as rates")]
-fn lags(backlog: f64, own: f64, left: u64, known: (f64, usize), round_trip: Duration) -> bool {
+#[allow(clippy::cast_precision_loss, reason = "sessions as a rate")]
+fn lags(backlog: f64, own: f64, left: f64, known: (f64, usize), round_trip: Duration) -> bool {
     let (sum, sessions) = known;
     let (own, all) = match own > 0.0 {
         true => (own, sum),
@@ -107,7 +114,7 @@ fn lags(backlog: f64, own: f64, left: u64, known: (f64, usize), round_trip: Dura
             (mean, sum + mean)
         }
     };
-    all > 0.0 && backlog / own > left as f64 / all + round_trip.as_secs_f64()
+    all > 0.0 && backlog / own > left / all + round_trip.as_secs_f64()
 }
 
 #[cfg(test)]
@@ -120,31 +127,31 @@ mod tests {
     fn a_slow_session_stops_before_the_end_and_the_fast_one_does_not() {
         // 10 MB in flight each; at 10 MB/s that is a second, at 100 MB/s a tenth.
         let known = (110e6, 2);
-        assert!(!lags(10e6, 10e6, 1 << 30, known, RTT), "much is left");
-        assert!(lags(10e6, 10e6, 80_000_000, known, RTT));
-        assert!(!lags(10e6, 100e6, 80_000_000, known, RTT));
-        assert!(!lags(5e6, 10e6, 80_000_000, known, RTT));
+        assert!(!lags(10e6, 10e6, 1e9, known, RTT), "much is left");
+        assert!(lags(10e6, 10e6, 80e6, known, RTT));
+        assert!(!lags(10e6, 100e6, 80e6, known, RTT));
+        assert!(!lags(5e6, 10e6, 80e6, known, RTT));
     }
 
     #[test]
     fn nobody_waits_for_ever() {
         // Whatever is left is in somebody's hands, and not all can have too much of it.
-        let left = 30_000_000;
+        let left = 30e6;
         let sessions = [(20e6, 10e6), (9e6, 50e6), (1e6, 1e6)];
         let sum: f64 = sessions.iter().map(|(_, rate)| rate).sum();
         let takers = sessions
             .iter()
             .filter(|(backlog, rate)| !lags(*backlog, *rate, left, (sum, 3), RTT));
         assert!(takers.count() > 0);
-        assert!(!lags(0.0, 1.0, 0, (1e9, 2), RTT), "it has nothing to do");
-        assert!(!lags(9e9, 1e6, 9_000_000_000, (1e6, 1), RTT), "alone");
+        assert!(!lags(0.0, 1.0, 0.0, (1e9, 2), RTT), "it has nothing to do");
+        assert!(!lags(9e9, 1e6, 9e9, (1e6, 1), RTT), "alone");
     }
 
     #[test]
     fn a_new_session_is_taken_for_one_as_the_others() {
-        assert!(!lags(10e6, 0.0, 1 << 30, (0.0, 0), RTT));
-        assert!(!lags(10e6, 0.0, 1 << 30, (100e6, 2), RTT));
-        assert!(lags(10e6, 0.0, 10_000_000, (100e6, 2), RTT));
+        assert!(!lags(10e6, 0.0, 1e9, (0.0, 0), RTT));
+        assert!(!lags(10e6, 0.0, 1e9, (100e6, 2), RTT));
+        assert!(lags(10e6, 0.0, 10e6, (100e6, 2), RTT));
     }
 
     #[test]

@@ -67,6 +67,12 @@ pub(crate) fn depth(round_trip: Duration, rate: f64, mean: f64, most: u32) -> u3
     (files.ceil() as u32).clamp(1, most)
 }
 
+/// So many octets, and what the files that have them cost beside.
+#[allow(clippy::cast_precision_loss, reason = "octets as a rate")]
+pub(crate) fn with_overhead(files: u64, octets: u64) -> f64 {
+    octets as f64 + files as f64 * OVERHEAD_OCTETS
+}
+
 /// How the rate has grown since the beginning.
 #[derive(Debug, Default)]
 struct Start {
@@ -191,13 +197,12 @@ impl Pace {
     #[allow(clippy::cast_precision_loss, reason = "a mean")]
     pub(crate) fn octets_of(&self, files: usize) -> f64 {
         let (asked, octets) = self.asked;
-        files as f64 * (octets as f64 / f64::from(asked.max(1)) + OVERHEAD_OCTETS)
+        files as f64 * with_overhead(u64::from(asked), octets) / f64::from(asked.max(1))
     }
 
     /// Octets/s with what files cost beside theirs.
-    #[allow(clippy::cast_precision_loss, reason = "a rate")]
     fn measured(&self, span: Duration) -> f64 {
-        (self.octets as f64 + f64::from(self.files) * OVERHEAD_OCTETS) / span.as_secs_f64()
+        with_overhead(u64::from(self.files), self.octets) / span.as_secs_f64()
     }
 
     /// A rate that the depth holds down asks for twice the depth; doubling at most, so that a burst does no more. It comes down by

@@ -158,7 +158,7 @@ mod tests {
         let path = FtpPath::new("/f").unwrap();
         let file = storage.open_write(&path, WriteMode::New).unwrap();
         let file = Summed::new(file, ChecksumAlgorithm::Crc32c);
-        let octets = vec![7; Summed::OCTETS_MAX as usize];
+        let octets = vec![7; usize::try_from(Summed::OCTETS_MAX).unwrap()];
         file.write_all_at(0, &octets).unwrap();
         assert!(matches!(file.fast_path(), FastPath::Copy));
         file.write_all_at(Summed::OCTETS_MAX, b"1").unwrap();
