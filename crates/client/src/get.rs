@@ -212,17 +212,25 @@ impl Get {
             stream: way.stream || self.is_stream(),
             ahead: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             command: way.command,
-            length: way.limit,
+            length: way.cut.or(way.limit),
             next,
             may_block: self.is_stream(),
             counts: true,
             may_be_cut: false,
+            is_cut: way.cut.is_some(),
             began: None,
         };
         let (base, stream_start, limit) = (way.base, way.stream_start, way.limit);
         let outcome = session
             .transfer(plan, |_: Mode| {
-                Job::Receive(self.sink(base, stream_start, limit))
+                let sink = self.sink(base, stream_start, limit);
+                Job::Receive(match way.cut {
+                    Some(octets) => Sink::Cut {
+                        sink: Box::new(sink),
+                        octets,
+                    },
+                    None => sink,
+                })
             })
             .await;
         self.judge(outcome, base, range, doing)

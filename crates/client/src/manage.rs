@@ -202,6 +202,7 @@ impl Manager {
     async fn list(&mut self, url: &RemoteUrl, long: bool, classify: bool) -> Result<()> {
         let path = without_end_slash(&url.path);
         let found = self.look(url).await?;
+        let is_file = matches!(found, Found::File(_));
         let mut entries = match found {
             Found::File(facts) => vec![Entry {
                 name: path.file_name().unwrap_or(path.as_bytes()).to_vec(),
@@ -209,6 +210,13 @@ impl Manager {
             }],
             _ => self.entries(url, &path).await?,
         };
+        let path = match is_file {
+            true => path.parent().unwrap_or_else(FtpPath::root),
+            false => path,
+        };
+        if long || classify {
+            self.measure(url, &path, &mut entries).await?;
+        }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let now = now();
         for entry in &entries {
@@ -221,6 +229,29 @@ impl Manager {
                 line.push(b'/');
             }
             self.context.observer().on_output(&printable(&line));
+        }
+        Ok(())
+    }
+
+    /// Asks one by one for what a server without MLSD or MLST has not told of names in `directory`.
+    async fn measure(
+        &mut self,
+        url: &RemoteUrl,
+        directory: &FtpPath,
+        entries: &mut [Entry],
+    ) -> Result<()> {
+        let is_bare = |facts: &Facts| facts.modify.is_none() && facts.unix_mode.is_none();
+        let bare = entries.iter_mut().filter(|entry| is_bare(&entry.facts));
+        let (paths, bare): (Vec<_>, Vec<_>) = bare
+            .filter_map(|entry| Some((directory.join(&entry.name).ok()?, entry)))
+            .unzip();
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let measure = async |s: &mut Session| s.measure_all(&paths).await;
+        let measured = self.with(url, measure).await?;
+        for (entry, facts) in bare.into_iter().zip(measured) {
+            entry.facts = facts;
         }
         Ok(())
     }

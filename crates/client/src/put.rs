@@ -263,6 +263,7 @@ impl Put {
             next: None,
             may_block: self.is_stream(),
             counts: true,
+            is_cut: false,
             may_be_cut: tail.is_some() && self.can_split(session),
             began: Some(&began),
         };

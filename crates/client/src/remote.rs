@@ -81,23 +81,30 @@ impl RemoteSource {
                 })
             });
         }
+        let from = self.offset + start;
+        if from > 0 && !features.rest_stream {
+            return Err(self.lacks(session, "ERET and no REST STREAM"));
+        }
         let to_the_end = match range {
             Some(range) => Some(range.end) == self.length && self.ask.is_none(),
             None => self.ask.is_none(),
         };
-        if features.rest_stream && to_the_end {
-            return Ok(Way {
-                stream: true,
-                rest: Some(self.offset + start),
-                stream_start: start,
-                ..Way::new(Command::Retr(self.path.clone()))
-            });
-        }
-        Err(Error::Lacks {
-            endpoint: session.endpoint.name(),
-            feature: "ERET".to_owned(),
-            consequence: format!("a part of {} cannot be fetched", self.path),
+        Ok(Way {
+            stream: true,
+            rest: Some(from).filter(|from| *from > 0),
+            stream_start: start,
+            cut: length.filter(|_| !to_the_end),
+            ..Way::new(Command::Retr(self.path.clone()))
         })
+    }
+
+    /// A part of it cannot be had.
+    pub(crate) fn lacks(&self, session: &Session, feature: &str) -> Error {
+        Error::Lacks {
+            endpoint: session.endpoint.name(),
+            feature: feature.to_owned(),
+            consequence: format!("a part of {} cannot be fetched", self.path),
+        }
     }
 }
 
@@ -111,6 +118,8 @@ pub(crate) struct Way {
     pub(crate) base: u64,
     pub(crate) stream_start: u64,
     pub(crate) limit: Option<u64>,
+    /// The server sends more than these octets, which whoever receives them has to cut off.
+    pub(crate) cut: Option<u64>,
 }
 
 impl Way {
@@ -122,6 +131,7 @@ impl Way {
             base: 0,
             stream_start: 0,
             limit: None,
+            cut: None,
         }
     }
 }

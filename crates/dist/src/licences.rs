@@ -15,6 +15,9 @@ use crate::{Error, put};
 /// The crates whose programs are handed out.
 const OURS: [&str; 3] = ["godwit-client", "godwit-server", "godwit-lab"];
 
+/// What is done about a tree that is not ours.
+const ELSEWHERE: &str = "run it in the tree that the programs were built from";
+
 /// How names of files begin that tell of a licence.
 const NAMES: [&str; 6] = [
     "LICENSE",
@@ -32,18 +35,17 @@ pub(crate) fn write(folder: &Path) -> Result<(), Error> {
     put(&folder.join("doc/godwit/THIRD-PARTY.txt"), text.as_bytes())
 }
 
-/// What cargo says of all packages. It asks nobody: what was built from is here.
+/// What cargo says of all packages of the tree that we are run in. It asks nobody: what was built from is here.
 fn metadata() -> Result<Value, String> {
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["metadata", "--format-version=1", "--locked", "--offline"]);
     command.args(["--filter-platform", &target()?]);
-    command.args(["--manifest-path", manifest]);
     let output = command
         .output()
         .map_err(|error| format!("cargo: {error}"))?;
     if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{ELSEWHERE}: {}", why.trim()));
     }
     serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())
 }
@@ -65,7 +67,7 @@ fn told(metadata: &Value) -> Result<String, String> {
     let mut list = String::new();
     // Which packages have each text.
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for id in linked(metadata, &packages) {
+    for id in linked(metadata, &packages)? {
         let package = packages.get(id).ok_or_else(|| format!("{id}: unknown"))?;
         // Ours have no source.
         if package["source"].is_null() {
@@ -93,7 +95,13 @@ fn told(metadata: &Value) -> Result<String, String> {
 }
 
 /// What ends up in our programs, by the name of the package.
-fn linked<'a>(metadata: &'a Value, packages: &BTreeMap<&'a str, &'a Value>) -> BTreeSet<&'a str> {
+///
+/// # Errors
+/// Our programs are not among the packages.
+fn linked<'a>(
+    metadata: &'a Value,
+    packages: &BTreeMap<&'a str, &'a Value>,
+) -> Result<BTreeSet<&'a str>, String> {
     let nodes: BTreeMap<&str, &Value> = array(&metadata["resolve"]["nodes"])
         .map(|node| (text(&node["id"]), node))
         .collect();
@@ -101,6 +109,9 @@ fn linked<'a>(metadata: &'a Value, packages: &BTreeMap<&'a str, &'a Value>) -> B
     let mut open: Vec<&str> = (packages.values().filter(ours))
         .map(|package| text(&package["id"]))
         .collect();
+    if open.len() < OURS.len() {
+        return Err(format!("{ELSEWHERE}: here is another one"));
+    }
     let mut found = BTreeSet::new();
     while let Some(id) = open.pop() {
         if !found.insert(id) {
@@ -116,7 +127,7 @@ fn linked<'a>(metadata: &'a Value, packages: &BTreeMap<&'a str, &'a Value>) -> B
         });
         open.extend(kept.map(|dependency| text(&dependency["pkg"])));
     }
-    found
+    Ok(found)
 }
 
 fn texts_in(folder: &Path) -> Result<Vec<String>, String> {

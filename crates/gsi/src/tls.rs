@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use openssl::error::ErrorStack;
 use openssl::ssl::{
     ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions,
     SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
@@ -117,6 +118,7 @@ impl Tls {
 
     /// Goes on as far as the input allows. `true` when the handshake is over.
     pub(crate) fn handshake(&mut self) -> Result<bool, TlsFault> {
+        forget_errors();
         match self.stream.do_handshake() {
             Ok(()) => Ok(true),
             Err(error) if is_starved(&error) => Ok(false),
@@ -125,6 +127,7 @@ impl Tls {
     }
 
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome, TlsFault> {
+        forget_errors();
         match self.stream.ssl_read(buffer) {
             Ok(count) => Ok(ReadOutcome::Octets(count)),
             Err(error) if is_starved(&error) => Ok(ReadOutcome::Starved),
@@ -288,6 +291,12 @@ pub(crate) fn show(
         builder.add_extra_chain_cert(certificate.as_x509().clone())?;
     }
     Ok(())
+}
+
+/// OpenSSL judges a call by what it finds in the queue of errors of the thread (SSL_get_error(3)). What stands there already is of other
+/// peers: a signature that did not verify, for one.
+fn forget_errors() {
+    drop(ErrorStack::get());
 }
 
 fn is_starved(error: &openssl::ssl::Error) -> bool {

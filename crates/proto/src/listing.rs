@@ -5,22 +5,26 @@ use crate::{
     timestamp::Timestamp,
 };
 
-/// `-rw-r--r--   1 owner group  size Mon dd hh:mm name` without line end. Missing facts become `0` or `?`.
+/// `-rw-r--r--   1 owner group  size Mon dd hh:mm name` without line end. Missing facts become `?`.
 /// A symbolic link is listed as what it points to, as the facts have it.
 /// Files older than six months before `now` show the year instead of the time, as `ls` does.
 pub fn format_line(facts: &Facts, links: u64, name: &[u8], now: Timestamp) -> Vec<u8> {
-    let mode = facts.unix_mode.unwrap_or(0);
     let owner = facts.unix_owner.as_deref().unwrap_or("?");
     let group = facts.unix_group.as_deref().unwrap_or("?");
-    let size = facts.size.unwrap_or(0);
-    let time = time_column(facts.modify.unwrap_or(Timestamp(0)), now);
+    let unknown = |width: usize| "?".repeat(width);
+    let mode = facts.unix_mode.map_or_else(|| unknown(9), permissions);
+    let size = facts
+        .size
+        .map_or_else(|| unknown(1), |size| size.to_string());
+    let time = facts.modify.map(|modify| time_column(modify, now));
+    let time = time.unwrap_or_else(|| unknown(1));
     let kind = match facts.kind {
         Some(FactType::Dir | FactType::Cdir | FactType::Pdir) => 'd',
-        _ => '-',
+        Some(FactType::File | FactType::Other(_)) => '-',
+        None => '?',
     };
     let mut line = format!(
-        "{kind}{} {links:>3} {} {} {size:>12} {time} ",
-        permissions(mode),
+        "{kind}{mode} {links:>3} {} {} {size:>12} {time:>12} ",
         one_word(owner),
         one_word(group),
     )
@@ -114,7 +118,7 @@ mod tests {
     fn nothing_known() {
         assert_eq!(
             String::from_utf8(format_line(&Facts::default(), 0, b"x\ny", NOW)).unwrap(),
-            "----------   0 ? ?            0 Jan  1  1970 x?y"
+            "??????????   0 ? ?            ?            ? x?y"
         );
     }
 

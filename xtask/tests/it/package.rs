@@ -1,21 +1,38 @@
 //! The Debian package and the tarball: what is in them, and that a clean system can do with them what the book says.
 
-use std::{fs, path::PathBuf, process::Command, sync::LazyLock};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::LazyLock,
+};
 
 use tempfile::TempDir;
 
 use crate::{
     page::{Act, read},
     stage,
-    support::{have, programs, said, skip, told, tree, within},
+    support::{am_root, have, programs, said, skip, told, tree, within},
 };
 
 /// Seconds for stripping and packing programs that were built for tests, and for fetching a small system.
 const LIMIT: u32 = 600;
 
+/// Names a directory with a package and a tarball that were made before, to be tried in place of what is packed here.
+const PACKAGES: &str = "GODWIT_PACKAGES";
+
 /// What was packed of the programs that lie beside the tests.
 static PACKED: LazyLock<TempDir> = LazyLock::new(|| {
     let folder = TempDir::new().unwrap();
+    if let Some(made) = std::env::var_os(PACKAGES) {
+        let mut copy = Command::new("cp");
+        said(
+            copy.arg("-R")
+                .arg(Path::new(&made).join("."))
+                .arg(folder.path()),
+        );
+        return folder;
+    }
     let mut script = within(LIMIT, tree().join("scripts/package.sh"));
     script.arg("--binaries").arg(programs());
     said(script.arg("--out").arg(folder.path()));
@@ -123,6 +140,62 @@ fn every_log_of_the_settings_is_rotated() {
     }
 }
 
+/// Why there is no clean system.
+#[derive(Debug)]
+enum Unmade {
+    /// There is no network here, or not the right to it.
+    Outside(String),
+    Failed(String),
+}
+
+/// What is said where no packages can be fetched, and where file systems cannot be made.
+const OUTSIDE: [&str; 7] = [
+    "Temporary failure resolving",
+    "Could not resolve",
+    "Could not connect",
+    "Connection timed out",
+    "Connection failed",
+    "Network is unreachable",
+    "Operation not permitted",
+];
+
+/// A small Debian in `root`, from the mirrors of this system or from `mirror`.
+fn clean_system(root: &Path, mirror: &[&str]) -> Result<(), Unmade> {
+    let mut command = within(LIMIT, "mmdebstrap");
+    // Without --quiet apt's own words are among those that are told.
+    command.args(["--variant=apt", "--skip=cleanup/apt/lists"]);
+    command.args([
+        "--aptopt=APT::Get::Assume-Yes \"true\"",
+        "--aptopt=APT::Install-Recommends \"false\"",
+    ]);
+    command.arg("bookworm").arg(root).args(mirror);
+    let made = command.output().unwrap();
+    if made.status.success() {
+        return Ok(());
+    }
+    let told = told(&made);
+    Err(match OUTSIDE.iter().any(|words| told.contains(words)) {
+        true => Unmade::Outside(told),
+        false => Unmade::Failed(told),
+    })
+}
+
+#[test]
+fn a_clean_system_is_done_without_for_want_of_a_network_alone() {
+    if !am_root() || !have(&[], &[("mmdebstrap", "mmdebstrap")]) {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let nowhere = clean_system(&at("a"), &["http://mirror.invalid/debian"]);
+    assert!(matches!(nowhere, Err(Unmade::Outside(_))), "{nowhere:?}");
+    let empty = at("empty");
+    fs::create_dir(&empty).unwrap();
+    let mirror = format!("deb [trusted=yes] copy://{} bookworm main", empty.display());
+    let nothing = clean_system(&at("b"), &[&mirror]);
+    assert!(matches!(nothing, Err(Unmade::Failed(_))), "{nothing:?}");
+}
+
 #[test]
 fn a_clean_system_installs_the_package_and_starts_by_the_book() {
     if !can_pack() || !stage::is_possible() || !have(&[], &[("mmdebstrap", "mmdebstrap")]) {
@@ -130,17 +203,10 @@ fn a_clean_system_installs_the_package_and_starts_by_the_book() {
     }
     let folder = TempDir::new().unwrap();
     let root = folder.path().join("root");
-    let mut command = within(LIMIT, "mmdebstrap");
-    command.args(["--quiet", "--variant=apt", "--skip=cleanup/apt/lists"]);
-    command.args([
-        "--aptopt=APT::Get::Assume-Yes \"true\"",
-        "--aptopt=APT::Install-Recommends \"false\"",
-    ]);
-    command.arg("bookworm").arg(&root);
-    let made = command.output().unwrap();
-    if !made.status.success() {
-        // Without a network there is no clean system.
-        return skip(&told(&made));
+    match clean_system(&root, &[]) {
+        Ok(()) => {}
+        Err(Unmade::Outside(why)) => return skip(&why),
+        Err(Unmade::Failed(why)) => panic!("{why}"),
     }
     let home = root.join("root");
     let package = packed(".deb");

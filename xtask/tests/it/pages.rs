@@ -27,6 +27,18 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+fn away_from_the_tree_it_is_said_where_to_run_it() {
+    if !have(&["godwit-dist"], &[]) {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let mut command = within(60, programs().join("godwit-dist"));
+    let output = command.current_dir(folder.path()).arg("out").output();
+    let told = told(&output.unwrap());
+    assert!(told.contains("run it in the tree"), "{told}");
+}
+
+#[test]
 fn each_command_has_a_page_that_man_shows_without_a_warning() {
     let Some(share) = written() else {
         return;

@@ -15,7 +15,9 @@ pub(super) fn check_ends(sources: &[Location], destination: &Location) -> Resolv
         return Err("sources must all be local or all be on servers".to_owned());
     }
     if !any && !is_remote(destination) {
-        return Err("one end must be a server (gsiftp:// or ftp://)".to_owned());
+        return Err(
+            "one end must be a server (gsiftp://, sshftp://, ftpes:// or ftp://)".to_owned(),
+        );
     }
     Ok(())
 }

@@ -309,6 +309,15 @@ pub(crate) struct ProxyInitArgs {
 }
 
 const CP_AFTER_HELP: &str = "\
+Examples:
+  godwit cp big.tar gsiftp://host/incoming/          one file up; the directory is made
+  godwit cp -r gsiftp://host/run7/ ./run7/           a directory down
+  godwit cp gsiftp://a/run7.tar gsiftp://b/run7.tar  from server to server
+  godwit cp --protect private f gsiftp://host/f      nobody reads it on the way
+  godwit cp --offset 1M --length 64K ftp://host/f f  a part of a file
+  godwit cp -r --max-rate 200M run7 sshftp://host/~/ as your ssh lets you in, at 200 Mbit/s
+  godwit cp - gsiftp://host/log < log                from standard input
+
 A destination that is a directory, or ends in /, takes the sources by their names; several sources need one. \
 With -r, DIR copies the directory and DIR/ its contents, and a destination that does not exist becomes the copy. \
 The last component of a source may hold * ? and [ ].

@@ -64,6 +64,10 @@ impl Put {
             return Err(Error::Usage(format!("{retrieving}: no session for it")));
         };
         let way = source.way(sender, range)?;
+        // The server that receives takes all there is.
+        if way.cut.is_some() {
+            return Err(source.lacks(sender, "ERET"));
+        }
         Ok(RelayPlan {
             storing,
             retrieving,

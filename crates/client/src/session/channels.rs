@@ -143,10 +143,9 @@ impl Session {
                     return Err(Error::refused(doing, reply));
                 }
                 // The server goes on with what it has: slower, not wrong.
-                Command::Opts(_) => self.context.note(format!(
-                    "{}: refused parallelism {}: {reply}",
-                    self.endpoint.name(),
-                    self.params.parallelism
+                Command::Opts(options) => self.context.note(format!(
+                    "{}: refused OPTS {options} and goes on as before: {reply}",
+                    self.endpoint.name()
                 )),
                 _ => self.lesson(
                     |l| &l.no_buffers,

@@ -16,6 +16,7 @@ use godwit_proto::{
     leaves::{ALGORITHM, Leaves},
     pi::transfer::Direction,
     site::Site,
+    timestamp::Timestamp,
 };
 
 use super::{
@@ -168,6 +169,7 @@ impl Session {
             may_block: false,
             counts: false,
             may_be_cut: false,
+            is_cut: false,
             began: None,
         };
         let outcome = self
@@ -226,6 +228,20 @@ impl Session {
             }
         }
         Ok(facts)
+    }
+
+    /// What older commands tell of each of `paths`, in order, asked all at once: size, time, and whether it is a directory.
+    pub(crate) async fn measure_all(&mut self, paths: &[FtpPath]) -> Result<Vec<Facts>> {
+        let mut all = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(TOGETHER_MAX / 3) {
+            let commands = paths.iter().flat_map(|p| {
+                // Every path we send is absolute, so the working directory may change.
+                [Command::Cwd, Command::Size, Command::Mdtm].map(|ask| ask(p.clone()))
+            });
+            let replies = self.ask_all(commands, "look at files").await?;
+            all.extend(replies.chunks(3).map(measured));
+        }
+        Ok(all)
     }
 
     /// What is at each of `paths`, in order, asked all at once where the server has MLST.
@@ -513,6 +529,31 @@ fn found_in(body: &[Vec<u8>]) -> Found {
             }
             _ => Found::File(Box::new(facts)),
         },
+    }
+}
+
+/// The answers to CWD, SIZE and MDTM of one path.
+fn measured(replies: &[Reply]) -> Facts {
+    let [into, size, time] = replies else {
+        return Facts::default();
+    };
+    let told = |reply: &Reply| {
+        let text = reply.text();
+        reply.code.is_success().then(|| text.trim().to_owned())
+    };
+    let is_directory = into.code.is_success();
+    // Some servers tell a size of directories.
+    let size = told(size).filter(|_| !is_directory);
+    let size = size.and_then(|text| text.parse().ok());
+    Facts {
+        kind: match (is_directory, size) {
+            (true, _) => Some(FactType::Dir),
+            (false, Some(_)) => Some(FactType::File),
+            (false, None) => None,
+        },
+        size,
+        modify: told(time).and_then(|text| Timestamp::parse(&text)),
+        ..Facts::default()
     }
 }
 

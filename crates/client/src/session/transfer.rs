@@ -62,6 +62,8 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) counts: bool,
     /// A put that ends early where its worker is wanted no more: what is left can be sent by others.
     pub(crate) may_be_cut: bool,
+    /// A get that ends when `length` octets are here: the server has more, and what it says when we go is no failure.
+    pub(crate) is_cut: bool,
     /// Told once the server has begun.
     pub(crate) began: Option<&'a dyn Fn(&Monitor)>,
 }
@@ -272,7 +274,7 @@ impl Session {
                             ending.gave_up = true;
                             ending.aborting = Some(self.control.submit(&Command::Abor));
                         }
-                        if report.result.is_err() && !ending.stopped {
+                        if (report.result.is_err() || plan.is_cut) && !ending.stopped {
                             explanation_due = Some(Instant::now() + explanation_limit);
                         }
                         ending.report = Some(report);
@@ -449,10 +451,14 @@ impl Session {
         }
         // The answer to ABOR explains nothing.
         let is_answer = |r: &Reply| ending.gave_up && r.code.get() == 426;
+        // Nor do those of a server that we have left when we had what we wanted.
+        let was_left = plan.is_cut
+            && (ending.report.as_ref())
+                .is_some_and(|r| r.result.is_ok() && Some(r.bytes) == plan.length);
         let refusals = [
             ending
                 .reply
-                .filter(|r| !r.code.is_success() && !is_answer(r)),
+                .filter(|r| !r.code.is_success() && !is_answer(r) && !was_left),
             ending.refused_ahead,
         ];
         for reply in refusals.into_iter().flatten() {

@@ -164,6 +164,120 @@ fn cut_gets_are_tried_again_and_go_on_where_rest_is_there() {
     }
 }
 
+/// More than the kernel takes of what nobody reads: the server notices that the client goes.
+const LONG: usize = 32 << 20;
+
+#[test]
+fn a_part_is_cut_out_of_a_stream_where_there_is_no_eret() {
+    let fake = Fake::start(Quirks {
+        features: Some(&["SIZE", "MLST", "REST STREAM"]),
+        ..Quirks::default()
+    });
+    let data = octets(LONG, 8);
+    fake.put("/f", &data);
+    let url = fake.url("/f");
+    let here = tempfile::tempdir().unwrap();
+    let back = here.path().join("back");
+    for (offset, length) in [(0, 0), (0, 70_000), (70_001, 1), (70_001, LONG - 70_001)] {
+        let (from, count) = (offset.to_string(), length.to_string());
+        let part = ["cp", "--offset", &from, "--length", &count];
+        run(&[&part[..], &[&url, text(&back)]].concat()).expect(0, &[]);
+        let wanted = &data[offset..offset + length];
+        assert!(fs::read(&back).unwrap() == wanted, "{offset} {length}");
+        let ran = run(&[&part[..], &[&url, "-"]].concat()).expect(0, &[]);
+        assert!(ran.out == wanted, "{offset} {length}");
+        fs::remove_file(&back).unwrap();
+    }
+    // A server that cuts it before is no success.
+    let fake = Fake::start(Quirks {
+        features: Some(&["SIZE", "MLST", "REST STREAM"]),
+        cuts: usize::MAX,
+        cut_at: 10,
+        ..Quirks::default()
+    });
+    fake.put("/f", &data);
+    let part = [
+        "cp",
+        "--offset",
+        "100",
+        "--length",
+        "1000",
+        "--retries",
+        "1",
+    ];
+    let ran = run(&[&part[..], &[&fake.url("/f"), text(&back)]].concat());
+    ran.expect(4, &["426 broken"]);
+    assert!(!back.exists());
+}
+
+#[test]
+fn a_part_needs_eret_or_rest() {
+    let fake = Fake::start(Quirks {
+        features: Some(&["SIZE", "MLST"]),
+        ..Quirks::default()
+    });
+    fake.put("/f", &octets(5000, 8));
+    let here = tempfile::tempdir().unwrap();
+    let back = here.path().join("back");
+    let get = |offset| {
+        let part = ["cp", "--offset", offset, "--length", "10"];
+        run(&[&part[..], &[&fake.url("/f"), text(&back)]].concat())
+    };
+    get("1").expect(4, &["no ERET and no REST STREAM"]);
+    get("0").expect(0, &[]);
+    assert_eq!(fs::read(&back).unwrap(), octets(5000, 8)[..10]);
+}
+
+#[test]
+fn without_mlsd_a_long_listing_says_what_older_commands_tell() {
+    const NO: &str = "500 Command not supported";
+    let lacks = |verbs: &[&'static str]| Quirks {
+        replies: verbs.iter().map(|verb| (*verb, NO)).collect(),
+        ..Quirks::default()
+    };
+    let fake = Fake::start(lacks(&["MLSD", "MLST"]));
+    fake.put("/d/f", b"12345");
+    fake.put("/d/below/g", b"");
+    let file = "-?????????   1 ? ?            5 Feb 29  2020 f\n";
+    let folder = "d?????????   1 ? ?            ?            ? below";
+    let list = |options: &[&str], path| {
+        let ran = run(&[&["ls"], options, &[&fake.url(path)]].concat());
+        String::from_utf8(ran.expect(0, &[]).out).unwrap()
+    };
+    assert_eq!(list(&["-l"], "/d/"), format!("{folder}\n{file}"));
+    assert_eq!(list(&["-l"], "/d/f"), file);
+    assert_eq!(list(&["-F"], "/d"), "below/\nf\n");
+    // Where nothing tells, nothing is made up.
+    let fake = Fake::start(lacks(&["MLSD", "MLST", "SIZE", "MDTM", "CWD"]));
+    fake.put("/d/f", b"12345");
+    let ran = run(&["ls", "-l", &fake.url("/d/")]).expect(0, &[]);
+    let nothing = b"??????????   1 ? ?            ?            ? f\n";
+    assert_eq!(ran.out, nothing);
+}
+
+#[test]
+fn what_of_opts_was_refused_is_said() {
+    let quirks = Quirks {
+        features: Some(&["PARALLEL"]),
+        replies: vec![("OPTS", "501 no")],
+        ..Quirks::default()
+    };
+    let fake = Fake::start(quirks);
+    fake.put("/f", b"content");
+    let ran = run(&[
+        "cp",
+        "-v",
+        "-p",
+        "3",
+        "--retries",
+        "1",
+        &fake.url("/f"),
+        "/dev/null",
+    ]);
+    let said = "refused OPTS RETR Parallelism=3,3,3; and goes on as before: 501 no";
+    assert!(ran.err.contains(said), "{}", ran.err);
+}
+
 #[test]
 fn attempts_end_and_nothing_stays() {
     let fake = Fake::start(Quirks {

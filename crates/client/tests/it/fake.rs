@@ -204,6 +204,7 @@ impl<'a> Session<'a> {
                 Some(data) => self.say(&format!("213 {}", data.len())),
                 None => self.say("550 No such file"),
             },
+            "MDTM" if self.file(argument).is_some() => self.say("213 20200229123456"),
             "CWD" if self.is_directory(argument) => self.say("250 there"),
             "CWD" => self.say("550 Not a directory"),
             "MLST" => self.describe(argument),
@@ -341,10 +342,9 @@ impl<'a> Session<'a> {
         };
         let whole = quirks.whole_cuts;
         let cut = self.cut(quirks).filter(|at| whole || *at < data.len());
-        // A client that goes away is told so like any other.
-        let _ = out.write_all(&data[..cut.map_or(data.len(), |at| at.min(data.len()))]);
+        let sent = out.write_all(&data[..cut.map_or(data.len(), |at| at.min(data.len()))]);
         drop(out);
-        self.verdict(quirks, cut.is_some())
+        self.verdict(quirks, cut.is_some() || sent.is_err())
     }
 
     fn receive(&mut self, quirks: &Quirks, path: &str) -> Served {

@@ -1,4 +1,4 @@
-//! Logging in with identities, against a scripted server that keeps to GSI or does not. No data moves here: that is shown with
+//! Logging in with identities, against a scripted server that keeps to GSI or does not. Data connections are in `gsi_data`, and with
 //! real servers.
 
 use std::{
@@ -20,6 +20,7 @@ use tempfile::TempDir;
 
 use crate::{
     grid::Grid,
+    gsi_data::Sender,
     harness::{Ran, godwit},
     pki::Blueprint,
 };
@@ -41,7 +42,7 @@ impl World {
         world
     }
 
-    fn proxy(&self, request: &ProxyRequest) -> Credential {
+    pub(crate) fn proxy(&self, request: &ProxyRequest) -> Credential {
         proxy::create(&self.grid.user, request, KeyKind::EcP256, SystemTime::now()).unwrap()
     }
 
@@ -80,6 +81,8 @@ pub(crate) struct Quirks {
     /// Nothing is answered from DCAU on until PROT was heard.
     pub(crate) holds: bool,
     pub(crate) versions: Versions,
+    /// A file that it sends.
+    pub(crate) data: Option<Arc<Sender>>,
 }
 
 pub(crate) struct Server {
@@ -190,7 +193,9 @@ fn serve(
         if quirks.forges == Some(verb) {
             out.write_all(b"257 \"/forged\"\r\n")?;
         }
-        held.push(quirk(&clear).unwrap_or_else(|| answer(verb).to_owned()));
+        let of_data = quirks.data.as_ref().and_then(|data| data.answer(&clear));
+        let replies = of_data.or_else(|| quirk(&clear));
+        held.push(replies.unwrap_or_else(|| answer(verb).to_owned()));
         if quirks.holds && ["DCAU", "PBSZ"].contains(&verb) {
             continue;
         }

@@ -14,6 +14,7 @@ mod errors;
 mod fake;
 mod filters;
 mod gsi;
+mod gsi_data;
 mod harness;
 mod holes;
 mod hostile;

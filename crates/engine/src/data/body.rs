@@ -7,6 +7,7 @@ use godwit_proto::mode_e::layout::StripeLayout;
 use super::{
     Job, Sink, Source,
     holes::Holes,
+    lock,
     work::{StreamSource, WorkQueue},
 };
 use crate::storage::FileRef;
@@ -26,6 +27,7 @@ pub(super) enum Body {
         base: u64,
         stream_start: u64,
         limit: Option<u64>,
+        cut: Option<u64>,
     },
     ReceiveStream(Mutex<StreamSink>),
 }
@@ -35,6 +37,7 @@ pub(super) struct StreamSink {
     pub(super) writer: Box<dyn std::io::Write + Send>,
     /// Wire offset that must come next.
     pub(super) next: u64,
+    cut: Option<u64>,
 }
 
 impl Body {
@@ -73,20 +76,41 @@ impl Body {
                 Body::SendFile { file, base, queues }
             }
             Job::Send(Source::Stream(reader)) => Body::SendStream(StreamSource::new(reader)),
-            Job::Receive(Sink::File {
+            Job::Receive(sink) => Self::receive(sink, None),
+        }
+    }
+
+    fn receive(sink: Sink, cut: Option<u64>) -> Self {
+        match sink {
+            Sink::File {
                 file,
                 base,
                 stream_start,
                 limit,
-            }) => Body::ReceiveFile {
+            } => Body::ReceiveFile {
                 file,
                 base,
                 stream_start,
                 limit,
+                cut,
             },
-            Job::Receive(Sink::Stream(writer)) => {
-                Body::ReceiveStream(Mutex::new(StreamSink { writer, next: 0 }))
+            Sink::Stream(writer) => Body::ReceiveStream(Mutex::new(StreamSink {
+                writer,
+                next: 0,
+                cut,
+            })),
+            Sink::Cut { sink, octets } => {
+                Self::receive(*sink, Some(cut.map_or(octets, |cut| cut.min(octets))))
             }
+        }
+    }
+
+    /// Octets of a stream that are wanted, where that is not all of it.
+    pub(super) fn cut(&self) -> Option<u64> {
+        match self {
+            Self::ReceiveFile { cut, .. } => *cut,
+            Self::ReceiveStream(sink) => lock(sink).cut,
+            Self::Unopened | Self::SendFile { .. } | Self::SendStream(_) => None,
         }
     }
 }

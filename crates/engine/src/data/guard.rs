@@ -15,9 +15,11 @@ use godwit_proto::security::Protection;
 /// first), and goes on as `protection` says. Without a guard (DCAU N) there is neither. GFD.020 on DCAU, RFC 2228 §3 on PROT.
 ///
 /// Nothing is ever taken from or given to a connection whose handshake has not succeeded. One that fails is closed, and fails the
-/// transfer with [`TransferFailure::NotAuthenticated`], unless that can go on with other channels that it has opened itself.
+/// transfer with [`TransferFailure::NotAuthenticated`] (or [`TransferFailure::ConnectionLost`] where the peer went away without a
+/// word against us), unless that can go on with other channels that it has opened itself.
 ///
 /// [`TransferFailure::NotAuthenticated`]: godwit_proto::error::TransferFailure::NotAuthenticated
+/// [`TransferFailure::ConnectionLost`]: godwit_proto::error::TransferFailure::ConnectionLost
 #[derive(Clone)]
 pub struct Guard {
     /// What we prove ourselves with: the user's; at a server the one that was delegated.

@@ -22,7 +22,7 @@ use crate::storage::text_of;
 /// Octets read in a step: a chain of certificates comes in one or two.
 const READ_OCTETS: usize = 16 * 1024;
 
-/// The usual end of a handshake in which the peer refuses us.
+/// A peer that refuses us says so in an alert, as a rule.
 const CLOSED: &str =
     "the peer closed the connection in the handshake: it may not accept who we are";
 
@@ -62,7 +62,8 @@ pub(super) enum Step {
 pub(super) enum Unproven {
     /// It came, said nothing and went: nobody who has to do with us.
     Nobody,
-    /// The peer is not who it must be, or did not show it.
+    /// The peer is not who it must be, or does not take us for whom it must meet ([`TransferFailure::NotAuthenticated`]); or it went
+    /// away or fell silent before either has said that ([`TransferFailure::ConnectionLost`]), and another connection may do better.
     Failed(TransferFailure),
 }
 
@@ -100,10 +101,7 @@ impl Handshake {
 
     /// The time is up.
     pub(super) fn late(&self, wire: &Wire) -> Unproven {
-        match self.is_anybody() {
-            true => failed(wire, "the handshake was not over in time"),
-            false => Unproven::Nobody,
-        }
+        self.left(wire, "the handshake was not over in time")
     }
 
     fn is_anybody(&self) -> bool {
@@ -168,18 +166,19 @@ impl Handshake {
         Ok(None)
     }
 
-    /// The connection is gone.
+    /// The connection is of no use, and nobody has said anything against the other.
     fn left(&self, wire: &Wire, why: &str) -> Unproven {
         match self.is_anybody() {
-            true => failed(wire, why),
+            true => Unproven::Failed(TransferFailure::ConnectionLost(told(wire, why))),
             false => Unproven::Nobody,
         }
     }
 }
 
 fn failed(wire: &Wire, why: &str) -> Unproven {
-    Unproven::Failed(TransferFailure::NotAuthenticated(format!(
-        "{}: {why}",
-        wire.peer()
-    )))
+    Unproven::Failed(TransferFailure::NotAuthenticated(told(wire, why)))
+}
+
+fn told(wire: &Wire, why: &str) -> String {
+    format!("{}: {why}", wire.peer())
 }

@@ -171,6 +171,14 @@ pub enum Sink {
     },
     /// In order; a block that is out of order fails the transfer. The writer runs on a mover thread and may block it.
     Stream(Box<dyn io::Write + Send>),
+    /// MODE S: the first `octets` that come, after which the connection is closed, whatever else the peer has. So servers without
+    /// ERET are asked for a part.
+    Cut {
+        /// Where they go.
+        sink: Box<Sink>,
+        /// How many are wanted.
+        octets: u64,
+    },
 }
 
 /// What a transfer says of itself, in this order.

@@ -64,8 +64,10 @@ pub(super) struct Receiving {
     header_have: usize,
     /// Wire offset of the next payload octet.
     offset: u64,
-    /// Payload octets left of the block; `u64::MAX` in MODE S.
+    /// Payload octets left of the block; in MODE S of what is wanted, `u64::MAX` for all there is.
     left: u64,
+    /// MODE S: what comes when `left` is 0 is not wanted.
+    is_cut: bool,
     /// What is still to be cleared of the hole that the last header told of; wire offsets.
     hole: ByteRange,
     end: Option<ChannelEnd>,
@@ -77,12 +79,16 @@ pub(super) struct Receiving {
 
 impl Receiving {
     pub(super) fn new(attachment: Attachment, reused: bool) -> Self {
+        let cut = attachment.body().cut();
         let (offset, left) = match (attachment.mode, attachment.body()) {
             (Mode::ExtendedBlock, _) => (0, 0),
-            (Mode::Stream, Body::ReceiveFile { stream_start, .. }) => (*stream_start, u64::MAX),
-            (Mode::Stream, _) => (0, u64::MAX),
+            (Mode::Stream, Body::ReceiveFile { stream_start, .. }) => {
+                (*stream_start, cut.unwrap_or(u64::MAX))
+            }
+            (Mode::Stream, _) => (0, cut.unwrap_or(u64::MAX)),
         };
         Self {
+            is_cut: attachment.mode == Mode::Stream && cut.is_some(),
             attachment,
             position: if reused {
                 ChannelPosition::Reused
@@ -119,6 +125,9 @@ impl Receiving {
             if self.attachment.is_finished_hint() {
                 // Aborted, failed or complete elsewhere: the order that says what becomes of us is on its way.
                 return Flow::Wait;
+            }
+            if self.is_cut && self.left == 0 {
+                return self.stream_ended();
             }
             let step = if !self.hole.is_empty() {
                 match self.clear() {
@@ -420,7 +429,7 @@ impl Receiving {
     /// Payload is in its place.
     fn arrived(&mut self, octets: u64) {
         self.offset += octets;
-        if self.attachment.mode == Mode::ExtendedBlock {
+        if self.attachment.mode == Mode::ExtendedBlock || self.is_cut {
             self.left -= octets;
         }
         self.untold.end = self.offset;

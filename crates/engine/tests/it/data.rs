@@ -436,6 +436,34 @@ fn a_shrinking_file_is_a_storage_failure() {
 }
 
 #[test]
+fn a_stream_is_cut_where_no_more_is_wanted() {
+    const SENT: usize = 3_000_000;
+    run(async {
+        for octets in [0, 1, 70_000, SENT - 1, SENT, SENT + 1] {
+            let pair = Pair::new(1, &params(1, 1 << 20));
+            let (source, target) = (Bytes::new(pattern(SENT)), Bytes::new(Vec::new()));
+            let Job::Receive(sink) = into(&target) else {
+                panic!("it receives");
+            };
+            let sink = Box::new(sink);
+            let cut = Job::Receive(Sink::Cut {
+                sink,
+                octets: octets as u64,
+            });
+            let mut receive = pair.receiver.start(cut, Mode::Stream);
+            let mut send = pair.sender.start(whole(&source), Mode::Stream);
+            let (received, sent) = tokio::join!(done(&mut receive), done(&mut send));
+            let wanted = SENT.min(octets);
+            assert_eq!(received.result, Ok(()), "{octets}");
+            assert_eq!(received.bytes, wanted as u64);
+            assert!(target.octets() == source.octets()[..wanted], "{octets}");
+            // What is cut off may be on its way.
+            drop(sent);
+        }
+    });
+}
+
+#[test]
 fn base_and_ranges_are_relative() {
     run(async {
         let pair = Pair::new(1, &params(3, 7));

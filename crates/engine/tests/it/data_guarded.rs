@@ -336,8 +336,19 @@ fn peers_that_do_not_shake_hands_are_told_apart() {
         assert!(
             matches!(
                 why,
-                Err(TransferFailure::NotAuthenticated(_) | TransferFailure::NoConnection(_))
+                Err(TransferFailure::ConnectionLost(_) | TransferFailure::NoConnection(_))
             ),
+            "{why:?}"
+        );
+        // The same, and then it goes away: nobody has said a word against anybody.
+        let leaves = receive_from(guard(), |mut stream| {
+            stream.write_all(&[22, 3, 1, 1, 0]).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            read_out(stream);
+        });
+        let why = leaves.await.result;
+        assert!(
+            matches!(&why, Err(TransferFailure::ConnectionLost(why)) if why.contains("in the handshake")),
             "{why:?}"
         );
         // Whoever says nothing may be anybody: the transfer waits for the right one.
@@ -364,7 +375,7 @@ fn a_server_that_stalls_in_the_handshake_is_given_up() {
         assert!(
             matches!(
                 report.result,
-                Err(TransferFailure::NotAuthenticated(_) | TransferFailure::NoConnection(_))
+                Err(TransferFailure::ConnectionLost(_) | TransferFailure::NoConnection(_))
             ),
             "{report:?}"
         );

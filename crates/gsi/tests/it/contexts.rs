@@ -7,6 +7,7 @@ use godwit_gsi::cert::key::KeyKind;
 use godwit_gsi::cert::proxy::{self, ProxyRequest};
 use godwit_gsi::context::HANDSHAKE_OCTETS_MAX;
 use godwit_gsi::verify::{HostName, Policy, Refusal, Strength};
+use godwit_gsi::wrap::ReadOutcome;
 use godwit_gsi::{Channel, Context, ContextError, Expect, Settings, Versions};
 
 use crate::pair::{Ends, drive, join, join_changed};
@@ -220,6 +221,24 @@ fn a_refused_peer_learns_nothing_more() {
         );
         assert!(acceptor.poll_output().is_none());
         assert!(acceptor.outcome().is_none() && initiator.outcome().is_none());
+    }
+}
+
+#[test]
+fn a_refused_peer_spoils_nothing_for_others_on_its_thread() {
+    let ends = Ends::new();
+    // Its CA has the name of ours, and signs with another key.
+    let stranger = Ends::new().user;
+    for versions in BOTH {
+        let joined = join(ends.client(None), with(versions, ends.server())).expect("joins");
+        let mut wrap = joined.acceptor.wrap;
+        let refused = ends.grid.verify(&stranger).map(drop);
+        assert!(
+            matches!(refused, Err(Refusal::Signature { .. })),
+            "{refused:?}"
+        );
+        let read = wrap.read(&mut [0; 16]);
+        assert!(matches!(read, Ok(ReadOutcome::Starved)), "{read:?}");
     }
 }
 

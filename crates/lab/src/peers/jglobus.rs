@@ -7,14 +7,18 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use super::process;
-use super::{Error, Missing, RUN_TIMEOUT, Tool};
+use super::{Error, Missing, Tool};
 
 /// Runs a program in source, for which the compiler is needed too.
 const JAVA: Tool = Tool::new("java", "default-jdk-headless");
 
 const COMPILER: Tool = Tool::new("javac", "default-jdk-headless");
+
+/// It takes seconds, and minutes where many programs wait for a processor.
+const COMPILER_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Where Debian has the libraries of Java programs.
 const FOLDER: &str = "/usr/share/java";
@@ -68,7 +72,7 @@ pub fn compile(program: &Path, folder: &Path) -> Result<(), Error> {
     let mut command = COMPILER.command()?;
     command.args(["-cp", &class_path(None), "-d"]);
     command.arg(folder).arg(program);
-    process::run(command, RUN_TIMEOUT)?.success().map(drop)
+    process::run(command, COMPILER_TIMEOUT)?.success().map(drop)
 }
 
 /// Runs the class of that name in `folder`; arguments are left to add.

@@ -31,8 +31,8 @@ fn ok(site: &Site, tool: Tool, arguments: &[&str]) -> String {
 ///
 /// Now and then, whatever the server, the tool stumbles over itself when a store fails: it tells
 /// another error when the refusal comes before it hands over its first octets, that of a data connection
-/// where it meets its end before our reply, and hangs when the
-/// data connection is lost while it hands over some. Then it is run again.
+/// where it meets its end before our reply, hangs when the
+/// data connection is lost while it hands over some, and is aborted by its own threads at its end. Then it is run again.
 #[track_caller]
 fn fails_with(site: &Site, errno: i32, tool: Tool, arguments: &[&str]) {
     const ATTEMPTS: usize = 10;
@@ -46,6 +46,7 @@ fn fails_with(site: &Site, errno: i32, tool: Tool, arguments: &[&str]) {
         let stumbles = [
             "GLOBUS_FTP_CLIENT_IDLE not allowed here",
             "Connection reset by peer",
+            "[Thread System] GLOBUSTHREAD: pthread_mutex_lock() failed",
         ];
         if attempt < ATTEMPTS && stumbles.iter().any(|words| said.contains(words)) {
             continue;

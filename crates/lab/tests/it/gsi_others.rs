@@ -69,26 +69,12 @@ fn arcs_server_is_met_with_every_protection() {
     let server = ArcServer::start(&config).expect("ARC's server starts");
     let environment = environment(&site);
     let godwit = |arguments: &[&str]| {
-        let mut attempt = 1;
-        loop {
-            let variables = environment.iter();
-            let variables = variables.map(|(name, path)| ((*name).into(), path.into()));
-            let finished = godwit_with(arguments, variables).expect("runs");
-            if finished.status.success() {
-                return finished;
-            }
-            let told = format!("{}--- server\n{}", finished.log(), server.log());
-            // It drops a data connection now and then: the same command copies what is missing.
-            let dropped = finished
-                .log()
-                .contains("data channel authentication failed")
-                && (finished
-                    .log()
-                    .contains("closed the connection in the handshake")
-                    || finished.log().contains("Connection reset by peer"));
-            assert!(dropped && attempt < 4, "{arguments:?}\n{told}");
-            attempt += 1;
-        }
+        let variables = environment.iter();
+        let variables = variables.map(|(name, path)| ((*name).into(), path.into()));
+        let finished = godwit_with(arguments, variables).expect("runs");
+        let told = format!("{}--- server\n{}", finished.log(), server.log());
+        assert!(finished.status.success(), "{arguments:?}\n{told}");
+        finished
     };
     let url = |path: &str| format!("gsiftp://localhost:{}/{path}", server.addr().port());
     let path = |name: &str| site.path(&format!("local/{name}")).display().to_string();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use godwit_lab::peers::plain_ftp::{self, CURL, absolute_url};
+use godwit_lab::peers::plain_ftp::{self, CURL, RCLONE, absolute_url};
 
 use crate::support::{
     Kind, Need, Site, assert_holds, assert_same_tree, have, odd_names, write_noise, write_tree,
@@ -89,6 +89,53 @@ fn curl_resumes_appends_and_takes_ranges() {
     assert_holds(&site.at("half"), &[&octets[..], &octets[..]].concat());
     curl_put(&site, &["--ftp-create-dirs"], &source, "new/deeper/f");
     assert_holds(&site.at("new/deeper/f"), &octets);
+}
+
+/// Each of its transfers makes the directories that it needs, whether or not another was faster.
+#[test]
+fn rclone_puts_many_files_at_once_into_directories_that_are_not_there() {
+    if !have(&[Need::Rclone, Need::Godwitd]) {
+        return;
+    }
+    let site = Site::new(Kind::Godwitd);
+    let tree = site.local("tree");
+    let mut paths = Vec::new();
+    for folder in ["a", "a/b", "c"] {
+        fs::create_dir_all(tree.join(folder)).expect("a directory");
+        for number in 0..8 {
+            let path = format!("{folder}/{number}");
+            write_noise(&tree.join(&path), 100, number);
+            paths.push(path);
+        }
+    }
+    let password = site.told(RCLONE.run(["obscure", "guest"])).stdout_text();
+    let (host, port) = (site.addr().ip().to_string(), site.addr().port().to_string());
+    let source = tree.display().to_string();
+    for round in 0..5 {
+        let target = format!(":ftp:/put/{round}");
+        let arguments = [
+            "--config",
+            "/dev/null",
+            "--retries",
+            "1",
+            "--transfers",
+            "16",
+            "--ftp-host",
+            &host,
+            "--ftp-port",
+            &port,
+            "--ftp-user",
+            "anonymous",
+            "--ftp-pass",
+            password.trim(),
+            "copy",
+            &source,
+            &target,
+        ];
+        let copied = site.told(RCLONE.run(arguments));
+        assert!(copied.status.success(), "{}", copied.log());
+        assert_same_tree(&paths, &tree, &site.at(&format!("put/{round}")));
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use godwit_lab::peers::gct::{self, GctServer};
@@ -164,7 +165,9 @@ impl Site {
         Site::godwitd(|root| {
             // Where nobody can reach it: programs and test directories may be private.
             let copy = root.with_file_name("godwitd");
-            fs::copy(program, &copy).expect("copies");
+            // By another program: what is open for writing here is so in whatever other tests start meanwhile, and cannot be run.
+            let copied = Command::new("cp").arg(program).arg(&copy).status();
+            assert!(copied.expect("starts").success());
             let open = fs::Permissions::from_mode(0o755);
             fs::set_permissions(root.parent().expect("a parent"), open).expect("a mode");
             let config = Godwitd::serving(root).binary(copy).user(NOBODY);

@@ -20,6 +20,7 @@ import org.globus.ftp.GridFTPClient;
 import org.globus.ftp.GridFTPRestartMarker;
 import org.globus.ftp.GridFTPSession;
 import org.globus.ftp.MlsxEntry;
+import org.globus.ftp.RetrieveOptions;
 import org.globus.ftp.Session;
 import org.globus.ftp.StreamModeRestartMarker;
 import org.globus.gsi.X509Credential;
@@ -99,6 +100,21 @@ public class Compatibility {
                 RandomAccessFile file = new RandomAccessFile(words[4], "r");
                 file.seek(100_000);
                 client.put(remote, new FileRandomIO(file), null);
+            }
+            case "several-get", "several-put" -> {
+                client.setMode(GridFTPSession.MODE_EBLOCK);
+                client.setOptions(new RetrieveOptions(4));
+                if (words[2].equals("several-get")) {
+                    client.setLocalPassive();
+                    client.setActive();
+                    DataSink sink = new FileRandomIO(new RandomAccessFile(words[4], "rw"));
+                    client.get(remote, sink, null);
+                    sink.close();
+                } else {
+                    client.setPassive();
+                    client.setLocalActive();
+                    client.put(remote, new FileRandomIO(new RandomAccessFile(words[4], "r")), null);
+                }
             }
             case "delete" -> client.deleteFile(remote);
             case "make" -> client.makeDir(remote);

@@ -32,10 +32,10 @@ pub enum TransferFailure {
     /// No data connection came up: refused, unreachable, or nobody came in time. Reply 425.
     #[error("cannot open data connection: {0}")]
     NoConnection(String),
-    /// A data connection came up, and who is at its other end did not prove to be whom we expect. Reply 425.
+    /// A data connection came up, and who is at its other end did not prove to be whom we expect, or said that we did not. Reply 425.
     #[error("data channel authentication failed: {0}")]
     NotAuthenticated(String),
-    /// A data connection broke or stalled. Reply 426.
+    /// A data connection broke or stalled, be it before its ends knew each other. Reply 426.
     #[error("data connection broke: {0}")]
     ConnectionLost(String),
     /// The peer broke MODE E. Reply 426.

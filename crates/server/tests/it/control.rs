@@ -85,7 +85,7 @@ fn files_and_directories_are_managed() {
     let server = TestServer::start();
     let mut ftp = server.login();
     ftp.expect("MKD /d", 257);
-    ftp.expect("MKD /d", 553);
+    ftp.expect("MKD /d", 550);
     ftp.expect("CWD d", 250);
     assert!(ftp.expect("PWD", 257).text().starts_with("\"/d\""));
     server.write("d/f", b"12345");

@@ -16,7 +16,7 @@ fn failures_are_typed() {
     for (command, code, word) in [
         ("SIZE /none", 550, "No such file or directory"),
         ("CWD /f", 550, "Not a directory"),
-        ("MKD /f", 553, "File exists"),
+        ("MKD /f", 550, "File exists"),
         ("MKD /none/d", 550, "No such file or directory"),
         ("RMD /f", 550, "Not a directory"),
         ("RNFR /none", 550, "No such file or directory"),

@@ -81,6 +81,10 @@ const COPIES_ALONE: &str = "`globus-url-copy` copies and lists, and does nothing
 const NO_WORD: &str = "The program has no option or function for it.";
 const NO_TLS: &str = "Its TLS is that of GSI.";
 const DOTS: &str = "`arccp -r` takes `.` and `..` for files where MLSD lists them, as the reference server does, too: all is copied, and the status is 1.";
+const ONE_EACH: &str =
+    "A session has one data channel; `pget` opens several sessions for one file.";
+const N_IS_ONE: &str = "Told to use four (`-n 4`) it uses one, where one end is a file.";
+const THREADS_ARE_ONE: &str = "Told to use four (`;threads=4`) it uses one.";
 const BY_PROGRAM: &str = "Left to whoever calls it, file by file.";
 
 fn of_url_copy(operation: Operation) -> Way {
@@ -94,6 +98,8 @@ fn of_url_copy(operation: Operation) -> Way {
         O::ResumeGet | O::ResumePut => Lacks(
             "Within one run alone (`-rst`), and then between servers alone ([g](exceptions.md)).",
         ),
+        O::GetBySeveral => Does("-p 4 {url}/file.dat file://{here}/file.dat"),
+        O::PutBySeveral => Does("-p 4 file://{here}/file.dat {url}/file.dat"),
         O::GetTree => Does("-r -cd {url}/tree/ file://{here}/tree/"),
         O::PutTree => Does("-r -cd file://{here}/tree/ {url}/tree/"),
         O::GetPattern => Does("{url}/*.dat file://{here}/"),
@@ -119,6 +125,14 @@ fn of_gfal2(operation: Operation) -> Way {
         O::Facts => Does("ls -l {url}/"),
         O::Put => Does("copy -f file://{here}/file.dat {url}/file.dat"),
         O::GetPart | O::ResumeGet | O::ResumePut | O::GetPattern | O::Time => Lacks(NO_WORD),
+        O::GetBySeveral => Fails(
+            "copy -f -n 4 {url}/file.dat file://{here}/file.dat",
+            N_IS_ONE,
+        ),
+        O::PutBySeveral => Fails(
+            "copy -f -n 4 file://{here}/file.dat {url}/file.dat",
+            N_IS_ONE,
+        ),
         O::GetTree => Does("copy -r {url}/tree file://{here}/tree"),
         O::PutTree => Does("copy -r file://{here}/tree {url}/tree"),
         O::Delete => Does("rm {url}/file.dat"),
@@ -149,6 +163,14 @@ fn of_arcs(operation: Operation) -> Way {
         | O::DeleteTree
         | O::Permissions
         | O::Time => Lacks(NO_WORD),
+        O::GetBySeveral => Fails(
+            "arccp gsiftp://{host};threads=4{path}/file.dat {here}/file.dat",
+            THREADS_ARE_ONE,
+        ),
+        O::PutBySeveral => Fails(
+            "arccp {here}/file.dat gsiftp://{host};threads=4{path}/file.dat",
+            THREADS_ARE_ONE,
+        ),
         O::GetTree => Fails("arccp -r {url}/tree/ {here}/tree/", DOTS),
         O::PutTree => Does("arccp -r {here}/tree/ {url}/tree/"),
         O::Delete => Does("arcrm {url}/file.dat"),
@@ -174,6 +196,8 @@ fn of_java(operation: Operation) -> Way {
         O::GetPart => Does("grid {port} part {path}/file.dat {here}/file.dat"),
         O::ResumeGet => Does("grid {port} resume-get {path}/file.dat {here}/file.dat"),
         O::ResumePut => Does("grid {port} resume-put {path}/file.dat {here}/file.dat"),
+        O::GetBySeveral => Does("grid {port} several-get {path}/file.dat {here}/file.dat"),
+        O::PutBySeveral => Does("grid {port} several-put {path}/file.dat {here}/file.dat"),
         O::GetTree | O::PutTree | O::GetPattern | O::DeleteTree => Lacks(BY_PROGRAM),
         O::Delete => Does("grid {port} delete {path}/file.dat"),
         O::MakeDirectory => Does("grid {port} make {path}/made"),
@@ -200,6 +224,7 @@ fn of_lftp(operation: Operation) -> Way {
         O::GetPart => Lacks(NO_WORD),
         O::ResumeGet => Does("get -c {path}/file.dat -o {here}/file.dat"),
         O::ResumePut => Does("put -c {here}/file.dat -o {path}/file.dat"),
+        O::GetBySeveral | O::PutBySeveral => Lacks(ONE_EACH),
         O::GetTree => Does("mirror {path}/tree {here}/tree"),
         O::PutTree | O::Time => Does("mirror -R {here}/tree {path}/tree"),
         O::GetPattern => Does("mget -O {here} {path}/*.dat"),
@@ -221,7 +246,7 @@ fn of_lftp(operation: Operation) -> Way {
 
 fn of_curl(operation: Operation) -> Way {
     match operation {
-        O::LogIn(Grid | Ssh) => Lacks(PLAIN_FTP),
+        O::LogIn(Grid | Ssh) | O::GetBySeveral | O::PutBySeveral => Lacks(PLAIN_FTP),
         O::LogIn(Tls) | O::Private => Does("ftp://{host}{path}/file.dat -o {here}/file.dat"),
         O::LogIn(_) | O::Get => Does("{url}/file.dat -o {here}/file.dat"),
         O::List => Does("--list-only {url}/"),
@@ -247,7 +272,7 @@ fn of_curl(operation: Operation) -> Way {
 
 fn of_ftplib(operation: Operation) -> Way {
     match operation {
-        O::LogIn(Grid | Ssh) => Lacks(PLAIN_FTP),
+        O::LogIn(Grid | Ssh) | O::GetBySeveral | O::PutBySeveral => Lacks(PLAIN_FTP),
         O::LogIn(_) | O::Get | O::Private => Does("get('{path}/file.dat', '{here}/file.dat')"),
         O::List => Does("print(f.nlst('{path}'))"),
         O::Facts => Does("print(list(f.mlsd('{path}')))"),
@@ -276,7 +301,7 @@ fn of_ftplib(operation: Operation) -> Way {
 
 fn of_rclone(operation: Operation) -> Way {
     match operation {
-        O::LogIn(Grid | Ssh) => Lacks(PLAIN_FTP),
+        O::LogIn(Grid | Ssh) | O::GetBySeveral | O::PutBySeveral => Lacks(PLAIN_FTP),
         O::LogIn(_) | O::Get | O::Private => Does("copyto :ftp:{path}/file.dat {here}/file.dat"),
         O::List => Does("lsf :ftp:{path}"),
         O::Facts => Does("lsl :ftp:{path}"),
@@ -285,7 +310,7 @@ fn of_rclone(operation: Operation) -> Way {
             Lacks(NO_WORD)
         }
         O::GetTree => Does("copy :ftp:{path}/tree {here}/tree"),
-        O::PutTree | O::Time => Does("copy --transfers 1 {here}/tree :ftp:{path}/tree"),
+        O::PutTree | O::Time => Does("copy {here}/tree :ftp:{path}/tree"),
         O::GetPattern => Does("copy --include *.dat :ftp:{path} {here}"),
         O::Delete => Does("deletefile :ftp:{path}/file.dat"),
         O::DeleteTree => Does("purge :ftp:{path}/tree"),

@@ -10,7 +10,7 @@ use std::{
 use godwit_lab::peers::Finished;
 
 use super::place::{Login, Place};
-use crate::support::{noise, write_noise};
+use crate::support::{noise, wait_until, write_noise};
 
 /// A row of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +23,8 @@ pub(super) enum Operation {
     GetPart,
     ResumeGet,
     ResumePut,
+    GetBySeveral,
+    PutBySeveral,
     GetTree,
     PutTree,
     GetPattern,
@@ -53,6 +55,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::GetPart,
     Operation::ResumeGet,
     Operation::ResumePut,
+    Operation::GetBySeveral,
+    Operation::PutBySeveral,
     Operation::GetTree,
     Operation::PutTree,
     Operation::GetPattern,
@@ -74,7 +78,7 @@ const PART: (usize, usize) = (100_000, 50_000);
 
 const OCTETS: usize = 300_001;
 
-/// Of files that are resumed: our client resumes those only that are large.
+/// Of files that are resumed: our client resumes those only that are large. And of those that several channels share.
 const LARGE_OCTETS: usize = 16_000_001;
 
 /// What our client has of a large file, and where; it takes nothing up that its journal does not tell of.
@@ -97,12 +101,14 @@ impl Operation {
             Self::LogIn(Login::Grid) => "log in: grid certificate (GSI)",
             Self::LogIn(Login::Ssh) => "log in: ssh (`sshftp://`)",
             Self::List => "list names",
-            Self::Facts => "list with size and permissions",
+            Self::Facts => "list with sizes",
             Self::Get => "get",
             Self::Put => "put",
             Self::GetPart => "get a part",
             Self::ResumeGet => "resume a get",
             Self::ResumePut => "resume a put",
+            Self::GetBySeveral => "get by several data channels",
+            Self::PutBySeveral => "put by several data channels",
             Self::GetTree => "get a tree",
             Self::PutTree => "put a tree",
             Self::GetPattern => "get by a pattern",
@@ -122,7 +128,9 @@ impl Operation {
 
     fn length(self) -> usize {
         match self {
-            Self::ResumeGet | Self::ResumePut => LARGE_OCTETS,
+            Self::ResumeGet | Self::ResumePut | Self::GetBySeveral | Self::PutBySeveral => {
+                LARGE_OCTETS
+            }
             _ => OCTETS,
         }
     }
@@ -140,7 +148,7 @@ impl Operation {
         let octets = self.octets();
         let write = |path: &Path, octets: &[u8]| fs::write(path, octets).expect("writes");
         match self {
-            Self::Put => write(&here, &octets),
+            Self::Put | Self::PutBySeveral => write(&here, &octets),
             Self::ResumeGet | Self::ResumePut => {
                 let (source, copy) = match self {
                     Self::ResumeGet => (there, here),
@@ -229,6 +237,18 @@ impl Operation {
                 )?;
                 holds(copy, &octets)
             }
+            Self::GetBySeveral | Self::PutBySeveral => {
+                holds(
+                    if self == Self::GetBySeveral {
+                        &here
+                    } else {
+                        &there
+                    },
+                    &octets,
+                )?;
+                let most = channels(place);
+                ok(most > 1, format_args!("channels: {most}"))
+            }
             Self::GetTree => same_tree(&place.here("tree")),
             Self::PutTree => same_tree(&place.there("tree")),
             Self::GetPattern => {
@@ -262,6 +282,31 @@ impl Operation {
             Self::ToServer => holds(&there, &octets),
         }
     }
+}
+
+/// Most data channels that the transfer had at a time: by our events, or by the log of our server.
+fn channels(place: &Place<'_>) -> u32 {
+    let number = |text: &str| {
+        let end = text.find(|c: char| !c.is_ascii_digit());
+        text[..end.unwrap_or(text.len())].parse().unwrap_or(0)
+    };
+    if place.by_us {
+        let events = fs::read_to_string(place.here("events")).unwrap_or_default();
+        let opened = events.lines().filter(|line| line.contains(r#""opened""#));
+        let opened = opened.filter_map(|line| line.split_once(r#""count":"#));
+        return opened.map(|(_, count)| number(count)).sum();
+    }
+    let file = place.there(FILE);
+    let file = file.strip_prefix(place.server.root(place.login));
+    let path = format!("/{}", file.expect("is below").display());
+    let told = || {
+        let log = place.log();
+        let lines = log.lines().filter(|line| line.contains(&path));
+        let told = lines.filter_map(|line| line.split_once(" channels="));
+        told.map(|(_, count)| number(count)).max()
+    };
+    wait_until("the server tells of its transfer", || told().is_some());
+    told().unwrap_or(0)
 }
 
 fn ok(is_so: bool, else_say: impl std::fmt::Display) -> Result<(), String> {

@@ -75,7 +75,7 @@ impl Server {
         format!("{host}/~/{name}")
     }
 
-    fn root(&self, login: Login) -> &Path {
+    pub(super) fn root(&self, login: Login) -> &Path {
         match (login, &self.by_ssh) {
             (Login::Ssh, Some(server)) => &server.root,
             _ => &self.root,

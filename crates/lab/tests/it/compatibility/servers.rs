@@ -128,6 +128,8 @@ const fn words(operation: Operation) -> &'static str {
         O::ResumePut => {
             "cp -c 1 -p 1 --journal {here}/journal --events {here}/events {here}/file.dat {url}/file.dat"
         }
+        O::GetBySeveral => "cp -c 1 -p 4 --events {here}/events {url}/file.dat {here}/file.dat",
+        O::PutBySeveral => "cp -c 1 -p 4 --events {here}/events {here}/file.dat {url}/file.dat",
         O::GetTree => "cp -r {url}/tree {here}/",
         O::PutTree => "cp -r {here}/tree {url}/",
         O::GetPattern => "cp {url}/*.dat {here}/",
@@ -163,6 +165,10 @@ fn with_arc(operation: Operation) -> Way {
             Lacks("ARC's server takes grid certificates alone.")
         }
         O::ResumeGet | O::ResumePut => Fails(words(operation), NO_SUMS_TO_RESUME),
+        O::GetBySeveral | O::PutBySeveral => Fails(
+            words(operation),
+            "The server does not say that it has more (PARALLEL): godwit uses one.",
+        ),
         O::Checksum => Fails(words(operation), NO_CKSM),
         O::Rename | O::Permissions => {
             Fails(words(operation), "ARC's server does not know the command.")
@@ -175,10 +181,6 @@ fn with_arc(operation: Operation) -> Way {
 fn with_vsftpd(operation: Operation) -> Way {
     match operation {
         O::LogIn(Password) => Lacks(NO_USERS),
-        O::Facts => Fails(
-            words(operation),
-            "vsftpd has no MLSD: godwit reads names alone (NLST).",
-        ),
         O::DeleteTree | O::Permissions => Fails(
             words(operation),
             "vsftpd does not let anonymous users do it.",
@@ -197,11 +199,9 @@ fn with_users(operation: Operation) -> Way {
 
 fn plain(operation: Operation) -> Way {
     match operation {
-        O::LogIn(Grid | Ssh) => Lacks("An ordinary FTP server."),
-        O::GetPart => Fails(
-            words(operation),
-            "godwit asks for parts by ERET, which an ordinary FTP server does not have.",
-        ),
+        O::LogIn(Grid | Ssh) | O::GetBySeveral | O::PutBySeveral => {
+            Lacks("An ordinary FTP server.")
+        }
         O::ResumeGet | O::ResumePut => Fails(words(operation), NO_SUMS_TO_RESUME),
         O::Checksum => Fails(words(operation), NO_CKSM),
         _ => Does(words(operation)),

@@ -195,6 +195,7 @@ impl ServerPi {
             (Purpose::Adat, result) => return self.on_adat(result),
             (Purpose::StartTls, result) => return self.on_start_tls(result),
             (Purpose::DataContext, result) => return self.on_data_context(result),
+            (Purpose::MakeDirectory(_), Err(failure)) => return self.on_no_directory(&failure),
             (_, Err(failure)) => return self.reply(&storage_reply(&failure)),
             (purpose, Ok(outcome)) => (purpose, outcome),
         };

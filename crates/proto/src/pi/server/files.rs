@@ -64,6 +64,16 @@ impl ServerPi {
         self.answer(257, text);
     }
 
+    /// RFC 959 §5.4 lets MKD fail with 550 and not with 553, as GCT answers where the name is taken. Clients that put files at once each
+    /// make the directory, and know from 550 that another was faster.
+    pub(super) fn on_no_directory(&mut self, failure: &StorageFailure) {
+        let mut reply = storage_reply(failure);
+        if reply.code.get() == 553 {
+            reply.code = ReplyCode::of(550);
+        }
+        self.reply(&reply);
+    }
+
     /// A change of one path that ends in `250 OK.`
     pub(super) fn run_change(&mut self, path: &FtpPath, request: impl FnOnce(FtpPath) -> Request) {
         let path = self.session.resolve(path);
