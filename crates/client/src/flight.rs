@@ -212,6 +212,14 @@ impl Flight {
         self.size
     }
 
+    /// Octets that a later run would have to move again: it goes on with larger files.
+    pub(crate) fn perishable(&self) -> u64 {
+        match self.size > taking_up::OCTETS_MIN {
+            true => 0,
+            false => self.size,
+        }
+    }
+
     pub(crate) fn doing(&self) -> String {
         let verb = match self.end {
             End::Get(_) => "get",

@@ -33,6 +33,13 @@ const FAR: Duration = Duration::from_millis(5);
 /// trip, and each time that it has nothing to send for want of answers costs it one.
 const OCTETS_FIRST: u64 = 2 << 20;
 
+/// Octets a channel of little files that may be in flight to or from a server that is near, where the path holds no more. What waits there for its
+/// name is sent again when one of the two is killed: half of what may be, a block a channel.
+const NEAR_OCTETS_A_CHANNEL: u64 = 1 << 19;
+
+/// Files that may be in flight there in any case: one that flows, and those whose answers are on their way before and behind it.
+const NEAR_FILES: usize = 4;
+
 /// What a rate that still grows gains from one look to the next, and looks without it after which it does so no more.
 const GROWTH: f64 = 1.25;
 const LOOKS_WITHOUT_MAX: u8 = 2;
@@ -71,6 +78,16 @@ pub(crate) fn depth(round_trip: Duration, rate: f64, mean: f64, most: u32) -> u3
 #[allow(clippy::cast_precision_loss, reason = "octets as a rate")]
 pub(crate) fn with_overhead(files: u64, octets: u64) -> f64 {
     octets as f64 + files as f64 * OVERHEAD_OCTETS
+}
+
+/// Octets that keep a path of `rate` octets/s busy for `round_trip`.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "casts of floats saturate, and NaN is 0"
+)]
+fn held(round_trip: Duration, rate: f64) -> u64 {
+    (SPARE * round_trip.as_secs_f64() * rate) as u64
 }
 
 /// How the rate has grown since the beginning.
@@ -133,6 +150,15 @@ impl Pace {
     /// Files that may be in flight now.
     pub(crate) fn depth(&self) -> u32 {
         self.depth
+    }
+
+    /// Whether another file may join so many in flight on so many channels. `perishable`: octets of those that are little.
+    pub(crate) fn lets_join(&self, files: usize, perishable: u64, channels: u32) -> bool {
+        let near = NEAR_OCTETS_A_CHANNEL.saturating_mul(channels.into());
+        self.fixed
+            || self.round_trip >= FAR
+            || files < NEAR_FILES
+            || perishable < held(self.round_trip, self.rate).max(near)
     }
 
     /// A file of so many octets is asked for.
@@ -343,6 +369,40 @@ mod tests {
             pace.arrived(10_000, now);
         }
         assert!((100..=200).contains(&pace.depth()), "{}", pace.depth());
+    }
+
+    /// Octets of files in flight at which no other may join.
+    fn octets_max(pace: &Pace, channels: u32) -> u64 {
+        let octets = (0..).step_by(1 << 18);
+        let mut full = octets.skip_while(|octets| pace.lets_join(NEAR_FILES, *octets, channels));
+        full.next().unwrap()
+    }
+
+    #[test]
+    fn near_by_no_more_is_in_flight_than_the_path_holds() {
+        let mut pace = Pace::new(None, MS, 0, DEPTH_MAX_PATIENT);
+        assert_eq!(octets_max(&pace, 4), 2 << 20);
+        // 40 Gbit/s.
+        let mut now = Instant::now();
+        for _ in 0..2000 {
+            now += MS / 10;
+            pace.arrived(500_000, now);
+        }
+        let held = octets_max(&pace, 4);
+        assert!((10_000_000..10_500_000).contains(&held), "{held}");
+        // What waits longer than a round trip waits for the server.
+        for _ in 0..2000 {
+            now += MS;
+            pace.arrived(100_000, now);
+        }
+        assert_eq!(octets_max(&pace, 4), 2 << 20);
+        assert_eq!(octets_max(&pace, 1), 1 << 19);
+        assert!(pace.lets_join(3, u64::MAX, 1), "a few in any case");
+        let far = Pace::new(None, FAR, 0, DEPTH_MAX);
+        let fixed = Pace::new(Some(100), MS, 0, DEPTH_MAX);
+        for unbounded in [far, fixed] {
+            assert!(unbounded.lets_join(99, u64::MAX, 1));
+        }
     }
 
     #[test]

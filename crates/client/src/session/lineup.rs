@@ -29,6 +29,8 @@ pub(super) struct Lineup<T> {
     renaming: usize,
     /// Octets of commands of files in flight.
     command_octets: usize,
+    /// Octets of files that would come anew, were the session lost.
+    perishable: u64,
 }
 
 /// A file in flight.
@@ -44,6 +46,7 @@ pub(super) struct Slot<T> {
     stamping: Vec<(CommandId, Command)>,
     /// Octets of its commands.
     octets: usize,
+    perishable: u64,
     /// A 1xx came.
     pub(super) begun: bool,
     data: Data,
@@ -87,10 +90,11 @@ impl<T> Lineup<T> {
             flowing: 0,
             renaming: 0,
             command_octets: 0,
+            perishable: 0,
         }
     }
 
-    /// The commands of a further file were sent.
+    /// The commands of a further file were sent, so many octets. Of the file so many would come anew, were the session lost.
     pub(super) fn push(
         &mut self,
         load: T,
@@ -98,8 +102,10 @@ impl<T> Lineup<T> {
         stamping: Vec<(CommandId, Command)>,
         check: Option<CommandId>,
         octets: usize,
+        perishable: u64,
     ) {
         self.command_octets += octets;
+        self.perishable += perishable;
         self.slots.push_back(Slot {
             load,
             transfer,
@@ -107,6 +113,7 @@ impl<T> Lineup<T> {
             rename: None,
             stamping,
             octets,
+            perishable,
             begun: false,
             data: Data::Waiting,
             answer: None,
@@ -133,6 +140,11 @@ impl<T> Lineup<T> {
     /// Octets of commands of files in flight.
     pub(super) fn command_octets(&self) -> usize {
         self.command_octets
+    }
+
+    /// Octets of files that would come anew, were the session lost.
+    pub(super) fn perishable(&self) -> u64 {
+        self.perishable
     }
 
     /// A reply, 1xx without its text. The place of the file it is for; `None`: for none of these.
@@ -234,6 +246,7 @@ impl<T> Lineup<T> {
         }
         self.renaming -= usize::from(slot.rename.is_some());
         self.command_octets -= slot.octets;
+        self.perishable -= slot.perishable;
         Some(slot)
     }
 
@@ -282,7 +295,7 @@ mod tests {
         let mut lineup = Lineup::new(direction);
         for (i, name) in (0..).zip(['a', 'b', 'c']) {
             let check = Some(CommandId(2 * i + 1));
-            lineup.push(name, CommandId(2 * i), Vec::new(), check, 10);
+            lineup.push(name, CommandId(2 * i), Vec::new(), check, 10, 0);
         }
         lineup
     }
@@ -360,7 +373,7 @@ mod tests {
         assert_eq!(lineup.remove(1).map(|s| s.load), Some('c'));
         assert_eq!((lineup.in_flight(), lineup.command_octets()), (1, 10));
         assert_eq!(lineup.next_to_flow(), None);
-        lineup.push('d', CommandId(8), Vec::new(), None, 7);
+        lineup.push('d', CommandId(8), Vec::new(), None, 7, 5);
         assert_eq!(lineup.moved(Ok(())), Some(0));
         assert_eq!(lineup.moved(Ok(())), None, "nothing else flows");
         assert_eq!(lineup.next_to_flow(), Some(&'d'));

@@ -125,6 +125,30 @@ fn the_depth_is_the_users_where_he_fixes_it() {
 }
 
 #[test]
+fn to_a_server_near_by_no_more_octets_are_in_flight_than_may_come_again() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let top = here.path().join("top");
+    fs::create_dir(&top).unwrap();
+    for i in 0..60 {
+        fs::write(top.join(i.to_string()), octets(200_000, i)).unwrap();
+    }
+    for (channels, most) in [("1", 4), ("2", 6)] {
+        let up = served.url(&format!("/up{channels}"));
+        let back = here.path().join(format!("back{channels}"));
+        let fixed = ["cp", "-vv", "-r", "-c", "1", "-p", channels];
+        let put = run(&[&fixed[..], &[text(&top), &up]].concat()).expect(0, &["60 files"]);
+        let get = run(&[&fixed[..], &[&up, text(&back)]].concat()).expect(0, &["60 files"]);
+        assert_same(&top, &back);
+        for (ran, verb) in [(&put, "STOR"), (&get, "RETR")] {
+            // Half a MiB a channel and what the last file is longer, or four files.
+            let unanswered = most_unanswered(ran, verb);
+            assert!((2..=most).contains(&unanswered), "{unanswered} {}", ran.err);
+        }
+    }
+}
+
+#[test]
 fn bad_files_in_the_middle_fail_alone_and_say_why() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();

@@ -342,6 +342,7 @@ impl<F: Feed> Pipeline<'_, F> {
                 .lags(self.pace.octets_of(self.lineup.in_flight()))
             && self.lineup.len() < (2 * depth).min(self.files_max)
             && self.lineup.command_octets() < self.command_octets_max
+            && (self.pace).lets_join(self.lineup.len(), self.lineup.perishable(), self.channels)
     }
 
     /// Opens our end and asks for all that the file needs.
@@ -365,7 +366,8 @@ impl<F: Feed> Pipeline<'_, F> {
             .collect();
         let check = flight.check().map(|check| control.submit(&check));
         let octets = octets * self.commands_each;
-        self.lineup.push(flight, transfer, stamping, check, octets);
+        let perishable = flight.perishable();
+        (self.lineup).push(flight, transfer, stamping, check, octets, perishable);
     }
 
     /// Lets the next files use the data channels, one after the other.
