@@ -218,7 +218,8 @@ impl Worker {
                 sender: None,
                 path: &endpoint.name(),
                 range: None,
-                attempts: Some(2),
+                // Where a server has died, each idle session is found dead by one of them.
+                attempts: Some(self.carrier.pool.attempts.max(2)),
             };
             let remove = async |session: &mut Session| session.remove_files(&rubbish).await;
             self.without_yielding(step, remove).await

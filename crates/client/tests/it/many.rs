@@ -7,7 +7,6 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     path::Path,
-    sync::atomic::{AtomicUsize, Ordering::SeqCst},
     thread,
 };
 
@@ -234,17 +233,16 @@ fn large_files_are_checked_while_the_next_move() {
     assert_same(&top, &back);
 }
 
-/// Stands between client and server on the control channel, and cuts the first sessions after so many octets of replies.
-pub(crate) fn cutting_proxy(server: SocketAddr, cuts: usize, octets: usize) -> SocketAddr {
+/// Stands between client and server on the control channel, and cuts the first sessions after so many octets of replies each.
+pub(crate) fn cutting_proxy(server: SocketAddr, limits: &[u64]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let left = AtomicUsize::new(cuts);
+    let mut limits = limits.to_vec().into_iter();
     thread::spawn(move || {
         for client in listener.incoming() {
             let client = client.unwrap();
             let server = TcpStream::connect(server).unwrap();
-            let cuts = left.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
-            let limit = cuts.map_or(u64::MAX, |_| octets as u64);
+            let limit = limits.next().unwrap_or(u64::MAX);
             let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
             thread::spawn(move || {
                 // Either end may go at any time.
@@ -267,7 +265,7 @@ fn sessions_that_are_cut_anywhere_lose_no_file_and_count_none_twice() {
     let top = here.path().join("top");
     write_many(&top, 300);
     for octets in [3000, 7000, 20_011] {
-        let proxy = cutting_proxy(served.address, 3, octets);
+        let proxy = cutting_proxy(served.address, &[octets; 3]);
         let url = format!("ftp://{proxy}/up{octets}");
         let back = here.path().join(format!("back{octets}"));
         for (from, to) in [(text(&top), url.as_str()), (url.as_str(), text(&back))] {
@@ -281,6 +279,20 @@ fn sessions_that_are_cut_anywhere_lose_no_file_and_count_none_twice() {
         assert_same(&top, &served.path(&format!("up{octets}")));
         assert_same(&top, &back);
     }
+}
+
+#[test]
+fn what_a_lost_session_leaves_is_removed_by_one_that_comes_up_later() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let top = here.path().join("top");
+    write_many(&top, 300);
+    let proxy = cutting_proxy(served.address, &[20_011, 0, 0, 0]);
+    let url = format!("ftp://{proxy}/up");
+    let ran = run(&["cp", "-vv", "-r", "-c", "1", text(&top), &url]);
+    let ran = ran.expect(0, &["300 files", "-> DELE "]);
+    assert!(!ran.err.contains("left behind"), "{}", ran.err);
+    assert_same(&top, &served.path("up"));
 }
 
 /// Starts a copy and kills it once `enough` says so.
