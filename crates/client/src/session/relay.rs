@@ -7,7 +7,7 @@
 //! ```
 //! Success takes two: the 2xx of both. What the receiver calls safe need not be sent again, whoever failed.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use godwit_engine::{
     control::{ControlError, Event as Spoken},
@@ -32,6 +32,9 @@ use crate::{
     events::ChannelState,
     progress::{Here, Running},
 };
+
+/// Time for what a sender has sent before it gave up, and for the receiver to say so: half of that in which both must have ended.
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// A transfer between servers to be run.
 pub(crate) struct RelayPlan<'a> {
@@ -212,27 +215,40 @@ impl Relay<'_> {
         }
     }
 
-    /// Has both servers give up, and hears what they say of it.
+    /// Has both servers give up, and hears what they say of it. The sender first: what it has sent arrives then, and need not come again.
     async fn call_off(&mut self) {
+        let arrived = match self.relaying.flows() {
+            true => Instant::now() + ARRIVAL_LIMIT,
+            false => Instant::now(),
+        };
         let mut asked = Vec::new();
-        for side in [Side::Receiver, Side::Sender] {
-            if self.relaying.is_due(side) {
-                let id = self.session(side).control.submit(&Command::Abor);
-                asked.push((side, id));
-            }
-        }
-        while !asked.is_empty() {
+        self.abort(Side::Sender, &mut asked);
+        while !asked.is_empty() || self.relaying.is_due(Side::Receiver) {
             let waits = |of| asked.iter().any(|(side, _)| *side == of);
-            let (receiver, sender) = (waits(Side::Receiver), waits(Side::Sender));
+            let (sender, told) = (waits(Side::Sender), waits(Side::Receiver));
+            let due = self.relaying.is_due(Side::Receiver);
             let (side, spoken) = tokio::select! {
-                spoken = self.receiver.control.next_event(), if receiver => (Side::Receiver, spoken),
+                spoken = self.receiver.control.next_event(), if told || due => (Side::Receiver, spoken),
                 spoken = self.sender.control.next_event(), if sender => (Side::Sender, spoken),
+                () = sleep_until(arrived), if due && !told => {
+                    self.abort(Side::Receiver, &mut asked);
+                    continue;
+                }
             };
             asked.retain(|(of, id)| match &spoken {
                 Ok(Spoken::Final(heard, _)) => *of != side || id != heard,
                 Ok(Spoken::Preliminary(..)) => true,
                 Err(_) => *of != side,
             });
+            self.heard(side, spoken);
+        }
+    }
+
+    /// Tells a server to give up, where it has anything to.
+    fn abort(&mut self, side: Side, asked: &mut Vec<(Side, CommandId)>) {
+        if self.relaying.is_due(side) {
+            let id = self.session(side).control.submit(&Command::Abor);
+            asked.push((side, id));
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::{
     fs,
+    io::Write as _,
+    path::Path,
     process::{Child, Stdio},
     thread,
 };
@@ -53,40 +55,52 @@ impl Here {
     }
 
     /// Where the copy goes.
-    fn target(&self) -> &std::path::Path {
+    fn target(&self) -> &Path {
         match self.get {
             true => self.folder.path(),
             false => self.served.root.path(),
         }
     }
 
-    fn has(&self, bytes: u64) -> bool {
-        let names = tree(self.target()).into_iter();
-        let mut parts = names.filter(|name| name.contains(".godwit-"));
-        parts.any(|part| {
-            let found = fs::metadata(self.target().join(part));
-            found.is_ok_and(|found| found.len() >= bytes)
-        })
-    }
-
     /// Interrupts a copy in the middle; what it said.
     fn interrupt(&self, signal: Signal) -> Ran {
         // Slow enough to be caught.
-        let mut child = self.copy(&["--max-rate", "80M"]);
-        let mut stderr = child.stderr.take().unwrap();
-        let reading = thread::spawn(move || {
-            let mut said = String::new();
-            std::io::Read::read_to_string(&mut stderr, &mut said).map(|_| said)
-        });
-        while !self.has(THERE) {
-            assert_eq!(child.try_wait().unwrap(), None);
-            thread::yield_now();
-        }
-        kill_process(Pid::from_child(&child), signal).unwrap();
-        let mut ran = Ran::from(child.wait_with_output().unwrap());
-        ran.err = reading.join().unwrap().unwrap();
-        ran
+        interrupt(self.copy(&["--max-rate", "80M"]), self.target(), signal)
     }
+}
+
+/// Octets of what is in `folder` under a temporary name; `None`: nothing is.
+fn begun(folder: &Path) -> Option<u64> {
+    let mut names = tree(folder).into_iter();
+    let part = names.find(|name| name.contains(".godwit-"))?;
+    Some(fs::metadata(folder.join(part)).ok()?.len())
+}
+
+/// Waits until some has come to `folder`, then interrupts; what it said.
+fn interrupt(mut child: Child, folder: &Path, signal: Signal) -> Ran {
+    let mut stderr = child.stderr.take().unwrap();
+    let reading = thread::spawn(move || {
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut stderr, &mut said).map(|_| said)
+    });
+    while begun(folder) < Some(THERE) {
+        assert_eq!(child.try_wait().unwrap(), None);
+        thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let mut ran = Ran::from(child.wait_with_output().unwrap());
+    ran.err = reading.join().unwrap().unwrap();
+    ran
+}
+
+/// Octets that a run has moved of its one file, as its event log tells.
+fn moved(log: &Path) -> u64 {
+    let log = fs::read_to_string(log).unwrap();
+    let mut events = log
+        .lines()
+        .map(|l| serde_json::from_str::<Value>(l).unwrap());
+    let file = events.find(|e| e["event"] == "file").unwrap();
+    file["bytes"].as_u64().unwrap()
 }
 
 #[test]
@@ -95,19 +109,60 @@ fn the_server_is_told_to_give_up_and_the_same_command_goes_on() {
         let here = Here::new(get);
         let ran = here.interrupt(signal);
         ran.expect(130, &["-> ABOR", "<- 426", "<- 226", "goes on from here"]);
-        assert!(here.has(THERE));
+        assert!(begun(here.target()) >= Some(THERE));
         let again: Ran = here.copy(&[]).wait_with_output().unwrap().into();
         again.expect(0, &["octets are there from an earlier run"]);
         let copy = fs::read(here.target().join("copy")).unwrap();
         assert!(copy == octets(LENGTH, 1));
-        assert!(!here.has(0));
-        let log = fs::read_to_string(here.folder.path().join("log")).unwrap();
-        let events = log
-            .lines()
-            .map(|l| serde_json::from_str::<Value>(l).unwrap());
-        let file = events.into_iter().find(|e| e["event"] == "file").unwrap();
-        let moved = file["bytes"].as_u64().unwrap();
+        assert_eq!(begun(here.target()), None);
+        let moved = moved(&here.folder.path().join("log"));
         // What had come is not asked for again, but for a leaf of each channel.
         assert!(moved <= LENGTH as u64 - THERE + (2 << 20), "{moved}");
+    }
+}
+
+/// A file of which no two pieces are alike, large enough to be caught while it is copied.
+fn write_large(path: &Path) -> u64 {
+    const PIECES: u64 = 512;
+    let mut piece = octets(1 << 20, 2);
+    let mut file = fs::File::create(path).unwrap();
+    for i in 0..PIECES {
+        piece[..8].copy_from_slice(&i.to_le_bytes());
+        file.write_all(&piece).unwrap();
+    }
+    PIECES << 20
+}
+
+#[test]
+fn of_two_servers_the_sender_is_told_first_and_what_it_has_sent_is_there() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let from = Served::start_with(|settings| settings.foreign_data_hosts = true);
+        let to = Served::start_at("127.0.0.2:0", |_| {});
+        let here = tempfile::tempdir().unwrap();
+        let length = write_large(&from.path("f"));
+        let log = here.path().join("log");
+        let (source, target) = (from.url("/f"), to.url("/copy"));
+        let copy = || {
+            let fixed = ["cp", "-vv", "-c", "1", "-p", "2", "--events", text(&log)];
+            let mut command = godwit(&[&fixed[..], &[&source, &target]].concat());
+            command.env("XDG_STATE_HOME", here.path());
+            command.stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let ran = interrupt(copy(), to.root.path(), signal);
+        let words = ["127.0.0.1 -> ABOR", "127.0.0.1 <- 426", "127.0.0.1 <- 226"];
+        let ran = ran.expect(130, &words);
+        // It ends by itself, or is told.
+        let ran = ran.expect(130, &["127.0.0.2 <- 426", "goes on from here"]);
+        let told = ran.err.split_once("-> ABOR").unwrap().0;
+        assert!(told.ends_with("127.0.0.1 "), "{}", ran.err);
+        let there = begun(to.root.path()).unwrap();
+        let again: Ran = copy().wait_with_output().unwrap().into();
+        again.expect(0, &["octets are there from an earlier run"]);
+        let [sent, got] = [from.path("f"), to.path("copy")].map(|path| fs::read(path).unwrap());
+        assert!(sent == got);
+        assert_eq!(begun(to.root.path()), None);
+        // But for the block that each of two channels had begun, and a leaf at each of its ends.
+        let moved = moved(&log);
+        assert!(moved <= length - there + (6 << 20), "{moved} of {there}");
     }
 }

@@ -2,10 +2,13 @@
 
 use std::{fs, os::unix::fs::symlink};
 
+use godwit_lab::peers::process::Signal;
+
+use crate::client_failures::{BIG, says, start};
 use crate::client_many::{UNREADABLE, write_many};
 use crate::support::{
-    Kind, Need, Site, assert_holds, assert_same, assert_same_tree, files_below, have, noise,
-    write_noise, write_sparse, write_tree,
+    Kind, LONG, Need, Site, assert_holds, assert_same, assert_same_tree, files_below, have, noise,
+    stored_below, wait_until, write_noise, write_sparse, write_tree,
 };
 
 const NEEDS: &[Need] = &[Need::Gct, Need::Godwit, Need::Godwitd];
@@ -101,6 +104,29 @@ fn what_fails_stops_no_other() {
             assert_holds(&to.at("there").join(n.to_string()), &octets);
         }
         assert_eq!(files_below(&to.at("")), 3, "no temporary file stays");
+    });
+}
+
+#[test]
+fn an_interrupt_ends_both_and_the_same_command_goes_on() {
+    with_each_pair(|from, to| {
+        write_sparse(&from.at("f"), BIG);
+        let (source, target) = (from.url("f"), to.url("copy"));
+        let copy = ["cp", "-vv", "--no-sparse", "-c", "1", "-p", "2"];
+        let copy = [&copy[..], &[&source, &target]].concat();
+        let client = start(&copy);
+        wait_until("some of it has arrived", || {
+            stored_below(&to.at("")) > 16 << 20
+        });
+        client.signal(Signal::INT).expect("interrupts");
+        let finished = client.wait(LONG).expect("ends");
+        assert_eq!(finished.status.code(), Some(130), "{}", finished.log());
+        says(&finished.log(), &["-> ABOR", "<- 226", "goes on from here"]);
+        assert!(!to.at("copy").exists());
+        let said = to.godwit(&copy).log();
+        says(&said, &["octets are there from an earlier run"]);
+        assert_same(&from.at("f"), &to.at("copy"));
+        assert_eq!(files_below(&to.at("")), 1, "no temporary file stays");
     });
 }
 

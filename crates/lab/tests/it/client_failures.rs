@@ -29,7 +29,7 @@ fn typed(path: &Path) -> String {
 }
 
 #[track_caller]
-fn says(said: &str, words: &[&str]) {
+pub(crate) fn says(said: &str, words: &[&str]) {
     for word in words {
         assert!(said.contains(word), "no {word:?} in: {said}");
     }
@@ -256,14 +256,14 @@ fn assert_begun(folder: &Path) {
     assert!(is_temporary(name.as_bytes()), "{names:?}");
 }
 
-fn start(arguments: &[&str]) -> Process {
+pub(crate) fn start(arguments: &[&str]) -> Process {
     let mut command = Command::new(godwit::binary("godwit").expect("present"));
     command.args(arguments);
     Process::spawn(command, Options::default()).expect("starts")
 }
 
 /// Octets of a big file of which some must have moved before anything is killed.
-const BIG: u64 = 1 << 30;
+pub(crate) const BIG: u64 = 1 << 30;
 
 #[test]
 fn a_server_that_dies_leaves_no_file_under_its_final_name() {
