@@ -94,7 +94,7 @@ fn sessions_that_are_cut_at_either_end_lose_no_file_and_count_none_twice() {
                 "sender" => &mut sender,
                 _ => &mut receiver,
             };
-            *cut = cutting_proxy(*cut, &[octets; 3]);
+            *cut = cutting_proxy(*cut, vec![octets; 3]);
             let there = format!("{end}{octets}");
             let source = format!("ftp://{sender}/many");
             let target = format!("ftp://{receiver}/{there}");

@@ -237,10 +237,10 @@ fn large_files_are_checked_while_the_next_move() {
 }
 
 /// Stands between client and server on the control channel, and cuts the first sessions after so many octets of replies each.
-pub(crate) fn cutting_proxy(server: SocketAddr, limits: &[u64]) -> SocketAddr {
+pub(crate) fn cutting_proxy(server: SocketAddr, limits: Vec<u64>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let mut limits = limits.to_vec().into_iter();
+    let mut limits = limits.into_iter();
     thread::spawn(move || {
         for client in listener.incoming() {
             let client = client.unwrap();
@@ -268,7 +268,7 @@ fn sessions_that_are_cut_anywhere_lose_no_file_and_count_none_twice() {
     let top = here.path().join("top");
     write_many(&top, 300);
     for octets in [3000, 7000, 20_011] {
-        let proxy = cutting_proxy(served.address, &[octets; 3]);
+        let proxy = cutting_proxy(served.address, vec![octets; 3]);
         let url = format!("ftp://{proxy}/up{octets}");
         let back = here.path().join(format!("back{octets}"));
         for (from, to) in [(text(&top), url.as_str()), (url.as_str(), text(&back))] {
@@ -290,7 +290,7 @@ fn what_a_lost_session_leaves_is_removed_by_one_that_comes_up_later() {
     let here = tempfile::tempdir().unwrap();
     let top = here.path().join("top");
     write_many(&top, 300);
-    let proxy = cutting_proxy(served.address, &[20_011, 0, 0, 0]);
+    let proxy = cutting_proxy(served.address, vec![20_011, 0, 0, 0]);
     let url = format!("ftp://{proxy}/up");
     let ran = run(&["cp", "-vv", "-r", "-c", "1", text(&top), &url]);
     let ran = ran.expect(0, &["300 files", "-> DELE "]);
