@@ -34,8 +34,8 @@ const FAR: Duration = Duration::from_millis(5);
 const OCTETS_FIRST: u64 = 2 << 20;
 
 /// Octets a channel of little files that may be in flight to or from a server that is near, where the path holds no more. What waits there for its
-/// name is sent again when one of the two is killed: half of what may be, a block a channel.
-const NEAR_OCTETS_A_CHANNEL: u64 = 1 << 19;
+/// name is sent again when one of the two is killed: a block a channel may be.
+const NEAR_OCTETS_A_CHANNEL: u64 = 1 << 20;
 
 /// Files that may be in flight there in any case: one that flows, and those whose answers are on their way before and behind it.
 const NEAR_FILES: usize = 4;
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn near_by_no_more_is_in_flight_than_the_path_holds() {
         let mut pace = Pace::new(None, MS, 0, DEPTH_MAX_PATIENT);
-        assert_eq!(octets_max(&pace, 4), 2 << 20);
+        assert_eq!(octets_max(&pace, 4), 4 << 20);
         // 40 Gbit/s.
         let mut now = Instant::now();
         for _ in 0..2000 {
@@ -395,8 +395,8 @@ mod tests {
             now += MS;
             pace.arrived(100_000, now);
         }
-        assert_eq!(octets_max(&pace, 4), 2 << 20);
-        assert_eq!(octets_max(&pace, 1), 1 << 19);
+        assert_eq!(octets_max(&pace, 4), 4 << 20);
+        assert_eq!(octets_max(&pace, 1), 1 << 20);
         assert!(pace.lets_join(3, u64::MAX, 1), "a few in any case");
         let far = Pace::new(None, FAR, 0, DEPTH_MAX);
         let fixed = Pace::new(Some(100), MS, 0, DEPTH_MAX);

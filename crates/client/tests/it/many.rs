@@ -132,8 +132,8 @@ fn to_a_server_near_by_no_more_octets_are_in_flight_than_may_come_again() {
     for i in 0..60 {
         fs::write(top.join(i.to_string()), octets(200_000, i)).unwrap();
     }
-    // Half a MiB a channel and what the last file is longer, or four files.
-    for (channels, most) in [("1", 4), ("2", 6)] {
+    // A MiB a channel and what the last file is longer.
+    for (channels, most) in [("1", 6), ("2", 11)] {
         let is_bounded = |i: usize| {
             let up = served.url(&format!("/up{channels}-{i}"));
             let back = here.path().join(format!("back{channels}-{i}"));

@@ -151,9 +151,10 @@ impl Session {
                 channels,
             )
         });
-        let channels = match first.direction() {
-            Direction::Get => self.server.parallelism,
-            Direction::Put => u32::try_from(cached).ok(),
+        let channels = match (first.direction(), source) {
+            (Direction::Get, _) => self.server.parallelism,
+            (Direction::Put, Some(source)) => source.server.parallelism,
+            (Direction::Put, None) => u32::try_from(cached).ok(),
         };
         let stamps = first.direction() == Direction::Put && first.stamp.is_some();
         let commands_each = if stamps { 4 } else { 2 };
@@ -329,9 +330,15 @@ impl<F: Feed> Pipeline<'_, F> {
     fn has_room(&mut self) -> bool {
         let depth = self.pace.depth() as usize;
         let full = depth.saturating_sub(self.lineup.in_flight());
+        let joins = |perishable| {
+            let files = self.lineup.len();
+            self.pace.lets_join(files, perishable, self.channels)
+        };
+        let perishable = self.lineup.perishable();
         self.filling = match self.filling {
-            true => full > 0,
-            false => full > depth / 8,
+            true => full > 0 && joins(perishable),
+            // Near by an answer is soon there: half may have gone.
+            false => full > depth / 8 && joins(2 * perishable),
         };
         // Files that are being renamed hold no place in the depth, but commands.
         self.feeding
@@ -342,7 +349,6 @@ impl<F: Feed> Pipeline<'_, F> {
                 .lags(self.pace.octets_of(self.lineup.in_flight()))
             && self.lineup.len() < (2 * depth).min(self.files_max)
             && self.lineup.command_octets() < self.command_octets_max
-            && (self.pace).lets_join(self.lineup.len(), self.lineup.perishable(), self.channels)
     }
 
     /// Opens our end and asks for all that the file needs.
