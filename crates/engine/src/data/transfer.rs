@@ -41,6 +41,8 @@ pub(super) struct TransferShared {
     sends: bool,
     body: OnceLock<Body>,
     set: Weak<SetShared>,
+    /// Of the set.
+    one_mover: bool,
     /// Addresses that a sender connects to; at least 1.
     stripes: usize,
     /// When its turn came.
@@ -117,6 +119,7 @@ impl TransferShared {
             sends,
             body: OnceLock::new(),
             set: Arc::downgrade(set),
+            one_mover: set.movers.len() == 1,
             stripes: stripes.max(1),
             started: OnceLock::new(),
             bytes: AtomicU64::new(0),
@@ -463,10 +466,15 @@ impl TransferShared {
 
     fn tell(&self, event: TransferEvent) {
         let events = self.events.clone();
-        bunch::tell(move || {
+        let tell = move || {
             // The listener may be gone: then nobody wants to know.
             let _ = events.send(event);
-        });
+        };
+        // Movers do not wait for each other's news: the end must not be told before the beginning.
+        match self.one_mover {
+            true => bunch::tell(tell),
+            false => tell(),
+        }
     }
 }
 
