@@ -21,7 +21,7 @@ use openssl::x509::verify::{X509CheckFlags, X509VerifyFlags};
 
 use crate::cert::{Certificate, Credential, CredentialError};
 use crate::context::{ContextError, HANDSHAKE_OCTETS_MAX};
-use crate::tls::{Role, Tls, TlsFault, Versions, builder, show};
+use crate::tls::{Keep, Role, Tls, TlsFault, Versions, builder, show};
 use crate::verify::{Anchors, HostName, Peer, Policy, Refusal, Strength, verify};
 use crate::wrap::Wrap;
 
@@ -77,7 +77,7 @@ pub struct Secured {
     pub server: Option<Certificate>,
     /// Seals and opens what follows.
     pub wrap: Wrap,
-    /// Octets that came behind the handshake, for [`Wrap::open`].
+    /// Octets that came behind the handshake, for whichever goes on.
     pub rest: Vec<u8>,
 }
 
@@ -118,7 +118,7 @@ impl Server {
     pub fn accept(&self) -> Result<Handshake, ContextError> {
         let tls = Ssl::new(&self.context)
             .map_err(CredentialError::from)
-            .and_then(|ssl| Tls::of(Role::Acceptor, ssl));
+            .and_then(|ssl| Tls::of(Role::Acceptor, ssl, Keep::Secrets));
         let expect = Expect::Anybody(self.clients.clone());
         Ok(Handshake::new(
             tls.map_err(ContextError::Credential)?,
@@ -157,7 +157,7 @@ impl Client {
     /// When OpenSSL does not take the host's name.
     pub fn connect(&self, server: &ServerIs, now: SystemTime) -> Result<Handshake, ContextError> {
         let (ssl, expect) = self.aim(server, now).map_err(ContextError::Credential)?;
-        let tls = Tls::of(Role::Initiator, ssl).map_err(ContextError::Credential)?;
+        let tls = Tls::of(Role::Initiator, ssl, Keep::Secrets).map_err(ContextError::Credential)?;
         let mut handshake = Handshake::new(tls, expect);
         handshake.advance(now, &[])?;
         Ok(handshake)

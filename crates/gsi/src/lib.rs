@@ -5,7 +5,8 @@
 //! - [`verify`]: path validation for chains that end in proxies; names of hosts
 //! - [`context`]: the handshake, in ADAT or on a data channel, and delegation within
 //! - [`ftps`]: TLS without GSI, as FTP has it: a server's certificate, and perhaps a client's
-//! - [`adat`]: tokens in the text of a control channel; [`wrap`]: what follows, protected
+//! - [`adat`]: tokens in the text of a control channel; [`wrap`]: what follows there, protected
+//! - [`records`]: what follows on a protected data channel
 //! - [`token`]: bearer tokens of issuers whose keys are known
 //! - [`gridmap`]: from identities to local accounts; [`name`]: distinguished names on one line
 //!
@@ -25,7 +26,7 @@
 //!   keep to GSI, and gives up.
 //! - *Data channel.* The side that connected initiates. Tokens are written as they are; what is read is handed in as it comes.
 //!   [`context::Established::rest`] holds what came behind the handshake: raw octets with PROT C, else octets for
-//!   [`wrap::Wrap::open`]. The credential is the delegated one, the peer is [`context::Expect::Identity`].
+//!   [`Records::open`], which [`Wrap::into_records`] gives. The credential is the delegated one, the peer is [`context::Expect::Identity`].
 //! - *Time* is an argument and never read. Every wait is the caller's, and to be bounded by it.
 //! - *Memory* is bounded: [`context::HANDSHAKE_OCTETS_MAX`] until the peer is known, [`adat::TOKEN_OCTETS_MAX`] and
 //!   [`wrap::CLEAR_OCTETS_MAX`] a line afterwards.
@@ -34,7 +35,8 @@
 //!
 //! Only [`cert::files`], [`ftps::Client::new`] and [`verify::Directory`] touch files, and the latter only while a peer is verified.
 //!
-//! TLS is OpenSSL's, see `docs/adr/0018-tls-library.md`. Whom to believe is decided here alone, but for the servers of [`ftps`], whose
+//! TLS is OpenSSL's, see `docs/adr/0018-tls-library.md`, but for the records of data channels, see
+//! `docs/adr/0065-records-of-data-channels.md`. Whom to believe is decided here alone, but for the servers of [`ftps`], whose
 //! certificates are the web's: those OpenSSL verifies.
 
 pub mod adat;
@@ -44,11 +46,14 @@ mod der;
 pub mod ftps;
 pub mod gridmap;
 pub mod name;
+pub mod records;
 mod tls;
 pub mod token;
+mod traffic;
 pub mod verify;
 pub mod wrap;
 
 pub use context::{Channel, Context, ContextError, Established, Expect, Settings};
+pub use records::Records;
 pub use tls::Versions;
 pub use wrap::Wrap;

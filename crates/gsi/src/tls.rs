@@ -1,17 +1,20 @@
 //! OpenSSL between two buffers: records in, records out, no socket.
 
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use openssl::error::ErrorStack;
+use openssl::ex_data::Index;
 use openssl::ssl::{
-    ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions,
+    ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslRef,
     SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
 };
 use openssl::x509::X509VerifyResult;
+use zeroize::Zeroizing;
 
 use crate::cert::credential::CHAIN_MAX;
 use crate::cert::{Certificate, Credential, CredentialError};
+use crate::traffic::{Suite, Traffic};
 use crate::verify::Strength;
 
 /// Which versions of TLS to speak. Nothing below 1.2 is spoken at all.
@@ -39,6 +42,62 @@ pub(crate) enum Role {
     Acceptor,
 }
 
+/// Whether the secrets of the handshake are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// They stay with OpenSSL, which does all that follows.
+    Nothing,
+    /// For [`Tls::take_traffic`].
+    Secrets,
+}
+
+/// The application traffic secrets of one connection (RFC 8446 §7.1).
+#[derive(Default)]
+struct Secrets(Mutex<TrafficSecrets>);
+
+#[derive(Default)]
+struct TrafficSecrets {
+    client: Option<Zeroizing<Vec<u8>>>,
+    server: Option<Zeroizing<Vec<u8>>>,
+}
+
+/// Where connections have their [`Secrets`]: the same place in all.
+static SECRETS: OnceLock<Index<Ssl, Secrets>> = OnceLock::new();
+
+fn secrets_index() -> Result<Index<Ssl, Secrets>, ErrorStack> {
+    if let Some(index) = SECRETS.get() {
+        return Ok(*index);
+    }
+    // Another thread may be quicker: its index is everybody's then, and this one is nobody's.
+    let index = Ssl::new_ex_index()?;
+    Ok(*SECRETS.get_or_init(|| index))
+}
+
+/// OpenSSL tells secrets of a handshake in no other way than this, a line each: what it is, the client's random octets, and the
+/// secret, in hexadecimal. Only those are taken that were asked for, and none goes anywhere but to the connection itself.
+fn hear_secret(ssl: &SslRef, line: &str) {
+    let Some(secrets) = SECRETS.get().and_then(|index| ssl.ex_data(*index)) else {
+        return;
+    };
+    let mut secrets = secrets.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut words = line.split(' ');
+    let place = match words.next() {
+        Some("CLIENT_TRAFFIC_SECRET_0") => &mut secrets.client,
+        Some("SERVER_TRAFFIC_SECRET_0") => &mut secrets.server,
+        _ => return,
+    };
+    *place = words.nth(1).and_then(from_hex);
+}
+
+fn from_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let digit = |octet: u8| char::from(octet).to_digit(16);
+    let octets = text.as_bytes().chunks(2).map(|pair| match *pair {
+        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
+        _ => None,
+    });
+    octets.collect::<Option<Vec<u8>>>().map(Zeroizing::new)
+}
+
 /// What OpenSSL has to say against the peer's octets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFault(pub(crate) String);
@@ -48,7 +107,7 @@ pub(crate) const NO_CERTIFICATE: &str = "peer did not return a certificate";
 
 /// What a read came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadOutcome {
+pub(crate) enum ReadOutcome {
     /// So many octets.
     Octets(usize),
     /// Nothing until more records come.
@@ -58,6 +117,7 @@ pub enum ReadOutcome {
 }
 
 pub(crate) struct Tls {
+    role: Role,
     stream: SslStream<Buffers>,
 }
 
@@ -68,23 +128,40 @@ impl Tls {
         strength: Strength,
         versions: Versions,
         server_name: Option<&str>,
+        keep: Keep,
     ) -> Result<Self, CredentialError> {
         let context = credential.contexts().of(credential, strength, versions)?;
         let mut ssl = Ssl::new(&context)?;
         if let (Role::Initiator, Some(name)) = (role, server_name) {
             ssl.set_hostname(name)?;
         }
-        Self::of(role, ssl)
+        Self::of(role, ssl, keep)
     }
 
     /// With a context and an expectation of the caller's.
-    pub(crate) fn of(role: Role, mut ssl: Ssl) -> Result<Self, CredentialError> {
+    pub(crate) fn of(role: Role, mut ssl: Ssl, keep: Keep) -> Result<Self, CredentialError> {
+        if keep == Keep::Secrets {
+            ssl.set_ex_data(secrets_index()?, Secrets::default());
+        }
         match role {
             Role::Initiator => ssl.set_connect_state(),
             Role::Acceptor => ssl.set_accept_state(),
         }
         let stream = SslStream::new(ssl, Buffers::default())?;
-        Ok(Self { stream })
+        Ok(Self { role, stream })
+    }
+
+    /// What goes on behind a handshake of TLS 1.3 in OpenSSL's stead, with [`Keep::Secrets`] and once. `None` with 1.2.
+    pub(crate) fn take_traffic(&mut self) -> Option<Traffic> {
+        let ssl = self.stream.ssl();
+        let suite = Suite::named(ssl.current_cipher()?.name())?;
+        let secrets = ssl.ex_data(*SECRETS.get()?)?;
+        let mut secrets = secrets.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (client, server) = (secrets.client.take()?, secrets.server.take()?);
+        match self.role {
+            Role::Initiator => Traffic::new(suite, &client, &server),
+            Role::Acceptor => Traffic::new(suite, &server, &client),
+        }
     }
 
     /// Octets from the peer, cut anywhere.
@@ -270,8 +347,10 @@ pub(crate) fn builder(
     builder.set_options(
         SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION,
     );
-    // A ticket behind the handshake would stand where peers expect the NUL record.
+    // A ticket behind the handshake would stand where peers expect the NUL record, and its record would be one that
+    // [`Traffic`] does not know of.
     builder.set_num_tickets(0)?;
+    builder.set_keylog_callback(hear_secret);
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     builder.set_session_id_context(b"godwit")?;
     builder.set_mode(SslMode::NO_AUTO_CHAIN);
@@ -371,7 +450,15 @@ mod tests {
         let made = || credential.contexts().0.lock().unwrap().len();
         let shake = |credential: &Credential, versions| {
             let role = Role::Initiator;
-            Tls::new(role, credential, Strength::Modern, versions, None).unwrap()
+            Tls::new(
+                role,
+                credential,
+                Strength::Modern,
+                versions,
+                None,
+                Keep::Nothing,
+            )
+            .unwrap()
         };
         for _ in 0..3 {
             shake(&credential.clone(), Versions::Any);

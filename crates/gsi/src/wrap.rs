@@ -1,12 +1,12 @@
-//! What follows an established context: commands and replies in base64, and protected data channels.
+//! What follows an established context on a control channel: commands and replies in base64, or a TLS stream.
 //!
 //! Wrapping is writing to the one TLS stream of the context, so pieces must be unwrapped in the order in which they were
 //! wrapped, each once. MIC, ENC and CONF name the same octets: which one a peer says decides nothing (RFC 2228 §4, as the Grid
 //! Community Toolkit has it).
 
 use crate::adat::{self, TokenError};
-pub use crate::tls::ReadOutcome;
-use crate::tls::{Tls, TlsFault};
+use crate::records::Records;
+use crate::tls::{ReadOutcome, Tls, TlsFault};
 
 /// Longest clear text of one command or one line of a reply.
 pub const CLEAR_OCTETS_MAX: usize = 96 * 1024;
@@ -70,6 +70,13 @@ impl Wrap {
         self.tls.describe()
     }
 
+    /// What goes on with the octets of a data connection, in place of this. Right behind the handshake only: nothing was sealed or
+    /// opened yet.
+    #[must_use]
+    pub fn into_records(self) -> Records {
+        Records::behind(self.tls)
+    }
+
     /// Appends the records for `clear` to `sealed`: about 22 octets more a record, and a record for 16 KiB.
     ///
     /// # Errors
@@ -78,32 +85,15 @@ impl Wrap {
         Ok(self.tls.write_to(clear, sealed)?)
     }
 
-    /// Takes octets from the peer, cut anywhere; [`Self::read`] gives what they open to.
-    pub fn feed(&mut self, sealed: &[u8]) {
-        self.tls.feed(sealed);
-    }
-
-    /// The next clear octets, of one record at most. All of them together are never more than all input.
-    ///
-    /// # Errors
-    /// When a record was changed, is missing or is not TLS at all, or the peer wants too many answers from TLS itself.
-    pub fn read(&mut self, clear: &mut [u8]) -> Result<ReadOutcome, WrapError> {
-        let outcome = self.tls.read(clear)?;
-        match self.tls.output_waits() > ANSWERS_OCTETS_MAX {
-            true => Err(WrapError::Answers),
-            false => Ok(outcome),
-        }
-    }
-
     /// Takes octets from the peer, cut anywhere, and appends what they open to. Output is never longer than all input.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// When a record was changed, is missing or is not TLS at all, or the peer wants too many answers from TLS itself.
     pub fn open(&mut self, sealed: &[u8], clear: &mut Vec<u8>) -> Result<Stream, WrapError> {
         self.tls.feed(sealed);
         let mut buffer = [0; 16 * 1024];
         loop {
-            match self.read(&mut buffer)? {
+            match read_bounded(&mut self.tls, &mut buffer)? {
                 ReadOutcome::Octets(count) => clear.extend_from_slice(&buffer[..count]),
                 ReadOutcome::Starved => return Ok(Stream::Open),
                 ReadOutcome::Closed => return Ok(Stream::Closed),
@@ -200,6 +190,15 @@ impl Wrap {
             Stream::Open if clear.len() > CLEAR_OCTETS_MAX => Err(WrapError::TooLong),
             Stream::Open => Ok(clear),
         }
+    }
+}
+
+/// The next clear octets, of one record at most.
+pub(crate) fn read_bounded(tls: &mut Tls, clear: &mut [u8]) -> Result<ReadOutcome, WrapError> {
+    let outcome = tls.read(clear)?;
+    match tls.output_waits() > ANSWERS_OCTETS_MAX {
+        true => Err(WrapError::Answers),
+        false => Ok(outcome),
     }
 }
 

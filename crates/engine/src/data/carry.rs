@@ -1,12 +1,18 @@
 //! Octets that were read past what was asked for: the next block's, or the next transfer's.
 
 /// Read from a connection and not yet used.
+///
+/// ```text
+///   0 ........ used ........ filled ........ end ........
+///     taken         carried         sealed        room
+/// ```
 #[derive(Default)]
 pub(super) struct Carry {
-    /// Those from `used` to `filled` are carried; what lies behind is room.
     octets: Vec<u8>,
     used: usize,
     filled: usize,
+    /// What is sealed is the beginning of a record: it is carried once all of the record is here and opened.
+    end: usize,
 }
 
 impl Carry {
@@ -14,27 +20,44 @@ impl Carry {
         self.used == self.filled
     }
 
+    /// Carries octets that are in clear.
     pub(super) fn put(&mut self, octets: &[u8]) {
-        self.room(octets.len())[..octets.len()].copy_from_slice(octets);
-        self.filled(octets.len());
+        self.room(octets.len()).copy_from_slice(octets);
+        self.came(octets.len());
+        self.filled = self.end;
     }
 
-    /// Where further octets go, `least` of them or more. What is there already means nothing.
-    pub(super) fn room(&mut self, least: usize) -> &mut [u8] {
+    /// Where `count` octets go that are read next. What is there already means nothing.
+    pub(super) fn room(&mut self, count: usize) -> &mut [u8] {
         if self.is_empty() {
+            self.octets.copy_within(self.filled..self.end, 0);
+            self.end -= self.filled;
             self.used = 0;
             self.filled = 0;
         }
-        let end = self.filled + least;
+        let end = self.end + count;
         if self.octets.len() < end {
             self.octets.resize(end, 0);
         }
-        &mut self.octets[self.filled..]
+        &mut self.octets[self.end..end]
     }
 
-    /// So many octets of the room are carried now.
-    pub(super) fn filled(&mut self, count: usize) {
-        self.filled = (self.filled + count).min(self.octets.len());
+    /// So many octets of the room were read.
+    pub(super) fn came(&mut self, count: usize) {
+        self.end = (self.end + count).min(self.octets.len());
+    }
+
+    /// All that is sealed: to be opened in place.
+    pub(super) fn sealed(&mut self) -> &mut [u8] {
+        &mut self.octets[self.filled..self.end]
+    }
+
+    /// Of what is sealed, `taken` octets were opened to `clear`, which are now at its beginning and are carried.
+    pub(super) fn opened(&mut self, clear: usize, taken: usize) {
+        let rest = self.filled + taken;
+        self.filled += clear;
+        self.octets.copy_within(rest..self.end, self.filled);
+        self.end -= taken - clear;
     }
 
     /// The next octets, `most` of them or as many as there are.
@@ -46,7 +69,7 @@ impl Carry {
 
     /// Gives its memory back: where what comes next is large, nothing is carried.
     pub(super) fn release(&mut self) {
-        if self.is_empty() {
+        if self.used == self.end {
             *self = Self::default();
         }
     }
@@ -67,10 +90,37 @@ mod tests {
         assert_eq!(carry.take(4), b"cdef");
         assert_eq!(carry.take(9), b"gh");
         assert!(carry.is_empty());
-        assert!(carry.room(5).len() >= 5);
-        carry.filled(0);
-        assert!(carry.is_empty());
         carry.put(b"x");
         assert_eq!(carry.take(1), b"x");
+    }
+
+    /// Records of this test: two octets become one.
+    #[test]
+    fn what_is_opened_is_carried_and_the_rest_waits_for_more() {
+        let mut carry = Carry::default();
+        let came = |carry: &mut Carry, octets: &[u8]| {
+            carry.room(octets.len()).copy_from_slice(octets);
+            carry.came(octets.len());
+        };
+        came(&mut carry, b"a-b-c");
+        assert!(carry.is_empty());
+        assert_eq!(carry.sealed(), b"a-b-c");
+        carry.sealed()[..2].copy_from_slice(b"ab");
+        carry.opened(2, 4);
+        assert_eq!(carry.take(1), b"a");
+        assert_eq!(carry.sealed(), b"c");
+        came(&mut carry, b"-d");
+        assert_eq!(carry.sealed(), b"c-d");
+        carry.opened(1, 2);
+        assert_eq!(carry.take(9), b"bc");
+        // Nothing is carried, and half a record is.
+        assert!(carry.is_empty());
+        carry.release();
+        came(&mut carry, b"-");
+        assert_eq!(carry.sealed(), b"d-");
+        carry.opened(1, 2);
+        assert_eq!(carry.take(9), b"d");
+        carry.release();
+        assert!(carry.octets.is_empty());
     }
 }

@@ -400,7 +400,7 @@ impl Channel {
         let guard = self.set.params.guard.as_ref();
         let clear = guard.is_some_and(Safeguard::ends_with_handshake);
         let goodbye = guard.is_some_and(Safeguard::says_goodbye);
-        match (self.socket).begin((!clear).then_some(wrap), goodbye, &rest) {
+        match (self.socket).begin((!clear).then(|| wrap.into_records()), goodbye, &rest) {
             Ok(()) => Flow::Known,
             Err(broken) => broken,
         }

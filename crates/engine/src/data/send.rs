@@ -177,7 +177,7 @@ impl Sending {
         if let FastPath::Zeros | FastPath::Discard = file.fast_path() {
             return Ok(());
         }
-        self.fill_buffer()?;
+        self.fill_buffer(COPY_OCTETS)?;
         // A storage may give less than was asked for: then the rest follows as of any block.
         if last
             && self.left == 0
@@ -308,7 +308,7 @@ impl Sending {
                 })
             }
             FastPath::Copy | FastPath::Discard => {
-                self.fill_buffer()?;
+                self.fill_buffer(COPY_OCTETS)?;
                 return self.write_some(wire, budget);
             }
         };
@@ -336,12 +336,14 @@ impl Sending {
             self.attachment.touch();
             return Ok(taken.min(1));
         }
+        // With the header they fill their records.
+        let room = SEALED_OCTETS - (HEADER_OCTETS - self.header_sent);
         if self.buffer_is_empty() && self.left > 0 {
-            self.fill_buffer()?;
+            self.fill_buffer(room)?;
         }
         let header = &self.header[self.header_sent..];
         let rest = &self.buffer[self.buffer_sent..];
-        let payload = &rest[..rest.len().min(most).min(SEALED_OCTETS)];
+        let payload = &rest[..rest.len().min(most).min(room)];
         // Behind the whole payload only.
         let tail = match payload.len() == rest.len() {
             true => &self.tail[self.tail_sent..],
@@ -369,14 +371,12 @@ impl Sending {
         self.attachment.moved(octets as u64);
     }
 
-    /// Reads the next part of the block through user space.
-    fn fill_buffer(&mut self) -> Result<(), Flow> {
+    /// Reads the next part of the block through user space, `most` octets of it or what is left.
+    fn fill_buffer(&mut self, most: usize) -> Result<(), Flow> {
         let Body::SendFile { file, .. } = self.attachment.body() else {
             return Ok(());
         };
-        let want = usize::try_from(self.left)
-            .unwrap_or(usize::MAX)
-            .min(COPY_OCTETS);
+        let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(most);
         self.buffer.resize(want, 0);
         let got = file
             .read_at(self.at, &mut self.buffer)

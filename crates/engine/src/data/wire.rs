@@ -3,23 +3,17 @@
 
 use std::io::{self, Read, Write};
 
-use godwit_gsi::{
-    Wrap,
-    wrap::{ReadOutcome, WrapError},
-};
+use godwit_gsi::{Records, records::RECORD_CLEAR_OCTETS_MAX};
 use godwit_proto::error::TransferFailure;
 
 use super::{carry::Carry, channel::Flow};
 use crate::storage::text_of;
 
-/// Octets that are sealed at a time, headers not counted: four records. They wait in a buffer of the channel for the socket.
-pub(super) const SEALED_OCTETS: usize = 64 * 1024;
+/// Octets that are sealed at a time, headers of blocks included: whole records. They wait in a buffer of the channel for the socket.
+pub(super) const SEALED_OCTETS: usize = 4 * RECORD_CLEAR_OCTETS_MAX;
 
 /// Most octets that are read ahead at a time. As many may be carried by a channel.
 pub(super) const AHEAD_OCTETS: usize = 64 * 1024;
-
-/// Clear octets of one record at most (RFC 8446 §5.1).
-const RECORD_OCTETS: usize = 16 * 1024;
 
 /// A connection and what is known of its readiness (edge-triggered: true until the kernel says "would block").
 pub(super) struct Wire {
@@ -34,7 +28,7 @@ pub(super) struct Wire {
 }
 
 struct Seal {
-    wrap: Wrap,
+    records: Records,
     /// Sealed, and on its way to the socket.
     sealed: Vec<u8>,
     /// Octets of `sealed` that the kernel has.
@@ -93,11 +87,28 @@ impl Wire {
         if self.seal.as_ref().is_some_and(|seal| seal.ended) {
             return Ok(Some(0));
         }
-        let most = most.min(AHEAD_OCTETS).min(scratch.len());
+        let most = most.min(AHEAD_OCTETS);
+        if self.seal.is_some() {
+            return self.read_records(most);
+        }
+        let most = most.min(scratch.len());
         let Some(count) = self.read(&mut scratch[..most])? else {
             return Ok(None);
         };
-        self.take_in(&scratch[..count])?;
+        self.carry.put(&scratch[..count]);
+        Ok(Some(count))
+    }
+
+    /// Reads into what is carried, and opens it there.
+    fn read_records(&mut self, most: usize) -> Result<Option<usize>, Flow> {
+        let mut carry = std::mem::take(&mut self.carry);
+        let read = self.read(carry.room(most));
+        self.carry = carry;
+        let Some(count) = read? else {
+            return Ok(None);
+        };
+        self.carry.came(count);
+        self.open_carried()?;
         Ok(Some(count))
     }
 
@@ -117,37 +128,35 @@ impl Wire {
         Ok(None)
     }
 
-    /// Carries octets from the socket.
-    fn take_in(&mut self, octets: &[u8]) -> Result<(), Flow> {
+    fn open_carried(&mut self) -> Result<(), Flow> {
         let Some(seal) = &mut self.seal else {
-            self.carry.put(octets);
             return Ok(());
         };
-        seal.wrap.feed(octets);
-        loop {
-            match seal.wrap.read(self.carry.room(RECORD_OCTETS)) {
-                Ok(ReadOutcome::Octets(count)) => self.carry.filled(count),
-                Ok(ReadOutcome::Starved) => return Ok(()),
-                Ok(ReadOutcome::Closed) => {
-                    seal.ended = true;
-                    return Ok(());
-                }
-                Err(error) => return Err(self.broken(&error.to_string())),
+        match seal.records.open(self.carry.sealed()) {
+            Ok(opened) => {
+                self.carry.opened(opened.clear, opened.taken);
+                seal.ended = opened.is_closed;
+                Ok(())
             }
+            Err(error) => Err(self.broken(&error.to_string())),
         }
     }
 
-    /// The handshake is over, and `rest` was read behind it. With `wrap`, what is written from now on is sealed and what is read
+    /// The handshake is over, and `rest` was read behind it. With `records`, what is written from now on is sealed and what is read
     /// is opened; `goodbye`: [`Self::say_goodbye`] says something.
     pub(super) fn begin(
         &mut self,
-        wrap: Option<Wrap>,
+        records: Option<Records>,
         goodbye: bool,
         rest: &[u8],
     ) -> Result<(), Flow> {
-        self.seal = wrap.map(|wrap| {
+        let Some(records) = records else {
+            self.carry.put(rest);
+            return Ok(());
+        };
+        self.seal = Some({
             Box::new(Seal {
-                wrap,
+                records,
                 sealed: Vec::new(),
                 sent: 0,
                 ended: false,
@@ -157,7 +166,9 @@ impl Wire {
                 },
             })
         });
-        self.take_in(rest)
+        self.carry.room(rest.len()).copy_from_slice(rest);
+        self.carry.came(rest.len());
+        self.open_carried()
     }
 
     pub(super) fn is_sealed(&self) -> bool {
@@ -171,10 +182,12 @@ impl Wire {
 
     /// Seals all of `parts`, in order, and hands the kernel what it takes. Only where all before is flushed.
     pub(super) fn write_sealed(&mut self, parts: [&[u8]; 3]) -> Result<(), Flow> {
-        if let Some(seal) = &mut self.seal
-            && let Err(error) = seal.fill(parts)
-        {
-            return Err(self.broken(&error.to_string()));
+        if let Some(seal) = &mut self.seal {
+            seal.sealed.clear();
+            seal.sent = 0;
+            if let Err(error) = seal.records.seal(&parts, &mut seal.sealed) {
+                return Err(self.broken(&error.to_string()));
+            }
         }
         self.flush().map(drop)
     }
@@ -188,7 +201,7 @@ impl Wire {
             seal.goodbye = Goodbye::Said;
             seal.sealed.clear();
             seal.sent = 0;
-            seal.wrap.close(&mut seal.sealed);
+            seal.records.close(&mut seal.sealed);
         }
         self.flush().map(drop)
     }
@@ -233,16 +246,5 @@ impl Wire {
             seal.sealed = Vec::new();
             seal.sent = 0;
         }
-    }
-}
-
-impl Seal {
-    fn fill(&mut self, parts: [&[u8]; 3]) -> Result<(), WrapError> {
-        self.sealed.clear();
-        self.sent = 0;
-        for part in parts {
-            self.wrap.seal(part, &mut self.sealed)?;
-        }
-        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use super::{Channel, ContextError, Established, Expect, HANDSHAKE_OCTETS_MAX, Se
 use crate::cert::Credential;
 use crate::cert::proxy::{self, DelegationRequest, REQUEST_OCTETS_MAX};
 use crate::der;
-use crate::tls::{ReadOutcome, Role, Tls};
+use crate::tls::{Keep, ReadOutcome, Role, Tls};
 use crate::verify::{Peer, Refusal, verify};
 use crate::wrap::Wrap;
 
@@ -72,6 +72,10 @@ impl Context {
             settings.policy.strength,
             settings.versions,
             settings.server_name.as_deref(),
+            match settings.channel {
+                Channel::ProtectedData => Keep::Secrets,
+                Channel::Control { .. } | Channel::ClearData => Keep::Nothing,
+            },
         );
         Ok(Self {
             role,

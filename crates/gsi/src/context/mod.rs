@@ -125,6 +125,6 @@ pub struct Established {
     /// Wraps and unwraps what follows. Of no use on a data channel in clear.
     pub wrap: Wrap,
     /// Octets that were handed in and belong to what follows: of a data channel, raw (PROT C) or protected (S, P: hand them
-    /// to [`Wrap::open`]). On a control channel it is empty, for tokens are whole.
+    /// to [`crate::Records::open`]). On a control channel it is empty, for tokens are whole.
     pub rest: Vec<u8>,
 }

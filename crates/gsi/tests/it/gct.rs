@@ -478,7 +478,7 @@ fn the_reference_client_logs_in_and_delegates() {
 fn receive(mut stream: TcpStream, mut context: Context, is_protected: bool) -> Vec<u8> {
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let mut buffer = vec![0; 64 * 1024];
-    let mut established = loop {
+    let established = loop {
         while let Some(token) = context.poll_output() {
             stream.write_all(&token).expect("sends");
         }
@@ -490,14 +490,15 @@ fn receive(mut stream: TcpStream, mut context: Context, is_protected: bool) -> V
         let result = context.handle_input(SystemTime::now(), &buffer[..count]);
         result.unwrap_or_else(|error| panic!("{error}"));
     };
-    let mut sealed = std::mem::take(&mut established.rest);
+    let mut sealed = established.rest;
     stream.read_to_end(&mut sealed).expect("reads");
     if !is_protected {
         return sealed;
     }
-    let mut clear = Vec::new();
-    established.wrap.open(&sealed, &mut clear).expect("opens");
-    clear
+    let mut records = established.wrap.into_records();
+    let opened = records.open(&mut sealed).expect("opens");
+    sealed.truncate(opened.clear);
+    sealed
 }
 
 #[test]

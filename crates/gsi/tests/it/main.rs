@@ -14,6 +14,7 @@ mod issuer;
 mod pair;
 mod parsers;
 mod pki;
+mod records;
 mod refused;
 mod rekeying;
 mod tokens;

@@ -1,0 +1,147 @@
+//! What follows the handshake of a protected data channel: clear octets to records and back, in the caller's buffers.
+//!
+//! ```text
+//!   handshake (OpenSSL) ──► TLS 1.3: the traffic secrets ──► Traffic: keys of both directions, made and used here
+//!                      └──► TLS 1.2: OpenSSL between two buffers, as on control channels
+//! ```
+//! A record is opened where it lies: the clear octets of a buffer end up side by side at its beginning, and nothing is copied on
+//! the way. See `docs/adr/0065-records-of-data-channels.md`.
+
+use std::fmt;
+
+use crate::tls::{ReadOutcome, Tls};
+use crate::traffic::{Content, Traffic};
+use crate::wrap::{WrapError, read_bounded};
+
+/// Type, version and length.
+pub(crate) const HEADER_OCTETS: usize = 5;
+
+/// Clear octets of one record at most (RFC 8446 §5.1).
+pub const RECORD_CLEAR_OCTETS_MAX: usize = 16 * 1024;
+
+/// Longest record, its header included: what RFC 5246 §6.2.3 lets protection add is more than RFC 8446 does. Whoever collects
+/// octets for [`Records::open`] has a whole record when there are so many.
+pub const RECORD_OCTETS_MAX: usize = HEADER_OCTETS + RECORD_CLEAR_OCTETS_MAX + 2048;
+
+/// What came of octets from the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// So many clear octets stand at the beginning of the buffer.
+    pub clear: usize,
+    /// So many octets were used up. What follows them is the beginning of a record and is to be given again, with more behind it.
+    pub taken: usize,
+    /// The peer has said that it sends no more (close_notify). Many close the connection without saying so.
+    pub is_closed: bool,
+}
+
+/// Seals and opens the octets of one data connection.
+pub struct Records(Kind);
+
+enum Kind {
+    Tls13(Box<Traffic>),
+    Tls12(Box<Tls>),
+}
+
+impl Records {
+    /// Goes on behind the handshake that `tls` has finished.
+    pub(crate) fn behind(mut tls: Tls) -> Self {
+        Self(match tls.take_traffic() {
+            Some(traffic) => Kind::Tls13(Box::new(traffic)),
+            None => Kind::Tls12(Box::new(tls)),
+        })
+    }
+
+    /// Appends records for all of `parts`, as one row of octets, to `sealed`: at most 29 octets more a record, and a record for
+    /// each [`RECORD_CLEAR_OCTETS_MAX`].
+    ///
+    /// # Errors
+    /// When the stream is broken, after which it stays so.
+    pub fn seal(&mut self, parts: &[&[u8]], sealed: &mut Vec<u8>) -> Result<(), WrapError> {
+        match &mut self.0 {
+            Kind::Tls13(traffic) => traffic.seal(Content::Data, parts, sealed),
+            Kind::Tls12(tls) => {
+                for part in parts {
+                    tls.write_to(part, sealed)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Opens all whole records at the beginning of `octets`, in place. Behind the clear octets the buffer has no meaning up to
+    /// [`Opened::taken`].
+    ///
+    /// # Errors
+    /// When a record was changed, is missing, is longer than records are or is not TLS at all.
+    pub fn open(&mut self, octets: &mut [u8]) -> Result<Opened, WrapError> {
+        match &mut self.0 {
+            Kind::Tls13(traffic) => traffic.open(octets),
+            Kind::Tls12(tls) => open_by(tls, octets),
+        }
+    }
+
+    /// Appends the word that nothing follows (close_notify). A stream that is broken says nothing.
+    pub fn close(&mut self, sealed: &mut Vec<u8>) {
+        match &mut self.0 {
+            Kind::Tls13(traffic) => traffic.close(sealed),
+            Kind::Tls12(tls) => {
+                tls.close();
+                tls.append_output(sealed);
+            }
+        }
+    }
+}
+
+/// Without any key.
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Kind::Tls13(_) => "Records(TLS 1.3)",
+            Kind::Tls12(_) => "Records(TLS 1.2)",
+        })
+    }
+}
+
+/// OpenSSL is given whole records only: what they open to is then shorter than they are, and fits where they were.
+fn open_by(tls: &mut Tls, octets: &mut [u8]) -> Result<Opened, WrapError> {
+    let mut taken = 0;
+    while let Some(length) = record_octets(&octets[taken..])? {
+        taken += length;
+    }
+    tls.feed(&octets[..taken]);
+    let mut clear = 0;
+    loop {
+        // Of one octet more than fits there is never any.
+        if clear == taken {
+            break;
+        }
+        match read_bounded(tls, &mut octets[clear..taken])? {
+            ReadOutcome::Octets(count) => clear += count,
+            ReadOutcome::Starved => break,
+            ReadOutcome::Closed => {
+                return Ok(Opened {
+                    clear,
+                    taken,
+                    is_closed: true,
+                });
+            }
+        }
+    }
+    Ok(Opened {
+        clear,
+        taken,
+        is_closed: false,
+    })
+}
+
+/// Octets of the record at the beginning, header included, where all of it is there.
+pub(crate) fn record_octets(octets: &[u8]) -> Result<Option<usize>, WrapError> {
+    let [_, major, _, high, low, ..] = *octets else {
+        return Ok(None);
+    };
+    let length = HEADER_OCTETS + usize::from(u16::from_be_bytes([high, low]));
+    if major != 3 || length > RECORD_OCTETS_MAX {
+        return Err(WrapError::Tls("no record of TLS".into()));
+    }
+    Ok((octets.len() >= length).then_some(length))
+}
