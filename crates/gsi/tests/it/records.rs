@@ -207,7 +207,9 @@ fn peer(suite: &str, change: impl FnOnce(&mut SslContextBuilder)) -> Ssl {
 
 /// Both directions, a megabyte each, and the end.
 fn exchange(records: &mut Records, rest: &[u8], peer: &mut SslStream<Pipe>) {
-    let content: Vec<u8> = (0..1_000_000u32).map(|at| (at.wrapping_mul(31) >> 8).to_le_bytes()[0]).collect();
+    let content: Vec<u8> = (0..1_000_000u32)
+        .map(|at| (at.wrapping_mul(31) >> 8).to_le_bytes()[0])
+        .collect();
     let sealed = seal(records, &content);
     peer.get_mut().incoming.extend(&sealed);
     let mut came = vec![0; content.len()];

@@ -24,6 +24,9 @@ const DEV_NULL: (u32, u32) = (1, 3);
 /// (major, minor) of `/dev/zero`.
 const DEV_ZERO: (u32, u32) = (1, 5);
 
+/// What `st_blocks` counts in (stat(3type)).
+const BLOCK_OCTETS: u64 = 512;
+
 struct PosixFile {
     fd: OwnedFd,
     way: Way,
@@ -126,13 +129,20 @@ fn refusal(errno: Errno, doing: String) -> godwit_proto::error::StorageFailure {
 impl PosixFile {
     /// `None`: nothing is known, or the file ends before `offset`. The position of the descriptor, which this moves, nobody uses.
     fn look_at(&self, offset: u64) -> std::result::Result<Option<Run>, Errno> {
+        let stat = fstat(&self.fd)?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        // As many blocks as octets leave no room for holes, and to look for one takes its time where it goes page by page to the end of
+        // the file, as on tmpfs: 7 ms a GB, with the file locked.
+        if u64::try_from(stat.st_blocks).unwrap_or(0) >= size.div_ceil(BLOCK_OCTETS) {
+            return Ok(None);
+        }
         let end = seek(&self.fd, SeekFrom::Hole(offset))?;
         if end > offset {
             return Ok(Some(Run::Data { end }));
         }
         let end = match seek(&self.fd, SeekFrom::Data(offset)) {
             // To the end of the file.
-            Err(Errno::NXIO) => u64::try_from(fstat(&self.fd)?.st_size).unwrap_or(0),
+            Err(Errno::NXIO) => size,
             found => found?,
         };
         Ok((end > offset).then_some(Run::Hole { end }))
