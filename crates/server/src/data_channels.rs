@@ -195,6 +195,7 @@ impl DataChannels {
             allowance: (self.share.clone()).map(|share| -> Arc<dyn Allowance> { share }),
             connect_limit: settings.data_limit,
             stall_limit: settings.data_limit,
+            closes_late: true,
             ..ChannelParams::default()
         }
     }

@@ -251,6 +251,8 @@ fn channel_params(spec: &JobSpec, context: &Context) -> ChannelParams {
         allowance: None,
         connect_limit: connections.stall_limit.min(CONNECT_LIMIT),
         stall_limit: connections.stall_limit,
+        // The server may say no word before its connections end.
+        closes_late: false,
     }
 }
 

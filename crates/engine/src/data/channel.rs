@@ -252,6 +252,13 @@ impl Channel {
         }
     }
 
+    /// Drops the share in a transfer that has failed; what the peer sends stays in the kernel.
+    pub(super) fn halt(&mut self) {
+        if let Activity::Receiving(_) = self.activity {
+            drop(self.take_attachment());
+        }
+    }
+
     /// Drops the share in the transfer; the connection is idle.
     pub(super) fn let_go(&mut self) {
         self.socket.rest();

@@ -50,6 +50,9 @@ impl EventLoop {
             else {
                 return;
             };
+            if set.is_halted() {
+                return;
+            }
             match listener.accept() {
                 Ok((stream, peer)) => {
                     let guard = set.params.guard.as_ref();

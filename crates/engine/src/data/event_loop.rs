@@ -244,6 +244,13 @@ impl EventLoop {
                     self.close(token);
                 }
             }
+            Order::HaltChannels(id) => {
+                for token in self.channels_of(id) {
+                    if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
+                        channel.halt();
+                    }
+                }
+            }
             Order::Stop => {}
         }
     }
@@ -357,7 +364,10 @@ impl EventLoop {
             }
             Flow::Failed(why) => {
                 let attachment = channel.take_attachment();
-                self.close(token);
+                let transfer = attachment.as_deref();
+                if !transfer.is_some_and(|transfer| transfer.closes_late(&why)) {
+                    self.close(token);
+                }
                 match (attachment, why) {
                     // Others may hold what came before the peer went.
                     (Some(attachment), why @ TransferFailure::ConnectionLost(_)) => {

@@ -97,6 +97,9 @@ pub struct ChannelParams {
     pub connect_limit: Duration,
     /// Time without an octet on any channel before the transfer fails.
     pub stall_limit: Duration,
+    /// Where a receipt fails for its file, the connections are not closed at once but with the set, and nothing is read from them
+    /// until then: time to tell the peer why, before it notices by itself.
+    pub closes_late: bool,
 }
 
 impl Default for ChannelParams {
@@ -113,6 +116,7 @@ impl Default for ChannelParams {
             allowance: None,
             connect_limit: Duration::from_secs(60),
             stall_limit: Duration::from_secs(60),
+            closes_late: false,
         }
     }
 }

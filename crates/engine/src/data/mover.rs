@@ -117,6 +117,8 @@ pub(super) enum Order {
     Release(u64),
     /// Close all connections of a set.
     CloseChannels(u64),
+    /// Let the channels of a set carry nothing, and keep them.
+    HaltChannels(u64),
     /// End the thread.
     Stop,
 }

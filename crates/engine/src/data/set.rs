@@ -496,6 +496,20 @@ impl SetShared {
 
     /// Closes every connection; nothing can start any more.
     pub(super) fn break_up(&self) {
+        self.end(Order::CloseChannels);
+    }
+
+    /// Nothing can start any more, and nothing is read; connections stay open until the set is dropped.
+    pub(super) fn halt(&self) {
+        self.end(Order::HaltChannels);
+    }
+
+    /// Who connects now shall wait for the end of the set.
+    pub(super) fn is_halted(&self) -> bool {
+        self.params.closes_late && lock(&self.inner).broken
+    }
+
+    fn end(&self, order: fn(u64) -> Order) {
         let (current, waiting) = {
             let mut inner = lock(&self.inner);
             inner.broken = true;
@@ -511,7 +525,7 @@ impl SetShared {
             transfer.ends_with_set(lost_with_an_earlier_one());
         }
         for mover in &self.movers {
-            mover.give(Order::CloseChannels(self.id));
+            mover.give(order(self.id));
         }
     }
 

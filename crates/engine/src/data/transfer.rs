@@ -383,15 +383,24 @@ impl TransferShared {
         }
     }
 
-    /// Ends the transfer; the first reason stays. All connections of the set are closed.
+    /// Ends the transfer; the first reason stays. All connections of the set are closed, unless [`Self::closes_late`].
     pub(super) fn fail(&self, why: TransferFailure) {
+        let late = self.closes_late(&why);
         if !self.settle(Err(why)) {
             return;
         }
         if let Some(set) = self.set.upgrade() {
-            set.break_up();
+            match late {
+                true => set.halt(),
+                false => set.break_up(),
+            }
         }
         self.announce_if_over();
+    }
+
+    /// Whether connections outlast this failure: see [`ChannelParams::closes_late`].
+    pub(super) fn closes_late(&self, why: &TransferFailure) -> bool {
+        self.params.closes_late && !self.sends && matches!(why, TransferFailure::Storage(_))
     }
 
     /// Fails it once its connections have ended, or at once where nothing they hold is worth taking: octets that have come need not be

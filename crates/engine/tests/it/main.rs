@@ -9,6 +9,7 @@ mod data_holes;
 mod data_live;
 mod data_peer;
 mod data_queue;
+mod data_refused;
 mod data_tls;
 mod storage;
 mod storage_confinement;

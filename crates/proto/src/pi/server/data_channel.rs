@@ -2,9 +2,13 @@
 //!
 //! Made by an address command, with a copy of parallelism, layout and buffers that is never read again (the only
 //! way both ends can agree on what cached channels are). Gone with the next address command, PROT,
-//! DCAU, ABOR, a failed transfer, and after every transfer in MODE S.
+//! DCAU, ABOR, a failed transfer, and after every transfer in MODE S. The connections of a receipt that was refused go a
+//! moment later, see [`ServerPi::part_with_data_channel`].
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use crate::{
     command::{EpsvArgument, NetworkProtocol},
@@ -17,6 +21,10 @@ use super::{DataChannelSpec, Outcome, Output, Request, ServerPi, dispatch::Purpo
 
 /// Ports below are other services' (RFC 2577 §3).
 const PORT_MIN: u16 = 1024;
+
+/// Time for the reply that refuses a receipt to be read, before the sender's connections break. Short: there are senders that end only
+/// then.
+const PARTING_LIMIT: Duration = Duration::from_secs(1);
 
 /// What the session has to move data on.
 #[derive(Debug, Default)]
@@ -58,10 +66,26 @@ impl DataChannel {
 
 impl ServerPi {
     pub(super) fn drop_data_channel(&mut self) {
-        self.forget_foreseen();
-        if let DataChannel::Made { .. } = std::mem::take(&mut self.session.data_channel) {
+        let parted = self.parting_until.take().is_some();
+        if self.forget_data_channel() || parted {
             self.outputs.push_back(Output::DropDataChannels);
         }
+    }
+
+    /// A receipt has failed for reasons of its file: nothing can be done with the data channel any more, but its connections stay
+    /// open for a moment. A sender that is another server complains as soon as they break, and its client would take that for
+    /// the reason if it came before our reply.
+    pub(super) fn part_with_data_channel(&mut self) {
+        if self.forget_data_channel() {
+            self.parting_until = self.active_at.checked_add(PARTING_LIMIT);
+        }
+    }
+
+    /// Whether there was one that the shell knows of.
+    fn forget_data_channel(&mut self) -> bool {
+        self.forget_foreseen();
+        let former = std::mem::take(&mut self.session.data_channel);
+        matches!(former, DataChannel::Made { .. })
     }
 
     pub(super) fn run_epsv(&mut self, argument: EpsvArgument) {

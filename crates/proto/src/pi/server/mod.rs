@@ -15,7 +15,8 @@
 //!
 //! # What the shell may rely on
 //! - `DropDataChannels` comes whenever the data channel object is gone, also after each transfer in MODE S
-//!   and after a failed one; a shell that forgets by itself as well does no harm.
+//!   and after a failed one (a moment later where a receipt failed for reasons of its file: no connection may be closed before); a
+//!   shell that forgets by itself as well does no harm.
 //! - `Close` is the last output. It ends data channels, too. Inputs after it are ignored.
 //! - `Foresee` and `ForeseeRequest` tell of what waits in the queue. The next `StartTransfer` or `Request` is the first that was
 //!   foreseen and neither skipped nor forgotten.
@@ -90,6 +91,8 @@ pub struct ServerPi {
     outputs: VecDeque<Output>,
     /// Last time a command began or ended.
     active_at: Instant,
+    /// When `DropDataChannels` is due for the data channel of a receipt that failed.
+    parting_until: Option<Instant>,
     /// The server is going down.
     draining: bool,
     /// `Close` has been put out.
@@ -142,6 +145,7 @@ impl ServerPi {
             asides: VecDeque::new(),
             outputs: VecDeque::new(),
             active_at: now,
+            parting_until: None,
             draining: false,
             closed: false,
             config,
@@ -196,10 +200,13 @@ impl ServerPi {
             Pending::Transfer(transfer) => transfer.report_due(),
             _ => None,
         };
-        [markers, self.idle_deadline(), self.login_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let deadlines = [
+            markers,
+            self.parting_until,
+            self.idle_deadline(),
+            self.login_deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
     }
 
     fn on_octets(&mut self, now: Instant, octets: &[u8]) {
@@ -274,6 +281,9 @@ impl ServerPi {
     }
 
     fn on_timeout(&mut self, now: Instant) {
+        if self.parting_until.is_some_and(|due| due <= now) {
+            self.drop_data_channel();
+        }
         if self.login_deadline().is_some_and(|due| due <= now) {
             self.answer(421, "Login Timeout: closing control connection.");
             self.end_session();

@@ -149,7 +149,10 @@ impl ServerPi {
         if let Err(refusal) = self.check_transfer(&mut kind) {
             self.forget_foreseen();
             self.reply(&refusal);
-            return self.after_failure(Way::of(&kind), true);
+            return match Way::of(&kind) {
+                Way::Receive => self.part_with_data_channel(),
+                Way::Send => self.drop_data_channel(),
+            };
         }
         let session = &self.session;
         let reuse = session.data_channel.is_cached();
@@ -193,20 +196,20 @@ impl ServerPi {
                 self.pending = Pending::Transfer(transfer);
             }
             Phase::Reserving => match result {
-                _ if transfer.aborted => self.fail(transfer.way(), &TransferFailure::Aborted),
-                Err(failure) => self.fail(transfer.way(), &TransferFailure::Storage(failure)),
+                _ if transfer.aborted => self.fail(&transfer, &TransferFailure::Aborted),
+                Err(failure) => self.fail(&transfer, &TransferFailure::Storage(failure)),
                 // It was a question: whoever cannot answer it lets the transfer try.
                 Ok(_) => self.listen_or_start(transfer),
             },
             Phase::Listening(form) => match self.accept_listening(form, result, true) {
-                Ok(_) if transfer.aborted => self.fail(transfer.way(), &TransferFailure::Aborted),
+                Ok(_) if transfer.aborted => self.fail(&transfer, &TransferFailure::Aborted),
                 Ok(announcement) => {
                     self.reply(&announcement);
                     self.start(transfer);
                 }
                 Err(refusal) => {
                     self.reply(&refusal);
-                    self.after_failure(transfer.way(), true);
+                    self.drop_data_channel();
                 }
             },
         }
@@ -302,12 +305,7 @@ impl ServerPi {
                 self.answer(226, "Transfer Complete.");
                 self.after_success(&transfer, cached);
             }
-            Err(failure) => {
-                // GCT leaves a listener open where only the file could not be opened.
-                let untouched = !was_ready && matches!(failure, TransferFailure::Storage(_));
-                self.reply(&transfer_reply(&failure));
-                self.after_failure(transfer.way(), !untouched);
-            }
+            Err(failure) => self.fail(&transfer, &failure),
         }
     }
 
@@ -319,15 +317,15 @@ impl ServerPi {
         }
     }
 
-    fn fail(&mut self, way: Way, failure: &TransferFailure) {
+    fn fail(&mut self, transfer: &Transfer, failure: &TransferFailure) {
         self.reply(&transfer_reply(failure));
-        self.after_failure(way, true);
-    }
-
-    /// `touched`: data connections may have been made, or were refused.
-    fn after_failure(&mut self, way: Way, touched: bool) {
-        if touched || way == Way::Receive || self.session.mode == Mode::ExtendedBlock {
-            self.drop_data_channel();
+        let is_of_the_file = matches!(failure, TransferFailure::Storage(_));
+        let untouched = !matches!(transfer.phase, Phase::Moving);
+        match transfer.way() {
+            Way::Receive if is_of_the_file => self.part_with_data_channel(),
+            // GCT leaves a listener open where only the file could not be opened.
+            Way::Send if is_of_the_file && untouched && self.session.mode == Mode::Stream => {}
+            _ => self.drop_data_channel(),
         }
     }
 }
