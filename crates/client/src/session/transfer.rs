@@ -261,7 +261,8 @@ impl Session {
                         ending.reused = reused;
                         // A receiver hears of its first channel only: its channels are counted at the end.
                         if !reused && plan.direction == Direction::Put && !plan.stream {
-                            ending.channels_told = monitor.progress().channels;
+                            // Some of them may have ended before we hear of it.
+                            ending.channels_told = monitor.channels_peak();
                             self.tell(ChannelState::Opened, ending.channels_told);
                         }
                     }

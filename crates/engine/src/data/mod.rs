@@ -314,6 +314,11 @@ impl Monitor {
         self.transfer.progress()
     }
 
+    /// Most channels that have carried it at a time, so far.
+    pub fn channels_peak(&self) -> u32 {
+        self.transfer.channels_peak()
+    }
+
     /// Totals of now; the last ones after the end.
     pub fn sample(&self) -> Sample {
         self.transfer.sample()

@@ -224,6 +224,10 @@ impl TransferShared {
         }
     }
 
+    pub(super) fn channels_peak(&self) -> u32 {
+        self.channels_peak.load(Ordering::Relaxed)
+    }
+
     fn done(&self) -> u64 {
         let holes = self.holes.load(Ordering::Relaxed);
         self.bytes.load(Ordering::Relaxed).saturating_add(holes)
@@ -462,7 +466,7 @@ impl TransferShared {
             safe: lock(&self.safe).all.clone(),
             cached: if result.is_ok() { cached } else { 0 },
             result,
-            channels_peak: self.channels_peak.load(Ordering::Relaxed),
+            channels_peak: self.channels_peak(),
             elapsed,
             unsent: self.unsent(),
         };

@@ -78,8 +78,11 @@ const PART: (usize, usize) = (100_000, 50_000);
 
 const OCTETS: usize = 300_001;
 
-/// Of files that are resumed: our client resumes those only that are large. And of those that several channels share.
+/// Of files that are resumed: our client resumes those only that are large.
 const LARGE_OCTETS: usize = 16_000_001;
+
+/// Of files that several channels share: far more than one of them holds in its buffers before the others are up.
+const SHARED_OCTETS: usize = 64_000_001;
 
 /// What our client has of a large file, and where; it takes nothing up that its journal does not tell of.
 const BEGUN: usize = 12 << 20;
@@ -128,9 +131,8 @@ impl Operation {
 
     fn length(self) -> usize {
         match self {
-            Self::ResumeGet | Self::ResumePut | Self::GetBySeveral | Self::PutBySeveral => {
-                LARGE_OCTETS
-            }
+            Self::ResumeGet | Self::ResumePut => LARGE_OCTETS,
+            Self::GetBySeveral | Self::PutBySeveral => SHARED_OCTETS,
             _ => OCTETS,
         }
     }
