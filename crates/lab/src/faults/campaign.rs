@@ -164,8 +164,7 @@ impl Campaign {
                 }
                 if client.is_running()? {
                     outcome.happened = true;
-                    outcome.unread_bytes = stage.unread()?;
-                    ends.strike(stage, fault, &client)?;
+                    outcome.unread_bytes = ends.strike(stage, fault, &mut client)?;
                 }
             }
             match client.wait(RUN_LIMIT) {
@@ -275,31 +274,73 @@ impl Ends {
         words.map(str::to_owned).into()
     }
 
-    /// Lets it happen.
+    /// Lets it happen. What lies unread then, in receive buffers of the kernel.
     fn strike(
         &mut self,
         stage: &Stage,
         fault: &Fault,
-        client: &peers::Process,
-    ) -> Result<(), Error> {
+        client: &mut peers::Process,
+    ) -> Result<u64, Error> {
+        if !fault.kind.is_of_a_program() {
+            let mut unread = stage.unread()?;
+            self.spoil(stage, fault)?;
+            // What comes until an end says that it has no room is lost with the rest.
+            let until = Instant::now() + RUN_LIMIT;
+            while fault.kind == Kind::Full && client.is_running()? && Instant::now() < until {
+                unread = unread.max(stage.unread()?);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return Ok(unread);
+        }
+        // Nobody reads or sends between what is counted and the end of who would have read it.
+        self.signal_all(client, Signal::STOP)?;
+        let unread = stage.unread_at_rest()?;
+        match fault.kind {
+            Kind::ClientKilled => {
+                client.signal(Signal::KILL)?;
+                client.ended_within(RUN_LIMIT)?;
+            }
+            kind => self.dying(kind).for_each(Server::die),
+        }
+        self.signal_all(client, Signal::CONT)?;
         let host = stage.left()?;
-        let kill = |server: &mut Option<Server>| match server {
-            Some(server) => server.die_and_come_back(host),
-            None => Ok(()),
-        };
+        let mut dead = self.dying(fault.kind);
+        dead.try_for_each(|server| server.come_back(host))?;
+        Ok(unread)
+    }
+
+    /// The servers that this kind of fault kills.
+    fn dying(&mut self, kind: Kind) -> impl Iterator<Item = &mut Server> {
+        let of_source = matches!(
+            kind,
+            Kind::SourceKilled | Kind::ServerKilled | Kind::GctKilled
+        );
+        let of_target = matches!(
+            kind,
+            Kind::TargetKilled | Kind::ServerKilled | Kind::GctKilled
+        );
+        let from = self.from.as_mut().filter(|_| of_source);
+        let to = self.to.as_mut().filter(|_| of_target);
+        from.into_iter().chain(to)
+    }
+
+    /// Signals the client and both servers, with all their processes.
+    fn signal_all(&self, client: &peers::Process, signal: Signal) -> Result<(), Error> {
+        client.signal_group(signal)?;
+        for server in self.from.iter().chain(&self.to) {
+            server.signal_group(signal)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a path or a disk go bad, or servers stand still.
+    fn spoil(&self, stage: &Stage, fault: &Fault) -> Result<(), Error> {
         let spoil = |disks: &[Store], trouble, times| {
             for disk in disks {
                 disk.trouble(trouble, times);
             }
         };
         match fault.kind {
-            Kind::ClientKilled => client.signal(Signal::KILL)?,
-            Kind::SourceKilled => kill(&mut self.from)?,
-            Kind::TargetKilled => kill(&mut self.to)?,
-            Kind::ServerKilled | Kind::GctKilled => {
-                kill(&mut self.from)?;
-                kill(&mut self.to)?;
-            }
             Kind::Cut => cut(stage, Duration::from_secs(1))?,
             Kind::LongCut => cut(stage, Duration::from_secs(60))?,
             Kind::Lost => alter(stage, Alteration::Loss(Loss::Random { ratio: 0.02 }))?,
@@ -314,7 +355,13 @@ impl Ends {
                 let duplication = Duplication { ratio: 0.05 };
                 alter(stage, Alteration::Duplication(Some(duplication)))?;
             }
-            Kind::Flipped => alter(stage, Alteration::Corruption(Some(flips(fault))))?,
+            Kind::Flipped => {
+                let link = match fault.way {
+                    Way::Put => "left>right",
+                    Way::Get | Way::Between => "right>left",
+                };
+                alter_link(stage, link, Alteration::Corruption(Some(flips(fault))))?;
+            }
             Kind::Full => stage.fill()?,
             Kind::ReadError => spoil(&self.disks, Trouble::Reads, BAD_READS_OR_WRITES),
             Kind::WriteError => spoil(&self.disks, Trouble::Writes, BAD_READS_OR_WRITES),
@@ -325,6 +372,7 @@ impl Ends {
                     server.freeze(FROZEN)?;
                 }
             }
+            kind => unreachable!("{kind} is of a program"),
         }
         Ok(())
     }
@@ -351,22 +399,24 @@ impl Ends {
     }
 }
 
-/// Flips about two bits in what is still to come, and none on control channels.
+/// Flips a bit or two in what is still to come, and hardly any on control channels, whose packets are seldom full.
 #[allow(clippy::cast_precision_loss, reason = "a ratio")]
 fn flips(fault: &Fault) -> Corruption {
     let left = fault.shape.bytes().saturating_sub(fault.at_bytes());
     Corruption {
         ratio: (2.0 * PACKET_BYTES as f64 / left.max(1) as f64).min(1.0),
-        min_packet_bytes: 600,
+        min_packet_bytes: 1500,
+        packets_max: Some(2),
     }
 }
 
 fn alter(stage: &Stage, to: Alteration) -> Result<(), Error> {
-    for link in LINKS {
-        let altered = stage.control().alter(link, Duration::ZERO, to.clone());
-        altered.map_err(crate::network::Error::from)?;
-    }
-    Ok(())
+    (LINKS.iter()).try_for_each(|link| alter_link(stage, link, to.clone()))
+}
+
+fn alter_link(stage: &Stage, link: &str, to: Alteration) -> Result<(), Error> {
+    let altered = stage.control().alter(link, Duration::ZERO, to);
+    Ok(altered.map_err(crate::network::Error::from)?)
 }
 
 fn cut(stage: &Stage, length: Duration) -> Result<(), Error> {

@@ -109,6 +109,18 @@ impl Kind {
         }
     }
 
+    /// Kills programs.
+    pub fn is_of_a_program(self) -> bool {
+        matches!(
+            self,
+            Kind::ClientKilled
+                | Kind::ServerKilled
+                | Kind::SourceKilled
+                | Kind::TargetKilled
+                | Kind::GctKilled
+        )
+    }
+
     /// Needs the emulated path between client and server; the others need programs of one host only.
     pub fn is_of_the_path(self) -> bool {
         matches!(

@@ -31,6 +31,8 @@ const TARGET_BYTES: u64 = 1 << 30;
 /// Where bad disks are shown.
 const BAD_SOURCE: &str = "bad-source";
 const BAD_TARGET: &str = "bad-target";
+/// How long programs that were told to stand still may take for it.
+const AT_REST: Duration = Duration::from_secs(1);
 /// How long the address of a killed server may stay taken.
 const COME_BACK: Duration = Duration::from_secs(30);
 
@@ -188,6 +190,21 @@ impl Stage {
         Ok(account::unread(self.left()?)? + account::unread(self.right()?)?)
     }
 
+    /// The same once nothing moves any more: whoever reads and sends was told to stand still, and needs a moment for it.
+    pub(super) fn unread_at_rest(&self) -> Result<u64, Error> {
+        let look = || Ok::<_, Error>((self.payload_sent()?, self.unread()?));
+        let deadline = Instant::now() + AT_REST;
+        let mut before = look()?;
+        loop {
+            std::thread::sleep(Duration::from_millis(2));
+            let now = look()?;
+            if now == before || Instant::now() >= deadline {
+                return Ok(now.1);
+            }
+            before = now;
+        }
+    }
+
     /// Starts the client.
     pub(super) fn client(&self, arguments: &[String]) -> Result<Process, Error> {
         let home = self.home();
@@ -289,14 +306,20 @@ impl Server {
 
     /// Lets it stand still for a while.
     pub(super) fn freeze(&self, length: Duration) -> Result<(), Error> {
-        let process = match &self.running {
-            Some(Running::Godwitd(server)) => server.process(),
-            Some(Running::Gct(server)) => server.process(),
-            None => return Ok(()),
+        let Some(process) = self.process() else {
+            return Ok(());
         };
         process.signal(Signal::STOP)?;
         std::thread::sleep(length);
         Ok(process.signal(Signal::CONT)?)
+    }
+
+    fn process(&self) -> Option<&Process> {
+        match &self.running {
+            Some(Running::Godwitd(server)) => Some(server.process()),
+            Some(Running::Gct(server)) => Some(server.process()),
+            None => None,
+        }
     }
 
     pub(super) fn log(&self) -> String {
@@ -307,9 +330,21 @@ impl Server {
         }
     }
 
-    /// Kills it with all its sessions, and starts another in its place.
-    pub(super) fn die_and_come_back(&mut self, host: &Host) -> Result<(), Error> {
+    /// Signals it and its sessions.
+    pub(super) fn signal_group(&self, signal: Signal) -> Result<(), Error> {
+        match self.process() {
+            Some(process) => Ok(process.signal_group(signal)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Kills it with all its sessions.
+    pub(super) fn die(&mut self) {
         self.running = None;
+    }
+
+    /// Starts another in its place.
+    pub(super) fn come_back(&mut self, host: &Host) -> Result<(), Error> {
         let deadline = Instant::now() + COME_BACK;
         loop {
             // The sockets of the dead one may take a moment to go.

@@ -210,6 +210,9 @@ pub struct Corruption {
     /// acknowledgements whole. Default 0.
     #[serde(default)]
     pub min_packet_bytes: u32,
+    /// So many packets at most, then none any more. Default no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets_max: Option<u32>,
 }
 
 /// Packets of others, which occupy queue and link but are not delivered to anybody.

@@ -332,10 +332,14 @@ impl Path {
     }
 
     fn corrupt(&mut self, bytes: u32) -> Option<u64> {
-        let corruption = self.config.corruption?;
-        if bytes < corruption.min_packet_bytes || !self.corruption_rng.chance(corruption.ratio) {
+        let corruption = self.config.corruption.as_mut()?;
+        if corruption.packets_max == Some(0)
+            || bytes < corruption.min_packet_bytes
+            || !self.corruption_rng.chance(corruption.ratio)
+        {
             return None;
         }
+        corruption.packets_max = corruption.packets_max.map(|most| most - 1);
         self.counters.corrupted += 1;
         Some(self.corruption_rng.next_u64())
     }

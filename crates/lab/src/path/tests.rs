@@ -328,6 +328,7 @@ fn corruption_spares_small_packets() {
         corruption: Some(Corruption {
             ratio: 1.0,
             min_packet_bytes: 600,
+            packets_max: None,
         }),
         ..PathConfig::new(1_000_000_000, 0)
     };
@@ -335,6 +336,23 @@ fn corruption_spares_small_packets() {
     assert_eq!(delivery(path.arrive(0, 599)).corrupt, None);
     assert!(delivery(path.arrive(0, 600)).corrupt.is_some());
     assert_eq!(path.counters().corrupted, 1);
+}
+
+#[test]
+fn corruption_ends_after_so_many_packets() {
+    let config = PathConfig {
+        corruption: Some(Corruption {
+            ratio: 1.0,
+            min_packet_bytes: 0,
+            packets_max: Some(2),
+        }),
+        ..PathConfig::new(1_000_000_000, 0)
+    };
+    let mut path = Path::new(config).expect("valid");
+    let corrupted: Vec<bool> = (0..4)
+        .map(|_| delivery(path.arrive(0, 1500)).corrupt.is_some())
+        .collect();
+    assert_eq!(corrupted, [true, true, false, false]);
 }
 
 #[test]

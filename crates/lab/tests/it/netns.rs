@@ -180,6 +180,7 @@ fn corruption_passes_checksums() {
             corruption: Some(Corruption {
                 ratio: 0.01,
                 min_packet_bytes: 600,
+                packets_max: None,
             }),
             ..PathConfig::new(100 * MBPS, MS)
         };
