@@ -67,6 +67,8 @@ pub(crate) struct Traffic {
     /// The peer wants new keys of us before anything else.
     owes_keys: bool,
     is_closed: bool,
+    /// Something came that was not the next record: nothing opens any more.
+    is_broken: bool,
 }
 
 impl Traffic {
@@ -78,6 +80,7 @@ impl Traffic {
             message: Vec::new(),
             owes_keys: false,
             is_closed: false,
+            is_broken: false,
         })
     }
 
@@ -122,6 +125,15 @@ impl Traffic {
     }
 
     pub(crate) fn open(&mut self, octets: &mut [u8]) -> Result<Opened, WrapError> {
+        if self.is_broken {
+            return Err(broken("it was broken before"));
+        }
+        let opened = self.open_records(octets);
+        self.is_broken = opened.is_err();
+        opened
+    }
+
+    fn open_records(&mut self, octets: &mut [u8]) -> Result<Opened, WrapError> {
         let (mut clear, mut taken) = (0, 0);
         while !self.is_closed
             && let Some(length) = record_octets(&octets[taken..])?

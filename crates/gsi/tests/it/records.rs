@@ -148,6 +148,10 @@ fn what_was_changed_left_out_or_said_twice_does_not_open() {
             change(&mut sealed);
             let error = open(&mut other, &sealed.concat()).err();
             assert!(matches!(error, Some(WrapError::Tls(_))), "{error:?}");
+            // Nothing is passed over.
+            for _ in 0..3 {
+                assert!(open(&mut other, &seal(&mut one, b"next")).is_err());
+            }
         };
         fails(&|sealed| sealed[1][7] ^= 1);
         fails(&|sealed| *sealed[1].last_mut().unwrap() ^= 0x80);
