@@ -283,6 +283,11 @@ impl FileJob {
         Some(piece)
     }
 
+    /// Some piece of it is not there, nor will be.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.lock().failure.is_some()
+    }
+
     /// Part of what another session has and has not begun.
     pub(crate) fn relieve(&self) -> Claim {
         let Side::Put(put) = &self.side else {

@@ -327,15 +327,20 @@ impl Job {
         false
     }
 
+    /// Something was not moved: where there is no room, nothing else is begun.
+    pub(crate) fn heed(&self, error: &Error) {
+        if error.is_for_want_of_room() {
+            let _ = self.no_room.set(error.clone());
+        }
+    }
+
     /// Counts a file that is not there.
     pub(crate) fn file_failed(&self, path: &str, seconds: f64, bytes: u64, error: &Error) {
         if matches!(error, Error::Interrupted) {
             return;
         }
         self.record(error.exit());
-        if error.is_for_want_of_room() {
-            let _ = self.no_room.set(error.clone());
-        }
+        self.heed(error);
         let counters = &self.context.counters;
         counters.files_failed.fetch_add(1, Ordering::Relaxed);
         self.context.emit(&Event::File {

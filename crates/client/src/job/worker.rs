@@ -102,7 +102,10 @@ impl Worker {
             if !job.context.stop.is_set()
                 && let Some(Ahead { file, piece }) = self.next.take()
             {
-                if !self.piece(file, piece).await {
+                // What is left of a file that has failed would be moved for nothing.
+                if file.has_failed() {
+                    self.piece_over(&file, Ok(0), Vec::new()).await;
+                } else if !self.piece(file, piece).await {
                     return Farewell::Crowded;
                 }
                 continue;
@@ -251,7 +254,10 @@ impl Worker {
         let mut goes_on = true;
         let outcome = match outcome {
             Ok(()) => Ok(moved),
-            Err(Setback::Failed(error)) => Err(error),
+            Err(Setback::Failed(error)) => {
+                self.job.heed(&error);
+                Err(error)
+            }
             // Only whole files come without a range, and whoever has begun one has a session.
             Err(Setback::Crowded(error)) if piece.is_none() => Err(error),
             Err(Setback::Crowded(error)) => {
@@ -260,13 +266,23 @@ impl Worker {
                 Ok(moved)
             }
         };
+        self.piece_over(&file, outcome, left).await;
+        goes_on
+    }
+
+    /// A piece was moved, or as much of it as will be; `left` is for others.
+    async fn piece_over(
+        &mut self,
+        file: &Arc<FileJob>,
+        outcome: Result<u64>,
+        left: Vec<ByteRange>,
+    ) {
         match file.piece_done(outcome, left) {
             After::Others => {}
-            After::Finish { moved } => self.leave(&file, moved).await,
-            After::Discard { error, moved } => self.discard(&file, moved, &error).await,
+            After::Finish { moved } => self.leave(file, moved).await,
+            After::Discard { error, moved } => self.discard(file, moved, &error).await,
         }
         self.job.queue.piece_done();
-        goes_on
     }
 
     /// Claims what comes after a piece of `file`, while this worker is wanted: more of it, or another file. Gets only.

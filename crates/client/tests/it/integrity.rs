@@ -160,6 +160,44 @@ fn a_file_of_one_leaf_is_moved_again_as_a_whole() {
     }
 }
 
+/// Octets of each of [`MANY`] files.
+const LITTLE: usize = 10_000;
+const MANY: usize = 200;
+
+#[test]
+fn of_many_little_files_only_the_one_is_moved_again_in_which_a_bit_has_turned() {
+    for get in [true, false] {
+        // In the payload of one in the middle.
+        let here = Here::new(0, Spoil::Once(1_000_000));
+        let (from, to) = match get {
+            true => (here.served.path("many"), here.path("copy")),
+            false => (here.path("many"), here.served.path("copy")),
+        };
+        fs::create_dir(&from).unwrap();
+        for n in 0..MANY {
+            fs::write(from.join(n.to_string()), octets(LITTLE, n as u64)).unwrap();
+        }
+        let options = ["-r", "--pipelining", "64"];
+        let ran = match get {
+            true => here.copy(&options, &here.url("/many/"), &format!("{}/", text(&to))),
+            false => here.copy(&options, &format!("{}/", text(&from)), &here.url("/copy/")),
+        };
+        ran.expect(0, &[]);
+        assert!(here.relay.has_spoiled());
+        for n in 0..MANY {
+            let copy = fs::read(to.join(n.to_string())).unwrap();
+            assert!(copy == octets(LITTLE, n as u64), "{n}");
+        }
+        assert_eq!(here.events("retry").len(), 1, "get: {get}");
+        // Headers, a list, and the one file.
+        let beside = here.relay.carried() - (MANY * LITTLE) as u64;
+        assert!(
+            beside < 100_000,
+            "get: {get}, {beside} octets more than all"
+        );
+    }
+}
+
 #[test]
 fn a_path_that_spoils_octets_each_time_is_given_up_and_leaves_nothing() {
     for get in [true, false] {

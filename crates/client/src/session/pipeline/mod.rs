@@ -134,9 +134,10 @@ impl Session {
         }
         let before = self.endpoint.learned.depth.load(Ordering::Relaxed);
         let source = self.source.as_ref().filter(|_| first.sender().is_some());
-        // Who has the one of our extensions has the other virtue.
-        let is_patient = |session: &Session| session.server.features.live_channels;
-        let most = match is_patient(self) && source.is_none_or(|source| is_patient(source)) {
+        // Who has the one of our extensions has the other virtues.
+        let is_ours = |session: &Session| session.server.features.live_channels;
+        let ours = is_ours(self) && source.is_none_or(|source| is_ours(source));
+        let most = match ours {
             true => DEPTH_MAX_PATIENT,
             false => DEPTH_MAX,
         };
@@ -183,6 +184,7 @@ impl Session {
             channels_gone: false,
             removing: VecDeque::new(),
             leavings: Leavings::default(),
+            ours,
         };
         pipeline.admit(first);
         pipeline.run().await;
@@ -227,6 +229,8 @@ struct Pipeline<'a, F> {
     /// Temporary files that are being removed.
     removing: VecDeque<(CommandId, FtpPath)>,
     leavings: Leavings,
+    /// Servers of ours only: octets of one file do not end up in another, even where a file fails.
+    ours: bool,
 }
 
 impl<F: Feed> Pipeline<'_, F> {

@@ -53,6 +53,10 @@ impl<F: Feed> Pipeline<'_, F> {
         let verified = slot.load.verify(self.session, self.spec, reply).await;
         let agreed = match verified {
             Ok(agreed) => agreed,
+            Err(error) if self.ours => {
+                self.tell_setback(&error);
+                return self.return_one(at, true);
+            }
             // Perhaps these were not its octets.
             Err(error) => return self.give_up(Some((at, error))),
         };
@@ -198,18 +202,34 @@ impl<F: Feed> Pipeline<'_, F> {
     }
 
     fn bring_back(&mut self, mut flight: Flight, alone: bool) {
+        self.leave(&mut flight);
+        self.leavings.returned.push(flight.into_item(alone));
+    }
+
+    /// What is there of a file stays where it can be gone on with.
+    fn leave(&mut self, flight: &mut Flight) {
         if self.session.context.journal.get().is_some() && taking_up::is_possible(self.session) {
             flight.keep();
         }
         self.leavings.rubbish.extend(flight.rubbish().cloned());
-        self.leavings.returned.push(flight.into_item(alone));
     }
 
     /// Nothing is certain any more of what is in flight. The file at a place may be the reason, and goes alone from now on.
     pub(super) fn give_up(&mut self, reason: Option<(usize, Error)>) {
         if let Some((at, error)) = reason {
-            self.tell_setback(&error);
-            self.return_one(at, true);
+            match error.is_for_want_of_room() {
+                // There is none for another attempt.
+                true => {
+                    if let Some(mut slot) = self.lineup.remove(at) {
+                        self.leave(&mut slot.load);
+                        self.feed.settled(&slot.load, Err(error));
+                    }
+                }
+                false => {
+                    self.tell_setback(&error);
+                    self.return_one(at, true);
+                }
+            }
         }
         self.flowing.clear();
         let in_flight: Vec<_> = self.lineup.give_up().collect();
