@@ -25,7 +25,7 @@ use crate::{
     local::{self, Begun, Target},
     plan::{Item, LocalEnd},
     remote::RemoteSource,
-    session::{Outcome, Session, TransferPlan},
+    session::{Next, Outcome, Session, TransferPlan},
     spec::{Part, Verify},
     stamp::Stamp,
     taking_up::{self, Copy},
@@ -148,14 +148,10 @@ impl Get {
 
     /// What fetches `range` (`None`: all of it), where that can follow another transfer without a pause: nothing that needs a REST
     /// or MODE S.
-    pub(crate) fn command_ahead(
-        &self,
-        session: &Session,
-        range: Option<ByteRange>,
-    ) -> Option<Command> {
+    pub(crate) fn ahead(&self, session: &Session, range: Option<ByteRange>) -> Option<Next> {
         let way = self.from.way(session, range).ok()?;
         let follows = !way.stream && way.rest.is_none() && !self.is_stream();
-        follows.then_some(way.command)
+        follows.then_some(Next::Get(way.command))
     }
 
     /// Fetches octets of the region, `None` for all of it. On failure tells which of them are there already. `next` is what
@@ -164,7 +160,7 @@ impl Get {
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
-        next: Option<Command>,
+        next: Option<Next>,
     ) -> (Result<u64>, RangeSet) {
         let doing = format!("get {}", self.url);
         for last_try in [false, true] {
@@ -199,7 +195,7 @@ impl Get {
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
-        next: Option<Command>,
+        next: Option<Next>,
         doing: &str,
     ) -> (Result<u64>, RangeSet) {
         let way = match self.from.way(session, range) {

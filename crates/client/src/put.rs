@@ -25,7 +25,7 @@ use crate::{
     local,
     plan::{Item, LocalEnd, Origin, is_device},
     remote::RemoteSource,
-    session::{Outcome, Session, TransferPlan},
+    session::{Next, Outcome, Session, TransferPlan},
     spec::{Part, Verify},
     stamp::Stamp,
     tails::{TailKey, Tails},
@@ -51,6 +51,8 @@ pub(crate) struct Put {
     from: Content,
     /// Something may lie under the temporary name.
     begun: AtomicBool,
+    /// A session has sent octets of it before their turn.
+    went_ahead: AtomicBool,
     journal: Option<Arc<Journal>>,
     /// What sessions are sending, for those who come to help.
     tails: Tails,
@@ -129,6 +131,7 @@ impl Put {
             length,
             from,
             begun: AtomicBool::new(item.begun.is_some()),
+            went_ahead: AtomicBool::new(false),
             journal: session.context.journal.get().cloned(),
             tails: Tails::default(),
         })
@@ -184,14 +187,58 @@ impl Put {
         matches!(self.from, Content::Stream(_))
     }
 
-    /// Sends octets of the region, `None` for all of it; `began` is told when others may take of them.
+    /// Octets can go out behind those of another file, before the server has agreed to take them: a final name is not in reach then.
+    pub(crate) fn can_follow(&self, session: &Session) -> bool {
+        let ours = matches!(self.from, Content::File(_));
+        ours && self.rename_to.is_some() && self.can_split(session)
+    }
+
+    /// What sends a range behind another file, where that can be.
+    pub(crate) fn ahead(
+        self: &Arc<Self>,
+        session: &Session,
+        range: Option<ByteRange>,
+    ) -> Option<Next> {
+        let range = self.region(range);
+        let command = self.store(session, range).ok()?;
+        let put = Arc::clone(self);
+        self.can_follow(session).then(|| Next::Put {
+            ahead: self.room(session, range),
+            command,
+            job: Arc::new(move || {
+                put.begins();
+                put.went_ahead.store(true, Ordering::Relaxed);
+                put.job(range)
+            }),
+        })
+    }
+
+    /// Octets of it went out before their turn, on a session that is gone.
+    pub(crate) fn went_ahead_in_vain(&self, session: &Session) -> bool {
+        self.went_ahead.swap(false, Ordering::Relaxed) && !session.has_begun_next()
+    }
+
+    /// A session will send a range. Whoever looks for work waits for it.
+    pub(crate) fn will_send(&self, range: Option<ByteRange>) {
+        if let Some(range) = self.region(range) {
+            self.tails.begin(range);
+        }
+    }
+
+    fn region(&self, range: Option<ByteRange>) -> Option<ByteRange> {
+        range.or_else(|| self.length.and_then(|l| ByteRange::new(0, l)))
+    }
+
+    /// Sends octets of the region, `None` for all of it; `began` is told when others may take of them. `next` is what the session sends
+    /// behind them, whatever comes of these.
     pub(crate) async fn send(
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
+        next: Option<Next>,
         began: &dyn Fn(),
     ) -> Carried {
-        let range = range.or_else(|| self.length.and_then(|l| ByteRange::new(0, l)));
+        let range = self.region(range);
         if let Content::Server(source) = &self.from {
             return self.relay(session, source, range).await;
         }
@@ -200,7 +247,7 @@ impl Put {
             report,
             safe,
             result,
-        } = self.send_once(session, range, tail, began).await;
+        } = self.send_once(session, range, tail, next, began).await;
         // What others took meanwhile is theirs.
         let range = tail.and_then(|tail| self.tails.end(tail)).or(range);
         if let Err(error) = result {
@@ -238,10 +285,10 @@ impl Put {
         session: &mut Session,
         range: Option<ByteRange>,
         tail: Option<TailKey>,
+        next: Option<Next>,
         began: &dyn Fn(),
     ) -> Outcome {
         let doing = self.doing();
-        let from = self.offset + range.map_or(0, |r| r.start);
         let command = match self.store(session, range) {
             Ok(command) => command,
             Err(error) => return Outcome::never_began(error),
@@ -260,7 +307,7 @@ impl Put {
             ahead,
             command,
             length: None,
-            next: None,
+            next,
             may_block: self.is_stream(),
             counts: true,
             is_cut: false,
@@ -268,9 +315,7 @@ impl Put {
             began: Some(&began),
         };
         self.begins();
-        session
-            .transfer(plan, |_: Mode| Job::Send(self.source(from, range)))
-            .await
+        session.transfer(plan, |_: Mode| self.job(range)).await
     }
 
     /// Which command writes a range, `None` for all of it.
@@ -319,6 +364,11 @@ impl Put {
 
     fn doing(&self) -> String {
         format!("put {}", self.url)
+    }
+
+    fn job(&self, range: Option<ByteRange>) -> Job {
+        let from = self.offset + range.map_or(0, |r| r.start);
+        Job::Send(self.source(from, range))
     }
 
     fn source(&self, from: u64, range: Option<ByteRange>) -> Source {

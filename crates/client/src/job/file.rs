@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use godwit_proto::{ByteRange, Command, FtpPath, RangeSet};
+use godwit_proto::{ByteRange, FtpPath, RangeSet};
 use tokio::sync::Notify;
 
 use crate::{
@@ -14,9 +14,9 @@ use crate::{
     events::Event,
     get::Get,
     pieces::{Cutter, PIECE_BYTES_MIN, Speed},
-    plan::{Item, LocalEnd, OtherEnd},
+    plan::{Item, OtherEnd},
     put::Put,
-    session::Session,
+    session::{Next, Session},
     spec::JobSpec,
     taking_up,
     verify::Agreed,
@@ -46,8 +46,8 @@ pub(crate) struct FileJob {
 }
 
 enum Side {
-    Get(Get),
-    Put(Put),
+    Get(Box<Get>),
+    Put(Arc<Put>),
 }
 
 #[derive(Default)]
@@ -133,8 +133,10 @@ impl FileJob {
     ) -> Result<Self> {
         let (part, wish) = (spec.part, spec.verify);
         let side = match &item.other {
-            OtherEnd::To(to) => Side::Get(Get::begin(session, &item, to, part, wish).await?),
-            OtherEnd::From(from) => Side::Put(Put::begin(session, &item, from, part, wish).await?),
+            OtherEnd::To(to) => Side::Get(Get::begin(session, &item, to, part, wish).await?.into()),
+            OtherEnd::From(from) => {
+                Side::Put(Put::begin(session, &item, from, part, wish).await?.into())
+            }
         };
         let mut file = Self::of(session, side, item, changed);
         if file.item.begun.is_some() {
@@ -148,15 +150,20 @@ impl FileJob {
         Ok(file)
     }
 
-    /// The same for a get of which nothing has to be asked before.
-    pub(crate) fn begin_get(
+    /// The same for a file of which nothing has to be asked before.
+    pub(crate) fn begin_ahead(
         session: &Session,
         item: Item,
-        to: &LocalEnd,
         spec: &JobSpec,
         changed: Arc<Notify>,
     ) -> Result<Self> {
-        let side = Side::Get(Get::open(session, &item, to, spec.part, spec.verify)?);
+        let (part, wish) = (spec.part, spec.verify);
+        let side = match &item.other {
+            OtherEnd::To(to) => Side::Get(Get::open(session, &item, to, part, wish)?.into()),
+            OtherEnd::From(from) => {
+                Side::Put(Put::open(session, &item, from, part, wish, true)?.into())
+            }
+        };
         Ok(Self::of(session, side, item, changed))
     }
 
@@ -307,6 +314,11 @@ impl FileJob {
         }
     }
 
+    /// Octets wait that nobody has begun.
+    pub(crate) fn has_unclaimed(&self) -> bool {
+        !self.lock().unclaimed.is_empty()
+    }
+
     /// There is, or will be, something for a further worker.
     pub(crate) fn has_work(&self) -> bool {
         let pieces = self.lock();
@@ -324,28 +336,42 @@ impl FileJob {
     }
 
     /// A session that moves a piece of it goes on faster when it knows the next.
-    pub(crate) fn is_pipelined(&self) -> bool {
-        matches!(self.side, Side::Get(_))
-    }
-
-    /// What will fetch `range` (`None`: all of it), where that can be asked for before its turn.
-    pub(crate) fn command_ahead(
-        &self,
-        session: &Session,
-        range: Option<ByteRange>,
-    ) -> Option<Command> {
+    pub(crate) fn is_pipelined(&self, session: &Session) -> bool {
         match &self.side {
-            Side::Get(get) => get.command_ahead(session, range),
-            Side::Put(_) => None,
+            Side::Get(_) => true,
+            Side::Put(put) => put.can_follow(session),
         }
     }
 
-    /// Moves octets. `next` is what the session will be asked for next, whatever comes of this.
+    /// A worker will move `range` (`None`: all of it) next.
+    pub(crate) fn will_carry(&self, range: Option<ByteRange>) {
+        if let Side::Put(put) = &self.side {
+            put.will_send(range);
+        }
+    }
+
+    /// What will move `range` (`None`: all of it), where that can begin before its turn.
+    pub(crate) fn ahead(&self, session: &Session, range: Option<ByteRange>) -> Option<Next> {
+        match &self.side {
+            Side::Get(get) => get.ahead(session, range),
+            Side::Put(put) => put.ahead(session, range),
+        }
+    }
+
+    /// Octets of it went out before their turn, on a session that is gone.
+    pub(crate) fn went_ahead_in_vain(&self, session: &Session) -> bool {
+        match &self.side {
+            Side::Get(_) => false,
+            Side::Put(put) => put.went_ahead_in_vain(session),
+        }
+    }
+
+    /// Moves octets. `next` is what the session moves next, whatever comes of this.
     pub(crate) async fn carry(
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
-        next: Option<Command>,
+        next: Option<Next>,
     ) -> Carried {
         if range.is_some_and(ByteRange::is_empty) {
             return Carried::whole(0);
@@ -353,7 +379,7 @@ impl FileJob {
         let get = match &self.side {
             Side::Put(put) => {
                 let began = || self.changed.notify_waiters();
-                return put.send(session, range, &began).await;
+                return put.send(session, range, next, &began).await;
             }
             Side::Get(get) => get,
         };

@@ -194,7 +194,7 @@ impl Queue {
             return None;
         }
         for file in &inner.shared {
-            if file.has_work() {
+            if file.has_unclaimed() {
                 let file = Arc::clone(file);
                 let piece = Some(&file).filter(|file| fits(&file.item));
                 let piece = piece.and_then(|file| file.claim(cutter, speed))?;

@@ -20,7 +20,7 @@ use crate::{
     events::Event,
     flight::is_small,
     pieces::Speed,
-    plan::{Item, OtherEnd, Planned, is_worth_taking_up},
+    plan::{Item, Planned, is_device, is_worth_taking_up},
     session::Session,
 };
 
@@ -71,6 +71,13 @@ impl Worker {
     pub(crate) async fn run(mut self) -> Farewell {
         let farewell = self.work().await;
         match self.next.take() {
+            // What of it lies at the server already is kept or removed.
+            Some(Ahead { file, .. })
+                if file.rubbish().is_some() && self.job.context.stop.is_set() =>
+            {
+                self.piece_over(&file, Err(Error::Interrupted), Vec::new())
+                    .await;
+            }
             Some(Ahead {
                 file,
                 piece: Some(piece),
@@ -80,8 +87,10 @@ impl Worker {
             }
             // Nobody else has heard of it, and its temporary file goes with it.
             Some(Ahead { file, piece: None }) => {
-                let item = file.item.clone();
+                let (item, rubbish) = (file.item.clone(), file.rubbish().cloned());
                 drop(file);
+                self.tidy(&item.endpoint, rubbish.into_iter().collect())
+                    .await;
                 self.job.queue.give_back(Planned::File(item));
             }
             None => {}
@@ -285,10 +294,13 @@ impl Worker {
         self.job.queue.piece_done();
     }
 
-    /// Claims what comes after a piece of `file`, while this worker is wanted: more of it, or another file. Gets only.
+    /// Claims what comes after a piece of `file`, while this worker is wanted: more of it, or another file.
     fn look_ahead(&mut self, file: &Arc<FileJob>) {
         let wanted = self.job.context.target.borrow().wants(self.carrier.place);
-        if !wanted || !file.is_pipelined() {
+        let session = self
+            .carrier
+            .open_session(&file.endpoint, file.item.sender());
+        if !wanted || !session.is_some_and(|session| file.is_pipelined(session)) {
             return;
         }
         let (job, speed) = (Arc::clone(&self.job), self.speed);
@@ -299,6 +311,9 @@ impl Worker {
             }),
             None => self.look_at_others(file),
         };
+        if let Some(Ahead { file, piece }) = &self.next {
+            file.will_carry(*piece);
+        }
     }
 
     fn look_at_others(&mut self, file: &FileJob) -> Option<Ahead> {
@@ -308,11 +323,14 @@ impl Worker {
             return None;
         }
         let fits = |item: &Item| {
-            item.direction() == Direction::Get
+            item.direction() == file.item.direction()
+                && item.sender().is_none()
                 && item.size.is_some()
                 && Arc::ptr_eq(&item.endpoint, &file.endpoint)
                 && session.trusts_name(&item.remote)
                 && item.begun.is_none()
+                && !is_device(&item.remote)
+                && !item.endpoint.learned.may_be_closed(&item.remote)
                 && !is_small(item, &job.spec)
         };
         let from = end_of(&job, place);
@@ -325,11 +343,7 @@ impl Worker {
             Task::Begin(_) | Task::Finish(..) => return None,
         };
         let changed = Arc::clone(job.queue.changed());
-        let OtherEnd::To(to) = &item.other else {
-            job.queue.give_back(Planned::File(item));
-            return None;
-        };
-        match FileJob::begin_get(session, item.clone(), to, &job.spec, changed) {
+        match FileJob::begin_ahead(session, item.clone(), &job.spec, changed) {
             Ok(file) => {
                 let (piece, shared) = file.first(session, &job.cutter, self.speed);
                 let file = Arc::new(file);
@@ -370,14 +384,15 @@ impl Worker {
         let next = self.next.as_ref().filter(|_| ahead);
         let mut again = false;
         let carry = async |session: &mut Session| {
-            if std::mem::replace(&mut again, true) {
+            let in_vain = file.went_ahead_in_vain(session);
+            if std::mem::replace(&mut again, true) || in_vain {
                 let there = file.take_up(session, &mut todo).await?;
                 total += there;
                 counters.bytes_moved.fetch_add(there, Ordering::Relaxed);
             }
             while let Some(rest) = todo.pop() {
                 let next = next.filter(|_| todo.is_empty());
-                let next = next.and_then(|next| next.file.command_ahead(session, next.piece));
+                let next = next.and_then(|next| next.file.ahead(session, next.piece));
                 let carried = file.carry(session, rest, next).await;
                 total += carried.moved;
                 counters
@@ -399,10 +414,8 @@ impl Worker {
     /// All octets of a file are there: finishes it, or leaves that to the finisher where there is more to move.
     async fn leave(&mut self, file: &Arc<FileJob>, moved: u64) {
         let job = Arc::clone(&self.job);
-        let goes_on = match file.is_pipelined() {
-            true => self.next.is_some(),
-            false => job.finisher.has_room() && job.queue.has_files(),
-        };
+        let waits = || file.item.direction() == Direction::Put && job.queue.has_files();
+        let goes_on = self.next.is_some() || job.finisher.has_room() && waits();
         let asks = match self
             .carrier
             .open_session(&file.endpoint, file.item.sender())

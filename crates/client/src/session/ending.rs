@@ -70,7 +70,7 @@ impl Ending {
 
     /// The server has begun, and nothing speaks against going on with the next.
     pub(super) fn goes_well(&self) -> bool {
-        self.started && self.report.is_none() && !self.stopped && !self.was_aborted()
+        self.started && !self.was_aborted()
     }
 
     /// The channels were brought to `parallelism`.

@@ -48,6 +48,7 @@ use godwit_proto::{Command, Reply, pi::transfer::ServerState};
 pub(crate) use files::{Found, TOGETHER_MAX, checksum_in};
 pub(crate) use listing::{BadName, Entry, Lines, Names, Outlet, Queue, queue};
 pub(crate) use pipeline::Feed;
+pub(crate) use pipelined::Next;
 use pipelined::Pipelined;
 pub(crate) use relay::RelayPlan;
 pub(crate) use transfer::{Outcome, TransferPlan};

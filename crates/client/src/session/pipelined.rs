@@ -1,27 +1,58 @@
-//! The command of the next transfer, sent while the present one runs, so that the server goes from one to the other without
-//! a round trip in between.
+//! The next transfer, begun while the present one runs, so that both ends go from one to the other without a round trip in
+//! between: a server that sends hears its command early, and one that receives is sent the octets behind those of the present one.
+//! A pause costs more than its round trip: TCP sends a whole window at once behind it, and a queue that holds less loses the rest.
 //!
 //! Both use the same data channels, and nothing else may be asked between them. What comes early stays where it is: replies
 //! here, octets in the kernel. In doubt the session is given up: the server owes a transfer, and nobody could tell its octets
 //! from others.
 
-use godwit_proto::{Command, Reply, command::Mode, pi::client::CommandId};
+use std::sync::Arc;
+
+use godwit_engine::data::{Job, Transfer, TransferReport};
+use godwit_proto::{
+    Command, Reply,
+    command::Mode,
+    pi::{client::CommandId, transfer::Direction},
+};
 
 use super::{Session, TransferPlan};
-use crate::context::{Learned, known};
+use crate::{
+    context::{Learned, known},
+    progress::{Here, Running},
+};
+
+/// A transfer that follows another on its session, on the same channels and without anything before it.
+#[derive(Clone)]
+pub(crate) enum Next {
+    /// The server sends, as soon as it has sent the present one.
+    Get(Command),
+    /// We send, as soon as we have sent the present one.
+    Put {
+        ahead: Option<Command>,
+        command: Command,
+        /// What is sent. Made when it begins.
+        job: Arc<dyn Fn() -> Job + Send + Sync>,
+    },
+}
 
 pub(super) struct Pipelined {
     pub(super) id: CommandId,
     command: Command,
+    /// Of what was sent just before it.
+    pub(super) ahead: Option<CommandId>,
     /// 1xx came.
     pub(super) started: bool,
     pub(super) reply: Option<Reply>,
+    /// A put's.
+    pub(super) sending: Option<(Transfer, Running)>,
 }
 
 impl Session {
-    /// Sends the command of the next transfer, if there is one and the present channels will carry it.
+    /// Asks for the next get, if there is one and the present channels will carry it.
     pub(super) fn send_next(&mut self, plan: &TransferPlan<'_>, mode: Mode) {
-        let Some(next) = &plan.next else { return };
+        let Some(Next::Get(next)) = &plan.next else {
+            return;
+        };
         let wanted = self.context.target.borrow().setting.parallelism;
         // Other channels need a new address between the two, unless those that are there can be changed.
         let channels_stay =
@@ -34,10 +65,60 @@ impl Session {
             self.pipelined = Some(Pipelined {
                 id: self.control.submit(next),
                 command: next.clone(),
+                ahead: None,
                 started: false,
                 reply: None,
+                sending: None,
             });
         }
+    }
+
+    /// Begins the next put, if there is one and this worker is still wanted: our side is through with the present one, as `report`
+    /// tells.
+    pub(super) fn begin_next(
+        &mut self,
+        plan: &TransferPlan<'_>,
+        mode: Mode,
+        report: &TransferReport,
+    ) {
+        let Some(Next::Put {
+            ahead,
+            command,
+            job,
+        }) = &plan.next
+        else {
+            return;
+        };
+        // Who has the one of our extensions keeps its connections.
+        let reuses = self.server.can_reuse(Direction::Put) || self.server.features.live_channels;
+        let goes_on = report.result.is_ok() && report.unsent.is_empty() && report.cached > 0;
+        let wanted = self.context.target.borrow().wants(self.place);
+        if self.pipelined.is_some()
+            || mode != Mode::ExtendedBlock
+            || !(goes_on && reuses && wanted)
+            || known(&self.endpoint.learned.no_pipelining)
+        {
+            return;
+        }
+        let Some(set) = &self.set else { return };
+        let ahead = ahead.as_ref().map(|command| self.control.submit(command));
+        let id = self.control.submit(command);
+        let transfer = set.start(job(), mode);
+        let here = Here::Transfer(transfer.monitor());
+        let running = Running::new(&self.context.counters, here);
+        self.pipelined = Some(Pipelined {
+            id,
+            command: command.clone(),
+            ahead,
+            started: false,
+            reply: None,
+            sending: Some((transfer, running)),
+        });
+    }
+
+    /// A transfer was begun before its turn.
+    pub(crate) fn has_begun_next(&self) -> bool {
+        self.pipelined.is_some()
     }
 
     /// A 1xx (`None`) or final reply; false where it is not for the command sent ahead.
@@ -67,6 +148,8 @@ impl Session {
                         self.endpoint.name()
                     ),
                 );
+                // Its octets are on their way.
+                self.broken |= pipelined.sending.is_some();
                 None
             }
             _ if pipelined.command == plan.command && self.set.is_some() => Some(pipelined),

@@ -19,7 +19,7 @@ use godwit_tune::Setting;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    Pipelined, Session,
+    Next, Pipelined, Session,
     asides::{self, ANSWER_LIMIT, Answer, Asides},
     ending::Ending,
 };
@@ -54,8 +54,8 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) command: Command,
     /// Octets that will come, where that is known.
     pub(crate) length: Option<u64>,
-    /// The transfer that follows on this session for certain, on the same channels and without anything before it.
-    pub(crate) next: Option<Command>,
+    /// The transfer that follows on this session for certain.
+    pub(crate) next: Option<Next>,
     /// Our end is standard input or output, which may block a mover for ever.
     pub(crate) may_block: bool,
     /// Counts for the progress display, and follows the target.
@@ -119,10 +119,19 @@ impl Session {
             return Outcome::never_began(self.lost_before(plan.doing));
         };
         let asides = self.asides(&plan, mode, set.cached());
-        let transfer = set.start(job(mode), mode);
-        let running = plan
-            .counts
-            .then(|| Running::new(&self.context.counters, Here::Transfer(transfer.monitor())));
+        let mut pipelined = pipelined;
+        let begun = pipelined.as_mut().and_then(|p| p.sending.take());
+        let (transfer, running) = match begun {
+            Some((transfer, running)) => (transfer, Some(running)),
+            None => {
+                let transfer = set.start(job(mode), mode);
+                let here = || Here::Transfer(transfer.monitor());
+                let running = plan
+                    .counts
+                    .then(|| Running::new(&self.context.counters, here()));
+                (transfer, running)
+            }
+        };
         let ending = self
             .converse(&plan, mode, pipelined, transfer, asides, running.as_ref())
             .await;
@@ -158,10 +167,17 @@ impl Session {
             parallelism: self.params.parallelism,
             ..Ending::default()
         };
-        let mut ahead = None;
+        let monitor = transfer.monitor();
+        let ahead;
         let id = match pipelined {
             Some(pipelined) => {
+                ahead = pipelined.ahead;
                 ending.started = pipelined.started;
+                if pipelined.started
+                    && let Some(began) = plan.began
+                {
+                    began(&monitor);
+                }
                 if pipelined
                     .reply
                     .as_ref()
@@ -179,7 +195,6 @@ impl Session {
         };
         let stop = self.context.stop.clone();
         let explanation_limit = EXPLANATION_LIMIT.min(self.context.connections.stall_limit);
-        let monitor = transfer.monitor();
         let began = Instant::now();
         let mut target = self.context.target.subscribe();
         target.mark_changed();
@@ -193,7 +208,10 @@ impl Session {
                 return ending;
             }
             if ending.goes_well() {
-                self.send_next(plan, mode);
+                match &ending.report {
+                    None => self.send_next(plan, mode),
+                    Some(report) => self.begin_next(plan, mode, report),
+                }
             }
             let due = explanation_due.unwrap_or_else(Instant::now);
             if plan.may_block && ending.was_aborted() && letting_go_due.is_none() {

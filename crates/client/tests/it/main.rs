@@ -13,6 +13,7 @@ mod degraded;
 mod errors;
 mod fake;
 mod filters;
+mod following;
 mod gsi;
 mod gsi_data;
 mod harness;
