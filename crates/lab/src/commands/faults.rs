@@ -86,6 +86,7 @@ impl CommandError {
 /// # Errors
 /// [`CommandError`]; outcomes until then are kept.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
+    let here = Environment::of_ours("faults", options.quick);
     let kinds = options.kinds();
     let mut campaign = Campaign::new(options.seed)?;
     let mut file = options.out.as_deref().map(create).transpose()?;
@@ -115,7 +116,6 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     let rows = summarise(&outcomes);
     write!(out, "\n{}", Table(&rows))?;
     if let Some(folder) = &options.out {
-        let here = Environment::of_ours("faults", options.quick);
         let page = trials::faults(&here, options.seed, &rows, &outcomes);
         fs::write(folder.join(PAGE_FILE), page)?;
     }
