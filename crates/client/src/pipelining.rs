@@ -37,8 +37,12 @@ const OCTETS_FIRST: u64 = 2 << 20;
 /// name is sent again when one of the two is killed: a block a channel may be.
 const NEAR_OCTETS_A_CHANNEL: u64 = 1 << 20;
 
-/// Files that may be in flight there in any case: one that flows, and those whose answers are on their way before and behind it.
-const NEAR_FILES: usize = 4;
+/// Octets that may be in flight to or from a server far away, where the path holds no more: the channels can become others only when
+/// nothing is in flight, which on a path that has become slow is to come soon.
+const FAR_OCTETS: u64 = 32 << 20;
+
+/// Files that may be in flight in any case: one that flows, and those whose answers are on their way before and behind it.
+const FILES_MIN: usize = 4;
 
 /// What a rate that still grows gains from one look to the next, and looks without it after which it does so no more.
 const GROWTH: f64 = 1.25;
@@ -153,12 +157,16 @@ impl Pace {
     }
 
     /// Whether another file may join so many in flight on so many channels. `perishable`: octets of those that are little.
+    #[allow(clippy::cast_precision_loss, reason = "a bound")]
     pub(crate) fn lets_join(&self, files: usize, perishable: u64, channels: u32) -> bool {
         let near = NEAR_OCTETS_A_CHANNEL.saturating_mul(channels.into());
+        let held = held(self.round_trip, self.rate);
         self.fixed
-            || self.round_trip >= FAR
-            || files < NEAR_FILES
-            || perishable < held(self.round_trip, self.rate).max(near)
+            || files < FILES_MIN
+            || match self.round_trip >= FAR {
+                true => self.octets_of(files) < held.max(FAR_OCTETS) as f64,
+                false => perishable < held.max(near),
+            }
     }
 
     /// A file of so many octets is asked for.
@@ -374,7 +382,7 @@ mod tests {
     /// Octets of files in flight at which no other may join.
     fn octets_max(pace: &Pace, channels: u32) -> u64 {
         let octets = (0..).step_by(1 << 18);
-        let mut full = octets.skip_while(|octets| pace.lets_join(NEAR_FILES, *octets, channels));
+        let mut full = octets.skip_while(|octets| pace.lets_join(FILES_MIN, *octets, channels));
         full.next().unwrap()
     }
 
@@ -398,11 +406,30 @@ mod tests {
         assert_eq!(octets_max(&pace, 4), 4 << 20);
         assert_eq!(octets_max(&pace, 1), 1 << 20);
         assert!(pace.lets_join(3, u64::MAX, 1), "a few in any case");
-        let far = Pace::new(None, FAR, 0, DEPTH_MAX);
         let fixed = Pace::new(Some(100), MS, 0, DEPTH_MAX);
-        for unbounded in [far, fixed] {
-            assert!(unbounded.lets_join(99, u64::MAX, 1));
+        assert!(fixed.lets_join(99, u64::MAX, 1));
+    }
+
+    #[test]
+    fn far_away_larger_files_wait_until_the_path_holds_them() {
+        let most = |pace: &Pace| {
+            let mut files = (0..).skip_while(|files| pace.lets_join(*files, u64::MAX, 1));
+            files.next().unwrap()
+        };
+        for (octets, files) in [(10_000_000, FILES_MIN), (1_000_000, 34), (10_000, 3193)] {
+            let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
+            pace.asked(octets);
+            assert_eq!(most(&pace), files, "{octets}");
         }
+        let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
+        let mut now = Instant::now();
+        for _ in 0..1000 {
+            now += MS;
+            pace.asked(10_000_000);
+            pace.arrived(10_000_000, now);
+        }
+        // 80 Gbit/s hold 600 MB.
+        assert!((115..=125).contains(&most(&pace)), "{}", most(&pace));
     }
 
     #[test]

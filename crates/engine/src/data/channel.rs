@@ -219,7 +219,7 @@ impl Channel {
         attachment.channel_up(self.stripe, self.ends, reused);
         self.used = true;
         self.activity = if attachment.is_send() {
-            Activity::Sending(Box::new(Sending::new(attachment, self.stripe)))
+            Activity::Sending(Box::new(Sending::new(attachment, self.stripe, self.ends)))
         } else {
             Activity::Receiving(Box::new(Receiving::new(attachment, reused)))
         };

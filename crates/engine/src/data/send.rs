@@ -19,7 +19,7 @@ use super::{
     wire::{SEALED_OCTETS, Wire},
     work::Block,
 };
-use crate::storage::FastPath;
+use crate::{storage::FastPath, tcp_diag::Ends};
 
 /// Octets read from storage at a time where they must pass through user space. One such buffer a channel.
 const COPY_OCTETS: usize = 256 * 1024;
@@ -34,6 +34,8 @@ static ZEROS: [u8; COPY_OCTETS] = [0; COPY_OCTETS];
 pub(super) struct Sending {
     pub(super) attachment: Attachment,
     stripe: usize,
+    /// Of its connection.
+    ends: Option<Ends>,
     header: [u8; HEADER_OCTETS],
     /// Octets of `header` already written; `HEADER_OCTETS` when none is due.
     header_sent: usize,
@@ -58,10 +60,11 @@ enum Phase {
 }
 
 impl Sending {
-    pub(super) fn new(attachment: Attachment, stripe: usize) -> Self {
+    pub(super) fn new(attachment: Attachment, stripe: usize, ends: Option<Ends>) -> Self {
         Self {
             attachment,
             stripe,
+            ends,
             header: [0; HEADER_OCTETS],
             header_sent: HEADER_OCTETS,
             at: 0,
@@ -119,7 +122,7 @@ impl Sending {
     /// Takes the next block from the transfer; false when there is none left or this channel may retire.
     fn next_block(&mut self) -> Result<bool, Flow> {
         if self.attachment.mode == Mode::ExtendedBlock
-            && let Some(last) = self.attachment.retire(self.stripe)
+            && let Some(last) = self.attachment.retire(self.stripe, self.ends)
         {
             self.last_header(last, AfterEod::Close);
             return Ok(true);

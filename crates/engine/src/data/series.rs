@@ -99,11 +99,26 @@ impl SetShared {
         }
     }
 
+    /// Connections that came up after this one and do not end yet.
+    pub(super) fn younger_than(&self, ends: Ends) -> usize {
+        let followed = lock(&self.followed);
+        let at = followed.up.iter().position(|up| *up == ends);
+        at.map_or(0, |at| followed.up.len() - 1 - at)
+    }
+
+    /// One ends: it is no longer among the younger of any.
+    pub(super) fn steps_back(&self, ends: Ends) {
+        let mut followed = lock(&self.followed);
+        if let Some(at) = followed.up.iter().position(|up| *up == ends) {
+            followed.up[..=at].rotate_right(1);
+        }
+    }
+
     /// One that has carried something is closed.
     pub(super) fn went_down(&self, ends: Ends) {
         let mut followed = lock(&self.followed);
         if let Some(at) = followed.up.iter().position(|up| *up == ends) {
-            followed.up.swap_remove(at);
+            followed.up.remove(at);
         }
         if let Some(series) = followed.present.upgrade() {
             series.watch.left(ends);

@@ -14,7 +14,10 @@ use godwit_proto::{
 };
 
 use super::{Control, TransferShared};
-use crate::data::{body::Body, lock, work::WorkQueue};
+use crate::{
+    data::{body::Body, lock, work::WorkQueue},
+    tcp_diag::Ends,
+};
 
 impl TransferShared {
     /// A connection towards `stripe` is about to be opened or reused; false: too late, EOF is out.
@@ -86,9 +89,19 @@ impl TransferShared {
         }
     }
 
-    /// The last header of a channel that may retire: somebody wished for it and another is left to carry on.
-    pub(in crate::data) fn retire(&self, stripe: usize) -> Option<BlockHeader> {
-        if self.retire_wanted.load(Ordering::Relaxed) == 0 {
+    /// The last header of a channel that may retire: somebody wished for it and another is left to carry on. The youngest go first: whoever
+    /// comes first is fast, and its window took long to grow.
+    pub(in crate::data) fn retire(&self, stripe: usize, ends: Option<Ends>) -> Option<BlockHeader> {
+        let wanted = self.retire_wanted.load(Ordering::Relaxed);
+        if wanted == 0 {
+            return None;
+        }
+        let set = self.set.upgrade()?;
+        // Of several stripes each keeps a channel, which may be the youngest of all.
+        if let Some(ends) = ends
+            && self.stripes == 1
+            && set.younger_than(ends) >= wanted as usize
+        {
             return None;
         }
         // Asked and answered under one lock: two channels must not both believe that the other stays.
@@ -99,6 +112,9 @@ impl TransferShared {
         self.retire_wanted
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
             .ok()?;
+        if let Some(ends) = ends {
+            set.steps_back(ends);
+        }
         Some(control.senders[stripe].channel_ends(AfterEod::Close))
     }
 
