@@ -75,15 +75,25 @@ impl Cutter {
     /// (Polychronopoulos, Kuck 1987): half of an equal share of the job each time, so that pieces shrink towards its end and no
     /// session holds the tail.
     pub(crate) fn piece(&self, left: ByteRange, speed: Speed) -> ByteRange {
+        let patience = match self.may_change {
+            true => speed.octets_in(PIECE_SECONDS),
+            false => u64::MAX >> 1,
+        };
+        self.cut(left, speed, patience)
+    }
+
+    /// The same where the session can end it early, however long it lasts.
+    pub(crate) fn long_piece(&self, left: ByteRange, speed: Speed) -> ByteRange {
+        self.cut(left, speed, u64::MAX >> 1)
+    }
+
+    fn cut(&self, left: ByteRange, speed: Speed, patience: u64) -> ByteRange {
         let now = self.counters.snapshot();
         let of_job = now.bytes_total.saturating_sub(now.bytes).max(left.len());
         let share = |workers: u32| of_job / (2 * u64::from(workers));
-        let (share, patience) = match self.may_change {
-            true => (
-                share(self.workers().max(WORKERS_TO_COME)),
-                speed.octets_in(PIECE_SECONDS),
-            ),
-            false => (share(self.workers()), u64::MAX >> 1),
+        let share = match self.may_change {
+            true => share(self.workers().max(WORKERS_TO_COME)),
+            false => share(self.workers()),
         };
         let far = speed.octets_in((PIECE_ROUND_TRIPS * speed.round_trip).as_secs_f64());
         let length = share
@@ -192,6 +202,9 @@ mod tests {
         let second = free.piece(left, at(8e8, 0)).len();
         assert!((250_000_000..252_000_000).contains(&second), "{second}");
         assert_eq!(free.piece(left, at(f64::INFINITY, 0)).len(), 1 << 30);
+        // What can be ended early lasts as long as others may still come for their share.
+        assert_eq!(free.long_piece(left, at(8e8, 0)).len(), 1 << 30);
+        assert_eq!(free.long_piece(left, Speed::default()).len(), 1 << 30);
         assert!(free.shares(2 * PIECE_BYTES_MIN) && !free.shares(PIECE_BYTES_MIN));
         assert!(!cutter(1, false).shares(u64::MAX));
     }

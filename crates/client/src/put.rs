@@ -154,6 +154,11 @@ impl Put {
         session.server.features.esto && sends_parts
     }
 
+    /// A session that is wanted no more ends what it moves, and others move the rest.
+    pub(crate) fn can_be_cut(&self, session: &Session) -> bool {
+        self.can_split(session) && (!self.is_relayed() || session.can_call_off())
+    }
+
     /// Which octets of `range` are not at the server, `None`: of the whole file. `None` where nobody can tell.
     pub(crate) async fn missing(
         &self,
@@ -311,7 +316,7 @@ impl Put {
             may_block: self.is_stream(),
             counts: true,
             is_cut: false,
-            may_be_cut: tail.is_some() && self.can_split(session),
+            may_be_cut: tail.is_some() && self.can_be_cut(session),
             began: Some(&began),
         };
         self.begins();

@@ -39,6 +39,8 @@ pub(crate) struct FileJob {
     pieces: Mutex<Pieces>,
     /// What an earlier run has not brought, where one has begun it.
     missing: Option<Vec<ByteRange>>,
+    /// A session that is wanted no more ends its piece early.
+    can_be_cut: bool,
     /// Another attempt, or a later run, can tell what of it is right.
     can_be_taken_up: bool,
     /// Told when others may find something to do here.
@@ -81,19 +83,29 @@ impl Carried {
 
     /// It failed, and octets of `range` are `safe`, counted from its start.
     pub(crate) fn failed_but(error: Error, range: ByteRange, safe: &RangeSet) -> Self {
-        let left = safe.gaps(ByteRange {
-            start: 0,
-            end: range.len(),
-        });
+        let Self { moved, left, .. } = Self::cut_short(range, safe);
         // All of it is there, and a server called it a failure: that is no success, whatever it was.
         if left.is_empty() {
             return Self::failed(error, 0, vec![Some(range)]);
         }
+        Self::failed(error, moved, left)
+    }
+
+    /// It was called off, and octets of `range` are `safe`, counted from its start.
+    pub(crate) fn cut_short(range: ByteRange, safe: &RangeSet) -> Self {
+        let left = safe.gaps(ByteRange {
+            start: 0,
+            end: range.len(),
+        });
         let moved = range.len() - left.iter().map(|r| r.len()).sum::<u64>();
         let left = left
             .into_iter()
             .map(|r| ByteRange::new(range.start + r.start, range.start + r.end));
-        Self::failed(error, moved, left.collect())
+        Self {
+            result: Ok(()),
+            moved,
+            left: left.collect(),
+        }
     }
 
     pub(crate) fn failed(error: Error, moved: u64, left: Vec<Option<ByteRange>>) -> Self {
@@ -173,6 +185,7 @@ impl FileJob {
             bytes: item.size,
         });
         Self {
+            can_be_cut: matches!(&side, Side::Put(put) if put.can_be_cut(session)),
             can_be_taken_up: taking_up::is_possible(session),
             missing: None,
             endpoint: Arc::clone(&item.endpoint),
@@ -274,8 +287,9 @@ impl FileJob {
 
     fn part_of(&self, left: ByteRange, cutter: &Cutter, speed: Speed) -> ByteRange {
         match &self.side {
-            // Nobody can take of what another server sends, nor end it early.
+            // Nobody can take of what another server sends.
             Side::Put(put) if !put.is_relayed() => left,
+            Side::Put(_) if self.can_be_cut => cutter.long_piece(left, speed),
             Side::Get(_) | Side::Put(_) => cutter.piece(left, speed),
         }
     }
@@ -497,4 +511,26 @@ impl FileJob {
 
 fn rest_of(all: ByteRange, piece: ByteRange) -> Option<ByteRange> {
     ByteRange::new(piece.end, all.end).filter(|r| !r.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_called_off_leaves_what_the_receiver_has_not() {
+        let range = ByteRange::new(1000, 2000).unwrap();
+        let mut safe = RangeSet::new();
+        safe.insert(ByteRange::new(0, 300).unwrap());
+        safe.insert(ByteRange::new(500, 900).unwrap());
+        let Carried {
+            result,
+            moved,
+            left,
+        } = Carried::cut_short(range, &safe);
+        assert!(result.is_ok());
+        let gaps = [(1300, 1500), (1900, 2000)].map(|(start, end)| ByteRange::new(start, end));
+        assert_eq!((moved, left), (700, gaps.to_vec()));
+        assert!(Carried::cut_short(range, &RangeSet::new()).moved == 0);
+    }
 }

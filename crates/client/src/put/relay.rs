@@ -38,6 +38,9 @@ impl Put {
                 Err(error) => Carried::failed(error, 0, vec![None]),
             };
         };
+        if relayed.is_cut {
+            return Carried::cut_short(range, &relayed.safe);
+        }
         let error = match (relayed.result, relayed.bytes) {
             (Ok(()), Some(got)) if got != range.len() => Error::Size {
                 doing,
@@ -72,6 +75,7 @@ impl Put {
             storing,
             retrieving,
             stream: way.stream,
+            may_be_cut: range.is_some() && self.can_be_cut(session),
             long: self.length.is_none_or(|length| length > SMALL_OCTETS_MAX),
             room: self.room(session, range),
             store: self.store(session, range)?,

@@ -44,6 +44,8 @@ pub(crate) struct RelayPlan<'a> {
     pub(crate) retrieving: &'a str,
     /// MODE S even where MODE E would work.
     pub(crate) stream: bool,
+    /// Called off where the worker is wanted no more.
+    pub(crate) may_be_cut: bool,
     /// Long enough to follow the tuner while it runs.
     pub(crate) long: bool,
     /// ALLO, sent just before; a refusal is ignored.
@@ -57,6 +59,8 @@ pub(crate) struct RelayPlan<'a> {
 /// How it went.
 pub(crate) struct Relayed {
     pub(crate) result: Result<()>,
+    /// It was called off on its way, since the worker is wanted no more.
+    pub(crate) is_cut: bool,
     /// Octets of the region that the receiver called safe.
     pub(crate) safe: RangeSet,
     /// Octets that have arrived, where the receiver tells.
@@ -67,6 +71,7 @@ impl Relayed {
     fn failed(error: Error) -> Self {
         Self {
             result: Err(error),
+            is_cut: false,
             safe: RangeSet::new(),
             bytes: None,
         }
@@ -121,6 +126,7 @@ impl Session {
             news: Instant::now(),
             reported: None,
             stopped: false,
+            cut: false,
             stalled: false,
             unanswered: false,
             receiver: self,
@@ -135,13 +141,23 @@ impl Session {
     fn channels_to_begin_with(&self, source: &Session, long: bool) -> u32 {
         let there =
             self.server.can_reuse(Direction::Put) && source.server.can_reuse(Direction::Get);
-        let changes =
-            source.server.features.live_channels && !known(&source.endpoint.learned.no_asides);
         let kept = source
             .server
             .parallelism
-            .filter(|_| long && there && changes);
+            .filter(|_| long && there && source.changes_channels());
         kept.unwrap_or_else(|| self.context.target.borrow().setting.parallelism)
+    }
+
+    /// Its server opens and retires channels while it sends.
+    fn changes_channels(&self) -> bool {
+        self.server.features.live_channels && !known(&self.endpoint.learned.no_asides)
+    }
+
+    /// A transfer from the server of [`Self::source`] need not end for other channels, and when it is called off, the receiver has told
+    /// what it has, as servers of ours do.
+    pub(crate) fn can_call_off(&self) -> bool {
+        let source = self.source.as_ref();
+        self.server.features.live_channels && source.is_some_and(|s| s.changes_channels())
     }
 
     /// What may be asked of the sender while it sends: the channels are its to open.
@@ -171,6 +187,8 @@ struct Relay<'a> {
     /// Octets that the sender has sent, where it tells.
     reported: Option<u64>,
     stopped: bool,
+    /// The worker is wanted no more.
+    cut: bool,
     stalled: bool,
     /// The sender owes the answer to an aside and does not give it.
     unanswered: bool,
@@ -184,7 +202,7 @@ impl Relay<'_> {
         let mut target = self.receiver.context.target.subscribe();
         target.mark_changed();
         let mut explanation_due = None;
-        while !self.stopped && !self.stalled && !self.is_complete() {
+        while !self.stopped && !self.cut && !self.stalled && !self.is_complete() {
             if self.relaying.waits_for_receiver() && explanation_due.is_none() {
                 explanation_due = Some(Instant::now() + explanation_limit);
             }
@@ -201,7 +219,9 @@ impl Relay<'_> {
                 spoken = self.sender.control.next_event(),
                     if self.relaying.is_due(Side::Sender) || self.asides.is_waiting() => self.heard(Side::Sender, spoken),
                 Ok(()) = target.changed(), if self.relaying.flows() => {
-                    self.asides.want(target.borrow_and_update().setting.parallelism);
+                    let target = *target.borrow_and_update();
+                    self.asides.want(target.setting.parallelism);
+                    self.cut = self.plan.may_be_cut && !target.wants(self.receiver.place);
                 }
                 () = sleep_until(wake.unwrap_or(later)), if wake.is_some() => {}
                 () = sleep_until(stall_due), if self.relaying.silence_tells() => self.stalled = true,
@@ -209,7 +229,7 @@ impl Relay<'_> {
                 () = stop.wait() => self.stopped = true,
             }
         }
-        if self.stopped {
+        if self.stopped || self.cut {
             // Who does not answer is left.
             let _ = timeout(CALLING_OFF_LIMIT, self.call_off()).await;
         }
@@ -389,9 +409,14 @@ impl Relay<'_> {
             plan,
             ..
         } = self;
+        let over = self.relaying.is_over();
         let (failure, told) = self.relaying.end();
+        // It may have ended by itself just then.
+        let is_cut = self.cut && !self.stopped && !(over && failure.is_none());
         let result = if self.stopped {
             Err(Error::Interrupted)
+        } else if is_cut {
+            Ok(())
         } else if let Some(why) = unreached {
             Err(Error::Transfer {
                 doing: plan.storing.to_owned(),
@@ -408,7 +433,7 @@ impl Relay<'_> {
         } else {
             failure.map_or(Ok(()), Err)
         };
-        if result.is_ok() {
+        if result.is_ok() && !is_cut {
             let listener = match self.between.listens {
                 Side::Receiver => &receiver.endpoint,
                 Side::Sender => &sender.endpoint,
@@ -424,6 +449,7 @@ impl Relay<'_> {
         }
         Relayed {
             result,
+            is_cut,
             bytes: told.bytes(),
             safe: told.safe,
         }

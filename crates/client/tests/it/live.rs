@@ -1,6 +1,14 @@
 //! Settings that change while data flows.
 
-use std::{ffi::OsString, fs, path::Path, sync::Arc};
+use std::{
+    ffi::OsString,
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+};
 
 use godwit_client::{
     Stop,
@@ -10,6 +18,7 @@ use godwit_client::{
     spec::Request,
     summary::Summary,
 };
+use godwit_server::ServerSettings;
 use godwit_tune::{Decision, Observation, Setting, Tuner};
 use serde_json::Value;
 
@@ -70,6 +79,27 @@ fn cp_under(
     to: &str,
     log: &Path,
 ) -> (Summary, Vec<Value>) {
+    let watching = Watching {
+        observer: Arc::new(Quiet),
+        stop: Stop::default(),
+    };
+    cp_watched(jumps, watching, options, from, to, log)
+}
+
+/// Who hears what happens, and can end it.
+struct Watching {
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+}
+
+fn cp_watched(
+    jumps: &'static [(u32, u32)],
+    watching: Watching,
+    options: &[&str],
+    from: &str,
+    to: &str,
+    log: &Path,
+) -> (Summary, Vec<Value>) {
     let words: Vec<OsString> = ["godwit", "cp", "--events", text(log)]
         .iter()
         .chain(options)
@@ -89,8 +119,8 @@ fn cp_under(
         Box::new(Wild(0, jumps)),
         *spec,
         connections,
-        Arc::new(Quiet),
-        Stop::default(),
+        watching.observer,
+        watching.stop,
     );
     let summary = runtime.block_on(copy).unwrap();
     let lines = fs::read_to_string(log).unwrap();
@@ -242,6 +272,55 @@ fn settings_jump_and_everything_begins_anew() {
     let [put, _] = there_and_back(200 << 20, &["--epoch-mode", "restart"]);
     assert!(!named(&put, "epoch").is_empty(), "{put:#?}");
     assert!(!named(&put, "channel").iter().any(|c| c["state"] == "lost"));
+}
+
+/// Stops a copy at the first ABOR, and else after a number of decisions.
+#[derive(Default)]
+struct UntilAbort {
+    stop: Stop,
+    was_aborted: AtomicBool,
+    decisions: AtomicU32,
+}
+
+impl Observer for UntilAbort {
+    fn on_event(&self, event: &Event) {
+        match event {
+            Event::Dialogue { sent, line, .. }
+                if *sent && line == "ABOR" && !self.stop.is_set() =>
+            {
+                self.was_aborted.store(true, Ordering::Relaxed);
+                self.stop.set();
+            }
+            Event::Decision { .. } if self.decisions.fetch_add(1, Ordering::Relaxed) == 20 => {
+                self.stop.set();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Its piece would last for ever.
+#[test]
+fn a_session_between_two_servers_that_is_wanted_no_more_is_called_off() {
+    const FEWER: &[(u32, u32)] = &[(2, 2), (1, 2)];
+    let everything = |settings: &mut ServerSettings| settings.root = "/".into();
+    let (from, to) = (
+        Served::start_with(everything),
+        Served::start_with(everything),
+    );
+    let here = tempfile::tempdir().unwrap();
+    let log = here.path().join("log");
+    let (source, target) = (from.url("/dev/zero"), to.url("/dev/null"));
+    let until = Arc::new(UntilAbort::default());
+    let watching = Watching {
+        observer: Arc::<UntilAbort>::clone(&until),
+        stop: until.stop.clone(),
+    };
+    let options = ["--length", "100T", "--no-verify", "--no-sparse"];
+    let (summary, events) = cp_watched(FEWER, watching, &options, &source, &target, &log);
+    assert!(until.was_aborted.load(Ordering::Relaxed), "{events:#?}");
+    assert_eq!(summary.exit, 130, "{events:#?}");
+    assert!(named(&events, "retry").is_empty(), "{events:#?}");
 }
 
 #[test]
