@@ -5,13 +5,16 @@ use std::{
     fmt::Display,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use godwit_engine::data::{Congestion, RateLimit};
+use godwit_engine::{
+    data::{Congestion, RateLimit},
+    storage::{FastPath, FileRef, PosixStorage},
+};
 use godwit_gsi::{cert::Credential, ftps};
 use godwit_proto::{
     FtpPath,
@@ -50,6 +53,9 @@ pub(crate) struct Context {
     pub(crate) rate: Arc<RateLimit>,
     /// What is noted of files, where the job keeps a journal.
     pub(crate) journal: OnceLock<Arc<Journal>>,
+    /// All files of this machine.
+    pub(crate) storage: PosixStorage,
+    told_of_direct_io: Once,
     /// Files of this machine that gets have put in place.
     pub(crate) written: Written,
     /// What our data channels send with.
@@ -74,6 +80,7 @@ impl Context {
         observer: Arc<dyn Observer>,
         log: Option<EventLog>,
         stop: Stop,
+        storage: PosixStorage,
     ) -> Arc<Self> {
         Arc::new(Self {
             connections,
@@ -84,6 +91,8 @@ impl Context {
             target: watch::Sender::new(Target::default()),
             rate: Arc::default(),
             journal: OnceLock::new(),
+            storage,
+            told_of_direct_io: Once::new(),
             written: Written::default(),
             congestion: Arc::default(),
             started: Instant::now(),
@@ -116,6 +125,17 @@ impl Context {
         self.emit(&Event::Warning {
             text: text.to_string(),
         });
+    }
+
+    /// Says, once, that direct I/O was asked for and `file` has none.
+    pub(crate) fn tell_of_direct_io(&self, file: &FileRef, name: impl Display) {
+        if self.storage.is_direct_io() && matches!(file.fast_path(), FastPath::Descriptor(_)) {
+            (self.told_of_direct_io).call_once(|| {
+                self.note(format_args!(
+                    "{name}: no direct I/O there, the page cache is used"
+                ));
+            });
+        }
     }
 
     /// `setting` as far as servers were found to let it.

@@ -94,9 +94,10 @@ impl Get {
                 };
                 let stays = part.filter(|part| part.stays);
                 let (target, file) = match stays {
-                    None => Target::create(path, begun, &begins)?,
-                    Some(_) => Target::within(path)?,
+                    None => Target::create(&session.context.storage, path, begun, &begins)?,
+                    Some(_) => Target::within(&session.context.storage, path)?,
                 };
+                (session.context).tell_of_direct_io(&file, path.display());
                 if stays.is_none() && !target.is_in_place() {
                     warn_of_shortage(session, path, &file, from.length);
                 }

@@ -57,8 +57,8 @@ pub(crate) fn make_directory(path: &Path) -> Result<()> {
 }
 
 /// Opens a source.
-pub(crate) fn open_read(path: &Path) -> Result<(FileRef, Metadata)> {
-    let file = PosixStorage::unconfined()
+pub(crate) fn open_read(storage: &PosixStorage, path: &Path) -> Result<(FileRef, Metadata)> {
+    let file = storage
         .open_read(&as_ftp_path(path)?)
         .map_err(Error::Local)?;
     let metadata = file.metadata().map_err(Error::Local)?;
@@ -98,12 +98,12 @@ impl Target {
     /// name before anything has it, so that no moment is left in which a killed process leaves what nobody knows of. What an earlier run
     /// has `begun` is gone on with, if it lies beside.
     pub(crate) fn create(
+        storage: &PosixStorage,
         path: &Path,
         begun: Option<Begun>,
         begins: &dyn Fn(&Path),
     ) -> Result<(Self, FileRef)> {
         use std::os::unix::fs::PermissionsExt;
-        let storage = PosixStorage::unconfined();
         as_ftp_path(path)?;
         // Of many small files most are new: that costs one question.
         let (destination, existing) = match fs::symlink_metadata(path) {
@@ -176,8 +176,7 @@ impl Target {
     }
 
     /// Opens for writing in place, and keeps what is there.
-    pub(crate) fn within(path: &Path) -> Result<(Self, FileRef)> {
-        let storage = PosixStorage::unconfined();
+    pub(crate) fn within(storage: &PosixStorage, path: &Path) -> Result<(Self, FileRef)> {
         let file = storage.open_write(&as_ftp_path(path)?, WriteMode::Keep);
         let target = Self {
             temporary: None,
@@ -286,6 +285,10 @@ pub(crate) fn path_of(octets: &[u8]) -> PathBuf {
 mod tests {
     use super::*;
 
+    fn create(path: &Path) -> Result<(Target, FileRef)> {
+        Target::create(&PosixStorage::unconfined(), path, None, &|_| ())
+    }
+
     fn names_in(dir: &Path) -> Vec<String> {
         fs::read_dir(dir)
             .unwrap()
@@ -298,12 +301,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         fs::write(&path, "old").unwrap();
-        let (target, file) = Target::create(&path, None, &|_| ()).unwrap();
+        let (target, file) = create(&path).unwrap();
         file.write_all_at(0, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         drop(target);
         assert_eq!(names_in(dir.path()), ["f"]);
-        let (mut target, file) = Target::create(&path, None, &|_| ()).unwrap();
+        let (mut target, file) = create(&path).unwrap();
         file.write_all_at(0, b"new").unwrap();
         target.commit(&file, &Written::default(), None).unwrap();
         drop(target);
@@ -318,7 +321,7 @@ mod tests {
         fs::write(&path, "old").unwrap();
         let written = Written::default();
         let put = |path: &Path, text: &[u8]| {
-            let (mut target, file) = Target::create(path, None, &|_| ()).unwrap();
+            let (mut target, file) = create(path).unwrap();
             file.write_all_at(0, text).unwrap();
             target.commit(&file, &written, None)
         };
@@ -352,7 +355,7 @@ mod tests {
         fs::write(&real, "old").unwrap();
         fs::set_permissions(&real, fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();
-        let (mut target, file) = Target::create(&link, None, &|_| ()).unwrap();
+        let (mut target, file) = create(&link).unwrap();
         file.write_all_at(0, b"new").unwrap();
         target.commit(&file, &Written::default(), None).unwrap();
         assert_eq!(fs::read(&real).unwrap(), b"new");
@@ -370,25 +373,22 @@ mod tests {
         fs::create_dir(&real).unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();
         std::os::unix::fs::symlink("nothing", real.join("f")).unwrap();
-        let (mut target, file) = Target::create(&link.join("f"), None, &|_| ()).unwrap();
+        let (mut target, file) = create(&link.join("f")).unwrap();
         file.write_all_at(0, b"new").unwrap();
         target.commit(&file, &Written::default(), None).unwrap();
         assert_eq!(fs::read(real.join("f")).unwrap(), b"new");
         assert!(!fs::symlink_metadata(real.join("f")).unwrap().is_symlink());
-        assert!(Target::create(Path::new("a\nb"), None, &|_| ()).is_err());
+        assert!(create(Path::new("a\nb")).is_err());
     }
 
     #[test]
     fn special_files_are_written_in_place_and_directories_not_at_all() {
-        let (target, _) = Target::create(Path::new("/dev/null"), None, &|_| ()).unwrap();
+        let (target, _) = create(Path::new("/dev/null")).unwrap();
         assert!(target.is_in_place());
         let dir = tempfile::tempdir().unwrap();
-        let error = Target::create(dir.path(), None, &|_| ())
-            .map(|_| ())
-            .unwrap_err()
-            .to_string();
+        let error = create(dir.path()).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("Is a directory"), "{error}");
-        let error = Target::create(&dir.path().join("no/f"), None, &|_| ())
+        let error = create(&dir.path().join("no/f"))
             .map(|_| ())
             .unwrap_err()
             .to_string();

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use godwit_engine::{data::ChannelParams, digest};
+use godwit_engine::{data::ChannelParams, digest, storage::PosixStorage};
 use godwit_proto::{
     ChecksumAlgorithm, Command, FtpPath,
     error::FailureKind,
@@ -41,7 +41,8 @@ pub async fn run(
     stop: Stop,
 ) -> Exit {
     let stall_limit = connections.stall_limit;
-    let context = Context::new(connections, observer, None, stop);
+    let storage = PosixStorage::unconfined();
+    let context = Context::new(connections, observer, None, stop, storage);
     let params = ChannelParams {
         connect_limit: stall_limit,
         stall_limit,
@@ -296,7 +297,8 @@ impl Manager {
         let value = match place {
             Location::Local(path) => {
                 let algorithm = wish.unwrap_or(ChecksumAlgorithm::Crc32c);
-                let (file, _) = local::open_read(&local::path_of(path))?;
+                let path = local::path_of(path);
+                let (file, _) = local::open_read(&self.context.storage, &path)?;
                 let computing = tokio::task::spawn_blocking(move || {
                     digest::of_file(file.as_ref(), algorithm, 0, None, &mut |_| true)
                 });

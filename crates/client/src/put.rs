@@ -18,7 +18,7 @@ use godwit_proto::{
 };
 
 use crate::{
-    context::known,
+    context::{Context, known},
     error::{Error, Result},
     job::Carried,
     journal::Journal,
@@ -106,7 +106,7 @@ impl Put {
                 (Content::Stream(input), wanted)
             }
             Origin::Here(end @ LocalEnd::Path(path)) => {
-                let (from, left) = open_source(path, algorithm)?;
+                let (from, left) = open_source(&session.context, path, algorithm)?;
                 let length = length_of(end, &from, left, offset, wanted)?;
                 (from, length)
             }
@@ -552,6 +552,7 @@ fn length_of(
 
 /// A file, or what can only be read in order; with its size, where it has one.
 fn open_source(
+    context: &Context,
     path: &std::path::Path,
     algorithm: Option<ChecksumAlgorithm>,
 ) -> Result<(Content, Option<u64>)> {
@@ -563,8 +564,9 @@ fn open_source(
         let input = Input::new(Box::new(pipe), algorithm);
         return Ok((Content::Stream(Arc::new(input)), None));
     }
-    let (file, metadata) = local::open_read(path)?;
+    let (file, metadata) = local::open_read(&context.storage, path)?;
     if metadata.kind == FileKind::File {
+        context.tell_of_direct_io(&file, path.display());
         return Ok((Content::File(file), Some(metadata.size)));
     }
     if matches!(file.fast_path(), FastPath::Discard) {

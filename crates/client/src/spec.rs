@@ -204,6 +204,8 @@ pub struct JobSpec {
     pub block_bytes: u64,
     /// Holes of files do not travel where both ends know them.
     pub sparse: bool,
+    /// Files of this machine are read and written past the page cache.
+    pub direct_io: bool,
     /// Congestion control of our sending sockets.
     pub congestion: CongestionChoice,
     /// Checksums.

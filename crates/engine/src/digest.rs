@@ -9,7 +9,7 @@ use godwit_proto::{
 use rustix::{fs::Advice, io::Errno};
 use sha2::Digest as _;
 
-use crate::storage::{FastPath, File, FileKind, Result, errno_failure};
+use crate::storage::{FastPath, File, FileKind, Pages, Result, errno_failure};
 
 /// Octets read at a time: large enough that the system call costs nothing, small enough for the second-level cache.
 const BUFFER_MAX: usize = 1 << 20;
@@ -170,7 +170,7 @@ fn read_through(
         // Advice only; some file systems do not take it.
         let _ = rustix::fs::fadvise(fd, offset, None, Advice::Sequential);
     }
-    let mut buffer = vec![0; most.clamp(BUFFER_MIN, BUFFER_MAX)];
+    let mut buffer = Pages::new(most.clamp(BUFFER_MIN, BUFFER_MAX));
     let (mut done, mut report_at) = (0, PROGRESS_BYTES);
     while left > 0 {
         let most = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));

@@ -226,6 +226,10 @@ pub struct Options {
     #[arg(long, value_name = "none|file|batch")]
     pub durability: Option<Durability>,
 
+    /// Read and write files past the page cache, where their file system can, and leave it to others. 1 MiB of memory a data channel
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub direct_io: Option<bool>,
+
     /// Remove what uploads have left under godwit's temporary names (.godwit-*.part) and nobody has changed for this long, nor since the
     /// oldest session began: the whole tree is walked now and then, on the file system of the root. A client that comes back later begins
     /// its file anew [default: nothing is removed]
@@ -372,6 +376,8 @@ pub struct ServerSettings {
     pub unread_limit: Duration,
     /// What 226, 111 and the replies to RNTO and MKD promise.
     pub durability: Durability,
+    /// Files are read and written past the page cache.
+    pub direct_io: bool,
     /// Age at which leftovers of uploads are removed; `None`: never.
     pub reap_after: Option<Duration>,
     /// Processes without privileges; `None`: all is done in one, as who started it.
@@ -413,6 +419,7 @@ impl ServerSettings {
             data_limit: Duration::from_secs(60),
             unread_limit: Duration::from_secs(120),
             durability: Durability::None,
+            direct_io: false,
             reap_after: None,
             separation: None,
             bounds: Bounds::default(),
@@ -528,6 +535,7 @@ impl Options {
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
             data_timeout: self.data_timeout.or(other.data_timeout),
             durability: self.durability.or(other.durability),
+            direct_io: self.direct_io.or(other.direct_io),
             reap_after: self.reap_after.or(other.reap_after),
             max_sessions: self.max_sessions.or(other.max_sessions),
             max_sessions_per_address: self
@@ -600,6 +608,7 @@ impl Options {
         settings.data_address = self.data_address;
         settings.foreign_data_hosts = self.allow_foreign_data_hosts.unwrap_or(false);
         settings.durability = self.durability.unwrap_or_default();
+        settings.direct_io = self.direct_io.unwrap_or(false);
         settings.audit_log = self.audit_log;
         settings.transfer_log = self.transfer_log;
         settings.metrics = metrics_of(self.metrics, self.allow_remote_metrics)?;

@@ -124,6 +124,7 @@ impl Service {
             path: settings.root.clone(),
             error,
         })?;
+        let storage = storage.with_direct_io(settings.direct_io);
         let gsi = settings.gsi.as_ref().map(Gsi::load).transpose()?;
         let separated = |error: &dyn std::fmt::Display| ServerError::Separation(error.to_string());
         let accounts = match &settings.separation {

@@ -38,7 +38,7 @@ pub struct Bounds {
     pub waiting_per_address: usize,
     /// Sessions of one account.
     pub per_account: usize,
-    /// Data channels of one account. Buffers of each take up to 448 KiB.
+    /// Data channels of one account. Buffers of each take up to 448 KiB, with direct I/O 1.2 MiB.
     pub channels_per_account: u32,
     /// Data channels of one address.
     pub channels_per_address: u32,

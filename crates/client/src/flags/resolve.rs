@@ -283,6 +283,7 @@ pub(super) fn job_of(
         socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),
         block_bytes: args.block_size,
         sparse: !args.no_sparse,
+        direct_io: args.direct_io,
         congestion: match args.congestion {
             None => CongestionChoice::System,
             Some(name) if name == "auto" => CongestionChoice::Auto,

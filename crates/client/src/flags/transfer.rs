@@ -56,6 +56,10 @@ pub(crate) struct TransferArgs {
     /// holes again there
     #[arg(long)]
     pub(crate) no_sparse: bool,
+    /// Read and write files of this machine past the page cache, where their file system can, and leave it to others. 1 MiB of
+    /// memory a data channel. godwitd has the same option for its side
+    #[arg(long)]
+    pub(crate) direct_io: bool,
     /// TCP congestion control of our sending sockets. auto: the system's, and bbr where packets are lost by chance and it moves
     /// more without harm to others
     #[arg(long, value_name = "NAME")]

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use godwit_engine::data::ChannelParams;
+use godwit_engine::{data::ChannelParams, storage::PosixStorage};
 use godwit_proto::url::{Location, RemoteUrl};
 use godwit_tune::Tuner;
 use tokio::{
@@ -130,7 +130,8 @@ async fn run_told(
         None => None,
     };
     let observer = Published::through(observer);
-    let context = Context::new(connections, observer, log, stop);
+    let storage = PosixStorage::unconfined().with_direct_io(spec.direct_io);
+    let context = Context::new(connections, observer, log, stop, storage);
     if let CongestionChoice::Fixed(name) = &spec.congestion {
         context.congestion.set(name);
     }

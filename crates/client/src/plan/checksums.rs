@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use godwit_engine::digest;
+use godwit_engine::{digest, storage::PosixStorage};
 use godwit_proto::{ChecksumAlgorithm, Command};
 
 use super::{get::step, goal::Goal};
@@ -85,7 +85,7 @@ pub(super) async fn checksums_here(
     for path in paths {
         let path = path.to_owned();
         let computing = tokio::task::spawn_blocking(move || {
-            let (file, _) = local::open_read(&path)?;
+            let (file, _) = local::open_read(&PosixStorage::unconfined(), &path)?;
             let computed = digest::of_file(file.as_ref(), algorithm, 0, None, &mut |_| true);
             computed.map_err(Error::Local)
         });

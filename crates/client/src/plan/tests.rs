@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use godwit_engine::data::ChannelParams;
+use godwit_engine::{data::ChannelParams, storage::PosixStorage};
 use tokio::{runtime, task::LocalSet};
 
 use super::*;
@@ -138,7 +138,14 @@ fn plan(command: &str, mut take: impl AsyncFnMut(Planned) -> bool) {
         panic!("no copy: {command}");
     };
     let stop = Stop::default();
-    let context = Context::new(invocation.connections, Arc::new(Silent), None, stop.clone());
+    let storage = PosixStorage::unconfined();
+    let context = Context::new(
+        invocation.connections,
+        Arc::new(Silent),
+        None,
+        stop.clone(),
+        storage,
+    );
     let pool = Pool::new(context, ChannelParams::default(), 1, None);
     let (sender, mut planned) = mpsc::channel(AHEAD_MAX);
     let planner = Planner::new(Arc::new(*spec), pool, sender);

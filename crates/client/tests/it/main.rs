@@ -10,6 +10,7 @@ mod classes;
 mod closed_ports;
 mod copies;
 mod degraded;
+mod direct_io;
 mod errors;
 mod fake;
 mod filters;

@@ -275,7 +275,7 @@ impl Channel {
                 Some(s.attachment)
             }
             Activity::Receiving(mut r) => {
-                r.tell();
+                r.leave();
                 r.attachment.channel_down(self.ends);
                 Some(r.attachment)
             }

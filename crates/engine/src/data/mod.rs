@@ -22,6 +22,7 @@ mod conduit;
 mod congestion;
 mod connections;
 mod event_loop;
+mod gathered;
 mod guard;
 mod handshake;
 mod holes;
@@ -75,7 +76,8 @@ pub struct ChannelParams {
     /// Data channels opened per peer address at the start of a transfer that we send; at least 1.
     pub parallelism: u32,
     /// Most channels at a time; further connections are refused. Worst-case memory of a sender whose storage
-    /// needs copies is `channels_max` x 256 KiB; with protected channels (see [`Safeguard`]) `channels_max` x 448 KiB.
+    /// needs copies is `channels_max` x 256 KiB; with protected channels (see [`Safeguard`]) `channels_max` x 448 KiB. Of files that pass the page
+    /// cache by 768 KiB more.
     pub channels_max: u32,
     /// Longest MODE E block, octets; at least 1. A sender makes them shorter, down to 64 KiB, for a small file and near the
     /// end, so that each channel finds work.

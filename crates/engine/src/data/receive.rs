@@ -3,7 +3,8 @@
 //! Where a block begins that could be small, the connection is read as far as it goes, and what is too much is carried on to the
 //! blocks, and the transfers, that follow: so many small files cost one system call. Behind an EOD the next octet belongs to
 //! the next transfer. Payload of larger blocks goes to its place without being carried, and the header that follows it is read
-//! in the same call. Protected octets are all opened into what is carried.
+//! in the same call. Protected octets are all opened into what is carried. For a file that passes the page cache by, octets are
+//! gathered.
 
 use std::{
     io::{self, IoSliceMut, Read},
@@ -26,6 +27,7 @@ use super::{
     body::Body,
     channel::Flow,
     conduit::{self, Carried, Conduit, Pipe},
+    gathered::Gathered,
     lock,
     transfer::Attachment,
     wire::Wire,
@@ -35,7 +37,7 @@ use crate::storage::{FastPath, FileRef};
 /// Octets after which a long block's safe range is told, so that markers never lag far behind.
 const TELL_OCTETS: u64 = 8 << 20;
 
-/// Payload that is worth a way around user space.
+/// Payload that is worth a way around user space, or around the page cache.
 const CONDUIT_LEAST: usize = 64 << 10;
 
 /// What the end of a block keeps back from that way: it is read together with the header behind it.
@@ -71,10 +73,21 @@ pub(super) struct Receiving {
     /// What is still to be cleared of the hole that the last header told of; wire offsets.
     hole: ByteRange,
     end: Option<ChannelEnd>,
+    /// Received and not yet written.
+    gathered: Gathered,
     /// Written and not yet told.
     untold: ByteRange,
     /// The file takes what comes from a pipe, as far as is known.
     by_conduit: bool,
+}
+
+/// Where payload goes from the socket.
+#[derive(Clone, Copy)]
+enum Way {
+    Write,
+    /// It belongs to this position in the file, and waits for more.
+    Gather(u64),
+    Discard,
 }
 
 impl Receiving {
@@ -101,6 +114,7 @@ impl Receiving {
             left,
             hole: ByteRange { start: 0, end: 0 },
             end: None,
+            gathered: Gathered::default(),
             untold: ByteRange {
                 start: offset,
                 end: offset,
@@ -287,22 +301,26 @@ impl Receiving {
         let stream_mode = self.attachment.mode == Mode::Stream;
         let Room { scratch, conduit } = room;
         let most = usize::try_from(self.left.min(most)).unwrap_or(usize::MAX);
-        let want = most.min(scratch.len());
-        let discard = match self.attachment.body() {
-            Body::ReceiveFile { file, .. } => {
-                matches!(file.fast_path(), FastPath::Discard | FastPath::Zeros)
-            }
-            _ => false,
-        };
+        let way = self.way();
         if !wire.carry.is_empty() {
-            let octets = wire.carry.take(want);
+            let octets = match way {
+                Way::Gather(position) => {
+                    let room = self.gathered.room(position);
+                    let octets = wire.carry.take(most.min(room.len()));
+                    room[..octets.len()].copy_from_slice(octets);
+                    octets
+                }
+                Way::Write | Way::Discard => wire.carry.take(most.min(scratch.len())),
+            };
             if stream_mode {
                 self.check_region(self.offset, octets.len() as u64)?;
             }
-            if !discard {
-                self.write(octets)?;
+            match way {
+                Way::Gather(_) => self.gathered.came(octets.len()),
+                Way::Write => self.write(octets)?,
+                Way::Discard => {}
             }
-            self.arrived(octets.len() as u64);
+            self.arrived(octets.len() as u64)?;
             return Ok(Some(octets.len() as u64));
         }
         if wire.is_sealed() {
@@ -322,23 +340,31 @@ impl Receiving {
         if !wire.readable {
             return Ok(None);
         }
-        if let Some(n) = self.read_by_conduit(wire, scratch, conduit, most)? {
+        // What is gathered comes first, also where the file has changed its mind.
+        if !matches!(way, Way::Gather(_))
+            && let Some(n) = self.read_by_conduit(wire, scratch, conduit, most)?
+        {
             return Ok(n);
         }
+        let room = match way {
+            Way::Gather(position) => self.gathered.room(position),
+            Way::Write | Way::Discard => &mut *scratch,
+        };
+        let want = most.min(room.len());
+        let room = &mut room[..want];
+        let discard = matches!(way, Way::Discard);
         // The header behind this payload, where all the rest of the payload fits.
         let with_header = !stream_mode && self.end.is_none() && want as u64 == self.left;
         let outcome = if discard {
             // MSG_TRUNC: the kernel drops the octets without copying them.
-            rustix::net::recv(&wire.stream, &mut scratch[..want], RecvFlags::TRUNC)
+            rustix::net::recv(&wire.stream, room, RecvFlags::TRUNC)
                 .map(|(_, n)| n)
                 .map_err(io::Error::from)
         } else if with_header {
-            wire.stream.read_vectored(&mut [
-                IoSliceMut::new(&mut scratch[..want]),
-                IoSliceMut::new(&mut self.header),
-            ])
+            wire.stream
+                .read_vectored(&mut [IoSliceMut::new(room), IoSliceMut::new(&mut self.header)])
         } else {
-            wire.stream.read(&mut scratch[..want])
+            wire.stream.read(room)
         };
         let n = match outcome {
             Ok(0) if stream_mode => return Err(self.stream_ended()),
@@ -350,11 +376,13 @@ impl Receiving {
         if stream_mode {
             self.check_region(self.offset, payload as u64)?;
         }
-        if !discard {
-            self.write(&scratch[..payload])?;
+        match way {
+            Way::Gather(_) => self.gathered.came(payload),
+            Way::Write => self.write(&scratch[..payload])?,
+            Way::Discard => {}
         }
         self.header_have = n - payload;
-        self.arrived(payload as u64);
+        self.arrived(payload as u64)?;
         // A short read has emptied the socket, unless the peer's close hides behind it.
         let asked = if with_header && !discard {
             want + HEADER_OCTETS
@@ -422,21 +450,38 @@ impl Receiving {
             }
             Err(error) => return none_if_empty(wire, &error).map(Some),
         };
-        self.arrived(came as u64);
+        self.arrived(came as u64)?;
         Ok(Some(Some(came as u64)))
     }
 
-    /// Payload is in its place.
-    fn arrived(&mut self, octets: u64) {
+    /// Payload is in its place, or gathered.
+    fn arrived(&mut self, octets: u64) -> Result<(), Flow> {
         self.offset += octets;
         if self.attachment.mode == Mode::ExtendedBlock || self.is_cut {
             self.left -= octets;
         }
-        self.untold.end = self.offset;
+        self.attachment.moved(octets);
+        if self.left == 0 || self.gathered.is_full() {
+            self.write_gathered()?;
+        }
+        self.untold.end = self.offset - self.gathered.octets().len() as u64;
         if self.untold.len() >= TELL_OCTETS {
             self.tell();
         }
-        self.attachment.moved(octets);
+        Ok(())
+    }
+
+    fn way(&self) -> Way {
+        let Body::ReceiveFile { file, base, .. } = self.attachment.body() else {
+            return Way::Write;
+        };
+        let gather = Way::Gather(base + self.offset);
+        match file.fast_path() {
+            _ if !self.gathered.is_empty() => gather,
+            FastPath::Direct if self.left >= CONDUIT_LEAST as u64 => gather,
+            FastPath::Discard | FastPath::Zeros => Way::Discard,
+            FastPath::Copy | FastPath::Descriptor(_) | FastPath::Direct => Way::Write,
+        }
     }
 
     fn closed_inside_block(&self) -> Flow {
@@ -447,6 +492,9 @@ impl Receiving {
     }
 
     fn stream_ended(&mut self) -> Flow {
+        if let Err(flow) = self.write_gathered() {
+            return flow;
+        }
         self.tell();
         self.attachment.succeed();
         Flow::Close
@@ -475,8 +523,30 @@ impl Receiving {
         }
     }
 
+    fn write_gathered(&mut self) -> Result<(), Flow> {
+        let octets = self.gathered.octets();
+        if octets.is_empty() {
+            return Ok(());
+        }
+        if let Body::ReceiveFile { file, base, .. } = self.attachment.body() {
+            let from = self.offset - octets.len() as u64;
+            write_patiently(file, base + from, octets)?;
+        }
+        self.gathered.clear();
+        self.untold.end = self.offset;
+        Ok(())
+    }
+
+    /// The channel goes: what it has received need not come again.
+    pub(super) fn leave(&mut self) {
+        // A file that cannot be written is heard of where more is to be written to it. Of what is over nothing is touched.
+        if self.attachment.is_finished() || self.write_gathered().is_ok() {
+            self.tell();
+        }
+    }
+
     /// Tells the transfer what is on storage.
-    pub(super) fn tell(&mut self) {
+    fn tell(&mut self) {
         if !self.untold.is_empty() {
             self.attachment.written(self.untold);
             self.untold.start = self.untold.end;

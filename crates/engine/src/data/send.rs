@@ -19,10 +19,16 @@ use super::{
     wire::{SEALED_OCTETS, Wire},
     work::Block,
 };
-use crate::{storage::FastPath, tcp_diag::Ends};
+use crate::{
+    storage::{FastPath, Pages},
+    tcp_diag::Ends,
+};
 
 /// Octets read from storage at a time where they must pass through user space. One such buffer a channel.
 const COPY_OCTETS: usize = 256 * 1024;
+
+/// Where they pass the page cache by, too: each call waits for the device.
+const DIRECT_OCTETS: usize = 1 << 20;
 
 /// Longest block that is read and then leaves in one call with its header and, where it is the last, with the EOD: one
 /// call more for `sendfile` costs about as much as copying these octets.
@@ -43,7 +49,7 @@ pub(super) struct Sending {
     at: u64,
     left: u64,
     /// Octets that passed through user space and wait for the socket.
-    buffer: Vec<u8>,
+    buffer: Pages,
     buffer_sent: usize,
     /// The channel's last header, where it leaves with the payload before it.
     tail: [u8; HEADER_OCTETS],
@@ -69,7 +75,7 @@ impl Sending {
             header_sent: HEADER_OCTETS,
             at: 0,
             left: 0,
-            buffer: Vec::new(),
+            buffer: Pages::default(),
             buffer_sent: 0,
             tail: [0; HEADER_OCTETS],
             tail_sent: HEADER_OCTETS,
@@ -310,7 +316,7 @@ impl Sending {
                     (of_header, n - of_header, 0)
                 })
             }
-            FastPath::Copy | FastPath::Discard => {
+            FastPath::Copy | FastPath::Direct | FastPath::Discard => {
                 self.fill_buffer(COPY_OCTETS)?;
                 return self.write_some(wire, budget);
             }
@@ -374,13 +380,17 @@ impl Sending {
         self.attachment.moved(octets as u64);
     }
 
-    /// Reads the next part of the block through user space, `most` octets of it or what is left.
+    /// Reads the next part of the block through user space, `most` octets of it, which may be more where that is better, or what is left.
     fn fill_buffer(&mut self, most: usize) -> Result<(), Flow> {
         let Body::SendFile { file, .. } = self.attachment.body() else {
             return Ok(());
         };
+        let most = match file.fast_path() {
+            FastPath::Direct => DIRECT_OCTETS,
+            _ => most,
+        };
         let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(most);
-        self.buffer.resize(want, 0);
+        self.buffer.resize(want);
         let got = file
             .read_at(self.at, &mut self.buffer)
             .map_err(|e| Flow::Failed(e.into()))?;

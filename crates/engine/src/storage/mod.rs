@@ -13,6 +13,7 @@ pub mod listing;
 mod memory;
 mod null;
 mod owner;
+mod pages;
 mod posix;
 mod summed;
 
@@ -29,7 +30,6 @@ use godwit_proto::{
     timestamp::Timestamp,
 };
 
-pub(crate) use self::failure::{errno_failure, into_io, text_of};
 pub use self::{
     cursor::FileCursor,
     failure::failure,
@@ -38,6 +38,10 @@ pub use self::{
     owner::Identity,
     posix::PosixStorage,
     summed::Summed,
+};
+pub(crate) use self::{
+    failure::{errno_failure, into_io, text_of},
+    pages::{PAGE, Pages, past_page},
 };
 
 /// Result of a storage operation. Failures are plain data: errno, what was tried, the system's text.
@@ -159,6 +163,8 @@ pub enum FastPath<'a> {
     Copy,
     /// A descriptor that `sendfile` reads from and `pwrite`/`splice` write to.
     Descriptor(BorrowedFd<'a>),
+    /// No short cut, and past the page cache (O_DIRECT): so go many octets of whole pages, which lie in memory as they do in the file.
+    Direct,
     /// Endless zeros to read; writes vanish (`/dev/zero`).
     Zeros,
     /// Writes vanish; reads are at the end at once (`/dev/null`).

@@ -28,6 +28,7 @@ use godwit_proto::{
 use crate::{
     capture::{Capture, End, records},
     data::{Bytes, Pair, done, into, listener, params, pattern, run, whole},
+    data_direct::{self, assert_copies},
     data_holes::{assert_carries_holes, knowing},
     grid::Grid,
     pki::{Blueprint, DAY, HOUR, rsa_key},
@@ -126,6 +127,16 @@ fn every_protection_carries_holes() {
     for protection in LEVELS {
         let guarded = guarded(users.guard(protection), knowing(2));
         assert_carries_holes(&pair(guarded.clone(), guarded));
+    }
+}
+
+#[test]
+fn what_is_protected_passes_the_page_cache_by_too() {
+    let users = Users::new();
+    for protection in [Protection::Safe, Protection::Private] {
+        let guarded = |channels| guarded(users.guard(protection), params(channels, 1 << 20));
+        let pair = |channels| pair(guarded(channels), guarded(channels));
+        assert_copies(&data_direct::Place::new(), pair);
     }
 }
 

@@ -121,7 +121,13 @@ fn copy(
 
 /// Copies a sparse file that is sparse again.
 pub(crate) fn assert_carries_holes(pair: &Pair) {
-    let place = Place::new();
+    let Place { folder, storage } = Place::new();
+    assert_carries_holes_in(folder, storage, pair);
+}
+
+/// The same in a directory that `storage` has as its root.
+pub(crate) fn assert_carries_holes_in(folder: TempDir, storage: PosixStorage, pair: &Pair) {
+    let place = Place { folder, storage };
     let (source, target) = (place.sparse("a"), place.open("b", WriteMode::New));
     let (sent, received, travelled) = copy(pair, Mode::ExtendedBlock, &source, &target);
     assert_eq!(travelled, 7 * UNIT);

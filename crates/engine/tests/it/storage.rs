@@ -123,6 +123,9 @@ fn every_storage(check: impl Fn(&Case)) {
         },
         beneath,
         rooted("by hand", |dir| PosixStorage::rooted_by_hand(dir).unwrap()),
+        rooted("direct", |dir| {
+            PosixStorage::rooted(dir).unwrap().with_direct_io(true)
+        }),
         Case {
             name: "unconfined",
             storage: Arc::new(PosixStorage::unconfined()),

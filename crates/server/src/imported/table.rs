@@ -34,6 +34,8 @@ enum Becomes {
     Seconds(&'static str),
     /// A key that is set so.
     Set(&'static str, &'static str),
+    /// A key that is true.
+    Switch(&'static str),
     /// Nothing where it has this value, else a decision.
     Only(&'static str, &'static str),
     Port,
@@ -178,7 +180,7 @@ pub(super) const OPTIONS: &[Row] = rows! {
     "stripe_mode" ["stripe-mode"] Number => B::Nothing(NODES);
     "blocksize" ["blocksize", "bs"] Number => B::Nothing("blocks are as long as they need to be");
     "sync_writes" ["sync-writes"] Flag(false) => B::Set("durability", "batch");
-    "direct" ["direct"] Flag(false) => B::Nothing("how files are read and written is not for settings");
+    "direct" ["direct"] Flag(false) => B::Switch("direct-io");
     "perms" ["perms"] Text => B::Only("0644", "files are made with 0666 less the umask: let the service manager set that (UMask=)");
     "file_timeout" ["file-timeout"] Number => B::Nothing("a disk that hangs holds nobody but who waits for it");
     "port" ["port", "p"] Number => B::Port;
@@ -253,6 +255,7 @@ pub(super) fn fate_of(row: &Row, value: &str) -> Fate {
             _ => Fate::Undecided("every wait has a limit here"),
         },
         B::Set(key, word) => Fate::Set(key, text(word)),
+        B::Switch(key) => Fate::Set(key, true.to_string()),
         B::Only(usual, _) if value == usual => Fate::Default,
         B::Only(_, why) => Fate::Undecided(why),
         B::Port => match number(value).and_then(|port| u16::try_from(port).ok()) {

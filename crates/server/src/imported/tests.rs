@@ -23,7 +23,7 @@ fn a_site_configuration_becomes_settings() {
     let (options, undecided) = settings(
         "# a comment\n\nport 2811\n$GLOBUS_TCP_PORT_RANGE 50000,51000\n$X509_USER_CERT \"/etc/a b.pem\"\n\
          control_interface 192.0.2.1\ndata_interface 192.0.2.2\nconnections_max 200\ncontrol_idle_timeout 300\n\
-         log_transfer /var/log/gridftp.log\nlog_single /var/log/other.log\nlog_level ALL\nsync_writes 1\n\
+         log_transfer /var/log/gridftp.log\nlog_single /var/log/other.log\nlog_level ALL\nsync_writes 1\ndirect 1\n\
          banner \"all are welcome\"\nthreads 2\ndetach 1\nfork 1\n",
     );
     assert!(!undecided);
@@ -45,6 +45,7 @@ fn a_site_configuration_becomes_settings() {
     );
     assert_eq!(options.banner.as_deref(), Some("all are welcome"));
     assert_eq!(options.durability, Some(crate::Durability::Batch));
+    assert_eq!(options.direct_io, Some(true));
     assert_eq!(
         (options.gsi, options.root),
         (Some(true), Some(PathBuf::from("/")))

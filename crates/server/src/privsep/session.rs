@@ -71,6 +71,7 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     let mut pass = pass.map_err(|why| why.to_string())?;
     pass.set_number(session);
     let audit = Arc::new(Audit::to_parent(Arc::clone(&link)));
+    let storage = storage.with_direct_io(settings.direct_io);
     let service = Service::on(Arc::new(storage), settings, audit, gsi);
     let mut beside = beside.into_iter();
     let relay = beside.next().ok_or(LinkError::Descriptors.to_string())?;

@@ -15,6 +15,7 @@ use super::{
     super::{
         FastPath, File, FileRef, Metadata, Result, Run, WriteMode, errno_failure, write_zeros,
     },
+    direct::{self, Direct, Reading},
     metadata_of,
     root::Root,
 };
@@ -29,6 +30,8 @@ const BLOCK_OCTETS: u64 = 512;
 
 struct PosixFile {
     fd: OwnedFd,
+    /// Where it was asked for, and the file system has it.
+    direct: Option<Direct>,
     way: Way,
     path: FtpPath,
 }
@@ -41,21 +44,22 @@ enum Way {
     Discard,
 }
 
-pub(super) fn open_read(root: &Root, path: &FtpPath) -> Result<FileRef> {
+pub(super) fn open_read(root: &Root, path: &FtpPath, direct_io: bool) -> Result<FileRef> {
     let doing = || format!("open {path} for reading");
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let opened = root
         .open(path.as_bytes(), flags, Mode::empty())
         .and_then(|fd| settle(fd, flags));
     let (fd, way, _) = opened.map_err(|e| refusal(e, doing()))?;
-    Ok(std::sync::Arc::new(PosixFile {
-        fd,
-        way,
-        path: path.clone(),
-    }))
+    Ok(PosixFile::opened(fd, way, path, direct_io.then_some(flags)))
 }
 
-pub(super) fn open_write(root: &Root, path: &FtpPath, how: WriteMode) -> Result<FileRef> {
+pub(super) fn open_write(
+    root: &Root,
+    path: &FtpPath,
+    how: WriteMode,
+    direct_io: bool,
+) -> Result<FileRef> {
     let doing = || format!("open {path} for writing");
     let create = match how {
         WriteMode::Replace | WriteMode::Keep => OFlags::CREATE,
@@ -79,11 +83,7 @@ pub(super) fn open_write(root: &Root, path: &FtpPath, how: WriteMode) -> Result<
     if how == WriteMode::Replace && way == Way::Regular && stat.st_size != 0 {
         ftruncate(&fd, 0).map_err(|e| errno_failure(doing(), e))?;
     }
-    Ok(std::sync::Arc::new(PosixFile {
-        fd,
-        way,
-        path: path.clone(),
-    }))
+    Ok(PosixFile::opened(fd, way, path, direct_io.then_some(flags)))
 }
 
 pub(super) fn set_len(root: &Root, path: &FtpPath, length: u64) -> Result<()> {
@@ -127,6 +127,50 @@ fn refusal(errno: Errno, doing: String) -> godwit_proto::error::StorageFailure {
 }
 
 impl PosixFile {
+    /// `direct`: what it was opened with, where it is to be used past the page cache too.
+    fn opened(fd: OwnedFd, way: Way, path: &FtpPath, direct: Option<OFlags>) -> FileRef {
+        let direct = direct.filter(|_| way == Way::Regular).and_then(|flags| {
+            Direct::open(fd.as_fd(), flags)
+                .inspect_err(|error| direct::tell(error, path))
+                .ok()
+        });
+        std::sync::Arc::new(Self {
+            fd,
+            direct,
+            way,
+            path: path.clone(),
+        })
+    }
+
+    fn direct(&self) -> Option<&Direct> {
+        self.direct.as_ref().filter(|direct| !direct.is_refused())
+    }
+
+    fn read_either(&self, offset: u64, buffer: &mut [u8]) -> std::result::Result<usize, Errno> {
+        let most = match self.direct() {
+            None => buffer.len(),
+            Some(direct) => match direct.read(offset, buffer)? {
+                Reading::Done(count) => return Ok(count),
+                Reading::Not(most) => most,
+            },
+        };
+        retry_on_intr(|| pread(&self.fd, &mut buffer[..most], offset))
+    }
+
+    fn write_cached(&self, offset: u64, octets: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < octets.len() {
+            let at = offset + done as u64;
+            let step = match retry_on_intr(|| pwrite(&self.fd, &octets[done..], at)) {
+                // Neither POSIX nor Linux knows this answer; without an end to it we would spin.
+                Ok(0) => Err(Errno::IO),
+                other => other,
+            };
+            done += step.map_err(|e| errno_failure(format!("write {} at {at}", self.path), e))?;
+        }
+        Ok(())
+    }
+
     /// `None`: nothing is known, or the file ends before `offset`. The position of the descriptor, which this moves, nobody uses.
     fn look_at(&self, offset: u64) -> std::result::Result<Option<Run>, Errno> {
         let stat = fstat(&self.fd)?;
@@ -194,7 +238,8 @@ impl File for PosixFile {
                 Ok(buffer.len())
             }
             Way::Discard => Ok(0),
-            Way::Regular | Way::Device => retry_on_intr(|| pread(&self.fd, &mut *buffer, offset))
+            Way::Regular | Way::Device => self
+                .read_either(offset, buffer)
                 .map_err(|e| errno_failure(format!("read {} at {offset}", self.path), e)),
         }
     }
@@ -203,17 +248,14 @@ impl File for PosixFile {
         if matches!(self.way, Way::Zeros | Way::Discard) {
             return Ok(());
         }
-        let mut done = 0;
-        while done < octets.len() {
-            let at = offset + done as u64;
-            let step = match retry_on_intr(|| pwrite(&self.fd, &octets[done..], at)) {
-                // Neither POSIX nor Linux knows this answer; without an end to it we would spin.
-                Ok(0) => Err(Errno::IO),
-                other => other,
-            };
-            done += step.map_err(|e| errno_failure(format!("write {} at {at}", self.path), e))?;
-        }
-        Ok(())
+        let past = match self.direct() {
+            Some(direct) => direct.write(offset, octets).map_err(|e| {
+                errno_failure(format!("write {} at {offset} (direct I/O)", self.path), e)
+            })?,
+            None => 0..0,
+        };
+        self.write_cached(offset, &octets[..past.start])?;
+        self.write_cached(offset + past.end as u64, &octets[past.end..])
     }
 
     fn metadata(&self) -> Result<Metadata> {
@@ -255,6 +297,7 @@ impl File for PosixFile {
 
     fn fast_path(&self) -> FastPath<'_> {
         match self.way {
+            Way::Regular if self.direct().is_some() => FastPath::Direct,
             Way::Regular => FastPath::Descriptor(self.fd.as_fd()),
             Way::Device => FastPath::Copy,
             Way::Zeros => FastPath::Zeros,

@@ -5,6 +5,7 @@
 //! links that are changed under the root meanwhile lead nowhere else. Where the kernel cannot do that, [`walk`]
 //! does it.
 
+mod direct;
 mod file;
 mod root;
 mod tree;
@@ -35,6 +36,7 @@ use super::{
 /// Files of this machine.
 pub struct PosixStorage {
     root: Arc<Root>,
+    direct_io: bool,
 }
 
 impl PosixStorage {
@@ -55,7 +57,21 @@ impl PosixStorage {
     pub fn unconfined() -> Self {
         Self {
             root: Arc::new(Root::Unconfined),
+            direct_io: false,
         }
+    }
+
+    /// Whether files are read and written past the page cache, where their file system can ([`FastPath::Direct`]).
+    ///
+    /// [`FastPath::Direct`]: super::FastPath::Direct
+    #[must_use]
+    pub fn with_direct_io(self, direct_io: bool) -> Self {
+        Self { direct_io, ..self }
+    }
+
+    /// As [`Self::with_direct_io`] has set it.
+    pub fn is_direct_io(&self) -> bool {
+        self.direct_io
     }
 
     fn confined(dir: &Path, resolver: Option<Resolver>) -> Result<Self> {
@@ -63,6 +79,7 @@ impl PosixStorage {
             .map_err(|e| errno_failure(format!("open root {}", dir.display()), e))?;
         Ok(Self {
             root: Arc::new(root),
+            direct_io: false,
         })
     }
 
@@ -91,11 +108,11 @@ impl PosixStorage {
 
 impl Storage for PosixStorage {
     fn open_read(&self, path: &FtpPath) -> Result<FileRef> {
-        file::open_read(&self.root, path)
+        file::open_read(&self.root, path, self.direct_io)
     }
 
     fn open_write(&self, path: &FtpPath, how: WriteMode) -> Result<FileRef> {
-        file::open_write(&self.root, path, how)
+        file::open_write(&self.root, path, how, self.direct_io)
     }
 
     fn stat(&self, path: &FtpPath) -> Result<Metadata> {

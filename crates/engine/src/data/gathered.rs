@@ -1,0 +1,77 @@
+//! What a channel has received for a file that is written past the page cache: kept until there is much of it, since each
+//! write waits for the device.
+
+use crate::storage::{Pages, past_page};
+
+/// Octets written at a time, those before the first page counted in.
+const GATHERED_OCTETS: usize = 1 << 20;
+
+/// Octets that follow each other. They lie in memory as they will in the file.
+#[derive(Default)]
+pub(super) struct Gathered {
+    pages: Pages,
+    start: usize,
+    end: usize,
+}
+
+impl Gathered {
+    /// Where the next octets go, which belong to `position` in the file and follow those that are here. Not where it is full.
+    pub(super) fn room(&mut self, position: u64) -> &mut [u8] {
+        if self.is_empty() {
+            self.pages.resize(GATHERED_OCTETS);
+            self.start = past_page(position);
+            self.end = self.start;
+        }
+        &mut self.pages[self.end..]
+    }
+
+    /// So many octets of the room hold something now.
+    pub(super) fn came(&mut self, octets: usize) {
+        self.end = (self.end + octets).min(self.pages.len());
+    }
+
+    pub(super) fn octets(&self) -> &[u8] {
+        &self.pages[self.start..self.end]
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.end = self.start;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        !self.is_empty() && self.end == self.pages.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::PAGE;
+
+    #[test]
+    fn octets_lie_as_in_the_file_and_the_next_begin_at_a_page() {
+        let mut gathered = Gathered::default();
+        assert!(gathered.is_empty() && !gathered.is_full() && gathered.octets().is_empty());
+        let mut position = 3 * PAGE as u64 + 5;
+        gathered.room(position)[..2].copy_from_slice(b"ab");
+        gathered.came(2);
+        position += 2;
+        let room = gathered.room(position);
+        let rest = room.len();
+        assert_eq!(room.as_ptr().addr() % PAGE, 7);
+        room.fill(b'c');
+        gathered.came(rest);
+        assert!(gathered.is_full());
+        assert_eq!(gathered.octets().len(), GATHERED_OCTETS - 5);
+        assert_eq!(gathered.octets()[..3], *b"abc");
+        gathered.clear();
+        assert!(gathered.is_empty());
+        position += rest as u64;
+        assert_eq!(position % PAGE as u64, 0);
+        assert_eq!(gathered.room(position).len(), GATHERED_OCTETS);
+    }
+}

@@ -1,0 +1,118 @@
+//! Reading and writing past the page cache (O_DIRECT): whole pages of a file, from and to whole pages of memory.
+
+use std::{
+    ops::Range,
+    os::fd::{BorrowedFd, OwnedFd},
+    sync::{
+        Once,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use godwit_proto::FtpPath;
+use rustix::{
+    fs::{Mode, OFlags, open},
+    io::{Errno, pread, pwrite, retry_on_intr},
+};
+
+use super::{
+    super::{PAGE, past_page},
+    by_proc,
+};
+
+/// Fewer octets go through the page cache: each call waits for the device.
+const DIRECT_LEAST: usize = 64 << 10;
+
+/// A second descriptor of an open file.
+pub(super) struct Direct {
+    fd: OwnedFd,
+    /// It could be opened so, and yet not be used.
+    is_refused: AtomicBool,
+}
+
+/// What can be read in this way.
+pub(super) enum Reading {
+    /// So many octets were; 0 at the end of the file.
+    Done(usize),
+    /// So many must be read in the other way first.
+    Not(usize),
+}
+
+impl Direct {
+    /// Opens `fd`, which was opened with `flags`, once more.
+    ///
+    /// # Errors
+    /// EINVAL: the file system has no such way.
+    pub(super) fn open(fd: BorrowedFd<'_>, flags: OFlags) -> Result<Self, Errno> {
+        let flags = flags.intersection(OFlags::RWMODE) | OFlags::DIRECT | OFlags::CLOEXEC;
+        let fd = retry_on_intr(|| open(by_proc(fd), flags, Mode::empty()))?;
+        Ok(Self {
+            fd,
+            is_refused: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Relaxed)
+    }
+
+    /// Reads whole pages, as many as fit.
+    pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Reading, Errno> {
+        let whole = buffer.len() - buffer.len() % PAGE;
+        if !is_page(buffer) || whole < DIRECT_LEAST {
+            return Ok(Reading::Not(buffer.len()));
+        }
+        match before_page(offset) {
+            0 => {
+                let read = retry_on_intr(|| pread(&self.fd, &mut buffer[..whole], offset));
+                Ok(self
+                    .unless_refused(read)?
+                    .map_or(Reading::Not(buffer.len()), Reading::Done))
+            }
+            before => Ok(Reading::Not(before)),
+        }
+    }
+
+    /// Writes what of `octets` can be written in this way, which is told.
+    pub(super) fn write(&self, offset: u64, octets: &[u8]) -> Result<Range<usize>, Errno> {
+        let start = before_page(offset);
+        let whole = octets.len().saturating_sub(start) / PAGE * PAGE;
+        if whole < DIRECT_LEAST || !is_page(&octets[start..]) {
+            return Ok(0..0);
+        }
+        let (at, pages) = (offset + start as u64, &octets[start..start + whole]);
+        let written = retry_on_intr(|| pwrite(&self.fd, pages, at));
+        Ok(self
+            .unless_refused(written)?
+            .map_or(0..0, |count| start..start + count))
+    }
+
+    /// `None`: not in this way, from now on.
+    fn unless_refused(&self, outcome: Result<usize, Errno>) -> Result<Option<usize>, Errno> {
+        match outcome {
+            Err(error @ (Errno::INVAL | Errno::OPNOTSUPP)) => {
+                tracing::warn!(%error, "direct I/O is refused: the page cache is used");
+                self.is_refused.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            outcome => outcome.map(Some),
+        }
+    }
+}
+
+/// Says that there is no such way, for the first file of which that is so.
+pub(super) fn tell(error: &Errno, path: &FtpPath) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        tracing::warn!(%path, %error, "no direct I/O there: the page cache is used");
+    });
+}
+
+fn is_page(octets: &[u8]) -> bool {
+    octets.as_ptr().addr().is_multiple_of(PAGE)
+}
+
+/// Octets from a position to the next that is the first of a page.
+fn before_page(position: u64) -> usize {
+    (PAGE - past_page(position)) % PAGE
+}
