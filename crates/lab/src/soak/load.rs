@@ -147,9 +147,7 @@ impl<'a> Worker<'a> {
     fn copy(&self, words: &[String], to: &Path, end: End) -> Result<Option<String>, Error> {
         let home = self.home()?;
         let made = || -> io::Result<()> {
-            if to.exists() {
-                fs::remove_dir_all(to)?;
-            }
+            empty(to)?;
             fs::create_dir_all(to)
         };
         made().map_err(io_error(to))?;
@@ -192,6 +190,23 @@ impl<'a> Worker<'a> {
         };
         made().map_err(io_error(&home))?;
         Ok(home)
+    }
+}
+
+/// Removes a directory. A server whose client was killed may still write there what has come.
+fn empty(directory: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        match fs::remove_dir_all(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error)
+                if error.kind() == io::ErrorKind::DirectoryNotEmpty
+                    && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done => return done,
+        }
     }
 }
 
