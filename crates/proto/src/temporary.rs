@@ -9,13 +9,16 @@ pub fn temporary_name(digits: u64, foreign: bool) -> String {
 
 /// Whether a name, without its directory, is one of [`temporary_name`]'s.
 pub fn is_temporary(name: &[u8]) -> bool {
-    let middle = name
-        .strip_prefix(b".godwit-")
-        .and_then(|rest| rest.strip_suffix(b".part"));
-    middle.is_some_and(|middle| {
-        let digits = middle.strip_suffix(".ü".as_bytes()).unwrap_or(middle);
-        digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit)
-    })
+    temporary_digits(name).is_some()
+}
+
+/// The digits of one of [`temporary_name`]'s names.
+pub fn temporary_digits(name: &[u8]) -> Option<u64> {
+    let middle = name.strip_prefix(b".godwit-")?.strip_suffix(b".part")?;
+    let digits = middle.strip_suffix(".ü".as_bytes()).unwrap_or(middle);
+    let is_number = digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit);
+    let digits = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
+    u64::from_str_radix(digits, 16).ok()
 }
 
 #[cfg(test)]

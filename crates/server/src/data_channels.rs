@@ -14,13 +14,13 @@ use godwit_engine::{
 use godwit_proto::{
     command::{Mode, NetworkProtocol},
     error::{StorageFailure, TransferFailure},
-    pi::server::DataChannelSpec,
+    pi::server::{DataChannelSpec, TransferKind},
 };
 use rustix::io::Errno;
 
 use crate::{
-    config::ServerSettings, failure, failure_of, metrics::Channels, passed::LastPassed,
-    shares::Share,
+    config::ServerSettings, failure, failure_of, following::LastNames, metrics::Channels,
+    passed::LastPassed, shares::Share,
 };
 
 const LISTENING: &str = "listen for data connections";
@@ -45,6 +45,7 @@ pub(crate) struct DataChannels {
     /// Of the set: octets of socket buffers, 0 as the kernel has it, and of a block.
     sizes: (u64, u64),
     passed: Arc<LastPassed>,
+    last_names: LastNames,
 }
 
 impl DataChannels {
@@ -166,17 +167,23 @@ impl DataChannels {
     }
 
     /// Starts a transfer in MODE E behind those that were queued before: see [`ChannelSet::queue`].
-    pub(crate) fn queue(&self, sends: bool, open: Opening) -> Result<Transfer, TransferFailure> {
+    pub(crate) fn queue(
+        &mut self,
+        kind: &TransferKind,
+        open: Opening,
+    ) -> Result<Transfer, TransferFailure> {
+        let sends = !matches!(kind, TransferKind::Receive { .. });
+        let follows = self.last_names.may_follow(kind);
         match &self.set {
-            Some(set) => Ok(set.queue(sends, open)),
+            Some(set) => Ok(set.queue(sends, follows, open)),
             None => Err(no_data_channel()),
         }
     }
 
     /// Lets `work` have its turn among them: see [`ChannelSet::queue_work`]. Dropped where there is no data channel.
-    pub(crate) fn queue_work(&self, work: Work) {
+    pub(crate) fn queue_work(&self, work: Work, passable: bool) {
         if let Some(set) = &self.set {
-            set.queue_work(work);
+            set.queue_work(work, passable);
         }
     }
 

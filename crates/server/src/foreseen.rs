@@ -47,7 +47,7 @@ impl Foreseen {
         &mut self,
         request: TransferRequest,
         committer: &Arc<Committer>,
-        channels: &DataChannels,
+        channels: &mut DataChannels,
     ) {
         let ahead = Ahead::new(request);
         let transfer = RunningTransfer::queued(&ahead, committer, channels);

@@ -8,7 +8,7 @@
 //! - `requests`: requests that touch storage; `transfers`: one transfer, from `opening` its file, perhaps `ahead` of its turn,
 //!   to the `checks` its success depends on; `shared_writer`: the end of a TYPE A receipt
 //! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces;
-//!   `passed`: the file that moved last on them, for whoever asks for its checksum
+//!   `following`: what may begin there before those before it are over; `passed`: files that moved last, for whoever asks for their checksums
 //! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and who may come
 //! - `audit`: the audit log and the transfer log; `imported`: settings of another server; `privsep`: processes without privileges; `reaper`: leftovers of uploads
 //! - `metrics`: what is counted, and who is there, for monitoring
@@ -28,6 +28,7 @@ mod audit;
 mod checks;
 mod data_channels;
 mod durability;
+mod following;
 mod foreseen;
 mod gate;
 mod gsi;

@@ -1,7 +1,8 @@
-//! What passed last on the data channels of a session: the next command often asks for its checksum, and opening and reading a small file
-//! once more costs more than sending it.
+//! What passed last on the data channels of a session: the command behind a transfer often asks for its checksum, and opening and reading a
+//! small file once more costs more than sending it.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
@@ -15,10 +16,15 @@ use godwit_proto::{
     pi::server::{Placement, Request, TransferKind, TransferRequest},
 };
 
+use crate::following::temporary;
+
 /// What is summed while it passes: our own client asks for nothing else of small files.
 const ALGORITHM: ChecksumAlgorithm = ChecksumAlgorithm::Crc32c;
 
-/// The last file, for the request behind it.
+/// Files that are remembered, and held open: transfers that follow each other closely begin before what is asked of those before them.
+const FILES_MAX: usize = 32;
+
+/// The last files, for the requests behind them.
 #[derive(Default)]
 pub(crate) struct LastPassed(Mutex<Last>);
 
@@ -26,7 +32,7 @@ pub(crate) struct LastPassed(Mutex<Last>);
 struct Last {
     /// This client asks for checksums: nobody else pays for them.
     asked: bool,
-    passed: Option<Passed>,
+    passed: VecDeque<Passed>,
 }
 
 struct Passed {
@@ -45,7 +51,7 @@ pub(crate) struct Known {
 }
 
 impl LastPassed {
-    /// The next transfer begins, and what passed before is forgotten. The same job, summed where that may be of use. `modified`: of a file
+    /// The next transfer begins, and what passed before is forgotten if it may be changed by it. The same job, summed where that may be of use. `modified`: of a file
     /// to be sent.
     pub(crate) fn begin(
         &self,
@@ -54,13 +60,19 @@ impl LastPassed {
         modified: Option<SystemTime>,
     ) -> Job {
         let mut last = self.lock();
-        last.passed = None;
+        if let TransferKind::Receive { path, .. } = &request.kind
+            && temporary(path).is_none()
+        {
+            last.passed.clear();
+        }
         if !last.asked {
             return job;
         }
         let mut sum = |path: &FtpPath, file| {
             let file = Summed::new(file, ALGORITHM);
-            last.passed = Some(Passed {
+            last.passed.retain(|passed| passed.path != *path);
+            last.passed.truncate(FILES_MAX - 1);
+            last.passed.push_front(Passed {
                 path: path.clone(),
                 file: Arc::clone(&file),
                 modified,
@@ -108,8 +120,8 @@ impl LastPassed {
         }
     }
 
-    /// What is known of the file that `request` asks for, where it is the one that has just passed, whole, and nobody has touched since.
-    /// Whatever passed is forgotten.
+    /// What is known of the file that `request` asks for, where it has just passed, whole, and nobody has touched it since.
+    /// It is forgotten, and so is whatever passed before it, and all that a request may change which asks for something else.
     pub(crate) fn take(&self, request: &Request) -> Option<Known> {
         let (algorithm, path) = match request {
             Request::Checksum {
@@ -125,6 +137,7 @@ impl LastPassed {
                     return None;
                 }
             },
+            Request::Stat(_) => return None,
             _ => {
                 self.forget();
                 return None;
@@ -133,9 +146,10 @@ impl LastPassed {
         let passed = {
             let mut last = self.lock();
             last.asked |= algorithm == ALGORITHM;
-            last.passed.take()?
+            let at = last.passed.iter().position(|passed| passed.path == *path)?;
+            last.passed.drain(at..).next()?
         };
-        let asked_for = passed.path == *path && passed.file.algorithm() == algorithm;
+        let asked_for = passed.file.algorithm() == algorithm;
         let (octets, digest) = passed.file.finish().filter(|_| asked_for)?;
         let now = passed.file.metadata().ok()?;
         let untouched =
@@ -149,7 +163,7 @@ impl LastPassed {
 
     /// It may be changed now.
     pub(crate) fn forget(&self) {
-        self.lock().passed = None;
+        self.lock().passed.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, Last> {
@@ -250,11 +264,15 @@ mod tests {
         let known = last.take(&cksm(path("/f"))).unwrap();
         assert_eq!((known.octets, &known.digest[..]), (9, "e3069283"));
         assert_eq!(last.take(&cksm(path("/f"))), None, "once");
-        for between in [cksm(path("/g")), Request::RemoveFile(path("/f"))] {
-            send(&last);
-            last.take(&between);
-            assert_eq!(last.take(&cksm(path("/f"))), None, "{between:?}");
-        }
+        send(&last);
+        last.take(&Request::RemoveFile(path("/f")));
+        assert_eq!(last.take(&cksm(path("/f"))), None, "it may be gone");
+        send(&last);
+        assert_eq!(last.take(&cksm(path("/g"))), None);
+        assert!(
+            last.take(&cksm(path("/f"))).is_some(),
+            "what follows it may have begun"
+        );
         send(&LastPassed::default());
         let nobody_asks = LastPassed::default();
         send(&nobody_asks);

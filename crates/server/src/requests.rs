@@ -29,6 +29,7 @@ use crate::{
     data_channels::{DataChannels, ListenPlan},
     durability::Committer,
     failure,
+    following::is_passable,
     login::Admitted,
     security::{HandshakeStep, TlsStep},
 };
@@ -117,33 +118,37 @@ impl PendingRequest {
             answers,
             queued: Some(request.clone()),
         };
+        let passable = is_passable(&request);
         let (committer, checksums) = (Arc::clone(committer), Arc::clone(checksums));
         let (runtime, passed) = (Handle::current(), Arc::clone(channels.passed()));
-        channels.queue_work(Box::new(move |turn| {
-            let mut replier = Replier {
-                answers: sender,
-                turn: Some(turn),
-                _over: Some(over_sender),
-            };
-            let known = passed.take(&request);
-            // Forgotten, perhaps.
-            if replier.answers.is_closed() || !may() {
-                return;
-            }
-            let storage = committer.storage();
-            let is_long = known.is_none() && is_long(&request, &*storage);
-            if is_long || must_be_durable(&request, &committer) {
-                let _inside = runtime.enter();
-                return spawn(request, &committer, &checksums, replier);
-            }
-            let result = run_at_once(request, known, &*storage);
-            tell(result.is_ok());
-            replier.end_turn();
-            data::tell(move || {
-                // Whoever is gone wants to know nothing.
-                let _ = replier.answer(result);
-            });
-        }));
+        channels.queue_work(
+            Box::new(move |turn| {
+                let mut replier = Replier {
+                    answers: sender,
+                    turn: Some(turn),
+                    _over: Some(over_sender),
+                };
+                let known = passed.take(&request);
+                // Forgotten, perhaps.
+                if replier.answers.is_closed() || !may() {
+                    return;
+                }
+                let storage = committer.storage();
+                let is_long = known.is_none() && is_long(&request, &*storage);
+                if is_long || must_be_durable(&request, &committer) {
+                    let _inside = runtime.enter();
+                    return spawn(request, &committer, &checksums, replier);
+                }
+                let result = run_at_once(request, known, &*storage);
+                tell(result.is_ok());
+                replier.end_turn();
+                data::tell(move || {
+                    // Whoever is gone wants to know nothing.
+                    let _ = replier.answer(result);
+                });
+            }),
+            passable,
+        );
         (pending, Over(over))
     }
 

@@ -579,7 +579,7 @@ impl Session {
             match output {
                 Output::Foresee(request) => {
                     self.foreseen
-                        .add_transfer(request, &self.committer, &self.channels);
+                        .add_transfer(request, &self.committer, &mut self.channels);
                 }
                 Output::ForeseeRequest(request) => self.foreseen.add_request(
                     request,
@@ -634,7 +634,7 @@ impl Session {
         let command = trail::command_of(&request.kind);
         let running = match self.foreseen.start(&request) {
             Some(running) => running,
-            None => RunningTransfer::start(request, &self.committer, &self.channels),
+            None => RunningTransfer::start(request, &self.committer, &mut self.channels),
         };
         self.transfer = Some(Box::new(Transfer {
             running,

@@ -129,7 +129,7 @@ impl RunningTransfer {
     pub(crate) fn start(
         request: TransferRequest,
         committer: &Arc<Committer>,
-        channels: &DataChannels,
+        channels: &mut DataChannels,
     ) -> Self {
         let of_a_file = !matches!(request.kind, TransferKind::List { .. });
         if request.mode == Mode::ExtendedBlock && of_a_file {
@@ -143,17 +143,18 @@ impl RunningTransfer {
         transfer
     }
 
-    /// Begins when all before it on `channels` have succeeded.
+    /// Begins when all before it on `channels` have succeeded, or follows them on each as soon as that is through with them.
     pub(crate) fn queued(
         ahead: &Arc<Ahead>,
         committer: &Arc<Committer>,
-        channels: &DataChannels,
+        channels: &mut DataChannels,
     ) -> Self {
         let mut transfer = Self::of(ahead.request(), committer);
+        let kind = ahead.request().kind.clone();
         let (ahead, storage) = (Arc::clone(ahead), committer.storage());
         let (left, passed) = (Arc::clone(&transfer.left), Arc::clone(channels.passed()));
         let queued = channels.queue(
-            !transfer.receiving,
+            &kind,
             Box::new(move || {
                 let opened = ahead.take(&storage)?;
                 *lock(&left) = Left {

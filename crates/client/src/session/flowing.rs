@@ -11,8 +11,9 @@ use crate::progress::{Counters, Here, Running};
 /// turn of a processor some hundreds.
 const FILES_MAX: usize = 32;
 
-/// And their octets: larger files keep a mover busy by themselves, and what was sent behind a refusal was sent in vain.
-const OCTETS_MAX: u64 = 1 << 20;
+/// And octets of puts: what was sent behind a refusal was sent in vain. Fewer would leave channels without work that are through with one file
+/// before others are.
+const OCTETS_MAX: u64 = 32 << 20;
 
 /// The transfers, in the order of their turns.
 pub(super) struct Flowing {
@@ -49,7 +50,7 @@ impl Flowing {
         if self.queued.is_empty() {
             running.rests(false);
         }
-        let transfer = set.queue(sends, Box::new(move || Ok(job)));
+        let transfer = set.queue(sends, true, Box::new(move || Ok(job)));
         self.octets += octets;
         self.queued.push_back((transfer, octets));
     }

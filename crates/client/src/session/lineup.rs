@@ -6,7 +6,9 @@
 //!   put    ──► Waiting ─► (its turn, no 1xx awaited) ──► Flowing ──► Moved ──► ripe ──► Renaming ──► ripe
 //! ```
 //! A MODE E block says where in its file it belongs and not of which file it is: octets belong to files in the order of the
-//! transfers that the server has begun. So a get reads only after the 1xx of its file, and a refused one is passed over. A put is sent
+//! transfers that the server has begun. So a get reads only after the 1xx of its file, and a refused one is passed over. Of a server that ends
+//! the data channels with each get that it refuses it reads at once: what comes then is the file's, and where the channels end the answer
+//! says why. A put is sent
 //! before its 1xx, or each would cost a round trip; then a refusal means that its octets lie on the channels and
 //! meet the next file (GCT's server writes them into it), so that nothing sent behind it counts.
 
@@ -22,6 +24,8 @@ use crate::verify::Agreed;
 #[derive(Debug)]
 pub(super) struct Lineup<T> {
     direction: Direction,
+    /// Gets read before their 1xx.
+    reads_ahead: bool,
     slots: VecDeque<Slot<T>>,
     /// Slots whose octets have moved, behind them those that flow, behind them all that wait: octets follow the order of the files.
     moved: usize,
@@ -82,9 +86,11 @@ pub(super) enum State {
 }
 
 impl<T> Lineup<T> {
-    pub(super) fn new(direction: Direction) -> Self {
+    /// `sure`: the server sends nothing more on data channels behind a get that it refuses.
+    pub(super) fn new(direction: Direction, sure: bool) -> Self {
         Self {
             direction,
+            reads_ahead: sure && direction == Direction::Get,
             slots: VecDeque::new(),
             moved: 0,
             flowing: 0,
@@ -165,10 +171,10 @@ impl<T> Lineup<T> {
 
     /// The file that uses the data channels after those that flow, marked as flowing too; `None` while none may.
     pub(super) fn next_to_flow(&mut self) -> Option<&T> {
-        let is_get = self.direction == Direction::Get;
+        let awaits = self.direction == Direction::Get && !self.reads_ahead;
         let next = self.slots.get_mut(self.moved + self.flowing)?;
         // Whoever was refused is taken out, not waited for.
-        if is_get && !next.begun || next.answer.as_ref().is_some_and(|r| !r.code.is_success()) {
+        if awaits && !next.begun || next.answer.as_ref().is_some_and(|r| !r.code.is_success()) {
             return None;
         }
         next.data = Data::Flowing;
@@ -198,7 +204,10 @@ impl<T> Lineup<T> {
                 State::Open
             };
         }
+        let unheard = self.reads_ahead && !slot.begun;
         match (&slot.answer, &slot.data) {
+            // Its octets are on their way, or the answer that tells why they are not.
+            (Some(_), Data::Flowing) | (None, Data::Moved(Err(_))) if unheard => State::Open,
             (Some(answer), _) if !answer.code.is_success() => State::Refused,
             // Without a 1xx nobody reads what is called whole.
             (Some(_), Data::Waiting) if self.direction == Direction::Get && !slot.begun => {
@@ -252,7 +261,7 @@ impl<T> Lineup<T> {
 
     /// All that are left, in order: nothing is known for certain of any.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = T> {
-        let all = std::mem::replace(self, Self::new(self.direction));
+        let all = std::mem::replace(self, Self::new(self.direction, self.reads_ahead));
         all.slots.into_iter().map(|s| s.load)
     }
 }
@@ -269,6 +278,11 @@ impl<T> Slot<T> {
         if let Some((_, command)) = self.stamping.iter().find(|(of, _)| *of == id) {
             self.stamped.push((command.clone(), answer));
         }
+    }
+
+    /// All that flowed for it has come.
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(self.data, Data::Moved(Ok(())))
     }
 
     /// Why its octets did not move.
@@ -292,7 +306,7 @@ mod tests {
 
     /// Three files, transfers 0, 2, 4 and checks 1, 3, 5.
     fn three(direction: Direction) -> Lineup<char> {
-        let mut lineup = Lineup::new(direction);
+        let mut lineup = Lineup::new(direction, false);
         for (i, name) in (0..).zip(['a', 'b', 'c']) {
             let check = Some(CommandId(2 * i + 1));
             lineup.push(name, CommandId(2 * i), Vec::new(), check, 10, 0);
@@ -317,6 +331,34 @@ mod tests {
         assert_eq!(lineup.remove(0).map(|s| s.load), Some('a'));
         assert_eq!(lineup.moved(Ok(())), Some(0), "then the second's");
         assert_eq!(lineup.next_to_flow(), None);
+    }
+
+    #[test]
+    fn from_a_sure_server_gets_read_at_once_and_its_answer_tells_why_nothing_came() {
+        let mut lineup = three(Direction::Get);
+        lineup.reads_ahead = true;
+        for load in ['a', 'b', 'c'] {
+            assert_eq!(lineup.next_to_flow(), Some(&load));
+        }
+        lineup.hear(CommandId(0), None);
+        assert_eq!(lineup.moved(Ok(())), Some(0));
+        // The second is refused, and the channels end.
+        assert_eq!(lineup.hear(CommandId(2), reply(550)), Some(1));
+        assert_eq!(lineup.state(1), State::Open, "its octets first");
+        let lost = || Err(TransferFailure::ConnectionLost("x".into()));
+        assert_eq!(lineup.moved(lost()), Some(1));
+        assert_eq!(lineup.state(1), State::Refused);
+        assert_eq!(lineup.moved(lost()), Some(2));
+        assert_eq!(lineup.state(2), State::Open, "its answer first");
+        lineup.hear(CommandId(4), reply(425));
+        assert_eq!(lineup.state(2), State::Refused);
+        // One that the server has begun was broken off.
+        let mut lineup = three(Direction::Get);
+        lineup.reads_ahead = true;
+        lineup.hear(CommandId(0), None);
+        lineup.next_to_flow();
+        lineup.moved(lost());
+        assert_eq!(lineup.state(0), State::Broken);
     }
 
     #[test]

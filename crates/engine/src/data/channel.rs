@@ -24,7 +24,7 @@ use super::{
     receive::{Receiving, Room},
     send::Sending,
     set::SetShared,
-    transfer::Attachment,
+    transfer::{Attachment, Past, TransferShared},
     wire::{AHEAD_OCTETS, Wire},
 };
 use crate::tcp_diag::Ends;
@@ -209,19 +209,19 @@ impl Channel {
     }
 
     /// Begins to carry a transfer on a connection that is up.
-    pub(super) fn begin(&mut self, attachment: Attachment, reused: bool) {
+    pub(super) fn begin(&mut self, attachment: Attachment, past: Past) {
         if self.ends.is_none() {
             self.ends = ends_of(&self.socket.stream);
             if let Some(ends) = self.ends {
                 self.set.came_up(ends);
             }
         }
-        attachment.channel_up(self.stripe, self.ends, reused);
+        attachment.channel_up(self.stripe, self.ends, past);
         self.used = true;
         self.activity = if attachment.is_send() {
             Activity::Sending(Box::new(Sending::new(attachment, self.stripe, self.ends)))
         } else {
-            Activity::Receiving(Box::new(Receiving::new(attachment, reused)))
+            Activity::Receiving(Box::new(Receiving::new(attachment, past != Past::Nothing)))
         };
         self.follow_params();
     }
@@ -259,9 +259,20 @@ impl Channel {
         }
     }
 
-    /// Drops the share in the transfer; the connection is idle.
-    pub(super) fn let_go(&mut self) {
-        self.socket.rest();
+    /// The transfer that it carries.
+    pub(super) fn carried(&self) -> Option<&TransferShared> {
+        match &self.activity {
+            Activity::Sending(sending) => Some(&sending.attachment),
+            Activity::Receiving(receiving) => Some(&receiving.attachment),
+            _ => None,
+        }
+    }
+
+    /// Drops the share in the transfer; the connection is idle, for a while where it `rests`.
+    pub(super) fn let_go(&mut self, rests: bool) {
+        if rests {
+            self.socket.rest();
+        }
         drop(self.take_attachment());
     }
 
@@ -372,7 +383,7 @@ impl Channel {
                         }
                     };
                 let Some(guard) = &self.set.params.guard else {
-                    self.begin(attachment, false);
+                    self.begin(attachment, Past::Nothing);
                     return None;
                 };
                 let handshake = Handshake::new(guard.clone(), Role::Initiator);

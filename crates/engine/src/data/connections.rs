@@ -12,7 +12,7 @@ use super::{
     event_loop::{Entry, EventLoop},
     mover::Order,
     set::{IdleChannel, SetShared},
-    transfer::Attachment,
+    transfer::{Attachment, Past},
 };
 use crate::storage::text_of;
 
@@ -118,7 +118,7 @@ impl EventLoop {
             used: false,
         };
         if let Some(attachment) = channel.set.attach_or_park(idle) {
-            self.begin(token, attachment, false);
+            self.begin(token, attachment, Past::Nothing);
         }
     }
 
@@ -176,7 +176,11 @@ impl EventLoop {
     pub(super) fn assign(&mut self, idle: &IdleChannel, attachment: Attachment) {
         match self.entries.get(idle.token) {
             Some(Entry::Channel(c)) if c.serial == idle.serial && c.is_idle() => {
-                self.begin(idle.token, attachment, idle.used);
+                let past = match idle.used {
+                    true => Past::Others,
+                    false => Past::Nothing,
+                };
+                self.begin(idle.token, attachment, past);
             }
             // The peer closed it while it was on its way to us. A receiver loses nothing.
             _ if attachment.is_send() => attachment.sender_failed_to_open(

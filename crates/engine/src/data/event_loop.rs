@@ -23,7 +23,7 @@ use super::{
     mover::{MoverShared, Order},
     receive::Room,
     set::{IdleChannel, SetShared},
-    transfer::Attachment,
+    transfer::{Attachment, Past},
 };
 
 /// Token of the inbox; connections are slab keys and never reach it.
@@ -264,9 +264,9 @@ impl EventLoop {
     }
 
     /// A connected channel begins to carry the attachment's transfer.
-    pub(super) fn begin(&mut self, token: usize, attachment: Attachment, reused: bool) {
+    pub(super) fn begin(&mut self, token: usize, attachment: Attachment, past: Past) {
         if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
-            channel.begin(attachment, reused);
+            channel.begin(attachment, past);
             self.enqueue(token);
         }
     }
@@ -291,24 +291,29 @@ impl EventLoop {
             };
             match channel.release() {
                 None => {}
-                Some(true) => self.park(token),
+                Some(true) => self.go_on(token),
                 Some(false) => self.close(token),
             }
         }
     }
 
-    /// The connection's part is done; it waits for the next transfer.
-    fn park(&mut self, token: usize) {
-        if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
-            channel.set.park(IdleChannel {
-                mover: channel.mover,
-                token,
-                serial: channel.serial,
-                stripe: channel.stripe,
-                used: true,
-            });
-            // Only now: whoever hears that the transfer is over must find the connection parked.
-            channel.let_go();
+    /// The connection's part is done; it goes on with the next transfer, or waits for one.
+    fn go_on(&mut self, token: usize) {
+        let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+            return;
+        };
+        let idle = IdleChannel {
+            mover: channel.mover,
+            token,
+            serial: channel.serial,
+            stripe: channel.stripe,
+            used: true,
+        };
+        let next = (channel.carried()).and_then(|carried| channel.set.go_on_or_park(idle, carried));
+        // Only now: whoever hears that the transfer is over must find the connection parked.
+        channel.let_go(next.is_none());
+        if let Some(next) = next {
+            self.begin(token, next, Past::Predecessor);
         }
     }
 
@@ -354,7 +359,7 @@ impl EventLoop {
                 let first = self.paused_until.map_or(until, |u| u.min(until));
                 self.paused_until = Some(first);
             }
-            Flow::Park => self.park(token),
+            Flow::Park => self.go_on(token),
             Flow::Close => self.close(token),
             Flow::Leave => {
                 let (deadline, attachment) = channel.leave();
@@ -386,7 +391,7 @@ impl EventLoop {
                 }
             }
             Flow::Known => match channel.take_attachment() {
-                Some(attachment) => self.begin(token, attachment, false),
+                Some(attachment) => self.begin(token, attachment, Past::Nothing),
                 None => self.offer(token),
             },
             Flow::Unproven(why) => self.turn_away(token, why),

@@ -14,6 +14,7 @@
 //! Beside that, and never on the way of the octets, a watch asks the kernel what TCP and the scheduler know of the transfer's
 //! connections and movers: [`Monitor::sample`].
 
+mod backlog;
 mod body;
 mod bunch;
 mod carry;

@@ -99,7 +99,7 @@ impl Sending {
                 if let Phase::LastHeader(after) = self.phase {
                     return self.ended(after);
                 }
-                match self.next_block() {
+                match self.next_block(wire) {
                     Ok(true) => {}
                     Ok(false) => match self.no_more(wire) {
                         None => continue,
@@ -126,9 +126,9 @@ impl Sending {
     }
 
     /// Takes the next block from the transfer; false when there is none left or this channel may retire.
-    fn next_block(&mut self) -> Result<bool, Flow> {
+    fn next_block(&mut self, wire: &mut Wire) -> Result<bool, Flow> {
         if self.attachment.mode == Mode::ExtendedBlock
-            && let Some(last) = self.attachment.retire(self.stripe, self.ends)
+            && let Some(last) = self.attachment.retire(self.stripe, self.ends, false)
         {
             self.last_header(last, AfterEod::Close);
             return Ok(true);
@@ -136,7 +136,9 @@ impl Sending {
         match self.attachment.body() {
             Body::SendFile { base, queues, .. } => {
                 let queue = &queues[self.stripe.min(queues.len() - 1)];
-                let Some(block) = queue.next_block(self.attachment.channels_expected()) else {
+                let channels = self.attachment.channels_expected();
+                let most = || wire.backlog.adapt(&wire.stream, channels);
+                let Some(block) = queue.next_block(channels, most) else {
                     return Ok(false);
                 };
                 let block = match block {
@@ -215,13 +217,17 @@ impl Sending {
     /// Nothing is left to send. `None`: a last header is due.
     fn no_more(&mut self, wire: &mut Wire) -> Option<Flow> {
         match self.attachment.mode {
-            Mode::ExtendedBlock => match self.attachment.sender_ends(self.stripe, AfterEod::Keep) {
-                Some(last) => {
+            Mode::ExtendedBlock => {
+                let attachment = &self.attachment;
+                if let Some(last) = attachment.retire(self.stripe, self.ends, true) {
+                    self.last_header(last, AfterEod::Close);
+                } else if let Some(last) = attachment.sender_ends(self.stripe, AfterEod::Keep) {
                     self.last_header(last, AfterEod::Keep);
-                    None
+                } else {
+                    return Some(Flow::Wait);
                 }
-                None => Some(Flow::Wait),
-            },
+                None
+            }
             Mode::Stream => {
                 if let Err(lost) = wire.say_goodbye() {
                     return Some(lost);

@@ -1,5 +1,6 @@
 //! Channel sets: the listener or the peers, and the connections that live on between transfers.
 
+mod line;
 mod queue;
 
 use std::{
@@ -16,7 +17,7 @@ use std::{
 use godwit_proto::{command::Mode, error::TransferFailure, mode_e::layout::StripeLayout};
 use tokio::sync::mpsc;
 
-use self::queue::Waiting;
+use self::line::{Line, Waiting};
 pub use self::queue::{Turn, Work};
 use super::{
     ChannelParams, Job, Opening, Transfer, TransferEvent, lock,
@@ -54,11 +55,7 @@ pub(super) struct SetShared {
 struct Inner {
     /// Dropped, or a transfer failed: nothing can start any more.
     broken: bool,
-    current: Option<Arc<TransferShared>>,
-    /// From the beginning of a turn until its end (a transfer's is announced then): longer than it is `current`, since channels must be parked.
-    occupied: bool,
-    /// Whose turn has not come.
-    queue: VecDeque<Waiting>,
+    line: Line,
     idle: Vec<IdleChannel>,
     /// Why a connection was refused that came before a transfer, as long as no other one has come.
     refused: Option<TransferFailure>,
@@ -157,11 +154,16 @@ impl ChannelSet {
     /// Starts a transfer when all that were queued before it have succeeded; where one of them fails, it fails with the
     /// connections. `open` runs on a mover when the turn has come, and may block it; `sends` says which way the job will go. So
     /// one small file follows another without anybody else being asked. MODE E: a stream's connection carries one transfer.
-    pub fn queue(&self, sends: bool, open: Opening) -> Transfer {
+    ///
+    /// `follows`: it may begin before those are over, on each channel that is through with them. Behind an EOD the next octet on a channel
+    /// belongs to the next transfer, whatever other channels do. Then its failure, other than by being aborted, ends no connection before the
+    /// others are over.
+    pub fn queue(&self, sends: bool, follows: bool, open: Opening) -> Transfer {
         let (transfer, events) = self.transfer(sends, Mode::ExtendedBlock);
         self.shared.enqueue(Waiting::Transfer {
             transfer: Arc::clone(&transfer),
             open,
+            follows,
         });
         Transfer::new(transfer, Arc::clone(&self.shared), events)
     }
@@ -201,8 +203,8 @@ impl ChannelSet {
 
 impl Drop for ChannelSet {
     fn drop(&mut self) {
-        let current = lock(&self.shared.inner).current.clone();
-        if let Some(transfer) = current {
+        let first = lock(&self.shared.inner).line.first().cloned();
+        if let Some(transfer) = first {
             transfer.fail(TransferFailure::Aborted);
         }
         self.shared.break_up();
@@ -217,13 +219,12 @@ impl SetShared {
         if inner.broken {
             return Err(lost_with_an_earlier_one());
         }
-        if inner.occupied || !inner.queue.is_empty() {
+        if !inner.line.is_empty() {
             return Err(TransferFailure::NoConnection(
                 "data channels are busy with another transfer".into(),
             ));
         }
-        inner.current = Some(Arc::clone(transfer));
-        inner.occupied = true;
+        inner.line.begin(transfer);
         Ok(())
     }
 
@@ -246,6 +247,7 @@ impl SetShared {
             // The peer counts that connection, so the transfer could never be whole.
             return refused.map_or(Ok(()), Err);
         }
+        inner.line.opened(transfer);
         let mut idle = std::mem::take(&mut inner.idle);
         if !block_mode {
             // MODE S has one connection; a second that arrived early has no meaning.
@@ -402,7 +404,7 @@ impl SetShared {
 
     /// A connection arrived at the listener: which mover takes it. `None`: the limit is reached.
     pub(super) fn admit(&self) -> Option<usize> {
-        let (current, why) = {
+        let (first, why) = {
             let mut inner = lock(&self.inner);
             if inner.broken {
                 return None;
@@ -415,14 +417,15 @@ impl SetShared {
                 }
                 Err(why) => {
                     let why = TransferFailure::Limit(why);
-                    if inner.current.is_none() {
+                    let first = inner.line.first().cloned();
+                    if first.is_none() {
                         inner.refused = Some(why.clone());
                     }
-                    (inner.current.clone(), why)
+                    (first, why)
                 }
             }
         };
-        if let Some(transfer) = current {
+        if let Some(transfer) = first {
             // The peer counts this connection, so the transfer could never be whole.
             transfer.fail(why);
         }
@@ -432,7 +435,7 @@ impl SetShared {
     /// The running transfer for a connection that has just arrived, or the idle list.
     pub(super) fn attach_or_park(&self, channel: IdleChannel) -> Option<Attachment> {
         let mut inner = lock(&self.inner);
-        match &inner.current {
+        match inner.line.first() {
             Some(t)
                 if t.is_open()
                     && !t.is_finished()
@@ -451,21 +454,35 @@ impl SetShared {
     /// A connection that came to us is not from whom we expect. That ends a transfer which has no channel yet: whoever waits for
     /// it shall hear the reason. Later it is only noted, for it may have been anybody.
     pub(super) fn refuse(&self, why: TransferFailure) {
-        let current = {
+        let first = {
             let mut inner = lock(&self.inner);
-            if inner.current.is_none() {
+            let first = inner.line.first().cloned();
+            if first.is_none() {
                 inner.refused = Some(why.clone());
             }
-            inner.current.clone()
+            first
         };
         tracing::warn!(%why, "a data connection is refused");
-        if let Some(transfer) = current.filter(|t| !t.is_ready()) {
+        if let Some(transfer) = first.filter(|t| !t.is_ready()) {
             transfer.fail(why);
         }
     }
 
-    pub(super) fn park(&self, channel: IdleChannel) {
-        lock(&self.inner).idle.push(channel);
+    /// A channel is through with `transfer`: what it carries now, or the idle list.
+    pub(super) fn go_on_or_park(
+        self: &Arc<Self>,
+        channel: IdleChannel,
+        transfer: &TransferShared,
+    ) -> Option<Attachment> {
+        let mut inner = lock(&self.inner);
+        if let Some(next) = inner.line.after(transfer) {
+            return Some(Attachment::new(next));
+        }
+        inner.idle.push(channel);
+        if inner.line.has_waiting() {
+            self.ask_for_next();
+        }
+        None
     }
 
     /// A connection is gone.
@@ -477,14 +494,32 @@ impl SetShared {
             .retain(|c| c.mover != mover || c.serial != serial);
     }
 
-    /// The running transfer succeeded. `others`: channels are still attached to it and must be released.
-    pub(super) fn transfer_over(&self, others: bool) {
-        lock(&self.inner).current = None;
+    /// The transfer succeeded. `others`: channels are still attached to it and must be released.
+    pub(super) fn transfer_over(&self, transfer: &TransferShared, others: bool) {
+        let first = lock(&self.inner).line.over(transfer);
+        if let Some(first) = first {
+            first.comes_first();
+        }
         if others {
             for mover in &self.movers {
                 mover.give(Order::Release(self.id));
             }
         }
+    }
+
+    /// Takes a failure that must wait until what is before the transfer on its channels is over. Gives back one that must not: whoever aborts
+    /// wants the connections to end.
+    pub(super) fn postpone(
+        &self,
+        transfer: &TransferShared,
+        why: TransferFailure,
+    ) -> Option<TransferFailure> {
+        let inner = lock(&self.inner);
+        if why == TransferFailure::Aborted || !inner.line.is_behind(transfer) {
+            return Some(why);
+        }
+        transfer.fail_later(why);
+        None
     }
 
     /// Channels that keep their EOD back ask again.
@@ -510,18 +545,14 @@ impl SetShared {
     }
 
     fn end(&self, order: fn(u64) -> Order) {
-        let (current, waiting) = {
+        let transfers = {
             let mut inner = lock(&self.inner);
             inner.broken = true;
             inner.idle.clear();
-            (inner.current.take(), std::mem::take(&mut inner.queue))
+            inner.line.take_transfers()
         };
-        let waiting = waiting.into_iter().filter_map(|waiting| match waiting {
-            Waiting::Transfer { transfer, .. } => Some(transfer),
-            Waiting::Work(_) => None,
-        });
         // One that runs may have no connection yet whose end it would notice.
-        for transfer in current.into_iter().chain(waiting) {
+        for transfer in transfers {
             transfer.ends_with_set(lost_with_an_earlier_one());
         }
         for mover in &self.movers {
@@ -534,17 +565,21 @@ impl SetShared {
         !self.peers.is_empty()
     }
 
-    pub(super) fn idle_count(&self) -> usize {
-        lock(&self.inner).idle.len()
+    /// Connections that live on, for a transfer that no channel carries any more: those that are free, and those that have gone on.
+    pub(super) fn kept_count(&self) -> usize {
+        let inner = lock(&self.inner);
+        let gone_on = inner.line.running().map(|transfer| transfer.attached());
+        inner.idle.len() + gone_on.sum::<usize>()
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        lock(&self.inner).current.is_some()
+        lock(&self.inner).line.first().is_some()
     }
 
-    /// Fails the running transfer where a limit has passed; looks at the others' counters.
+    /// Fails the first running transfer where a limit has passed; looks at the counters of all.
     pub(super) fn tick(&self) {
-        let Some(transfer) = lock(&self.inner).current.clone() else {
+        let mut running: VecDeque<_> = lock(&self.inner).line.running().cloned().collect();
+        let Some(transfer) = running.pop_front() else {
             return;
         };
         let place = match (self.listening_at, self.peers.first()) {
@@ -556,6 +591,7 @@ impl SetShared {
             Some(why) => transfer.fail(why),
             None => transfer.look(),
         }
+        running.iter().for_each(|transfer| transfer.look());
         if let Some(series) = self.series() {
             series.look(self);
         }

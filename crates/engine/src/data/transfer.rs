@@ -35,6 +35,17 @@ const CHANNEL_TURNOVER: u64 = 1 << 16;
 /// themselves; one that does not is of no use.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
+/// What a channel has carried before it begins to carry a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Past {
+    /// It was made for it.
+    Nothing,
+    /// Others, and then it was free.
+    Others,
+    /// The transfer before, which others may still carry: it was counted when that one was.
+    Predecessor,
+}
+
 pub(super) struct TransferShared {
     pub(super) mode: Mode,
     pub(super) params: Arc<ChannelParams>,
@@ -54,6 +65,8 @@ pub(super) struct TransferShared {
     /// Milliseconds after `started` at which an octet last moved.
     moved_at_ms: AtomicU64,
     attached: AtomicU32,
+    /// Channels that were to carry it when it began behind another, sending.
+    following: AtomicU32,
     /// Channels that carry data: attached and connected.
     channels: AtomicU32,
     channels_peak: AtomicU32,
@@ -75,6 +88,12 @@ struct Control {
     result: Option<Result<(), TransferFailure>>,
     /// It will fail with this, once what has come is taken, and at this moment at the latest.
     doomed: Option<(TransferFailure, Instant)>,
+    /// It will fail with this when those before it are over: they shall not lose the connections with it.
+    postponed: Option<TransferFailure>,
+    /// Another transfer may have begun on channels that are through with this one.
+    followed: bool,
+    /// A channel has ended early (sending).
+    retired: bool,
     done_sent: bool,
     /// Sending: one per receiving address.
     senders: Vec<Sender>,
@@ -107,6 +126,9 @@ impl TransferShared {
             ready_sent: false,
             result: None,
             doomed: None,
+            postponed: None,
+            followed: false,
+            retired: false,
             done_sent: false,
             senders: vec![Sender::new(); stripes.max(1)],
             holding: false,
@@ -126,6 +148,7 @@ impl TransferShared {
             holes: AtomicU64::new(0),
             moved_at_ms: AtomicU64::new(0),
             attached: AtomicU32::new(0),
+            following: AtomicU32::new(0),
             channels: AtomicU32::new(0),
             channels_peak: AtomicU32::new(0),
             retire_wanted: AtomicU32::new(0),
@@ -228,6 +251,11 @@ impl TransferShared {
         self.channels_peak.load(Ordering::Relaxed)
     }
 
+    /// Channels that are or will be its own, and whoever else holds it.
+    pub(super) fn attached(&self) -> usize {
+        self.attached.load(Ordering::SeqCst) as usize
+    }
+
     fn done(&self) -> u64 {
         let holes = self.holes.load(Ordering::Relaxed);
         self.bytes.load(Ordering::Relaxed).saturating_add(holes)
@@ -293,9 +321,9 @@ impl TransferShared {
         lock(&self.control).first_missing += count;
     }
 
-    /// A channel carries the transfer now. Sends `Ready` when it was the last that was missing. `ends`: where known;
-    /// `reused`: it was up before.
-    pub(super) fn channel_up(&self, stripe: usize, ends: Option<Ends>, reused: bool) {
+    /// A channel carries the transfer now. Sends `Ready` when it was the last that was missing. `ends`: where known.
+    pub(super) fn channel_up(&self, stripe: usize, ends: Option<Ends>, past: Past) {
+        let reused = past != Past::Nothing;
         if let Some(ends) = ends {
             self.watch.joined(ends, !reused);
         }
@@ -308,6 +336,7 @@ impl TransferShared {
         }
         if let Some(sender) = control.senders.get_mut(stripe)
             && self.is_send()
+            && past != Past::Predecessor
         {
             sender.channel_opens();
         }
@@ -325,7 +354,8 @@ impl TransferShared {
     /// Channels of a stripe that carry data or are about to.
     pub(super) fn channels_expected(&self) -> u32 {
         let stripes = u32::try_from(self.stripes).unwrap_or(u32::MAX);
-        self.attached.load(Ordering::Relaxed).div_ceil(stripes)
+        let attached = self.attached.load(Ordering::Relaxed);
+        (attached.max(self.following.load(Ordering::Relaxed))).div_ceil(stripes)
     }
 
     pub(super) fn channel_down(&self, ends: Option<Ends>) {
@@ -383,12 +413,40 @@ impl TransferShared {
             && self.settle(Ok(()))
             && let Some(set) = self.set.upgrade()
         {
-            set.transfer_over(self.attached.load(Ordering::SeqCst) > 1);
+            set.transfer_over(self, self.attached.load(Ordering::SeqCst) > 1);
         }
     }
 
-    /// Ends the transfer; the first reason stays. All connections of the set are closed, unless [`Self::closes_late`].
+    /// Ends the transfer; the first reason stays. All connections of the set are closed, unless [`Self::closes_late`]. Where others are
+    /// before it on them, nothing more is moved, and it ends when they are over.
     pub(super) fn fail(&self, why: TransferFailure) {
+        let Some(set) = self.set.upgrade() else {
+            return self.fail_now(why);
+        };
+        if let Some(why) = set.postpone(self, why) {
+            self.fail_now(why);
+        }
+    }
+
+    /// Keeps a failure back, unless there is one, or a result, already.
+    pub(super) fn fail_later(&self, why: TransferFailure) {
+        let mut control = lock(&self.control);
+        if control.result.is_none() {
+            control.postponed.get_or_insert(why);
+            self.settled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing is before it any more on its channels. Limits count from now.
+    pub(super) fn comes_first(&self) {
+        self.touch();
+        let postponed = lock(&self.control).postponed.take();
+        if let Some(why) = postponed {
+            self.fail_now(why);
+        }
+    }
+
+    fn fail_now(&self, why: TransferFailure) {
         let late = self.closes_late(&why);
         if !self.settle(Err(why)) {
             return;
@@ -435,7 +493,7 @@ impl TransferShared {
 
     fn settle(&self, result: Result<(), TransferFailure>) -> bool {
         let mut control = lock(&self.control);
-        let first = control.result.is_none();
+        let first = control.result.is_none() && (result.is_err() || control.postponed.is_none());
         if first {
             control.result = Some(result);
             self.settled.store(true, Ordering::Relaxed);
@@ -460,7 +518,7 @@ impl TransferShared {
         let elapsed = self.elapsed();
         let movers = set.as_ref().map_or(&[][..], |s| &s.movers);
         self.watch.close(bytes, movers, elapsed);
-        let cached = set.as_ref().map_or(0, |s| s.idle_count());
+        let cached = set.as_ref().map_or(0, |s| s.kept_count());
         let report = TransferReport {
             bytes: self.done(),
             safe: lock(&self.safe).all.clone(),
@@ -472,7 +530,7 @@ impl TransferShared {
         };
         // First: whoever hears of the end may start the next one at once.
         if let Some(set) = set {
-            set.turn_over();
+            set.transfer_leaves(self);
         }
         self.tell(TransferEvent::Done(report));
     }

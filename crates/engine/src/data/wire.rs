@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use godwit_gsi::{Records, records::RECORD_CLEAR_OCTETS_MAX};
 use godwit_proto::error::TransferFailure;
 
-use super::{carry::Carry, channel::Flow};
+use super::{backlog::Backlog, carry::Carry, channel::Flow};
 use crate::storage::text_of;
 
 /// Octets that are sealed at a time, headers of blocks included: whole records. They wait in a buffer of the channel for the socket.
@@ -24,6 +24,7 @@ pub(super) struct Wire {
     pub(super) read_closed: bool,
     /// Read ahead of the present block or transfer.
     pub(super) carry: Carry,
+    pub(super) backlog: Backlog,
     seal: Option<Box<Seal>>,
 }
 
@@ -56,6 +57,7 @@ impl Wire {
             writable: true,
             read_closed: false,
             carry: Carry::default(),
+            backlog: Backlog::default(),
             seal: None,
         }
     }

@@ -81,8 +81,9 @@ impl WorkQueue {
     }
 
     /// The next block, contiguous; `None` when all has been given out, or after a cut. Of data at most `block_bytes`, less near
-    /// the end and of a small file, so that each of `channels` finds work and none drags the tail alone.
-    pub(super) fn next_block(&self, channels: u32) -> Option<Block> {
+    /// the end and of a small file, so that each of `channels` finds work and none drags the tail alone; and no more than `most`, which is
+    /// asked only where there is data, and is at least 1: up to the end of a page.
+    pub(super) fn next_block(&self, channels: u32, most: impl FnOnce() -> u64) -> Option<Block> {
         let mut pending = lock(&self.pending);
         let pending = &mut *pending;
         if pending.cut {
@@ -98,7 +99,10 @@ impl WorkQueue {
         };
         let block = match run {
             Block::Data(ByteRange { start, end }) => {
-                let octets = self.block_octets(pending.left, channels);
+                // Whole pages, as any other.
+                let most = most();
+                let most = most.checked_next_multiple_of(PAGE).unwrap_or(most);
+                let octets = self.block_octets(pending.left, channels).min(most);
                 let end = end.min(start.saturating_add(octets));
                 Block::Data(ByteRange { start, end })
             }
@@ -233,7 +237,7 @@ mod tests {
     use super::*;
 
     fn data(queue: &WorkQueue, channels: u32) -> Option<ByteRange> {
-        match queue.next_block(channels)? {
+        match queue.next_block(channels, || u64::MAX)? {
             Block::Data(range) => Some(range),
             Block::Hole(range) => panic!("a hole at {range}"),
         }
@@ -268,6 +272,23 @@ mod tests {
         let left: u64 = std::iter::from_fn(|| data(&q, 1)).map(|r| r.len()).sum();
         assert_eq!(left, 50);
         assert_eq!(q.split_off(0), None);
+    }
+
+    #[test]
+    fn who_can_send_little_takes_little() {
+        let q = WorkQueue::new(
+            [ByteRange {
+                start: 0,
+                end: 1 << 20,
+            }],
+            1 << 20,
+            1 << 20,
+        );
+        let lens = [5000, 1, u64::MAX].map(|most| match q.next_block(1, || most) {
+            Some(Block::Data(range)) => range.len(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(lens, [8192, 4096, 256 << 10]);
     }
 
     #[test]
@@ -314,10 +335,10 @@ mod tests {
             q.drain_cut(|r| left.push((r.start, r.end)));
             left
         };
-        q.next_block(1).unwrap();
+        q.next_block(1, || u64::MAX).unwrap();
         assert_eq!(drained(), []);
         q.cut();
-        assert_eq!(q.next_block(1), None);
+        assert_eq!(q.next_block(1, || u64::MAX), None);
         assert_eq!(drained(), [(10, 25), (30, 35)]);
     }
 

@@ -32,7 +32,7 @@ fn receive_all(set: &ChannelSet, count: usize) -> Vec<(Arc<Bytes>, Transfer)> {
         .map(|_| {
             let target = Bytes::new(Vec::new());
             let of_job = Arc::clone(&target);
-            let transfer = set.queue(false, opening(move || into(&of_job)));
+            let transfer = set.queue(false, false, opening(move || into(&of_job)));
             (target, transfer)
         })
         .collect()
@@ -48,7 +48,8 @@ fn queued_files_arrive_each_in_its_place() {
                 .iter()
                 .map(|octets| {
                     let source = Bytes::new(octets.clone());
-                    pair.sender.queue(true, opening(move || whole(&source)))
+                    pair.sender
+                        .queue(true, false, opening(move || whole(&source)))
                 })
                 .collect();
             let mut receipts = receive_all(&pair.receiver, files.len());
@@ -76,10 +77,13 @@ fn nothing_is_opened_before_its_turn() {
         let held = Bytes::gated();
         let opened = Arc::new(AtomicBool::new(false));
         let of_first = Arc::clone(&held);
-        let mut first = pair.receiver.queue(false, opening(move || into(&of_first)));
+        let mut first = pair
+            .receiver
+            .queue(false, false, opening(move || into(&of_first)));
         let (target, flag) = (Bytes::new(Vec::new()), Arc::clone(&opened));
         let of_second = Arc::clone(&target);
         let mut second = pair.receiver.queue(
+            false,
             false,
             opening(move || {
                 flag.store(true, Ordering::SeqCst);
@@ -88,7 +92,8 @@ fn nothing_is_opened_before_its_turn() {
         );
         let mut sends = [3000, 5].map(|octets| {
             let source = Bytes::new(pattern(octets));
-            pair.sender.queue(true, opening(move || whole(&source)))
+            pair.sender
+                .queue(true, false, opening(move || whole(&source)))
         });
         for send in &mut sends {
             assert_eq!(done(send).await.result, Ok(()));
@@ -111,9 +116,12 @@ fn what_waits_behind_a_failure_fails_with_it() {
         let pair = Pair::new(1, &params(1, 1000));
         let mut receipts = receive_all(&pair.receiver, 1);
         let source = Bytes::new(pattern(10));
-        let mut first = pair.sender.queue(true, opening(move || whole(&source)));
+        let mut first = pair
+            .sender
+            .queue(true, false, opening(move || whole(&source)));
         let mut refused = pair.sender.queue(
             true,
+            false,
             Box::new(|| {
                 let why = std::io::Error::from(std::io::ErrorKind::NotFound);
                 Err(failure("open /none", &why))
@@ -121,8 +129,11 @@ fn what_waits_behind_a_failure_fails_with_it() {
         );
         let mut behind: Vec<Transfer> = (0..3)
             .map(|_| {
-                pair.sender
-                    .queue(true, opening(|| unreachable!("its turn never comes")))
+                pair.sender.queue(
+                    true,
+                    false,
+                    opening(|| unreachable!("its turn never comes")),
+                )
             })
             .collect();
         assert_eq!(done(&mut first).await.result, Ok(()));
@@ -138,7 +149,7 @@ fn what_waits_behind_a_failure_fails_with_it() {
                 "{report:?}"
             );
         }
-        let mut late = pair.sender.queue(true, opening(|| unreachable!()));
+        let mut late = pair.sender.queue(true, false, opening(|| unreachable!()));
         assert!(done(&mut late).await.result.is_err());
         assert_eq!(done(&mut receipts[0].1).await.result, Ok(()));
     });
@@ -244,7 +255,9 @@ fn channels_come_and_go_between_queued_files() {
             for _ in 0..2 {
                 let source = Bytes::new(pattern(200_000));
                 let mut received = receive_all(&pair.receiver, 1);
-                let mut sent = pair.sender.queue(true, opening(move || whole(&source)));
+                let mut sent = pair
+                    .sender
+                    .queue(true, false, opening(move || whole(&source)));
                 assert_eq!(done(&mut sent).await.result, Ok(()));
                 assert_eq!(done(&mut received[0].1).await.result, Ok(()));
                 assert!(received[0].0.octets() == pattern(200_000));
@@ -270,7 +283,9 @@ fn a_series_sums_up_what_is_too_short_to_be_seen() {
             for _ in 0..20 {
                 let source = Bytes::new(pattern(20_000));
                 let mut received = receive_all(&pair.receiver, 1);
-                let mut sent = pair.sender.queue(true, opening(move || whole(&source)));
+                let mut sent = pair
+                    .sender
+                    .queue(true, false, opening(move || whole(&source)));
                 assert_eq!(done(&mut sent).await.result, Ok(()));
                 assert_eq!(done(&mut received[0].1).await.result, Ok(()));
             }
@@ -307,22 +322,28 @@ fn work_has_its_turn_among_transfers() {
         let mut sends = Vec::new();
         for i in 0..20_usize {
             let source = Bytes::new(pattern(i * 1000));
-            sends.push(pair.sender.queue(true, opening(move || whole(&source))));
+            sends.push(
+                pair.sender
+                    .queue(true, false, opening(move || whole(&source))),
+            );
             targets.extend(receive_all(&pair.receiver, 1));
             let target = Arc::clone(&targets[i].0);
             let told = told.clone();
-            pair.receiver.queue_work(Box::new(move |turn| {
-                let seen = (i, target.octets().len());
-                let tell = move || {
-                    told.send(seen).unwrap();
-                    drop(turn);
-                };
-                // Some of it goes on elsewhere: what follows waits all the same.
-                match i % 3 {
-                    0 => drop(std::thread::spawn(tell)),
-                    _ => tell(),
-                }
-            }));
+            pair.receiver.queue_work(
+                Box::new(move |turn| {
+                    let seen = (i, target.octets().len());
+                    let tell = move || {
+                        told.send(seen).unwrap();
+                        drop(turn);
+                    };
+                    // Some of it goes on elsewhere: what follows waits all the same.
+                    match i % 3 {
+                        0 => drop(std::thread::spawn(tell)),
+                        _ => tell(),
+                    }
+                }),
+                false,
+            );
         }
         for i in 0..20 {
             assert_eq!(heard.recv().await, Some((i, i * 1000)));
@@ -342,6 +363,7 @@ fn work_behind_a_failure_is_dropped() {
         let pair = Pair::new(1, &params(1, 1 << 20));
         let mut refused = pair.receiver.queue(
             false,
+            false,
             Box::new(|| {
                 Err(failure(
                     "open",
@@ -351,12 +373,12 @@ fn work_behind_a_failure_is_dropped() {
         );
         let (told, heard) = tokio::sync::oneshot::channel::<()>();
         pair.receiver
-            .queue_work(Box::new(move |_turn| told.send(()).unwrap()));
+            .queue_work(Box::new(move |_turn| told.send(()).unwrap()), false);
         assert!(done(&mut refused).await.result.is_err());
         assert!(heard.await.is_err(), "dropped without being run");
         let (told, heard) = tokio::sync::oneshot::channel::<()>();
         pair.receiver
-            .queue_work(Box::new(move |_turn| told.send(()).unwrap()));
+            .queue_work(Box::new(move |_turn| told.send(()).unwrap()), false);
         assert!(heard.await.is_err(), "nothing begins any more");
     });
 }

@@ -80,12 +80,12 @@ fn connections_outlast_a_file_that_cannot_be_opened() {
 
         // As a sender does that does not wait for the receiver's word.
         kept.write_all(&block(EOD, 6, 0, b"octets")).unwrap();
-        fails_for_its_file(&mut set.queue(false, refused())).await;
+        fails_for_its_file(&mut set.queue(false, false, refused())).await;
         stays_open(&mut kept);
         let mut late = TcpStream::connect(at).unwrap();
         late.write_all(&block(EOF | EOD, 0, 2, b"")).unwrap();
         stays_open(&mut late);
-        let mut behind = set.queue(false, Box::new(|| unreachable!("nothing can start")));
+        let mut behind = set.queue(false, false, Box::new(|| unreachable!("nothing can start")));
         assert!(done(&mut behind).await.result.is_err());
         stays_open(&mut kept);
 

@@ -5,6 +5,7 @@ mod capture;
 mod control_protection;
 mod data;
 mod data_direct;
+mod data_follow;
 mod data_guarded;
 mod data_holes;
 mod data_live;

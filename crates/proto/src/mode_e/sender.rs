@@ -51,6 +51,14 @@ impl Sender {
         self.open += 1;
     }
 
+    /// A connection that still carries what comes before will take part when it is through with that. It is up, so nobody waits for
+    /// it: the channels before it may say EOD, and it will say EOF if it is the last.
+    pub fn channel_follows(&mut self) {
+        debug_assert!(!self.eof_sent, "a channel follows what is over");
+        self.live += 1;
+        self.open += 1;
+    }
+
     /// A connection that was counted never came up: the receiver has not seen it. False where nothing is left
     /// to carry the EOF, and the transfer has failed.
     #[must_use]
@@ -97,6 +105,11 @@ impl Sender {
         self.open > 1
     }
 
+    /// None is still being made.
+    pub fn all_are_up(&self) -> bool {
+        self.open == self.live
+    }
+
     /// Channels that have not ended.
     pub fn live(&self) -> u64 {
         self.live
@@ -138,6 +151,20 @@ mod tests {
         let last = sender.channel_ends(AfterEod::Keep);
         assert_eq!((last.encode()[0], last.count, last.offset), (0x48, 0, 3));
         assert!(sender.is_complete() && !sender.channel_joins());
+    }
+
+    #[test]
+    fn who_follows_later_is_not_waited_for() {
+        let mut sender = Sender::new();
+        assert!(sender.channel_joins());
+        sender.channel_follows();
+        assert!(!sender.all_are_up() && !sender.may_end());
+        sender.channel_opens();
+        assert!(sender.all_are_up() && sender.may_end());
+        assert_eq!(sender.channel_ends(AfterEod::Keep).encode()[0], 0x08);
+        assert!(sender.may_end(), "the one that came later is the last");
+        let last = sender.channel_ends(AfterEod::Keep);
+        assert_eq!((last.encode()[0], last.offset), (0x48, 2));
     }
 
     #[test]

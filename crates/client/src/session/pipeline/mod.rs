@@ -160,7 +160,7 @@ impl Session {
         let stamps = first.direction() == Direction::Put && first.stamp.is_some();
         let commands_each = if stamps { 4 } else { 2 };
         let mut pipeline = Pipeline {
-            lineup: Lineup::new(first.direction()),
+            lineup: Lineup::new(first.direction(), ours),
             direction: first.direction(),
             opens,
             steers: first.sender().is_none() && self.server.features.next_channels,

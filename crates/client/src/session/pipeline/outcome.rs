@@ -147,7 +147,8 @@ impl<F: Feed> Pipeline<'_, F> {
         let Some(reply) = slot.answer.clone() else {
             return;
         };
-        let begun = slot.begun;
+        // Where all has come that was not to be sent, it was another's.
+        let begun = slot.begun || slot.is_whole();
         let kind = failure_kind(&reply);
         let of_the_file = matches!(
             kind,

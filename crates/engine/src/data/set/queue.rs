@@ -1,4 +1,5 @@
-//! What waits for its turn on a set: a mover begins the next when the one before has succeeded.
+//! What waits for its turn on a set: a mover begins the next when the one before has succeeded, or, where it may follow, when a channel is
+//! through with that.
 
 use std::sync::Arc;
 
@@ -10,102 +11,142 @@ use super::{
         mover::Order,
         transfer::{Attachment, TransferShared},
     },
-    ChannelSet, SetShared, lost_with_an_earlier_one,
+    ChannelSet, SetShared,
+    line::{Next, Waiting},
+    lost_with_an_earlier_one,
 };
 
 /// Work that is no transfer and has its turn among them, see [`ChannelSet::queue_work`].
 pub type Work = Box<dyn FnOnce(Turn) + Send>;
-
-pub(super) enum Waiting {
-    Transfer {
-        transfer: Arc<TransferShared>,
-        open: Opening,
-    },
-    Work(Work),
-}
 
 /// The right to act before what is queued behind; dropping it lets the next begin.
 pub struct Turn(Arc<SetShared>);
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.turn_over();
+        self.0.work_leaves();
     }
 }
 
 impl ChannelSet {
     /// Runs `work` on a mover when all transfers that were queued before have succeeded; where one of them fails, it is dropped.
-    /// What takes longer than a small file does must go on elsewhere, and take its [`Turn`] along.
-    pub fn queue_work(&self, work: Work) {
-        self.shared.enqueue(Waiting::Work(work));
+    /// What takes longer than a small file does must go on elsewhere, and take its [`Turn`] along. `passable`: transfers that are queued
+    /// behind it and may follow others need not wait for it either.
+    pub fn queue_work(&self, work: Work, passable: bool) {
+        self.shared.enqueue(Waiting::Work { work, passable });
     }
 }
 
 impl SetShared {
-    /// Begins at once where nothing runs.
+    /// Begins at once where nothing is before it.
     pub(super) fn enqueue(self: &Arc<Self>, waiting: Waiting) {
-        let (refused, begins) = {
+        let refused = {
             let mut inner = lock(&self.inner);
             if inner.broken {
-                (Some(waiting), false)
+                Some(waiting)
             } else {
-                inner.queue.push_back(waiting);
-                (None, !inner.occupied)
+                inner.line.push(waiting);
+                None
             }
         };
-        if let Some(Waiting::Transfer { transfer, .. }) = refused {
-            transfer.fail(lost_with_an_earlier_one());
-        }
-        if begins {
-            self.movers[0].give(Order::BeginNext(Arc::clone(self)));
+        match refused {
+            Some(Waiting::Transfer { transfer, .. }) => {
+                transfer.ends_with_set(lost_with_an_earlier_one());
+            }
+            Some(Waiting::Work { .. }) => {}
+            None => self.ask_for_next(),
         }
     }
 
-    /// Nothing has to do with it any more whose turn it was.
-    pub(in crate::data) fn turn_over(self: &Arc<Self>) {
+    /// A mover looks whether something may begin.
+    pub(super) fn ask_for_next(self: &Arc<Self>) {
+        self.movers[0].give(Order::BeginNext(Arc::clone(self)));
+    }
+
+    /// Nothing has to do with it any more.
+    pub(in crate::data) fn transfer_leaves(self: &Arc<Self>, transfer: &TransferShared) {
         let waiting = {
             let mut inner = lock(&self.inner);
-            inner.occupied = false;
-            !inner.queue.is_empty()
+            inner.line.leaves(transfer);
+            inner.line.has_waiting()
         };
         if waiting {
-            self.movers[0].give(Order::BeginNext(Arc::clone(self)));
+            self.ask_for_next();
         }
     }
 
-    /// Begins what is next, unless something runs. On a mover.
-    pub(in crate::data) fn begin_next(self: &Arc<Self>) {
-        let next = {
+    fn work_leaves(self: &Arc<Self>) {
+        let waiting = {
             let mut inner = lock(&self.inner);
-            if inner.occupied {
-                return;
-            }
-            let Some(next) = inner.queue.pop_front() else {
-                return;
-            };
-            if let Waiting::Transfer { transfer, .. } = &next {
-                inner.current = Some(Arc::clone(transfer));
-            }
-            inner.occupied = true;
-            next
+            inner.line.work_leaves();
+            inner.line.has_waiting()
         };
-        match next {
-            Waiting::Transfer { transfer, open } => self.begin_queued(&transfer, open),
-            Waiting::Work(work) => work(Turn(Arc::clone(self))),
+        if waiting {
+            self.ask_for_next();
         }
     }
 
-    fn begin_queued(self: &Arc<Self>, transfer: &Arc<TransferShared>, open: Opening) {
+    /// Begins what may begin. On a mover.
+    pub(in crate::data) fn begin_next(self: &Arc<Self>) {
+        loop {
+            let next = {
+                let mut inner = lock(&self.inner);
+                // Other channels for the next send are made when none carries anything.
+                let free = inner.wanted.is_none() && inner.idle.iter().any(|idle| idle.used);
+                inner.line.next(free)
+            };
+            match next {
+                Some(Next::Transfer {
+                    transfer,
+                    open,
+                    behind,
+                }) => self.begin_queued(&transfer, open, behind),
+                Some(Next::Work(work)) => work(Turn(Arc::clone(self))),
+                None => return,
+            }
+        }
+    }
+
+    fn begin_queued(self: &Arc<Self>, transfer: &Arc<TransferShared>, open: Opening, behind: bool) {
         // As in `ChannelSet::start`.
         let starter = Attachment::new(transfer);
         transfer.start();
         let begun = open().map_err(TransferFailure::from).and_then(|job| {
             transfer.open(job, self.layout);
-            self.begin(transfer)
+            match behind {
+                true => self.follow(transfer),
+                false => self.begin(transfer),
+            }
         });
         if let Err(why) = begun {
             transfer.fail(why);
         }
         drop(starter);
+    }
+
+    /// Lets the channels carry it that are through with what is before it; the others come when they are.
+    fn follow(&self, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
+        let mut inner = lock(&self.inner);
+        if inner.broken {
+            return Err(lost_with_an_earlier_one());
+        }
+        let mut idle = std::mem::take(&mut inner.idle);
+        if transfer.is_send() {
+            let free = u32::try_from(idle.len()).unwrap_or(u32::MAX);
+            transfer.follow(inner.open, inner.open.saturating_sub(free));
+            idle.retain(|channel| transfer.sender_joins(channel.stripe));
+        }
+        let orders = idle.into_iter().map(|channel| {
+            let attachment = Attachment::new(transfer);
+            let mover = channel.mover;
+            let order = Order::Assign {
+                channel,
+                attachment,
+            };
+            (mover, order)
+        });
+        self.give_all(orders.collect());
+        inner.line.opened(transfer);
+        Ok(())
     }
 }

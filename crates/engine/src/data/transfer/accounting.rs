@@ -24,10 +24,36 @@ impl TransferShared {
     pub(in crate::data) fn sender_joins(&self, stripe: usize) -> bool {
         let mut control = lock(&self.control);
         control.result.is_none()
+            && !control.followed
             && control
                 .senders
                 .get_mut(stripe)
                 .is_some_and(Sender::channel_joins)
+    }
+
+    /// Whether another transfer may begin on each channel that is through with this one, while others are not. Where it may, no channel
+    /// joins or ends early any more: those that there are will all carry the other one too, which counts them.
+    pub(in crate::data) fn lets_follow(&self) -> bool {
+        let mut control = lock(&self.control);
+        let goes_well = control.postponed.is_none()
+            && control.doomed.is_none()
+            && !matches!(control.result, Some(Err(_)));
+        let is_steady = !self.sends
+            || self.stripes == 1
+                && !control.retired
+                && self.retire_wanted.load(Ordering::Relaxed) == 0
+                && control.senders.iter().all(Sender::all_are_up);
+        let lets = self.mode == Mode::ExtendedBlock && control.ready_sent && goes_well && is_steady;
+        control.followed |= lets;
+        lets
+    }
+
+    /// So many channels will carry it. Of these the `busy` ones still carry what comes before.
+    pub(in crate::data) fn follow(&self, channels: u32, busy: u32) {
+        if let Some(sender) = lock(&self.control).senders.first_mut() {
+            (0..busy).for_each(|_| sender.channel_follows());
+        }
+        self.following.store(channels, Ordering::Relaxed);
     }
 
     /// A counted connection never came up. When none is left to carry on, the first reason counts: others may follow from it.
@@ -90,8 +116,13 @@ impl TransferShared {
     }
 
     /// The last header of a channel that may retire: somebody wished for it and another is left to carry on. The youngest go first: whoever
-    /// comes first is fast, and its window took long to grow.
-    pub(in crate::data) fn retire(&self, stripe: usize, ends: Option<Ends>) -> Option<BlockHeader> {
+    /// comes first is fast, and its window took long to grow. Where nothing is left to send there may be none behind this one.
+    pub(in crate::data) fn retire(
+        &self,
+        stripe: usize,
+        ends: Option<Ends>,
+        nothing_left: bool,
+    ) -> Option<BlockHeader> {
         let wanted = self.retire_wanted.load(Ordering::Relaxed);
         if wanted == 0 {
             return None;
@@ -100,13 +131,14 @@ impl TransferShared {
         // Of several stripes each keeps a channel, which may be the youngest of all.
         if let Some(ends) = ends
             && self.stripes == 1
+            && !nothing_left
             && set.younger_than(ends) >= wanted as usize
         {
             return None;
         }
         // Asked and answered under one lock: two channels must not both believe that the other stays.
         let mut control = lock(&self.control);
-        if !control.senders[stripe].may_retire() {
+        if control.followed || !control.senders[stripe].may_retire() {
             return None;
         }
         self.retire_wanted
@@ -115,6 +147,7 @@ impl TransferShared {
         if let Some(ends) = ends {
             set.steps_back(ends);
         }
+        control.retired = true;
         Some(control.senders[stripe].channel_ends(AfterEod::Close))
     }
 
@@ -122,6 +155,9 @@ impl TransferShared {
     /// stay first.
     pub(in crate::data) fn towards(&self, channels: u32) -> (u32, u32) {
         let control = lock(&self.control);
+        if control.followed {
+            return (0, 0);
+        }
         let live: u64 = control.senders.iter().map(Sender::live).sum();
         let live = u32::try_from(live).unwrap_or(u32::MAX);
         let ending = self.retire_wanted.load(Ordering::Relaxed);
@@ -138,6 +174,9 @@ impl TransferShared {
 
     pub(in crate::data) fn want_retired(&self, count: u32) -> u32 {
         let control = lock(&self.control);
+        if control.followed {
+            return 0;
+        }
         let live: u64 = control.senders.iter().map(Sender::live).sum();
         let spare =
             u32::try_from(live.saturating_sub(control.senders.len() as u64)).unwrap_or(u32::MAX);

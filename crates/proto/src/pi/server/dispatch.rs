@@ -90,13 +90,14 @@ impl ServerPi {
     }
 
     fn refuse_line(&mut self, error: &CommandError) {
-        // A transfer that was sent ahead behind a bad address must not run on the former one.
+        // A transfer that was sent ahead behind a bad address must not run on the former one; and whoever reads what a transfer sends, before
+        // its answer has come, must not read what belongs to the next.
         if let CommandError::Syntax { verb, .. }
         | CommandError::Parameter { verb, .. }
         | CommandError::NetworkProtocol { verb } = error
             && matches!(
                 verb.as_str(),
-                "PASV" | "EPSV" | "SPAS" | "PORT" | "EPRT" | "SPOR"
+                "PASV" | "EPSV" | "SPAS" | "PORT" | "EPRT" | "SPOR" | "RETR" | "ERET"
             )
         {
             self.drop_data_channel();

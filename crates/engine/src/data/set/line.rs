@@ -1,0 +1,235 @@
+//! The order of what a set has to do: what has begun and is not over, and what waits behind it.
+//!
+//! Each channel carries the transfers one after the other, and is through with one before others are. So several may have begun:
+//! the first of them is the one that new connections and limits belong to, and the others follow on the channels that are free of it.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use super::{
+    super::{Opening, transfer::TransferShared},
+    Work,
+};
+
+/// Transfers that may have begun at a time: each holds a file open. Far away a channel that repeats a lost segment keeps the others waiting
+/// for a round trip at least, and small files are soon sent.
+const BEGUN_MAX: usize = 32;
+
+pub(super) enum Waiting {
+    Transfer {
+        transfer: Arc<TransferShared>,
+        open: Opening,
+        /// It may begin while those before it are not over.
+        follows: bool,
+    },
+    Work {
+        work: Work,
+        /// Transfers behind it that follow may begin before it.
+        passable: bool,
+    },
+}
+
+enum Entry {
+    Begun {
+        transfer: Arc<TransferShared>,
+        /// Its source or sink is there: channels may carry it.
+        open: bool,
+        /// It has a result; channels have yet to let go of it.
+        over: bool,
+    },
+    Working {
+        passable: bool,
+    },
+    Waiting(Waiting),
+}
+
+/// What begins.
+pub(super) enum Next {
+    Transfer {
+        transfer: Arc<TransferShared>,
+        open: Opening,
+        /// Others are before it.
+        behind: bool,
+    },
+    Work(Work),
+}
+
+#[derive(Default)]
+pub(super) struct Line(VecDeque<Entry>);
+
+impl Line {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn push(&mut self, waiting: Waiting) {
+        self.0.push_back(Entry::Waiting(waiting));
+    }
+
+    /// Begins at once. Only where the line is empty.
+    pub(super) fn begin(&mut self, transfer: &Arc<TransferShared>) {
+        self.0.push_back(Entry::begun(transfer));
+    }
+
+    /// What may begin now, marked as begun. `free`: a channel is, that is through with all that has begun.
+    pub(super) fn next(&mut self, free: bool) -> Option<Next> {
+        let mut last = None;
+        let mut begun = 0;
+        for at in 0..self.0.len() {
+            let waiting = match &self.0[at] {
+                Entry::Begun { open: false, .. } | Entry::Working { passable: false } => {
+                    return None;
+                }
+                Entry::Begun { transfer, .. } => {
+                    last = Some(transfer);
+                    begun += 1;
+                    continue;
+                }
+                Entry::Working { passable: true } => continue,
+                Entry::Waiting(waiting) => waiting,
+            };
+            let may = match waiting {
+                Waiting::Work { .. } if at == 0 => true,
+                Waiting::Work { passable: true, .. } => continue,
+                Waiting::Work { .. } => false,
+                Waiting::Transfer { .. } if at == 0 => true,
+                Waiting::Transfer { follows, .. } => {
+                    *follows
+                        && begun < BEGUN_MAX
+                        && last.is_none_or(|last| free && last.lets_follow())
+                }
+            };
+            return may.then(|| self.begin_at(at, begun > 0)).flatten();
+        }
+        None
+    }
+
+    fn begin_at(&mut self, at: usize, behind: bool) -> Option<Next> {
+        let entry = self.0.get_mut(at)?;
+        let begun = match entry {
+            Entry::Waiting(Waiting::Transfer { transfer, .. }) => Entry::begun(transfer),
+            Entry::Waiting(Waiting::Work { passable, .. }) => Entry::Working {
+                passable: *passable,
+            },
+            Entry::Begun { .. } | Entry::Working { .. } => return None,
+        };
+        match std::mem::replace(entry, begun) {
+            Entry::Waiting(Waiting::Transfer { transfer, open, .. }) => Some(Next::Transfer {
+                transfer,
+                open,
+                behind,
+            }),
+            Entry::Waiting(Waiting::Work { work, .. }) => Some(Next::Work(work)),
+            Entry::Begun { .. } | Entry::Working { .. } => None,
+        }
+    }
+
+    /// Channels may carry it.
+    pub(super) fn opened(&mut self, transfer: &TransferShared) {
+        if let Some(Entry::Begun { open, .. }) = self.find(transfer) {
+            *open = true;
+        }
+    }
+
+    /// It has a result. The one that is the first now, where another was.
+    pub(super) fn over(&mut self, transfer: &TransferShared) -> Option<Arc<TransferShared>> {
+        let was_first = self.is_first(transfer);
+        if let Some(Entry::Begun { over, .. }) = self.find(transfer) {
+            *over = true;
+        }
+        self.first().filter(|_| was_first).cloned()
+    }
+
+    /// Nothing has to do with it any more.
+    pub(super) fn leaves(&mut self, transfer: &TransferShared) {
+        self.0.retain(|entry| !entry.is_of(transfer));
+    }
+
+    /// The work that runs is done.
+    pub(super) fn work_leaves(&mut self) {
+        let working = |entry: &Entry| matches!(entry, Entry::Working { .. });
+        if let Some(at) = self.0.iter().position(working) {
+            self.0.remove(at);
+        }
+    }
+
+    /// All that has begun and is not over, in order.
+    pub(super) fn running(&self) -> impl Iterator<Item = &Arc<TransferShared>> {
+        self.0.iter().filter_map(|entry| match entry {
+            Entry::Begun {
+                transfer,
+                over: false,
+                ..
+            } => Some(transfer),
+            _ => None,
+        })
+    }
+
+    pub(super) fn first(&self) -> Option<&Arc<TransferShared>> {
+        self.running().next()
+    }
+
+    fn is_first(&self, transfer: &TransferShared) -> bool {
+        self.first()
+            .is_some_and(|first| std::ptr::eq(&raw const **first, transfer))
+    }
+
+    /// It has begun, and others before it are not over.
+    pub(super) fn is_behind(&self, transfer: &TransferShared) -> bool {
+        let mut running = self.running().skip(1);
+        running.any(|other| std::ptr::eq(&raw const **other, transfer))
+    }
+
+    /// What a channel carries that is through with `transfer`.
+    pub(super) fn after(&self, transfer: &TransferShared) -> Option<&Arc<TransferShared>> {
+        let at = self.0.iter().position(|entry| entry.is_of(transfer));
+        let mut behind = self.0.iter().skip(at.map_or(0, |at| at + 1));
+        behind.find_map(|entry| match entry {
+            Entry::Begun {
+                transfer,
+                open: true,
+                over: false,
+            } => Some(transfer),
+            _ => None,
+        })
+    }
+
+    /// Something waits that may begin.
+    pub(super) fn has_waiting(&self) -> bool {
+        (self.0.iter()).any(|entry| matches!(entry, Entry::Waiting(_)))
+    }
+
+    /// Its transfers, begun or not. Work that has not begun is dropped.
+    pub(super) fn take_transfers(&mut self) -> Vec<Arc<TransferShared>> {
+        let entries = std::mem::take(&mut self.0).into_iter();
+        let transfers = entries.filter_map(|entry| match entry {
+            Entry::Begun { transfer, .. } | Entry::Waiting(Waiting::Transfer { transfer, .. }) => {
+                Some(transfer)
+            }
+            Entry::Working { .. } | Entry::Waiting(Waiting::Work { .. }) => None,
+        });
+        transfers.collect()
+    }
+
+    fn find(&mut self, transfer: &TransferShared) -> Option<&mut Entry> {
+        self.0.iter_mut().find(|entry| entry.is_of(transfer))
+    }
+}
+
+impl Entry {
+    fn begun(transfer: &Arc<TransferShared>) -> Self {
+        Self::Begun {
+            transfer: Arc::clone(transfer),
+            open: false,
+            over: false,
+        }
+    }
+
+    fn is_of(&self, transfer: &TransferShared) -> bool {
+        match self {
+            Self::Begun {
+                transfer: other, ..
+            } => std::ptr::eq(&raw const **other, transfer),
+            Self::Working { .. } | Self::Waiting(_) => false,
+        }
+    }
+}
