@@ -306,6 +306,33 @@ mod tests {
     }
 
     #[test]
+    fn files_that_follow_each_other_are_each_known() {
+        let last = asked();
+        let names = (0..40).map(|i| path(&format!("/{i}")));
+        let files: Vec<_> = names.map(|name| (name, file_of(b"123456789").1)).collect();
+        let send = |name: &FtpPath, file: &FileRef| {
+            let mut request = sends(None, None);
+            if let TransferKind::Send { path, .. } = &mut request.kind {
+                *path = name.clone();
+            }
+            let modified = file.metadata().unwrap().modified;
+            pass(&last.begin(&request, job(file, 9), Some(modified)));
+        };
+        files.iter().for_each(|(name, file)| send(name, file));
+        assert_eq!(last.lock().passed.len(), FILES_MAX);
+        assert_eq!(last.take(&cksm(path("/0"))), None, "too many since");
+        assert!(last.take(&Request::Stat(path("/9"))).is_none());
+        for name in ["/9", "/10", "/39"] {
+            assert!(last.take(&cksm(path(name))).is_some(), "{name}");
+        }
+        assert_eq!(
+            last.take(&cksm(path("/38"))),
+            None,
+            "those before are forgotten"
+        );
+    }
+
+    #[test]
     fn what_was_received_is_known_to_its_commit() {
         let (storage, file) = file_of(b"");
         let last = asked();

@@ -5,6 +5,7 @@ use std::time::Instant;
 use crate::{
     command::{Command, CommandError},
     error::{StorageFailure, storage_reply},
+    line::BadLine,
     path::FtpPath,
     site::Site,
     timestamp::Timestamp,
@@ -87,6 +88,16 @@ impl ServerPi {
             },
             _ => false,
         }
+    }
+
+    /// Nobody knows what it was: perhaps a transfer, see [`Self::refuse_line`].
+    pub(super) fn refuse_bad_line(&mut self, why: BadLine) {
+        self.drop_data_channel();
+        let code = match why {
+            BadLine::TooLong => 500,
+            BadLine::Nul => 501,
+        };
+        self.answer(code, why.to_string());
     }
 
     fn refuse_line(&mut self, error: &CommandError) {

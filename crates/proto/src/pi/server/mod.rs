@@ -267,8 +267,7 @@ impl ServerPi {
             self.active_at = now;
             match item {
                 Queued::Command { command, .. } => self.run_line(*command),
-                Queued::Bad(why @ BadLine::TooLong) => self.answer(500, why.to_string()),
-                Queued::Bad(why @ BadLine::Nul) => self.answer(501, why.to_string()),
+                Queued::Bad(why) => self.refuse_bad_line(why),
                 Queued::Unprotected => self.answer(533, "Commands must be protected."),
                 Queued::Aborted => self.answer(426, "Command Aborted."),
                 Queued::Abort => self.run_abort(),
