@@ -198,6 +198,12 @@ impl Line {
         (self.0.iter()).any(|entry| matches!(entry, Entry::Waiting(_)))
     }
 
+    /// A transfer waits.
+    pub(super) fn has_waiting_transfer(&self) -> bool {
+        let waits = |entry: &Entry| matches!(entry, Entry::Waiting(Waiting::Transfer { .. }));
+        self.0.iter().any(waits)
+    }
+
     /// Its transfers, begun or not. Work that has not begun is dropped.
     pub(super) fn take_transfers(&mut self) -> Vec<Arc<TransferShared>> {
         let entries = std::mem::take(&mut self.0).into_iter();

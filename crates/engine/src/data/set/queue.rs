@@ -38,23 +38,25 @@ impl ChannelSet {
 }
 
 impl SetShared {
-    /// Begins at once where nothing is before it.
+    /// Begins at once where nothing is before it, or where a channel is through with what is. Else whoever is done before it asks, and a mover
+    /// need not be woken for each.
     pub(super) fn enqueue(self: &Arc<Self>, waiting: Waiting) {
-        let refused = {
+        let (refused, begins) = {
             let mut inner = lock(&self.inner);
             if inner.broken {
-                Some(waiting)
+                (Some(waiting), false)
             } else {
+                let follows = !inner.idle.is_empty() && !inner.line.has_waiting_transfer();
+                let begins = inner.line.is_empty() || follows;
                 inner.line.push(waiting);
-                None
+                (None, begins)
             }
         };
-        match refused {
-            Some(Waiting::Transfer { transfer, .. }) => {
-                transfer.ends_with_set(lost_with_an_earlier_one());
-            }
-            Some(Waiting::Work { .. }) => {}
-            None => self.ask_for_next(),
+        if let Some(Waiting::Transfer { transfer, .. }) = refused {
+            transfer.ends_with_set(lost_with_an_earlier_one());
+        }
+        if begins {
+            self.ask_for_next();
         }
     }
 
@@ -125,7 +127,7 @@ impl SetShared {
     }
 
     /// Lets the channels carry it that are through with what is before it; the others come when they are.
-    fn follow(&self, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
+    fn follow(self: &Arc<Self>, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
         let mut inner = lock(&self.inner);
         if inner.broken {
             return Err(lost_with_an_earlier_one());
@@ -136,7 +138,9 @@ impl SetShared {
             transfer.follow(inner.open, inner.open.saturating_sub(free));
             idle.retain(|channel| transfer.sender_joins(channel.stripe));
         }
-        let orders = idle.into_iter().map(|channel| {
+        // As in `begin`: at the last tick there may have been nothing to watch.
+        let watch = (0, Order::Watch(Arc::downgrade(self)));
+        let assigned = idle.into_iter().map(|channel| {
             let attachment = Attachment::new(transfer);
             let mover = channel.mover;
             let order = Order::Assign {
@@ -145,7 +149,7 @@ impl SetShared {
             };
             (mover, order)
         });
-        self.give_all(orders.collect());
+        self.give_all([watch].into_iter().chain(assigned).collect());
         inner.line.opened(transfer);
         Ok(())
     }
