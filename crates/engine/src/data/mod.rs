@@ -8,8 +8,9 @@
 //!                  ▲ shared by
 //!       Mover 0 ── channels        Mover 1 ── channels      one OS thread and event loop each
 //! ```
-//! Movers pull blocks from the transfer's one queue, so a slow channel holds at most one block; payload goes from
-//! file to socket and back without passing `godwit-proto`.
+//! Movers pull blocks from the transfer's one queue, so a slow channel holds at most one block, and its socket little more
+//! (`backlog`); payload goes from file to socket and back without passing `godwit-proto`. A channel that is through with one transfer
+//! goes on with the next of its set (`set/line`).
 //!
 //! Beside that, and never on the way of the octets, a watch asks the kernel what TCP and the scheduler know of the transfer's
 //! connections and movers: [`Monitor::sample`].
