@@ -191,6 +191,12 @@ impl<T> Lineup<T> {
         Some(at)
     }
 
+    /// The first that flows was refused: with it the server has ended the data channels, and nothing flows that is behind it.
+    pub(super) fn flows_no_more(&self) -> bool {
+        let first = self.slots.get(self.moved).filter(|_| self.flowing > 0);
+        self.reads_ahead && first.is_some_and(Slot::is_refused)
+    }
+
     /// What the file at `at` has come to.
     pub(super) fn state(&self, at: usize) -> State {
         let Some(slot) = self.slots.get(at) else {
@@ -280,6 +286,12 @@ impl<T> Slot<T> {
         }
     }
 
+    /// Its octets do not come: it was refused before it began.
+    fn is_refused(&self) -> bool {
+        let refused = (self.answer.as_ref()).is_some_and(|reply| !reply.code.is_success());
+        refused && !self.begun
+    }
+
     /// All that flowed for it has come.
     pub(super) fn is_whole(&self) -> bool {
         matches!(self.data, Data::Moved(Ok(())))
@@ -342,9 +354,11 @@ mod tests {
         }
         lineup.hear(CommandId(0), None);
         assert_eq!(lineup.moved(Ok(())), Some(0));
-        // The second is refused, and the channels end.
+        // The second is refused, and the channels end, which they may do between two transfers without a word.
+        assert!(!lineup.flows_no_more());
         assert_eq!(lineup.hear(CommandId(2), reply(550)), Some(1));
         assert_eq!(lineup.state(1), State::Open, "its octets first");
+        assert!(lineup.flows_no_more());
         let lost = || Err(TransferFailure::ConnectionLost("x".into()));
         assert_eq!(lineup.moved(lost()), Some(1));
         assert_eq!(lineup.state(1), State::Refused);

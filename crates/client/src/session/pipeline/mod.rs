@@ -15,7 +15,7 @@ use godwit_engine::{
 };
 use godwit_proto::{
     Command, FtpPath, Reply,
-    error::{FailureKind, failure_kind},
+    error::{FailureKind, TransferFailure, failure_kind},
     pi::{client::CommandId, transfer::Direction},
     site::Site,
 };
@@ -398,6 +398,19 @@ impl<F: Feed> Pipeline<'_, F> {
         }
     }
 
+    /// Gives up what the server will not send any more.
+    async fn stop_flowing(&mut self) {
+        if !self.lineup.flows_no_more() {
+            return;
+        }
+        self.flowing.clear();
+        self.session.set = None;
+        let lost = || TransferFailure::ConnectionLost("behind a file that was refused".to_owned());
+        while let Some(at) = self.lineup.moved(Err(lost())) {
+            self.settle(at).await;
+        }
+    }
+
     async fn flowed(&mut self, report: TransferReport) {
         let whole = report.result.is_ok();
         if whole && std::mem::take(&mut self.opens) {
@@ -415,6 +428,7 @@ impl<F: Feed> Pipeline<'_, F> {
             Some(error) => self.give_up(Some((at, error))),
             None => self.settle(at).await,
         }
+        self.stop_flowing().await;
     }
 
     /// The other server has sent a file, or will not.
@@ -471,6 +485,7 @@ impl<F: Feed> Pipeline<'_, F> {
             Some(at) => self.settle(at).await,
             None => self.removed(id, refusal),
         }
+        self.stop_flowing().await;
     }
 
     /// The answer to a removal, or to a check of a file that is out already.
