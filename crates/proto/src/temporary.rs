@@ -12,7 +12,7 @@ pub fn is_temporary(name: &[u8]) -> bool {
     temporary_digits(name).is_some()
 }
 
-/// The digits of one of [`temporary_name`]'s names.
+/// The digits of one of [`temporary_name`]'s names; `None` for any other.
 pub fn temporary_digits(name: &[u8]) -> Option<u64> {
     let middle = name.strip_prefix(b".godwit-")?.strip_suffix(b".part")?;
     let digits = middle.strip_suffix(".ü".as_bytes()).unwrap_or(middle);

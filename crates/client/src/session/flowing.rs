@@ -11,7 +11,7 @@ use crate::progress::{Counters, Here, Running};
 /// turn of a processor some hundreds.
 const FILES_MAX: usize = 32;
 
-/// And octets of puts: what was sent behind a refusal was sent in vain. Fewer would leave channels without work that are through with one file
+/// And their octets: what was sent behind a refusal was sent in vain. Fewer would leave channels without work that are through with one file
 /// before others are.
 const OCTETS_MAX: u64 = 32 << 20;
 

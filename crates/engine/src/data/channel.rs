@@ -23,7 +23,7 @@ use super::{
     pacing::pace,
     receive::{Receiving, Room},
     send::Sending,
-    set::SetShared,
+    set::{IdleChannel, SetShared},
     transfer::{Attachment, Past, TransferShared},
     wire::{AHEAD_OCTETS, Wire},
 };
@@ -256,6 +256,17 @@ impl Channel {
     pub(super) fn halt(&mut self) {
         if let Activity::Receiving(_) = self.activity {
             drop(self.take_attachment());
+        }
+    }
+
+    /// As its set finds it again. `token`: in the event loop of its mover; `used`: it has carried a transfer.
+    pub(super) fn as_idle(&self, token: usize, used: bool) -> IdleChannel {
+        IdleChannel {
+            mover: self.mover,
+            token,
+            serial: self.serial,
+            stripe: self.stripe,
+            used,
         }
     }
 

@@ -110,14 +110,7 @@ impl EventLoop {
         let Some(Entry::Channel(channel)) = self.entries.get(token) else {
             return;
         };
-        let idle = IdleChannel {
-            mover: channel.mover,
-            token,
-            serial: channel.serial,
-            stripe: channel.stripe,
-            used: false,
-        };
-        if let Some(attachment) = channel.set.attach_or_park(idle) {
+        if let Some(attachment) = channel.set.attach_or_park(channel.as_idle(token, false)) {
             self.begin(token, attachment, Past::Nothing);
         }
     }

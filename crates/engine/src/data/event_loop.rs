@@ -22,7 +22,7 @@ use super::{
     handshake::Unproven,
     mover::{MoverShared, Order},
     receive::Room,
-    set::{IdleChannel, SetShared},
+    set::SetShared,
     transfer::{Attachment, Past},
 };
 
@@ -302,13 +302,7 @@ impl EventLoop {
         let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
             return;
         };
-        let idle = IdleChannel {
-            mover: channel.mover,
-            token,
-            serial: channel.serial,
-            stripe: channel.stripe,
-            used: true,
-        };
+        let idle = channel.as_idle(token, true);
         let next = (channel.carried()).and_then(|carried| channel.set.go_on_or_park(idle, carried));
         // Only now: whoever hears that the transfer is over must find the connection parked.
         channel.let_go(next.is_none());

@@ -4,7 +4,6 @@ mod line;
 mod queue;
 
 use std::{
-    collections::VecDeque,
     io,
     net::{SocketAddr, TcpListener},
     sync::{
@@ -545,14 +544,15 @@ impl SetShared {
     }
 
     fn end(&self, order: fn(u64) -> Order) {
-        let transfers = {
+        let line = {
             let mut inner = lock(&self.inner);
             inner.broken = true;
             inner.idle.clear();
-            inner.line.take_transfers()
+            // Without the lock: what waits may hold files, and closes them.
+            std::mem::take(&mut inner.line)
         };
         // One that runs may have no connection yet whose end it would notice.
-        for transfer in transfers {
+        for transfer in line.into_transfers() {
             transfer.ends_with_set(lost_with_an_earlier_one());
         }
         for mover in &self.movers {
@@ -578,8 +578,8 @@ impl SetShared {
 
     /// Fails the first running transfer where a limit has passed; looks at the counters of all.
     pub(super) fn tick(&self) {
-        let mut running: VecDeque<_> = lock(&self.inner).line.running().cloned().collect();
-        let Some(transfer) = running.pop_front() else {
+        let running: Vec<_> = lock(&self.inner).line.running().cloned().collect();
+        let Some((transfer, others)) = running.split_first() else {
             return;
         };
         let place = match (self.listening_at, self.peers.first()) {
@@ -591,7 +591,7 @@ impl SetShared {
             Some(why) => transfer.fail(why),
             None => transfer.look(),
         }
-        running.iter().for_each(|transfer| transfer.look());
+        others.iter().for_each(|transfer| transfer.look());
         if let Some(series) = self.series() {
             series.look(self);
         }

@@ -205,15 +205,13 @@ impl Line {
     }
 
     /// Its transfers, begun or not. Work that has not begun is dropped.
-    pub(super) fn take_transfers(&mut self) -> Vec<Arc<TransferShared>> {
-        let entries = std::mem::take(&mut self.0).into_iter();
-        let transfers = entries.filter_map(|entry| match entry {
+    pub(super) fn into_transfers(self) -> impl Iterator<Item = Arc<TransferShared>> {
+        self.0.into_iter().filter_map(|entry| match entry {
             Entry::Begun { transfer, .. } | Entry::Waiting(Waiting::Transfer { transfer, .. }) => {
                 Some(transfer)
             }
             Entry::Working { .. } | Entry::Waiting(Waiting::Work { .. }) => None,
-        });
-        transfers.collect()
+        })
     }
 
     fn find(&mut self, transfer: &TransferShared) -> Option<&mut Entry> {
