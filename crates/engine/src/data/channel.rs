@@ -178,7 +178,9 @@ impl Channel {
             }
             Activity::Handshaking { .. } => true,
             // Octets of the next transfer stay in the kernel; only an end of the connection matters.
-            Activity::Idle => self.socket.read_closed,
+            Activity::Idle => {
+                self.socket.read_closed || (self.socket.writable && !self.socket.has_left())
+            }
             Activity::Receiving(_) => self.socket.readable || !self.socket.carry.is_empty(),
             Activity::Leaving { .. } => self.socket.readable || self.socket.read_closed,
         }
@@ -186,6 +188,16 @@ impl Channel {
 
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.activity, Activity::Idle)
+    }
+
+    /// Last headers of what it has carried wait for the kernel.
+    pub(super) fn holds_headers(&self) -> bool {
+        !self.socket.has_left()
+    }
+
+    /// Hands the kernel what it takes of them.
+    pub(super) fn write_headers(&mut self) -> Result<(), Flow> {
+        self.socket.write_headers()
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
@@ -346,7 +358,12 @@ impl Channel {
         let granted = match &self.activity {
             Activity::Connecting { .. } => return Flow::Wait,
             Activity::Handshaking { .. } => return self.shake_hands(&mut room.scratch),
-            Activity::Idle => return self.look_at_idle(&mut room.scratch),
+            Activity::Idle => {
+                return match self.write_headers() {
+                    Ok(()) => self.look_at_idle(&mut room.scratch),
+                    Err(_) => Flow::Close,
+                };
+            }
             Activity::Leaving { .. } => {
                 return match self.socket.discard(&mut room.scratch) {
                     Ok(None) => Flow::Wait,

@@ -53,6 +53,8 @@ pub(super) struct EventLoop {
     /// Tokens of channels that wait for their rate limit, and until when the first of them does.
     paused: Vec<usize>,
     paused_until: Option<Instant>,
+    /// Tokens of idle channels that may hold last headers back.
+    holding: Vec<usize>,
     watched: HashMap<u64, Weak<SetShared>>,
     /// Until then something may be late, also where no set is watched.
     deadlines_until: Instant,
@@ -81,6 +83,7 @@ impl EventLoop {
             handshakes: VecDeque::new(),
             paused: Vec::new(),
             paused_until: None,
+            holding: Vec::new(),
             watched: HashMap::new(),
             deadlines_until: Instant::now(),
             room: Room {
@@ -98,6 +101,7 @@ impl EventLoop {
         let mut events = Events::with_capacity(1024);
         let mut next_tick = Instant::now() + TICK;
         loop {
+            self.write_headers();
             bunch::tell_all();
             let busy = !self.runnable.is_empty() || !self.handshakes.is_empty();
             let timeout = if busy || !self.shared.may_sleep() {
@@ -133,6 +137,7 @@ impl EventLoop {
                 }
                 for order in orders {
                     if matches!(order, Order::Stop) {
+                        self.write_headers();
                         bunch::tell_all();
                         return;
                     }
@@ -306,13 +311,33 @@ impl EventLoop {
         let next = (channel.carried()).and_then(|carried| channel.set.go_on_or_park(idle, carried));
         // Only now: whoever hears that the transfer is over must find the connection parked.
         channel.let_go(next.is_none());
+        if next.is_none() && channel.holds_headers() {
+            self.holding.push(token);
+        }
         if let Some(next) = next {
             self.begin(token, next, Past::Predecessor);
         }
     }
 
+    /// Idle channels hold nothing back any longer: nothing has come to follow it.
+    fn write_headers(&mut self) {
+        for token in std::mem::take(&mut self.holding) {
+            let lost = match self.entries.get_mut(token) {
+                Some(Entry::Channel(channel)) if channel.is_idle() => {
+                    channel.write_headers().is_err()
+                }
+                _ => false,
+            };
+            if lost {
+                self.close(token);
+            }
+        }
+    }
+
     pub(super) fn close(&mut self, token: usize) {
         if let Some(Entry::Channel(mut channel)) = self.entries.try_remove(token) {
+            // The ends of transfers that are over here, which the peer waits for. Where the connection is lost they are, too.
+            let _ = channel.write_headers();
             channel.closes();
             if let Err(e) = self.poll.registry().deregister(channel.stream_mut()) {
                 tracing::debug!(error = %e, "a data connection was not watched");

@@ -27,6 +27,7 @@ mod event_loop;
 mod gathered;
 mod guard;
 mod handshake;
+mod headers;
 mod holes;
 mod mover;
 mod occupation;

@@ -42,9 +42,6 @@ pub(super) struct Sending {
     stripe: usize,
     /// Of its connection.
     ends: Option<Ends>,
-    header: [u8; HEADER_OCTETS],
-    /// Octets of `header` already written; `HEADER_OCTETS` when none is due.
-    header_sent: usize,
     /// Position in the file and octets left of the present block.
     at: u64,
     left: u64,
@@ -61,7 +58,7 @@ pub(super) struct Sending {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Blocks,
-    /// The header in `header`, or in `tail`, is the last.
+    /// The last header has left, waits with others on the wire, or is in `tail`.
     LastHeader(AfterEod),
 }
 
@@ -71,8 +68,6 @@ impl Sending {
             attachment,
             stripe,
             ends,
-            header: [0; HEADER_OCTETS],
-            header_sent: HEADER_OCTETS,
             at: 0,
             left: 0,
             buffer: Pages::default(),
@@ -90,11 +85,11 @@ impl Sending {
                 // Aborted or failed elsewhere: the order to close is on its way.
                 return Flow::Wait;
             }
-            if self.header_sent == HEADER_OCTETS
-                && self.left == 0
+            if self.left == 0
                 && self.buffer_is_empty()
                 && self.tail_sent == HEADER_OCTETS
                 && wire.is_flushed()
+                && !self.must_write_headers(wire)
             {
                 if let Phase::LastHeader(after) = self.phase {
                     return self.ended(after);
@@ -121,6 +116,14 @@ impl Sending {
         }
     }
 
+    /// Before anything else is done. Others may wait for what follows them.
+    fn must_write_headers(&self, wire: &Wire) -> bool {
+        match self.phase {
+            Phase::LastHeader(AfterEod::Close) => !wire.headers.is_empty(),
+            Phase::Blocks | Phase::LastHeader(AfterEod::Keep) => wire.headers.is_full(),
+        }
+    }
+
     fn buffer_is_empty(&self) -> bool {
         self.buffer_sent == self.buffer.len()
     }
@@ -130,7 +133,7 @@ impl Sending {
         if self.attachment.mode == Mode::ExtendedBlock
             && let Some(last) = self.attachment.retire(self.stripe, self.ends, false)
         {
-            self.last_header(last, AfterEod::Close);
+            self.last_header(wire, last, AfterEod::Close);
             return Ok(true);
         }
         match self.attachment.body() {
@@ -144,8 +147,7 @@ impl Sending {
                 let block = match block {
                     Block::Data(block) => block,
                     Block::Hole(hole) => {
-                        self.header = BlockHeader::hole(hole.start, hole.len()).encode();
-                        self.header_sent = 0;
+                        (wire.headers).push(BlockHeader::hole(hole.start, hole.len()));
                         self.attachment.passed(hole.len());
                         return Ok(true);
                     }
@@ -158,7 +160,7 @@ impl Sending {
                 let small =
                     block.len() <= SMALL_OCTETS && self.attachment.mode == Mode::ExtendedBlock;
                 let last = small && queue.is_exhausted();
-                self.open_block(block.start, block.len());
+                self.open_block(wire, block.start, block.len());
                 if small {
                     self.gather(last)?;
                 }
@@ -171,7 +173,7 @@ impl Sending {
                 let Some(offset) = offset else {
                     return Ok(false);
                 };
-                self.open_block(offset, self.buffer.len() as u64);
+                self.open_block(wire, offset, self.buffer.len() as u64);
             }
             Body::Unopened | Body::ReceiveFile { .. } | Body::ReceiveStream(_) => {
                 return Ok(false);
@@ -201,16 +203,14 @@ impl Sending {
         Ok(())
     }
 
-    fn open_block(&mut self, offset: u64, octets: u64) {
+    fn open_block(&self, wire: &mut Wire, offset: u64, octets: u64) {
         if self.attachment.mode == Mode::ExtendedBlock {
-            self.header = BlockHeader::data(offset, octets).encode();
-            self.header_sent = 0;
+            wire.headers.push(BlockHeader::data(offset, octets));
         }
     }
 
-    fn last_header(&mut self, header: BlockHeader, after: AfterEod) {
-        self.header = header.encode();
-        self.header_sent = 0;
+    fn last_header(&mut self, wire: &mut Wire, header: BlockHeader, after: AfterEod) {
+        wire.headers.push(header);
         self.phase = Phase::LastHeader(after);
     }
 
@@ -220,9 +220,9 @@ impl Sending {
             Mode::ExtendedBlock => {
                 let attachment = &self.attachment;
                 if let Some(last) = attachment.retire(self.stripe, self.ends, true) {
-                    self.last_header(last, AfterEod::Close);
+                    self.last_header(wire, last, AfterEod::Close);
                 } else if let Some(last) = attachment.sender_ends(self.stripe, AfterEod::Keep) {
-                    self.last_header(last, AfterEod::Keep);
+                    self.last_header(wire, last, AfterEod::Keep);
                 } else {
                     return Some(Flow::Wait);
                 }
@@ -262,7 +262,8 @@ impl Sending {
         if wire.is_sealed() {
             return self.write_sealed(wire, most);
         }
-        let header = &self.header[self.header_sent..];
+        let headers = wire.headers.unsent();
+        let due = headers.len();
         let file = match self.attachment.body() {
             Body::SendFile { file, .. } => Some(file),
             _ => None,
@@ -278,21 +279,21 @@ impl Sending {
                     false => &[],
                 };
                 let parts = [
-                    IoSlice::new(header),
+                    IoSlice::new(headers),
                     IoSlice::new(payload),
                     IoSlice::new(tail),
                 ];
                 wire.stream.write_vectored(&parts).map(|n| {
-                    let of_header = n.min(header.len());
-                    let of_payload = (n - of_header).min(parts[1].len());
-                    (of_header, of_payload, n - of_header - of_payload)
+                    let of_headers = n.min(due);
+                    let of_payload = (n - of_headers).min(parts[1].len());
+                    (of_headers, of_payload, n - of_headers - of_payload)
                 })
             }
-            _ if self.left == 0 => wire.stream.write(header).map(|n| (n, 0, 0)),
-            FastPath::Descriptor(_) if !header.is_empty() => {
-                // MSG_MORE: the header travels in one segment with what sendfile puts behind it.
+            _ if self.left == 0 => wire.stream.write(headers).map(|n| (n, 0, 0)),
+            FastPath::Descriptor(_) if !headers.is_empty() => {
+                // MSG_MORE: headers travel in one segment with what sendfile puts behind them.
                 let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
-                rustix::net::send(&wire.stream, header, flags)
+                rustix::net::send(&wire.stream, headers, flags)
                     .map(|n| (n, 0, 0))
                     .map_err(Into::into)
             }
@@ -316,10 +317,10 @@ impl Sending {
                     .unwrap_or(usize::MAX)
                     .min(ZEROS.len())
                     .min(most);
-                let parts = [IoSlice::new(header), IoSlice::new(&ZEROS[..n])];
+                let parts = [IoSlice::new(headers), IoSlice::new(&ZEROS[..n])];
                 wire.stream.write_vectored(&parts).map(|n| {
-                    let of_header = n.min(header.len());
-                    (of_header, n - of_header, 0)
+                    let of_headers = n.min(due);
+                    (of_headers, n - of_headers, 0)
                 })
             }
             FastPath::Copy | FastPath::Direct | FastPath::Discard => {
@@ -328,11 +329,11 @@ impl Sending {
             }
         };
         match outcome {
-            Ok((of_header, of_payload, of_tail)) => {
-                self.header_sent += of_header;
+            Ok((of_headers, of_payload, of_tail)) => {
+                wire.headers.sent(of_headers);
                 self.payload_sent(of_payload);
                 self.tail_sent += of_tail;
-                Ok((of_header + of_payload + of_tail) as u64)
+                Ok((of_headers + of_payload + of_tail) as u64)
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 wire.writable = false;
@@ -351,12 +352,12 @@ impl Sending {
             self.attachment.touch();
             return Ok(taken.min(1));
         }
-        // With the header they fill their records.
-        let room = SEALED_OCTETS - (HEADER_OCTETS - self.header_sent);
+        // With the headers they fill their records.
+        let due = wire.headers.unsent().len();
+        let room = SEALED_OCTETS - due;
         if self.buffer_is_empty() && self.left > 0 {
             self.fill_buffer(room)?;
         }
-        let header = &self.header[self.header_sent..];
         let rest = &self.buffer[self.buffer_sent..];
         let payload = &rest[..rest.len().min(most).min(room)];
         // Behind the whole payload only.
@@ -365,9 +366,8 @@ impl Sending {
             false => &[],
         };
         let (of_payload, of_tail) = (payload.len(), tail.len());
-        let taken = header.len() + of_payload + of_tail;
-        wire.write_sealed([header, payload, tail])?;
-        self.header_sent = HEADER_OCTETS;
+        let taken = due + of_payload + of_tail;
+        wire.write_sealed([payload, tail])?;
         self.payload_sent(of_payload);
         self.tail_sent += of_tail;
         Ok(taken as u64)

@@ -282,6 +282,8 @@ impl SetShared {
             // The peer has tried, and may wait for our word.
             return refused.map_or(Ok(()), Err);
         }
+        // Said of channels that there are none of: the next send must not make others while its receiver is still at this one.
+        inner.wanted = None;
         let each = if block_mode {
             transfer.params.parallelism.max(1)
         } else {

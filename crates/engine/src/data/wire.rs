@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use godwit_gsi::{Records, records::RECORD_CLEAR_OCTETS_MAX};
 use godwit_proto::error::TransferFailure;
 
-use super::{backlog::Backlog, carry::Carry, channel::Flow};
+use super::{backlog::Backlog, carry::Carry, channel::Flow, headers::Headers};
 use crate::storage::text_of;
 
 /// Octets that are sealed at a time, headers of blocks included: whole records. They wait in a buffer of the channel for the socket.
@@ -25,6 +25,8 @@ pub(super) struct Wire {
     /// Read ahead of the present block or transfer.
     pub(super) carry: Carry,
     pub(super) backlog: Backlog,
+    /// To be sent before anything else.
+    pub(super) headers: Headers,
     seal: Option<Box<Seal>>,
 }
 
@@ -58,6 +60,7 @@ impl Wire {
             read_closed: false,
             carry: Carry::default(),
             backlog: Backlog::default(),
+            headers: Headers::default(),
             seal: None,
         }
     }
@@ -182,16 +185,48 @@ impl Wire {
         (self.seal.as_ref()).is_none_or(|seal| seal.sent == seal.sealed.len())
     }
 
-    /// Seals all of `parts`, in order, and hands the kernel what it takes. Only where all before is flushed.
-    pub(super) fn write_sealed(&mut self, parts: [&[u8]; 3]) -> Result<(), Flow> {
+    /// Seals the headers that are due and all of `parts`, in order, and hands the kernel what it takes. Only where all before is flushed.
+    pub(super) fn write_sealed(&mut self, parts: [&[u8]; 2]) -> Result<(), Flow> {
         if let Some(seal) = &mut self.seal {
             seal.sealed.clear();
             seal.sent = 0;
-            if let Err(error) = seal.records.seal(&parts, &mut seal.sealed) {
+            let headers = self.headers.unsent();
+            let due = headers.len();
+            let sealed = (seal.records).seal(&[headers, parts[0], parts[1]], &mut seal.sealed);
+            if let Err(error) = sealed {
                 return Err(self.broken(&error.to_string()));
             }
+            self.headers.sent(due);
         }
         self.flush().map(drop)
+    }
+
+    /// Hands the kernel what it takes of the headers that are due, though nothing follows them.
+    pub(super) fn write_headers(&mut self) -> Result<(), Flow> {
+        self.flush()?;
+        if !self.is_flushed() {
+            return Ok(());
+        }
+        if self.is_sealed() && !self.headers.is_empty() {
+            return self.write_sealed([&[], &[]]);
+        }
+        while !self.headers.is_empty() {
+            match self.stream.write(self.headers.unsent()) {
+                Ok(count) => self.headers.sent(count),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.writable = false;
+                    break;
+                }
+                Err(e) => return Err(self.lost(&e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing waits for the kernel to take it.
+    pub(super) fn has_left(&self) -> bool {
+        self.headers.is_empty() && self.is_flushed()
     }
 
     /// Seals the word that nothing follows, once, where the peer waits for it, and hands the kernel what it takes. Only where all
@@ -241,10 +276,12 @@ impl Wire {
         Ok(taken)
     }
 
-    /// Nothing moves for a while: gives memory back. All that was sealed is flushed.
+    /// Nothing moves for a while: gives memory back.
     pub(super) fn rest(&mut self) {
         self.carry.release();
-        if let Some(seal) = &mut self.seal {
+        if let Some(seal) = &mut self.seal
+            && seal.sent == seal.sealed.len()
+        {
             seal.sealed = Vec::new();
             seal.sent = 0;
         }

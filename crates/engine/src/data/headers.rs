@@ -1,0 +1,80 @@
+//! Headers of MODE E that are due on a connection.
+//!
+//! A channel that had no part in a small file has to say so all the same, in an EOD of 17 octets. With many channels that would be more segments than
+//! the files are: such a header waits until there is something to send behind it, or until its mover has nothing else to do.
+
+use godwit_proto::mode_e::{BlockHeader, HEADER_OCTETS};
+
+/// Headers that wait at most.
+const WAITING_MAX: usize = 16;
+
+#[derive(Default)]
+pub(super) struct Headers {
+    octets: Vec<u8>,
+    /// Octets of them that the kernel has, or that are sealed.
+    sent: usize,
+}
+
+impl Headers {
+    /// Behind those that wait.
+    pub(super) fn push(&mut self, header: BlockHeader) {
+        if self.is_empty() {
+            self.octets.clear();
+            self.sent = 0;
+        }
+        self.octets.extend_from_slice(&header.encode());
+    }
+
+    pub(super) fn unsent(&self) -> &[u8] {
+        &self.octets[self.sent..]
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent == self.octets.len()
+    }
+
+    /// No other may be pushed before these have left.
+    pub(super) fn is_full(&self) -> bool {
+        self.unsent().len() > (WAITING_MAX - 1) * HEADER_OCTETS
+    }
+
+    /// So many octets more have left.
+    pub(super) fn sent(&mut self, octets: usize) {
+        self.sent += octets;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_leave_in_order_and_in_any_portions() {
+        let mut headers = Headers::default();
+        assert!(headers.is_empty());
+        headers.push(BlockHeader::data(1, 2));
+        headers.push(BlockHeader::data(3, 4));
+        headers.sent(20);
+        headers.push(BlockHeader::data(5, 6));
+        let last = [
+            BlockHeader::data(3, 4).encode(),
+            BlockHeader::data(5, 6).encode(),
+        ];
+        assert_eq!(headers.unsent(), &last.concat()[3..]);
+        headers.sent(31);
+        assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn they_are_full_at_their_bound_and_never_grow_beyond_it() {
+        let mut headers = Headers::default();
+        for _ in 0..3 * WAITING_MAX {
+            if headers.is_full() {
+                assert_eq!(headers.unsent().len(), WAITING_MAX * HEADER_OCTETS);
+                headers.sent(WAITING_MAX * HEADER_OCTETS);
+            }
+            headers.push(BlockHeader::data(0, 1));
+        }
+        assert!(headers.octets.len() <= 2 * WAITING_MAX * HEADER_OCTETS);
+    }
+}
