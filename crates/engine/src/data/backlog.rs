@@ -4,6 +4,11 @@
 //! a file as they do, and then has it for seconds while they have nothing left: 9 MB were seen where a channel sent 27 MB/s. So each
 //! takes about half a round trip's octets at a time, as its congestion window has it, and its socket holds no more in advance.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
 use nix::{getsockopt_impl, libc, sockopt_impl, sys::socket::getsockopt};
 use socket2::SockRef;
 
@@ -30,6 +35,21 @@ sockopt_impl!(
 pub(super) struct Backlog {
     /// Octets; 0: as the kernel has it.
     bound: u32,
+    window: Window,
+}
+
+/// Congestion window of a connection when it came up, or last took a block beside others, octets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Window(Arc<AtomicU32>);
+
+impl Window {
+    pub(super) fn octets(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is(&self, octets: u32) {
+        self.0.store(octets, Ordering::Relaxed);
+    }
 }
 
 impl Backlog {
@@ -40,6 +60,7 @@ impl Backlog {
         let (bound, block) = match window {
             None => (0, u64::MAX),
             Some(window) => {
+                self.window.is(window);
                 let half = (window / 2).max(LEAST);
                 let most = (OF_ALL / channels).max(OF_EACH);
                 // By powers of two: it need not be told each time.
@@ -52,6 +73,14 @@ impl Backlog {
             tracing::debug!(%error, "the kernel does not bound what a data connection holds");
         }
         block
+    }
+
+    /// The window of `socket`, as it is now and will be seen from now on.
+    pub(super) fn window_of(&self, socket: &mio::net::TcpStream) -> Window {
+        if let Some(octets) = window(socket) {
+            self.window.is(octets);
+        }
+        self.window.clone()
     }
 }
 
@@ -79,6 +108,7 @@ mod tests {
             assert_eq!(block, half.max(LEAST.into()));
             assert!((LEAST..=most).contains(&bound()), "{}", bound());
             assert!(u64::from(bound()) <= block);
+            assert_eq!(u64::from(backlog.window.octets() / 2), half);
         }
         assert_eq!(backlog.adapt(&socket, 1), u64::MAX);
         assert_eq!(bound(), as_it_was);

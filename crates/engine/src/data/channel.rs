@@ -225,7 +225,8 @@ impl Channel {
         if self.ends.is_none() {
             self.ends = ends_of(&self.socket.stream);
             if let Some(ends) = self.ends {
-                self.set.came_up(ends);
+                let window = self.socket.backlog.window_of(&self.socket.stream);
+                self.set.came_up(ends, window);
             }
         }
         attachment.channel_up(self.stripe, self.ends, past);

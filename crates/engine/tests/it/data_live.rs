@@ -1,9 +1,7 @@
 //! What may be asked of a running transfer: more channels, fewer, an early end.
 
 use std::{
-    collections::BTreeSet,
     io::Read,
-    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -322,45 +320,5 @@ fn a_further_channel_that_never_answers_holds_the_end_up_and_no_more() {
         let report = done(&mut send).await;
         assert_eq!((report.result, report.channels_peak), (Ok(()), 1));
         assert_eq!(receiver.join().unwrap(), 1);
-    });
-}
-
-/// Our ports of the connections to `peer` that are up, as the kernel tells.
-fn ports_to(peer: SocketAddr) -> BTreeSet<String> {
-    const ESTABLISHED: &str = "01";
-    let remote = format!(":{:04X}", peer.port());
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let rows = table
-        .lines()
-        .map(|row| row.split_whitespace().collect::<Vec<_>>());
-    rows.filter(|row| row[2].ends_with(&remote) && row[3] == ESTABLISHED)
-        .map(|row| row[1].to_owned())
-        .collect()
-}
-
-#[test]
-fn the_youngest_channels_retire_first() {
-    run(async {
-        let (listener, at) = listener();
-        let mover = |name| [Mover::spawn(name).unwrap()];
-        let params = params(2, 10_000);
-        let pair = Pair {
-            receiver: ChannelSet::passive(&mover("r"), listener, params.clone()).unwrap(),
-            sender: ChannelSet::active(&mover("s"), vec![at], None, params),
-        };
-        pair.copy(pattern(1_000_000), Mode::ExtendedBlock).await;
-        let oldest = ports_to(at);
-        assert_eq!(oldest.len(), 2);
-        // Whoever comes first to its next block is any of them.
-        for octets in [1_000_000, 10, 300_000] {
-            pair.sender.next_channels(8);
-            pair.copy(pattern(1_000_000), Mode::ExtendedBlock).await;
-            pair.sender.next_channels(2);
-            pair.copy(pattern(octets), Mode::ExtendedBlock).await;
-            while ports_to(at).len() > 2 {
-                tokio::task::yield_now().await;
-            }
-            assert_eq!(ports_to(at), oldest);
-        }
     });
 }

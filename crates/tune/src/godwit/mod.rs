@@ -38,7 +38,7 @@ use probe::Neighbours;
 use search::{Next, PATIENT_S, STEP_S, Search};
 use worth::Worth;
 
-use crate::{Bounds, Decision, Limit, Observation, Setting, Tuner, limit, words::Rate};
+use crate::{Bounds, Decision, Limit, Observation, Setting, Tuner, words::Rate};
 
 /// Channels to begin with where nothing is remembered. On a path that one channel fills, channels that are not there need
 /// not be given up again; on others two leaps more are a fraction of a second.
@@ -58,6 +58,8 @@ pub(crate) struct Godwit {
     state: State,
     /// Relative deviation of goodput over [`HOLD_S`], as far as it is known.
     noise: f64,
+    /// Goodput when a queue last stood before large windows: what the path carries, bit/s.
+    full_bps: Option<f64>,
 }
 
 enum State {
@@ -95,6 +97,29 @@ impl Godwit {
             at,
             state: State::Search(search),
             noise: Self::NOISE,
+            full_bps: None,
+        }
+    }
+
+    /// What an epoch says, and earlier ones of the path. Windows that have given way to a loss let the queue drain for a while: where as much
+    /// gets through as when it stood, the path is full all the same.
+    fn look(&mut self, seen: &Observation) -> Point {
+        let point = Point::seen(self.at, seen);
+        if point.is_full() {
+            self.full_bps = Some(point.goodput_bps);
+            return point;
+        }
+        let share = self.full_bps.map_or(0.0, |full| point.goodput_bps / full);
+        if share > 1.0 + TOLERANCE {
+            self.full_bps = None;
+        }
+        let full = Point {
+            limit: Some(Limit::PathCapacity),
+            ..point
+        };
+        match full.is_full() && (share - 1.0).abs() <= TOLERANCE {
+            true => full,
+            false => point,
         }
     }
 
@@ -165,8 +190,8 @@ impl Godwit {
         }
     }
 
-    fn hold(&mut self, mut hold: Hold, seen: &Observation) -> Decision {
-        let verdict = hold.note(Point::seen(self.at, seen), self.noise);
+    fn hold(&mut self, mut hold: Hold, here: Point) -> Decision {
+        let verdict = hold.note(here, self.noise);
         self.noise = hold.noise(self.noise);
         match verdict {
             Verdict::Changed { from, to } => {
@@ -183,7 +208,6 @@ impl Godwit {
                 let x = f64::from(axis.of(self.at));
                 let next = hold.neighbours.next(x);
                 let mut to = next.map_or(self.at, |x| axis.setting(self.bounds, self.at, x));
-                let here = Point::seen(self.at, seen);
                 if f64::from(to.channels()) < here.needed() * f64::from(self.at.channels()) {
                     to = self.at;
                 }
@@ -204,7 +228,7 @@ impl Godwit {
                         1.0
                     };
                 let why = match (to == self.at, up) {
-                    (true, _) => return self.keep(hold, seen),
+                    (true, _) => return self.keep(hold, here.limit),
                     (_, true) => "see whether more pay",
                     (_, false) => "see whether fewer do",
                 };
@@ -219,13 +243,13 @@ impl Godwit {
                 self.state = State::Probe(probe);
                 self.go(to, why, seconds)
             }
-            Verdict::Crowded { channels } => self.among_others(hold, channels, seen),
-            Verdict::Steady => self.keep(hold, seen),
+            Verdict::Crowded { channels } => self.among_others(hold, channels, here.limit),
+            Verdict::Steady => self.keep(hold, here.limit),
         }
     }
 
     /// The path is full, and so many channels are fair on it.
-    fn among_others(&mut self, mut hold: Hold, channels: f64, seen: &Observation) -> Decision {
+    fn among_others(&mut self, mut hold: Hold, channels: f64, limit: Option<Limit>) -> Decision {
         let axis = Axis::first(self.bounds);
         let stays = f64::from(self.at.channels()) / f64::from(axis.of(self.at));
         let to = axis.setting(self.bounds, self.at, channels / stays);
@@ -237,7 +261,7 @@ impl Godwit {
         if to.channels() == self.at.channels() {
             // A bound is in the way: until the next try neighbours are looked at as ever.
             hold.crowd.was_vain();
-            return self.keep(hold, seen);
+            return self.keep(hold, limit);
         }
         if to.channels() < self.at.channels() {
             self.state = State::Hold(hold.moved_in_crowd(self.at, true));
@@ -254,9 +278,9 @@ impl Godwit {
     }
 
     /// More channels were opened among others: they stay if they brought a good part of what they should.
-    fn tried_among_others(&mut self, probe: Probe, seen: &Observation) -> Decision {
+    fn tried_among_others(&mut self, probe: Probe, here: Point) -> Decision {
         let Probe { mut hold, home, .. } = probe;
-        let (there, here) = (hold.point(home), Point::seen(self.at, seen));
+        let there = hold.point(home);
         let growth = f64::from(self.at.channels()) / f64::from(home.channels());
         let rise = here.goodput_bps.max(1.0) / there.goodput_bps.max(1.0);
         let words = beside(&here, &there);
@@ -269,8 +293,8 @@ impl Godwit {
         self.go(home, &format!("{words}: back"), HOLD_S)
     }
 
-    fn keep(&mut self, hold: Hold, seen: &Observation) -> Decision {
-        let why = match limit::judge(seen) {
+    fn keep(&mut self, hold: Hold, limit: Option<Limit>) -> Decision {
+        let why = match limit {
             Some(limit) => format!("holds {}, limited by {limit}", Rate(hold.goodput_bps())),
             None => format!("holds {}", Rate(hold.goodput_bps())),
         };
@@ -279,7 +303,7 @@ impl Godwit {
     }
 
     /// The epoch of a probe is over: stay there, search from there, or go back.
-    fn probed(&mut self, probe: Probe, seen: &Observation) -> Decision {
+    fn probed(&mut self, probe: Probe, mut here: Point) -> Decision {
         let Probe {
             mut hold,
             home,
@@ -287,7 +311,7 @@ impl Godwit {
             first_bps,
             in_crowd: _,
         } = probe;
-        let (there, mut here) = (hold.point(home), Point::seen(self.at, seen));
+        let there = hold.point(home);
         if let Some(first) = first_bps.filter(|_| self.at.channels() > home.channels()) {
             here.goodput_bps = (here.goodput_bps * first).sqrt();
             seconds *= 2.0;
@@ -388,16 +412,17 @@ impl Tuner for Godwit {
     }
 
     fn decide(&mut self, seen: &Observation) -> Decision {
+        let here = self.look(seen);
         // Every arm puts a state in place of this one.
         let none = State::Search(Search::around(Axis::first(self.bounds), self.at));
         match std::mem::replace(&mut self.state, none) {
             State::Search(mut search) => {
-                search.note(Point::seen(self.at, seen));
+                search.note(here);
                 self.search(search)
             }
-            State::Hold(hold) => self.hold(hold, seen),
-            State::Probe(probe) if probe.in_crowd => self.tried_among_others(probe, seen),
-            State::Probe(probe) => self.probed(probe, seen),
+            State::Hold(hold) => self.hold(hold, here),
+            State::Probe(probe) if probe.in_crowd => self.tried_among_others(probe, here),
+            State::Probe(probe) => self.probed(probe, here),
         }
     }
 

@@ -281,3 +281,30 @@ fn many_connections_of_others_leave_room_for_more_than_two() {
     // On the way the windows become small, and a crowd is shared by its own rule.
     assert!((4..=64).contains(&held), "{held}");
 }
+
+/// Epochs at 965 Mbit/s, `full` of them with a queue, then with hardly any: fewer than after which a full path is looked at again.
+fn after_a_queue(full: usize) -> Vec<String> {
+    let mut tuner = Godwit::new(None, BOUNDS);
+    let mut at = tuner.first().setting;
+    let seen = |at, rtt| Observation {
+        rtt: Some(Duration::from_millis(rtt)),
+        rtt_min: Some(Duration::from_millis(60)),
+        cpu_wait: Some(0.0),
+        cpu_busy: Some(0.2),
+        ..Observation::new(at, 60_300_000, 0.5)
+    };
+    (0..20)
+        .map(|epoch| {
+            let decision = tuner.decide(&seen(at, if epoch < full { 110 } else { 64 }));
+            at = decision.setting;
+            decision.rationale
+        })
+        .collect()
+}
+
+#[test]
+fn a_path_that_was_full_at_this_rate_is_full_without_a_queue_too() {
+    let tries = |decisions: Vec<String>| decisions.iter().any(|why| why.contains("more pay"));
+    assert!(!tries(after_a_queue(2)), "{:?}", after_a_queue(2));
+    assert!(tries(after_a_queue(0)) || after_a_queue(0)[0].contains("-> 1 x 4"));
+}

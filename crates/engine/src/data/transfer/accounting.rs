@@ -115,8 +115,8 @@ impl TransferShared {
         }
     }
 
-    /// The last header of a channel that may retire: somebody wished for it and another is left to carry on. The youngest go first: whoever
-    /// comes first is fast, and its window took long to grow. Where nothing is left to send there may be none behind this one.
+    /// The last header of a channel that may retire: somebody wished for it and another is left to carry on. Those with the smallest windows go
+    /// first. Where nothing is left to send there may be none behind this one.
     pub(in crate::data) fn retire(
         &self,
         stripe: usize,
@@ -128,11 +128,11 @@ impl TransferShared {
             return None;
         }
         let set = self.set.upgrade()?;
-        // Of several stripes each keeps a channel, which may be the youngest of all.
+        // Of several stripes each keeps a channel, which may be the least of all.
         if let Some(ends) = ends
             && self.stripes == 1
             && !nothing_left
-            && set.younger_than(ends) >= wanted as usize
+            && set.lesser_than(ends) >= wanted as usize
         {
             return None;
         }
