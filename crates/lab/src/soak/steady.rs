@@ -59,9 +59,14 @@ impl Steady {
             File::options().read(true).write(true).open(&list)
         };
         let names = made().map_err(io_error(&list))?;
+        // A tuner that looks around makes memory, descriptors and threads rise and fall by itself.
         let words = [
             "cp",
             "-q",
+            "--concurrency",
+            "4",
+            "--parallelism",
+            "4",
             "--files-from",
             &list.to_string_lossy(),
             &place.url("steady/"),
