@@ -47,7 +47,7 @@ impl Window {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is(&self, octets: u32) {
+    pub(super) fn set(&self, octets: u32) {
         self.0.store(octets, Ordering::Relaxed);
     }
 }
@@ -60,7 +60,7 @@ impl Backlog {
         let (bound, block) = match window {
             None => (0, u64::MAX),
             Some(window) => {
-                self.window.is(window);
+                self.window.set(window);
                 let half = (window / 2).max(LEAST);
                 let most = (OF_ALL / channels).max(OF_EACH);
                 // By powers of two: it need not be told each time.
@@ -78,7 +78,7 @@ impl Backlog {
     /// The window of `socket`, as it is now and will be seen from now on.
     pub(super) fn window_of(&self, socket: &mio::net::TcpStream) -> Window {
         if let Some(octets) = window(socket) {
-            self.window.is(octets);
+            self.window.set(octets);
         }
         self.window.clone()
     }

@@ -179,7 +179,7 @@ impl Channel {
             Activity::Handshaking { .. } => true,
             // Octets of the next transfer stay in the kernel; only an end of the connection matters.
             Activity::Idle => {
-                self.socket.read_closed || (self.socket.writable && !self.socket.has_left())
+                self.socket.read_closed || (self.socket.writable && self.socket.holds_back())
             }
             Activity::Receiving(_) => self.socket.readable || !self.socket.carry.is_empty(),
             Activity::Leaving { .. } => self.socket.readable || self.socket.read_closed,
@@ -192,7 +192,7 @@ impl Channel {
 
     /// Last headers of what it has carried wait for the kernel.
     pub(super) fn holds_headers(&self) -> bool {
-        !self.socket.has_left()
+        self.socket.holds_back()
     }
 
     /// Hands the kernel what it takes of them.

@@ -170,7 +170,7 @@ mod tests {
         let mut followed = Followed::default();
         for (port, octets) in [(10, 50), (11, 0), (12, 400), (13, 50)] {
             let window = Window::default();
-            window.is(octets);
+            window.set(octets);
             followed.up.push(Up {
                 ends: ends(port),
                 window,
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(order(&followed), [2, 0, 3, 1]);
         followed.steps_back(ends(13));
         assert_eq!(order(&followed), [1, 0, 2, 1]);
-        followed.up[2].window.is(7);
+        followed.up[2].window.set(7);
         assert_eq!(order(&followed), [2, 0, 1, 2]);
         assert_eq!(followed.lesser_than(ends(99)), 0);
     }

@@ -224,9 +224,9 @@ impl Wire {
         Ok(())
     }
 
-    /// Nothing waits for the kernel to take it.
-    pub(super) fn has_left(&self) -> bool {
-        self.headers.is_empty() && self.is_flushed()
+    /// Headers, or what is sealed, wait for the kernel to take them.
+    pub(super) fn holds_back(&self) -> bool {
+        !self.headers.is_empty() || !self.is_flushed()
     }
 
     /// Seals the word that nothing follows, once, where the peer waits for it, and hands the kernel what it takes. Only where all
