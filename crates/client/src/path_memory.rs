@@ -7,7 +7,7 @@
 use std::{
     env,
     fs::{self, File},
-    io::{self, Read, Write},
+    io::{self, Read},
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -101,9 +101,7 @@ impl PathMemory {
         let surplus = remembered.paths.len().saturating_sub(PATHS_MAX);
         remembered.paths.drain(..surplus);
         let fresh = self.file.with_extension("new");
-        let mut out = File::create(&fresh)?;
-        serde_json::to_writer_pretty(&mut out, &remembered)?;
-        out.write_all(b"\n")?;
+        fs::write(&fresh, serde_json::to_string_pretty(&remembered)? + "\n")?;
         fs::rename(&fresh, &self.file)
     }
 
