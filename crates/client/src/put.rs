@@ -11,7 +11,7 @@ use std::{
 
 use godwit_engine::{
     data::{Job, Monitor, Source},
-    storage::{FastPath, FileKind, FileRef},
+    storage::{FastPath, FileKind, FileRef, Held},
 };
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath, command::Mode, pi::transfer::Direction,
@@ -106,7 +106,8 @@ impl Put {
                 (Content::Stream(input), wanted)
             }
             Origin::Here(end @ LocalEnd::Path(path)) => {
-                let (from, left) = open_source(&session.context, path, algorithm)?;
+                let planned_file = item.size.is_some();
+                let (from, left) = open_source(&session.context, path, algorithm, planned_file)?;
                 let length = length_of(end, &from, left, offset, wanted)?;
                 (from, length)
             }
@@ -550,14 +551,18 @@ fn length_of(
     })
 }
 
-/// A file, or what can only be read in order; with its size, where it has one.
+/// A file, or what can only be read in order; with its size, where it has one. `planned_file`: it was no pipe when it was planned.
 fn open_source(
     context: &Context,
     path: &std::path::Path,
     algorithm: Option<ChecksumAlgorithm>,
+    planned_file: bool,
 ) -> Result<(Content, Option<u64>)> {
     use std::os::unix::fs::FileTypeExt;
-    let kind = local::look(path)?.map(|m| m.file_type());
+    let kind = match planned_file {
+        true => None,
+        false => local::look(path)?.map(|m| m.file_type()),
+    };
     if kind.is_some_and(|k| k.is_fifo()) {
         let doing = || format!("open {} for reading", path.display());
         let pipe = fs::File::open(path).map_err(|e| Error::local(doing(), &e))?;
@@ -567,6 +572,8 @@ fn open_source(
     let (file, metadata) = local::open_read(&context.storage, path)?;
     if metadata.kind == FileKind::File {
         context.tell_of_direct_io(&file, path.display());
+        let held = Held::read(file.as_ref(), &metadata).map_err(Error::Local)?;
+        let file = held.map_or(file, |held| Arc::new(held));
         return Ok((Content::File(file), Some(metadata.size)));
     }
     if matches!(file.fast_path(), FastPath::Discard) {

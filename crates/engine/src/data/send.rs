@@ -20,7 +20,7 @@ use super::{
     work::Block,
 };
 use crate::{
-    storage::{FastPath, Pages},
+    storage::{FastPath, Held, Pages},
     tcp_diag::Ends,
 };
 
@@ -30,9 +30,8 @@ const COPY_OCTETS: usize = 256 * 1024;
 /// Where they pass the page cache by, too: each call waits for the device.
 const DIRECT_OCTETS: usize = 1 << 20;
 
-/// Longest block that is read and then leaves in one call with its header and, where it is the last, with the EOD: one
-/// call more for `sendfile` costs about as much as copying these octets.
-const SMALL_OCTETS: u64 = 16 * 1024;
+/// Longest block that is read and then leaves in one call with its header and, where it is the last, with the EOD.
+const SMALL_OCTETS: u64 = Held::OCTETS_MAX;
 
 /// What a source of zeros sends: written over and over, so it stays in the cache.
 static ZEROS: [u8; COPY_OCTETS] = [0; COPY_OCTETS];

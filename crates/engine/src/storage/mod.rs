@@ -9,6 +9,7 @@
 mod cursor;
 mod failure;
 pub mod faulty;
+mod held;
 pub mod listing;
 mod memory;
 mod null;
@@ -33,6 +34,7 @@ use godwit_proto::{
 pub use self::{
     cursor::FileCursor,
     failure::failure,
+    held::Held,
     memory::{Clock, MemoryStorage},
     null::NullStorage,
     owner::Identity,
