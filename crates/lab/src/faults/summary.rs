@@ -21,6 +21,8 @@ pub struct Row {
     pub bytes: u64,
     /// Octets sent again.
     pub resent_bytes: u64,
+    /// Octets that were promised to be the most that all of them together send again.
+    pub promised_bytes: u64,
     /// Most octets that one fault led to.
     pub resent_worst_bytes: u64,
     /// Octets that lay unread in kernels when faults happened.
@@ -43,6 +45,7 @@ impl Row {
             runs_max: 0,
             bytes: 0,
             resent_bytes: 0,
+            promised_bytes: 0,
             resent_worst_bytes: 0,
             unread_bytes: 0,
             sent_too_much: 0,
@@ -59,6 +62,7 @@ impl Row {
             row.runs_max = row.runs_max.max(outcome.runs);
             row.bytes += outcome.bytes;
             row.resent_bytes += outcome.resent_bytes;
+            row.promised_bytes += outcome.resent_max;
             row.resent_worst_bytes = row.resent_worst_bytes.max(outcome.resent_bytes);
             row.unread_bytes += outcome.unread_bytes;
             row.sent_too_much += usize::from(outcome.sent_too_much());
@@ -125,6 +129,7 @@ mod tests {
         let cuts = &rows[1];
         assert_eq!((cuts.faults, cuts.happened, cuts.overcome), (2, 2, 1));
         assert_eq!((cuts.resent_bytes, cuts.resent_worst_bytes), (40, 30));
+        assert_eq!(cuts.promised_bytes, 40);
         assert_eq!((cuts.sent_too_much, cuts.failed), (1, 0));
         assert!(!cuts.keeps() && !rows[0].keeps());
         assert!(summarise(&[outcome(3, Kind::Slow)])[0].keeps());

@@ -16,7 +16,7 @@ pub fn faults(here: &Environment, seed: u64, rows: &[Row], outcomes: &[Outcome])
     let mut text = "# Faults\n\nEach fault is one `godwit cp -r`, given again until it says that all is done. Meanwhile everything that \
                     has a final name at the target is compared with its source from the moment it appears. What is sent again is \
                     counted by the kernels of both hosts, beyond the same command undisturbed; promised are at most 1 % of the \
-                    octets and a block (1 MiB) for each channel. A kind passes where each fault of it kept all promises. What lay unread in \
+                    octets and a block (1 MiB) for each channel, by each fault. A kind passes where each fault of it kept all promises. What lay unread in \
                     receive buffers of the kernels when the fault happened is told apart: it is lost with whoever would have read \
                     it, and no program has a hold on it.\n\n"
         .to_owned();
@@ -29,6 +29,8 @@ pub fn faults(here: &Environment, seed: u64, rows: &[Row], outcomes: &[Outcome])
             row.runs_max.to_string(),
             format!("{:.2}", giga(row.bytes)),
             format!("{:.3}", row.resent_percent()),
+            format!("{:.0}", giga(row.resent_bytes) * 1000.0),
+            format!("{:.0}", giga(row.promised_bytes) * 1000.0),
             format!("{:.1}", giga(row.resent_worst_bytes) * 1000.0),
             format!("{:.1}", giga(row.unread_bytes) * 1000.0),
             row.sent_too_much.to_string(),
@@ -48,6 +50,8 @@ pub fn faults(here: &Environment, seed: u64, rows: &[Row], outcomes: &[Outcome])
             "most runs",
             "GB",
             "sent again, %",
+            "MB",
+            "promised for all at most, MB",
             "worst, MB",
             "unread in kernels, MB in all",
             "more than promised",
@@ -199,7 +203,7 @@ mod tests {
         let here = Environment::of_ours("faults", false);
         let page = faults(&here, 9, &summarise(&outcomes), &outcomes);
         assert!(
-            page.contains("| cut | 2 | 2 | 0 | 2 | 4.00 | 0.050 | 1.0 | 0.0 | 2 | 2 | 1 |"),
+            page.contains("| cut | 2 | 2 | 0 | 2 | 4.00 | 0.050 | 2 | 1 | 1.0 | 0.0 | 2 | 2 | 1 |"),
             "{page}"
         );
         assert!(
