@@ -24,6 +24,7 @@ use super::{
     receive::{Receiving, Room},
     send::Sending,
     set::{IdleChannel, SetShared},
+    share::Share,
     transfer::{Attachment, Past, TransferShared},
     wire::{AHEAD_OCTETS, Wire},
 };
@@ -52,6 +53,8 @@ pub(super) struct Channel {
     congestion_seen: u64,
     /// The limit that the kernel holds its socket to, bits per second.
     paced: Option<u64>,
+    /// What it has sent of small files since others had their turn.
+    share: Share,
     socket: Wire,
     activity: Activity,
 }
@@ -120,6 +123,7 @@ impl Channel {
             ends: None,
             congestion_seen: 0,
             paced: None,
+            share: Share::default(),
             socket: Wire::new(stream),
             activity: Activity::Idle,
         }
@@ -273,13 +277,19 @@ impl Channel {
     }
 
     /// As its set finds it again. `token`: in the event loop of its mover; `used`: it has carried a transfer.
-    pub(super) fn as_idle(&self, token: usize, used: bool) -> IdleChannel {
+    pub(super) fn as_idle(&mut self, token: usize, used: bool) -> IdleChannel {
+        let taken = match &self.activity {
+            Activity::Sending(sending) => sending.taken(),
+            _ => 0,
+        };
+        let place = self.share.after(taken);
         IdleChannel {
             mover: self.mover,
             token,
             serial: self.serial,
             stripe: self.stripe,
             used,
+            place,
         }
     }
 

@@ -107,10 +107,11 @@ impl EventLoop {
 
     /// An accepted connection is ready for the running transfer, or for the next one.
     pub(super) fn offer(&mut self, token: usize) {
-        let Some(Entry::Channel(channel)) = self.entries.get(token) else {
+        let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
             return;
         };
-        if let Some(attachment) = channel.set.attach_or_park(channel.as_idle(token, false)) {
+        let idle = channel.as_idle(token, false);
+        if let Some(attachment) = channel.set.attach_or_park(idle) {
             self.begin(token, attachment, Past::Nothing);
         }
     }

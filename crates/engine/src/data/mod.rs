@@ -10,7 +10,7 @@
 //! ```
 //! Movers pull blocks from the transfer's one queue, so a slow channel holds at most one block, and its socket little more
 //! (`backlog`); payload goes from file to socket and back without passing `godwit-proto`. A channel that is through with one transfer
-//! goes on with the next of its set (`set/line`).
+//! goes on with the next of its set (`set/line`), and small files are sent by all in turns (`share`).
 //!
 //! Beside that, and never on the way of the octets, a watch asks the kernel what TCP and the scheduler know of the transfer's
 //! connections and movers: [`Monitor::sample`].
@@ -39,6 +39,7 @@ mod sample;
 mod send;
 mod series;
 mod set;
+mod share;
 mod tcp_account;
 mod transfer;
 mod watch;

@@ -44,6 +44,8 @@ pub(super) struct Sending {
     /// Position in the file and octets left of the present block.
     at: u64,
     left: u64,
+    /// Octets of the blocks that it has taken.
+    taken: u64,
     /// Octets that passed through user space and wait for the socket.
     buffer: Pages,
     buffer_sent: usize,
@@ -69,12 +71,18 @@ impl Sending {
             ends,
             at: 0,
             left: 0,
+            taken: 0,
             buffer: Pages::default(),
             buffer_sent: 0,
             tail: [0; HEADER_OCTETS],
             tail_sent: HEADER_OCTETS,
             phase: Phase::Blocks,
         }
+    }
+
+    /// Octets of the transfer that are its own.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Writes until the socket is full, the budget of octets (at least 1) is used up, or there is no more.
@@ -202,7 +210,8 @@ impl Sending {
         Ok(())
     }
 
-    fn open_block(&self, wire: &mut Wire, offset: u64, octets: u64) {
+    fn open_block(&mut self, wire: &mut Wire, offset: u64, octets: u64) {
+        self.taken += octets;
         if self.attachment.mode == Mode::ExtendedBlock {
             wire.headers.push(BlockHeader::data(offset, octets));
         }

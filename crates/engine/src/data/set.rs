@@ -22,6 +22,7 @@ use super::{
     ChannelParams, Job, Opening, Transfer, TransferEvent, lock,
     mover::{Mover, MoverShared, Order},
     series::Followed,
+    share::Place,
     transfer::{Attachment, TransferShared},
 };
 
@@ -55,6 +56,7 @@ struct Inner {
     /// Dropped, or a transfer failed: nothing can start any more.
     broken: bool,
     line: Line,
+    /// In the order in which the next send is given to them.
     idle: Vec<IdleChannel>,
     /// Why a connection was refused that came before a transfer, as long as no other one has come.
     refused: Option<TransferFailure>,
@@ -75,6 +77,21 @@ pub(super) struct IdleChannel {
     pub(super) stripe: usize,
     /// It carried an earlier transfer (the others arrived early).
     pub(super) used: bool,
+    pub(super) place: Place,
+}
+
+impl Inner {
+    fn park(&mut self, channel: IdleChannel) {
+        let at = match channel.place {
+            Place::First => 0,
+            Place::Middle => {
+                let last = |c: &&IdleChannel| c.place == Place::Last;
+                self.idle.len() - self.idle.iter().rev().take_while(last).count()
+            }
+            Place::Last => self.idle.len(),
+        };
+        self.idle.insert(at, channel);
+    }
 }
 
 impl ChannelSet {
@@ -446,7 +463,7 @@ impl SetShared {
                 Some(Attachment::new(t))
             }
             _ => {
-                inner.idle.push(channel);
+                inner.park(channel);
                 None
             }
         }
@@ -479,7 +496,7 @@ impl SetShared {
         if let Some(next) = inner.line.after(transfer) {
             return Some(Attachment::new(next));
         }
-        inner.idle.push(channel);
+        inner.park(channel);
         if inner.line.has_waiting() {
             self.ask_for_next();
         }

@@ -16,6 +16,8 @@ pub struct Sender {
     open: u64,
     /// EODs sent.
     ended: u64,
+    /// Of these the ones of connections that stay.
+    kept: u64,
     eof_sent: bool,
 }
 
@@ -78,6 +80,7 @@ impl Sender {
         self.live = self.live.saturating_sub(1);
         self.open = self.open.saturating_sub(1);
         self.ended += 1;
+        self.kept += u64::from(after == AfterEod::Keep);
         let mut descriptor = Descriptor::EOD;
         if after == AfterEod::Close {
             descriptor = descriptor | Descriptor::CLOSE;
@@ -100,9 +103,10 @@ impl Sender {
         self.open > 1 || (self.open == 1 && self.live == 1)
     }
 
-    /// True where an open channel may end early: another open one is left to carry on.
-    pub fn may_retire(&self) -> bool {
-        self.open > 1
+    /// True where an open channel may end and be closed: another open one is left to carry on, or, where `nothing_left` is to be sent, another
+    /// connection stays for what follows.
+    pub fn may_retire(&self, nothing_left: bool) -> bool {
+        self.open > 1 || (nothing_left && self.kept > 0 && self.may_end())
     }
 
     /// None is still being made.
@@ -136,15 +140,15 @@ mod tests {
         assert!(sender.channel_joins() && sender.channel_joins() && sender.channel_joins());
         sender.channel_opens();
         assert!(
-            !sender.may_retire() && !sender.may_end(),
+            !sender.may_retire(true) && !sender.may_end(),
             "the others may never come up"
         );
         sender.channel_opens();
-        assert!(sender.may_retire());
+        assert!(sender.may_retire(false));
         let retired = sender.channel_ends(AfterEod::Close);
         assert_eq!(retired.encode()[0], 0x0c);
         assert!(sender.channel_failed_to_open());
-        assert!(!sender.may_retire() && sender.may_end());
+        assert!(!sender.may_retire(true) && sender.may_end());
         assert!(sender.channel_joins(), "growing is fine until EOF");
         sender.channel_opens();
         assert_eq!(sender.channel_ends(AfterEod::Keep).encode()[0], 0x08);
@@ -165,6 +169,23 @@ mod tests {
         assert!(sender.may_end(), "the one that came later is the last");
         let last = sender.channel_ends(AfterEod::Keep);
         assert_eq!((last.encode()[0], last.offset), (0x48, 2));
+    }
+
+    #[test]
+    fn the_last_may_be_closed_where_another_stays_and_nothing_is_left() {
+        let mut sender = Sender::new();
+        assert!(sender.channel_joins() && sender.channel_joins());
+        sender.channel_opens();
+        sender.channel_opens();
+        assert_eq!(sender.channel_ends(AfterEod::Keep).encode()[0], 0x08);
+        assert!(!sender.may_retire(false), "it has the rest to carry");
+        assert!(sender.may_retire(true));
+        let last = sender.channel_ends(AfterEod::Close);
+        assert_eq!((last.encode()[0], last.offset), (0x4c, 2));
+        let mut alone = Sender::new();
+        assert!(alone.channel_joins());
+        alone.channel_opens();
+        assert!(!alone.may_retire(true), "no connection would stay");
     }
 
     #[test]

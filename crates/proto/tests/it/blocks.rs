@@ -127,7 +127,7 @@ proptest! {
                     live -= 1;
                     failed = !sender.channel_failed_to_open();
                 }
-                5 if sender.may_retire() => {
+                5 if sender.may_retire(false) => {
                     (live, open) = (live - 1, open - 1);
                     complete = send(sender.channel_ends(AfterEod::Close)).unwrap();
                     prop_assert!(!complete, "a retirement never ends a transfer");

@@ -138,7 +138,7 @@ impl TransferShared {
         }
         // Asked and answered under one lock: two channels must not both believe that the other stays.
         let mut control = lock(&self.control);
-        if control.followed || !control.senders[stripe].may_retire() {
+        if control.followed || !control.senders[stripe].may_retire(nothing_left) {
             return None;
         }
         self.retire_wanted

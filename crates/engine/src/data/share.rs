@@ -1,0 +1,59 @@
+//! Whose turn it is to send the next small file.
+//!
+//! A file of one block is sent by whoever is asked first. Were it always the same, it would take all until its window is full, then the next
+//! would: each in bursts that no queue of a router holds, with a window that grows by them, until all together lose thousands of packets at
+//! once. So each sends a share, and is then asked last. A share is more than a file: packets of one connection that follow
+//! one another cost both ends less.
+
+/// Octets after which others have their turn: a burst of some forty packets.
+const SHARE_OCTETS: u64 = 64 << 10;
+
+/// What a channel has sent since others had their turn, octets.
+#[derive(Debug, Default)]
+pub(super) struct Share(u64);
+
+/// Among those that are asked for the next file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is in the midst of its share.
+    First,
+    /// It had none of the last.
+    Middle,
+    /// It has had its share.
+    Last,
+}
+
+impl Share {
+    /// The place of a channel that has sent so many octets of the last file.
+    pub(super) fn after(&mut self, octets: u64) -> Place {
+        if octets == 0 {
+            return Place::Middle;
+        }
+        self.0 = self.0.saturating_add(octets);
+        match self.0 < SHARE_OCTETS {
+            true => Place::First,
+            false => {
+                self.0 = 0;
+                Place::Last
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_files_come_in_a_row_and_then_others_have_their_turn() {
+        let mut share = Share::default();
+        let third = SHARE_OCTETS / 3 + 1;
+        for _ in 0..3 {
+            assert_eq!(share.after(third), Place::First);
+            assert_eq!(share.after(0), Place::Middle, "one that somebody else sent");
+            assert_eq!(share.after(third), Place::First);
+            assert_eq!(share.after(third), Place::Last);
+        }
+        assert_eq!(share.after(u64::MAX), Place::Last);
+    }
+}
