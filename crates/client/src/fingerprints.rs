@@ -48,6 +48,10 @@ impl Fingerprints {
         true
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     pub(crate) fn contains<T: Hash + ?Sized>(&self, thing: &T) -> bool {
         let print = self.keys.hash_one(thing);
         self.buckets[self.bucket_of(print)]

@@ -148,6 +148,11 @@ impl Journal {
         &self.file
     }
 
+    /// Whether an earlier run has finished any file.
+    pub(crate) fn has_any(&self) -> bool {
+        !(self.finished.is_empty() && self.finished_before.is_empty())
+    }
+
     /// Whether an earlier run has finished this file, as it seems: see [`Fingerprints`].
     pub(crate) fn has(&self, mark: &Mark) -> Finished {
         if self.finished.contains(mark.0.as_bytes()) {

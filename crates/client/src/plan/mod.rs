@@ -271,7 +271,7 @@ impl Planner {
             let path = item.target();
             return self.fail(item.source(), Error::Collides { path }).await;
         }
-        let journal = self.context.journal.get();
+        let journal = self.context.journal.get().filter(|j| j.has_any());
         let mark = journal.and_then(|_| Mark::of(&item));
         let finished = journal.zip(mark).map(|(journal, mark)| journal.has(&mark));
         match (item.direction(), finished.unwrap_or(Finished::No)) {

@@ -23,9 +23,10 @@ impl Held {
             return Ok(None);
         }
         // One more, which tells whether that was all.
-        let mut octets = vec![0; usize::try_from(size).unwrap_or(0) + 1];
+        let size = usize::try_from(size).unwrap_or(0);
+        let mut octets = vec![0; size + 1];
         let mut got = 0;
-        while got < octets.len() {
+        while got < size {
             match file.read_at(got as u64, &mut octets[got..])? {
                 0 => break,
                 more => got += more,
@@ -33,7 +34,7 @@ impl Held {
         }
         octets.truncate(got);
         let metadata = metadata.clone();
-        Ok((got as u64 == size).then_some(Self { octets, metadata }))
+        Ok((got == size).then_some(Self { octets, metadata }))
     }
 }
 
