@@ -31,11 +31,6 @@ const EXIT_FAILED: u8 = 4;
 /// Threads for storage calls: each may wait for a disk. More sessions than that take turns.
 const BLOCKING_THREADS_MAX: usize = 256;
 
-/// What a small file needs is made by sessions and dropped by movers, or the other way round, which costs the system's allocator more than a
-/// twentieth of all processor time.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // Started by ourselves, before anything else is.
     if let Some(role) = std::env::args().nth(1).and_then(|a| Role::of_argument(&a)) {
