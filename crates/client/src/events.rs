@@ -232,6 +232,10 @@ pub enum FileState {
 pub trait Observer: Send + Sync {
     /// Something happened.
     fn on_event(&self, event: &Event);
+    /// Whether [`Event::Dialogue`] is of use: else none is made.
+    fn hears_dialogue(&self) -> bool {
+        false
+    }
     /// Progress is to be drawn: `None` at the end.
     fn on_progress(&self, progress: Option<&crate::progress::Snapshot>) {
         let _ = progress;

@@ -7,8 +7,8 @@
 //!   part ftp://host/data/a /data/.godwit-0123456789abcdef.part .
 //!   10240 1763730000000000000 /data/a ftp://host/data/a .
 //! ```
-//! One line a file that is begun, appended: target, and the name that it has until it is whole. One line when it is finished: octets of the source, its time of
-//! change, source and target. What is no printable ASCII is percent-encoded, and each line ends in a dot: one without it was torn by a crash
+//! One line a file that is begun, appended before anything has that name: target, and the name that it has until it is whole. One line when it is
+//! finished: octets of the source, its time of change, source and target. That waits for others, a fifth of a second at most. What is no printable ASCII is percent-encoded, and each line ends in a dot: one without it was torn by a crash
 //! and counts for nothing. A file that is not finished is copied once more; what was begun of it is taken up where leaves can tell what of it is
 //! right ([`godwit_proto::leaves`]), else it is removed: nothing here says which octets are safe, so nothing need be synced for it to be true.
 //! Each run first says since which start of the machine it runs: what was finished before an earlier one may have been lost with the power, or may never have
@@ -43,6 +43,9 @@ const LINE_OCTETS_MAX: u64 = 64 << 10;
 /// Files begun and not finished that are remembered. Further ones are not removed.
 const PARTS_MAX: usize = 100_000;
 
+/// Octets of notes that wait for the next write. A killed process copies those files again.
+const WAITING_OCTETS_MAX: usize = 4 << 10;
+
 /// The journal of one job.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -61,8 +64,15 @@ pub(crate) struct Journal {
     _lock: Option<File>,
     /// When the last of them was noted.
     noted_until: Option<SystemTime>,
-    /// Opened with the first file that is noted.
-    out: Mutex<Option<File>>,
+    out: Mutex<Out>,
+}
+
+#[derive(Debug, Default)]
+struct Out {
+    /// Opened with the first line that is written.
+    file: Option<File>,
+    /// Whole lines.
+    waiting: Vec<u8>,
 }
 
 /// What earlier runs have noted.
@@ -213,7 +223,7 @@ impl Journal {
         let _ = self.append(&format!("part {target} {path} ."));
     }
 
-    /// A file is there.
+    /// A file is there. That is written soon, or by [`Self::flush`].
     ///
     /// # Errors
     /// It cannot be noted. It would be copied again.
@@ -222,25 +232,64 @@ impl Journal {
         if self.least.is_some() {
             return Ok(());
         }
-        self.append(&mark.0)
+        let mut out = self.out();
+        out.take(&mark.0);
+        match out.waiting.len() < WAITING_OCTETS_MAX {
+            true => Ok(()),
+            false => out.write(&self.file),
+        }
+    }
+
+    /// Writes what waits.
+    ///
+    /// # Errors
+    /// As [`Self::note`].
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.out().write(&self.file)
     }
 
     fn append(&self, line: &str) -> io::Result<()> {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        if out.is_none() {
-            *out = Some(create(&self.file)?);
-        }
-        match out.as_mut() {
-            // One write: another run of the same job appends whole lines too.
-            Some(out) => out.write_all(format!("{line}\n").as_bytes()),
-            None => Ok(()),
-        }
+        let mut out = self.out();
+        out.take(line);
+        out.write(&self.file)
+    }
+
+    fn out(&self) -> MutexGuard<'_, Out> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All of the job is done: nobody needs it any more.
     pub(crate) fn remove(&self) {
+        self.out().waiting.clear();
         // Gone already is as good. One that stays is read in vain.
         let _ = fs::remove_file(&self.file);
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Whoever can do something about it has flushed.
+        let _ = self.flush();
+    }
+}
+
+impl Out {
+    fn take(&mut self, line: &str) {
+        self.waiting.extend_from_slice(line.as_bytes());
+        self.waiting.push(b'\n');
+    }
+
+    fn write(&mut self, path: &Path) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        // One write: another run of the same job appends whole lines too.
+        let written = match &mut self.file {
+            Some(file) => file.write_all(&self.waiting),
+            None => create(path).and_then(|file| self.file.insert(file).write_all(&self.waiting)),
+        };
+        self.waiting.clear();
+        written
     }
 }
 
@@ -429,10 +478,12 @@ mod tests {
         assert!(!file.exists(), "nothing is done yet");
         journal.note(&mark("1 2 a b")).unwrap();
         journal.note(&mark("3 4 c d")).unwrap();
+        journal.flush().unwrap();
         let again = open();
         assert!(has(&again, "1 2 a b") && has(&again, "3 4 c d"));
         assert!(!has(&again, "1 3 a b"), "another time of change");
         again.note(&mark("5 6 e f")).unwrap();
+        again.flush().unwrap();
         assert!(has(&open(), "1 2 a b") && has(&open(), "5 6 e f"));
         again.remove();
         assert!(!has(&open(), "1 2 a b"));
@@ -449,6 +500,7 @@ mod tests {
             assert!(!has(&journal, "1 2 /a/f x"));
             assert_eq!(has(&journal, "1 2 /a/f10 x"), end == whole.len());
             journal.note(&mark("7 8 y z")).unwrap();
+            journal.flush().unwrap();
             let again = Journal::open(Some(&file), "", false).unwrap().unwrap();
             assert!(has(&again, "7 8 y z"), "cut at {end}");
             assert!(!has(&again, "1 2 /a/f x"));
@@ -493,6 +545,49 @@ mod tests {
         assert_eq!(once_more.take_part("ftp://h/2"), None);
         assert_eq!(once_more.take_part("ftp://h/thesis"), None);
         assert_eq!(once_more.left_behind(), [part("3").into_bytes()]);
+    }
+
+    #[test]
+    fn what_is_finished_waits_for_what_is_begun_for_enough_of_it_or_to_be_flushed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
+        let text = || fs::read_to_string(&file).unwrap_or_default();
+        journal.note(&mark("1 1 a b")).unwrap();
+        assert_eq!(text(), "");
+        journal.begins("c", b"/d/.godwit-0123456789abcdef.part", Some(1));
+        assert!(
+            text().contains("1 1 a b .\npart c "),
+            "before anything has that name: {}",
+            text()
+        );
+        journal.note(&mark("2 2 a b")).unwrap();
+        assert!(!text().contains("2 2 a b"));
+        journal.flush().unwrap();
+        assert!(text().ends_with("2 2 a b .\n"));
+        let long = "x".repeat(WAITING_OCTETS_MAX);
+        journal.note(&mark(&long)).unwrap();
+        assert!(text().ends_with(&format!("{long} .\n")));
+        journal.note(&mark("3 3 a b")).unwrap();
+        drop(journal);
+        assert!(text().ends_with("3 3 a b .\n"));
+    }
+
+    #[test]
+    fn what_cannot_be_noted_is_told_and_does_not_pile_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
+        // Nothing can be appended to it any more.
+        fs::create_dir(&file).unwrap();
+        journal.note(&mark("1 1 a b")).unwrap();
+        assert!(journal.flush().is_err());
+        assert!(journal.flush().is_ok());
+        fs::remove_dir(&file).unwrap();
+        journal.note(&mark("2 2 a b")).unwrap();
+        drop(journal);
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.ends_with("2 2 a b .\n") && !text.contains("1 1 a b"));
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(crate) fn open_read(storage: &PosixStorage, path: &Path) -> Result<(FileRef,
     let file = storage
         .open_read(&as_ftp_path(path)?)
         .map_err(Error::Local)?;
-    let metadata = file.metadata().map_err(Error::Local)?;
+    let metadata = file.as_opened().map_err(Error::Local)?;
     Ok((file, metadata))
 }
 
@@ -210,7 +210,7 @@ impl Target {
         };
         let failed =
             |e: &io::Error| Error::local(format!("write {}", self.destination.display()), e);
-        let own = file.metadata().map_err(Error::Local)?.unique;
+        let own = file.as_opened().map_err(Error::Local)?.unique;
         let stamp = stamp.copied().unwrap_or_default();
         stamp.put_on(&temporary.0).map_err(|e| failed(&e))?;
         written.make_safe(&temporary.0).map_err(|e| failed(&e))?;

@@ -343,7 +343,7 @@ impl Observer for Console {
             Event::Retry { path, error, .. } if self.verbosity >= 2 => {
                 self.line(format_args!("trying {path} again: {error}"));
             }
-            Event::Dialogue { host, sent, line } if self.verbosity >= 3 => {
+            Event::Dialogue { host, sent, line } if self.hears_dialogue() => {
                 let arrow = if *sent { "->" } else { "<-" };
                 for line in line.lines() {
                     self.line(format_args!("{host} {arrow} {line}"));
@@ -351,6 +351,10 @@ impl Observer for Console {
             }
             _ => {}
         }
+    }
+
+    fn hears_dialogue(&self) -> bool {
+        self.verbosity >= 3
     }
 
     fn on_progress(&self, progress: Option<&Snapshot>) {

@@ -147,6 +147,10 @@ impl Observer for MetricsFile {
         self.observer.on_event(event);
     }
 
+    fn hears_dialogue(&self) -> bool {
+        self.observer.hears_dialogue()
+    }
+
     fn on_progress(&self, progress: Option<&Snapshot>) {
         if let Some(now) = progress {
             let mut state = self.state();

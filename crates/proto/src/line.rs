@@ -78,7 +78,14 @@ impl LineReader {
     /// Takes the next octets; events in order. Memory is bounded by the longest line.
     pub fn push(&mut self, octets: &[u8]) -> Vec<LineEvent> {
         let mut events = Vec::new();
-        for &octet in octets {
+        let mut rest = octets;
+        while let Some((&octet, behind)) = rest.split_first() {
+            let plain = self.plain(rest);
+            rest = &rest[plain..];
+            if plain > 0 {
+                continue;
+            }
+            rest = behind;
             match self.telnet {
                 Telnet::Text if octet == IAC => self.telnet = Telnet::Command,
                 Telnet::Text => events.extend(self.text(octet)),
@@ -104,6 +111,23 @@ impl LineReader {
     /// Octets of a line are here, and its end is not.
     pub fn is_inside_line(&self) -> bool {
         !self.line.is_empty() || self.bad.is_some() || self.after_cr || self.telnet != Telnet::Text
+    }
+
+    /// Takes the octets at the front that are nothing but text, as far as the line has room; how many.
+    fn plain(&mut self, octets: &[u8]) -> usize {
+        if self.telnet != Telnet::Text || self.bad.is_some() {
+            return 0;
+        }
+        let room = self.octets_max - self.line.len();
+        let front = &octets[..octets.len().min(room)];
+        let plain = (front.iter())
+            .position(|&octet| matches!(octet, 0 | b'\r' | b'\n' | IAC))
+            .unwrap_or(front.len());
+        if plain > 0 {
+            self.line.extend_from_slice(&front[..plain]);
+            self.after_cr = false;
+        }
+        plain
     }
 
     fn text(&mut self, octet: u8) -> Option<LineEvent> {
@@ -163,6 +187,19 @@ mod tests {
             ]
         );
         assert_eq!(read(b"DELE y\xff\xff\r\n"), [line(b"DELE y\xff")]);
+    }
+
+    #[test]
+    fn how_the_octets_are_cut_makes_no_difference() {
+        let octets = b"A\nB\r\r\nSTOR a\xff\xffb\0c\r\n\xff\xfb\x01NOOP\r\n\r\nPWD\r\n";
+        let whole = read(octets);
+        assert_eq!(whole.len(), 6);
+        for step in 1..octets.len() {
+            let mut reader = LineReader::default();
+            let pieces = octets.chunks(step);
+            let events: Vec<_> = pieces.flat_map(|piece| reader.push(piece)).collect();
+            assert_eq!(events, whole, "{step} at a time");
+        }
     }
 
     #[test]

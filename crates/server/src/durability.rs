@@ -224,7 +224,7 @@ fn sync_system(
     file: &FileRef,
     systems: &mut BTreeMap<u64, Result<(), StorageFailure>>,
 ) -> Result<(), StorageFailure> {
-    let (device, _) = file.metadata()?.unique;
+    let (device, _) = file.as_opened()?.unique;
     systems
         .entry(device)
         .or_insert_with(|| file.sync_file_system())

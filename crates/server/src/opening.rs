@@ -89,7 +89,7 @@ fn open_source(
     type_code: TypeCode,
 ) -> Result<Opened, StorageFailure> {
     let file = storage.open_read(path)?;
-    let metadata = file.metadata()?;
+    let metadata = file.as_opened()?;
     let size = match (metadata.kind, file.fast_path()) {
         (FileKind::Special, FastPath::Zeros) => ENDLESS,
         (FileKind::Special, FastPath::Discard) => 0,
@@ -164,7 +164,7 @@ fn open_sink(
     let file = storage.open_write(path, how)?;
     let base = match placement {
         Placement::Replace => 0,
-        Placement::Append => file.metadata()?.size,
+        Placement::Append => file.as_opened()?.size,
         Placement::At(offset) => offset,
     };
     let stream_start = match mode {

@@ -363,6 +363,10 @@ impl Observer for Lines {
         }
     }
 
+    fn hears_dialogue(&self) -> bool {
+        (self.teller.as_ref()).is_some_and(|teller| teller.hears_dialogue())
+    }
+
     fn on_output(&self, line: &[u8]) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.push(String::from_utf8_lossy(line).into_owned());

@@ -232,6 +232,10 @@ impl Observer for Teller {
         }
     }
 
+    fn hears_dialogue(&self) -> bool {
+        self.debugs
+    }
+
     fn on_progress(&self, progress: Option<&Snapshot>) {
         let (Some(snapshot), Shows::Rates) = (progress, self.shows) else {
             return;

@@ -15,6 +15,7 @@ mod removal;
 mod worker;
 
 use std::{
+    io,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -263,14 +264,15 @@ async fn move_all(
     controller: Controller,
     moved: mpsc::UnboundedReceiver<Moved>,
 ) {
-    let context = Arc::clone(&job.context);
+    let shown = Arc::clone(job);
     let display = tokio::task::spawn_local(async move {
         let mut ticks = time::interval(TICK);
         ticks.set_missed_tick_behavior(time::MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;
-            let snapshot = context.snapshot();
-            context.observer().on_progress(Some(&snapshot));
+            shown.flush_journal();
+            let snapshot = shown.context.snapshot();
+            shown.context.observer().on_progress(Some(&snapshot));
         }
     });
     let planning = tokio::task::spawn_local(planner.run());
@@ -295,6 +297,7 @@ async fn move_all(
     }
     job.pool.close().await;
     display.abort();
+    job.flush_journal();
     job.context.observer().on_progress(None);
 }
 
@@ -356,6 +359,24 @@ impl Job {
         });
     }
 
+    fn flush_journal(&self) {
+        if let Some(journal) = self.context.journal.get()
+            && let Err(error) = journal.flush()
+        {
+            self.tell_of_journal(journal, &error);
+        }
+    }
+
+    /// Says, once, that files are not noted.
+    fn tell_of_journal(&self, journal: &Journal, error: &io::Error) {
+        if !self.journal_failed.swap(true, Ordering::Relaxed) {
+            let file = journal.path().display();
+            self.context.warn(format!(
+                "write journal {file}: {error}: a repeated command copies these files again"
+            ));
+        }
+    }
+
     /// Counts a file that is there, after so many octets were moved, and has so many.
     pub(crate) fn file_done(
         &self,
@@ -367,12 +388,8 @@ impl Job {
         if let Some(journal) = self.context.journal.get()
             && let Some(mark) = Mark::of(item)
             && let Err(error) = journal.note(&mark)
-            && !self.journal_failed.swap(true, Ordering::Relaxed)
         {
-            let file = journal.path().display();
-            self.context.warn(format!(
-                "write journal {file}: {error}: a repeated command copies these files again"
-            ));
+            self.tell_of_journal(journal, &error);
         }
         let counters = &self.context.counters;
         counters.files_done.fetch_add(1, Ordering::Relaxed);

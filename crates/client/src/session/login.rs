@@ -102,7 +102,7 @@ pub(super) async fn connect(
     endpoint: &Arc<Endpoint>,
     address: SocketAddr,
 ) -> Result<Connected> {
-    let log = Some(dialogue(context, endpoint));
+    let log = dialogue(context, endpoint);
     let connected = ControlChannel::connect(address, patience(context), log).await;
     let (control, greeting, addresses) = connected.map_err(|error| lost(endpoint, error))?;
     Ok(Connected {

@@ -279,11 +279,15 @@ fn client_info(endpoint: &Endpoint) -> String {
     )
 }
 
-fn dialogue(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> DialogueLog {
+/// `None` where nobody hears it: two lines a command are work.
+fn dialogue(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> Option<DialogueLog> {
+    if !context.observer().hears_dialogue() {
+        return None;
+    }
     // Weak: the log lives in the control channel, which must not keep the run alive.
     let context = Arc::downgrade(context);
     let host = endpoint.host().to_owned();
-    Arc::new(move |sent, line| {
+    Some(Arc::new(move |sent, line| {
         if let Some(context) = context.upgrade() {
             context.emit(&Event::Dialogue {
                 host: host.clone(),
@@ -291,5 +295,5 @@ fn dialogue(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> DialogueLog {
                 line: line.to_owned(),
             });
         }
-    })
+    }))
 }

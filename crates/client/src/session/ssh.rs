@@ -74,7 +74,7 @@ pub(super) async fn connect(context: &Arc<Context>, endpoint: &Arc<Endpoint>) ->
     let settings = &context.connections.ssh;
     let further = endpoint.learned.reached.load(Ordering::Relaxed);
     let (program, stream) = Program::start(settings, endpoint, further)?;
-    let log = Some(dialogue(context, endpoint));
+    let log = dialogue(context, endpoint);
     let name = endpoint.name().into();
     let (control, greeting) = match ControlChannel::over(stream, name, patience(context), log).await
     {

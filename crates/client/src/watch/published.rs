@@ -64,6 +64,10 @@ impl Observer for Published {
         self.observer.on_event(event);
     }
 
+    fn hears_dialogue(&self) -> bool {
+        self.observer.hears_dialogue()
+    }
+
     fn on_progress(&self, progress: Option<&Snapshot>) {
         if let Some(now) = progress {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);

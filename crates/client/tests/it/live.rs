@@ -297,6 +297,10 @@ impl Observer for UntilAbort {
             _ => {}
         }
     }
+
+    fn hears_dialogue(&self) -> bool {
+        true
+    }
 }
 
 /// Its piece would last for ever.

@@ -96,6 +96,9 @@ pub struct ControlChannel {
 /// Octets asked of the kernel at a time. Chosen arbitrarily; a FEAT fits.
 const READ_OCTETS: usize = 16 * 1024;
 
+/// Octets of commands that wait while replies are taken.
+const UNSENT_OCTETS_MAX: usize = 4 * 1024;
+
 /// Time for a QUIT to be answered before the connection is closed anyway.
 const QUIT_LIMIT: Duration = Duration::from_secs(2);
 
@@ -238,7 +241,7 @@ impl ControlChannel {
             .map(|protected| protected.describe())
     }
 
-    /// Queues a command; it is written by the next `next_event` or `call`.
+    /// Queues a command; it is written by the next `next_event` or `call` that finds no reply waiting.
     pub fn submit(&mut self, command: &Command) -> CommandId {
         if self.log.is_some() {
             self.log_line(true, &command.masked());
@@ -257,7 +260,10 @@ impl ControlChannel {
     pub async fn next_event(&mut self) -> Result<Event, ControlError> {
         loop {
             let outcome = self.take_outputs();
-            self.write_what_fits()?;
+            // What the replies that came together lead to leaves together.
+            if self.events.len() <= 1 || self.unsent.len() >= UNSENT_OCTETS_MAX {
+                self.write_what_fits()?;
+            }
             if let Some(event) = self.events.pop_front() {
                 return Ok(event);
             }

@@ -312,6 +312,10 @@ impl File for FaultyFile {
         self.inner.metadata()
     }
 
+    fn as_opened(&self) -> Result<Metadata> {
+        self.inner.as_opened()
+    }
+
     fn run_at(&self, offset: u64) -> Run {
         self.inner.run_at(offset)
     }

@@ -110,6 +110,10 @@ pub trait File: Send + Sync + 'static {
     fn write_all_at(&self, offset: u64, octets: &[u8]) -> Result<()>;
     /// As of now.
     fn metadata(&self) -> Result<Metadata>;
+    /// As it was when it was opened, where that was looked at; else as of now.
+    fn as_opened(&self) -> Result<Metadata> {
+        self.metadata()
+    }
     /// Makes what was written durable (fsync).
     fn sync(&self) -> Result<()>;
     /// Makes durable whatever was written to the file system that the file is on, names included (syncfs): one call for many

@@ -84,6 +84,10 @@ impl File for Summed {
         self.file.metadata()
     }
 
+    fn as_opened(&self) -> Result<Metadata> {
+        self.file.as_opened()
+    }
+
     fn sync(&self) -> Result<()> {
         self.file.sync()
     }

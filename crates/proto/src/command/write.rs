@@ -1,6 +1,6 @@
 //! A [`Command`] to its line.
 
-use std::{fmt::Write, net::SocketAddr};
+use std::{io::Write, net::SocketAddr};
 
 use super::{Command, EpsvArgument, MarkerEvent, Mode, NetworkProtocol, TypeCode};
 use crate::{
@@ -256,10 +256,8 @@ impl Line {
     }
 
     fn append(&mut self, argument: impl std::fmt::Display) {
-        let mut text = String::new();
-        // Writing to a `String` cannot fail.
-        let _ = write!(text, "{argument}");
-        self.0.extend_from_slice(text.as_bytes());
+        // Writing to a `Vec` cannot fail.
+        let _ = write!(self.0, "{argument}");
     }
 
     /// Facts of a file that is stored, each ended by `;`.

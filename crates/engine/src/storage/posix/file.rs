@@ -13,7 +13,7 @@ use rustix::{
 
 use super::{
     super::{
-        FastPath, File, FileRef, Metadata, Result, Run, WriteMode, errno_failure, write_zeros,
+        FastPath, File, FileRef, Held, Metadata, Result, Run, WriteMode, errno_failure, write_zeros,
     },
     direct::{self, Direct, Reading},
     metadata_of,
@@ -34,6 +34,7 @@ struct PosixFile {
     direct: Option<Direct>,
     way: Way,
     path: FtpPath,
+    as_opened: Metadata,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +51,8 @@ pub(super) fn open_read(root: &Root, path: &FtpPath, direct_io: bool) -> Result<
     let opened = root
         .open(path.as_bytes(), flags, Mode::empty())
         .and_then(|fd| settle(fd, flags));
-    let (fd, way, _) = opened.map_err(|e| refusal(e, doing()))?;
-    Ok(PosixFile::opened(fd, way, path, direct_io.then_some(flags)))
+    let settled = opened.map_err(|e| refusal(e, doing()))?;
+    Ok(PosixFile::opened(settled, path, direct_io.then_some(flags)))
 }
 
 pub(super) fn open_write(
@@ -76,14 +77,15 @@ pub(super) fn open_write(
         }
         opened => (base | OFlags::RDWR, opened),
     };
-    let (fd, way, stat) = opened
+    let mut settled = opened
         .and_then(|fd| settle(fd, flags))
         .map_err(|e| refusal(e, doing()))?;
     // Not by O_TRUNC, which would reach devices.
-    if how == WriteMode::Replace && way == Way::Regular && stat.st_size != 0 {
-        ftruncate(&fd, 0).map_err(|e| errno_failure(doing(), e))?;
+    if how == WriteMode::Replace && settled.way == Way::Regular && settled.stat.st_size != 0 {
+        ftruncate(&settled.fd, 0).map_err(|e| errno_failure(doing(), e))?;
+        settled.stat = fstat(&settled.fd).map_err(|e| errno_failure(doing(), e))?;
     }
-    Ok(PosixFile::opened(fd, way, path, direct_io.then_some(flags)))
+    Ok(PosixFile::opened(settled, path, direct_io.then_some(flags)))
 }
 
 pub(super) fn set_len(root: &Root, path: &FtpPath, length: u64) -> Result<()> {
@@ -92,14 +94,23 @@ pub(super) fn set_len(root: &Root, path: &FtpPath, length: u64) -> Result<()> {
     let opened = root
         .open(path.as_bytes(), flags, Mode::empty())
         .and_then(|fd| settle(fd, flags));
-    match opened.map_err(|e| refusal(e, doing()))? {
-        (fd, Way::Regular, _) => ftruncate(&fd, length).map_err(|e| errno_failure(doing(), e)),
+    let settled = opened.map_err(|e| refusal(e, doing()))?;
+    match settled.way {
+        Way::Regular => ftruncate(&settled.fd, length).map_err(|e| errno_failure(doing(), e)),
         _ => Err(errno_failure(doing(), Errno::INVAL)),
     }
 }
 
-/// Tells what was opened, and takes O_NONBLOCK away again: it is there only so that no FIFO holds an open up.
-fn settle(fd: OwnedFd, flags: OFlags) -> std::result::Result<(OwnedFd, Way, Stat), Errno> {
+/// What was opened.
+struct Settled {
+    fd: OwnedFd,
+    way: Way,
+    stat: Stat,
+}
+
+/// Tells what was opened, and takes O_NONBLOCK away again: it is there only so that no FIFO holds an open up, and means nothing to a
+/// regular file.
+fn settle(fd: OwnedFd, flags: OFlags) -> std::result::Result<Settled, Errno> {
     let stat = fstat(&fd)?;
     let way = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Way::Regular,
@@ -114,8 +125,10 @@ fn settle(fd: OwnedFd, flags: OFlags) -> std::result::Result<(OwnedFd, Way, Stat
             return Err(Errno::NXIO);
         }
     };
-    fcntl_setfl(&fd, flags.intersection(OFlags::RWMODE))?;
-    Ok((fd, way, stat))
+    if way != Way::Regular {
+        fcntl_setfl(&fd, flags.intersection(OFlags::RWMODE))?;
+    }
+    Ok(Settled { fd, way, stat })
 }
 
 /// ENXIO comes from [`settle`] and, for FIFOs without a reader and sockets, from the kernel.
@@ -128,7 +141,8 @@ fn refusal(errno: Errno, doing: String) -> godwit_proto::error::StorageFailure {
 
 impl PosixFile {
     /// `direct`: what it was opened with, where it is to be used past the page cache too.
-    fn opened(fd: OwnedFd, way: Way, path: &FtpPath, direct: Option<OFlags>) -> FileRef {
+    fn opened(settled: Settled, path: &FtpPath, direct: Option<OFlags>) -> FileRef {
+        let Settled { fd, way, stat } = settled;
         let direct = direct.filter(|_| way == Way::Regular).and_then(|flags| {
             Direct::open(fd.as_fd(), flags)
                 .inspect_err(|error| direct::tell(error, path))
@@ -139,6 +153,7 @@ impl PosixFile {
             direct,
             way,
             path: path.clone(),
+            as_opened: metadata_of(&stat, None),
         })
     }
 
@@ -171,8 +186,17 @@ impl PosixFile {
         Ok(())
     }
 
+    /// To look for holes in it costs more than to send what little it has.
+    fn was_small_and_whole(&self) -> bool {
+        let Metadata { size, stored, .. } = self.as_opened;
+        (1..=Held::OCTETS_MAX).contains(&size) && stored >= size
+    }
+
     /// `None`: nothing is known, or the file ends before `offset`. The position of the descriptor, which this moves, nobody uses.
     fn look_at(&self, offset: u64) -> std::result::Result<Option<Run>, Errno> {
+        if self.was_small_and_whole() {
+            return Ok(None);
+        }
         let stat = fstat(&self.fd)?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         // As many blocks as octets leave no room for holes, and to look for one takes its time where it goes page by page to the end of
@@ -261,6 +285,10 @@ impl File for PosixFile {
     fn metadata(&self) -> Result<Metadata> {
         let stat = fstat(&self.fd).map_err(|e| errno_failure(format!("stat {}", self.path), e))?;
         Ok(metadata_of(&stat, None))
+    }
+
+    fn as_opened(&self) -> Result<Metadata> {
+        Ok(self.as_opened.clone())
     }
 
     fn run_at(&self, offset: u64) -> Run {
