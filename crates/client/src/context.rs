@@ -26,6 +26,7 @@ use godwit_tune::Setting;
 use tokio::sync::{OnceCell, watch};
 
 use crate::{
+    addresses::Addresses,
     error::Result,
     events::{Event, EventLog, Observer, SettingView},
     journal::Journal,
@@ -299,6 +300,7 @@ pub(crate) struct Endpoint {
 pub(crate) struct Learned {
     /// It answered a greeting once: failures to connect are passing from now on.
     pub(crate) reached: AtomicBool,
+    pub(crate) addresses: Addresses,
     pub(crate) no_port: AtomicBool,
     pub(crate) no_pasv: AtomicBool,
     /// It connects to no host but ours.

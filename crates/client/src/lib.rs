@@ -22,6 +22,7 @@
 //! Everything asynchronous runs on the caller's thread; payload moves on the engine's mover threads.
 
 mod abreast;
+mod addresses;
 mod carrier;
 mod company;
 mod congestion;

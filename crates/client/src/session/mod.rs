@@ -114,8 +114,12 @@ impl Session {
             return Self::begin(context, endpoint, params, connected).await;
         }
         let mut last = None;
-        for address in addresses(endpoint).await? {
-            match login::connect(context, endpoint, address).await {
+        let found = addresses(endpoint).await?;
+        for address in endpoint.learned.addresses.in_turn(found) {
+            let connected = login::connect(context, endpoint, address).await;
+            let unreachable = matches!(connected, Err(Error::Unreachable { .. }));
+            endpoint.learned.addresses.note(address, !unreachable);
+            match connected {
                 Ok(connected) => {
                     return Self::begin(context, endpoint, params, connected).await;
                 }

@@ -1,9 +1,15 @@
-//! Names with several addresses of which only one has a server.
+//! Names with several addresses.
 
-use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::SystemTime,
+};
 
-use godwit_lab::peers::{Tool, godwit};
+use godwit_lab::peers::{
+    Tool,
+    godwit::{self, Godwitd},
+};
 
 use crate::support::{Kind, Need, Site, am_root, assert_holds, have, write_noise};
 
@@ -38,4 +44,54 @@ fn every_address_of_a_name_is_tried() {
         assert!(finished.status.success(), "{said}\n{}", site.log());
         assert_holds(&back, &octets);
     }
+}
+
+#[test]
+fn the_addresses_of_a_name_are_used_together() {
+    const FILES: usize = 80;
+    if !have(&[Need::Godwit, Need::Godwitd])
+        || !am_root("only root can show others another hosts file")
+    {
+        return;
+    }
+    let one = Site::on_ip(Kind::Godwitd, Ipv4Addr::new(127, 0, 0, 2).into());
+    let port = one.addr().port();
+    let other = Site::godwitd(|root| {
+        let config = Godwitd::serving(root).ip(Ipv4Addr::new(127, 0, 0, 3).into());
+        config.port(port).start().expect("godwitd starts")
+    });
+    // The same for whoever lists them; what is in them tells who has sent them.
+    let changed = SystemTime::now();
+    for (site, letter) in [(&one, "1"), (&other, "2")] {
+        let folder = site.at("d");
+        fs::create_dir(&folder).expect("a directory");
+        for name in 0..FILES {
+            let path = folder.join(name.to_string());
+            fs::write(&path, letter.repeat(1_000_000)).expect("a file");
+            let file = fs::File::options().write(true).open(&path).expect("a file");
+            file.set_modified(changed).expect("a time");
+        }
+    }
+    let hosts = one.local("hosts");
+    // At the last of them there is nobody.
+    let lines = [2, 3, 4].map(|last| format!("127.0.0.{last} all.test\n"));
+    fs::write(&hosts, lines.concat()).expect("a file");
+    let back = one.local("back");
+    let program = godwit::binary("godwit").expect("present");
+    let script = format!(
+        "mount --bind '{}' /etc/hosts && exec '{}' cp -rv -c 4 --no-verify 'ftp://all.test:{port}/d' '{}'",
+        hosts.display(),
+        program.display(),
+        back.display()
+    );
+    let finished = one.told(UNSHARE.run(["--mount", "sh", "-c", &script]));
+    let said = finished.log();
+    assert!(finished.status.success(), "{said}\n{}", one.log());
+    let sent = |letter: u8| {
+        let names = 0..FILES;
+        let first = |name: usize| fs::read(back.join(name.to_string())).expect("a file")[0];
+        names.filter(|name| first(*name) == letter).count()
+    };
+    assert_eq!(sent(b'1') + sent(b'2'), FILES, "{said}");
+    assert!(sent(b'1') > 0 && sent(b'2') > 0, "{said}");
 }

@@ -1,0 +1,104 @@
+//! The addresses of a host, as the sessions to it try them.
+//!
+//! A name with several addresses is one service of several machines, or of one machine with several ways to it: sessions use all of them
+//! together, each begins with another one. They must see the same files, as they must for whoever takes any of them.
+
+use std::{
+    net::SocketAddr,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// What sessions have learned of them.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Sessions so far.
+    sessions: usize,
+    /// Nobody answered there the last time.
+    silent: Vec<SocketAddr>,
+}
+
+impl Addresses {
+    /// `found`, which is in the system's order of preference, in the order in which the next session is to try them. Those of the family that
+    /// the system prefers take turns: the other family is often another way to the same machines, and a worse one. Where nobody
+    /// answered is tried last, since to wait there may take a minute.
+    pub(crate) fn in_turn(&self, found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+        let mut known = self.lock();
+        let turn = known.sessions;
+        known.sessions += 1;
+        let (silent, mut tried): (Vec<_>, Vec<_>) =
+            (found.into_iter()).partition(|address| known.silent.contains(address));
+        let alike = tried
+            .iter()
+            .take_while(|a| a.is_ipv4() == tried[0].is_ipv4());
+        let alike = alike.count();
+        if alike > 0 {
+            tried[..alike].rotate_left(turn % alike);
+        }
+        tried.extend(silent);
+        tried
+    }
+
+    /// Whether somebody answered at `address`.
+    pub(crate) fn note(&self, address: SocketAddr, answered: bool) {
+        let mut known = self.lock();
+        known.silent.retain(|silent| *silent != address);
+        if !answered {
+            known.silent.push(address);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(addresses: &[&str]) -> Vec<SocketAddr> {
+        let parse = |address: &&str| SocketAddr::new(address.parse().unwrap(), 2811);
+        addresses.iter().map(parse).collect()
+    }
+
+    #[test]
+    fn sessions_begin_with_one_after_the_other() {
+        let addresses = Addresses::default();
+        let next = || addresses.in_turn(found(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]));
+        assert_eq!(next(), found(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]));
+        assert_eq!(next(), found(&["10.0.0.2", "10.0.0.3", "10.0.0.1"]));
+        assert_eq!(next(), found(&["10.0.0.3", "10.0.0.1", "10.0.0.2"]));
+        assert_eq!(next(), found(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]));
+    }
+
+    #[test]
+    fn the_other_family_is_there_for_need_only() {
+        let addresses = Addresses::default();
+        let both = ["fd00::1", "fd00::2", "10.0.0.1"];
+        for first in ["fd00::1", "fd00::2", "fd00::1"] {
+            let order = addresses.in_turn(found(&both));
+            assert_eq!(order[0], found(&[first])[0]);
+            assert_eq!(order[2], found(&["10.0.0.1"])[0]);
+        }
+    }
+
+    #[test]
+    fn where_nobody_answers_is_tried_last_until_somebody_does() {
+        let addresses = Addresses::default();
+        let next = || addresses.in_turn(found(&["10.0.0.1", "10.0.0.2"]));
+        let first = next()[0];
+        addresses.note(first, false);
+        addresses.note(first, false);
+        for _ in 0..3 {
+            assert_eq!(next(), found(&["10.0.0.2", "10.0.0.1"]));
+        }
+        addresses.note(found(&["10.0.0.2"])[0], false);
+        assert_eq!(next().len(), 2);
+        addresses.note(first, true);
+        assert_eq!(next(), found(&["10.0.0.1", "10.0.0.2"]));
+        assert!(addresses.in_turn(Vec::new()).is_empty());
+    }
+}
