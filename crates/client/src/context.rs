@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    fmt::Display,
+    fmt::{Display, Write as _},
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError,
@@ -20,7 +20,7 @@ use godwit_proto::{
     FtpPath,
     command::Password,
     pi::login::Credentials,
-    url::{RemoteUrl, Scheme},
+    url::{RemoteUrl, Scheme, in_url},
 };
 use godwit_tune::Setting;
 use tokio::sync::{OnceCell, watch};
@@ -243,11 +243,14 @@ impl Context {
         if let Some(found) = known.iter().find(|e| e.is_of(url)) {
             return Arc::clone(found);
         }
+        let root = RemoteUrl {
+            path: FtpPath::root(),
+            ..url.clone()
+        };
+        let name = root.to_string();
         let endpoint = Arc::new(Endpoint {
-            root: RemoteUrl {
-                path: FtpPath::root(),
-                ..url.clone()
-            },
+            name: name.strip_suffix('/').unwrap_or(&name).to_owned(),
+            root,
             password: OnceCell::new(),
             learned: Learned::default(),
         });
@@ -290,6 +293,8 @@ pub(crate) struct Place {
 /// A server as one user sees it.
 pub(crate) struct Endpoint {
     root: RemoteUrl,
+    /// `root` without its slash.
+    name: String,
     /// Of the user of `root`, once it was needed.
     password: OnceCell<Password>,
     pub(crate) learned: Learned,
@@ -378,17 +383,17 @@ impl Endpoint {
 
     /// The URL of `path` here, for messages.
     pub(crate) fn url(&self, path: &FtpPath) -> String {
-        RemoteUrl {
-            path: path.clone(),
-            ..self.root.clone()
-        }
-        .to_string()
+        // Of each small file, and more than once.
+        let mut url = String::with_capacity(self.name.len() + path.as_bytes().len() + 8);
+        url.push_str(&self.name);
+        // Writing to a `String` cannot fail.
+        let _ = write!(url, "{}", in_url(path));
+        url
     }
 
     /// The URL without path, for messages.
     pub(crate) fn name(&self) -> String {
-        let text = self.root.to_string();
-        text.strip_suffix('/').map_or(text.clone(), str::to_owned)
+        self.name.clone()
     }
 
     pub(crate) fn scheme_name(&self) -> &'static str {

@@ -344,12 +344,18 @@ impl fmt::Display for RemoteUrl {
         if self.port != self.scheme.default_port() {
             write!(f, ":{}", self.port)?;
         }
-        match self.path.as_bytes() {
-            [b'/', b'~', rest @ ..] => write!(f, "/%7E{}", percent_encode(rest, PATH)),
-            path @ [b'~', ..] => write!(f, "/{}", percent_encode(path, PATH)),
-            path => write!(f, "{}", percent_encode(path, PATH)),
-        }
+        write!(f, "{}", in_url(&self.path))
     }
+}
+
+/// A path as it is in URLs, behind host and port.
+pub fn in_url(path: &FtpPath) -> impl fmt::Display {
+    let (front, path) = match path.as_bytes() {
+        [b'/', b'~', rest @ ..] => ("/%7E", rest),
+        path @ [b'~', ..] => ("/", path),
+        path => ("", path),
+    };
+    fmt::from_fn(move |f| write!(f, "{front}{}", percent_encode(path, PATH)))
 }
 
 impl fmt::Debug for RemoteUrl {
