@@ -108,8 +108,8 @@ struct Settled {
     stat: Stat,
 }
 
-/// Tells what was opened, and takes O_NONBLOCK away again: it is there only so that no FIFO holds an open up, and means nothing to a
-/// regular file.
+/// Tells what was opened, and takes O_NONBLOCK away again: it is there only so that no FIFO holds an open up. Where a regular file may lie on
+/// tape it means something as well: not to wait for that.
 fn settle(fd: OwnedFd, flags: OFlags) -> std::result::Result<Settled, Errno> {
     let stat = fstat(&fd)?;
     let way = match FileType::from_raw_mode(stat.st_mode) {
@@ -125,9 +125,7 @@ fn settle(fd: OwnedFd, flags: OFlags) -> std::result::Result<Settled, Errno> {
             return Err(Errno::NXIO);
         }
     };
-    if way != Way::Regular {
-        fcntl_setfl(&fd, flags.intersection(OFlags::RWMODE))?;
-    }
+    fcntl_setfl(&fd, flags.intersection(OFlags::RWMODE))?;
     Ok(Settled { fd, way, stat })
 }
 
