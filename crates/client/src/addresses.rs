@@ -16,14 +16,14 @@ pub(crate) struct Addresses(Mutex<Known>);
 struct Known {
     /// Sessions so far.
     sessions: usize,
-    /// Nobody answered there the last time.
+    /// Nobody greeted there the last time, or another did who was asked later.
     silent: Vec<SocketAddr>,
 }
 
 impl Addresses {
     /// `found`, which is in the system's order of preference, in the order in which the next session is to try them. Those of the family that
     /// the system prefers take turns: the other family is often another way to the same machines, and a worse one. Where nobody
-    /// answered is tried last, since to wait there may take a minute.
+    /// greeted is tried last.
     pub(crate) fn in_turn(&self, found: Vec<SocketAddr>) -> Vec<SocketAddr> {
         let mut known = self.lock();
         let turn = known.sessions;
@@ -41,11 +41,11 @@ impl Addresses {
         tried
     }
 
-    /// Whether somebody answered at `address`.
-    pub(crate) fn note(&self, address: SocketAddr, answered: bool) {
+    /// Whether somebody greeted at `address`, in time.
+    pub(crate) fn note(&self, address: SocketAddr, greeted: bool) {
         let mut known = self.lock();
         known.silent.retain(|silent| *silent != address);
-        if !answered {
+        if !greeted {
             known.silent.push(address);
         }
     }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_answers_is_tried_last_until_somebody_does() {
+    fn where_nobody_greets_is_tried_last_until_somebody_does() {
         let addresses = Addresses::default();
         let next = || addresses.in_turn(found(&["10.0.0.1", "10.0.0.2"]));
         let first = next()[0];

@@ -24,6 +24,7 @@ mod login;
 mod pair;
 mod pipeline;
 mod pipelined;
+mod reach;
 mod relay;
 mod relaying;
 mod sending;
@@ -33,7 +34,7 @@ mod tls;
 mod transfer;
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -41,7 +42,6 @@ use std::{
 use godwit_engine::{
     control::{ControlChannel, ControlError, DialogueLog},
     data::{ChannelParams, ChannelSet, Mover},
-    net,
 };
 use godwit_proto::{Command, Reply, pi::transfer::ServerState};
 
@@ -50,6 +50,7 @@ pub(crate) use listing::{BadName, Entry, Lines, Names, Outlet, Queue, queue};
 pub(crate) use pipeline::Feed;
 pub(crate) use pipelined::Next;
 use pipelined::Pipelined;
+use reach::reach;
 pub(crate) use relay::RelayPlan;
 pub(crate) use transfer::{Outcome, TransferPlan};
 
@@ -113,24 +114,8 @@ impl Session {
             let connected = ssh::connect(context, endpoint).await?;
             return Self::begin(context, endpoint, params, connected).await;
         }
-        let mut last = None;
-        let found = addresses(endpoint).await?;
-        for address in endpoint.learned.addresses.in_turn(found) {
-            let connected = login::connect(context, endpoint, address).await;
-            let unreachable = matches!(connected, Err(Error::Unreachable { .. }));
-            endpoint.learned.addresses.note(address, !unreachable);
-            match connected {
-                Ok(connected) => {
-                    return Self::begin(context, endpoint, params, connected).await;
-                }
-                Err(error @ Error::Unreachable { .. }) => {
-                    context.note(format!("{}: {error}", endpoint.name()));
-                    last = Some(error);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Err(last.unwrap_or_else(|| Error::Usage(format!("{}: no address", endpoint.name()))))
+        let connected = reach(context, endpoint).await?;
+        Self::begin(context, endpoint, params, connected).await
     }
 
     async fn begin(
@@ -261,18 +246,6 @@ impl Session {
         self.mover = Some(mover.clone());
         Ok(mover)
     }
-}
-
-/// All addresses of the host, in the system's order.
-async fn addresses(endpoint: &Endpoint) -> Result<Vec<SocketAddr>> {
-    let (host, port) = (endpoint.host().to_owned(), endpoint.port());
-    let resolved = tokio::task::spawn_blocking(move || net::resolve(&host, port)).await;
-    let resolved = resolved.unwrap_or_else(|_| Err(std::io::ErrorKind::Interrupted.into()));
-    resolved.map_err(|error| Error::Resolve {
-        endpoint: endpoint.name(),
-        host: endpoint.host().to_owned(),
-        error: Arc::new(error),
-    })
 }
 
 fn client_info(endpoint: &Endpoint) -> String {

@@ -34,8 +34,9 @@ use tokio::{
 };
 
 use super::{
-    addresses, dialogue,
+    dialogue,
     login::{Connected, Opening, patience},
+    reach::addresses,
 };
 use crate::{
     context::{Context, Endpoint},

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener},
     time::SystemTime,
 };
 
@@ -73,20 +73,27 @@ fn the_addresses_of_a_name_are_used_together() {
         }
     }
     let hosts = one.local("hosts");
-    // At the last of them there is nobody.
-    let lines = [2, 3, 4].map(|last| format!("127.0.0.{last} all.test\n"));
+    // At the fourth there is nobody, and at the fifth whoever connects hears nothing.
+    let _mute = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 5), port)).expect("a port");
+    let lines = [2, 3, 4, 5].map(|last| format!("127.0.0.{last} all.test\n"));
     fs::write(&hosts, lines.concat()).expect("a file");
-    let back = one.local("back");
+    let (back, events) = (one.local("back"), one.local("events"));
     let program = godwit::binary("godwit").expect("present");
     let script = format!(
-        "mount --bind '{}' /etc/hosts && exec '{}' cp -rv -c 4 --no-verify 'ftp://all.test:{port}/d' '{}'",
+        "mount --bind '{}' /etc/hosts && exec '{}' cp -rv -c 4 --no-verify --events '{}' 'ftp://all.test:{port}/d' '{}'",
         hosts.display(),
         program.display(),
+        events.display(),
         back.display()
     );
     let finished = one.told(UNSHARE.run(["--mount", "sh", "-c", &script]));
     let said = finished.log();
     assert!(finished.status.success(), "{said}\n{}", one.log());
+    let events = fs::read_to_string(events).expect("a file");
+    assert!(
+        !events.contains("\"retry\""),
+        "no session waits there to no avail: {events}"
+    );
     let sent = |letter: u8| {
         let names = 0..FILES;
         let first = |name: usize| fs::read(back.join(name.to_string())).expect("a file")[0];

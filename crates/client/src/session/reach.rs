@@ -1,0 +1,70 @@
+//! From the name of a server to its greeting.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use godwit_engine::net;
+use tokio::{task::JoinSet, time};
+
+use super::login::{self, Connected};
+use crate::{
+    context::{Context, Endpoint},
+    error::{Error, Result},
+};
+
+/// Time for an address to greet before the next is tried beside it. A machine that is gone says nothing, for a minute.
+const HEAD_START: Duration = Duration::from_secs(1);
+
+/// Connects to the address that greets first: they are tried in turn, the next where one has failed or is late.
+pub(super) async fn reach(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> Result<Connected> {
+    let known = &endpoint.learned.addresses;
+    let mut untried = known.in_turn(addresses(endpoint).await?).into_iter();
+    // In the order in which they were begun.
+    let mut trying: Vec<SocketAddr> = Vec::new();
+    let mut trials = JoinSet::new();
+    let mut last = None;
+    loop {
+        if let Some(address) = untried.next() {
+            trying.push(address);
+            let (context, endpoint) = (Arc::clone(context), Arc::clone(endpoint));
+            trials.spawn(async move {
+                let connected = login::connect(&context, &endpoint, address).await;
+                (address, connected)
+            });
+        }
+        let ended = tokio::select! {
+            ended = trials.join_next() => ended,
+            () = time::sleep(HEAD_START), if untried.len() > 0 => continue,
+        };
+        match ended {
+            Some(Ok((address, Ok(connected)))) => {
+                let earlier = trying.iter().take_while(|tried| **tried != address);
+                earlier.for_each(|late| known.note(*late, false));
+                known.note(address, true);
+                return Ok(connected);
+            }
+            Some(Ok((address, Err(error)))) => {
+                trying.retain(|tried| *tried != address);
+                known.note(address, false);
+                context.note(format!("{}: {error}", endpoint.name()));
+                last = Some(error);
+            }
+            Some(Err(_)) => {}
+            None => {
+                let none = || Error::Usage(format!("{}: no address", endpoint.name()));
+                return Err(last.unwrap_or_else(none));
+            }
+        }
+    }
+}
+
+/// All addresses of the host, in the system's order.
+pub(super) async fn addresses(endpoint: &Endpoint) -> Result<Vec<SocketAddr>> {
+    let (host, port) = (endpoint.host().to_owned(), endpoint.port());
+    let resolved = tokio::task::spawn_blocking(move || net::resolve(&host, port)).await;
+    let resolved = resolved.unwrap_or_else(|_| Err(std::io::ErrorKind::Interrupted.into()));
+    resolved.map_err(|error| Error::Resolve {
+        endpoint: endpoint.name(),
+        host: endpoint.host().to_owned(),
+        error: Arc::new(error),
+    })
+}
