@@ -11,6 +11,7 @@ pub mod ledger;
 pub mod load;
 pub mod netns;
 pub mod network;
+mod pages;
 pub mod path;
 pub mod peers;
 pub mod report;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::RunError;
+use crate::pages;
 use crate::scenario::{Cell, Work};
 use crate::state::{FOLDER_PREFIX, OwnedFolder};
 
@@ -121,7 +122,8 @@ impl FileSet {
             }
             self.made = wanted;
         }
-        Ok(())
+        let room = pages::held(cell.files, cell.file_bytes);
+        pages::touch(self.folder.path(), room).map_err(RunError::io(self.folder.path()))
     }
 
     /// The directory that is copied.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{BenchError, io_error, stand::Stand};
+use crate::pages;
 
 /// Octets written at a time.
 const BLOCK_OCTETS: u64 = 1_000_000;
@@ -37,16 +38,12 @@ impl Files {
         self.folder.join("target")
     }
 
-    /// Makes it once, and touches the pages that a target will need: pages new to a virtual machine cost several times as much
-    /// as others, and the first contender would pay for all.
+    /// Makes it once, and touches the pages that a target will need.
     pub(super) fn source(&mut self, stand: &Stand<'_>) -> Result<&Path, BenchError> {
         if !self.made {
             let bytes = self.bytes(stand);
-            let touched = self.folder.join("touched");
-            for path in [&self.source, &touched] {
-                write(path, bytes).map_err(io_error(path))?;
-            }
-            fs::remove_file(&touched).map_err(io_error(&touched))?;
+            write(&self.source, bytes).map_err(io_error(&self.source))?;
+            pages::touch(&self.folder, bytes).map_err(io_error(&self.folder))?;
             self.made = true;
         }
         Ok(&self.source)

@@ -19,6 +19,7 @@ use super::{
     record::{Cell, Measured, Unit},
     stand::Stand,
 };
+use crate::pages;
 use crate::peers::{
     Error, Tool, Usage, file_url,
     gct::{self, GctServer},
@@ -107,6 +108,7 @@ impl<'a> Small<'a> {
                 continue;
             }
             make(&self.source(), files, bytes)?;
+            pages::touch(self.folder, pages::held(files, bytes)).map_err(io_error(self.folder))?;
             for (way, name) in names {
                 let cell = Cell {
                     name: name.clone(),
