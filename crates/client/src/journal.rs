@@ -17,6 +17,7 @@
 use std::{
     collections::HashMap,
     env,
+    fmt::Write as _,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufRead, BufReader, Write},
     path::{Path, PathBuf},
@@ -105,10 +106,13 @@ pub(crate) struct Mark(String);
 impl Mark {
     /// `None` where nothing would tell whether the source has changed since.
     pub(crate) fn of(item: &Item) -> Option<Self> {
-        let source = encoded(item.source().as_bytes());
-        let target = encoded(item.target().as_bytes());
         let (size, changed) = (item.size?, item.changed?);
-        Some(Self(format!("{size} {changed} {source} {target} .")))
+        let mut mark = format!("{size} {changed} ");
+        encode(item.source().as_bytes(), &mut mark);
+        mark.push(' ');
+        encode(item.target().as_bytes(), &mut mark);
+        mark.push_str(" .");
+        Some(Self(mark))
     }
 }
 
@@ -196,7 +200,9 @@ impl Journal {
         if parts.is_empty() {
             return None;
         }
-        let path = parts.remove(encoded(target.as_bytes()).as_bytes())?;
+        let mut name = String::new();
+        encode(target.as_bytes(), &mut name);
+        let path = parts.remove(name.as_bytes())?;
         Some(decoded(&path)).filter(|path| is_ours(path))
     }
 
@@ -219,8 +225,12 @@ impl Journal {
         {
             return;
         }
-        let (target, path) = (encoded(target.as_bytes()), encoded(path));
-        let _ = self.append(&format!("part {target} {path} ."));
+        let mut line = String::from("part ");
+        encode(target.as_bytes(), &mut line);
+        line.push(' ');
+        encode(path, &mut line);
+        line.push_str(" .");
+        let _ = self.append(&line);
     }
 
     /// A file is there. That is written soon, or by [`Self::flush`].
@@ -408,18 +418,22 @@ fn boot() -> Option<String> {
     text.split_whitespace().next().map(str::to_owned)
 }
 
-fn encoded(octets: &[u8]) -> String {
-    let mut out = String::with_capacity(octets.len());
-    for octet in octets {
-        match octet {
-            b'%' | 0..=b' ' | 0x7f.. => out.push_str(&format!("%{octet:02X}")),
-            _ => out.push(char::from(*octet)),
-        }
+fn encode(octets: &[u8], out: &mut String) {
+    let mut rest = octets;
+    while let Some(other) = rest
+        .iter()
+        .position(|o| matches!(o, b'%' | 0..=b' ' | 0x7f..))
+    {
+        let (plain, after) = rest.split_at(other);
+        out.push_str(&String::from_utf8_lossy(plain));
+        // Writing to a `String` cannot fail.
+        let _ = write!(out, "%{:02X}", after[0]);
+        rest = &after[1..];
     }
-    out
+    out.push_str(&String::from_utf8_lossy(rest));
 }
 
-/// What [`encoded`] made, as it was.
+/// What [`encode`] made, as it was.
 fn decoded(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -607,6 +621,11 @@ mod tests {
     #[test]
     fn paths_are_one_word_each() {
         let any: Vec<u8> = (0..=255).collect();
+        let encoded = |octets: &[u8]| {
+            let mut text = String::new();
+            encode(octets, &mut text);
+            text
+        };
         assert_eq!(decoded(encoded(&any).as_bytes()), any);
         assert_eq!(encoded("a b%\n\u{fc}".as_bytes()), "a%20b%25%0A%C3%BC");
     }

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
             let status = runtime.block_on(serve(&arguments, settings, handed));
             // A thread that is stuck in a storage call must not keep the process.
             runtime.shutdown_background();
+            log::flush();
             status
         }
         Err(error) => fail(EXIT_FAILED, &format!("cannot start threads: {error}")),
@@ -141,6 +142,7 @@ async fn serve(
         warn!("running as root: what clients may do under the root directory, they do as root");
     }
     info!(root = ?root, descriptors, anonymous = ?access, listening = ?server.local_addrs(), "godwitd serves");
+    log::gather();
     activation::tell_ready();
     let telling = tell_on(asked, server.status());
     let reloading = reload_on(hangup, arguments, server.reloader());

@@ -115,15 +115,16 @@ impl Queue {
             Planned::File(item) => fits(item),
             Planned::Failed { .. } => true,
         };
-        let large_waits = inner.returned.iter().any(|p| !is_small(p));
-        let small = match (from, large_waits) {
-            (End::Large, true) => None,
+        let small = match from {
+            End::Large if inner.returned.iter().any(|p| !is_small(p)) => None,
             _ => inner.returned.iter().position(is_small),
         };
         if let Some(small) = small.and_then(|at| inner.returned.remove(at)) {
             inner.undecided += 1;
             return Look::Task(small);
         }
+        // What waits is large, then.
+        let large_waits = !inner.returned.is_empty();
         if large_waits || inner.dry || inner.shared.iter().any(|file| file.has_work()) {
             return Look::Over;
         }

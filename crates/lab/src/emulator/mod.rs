@@ -26,6 +26,7 @@ mod frame;
 #[cfg(test)]
 mod frame_tests;
 mod lateness;
+mod pace;
 mod report;
 mod worker;
 
@@ -47,6 +48,7 @@ use crate::path::{Alteration, Counters, InvalidPath, Path, PathConfig, QueueLimi
 use arena::Arena;
 use clock::{AwakeProcessors, Clock, Sleeper};
 use delay_line::DelayLine;
+use pace::Pace;
 use worker::{Command, Lane, LapStart, Tally, Worker};
 
 /// Bounds of the memory for packets on their way, bytes a thread.
@@ -212,6 +214,7 @@ impl Emulator {
                 waiter: Sleeper::new(clock),
                 woken_by_packet: false,
                 mode: config.mode,
+                pace: Pace::of(shortest_delay_ns(&links)),
                 ingress: (0..ports.len())
                     .filter(|&port| ports[port].site % count == index)
                     .collect(),
@@ -301,6 +304,22 @@ impl EmulatorConfig {
 
 fn is_fast(link: &Link) -> bool {
     (link.path.rate_bps).is_none_or(|rate| rate >= 2_500_000_000)
+}
+
+/// The least that packets are delayed one way, ns, whatever changes.
+fn shortest_delay_ns(links: &[Link]) -> u64 {
+    let delays = links.iter().flat_map(|link| {
+        let changed = link
+            .path
+            .schedule
+            .iter()
+            .filter_map(|change| match change.to {
+                Alteration::DelayNs(delay) => Some(delay),
+                _ => None,
+            });
+        changed.chain([link.path.delay_ns])
+    });
+    delays.min().unwrap_or(0)
 }
 
 /// The paths a worker owns: those of its links, and within each of its sites an ideal one.

@@ -12,19 +12,10 @@ use super::clock::{self, Clock, Sleeper};
 use super::delay_line::{DelayLine, Parcel};
 use super::frame::{FRAME_MAX, HEAD_MAX, Layout};
 use super::lateness::Histogram;
+use super::pace::Pace;
 use super::{Mode, Port};
 use crate::path::{Change, Counters, Path, Verdict};
 
-/// Shortest sleep while packets flow, ns: each wake-up costs some microseconds of a processor that
-/// the endpoints need, and packets due in between are this late at most.
-const QUANTUM_NS: u64 = 40_000;
-/// Longest sleep while packets flow, ns: arrivals are known to this, and made even inside.
-const FLOWING_SLEEP_MAX_NS: u64 = 100_000;
-/// Below one frame in this time on average the thread watches its ports instead, ns: then each
-/// packet is seen when it comes.
-const SPARSE_NS: u64 = 125_000;
-/// The time over which that average is taken, ns.
-const FLOW_MEMORY_NS: u64 = 1_000_000;
 /// Longest wait for packets, ns: how long a command may go unheard, and how much cross traffic may
 /// pile up.
 const IDLE_WAIT_MAX_NS: u64 = 10_000_000;
@@ -33,9 +24,6 @@ const IDLE_WAIT_MAX_NS: u64 = 10_000_000;
 const SPREAD_MAX_NS: u64 = 500_000;
 /// Frames read from one port, and parcels delivered, before the other gets its turn.
 const BATCH: usize = 64;
-/// Surviving neighbours of one frame due within this time are delivered as one, with the last.
-const RUN_SPAN_NS: u64 = 40_000;
-
 /// What a worker is told.
 pub(super) enum Command {
     /// Change a path at a time, ns of the emulator's clock.
@@ -83,6 +71,7 @@ pub(super) struct Worker {
     /// The first packet of the next round arrived right at the start of its interval.
     pub(super) woken_by_packet: bool,
     pub(super) mode: Mode,
+    pub(super) pace: Pace,
     /// All ports; any may be written to.
     pub(super) ports: Arc<[Port]>,
     /// Those this thread reads.
@@ -129,7 +118,7 @@ impl Worker {
             flow_ns = flow_ns.saturating_sub(read_until - before);
             if !self.batch.is_empty() {
                 let frames = self.batch.len() as u64;
-                flow_ns = (flow_ns + frames * SPARSE_NS).min(2 * FLOW_MEMORY_NS);
+                flow_ns = (flow_ns + frames * self.pace.sparse_ns()).min(2 * self.pace.memory_ns());
                 self.admit();
             }
             for lane in &mut self.lanes {
@@ -143,8 +132,8 @@ impl Worker {
             }
             let now = self.clock.now();
             let due = self.next_release().unwrap_or(u64::MAX);
-            if flow_ns >= FLOW_MEMORY_NS {
-                let wake = due.clamp(now + QUANTUM_NS, now + FLOWING_SLEEP_MAX_NS);
+            if flow_ns >= self.pace.memory_ns() {
+                let wake = self.pace.wake(now, due);
                 self.sleeper.sleep_until(wake, wake == due);
             } else if self.wait(due) {
                 // Nothing was there when the wait began: the first packet woke us.
@@ -323,7 +312,7 @@ impl Worker {
             }
             if let Some(run) = &mut run
                 && run.packets.end == index
-                && (run.release_ns..=run.first_release_ns + RUN_SPAN_NS).contains(&due)
+                && (run.release_ns..=run.first_release_ns + self.pace.quantum_ns()).contains(&due)
             {
                 run.packets.end += 1;
                 run.release_ns = due;

@@ -3,16 +3,27 @@
 //! Text from peers (names, paths, notes) is logged with `Debug`, which escapes control characters: nobody
 //! can forge a line or drive an administrator's terminal.
 
-use std::io::{self, IsTerminal as _};
+use std::{
+    io::{self, IsTerminal as _},
+    sync::OnceLock,
+};
 
 use tracing::Level;
 use tracing_subscriber::{EnvFilter, fmt};
 
+use gathered::Gathered;
+
+mod gathered;
+
 /// Environment variable with a filter such as `debug` or `godwit_server=trace`.
 pub const FILTER_VARIABLE: &str = "GODWITD_LOG";
 
+/// Where the lines go.
+static LINES: OnceLock<Gathered> = OnceLock::new();
+
 /// Sends events of this process that are as grave as `least`, or graver, to standard error, unless the environment says more. A second
 /// call changes nothing.
+///
 pub fn init(json: bool, least: Level) {
     let filter = EnvFilter::builder()
         .with_default_directive(least.into())
@@ -21,7 +32,7 @@ pub fn init(json: bool, least: Level) {
     let builder = fmt()
         .with_env_filter(filter)
         .with_target(false)
-        .with_writer(io::stderr);
+        .with_writer(LINES.get_or_init(|| Gathered::to(Box::new(io::stderr()))));
     let result = if json {
         builder.json().flatten_event(true).try_init()
     } else {
@@ -29,4 +40,19 @@ pub fn init(json: bool, least: Level) {
     };
     // Fails only where a subscriber is there already, as in a program that embeds this library.
     drop(result);
+}
+
+/// From now on lines in quick succession leave together, some milliseconds later but for warnings; [`flush`] sends what is left. It takes a
+/// thread, so a process that gives up rights does not call it.
+pub fn gather() {
+    if let Some(lines) = LINES.get() {
+        lines.carry();
+    }
+}
+
+/// Sends the lines that still wait. For the end of the process.
+pub fn flush() {
+    if let Some(lines) = LINES.get() {
+        lines.flush();
+    }
 }
