@@ -151,6 +151,12 @@ fn read_through(
     progress: &mut dyn FnMut(u64) -> bool,
     take: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
+    if let Some(rest) = file.in_memory(offset) {
+        let most = length.map_or(usize::MAX, |length| {
+            usize::try_from(length).unwrap_or(usize::MAX)
+        });
+        return take(&rest[..rest.len().min(most)]);
+    }
     let metadata = file.metadata()?;
     let is_special = metadata.kind == FileKind::Special;
     if length.is_none() && is_special {
@@ -210,7 +216,7 @@ mod tests {
     use godwit_proto::FtpPath;
 
     use super::*;
-    use crate::storage::{MemoryStorage, Storage as _, WriteMode};
+    use crate::storage::{Held, MemoryStorage, Storage as _, WriteMode};
 
     fn value(algorithm: ChecksumAlgorithm, octets: &[u8]) -> String {
         let mut digest = Digest::new(algorithm);
@@ -260,6 +266,27 @@ mod tests {
         ] {
             assert_eq!(value(algorithm, octets), want, "{algorithm} of {octets:?}");
             assert_eq!(want.len(), algorithm.hex_digits());
+        }
+    }
+
+    #[test]
+    fn a_file_in_memory_has_the_checksums_of_its_regions() {
+        let octets = b"what is read";
+        let path = FtpPath::new("/f").unwrap();
+        let file = MemoryStorage::new().open_write(&path, WriteMode::New);
+        let file = file.unwrap();
+        file.write_all_at(0, octets).unwrap();
+        let held = Held::read(file.as_ref(), &file.metadata().unwrap());
+        let held = held.unwrap().unwrap();
+        let algorithm = ChecksumAlgorithm::Crc32c;
+        for (offset, length, region) in [
+            (0, None, 0..12),
+            (5, Some(2), 5..7),
+            (5, Some(u64::MAX), 5..12),
+            (13, None, 12..12),
+        ] {
+            let found = of_file(&held, algorithm, offset, length, &mut |_| true);
+            assert_eq!(found.unwrap(), value(algorithm, &octets[region]));
         }
     }
 

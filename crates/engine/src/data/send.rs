@@ -135,6 +135,19 @@ impl Sending {
         self.buffer_sent == self.buffer.len()
     }
 
+    /// What lies in memory of the block and waits for the socket: what was read of it, or all that is left where the whole file does.
+    fn at_hand(&self) -> &[u8] {
+        if !self.buffer_is_empty() {
+            return &self.buffer[self.buffer_sent..];
+        }
+        let Body::SendFile { file, .. } = self.attachment.body() else {
+            return &[];
+        };
+        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let behind = file.in_memory(self.at).unwrap_or_default();
+        behind.get(..left).unwrap_or_default()
+    }
+
     /// Takes the next block from the transfer; false when there is none left or this channel may retire.
     fn next_block(&mut self, wire: &mut Wire) -> Result<bool, Flow> {
         if self.attachment.mode == Mode::ExtendedBlock
@@ -197,10 +210,13 @@ impl Sending {
         if let FastPath::Zeros | FastPath::Discard = file.fast_path() {
             return Ok(());
         }
-        self.fill_buffer(COPY_OCTETS)?;
+        let in_memory = !self.at_hand().is_empty();
+        if !in_memory {
+            self.fill_buffer(COPY_OCTETS)?;
+        }
         // A storage may give less than was asked for: then the rest follows as of any block.
         if last
-            && self.left == 0
+            && (in_memory || self.left == 0)
             && let Some(header) = self.attachment.sender_ends(self.stripe, AfterEod::Keep)
         {
             self.tail = header.encode();
@@ -277,9 +293,9 @@ impl Sending {
             _ => None,
         };
         let path = file.map_or(FastPath::Copy, |f| f.fast_path());
+        let rest = self.at_hand();
         let outcome = match path {
-            _ if !self.buffer_is_empty() || self.tail_sent < HEADER_OCTETS => {
-                let rest = &self.buffer[self.buffer_sent..];
+            _ if !rest.is_empty() || self.tail_sent < HEADER_OCTETS => {
                 let payload = &rest[..rest.len().min(most)];
                 // Behind the whole payload only.
                 let tail = match payload.len() == rest.len() {
@@ -363,10 +379,10 @@ impl Sending {
         // With the headers they fill their records.
         let due = wire.headers.unsent().len();
         let room = SEALED_OCTETS - due;
-        if self.buffer_is_empty() && self.left > 0 {
+        if self.at_hand().is_empty() && self.left > 0 {
             self.fill_buffer(room)?;
         }
-        let rest = &self.buffer[self.buffer_sent..];
+        let rest = self.at_hand();
         let payload = &rest[..rest.len().min(most).min(room)];
         // Behind the whole payload only.
         let tail = match payload.len() == rest.len() {

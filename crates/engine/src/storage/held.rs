@@ -36,14 +36,16 @@ impl Held {
         let metadata = metadata.clone();
         Ok((got == size).then_some(Self { octets, metadata }))
     }
+
+    fn behind(&self, offset: u64) -> &[u8] {
+        let at = usize::try_from(offset).ok();
+        at.and_then(|at| self.octets.get(at..)).unwrap_or_default()
+    }
 }
 
 impl File for Held {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let rest = usize::try_from(offset)
-            .ok()
-            .and_then(|at| self.octets.get(at..));
-        let rest = rest.unwrap_or_default();
+        let rest = self.behind(offset);
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);
         Ok(count)
@@ -63,6 +65,10 @@ impl File for Held {
 
     fn sync(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn in_memory(&self, offset: u64) -> Option<&[u8]> {
+        Some(self.behind(offset))
     }
 }
 
@@ -91,6 +97,9 @@ mod tests {
         for (offset, expected) in [(0, "befo"), (4, "re"), (6, ""), (u64::MAX, "")] {
             let count = held.read_at(offset, &mut buffer).unwrap();
             assert_eq!(&buffer[..count], expected.as_bytes());
+        }
+        for (offset, expected) in [(0, "before"), (4, "re"), (6, ""), (u64::MAX, "")] {
+            assert_eq!(held.in_memory(offset), Some(expected.as_bytes()));
         }
         assert_eq!(held.metadata().unwrap(), metadata);
         held.write_all_at(0, b"x").unwrap_err();

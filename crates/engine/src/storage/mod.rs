@@ -131,6 +131,11 @@ pub trait File: Send + Sync + 'static {
     fn clear_at(&self, offset: u64, octets: u64) -> Result<u64> {
         write_zeros(self, offset, octets)
     }
+    /// Its octets from `offset` on, where they lie in memory and stay what they are.
+    fn in_memory(&self, offset: u64) -> Option<&[u8]> {
+        let _ = offset;
+        None
+    }
     /// A way around user space, where there is one.
     fn fast_path(&self) -> FastPath<'_> {
         FastPath::Copy

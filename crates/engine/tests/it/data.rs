@@ -11,7 +11,7 @@ use godwit_engine::{
         ChannelParams, ChannelSet, Job, Mover, Sink, Source, Transfer, TransferEvent,
         TransferReport,
     },
-    storage::{File, FileKind, FileRef, Metadata, Result},
+    storage::{File, FileKind, FileRef, Held, Metadata, Result},
 };
 use godwit_proto::{ByteRange, command::Mode, error::TransferFailure};
 
@@ -238,6 +238,39 @@ fn stream_mode_uses_a_connection_once() {
             let (sent, received) = pair.copy(pattern(size), Mode::Stream).await;
             assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
             assert_eq!((sent.cached, received.cached), (0, 0));
+        }
+    });
+}
+
+#[test]
+fn a_file_in_memory_arrives() {
+    run(async {
+        for (mode, block_bytes) in [
+            (Mode::ExtendedBlock, 1000),
+            (Mode::ExtendedBlock, 1 << 20),
+            (Mode::Stream, 1 << 20),
+        ] {
+            let pair = Pair::new(1, &params(3, block_bytes));
+            let (source, target) = (Bytes::new(pattern(10_000)), Bytes::new(Vec::new()));
+            let metadata = Metadata {
+                stored: 10_000,
+                ..source.metadata().unwrap()
+            };
+            let held = Held::read(source.as_ref(), &metadata);
+            let mut receive = pair.receiver.start(into(&target), mode);
+            let job = Job::Send(Source::File {
+                file: Arc::new(held.unwrap().unwrap()),
+                base: 100,
+                ranges: vec![ByteRange {
+                    start: 0,
+                    end: 9_900,
+                }],
+            });
+            let mut send = pair.sender.start(job, mode);
+            let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
+            assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
+            assert_eq!(sent.bytes, 9_900);
+            assert!(target.octets() == pattern(10_000)[100..]);
         }
     });
 }
