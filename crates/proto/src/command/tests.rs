@@ -283,6 +283,11 @@ fn octet_255_survives_telnet() {
     let command = Command::Dele(FtpPath::new(*b"a\xffb").unwrap());
     let mut out = Vec::new();
     command.write_to(&mut out);
+    assert_eq!(out, b"DELE a\xff\xffb\r\n");
+    // Behind what is there it is the same.
+    command.write_to(&mut out);
+    assert_eq!(out, b"DELE a\xff\xffb\r\n".repeat(2));
+    out.truncate(out.len() / 2);
     let events = crate::line::LineReader::default().push(&out);
     let [crate::line::LineEvent::Line(line)] = &events[..] else {
         panic!("{events:?}");

@@ -66,19 +66,26 @@ pub(super) fn verb(command: &Command) -> &str {
 }
 
 pub(super) fn command(command: &Command, out: &mut Vec<u8>) {
-    let mut line = Line(verb(command).as_bytes().to_vec());
-    arguments(command, &mut line);
-    for octet in line.0 {
-        match octet {
-            b'\r' | b'\n' | 0 => out.push(b' '),
-            255 => out.extend_from_slice(&[255, 255]),
-            _ => out.push(octet),
+    let begins = out.len();
+    out.extend_from_slice(verb(command).as_bytes());
+    arguments(command, &mut Line(out));
+    for octet in &mut out[begins..] {
+        if matches!(octet, b'\r' | b'\n' | 0) {
+            *octet = b' ';
+        }
+    }
+    if out[begins..].contains(&255) {
+        let line = out.split_off(begins);
+        for part in line.split_inclusive(|octet| *octet == 255) {
+            out.extend_from_slice(part);
+            // Of two the first says that the second is one.
+            out.extend(part.last().filter(|octet| **octet == 255));
         }
     }
     out.extend_from_slice(b"\r\n");
 }
 
-fn arguments(command: &Command, line: &mut Line) {
+fn arguments(command: &Command, line: &mut Line<'_>) {
     match command {
         Command::User(text) | Command::Lang(text) => line.text(text),
         Command::Pass(password) => line.text(password.reveal()),
@@ -165,7 +172,7 @@ fn arguments(command: &Command, line: &mut Line) {
     }
 }
 
-fn site_arguments(site: &Site, line: &mut Line) {
+fn site_arguments(site: &Site, line: &mut Line<'_>) {
     match site {
         Site::Help => line.text("HELP"),
         Site::ClientInfo(info) => line.text(format_args!("CLIENTINFO {info}")),
@@ -246,9 +253,9 @@ fn site_arguments(site: &Site, line: &mut Line) {
 }
 
 /// A line that grows argument by argument.
-struct Line(Vec<u8>);
+struct Line<'a>(&'a mut Vec<u8>);
 
-impl Line {
+impl Line<'_> {
     /// A blank and the argument.
     fn text(&mut self, argument: impl std::fmt::Display) {
         self.0.push(b' ');
