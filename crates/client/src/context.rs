@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    fmt::{Display, Write as _},
+    fmt::Display,
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError,
@@ -386,8 +386,7 @@ impl Endpoint {
         // Of each small file, and more than once.
         let mut url = String::with_capacity(self.name.len() + path.as_bytes().len() + 8);
         url.push_str(&self.name);
-        // Writing to a `String` cannot fail.
-        let _ = write!(url, "{}", in_url(path));
+        url.extend(in_url(path));
         url
     }
 

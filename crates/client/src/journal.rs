@@ -17,7 +17,6 @@
 use std::{
     collections::HashMap,
     env,
-    fmt::Write as _,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufRead, BufReader, Write},
     path::{Path, PathBuf},
@@ -101,17 +100,21 @@ pub(crate) enum Finished {
 
 /// What tells a finished file from others, and from itself when it has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mark(String);
+pub(crate) struct Mark(Vec<u8>);
 
 impl Mark {
     /// `None` where nothing would tell whether the source has changed since.
     pub(crate) fn of(item: &Item) -> Option<Self> {
         let (size, changed) = (item.size?, item.changed?);
-        let mut mark = format!("{size} {changed} ");
-        encode(item.source().as_bytes(), &mut mark);
-        mark.push(' ');
-        encode(item.target().as_bytes(), &mut mark);
-        mark.push_str(" .");
+        let (source, target) = (item.source(), item.target());
+        // And two numbers.
+        let mut mark = Vec::with_capacity(source.len() + target.len() + 48);
+        // Writing to a `Vec` cannot fail.
+        let _ = write!(mark, "{size} {changed} ");
+        encode(source.as_bytes(), &mut mark);
+        mark.push(b' ');
+        encode(target.as_bytes(), &mut mark);
+        mark.extend_from_slice(b" .");
         Some(Self(mark))
     }
 }
@@ -169,9 +172,9 @@ impl Journal {
 
     /// Whether an earlier run has finished this file, as it seems: see [`Fingerprints`].
     pub(crate) fn has(&self, mark: &Mark) -> Finished {
-        if self.finished.contains(mark.0.as_bytes()) {
+        if self.finished.contains(&mark.0) {
             Finished::Yes
-        } else if self.finished_before.contains(mark.0.as_bytes()) {
+        } else if self.finished_before.contains(&mark.0) {
             Finished::BeforeBoot
         } else {
             Finished::No
@@ -183,8 +186,10 @@ impl Journal {
     pub(crate) fn goes_into(&self, is_directory: bool) -> bool {
         let goes_into = is_directory && !self.becomes;
         if !goes_into && !self.becomes {
+            let mut out = self.out();
+            out.take(b"becomes .");
             // Where it cannot be noted, a repeated command does what cp does.
-            let _ = self.append("becomes .");
+            let _ = out.write(&self.file);
         }
         goes_into
     }
@@ -200,9 +205,9 @@ impl Journal {
         if parts.is_empty() {
             return None;
         }
-        let mut name = String::new();
+        let mut name = Vec::new();
         encode(target.as_bytes(), &mut name);
-        let path = parts.remove(name.as_bytes())?;
+        let path = parts.remove(&name)?;
         Some(decoded(&path)).filter(|path| is_ours(path))
     }
 
@@ -225,12 +230,13 @@ impl Journal {
         {
             return;
         }
-        let mut line = String::from("part ");
-        encode(target.as_bytes(), &mut line);
-        line.push(' ');
-        encode(path, &mut line);
-        line.push_str(" .");
-        let _ = self.append(&line);
+        let mut out = self.out();
+        out.waiting.extend_from_slice(b"part ");
+        encode(target.as_bytes(), &mut out.waiting);
+        out.waiting.push(b' ');
+        encode(path, &mut out.waiting);
+        out.waiting.extend_from_slice(b" .\n");
+        let _ = out.write(&self.file);
     }
 
     /// A file is there. That is written soon, or by [`Self::flush`].
@@ -258,12 +264,6 @@ impl Journal {
         self.out().write(&self.file)
     }
 
-    fn append(&self, line: &str) -> io::Result<()> {
-        let mut out = self.out();
-        out.take(line);
-        out.write(&self.file)
-    }
-
     fn out(&self) -> MutexGuard<'_, Out> {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -284,8 +284,8 @@ impl Drop for Journal {
 }
 
 impl Out {
-    fn take(&mut self, line: &str) {
-        self.waiting.extend_from_slice(line.as_bytes());
+    fn take(&mut self, line: &[u8]) {
+        self.waiting.extend_from_slice(line);
         self.waiting.push(b'\n');
     }
 
@@ -418,19 +418,19 @@ fn boot() -> Option<String> {
     text.split_whitespace().next().map(str::to_owned)
 }
 
-fn encode(octets: &[u8], out: &mut String) {
+fn encode(octets: &[u8], out: &mut Vec<u8>) {
     let mut rest = octets;
     while let Some(other) = rest
         .iter()
-        .position(|o| matches!(o, b'%' | 0..=b' ' | 0x7f..))
+        .position(|o| *o == b'%' || !o.is_ascii_graphic())
     {
         let (plain, after) = rest.split_at(other);
-        out.push_str(&String::from_utf8_lossy(plain));
-        // Writing to a `String` cannot fail.
+        out.extend_from_slice(plain);
+        // Writing to a `Vec` cannot fail.
         let _ = write!(out, "%{:02X}", after[0]);
         rest = &after[1..];
     }
-    out.push_str(&String::from_utf8_lossy(rest));
+    out.extend_from_slice(rest);
 }
 
 /// What [`encode`] made, as it was.
@@ -455,7 +455,7 @@ mod tests {
     use super::*;
 
     fn mark(text: &str) -> Mark {
-        Mark(format!("{text} ."))
+        Mark(format!("{text} .").into_bytes())
     }
 
     fn has(journal: &Journal, text: &str) -> bool {
@@ -622,11 +622,11 @@ mod tests {
     fn paths_are_one_word_each() {
         let any: Vec<u8> = (0..=255).collect();
         let encoded = |octets: &[u8]| {
-            let mut text = String::new();
+            let mut text = Vec::new();
             encode(octets, &mut text);
             text
         };
-        assert_eq!(decoded(encoded(&any).as_bytes()), any);
-        assert_eq!(encoded("a b%\n\u{fc}".as_bytes()), "a%20b%25%0A%C3%BC");
+        assert_eq!(decoded(&encoded(&any)), any);
+        assert_eq!(encoded("a b%\n\u{fc}".as_bytes()), b"a%20b%25%0A%C3%BC");
     }
 }

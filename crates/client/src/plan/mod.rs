@@ -182,7 +182,7 @@ impl Item {
 impl std::fmt::Display for LocalEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Path(path) => path.display().fmt(f),
+            Self::Path(path) => f.write_str(&path.to_string_lossy()),
             Self::Standard => f.write_str("standard input"),
         }
     }

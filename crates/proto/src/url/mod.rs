@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, net::Ipv6Addr};
+use std::{fmt, iter, net::Ipv6Addr};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 
@@ -344,18 +344,18 @@ impl fmt::Display for RemoteUrl {
         if self.port != self.scheme.default_port() {
             write!(f, ":{}", self.port)?;
         }
-        write!(f, "{}", in_url(&self.path))
+        in_url(&self.path).try_for_each(|part| f.write_str(part))
     }
 }
 
-/// A path as it is in URLs, behind host and port.
-pub fn in_url(path: &FtpPath) -> impl fmt::Display {
+/// A path as it is in URLs, behind host and port: parts that follow each other.
+pub fn in_url(path: &FtpPath) -> impl Iterator<Item = &str> {
     let (front, path) = match path.as_bytes() {
         [b'/', b'~', rest @ ..] => ("/%7E", rest),
         path @ [b'~', ..] => ("/", path),
         path => ("", path),
     };
-    fmt::from_fn(move |f| write!(f, "{front}{}", percent_encode(path, PATH)))
+    iter::once(front).chain(percent_encode(path, PATH))
 }
 
 impl fmt::Debug for RemoteUrl {
