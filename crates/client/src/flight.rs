@@ -1,6 +1,10 @@
 //! A small file on its way among others: what is asked of the server for it, all at once, and what becomes of the answers.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    fmt::{self, Display},
+    sync::Arc,
+    time::Instant,
+};
 
 use godwit_engine::{
     data::{Job, Sink, TransferReport},
@@ -220,12 +224,15 @@ impl Flight {
         }
     }
 
-    pub(crate) fn doing(&self) -> String {
+    pub(crate) fn doing(&self) -> impl Display {
         let verb = match self.end {
             End::Get(_) => "get",
             End::Put(_) => "put",
         };
-        format!("{verb} {}", self.item.endpoint.url(&self.item.remote))
+        let Item {
+            endpoint, remote, ..
+        } = &self.item;
+        fmt::from_fn(move |f| write!(f, "{verb} {}", endpoint.url(remote)))
     }
 
     /// Its octets have moved: whether that were all.
@@ -236,7 +243,7 @@ impl Flight {
         };
         if !all {
             return Err(Error::Size {
-                doing: self.doing(),
+                doing: self.doing().to_string(),
                 expected: self.size,
                 got: report.bytes,
             });
@@ -265,7 +272,6 @@ impl Flight {
         let (Some(check), Some(reply)) = (&self.check, reply) else {
             return Ok(None);
         };
-        let doing = self.doing();
         match check {
             Check::Commit(_, agreed) if reply.code.is_success() => {
                 self.renamed();
@@ -276,8 +282,11 @@ impl Flight {
                 Err(Error::refused(format!("check {to} and name it"), reply))
             }
             &Check::Checksum(algorithm) => {
-                let asked = format!("compute {algorithm} of {doing}");
-                let theirs = match checksum_in(reply, asked) {
+                let asked = checksum_in(
+                    reply,
+                    format_args!("compute {algorithm} of {}", self.doing()),
+                );
+                let theirs = match asked {
                     Ok(theirs) => theirs,
                     Err(error) => return verify::unable(session, spec.verify, error),
                 };
@@ -291,11 +300,11 @@ impl Flight {
                     }
                     None => self.own_digest(algorithm).await?,
                 };
-                verify::agree(&doing, algorithm, ours, theirs).map(Some)
+                verify::agree(self.doing(), algorithm, ours, theirs).map(Some)
             }
             Check::Size => match reply.text().trim().parse() {
                 Ok(got) if reply.code.is_success() && got != self.size => Err(Error::Size {
-                    doing,
+                    doing: self.doing().to_string(),
                     expected: self.size,
                     got,
                 }),

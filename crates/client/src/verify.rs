@@ -1,9 +1,12 @@
 //! End-to-end checksums: both ends compute at the same time, then the values are compared. Servers of ours tell them by leaves
 //! ([`godwit_proto::leaves`]), so that where they differ it is known which octets do.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    fmt::Display,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use godwit_engine::{
@@ -268,7 +271,7 @@ pub(crate) fn agreed(algorithm: ChecksumAlgorithm, digest: &str) -> Agreed {
 
 /// The value both have, or which they differ in.
 pub(crate) fn agree(
-    doing: &str,
+    doing: impl Display,
     algorithm: ChecksumAlgorithm,
     ours: String,
     theirs: String,

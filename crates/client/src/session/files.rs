@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    fmt::Display,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -504,13 +505,13 @@ impl Session {
 }
 
 /// The checksum in an answer to CKSM, lower-case hexadecimal.
-pub(crate) fn checksum_in(reply: Reply, doing: String) -> Result<String> {
+pub(crate) fn checksum_in(reply: Reply, doing: impl Display) -> Result<String> {
     let value = reply.text().trim().to_ascii_lowercase();
     let is_checksum = !value.is_empty() && value.bytes().all(|b| b.is_ascii_hexdigit());
     if reply.code.is_success() && is_checksum {
         Ok(value)
     } else {
-        Err(Error::refused(doing, reply))
+        Err(Error::refused(doing.to_string(), reply))
     }
 }
 

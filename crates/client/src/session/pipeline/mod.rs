@@ -455,7 +455,7 @@ impl<F: Feed> Pipeline<'_, F> {
             Ok(Spoken::Final(id, reply)) => (id, Some(reply)),
             Err(error) => {
                 let doing = match self.lineup.get(0) {
-                    Some(slot) => slot.load.doing(),
+                    Some(slot) => slot.load.doing().to_string(),
                     None => format!("go on at {}", self.session.endpoint.name()),
                 };
                 self.tell_setback(&Error::Control { doing, error });

@@ -27,7 +27,7 @@ impl<F: Feed> Pipeline<'_, F> {
             State::Broken => {
                 let slot = self.lineup.get(at);
                 let failure = slot.and_then(|s| s.failure().cloned());
-                let doing = slot.map(|s| s.load.doing()).unwrap_or_default();
+                let doing = slot.map(|s| s.load.doing().to_string()).unwrap_or_default();
                 let error = failure.map(|failure| Error::Transfer { doing, failure });
                 self.give_up(error.map(|error| (at, error)));
             }
@@ -160,7 +160,7 @@ impl<F: Feed> Pipeline<'_, F> {
             )
         );
         let error = Error::Refused {
-            doing: slot.load.doing(),
+            doing: slot.load.doing().to_string(),
             reply: Box::new(reply.clone()),
             started: begun,
         };
