@@ -19,7 +19,10 @@ use godwit_proto::{
     pi::{client::CommandId, transfer::Direction},
     site::Site,
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 
 use super::{
     Session,
@@ -30,7 +33,7 @@ use super::{
 };
 use crate::{
     abreast::Place,
-    context::{Context, Endpoint, Learned, known},
+    context::{Context, Endpoint, Learned, Target, known},
     error::{Error, Result},
     events::ChannelState,
     flight::Flight,
@@ -240,6 +243,8 @@ impl<F: Feed> Pipeline<'_, F> {
         tokio::pin!(stopped);
         let mut target = self.session.context.target.subscribe();
         target.mark_changed();
+        let changed = when_changed(target);
+        tokio::pin!(changed);
         loop {
             self.start_next();
             self.steer();
@@ -261,8 +266,9 @@ impl<F: Feed> Pipeline<'_, F> {
                     self.give_up(None);
                     return;
                 }
-                Ok(()) = target.changed() => {
-                    self.wanted = target.borrow_and_update().setting.parallelism;
+                target = &mut changed => {
+                    self.wanted = target.borrow().setting.parallelism;
+                    changed.set(when_changed(target));
                 }
                 item = self.feed.next(), if room => match item {
                     Some(item) => self.admit(item),
@@ -523,6 +529,14 @@ impl<F: Feed> Pipeline<'_, F> {
         session.server.transfer_done(self.direction, cached > 0);
         self.leavings
     }
+}
+
+/// Gives the target back as soon as it is another. Never where nobody sets it any more.
+async fn when_changed(mut target: watch::Receiver<Target>) -> watch::Receiver<Target> {
+    if target.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    target
 }
 
 /// What became of the next file that another server was to send. Never where none does.
