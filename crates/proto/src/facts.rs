@@ -1,5 +1,7 @@
 //! MLSx facts (RFC 3659 §7).
 
+use std::borrow::Cow;
+
 use percent_encoding::percent_decode;
 
 use crate::{text::decimal, timestamp::Timestamp};
@@ -214,8 +216,8 @@ pub fn parse_line(line: &[u8]) -> Option<(Facts, Vec<u8>)> {
     let mut facts = Facts::default();
     for fact in list.split(|b| *b == b';') {
         if let Some(equals) = fact.iter().position(|b| *b == b'=') {
-            let fact_name = String::from_utf8_lossy(&fact[..equals]);
-            facts.take(&fact_name, percent_decode(&fact[equals + 1..]).collect());
+            let value: Cow<'_, [u8]> = percent_decode(&fact[equals + 1..]).into();
+            facts.take(&fact[..equals], &value);
         }
     }
     Some((facts, name.to_vec()))
@@ -223,23 +225,23 @@ pub fn parse_line(line: &[u8]) -> Option<(Facts, Vec<u8>)> {
 
 impl Facts {
     /// A fact that was read. Unknown ones and unreadable values leave things as they are.
-    fn take(&mut self, name: &str, value: Vec<u8>) {
-        let text = String::from_utf8_lossy(&value).into_owned();
-        match name.to_ascii_lowercase().as_str() {
-            "type" => self.kind = Some(FactType::parse(&text)),
+    fn take(&mut self, name: &[u8], value: &[u8]) {
+        let text = String::from_utf8_lossy(value);
+        match name.to_ascii_lowercase().as_slice() {
+            b"type" => self.kind = Some(FactType::parse(&text)),
             // proftpd's and pure-ftpd's directories.
-            "size" | "sizd" => self.size = decimal(&text).or(self.size),
-            "modify" => self.modify = parse_modify(&text).or(self.modify),
-            "perm" => self.perm = Some(text),
-            "unix.mode" => self.unix_mode = parse_mode(&text).or(self.unix_mode),
-            "unix.owner" | "unix.ownername" => self.unix_owner = Some(text),
-            "unix.uid" => self.unix_uid = decimal(&text).or(self.unix_uid),
-            "unix.group" | "unix.groupname" => self.unix_group = Some(text),
-            "unix.gid" => self.unix_gid = decimal(&text).or(self.unix_gid),
-            "unique" => self.unique = Some(text),
-            "unix.slink" => self.unix_slink = Some(value),
-            "x.count" => self.count = decimal(&text).or(self.count),
-            "error" => self.error = Some(text),
+            b"size" | b"sizd" => self.size = decimal(&text).or(self.size),
+            b"modify" => self.modify = parse_modify(&text).or(self.modify),
+            b"perm" => self.perm = Some(text.into_owned()),
+            b"unix.mode" => self.unix_mode = parse_mode(&text).or(self.unix_mode),
+            b"unix.owner" | b"unix.ownername" => self.unix_owner = Some(text.into_owned()),
+            b"unix.uid" => self.unix_uid = decimal(&text).or(self.unix_uid),
+            b"unix.group" | b"unix.groupname" => self.unix_group = Some(text.into_owned()),
+            b"unix.gid" => self.unix_gid = decimal(&text).or(self.unix_gid),
+            b"unique" => self.unique = Some(text.into_owned()),
+            b"unix.slink" => self.unix_slink = Some(value.to_vec()),
+            b"x.count" => self.count = decimal(&text).or(self.count),
+            b"error" => self.error = Some(text.into_owned()),
             _ => {}
         }
     }

@@ -113,7 +113,8 @@ impl ReplyReader {
         if end > LINE_OCTETS_MAX {
             return Err(BadReply::LineTooLong);
         }
-        let mut line: Vec<u8> = rest[..end].iter().copied().filter(|b| *b != 0).collect();
+        let mut line = rest[..end].to_vec();
+        line.retain(|b| *b != 0);
         while line.last() == Some(&b'\r') {
             line.pop();
         }
