@@ -58,7 +58,12 @@ impl ChecksumAlgorithm {
     pub fn normalize_value(self, value: &str) -> Option<String> {
         let digits = self.hex_digits();
         let hex = !value.is_empty() && value.bytes().all(|b| b.is_ascii_hexdigit());
-        (hex && value.len() <= digits).then(|| format!("{:0>digits$}", value.to_ascii_lowercase()))
+        (hex && value.len() <= digits).then(|| {
+            let mut whole = "0".repeat(digits - value.len());
+            whole.push_str(value);
+            whole.make_ascii_lowercase();
+            whole
+        })
     }
 }
 
@@ -77,10 +82,11 @@ impl FromStr for ChecksumAlgorithm {
     type Err = UnknownAlgorithm;
     /// Case-insensitive; hyphens are ignored (`sha-256`).
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        let folded = s.replace('-', "").to_ascii_uppercase();
+        let letters = s.bytes().filter(|octet| *octet != b'-');
+        let folded = letters.map(|octet| octet.to_ascii_uppercase());
         Self::ALL
             .into_iter()
-            .find(|a| a.wire_name() == folded)
+            .find(|a| a.wire_name().bytes().eq(folded.clone()))
             .ok_or_else(|| UnknownAlgorithm(s.to_owned()))
     }
 }

@@ -53,27 +53,27 @@ impl FtpPath {
     /// `..` above the root stays at the root. The result is absolute.
     pub fn resolve(&self, cwd: &Self, home: &Self) -> Self {
         let rest = self.0.as_slice();
-        let mut parts: Vec<&[u8]> = Vec::new();
-        let tail = match rest {
-            [b'/', ..] => rest,
-            [b'~'] => {
-                push_parts(&mut parts, &home.0);
-                &rest[1..]
-            }
-            [b'~', b'/', ..] => {
-                push_parts(&mut parts, &home.0);
-                &rest[1..]
-            }
-            _ => {
-                push_parts(&mut parts, &cwd.0);
-                rest
-            }
+        let (base, tail): (&[u8], _) = match rest {
+            [b'/', ..] => (b"", rest),
+            [b'~'] | [b'~', b'/', ..] => (&home.0, &rest[1..]),
+            _ => (&cwd.0, rest),
         };
-        push_parts(&mut parts, tail);
-        let mut out = Vec::with_capacity(self.0.len() + cwd.0.len() + 1);
-        for p in &parts {
-            out.push(b'/');
-            out.extend_from_slice(p);
+        let mut out = Vec::with_capacity(base.len() + tail.len() + 1);
+        for part in [base, tail]
+            .into_iter()
+            .flat_map(|path| path.split(|b| *b == b'/'))
+        {
+            match part {
+                b"" | b"." => {}
+                b".." => {
+                    let parent = out.iter().rposition(|b| *b == b'/');
+                    out.truncate(parent.unwrap_or(0));
+                }
+                _ => {
+                    out.push(b'/');
+                    out.extend_from_slice(part);
+                }
+            }
         }
         if out.is_empty() {
             Self::root()
@@ -103,29 +103,23 @@ impl FtpPath {
         })
     }
 
+    /// What is called `name`, one component, in the directory of `self`: `None` where that is a bare name, the root, or `name` is bad.
+    pub fn sibling(&self, name: &[u8]) -> Option<Self> {
+        self.parent()?.join(name).ok()
+    }
+
     /// `self/name`. `name` must be one component.
     pub fn join(&self, name: &[u8]) -> Result<Self, BadPath> {
-        let mut v = self.0.clone();
-        if v.last() != Some(&b'/') {
-            v.push(b'/');
-        }
         if name.is_empty() {
             return Err(BadPath::Empty);
         }
+        let mut v = Vec::with_capacity(self.0.len() + name.len() + 1);
+        v.extend_from_slice(&self.0);
+        if v.last() != Some(&b'/') {
+            v.push(b'/');
+        }
         v.extend_from_slice(name);
         Self::new(v)
-    }
-}
-
-fn push_parts<'a>(parts: &mut Vec<&'a [u8]>, path: &'a [u8]) {
-    for p in path.split(|b| *b == b'/') {
-        match p {
-            b"" | b"." => {}
-            b".." => {
-                parts.pop();
-            }
-            _ => parts.push(p),
-        }
     }
 }
 

@@ -13,8 +13,8 @@ pub(crate) const UNSENT_PAUSE: usize = 256 * 1024;
 /// Above this the session ends: what is running when reading stops can still add replies, but never this many.
 pub(crate) const UNSENT_MAX: usize = 8 * 1024 * 1024;
 
-/// Capacity that an empty outbox keeps; most replies fit, and ten thousand idle sessions stay cheap.
-const CAPACITY_IDLE: usize = 512;
+/// Capacity that an empty outbox keeps; most replies in a row fit, and ten thousand idle sessions stay cheap.
+const CAPACITY_IDLE: usize = 4096;
 
 /// Octets not yet taken by the kernel.
 #[derive(Debug, Default)]
@@ -27,12 +27,8 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn push(&mut self, octets: Vec<u8>) {
-        if self.octets.is_empty() {
-            self.octets = octets;
-        } else {
-            self.octets.extend_from_slice(&octets);
-        }
+    pub(crate) fn push(&mut self, octets: &[u8]) {
+        self.octets.extend_from_slice(octets);
     }
 
     pub(crate) fn unsent(&self) -> usize {

@@ -1,5 +1,5 @@
-//! What passed last on the data channels of a session: the command behind a transfer often asks for its checksum, and opening and reading a
-//! small file once more costs more than sending it.
+//! What passed last on the data channels of a session: the command behind a transfer often asks for its size or its checksum, and opening
+//! and reading a small file once more costs more than sending it.
 
 use std::{
     collections::VecDeque,
@@ -9,7 +9,7 @@ use std::{
 
 use godwit_engine::{
     data::{Job, Sink, Source},
-    storage::{File as _, Summed},
+    storage::{FileRef, Summed},
 };
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, FtpPath,
@@ -37,17 +37,19 @@ struct Last {
 
 struct Passed {
     path: FtpPath,
-    file: Arc<Summed>,
+    file: FileRef,
+    /// The same file, where its octets are summed.
+    summed: Option<Arc<Summed>>,
     /// Of a file that was sent: when it was changed, as it was opened.
     modified: Option<SystemTime>,
 }
 
-/// Size and checksum of a whole file.
+/// What a whole file is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) octets: u64,
-    pub(crate) algorithm: ChecksumAlgorithm,
-    pub(crate) digest: String,
+    /// Its checksum, where one was asked for.
+    pub(crate) digest: Option<String>,
 }
 
 impl LastPassed {
@@ -60,21 +62,32 @@ impl LastPassed {
         modified: Option<SystemTime>,
     ) -> Job {
         let mut last = self.lock();
-        if let TransferKind::Receive { path, .. } = &request.kind
-            && temporary(path).is_none()
-        {
-            last.passed.clear();
-        }
-        if !last.asked {
+        let is_kept = match &request.kind {
+            // Of one with a temporary name the size at least is asked.
+            TransferKind::Receive { path, .. } if temporary(path).is_some() => {
+                last.passed.retain(|passed| passed.path != *path);
+                true
+            }
+            TransferKind::Receive { .. } => {
+                last.passed.clear();
+                last.asked
+            }
+            _ => last.asked,
+        };
+        if !is_kept {
             return job;
         }
-        let mut sum = |path: &FtpPath, file| {
-            let file = Summed::new(file, ALGORITHM);
+        let mut keep = |path: &FtpPath, file| {
+            let summed = last
+                .asked
+                .then(|| Summed::new(FileRef::clone(&file), ALGORITHM));
+            let file = summed.clone().map_or(file, |summed| summed);
             last.passed.retain(|passed| passed.path != *path);
             last.passed.truncate(FILES_MAX - 1);
             last.passed.push_front(Passed {
                 path: path.clone(),
-                file: Arc::clone(&file),
+                file: FileRef::clone(&file),
+                summed,
                 modified,
             });
             file
@@ -92,7 +105,7 @@ impl LastPassed {
                     restart: None,
                 },
             ) if is_small(&ranges) => Job::Send(Source::File {
-                file: sum(path, file),
+                file: keep(path, file),
                 base: 0,
                 ranges,
             }),
@@ -111,7 +124,7 @@ impl LastPassed {
                     ..
                 },
             ) => Job::Receive(Sink::File {
-                file: sum(path, file),
+                file: keep(path, file),
                 base: 0,
                 stream_start,
                 limit,
@@ -129,9 +142,10 @@ impl LastPassed {
                 offset: 0,
                 length: None,
                 path,
-            } => (*algorithm, path),
+            } => (Some(*algorithm), path),
             Request::Commit { from, expected, .. } => match &expected.checksums[..] {
-                [(algorithm, _)] => (*algorithm, from),
+                [] => (None, from),
+                [(algorithm, _)] => (Some(*algorithm), from),
                 _ => {
                     self.forget();
                     return None;
@@ -145,19 +159,23 @@ impl LastPassed {
         };
         let passed = {
             let mut last = self.lock();
-            last.asked |= algorithm == ALGORITHM;
+            last.asked |= algorithm == Some(ALGORITHM);
             let at = last.passed.iter().position(|passed| passed.path == *path)?;
             last.passed.drain(at..).next()?
         };
-        let asked_for = passed.file.algorithm() == algorithm;
-        let (octets, digest) = passed.file.finish().filter(|_| asked_for)?;
         let now = passed.file.metadata().ok()?;
+        let octets = now.size;
+        let Some(algorithm) = algorithm else {
+            let digest = None;
+            return Some(Known { octets, digest });
+        };
+        let summed = passed.summed.filter(|of| of.algorithm() == algorithm)?;
+        let (summed, digest) = summed.finish()?;
         let untouched =
-            now.size == octets && passed.modified.is_none_or(|before| before == now.modified);
+            summed == octets && passed.modified.is_none_or(|before| before == now.modified);
         untouched.then_some(Known {
             octets,
-            algorithm,
-            digest,
+            digest: Some(digest),
         })
     }
 
@@ -180,7 +198,7 @@ fn is_small(ranges: &[ByteRange]) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use godwit_engine::storage::{FileRef, MemoryStorage, Storage, WriteMode};
+    use godwit_engine::storage::{MemoryStorage, Storage, WriteMode};
     use godwit_proto::{
         RestartPoint,
         command::{Mode, Region, TypeCode},
@@ -262,7 +280,10 @@ mod tests {
         };
         send(&last);
         let known = last.take(&cksm(path("/f"))).unwrap();
-        assert_eq!((known.octets, &known.digest[..]), (9, "e3069283"));
+        assert_eq!(
+            (known.octets, known.digest.as_deref()),
+            (9, Some("e3069283"))
+        );
         assert_eq!(last.take(&cksm(path("/f"))), None, "once");
         send(&last);
         last.take(&Request::RemoveFile(path("/f")));
@@ -332,50 +353,90 @@ mod tests {
         );
     }
 
-    #[test]
-    fn what_was_received_is_known_to_its_commit() {
-        let (storage, file) = file_of(b"");
-        let last = asked();
-        let commit = || Request::Commit {
-            from: path("/f"),
+    /// A name that only one client knows.
+    fn begun() -> FtpPath {
+        path("/.godwit-0123456789abcdef.part")
+    }
+
+    /// "123456789", written as the data plane does.
+    fn receive(last: &LastPassed, path: FtpPath, file: &FileRef, placement: Placement) {
+        let kind = TransferKind::Receive {
+            path,
+            placement,
+            restart: None,
+            expected_bytes: None,
+            checksums: Vec::new(),
+            modify: None,
+        };
+        let sink = Sink::File {
+            file: Arc::clone(file),
+            base: 0,
+            stream_start: 0,
+            limit: None,
+        };
+        let Job::Receive(Sink::File { file, .. }) =
+            last.begin(&request(kind), Job::Receive(sink), None)
+        else {
+            panic!("another job");
+        };
+        file.write_all_at(0, b"12345").unwrap();
+        file.write_all_at(5, b"6789").unwrap();
+    }
+
+    fn commit(from: FtpPath, checksums: &[ChecksumAlgorithm]) -> Request {
+        Request::Commit {
+            from,
             to: path("/g"),
             expected: Expected {
-                checksums: vec![(ALGORITHM, String::new())],
+                checksums: Vec::from_iter(checksums.iter().map(|of| (*of, String::new()))),
                 ..Expected::default()
             },
-        };
-        let receive = |placement| {
-            let kind = TransferKind::Receive {
-                path: path("/f"),
-                placement,
-                restart: None,
-                expected_bytes: None,
-                checksums: Vec::new(),
-                modify: None,
-            };
-            let sink = Sink::File {
-                file: Arc::clone(&file),
-                base: 0,
-                stream_start: 0,
-                limit: None,
-            };
-            let Job::Receive(Sink::File { file, .. }) =
-                last.begin(&request(kind), Job::Receive(sink), None)
-            else {
-                panic!("another job");
-            };
-            file.write_all_at(0, b"12345").unwrap();
-            file.write_all_at(5, b"6789").unwrap();
-        };
-        receive(Placement::Replace);
-        let known = last.take(&commit()).unwrap();
-        assert_eq!((known.octets, &known.digest[..]), (9, "e3069283"));
-        // Something may lie behind what is written.
-        receive(Placement::At(0));
-        assert_eq!(last.take(&commit()), None);
-        receive(Placement::Replace);
-        let other = storage.open_write(&path("/f"), WriteMode::Keep).unwrap();
-        other.write_all_at(9, b"0").unwrap();
-        assert_eq!(last.take(&commit()), None, "somebody else has added to it");
+        }
+    }
+
+    #[test]
+    fn what_was_received_is_known_to_its_commit() {
+        for name in [path("/f"), begun()] {
+            let (_storage, file) = file_of(b"");
+            let last = asked();
+            let commit = || commit(name.clone(), &[ALGORITHM]);
+            receive(&last, name.clone(), &file, Placement::Replace);
+            let known = last.take(&commit()).unwrap();
+            assert_eq!(
+                (known.octets, known.digest.as_deref()),
+                (9, Some("e3069283"))
+            );
+            // Something may lie behind what is written.
+            receive(&last, name.clone(), &file, Placement::At(0));
+            assert_eq!(last.take(&commit()), None);
+            receive(&last, name.clone(), &file, Placement::Replace);
+            receive(&last, name.clone(), &file, Placement::At(0));
+            assert_eq!(last.take(&commit()), None, "{name} was written again");
+            receive(&last, name.clone(), &file, Placement::Replace);
+            file.write_all_at(9, b"0").unwrap();
+            assert_eq!(last.take(&commit()), None, "somebody has added to {name}");
+        }
+    }
+
+    #[test]
+    fn the_size_is_known_of_what_has_a_temporary_name() {
+        let (_storage, file) = file_of(b"");
+        let last = LastPassed::default();
+        let octets = |last: &LastPassed, name| last.take(&commit(name, &[])).map(|k| k.octets);
+        receive(&last, begun(), &file, Placement::Replace);
+        file.write_all_at(9, b"0").unwrap();
+        assert_eq!(octets(&last, begun()), Some(10), "as it is by now");
+        assert_eq!(octets(&last, begun()), None, "once");
+        receive(&last, begun(), &file, Placement::Replace);
+        last.take(&Request::RemoveFile(begun()));
+        assert_eq!(octets(&last, begun()), None, "it may be gone");
+        receive(&last, begun(), &file, Placement::Replace);
+        let summed = commit(begun(), &[ALGORITHM]);
+        assert_eq!(last.take(&summed), None, "nobody had asked");
+        receive(&last, path("/f"), &file, Placement::Replace);
+        assert_eq!(octets(&last, path("/f")), Some(10), "asked by now");
+        let nobody_asks = LastPassed::default();
+        receive(&nobody_asks, path("/f"), &file, Placement::Replace);
+        assert_eq!(octets(&nobody_asks, path("/f")), None);
     }
 }

@@ -611,7 +611,7 @@ impl Session {
                 Output::NextChannels(channels) => self.channels.next_channels(channels),
                 Output::DropDataChannels => self.channels.close(),
                 Output::Close => {
-                    self.outbox.push(self.security.close());
+                    self.outbox.push(&self.security.close());
                     self.closing = true;
                     self.stop_work();
                 }

@@ -22,24 +22,31 @@ impl Carry {
 
     /// Carries octets that are in clear.
     pub(super) fn put(&mut self, octets: &[u8]) {
-        self.room(octets.len()).copy_from_slice(octets);
-        self.came(octets.len());
+        self.forget_used();
+        self.octets.truncate(self.end);
+        self.octets.extend_from_slice(octets);
+        self.end = self.octets.len();
         self.filled = self.end;
     }
 
     /// Where `count` octets go that are read next. What is there already means nothing.
     pub(super) fn room(&mut self, count: usize) -> &mut [u8] {
+        self.forget_used();
+        let end = self.end + count;
+        if self.octets.len() < end {
+            self.octets.resize(end, 0);
+        }
+        &mut self.octets[self.end..end]
+    }
+
+    /// Where all that is carried was taken, what is behind it moves to the front.
+    fn forget_used(&mut self) {
         if self.is_empty() {
             self.octets.copy_within(self.filled..self.end, 0);
             self.end -= self.filled;
             self.used = 0;
             self.filled = 0;
         }
-        let end = self.end + count;
-        if self.octets.len() < end {
-            self.octets.resize(end, 0);
-        }
-        &mut self.octets[self.end..end]
     }
 
     /// So many octets of the room were read.

@@ -114,21 +114,21 @@ impl Reply {
     /// Appends the reply to `out` with CRLF line ends. Body lines are prefixed so that none can be
     /// taken for a last line; an empty text becomes `.`; CR, LF and NUL inside a line become blanks.
     pub fn write_to(&self, out: &mut Vec<u8>) {
-        let code = self.code.to_string();
         let Some((last, before)) = self.lines.split_last() else {
             // No line at all is a misuse, but the peer must still hear the code.
-            out.extend_from_slice(format!("{code} .\r\n").as_bytes());
-            return;
+            return write_last(self.code, b"", out);
         };
         for (i, line) in before.iter().enumerate() {
             match self.style {
                 BodyStyle::Blank if i > 0 => out.push(b' '),
-                _ => out.extend_from_slice(format!("{code}-").as_bytes()),
+                _ => {
+                    out.extend_from_slice(self.code.to_string().as_bytes());
+                    out.push(b'-');
+                }
             }
             write_text(line, out);
         }
-        out.extend_from_slice(format!("{code} ").as_bytes());
-        write_text(last, out);
+        write_last(self.code, last, out);
     }
 
     /// All lines joined by `"\n"`, lossy: for people and for searching.
@@ -162,14 +162,25 @@ impl fmt::Display for Reply {
     }
 }
 
+/// The last line of a reply, or its only one, as [`Reply::write_to`] writes it.
+pub(crate) fn write_last(code: ReplyCode, text: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(code.to_string().as_bytes());
+    out.push(b' ');
+    write_text(text, out);
+}
+
 /// One line's text and CRLF. An empty text is written as `.`: GCT's client wants at least five characters.
 fn write_text(text: &[u8], out: &mut Vec<u8>) {
     if text.is_empty() {
         out.push(b'.');
     }
-    out.extend(text.iter().map(|b| match b {
-        b'\r' | b'\n' | 0 => b' ',
-        _ => *b,
-    }));
+    let start = out.len();
+    out.extend_from_slice(text);
+    for octet in &mut out[start..] {
+        *octet = match *octet {
+            b'\r' | b'\n' | 0 => b' ',
+            plain => plain,
+        };
+    }
     out.extend_from_slice(b"\r\n");
 }

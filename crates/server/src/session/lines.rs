@@ -38,7 +38,7 @@ impl Session {
                             self.pi.handle_input(now, Input::Unreadable);
                         }
                         Received::Unprotected => self.pi.handle_input(now, Input::Unprotected),
-                        Received::Telnet(answer) => self.outbox.push(answer.to_vec()),
+                        Received::Telnet(answer) => self.outbox.push(&answer),
                     }
                 }
             }
@@ -64,7 +64,7 @@ impl Session {
 
     pub(super) fn say(&mut self, replies: Vec<u8>) {
         match self.security.seal(replies) {
-            Ok(octets) => self.outbox.push(octets),
+            Ok(octets) => self.outbox.push(&octets),
             Err(error) => {
                 // A reply is lost, so every further one would answer the wrong command.
                 error!(session = self.id, peer = %self.peer, %error, "a reply cannot be protected");
@@ -82,7 +82,7 @@ impl Session {
 
     /// A step of a handshake of TLS is made.
     pub(super) fn on_tls(&mut self, mut step: TlsStep) {
-        self.outbox.push(std::mem::take(&mut step.output));
+        self.outbox.push(&std::mem::take(&mut step.output));
         match self.security.keep_tls(step) {
             TlsProgress::More => {}
             TlsProgress::Established { how, rest } => {

@@ -23,9 +23,8 @@ const QUOTED_CHARS_MAX: usize = 64;
 
 pub(super) fn command(line: &[u8]) -> Result<Command, CommandError> {
     let (word, rest) = split_word(line);
-    let verb = word.to_ascii_uppercase();
-    let Some(verb) = known_verb(&verb) else {
-        let verb = printable(&verb, QUOTED_CHARS_MAX);
+    let Some(verb) = known_verb(word) else {
+        let verb = printable(&word.to_ascii_uppercase(), QUOTED_CHARS_MAX);
         return Err(CommandError::UnknownVerb(verb));
     };
     let a = Arguments { verb, rest };
@@ -141,9 +140,10 @@ const UNLISTED_VERBS: &[&str] = &[
     "ACCT", "AUTH", "ADAT", "PBSZ", "PROT", "DCAU", "DCSC", "MIC", "ENC", "CONF", "CCC",
 ];
 
-fn known_verb(verb: &[u8]) -> Option<&'static str> {
+fn known_verb(word: &[u8]) -> Option<&'static str> {
     let mut all = super::VERBS.iter().chain(UNLISTED_VERBS);
-    all.find(|v| v.as_bytes() == verb).copied()
+    all.find(|verb| verb.as_bytes().eq_ignore_ascii_case(word))
+        .copied()
 }
 
 fn type_code(a: Arguments<'_>) -> Result<TypeCode, CommandError> {

@@ -123,20 +123,20 @@ fn commit(a: Arguments<'_>) -> Result<Commit, CommandError> {
             .iter()
             .position(|octet| *octet == b'=')
             .ok_or_else(bad)?;
-        let (name, value) = (fact[..at].to_ascii_lowercase(), &fact[at + 1..]);
-        if name == b"from" {
+        let (name, value) = (&fact[..at], &fact[at + 1..]);
+        if name.eq_ignore_ascii_case(b"from") {
             temporary = Some(TemporaryName::new(value).ok_or_else(bad)?);
             continue;
         }
-        let name = String::from_utf8(name).map_err(|_| bad())?;
+        let name = std::str::from_utf8(name).map_err(|_| bad())?;
         let value = std::str::from_utf8(value).map_err(|_| bad())?;
-        match name.as_str() {
-            "size" => expected.size = Some(decimal(value).ok_or_else(bad)?),
-            "modify" => expected.modify = Some(modify(a, value)?),
-            _ => {
-                let algorithm = name.strip_prefix(CHECKSUM_FACT).ok_or_else(bad)?;
-                add_checksum(a, algorithm, value, &mut expected.checksums)?;
-            }
+        if name.eq_ignore_ascii_case("size") {
+            expected.size = Some(decimal(value).ok_or_else(bad)?);
+        } else if name.eq_ignore_ascii_case("modify") {
+            expected.modify = Some(modify(a, value)?);
+        } else {
+            let algorithm = checksum_fact(name).ok_or_else(bad)?;
+            add_checksum(a, algorithm, value, &mut expected.checksums)?;
         }
     }
     Ok(Commit {
@@ -174,10 +174,10 @@ fn store_attributes(a: Arguments<'_>) -> Result<Site, CommandError> {
     let (mut date, mut checksums) = (None, Vec::new());
     let text = a.text()?;
     for (name, value) in text.split(';').filter_map(|p| p.split_once('=')) {
-        let name = name.trim_matches(' ').to_ascii_lowercase();
-        if name == "modify" {
+        let name = name.trim_matches(' ');
+        if name.eq_ignore_ascii_case("modify") {
             date = Some(modify(a, value)?);
-        } else if let Some(algorithm) = name.strip_prefix(CHECKSUM_FACT) {
+        } else if let Some(algorithm) = checksum_fact(name) {
             add_checksum(a, algorithm, value, &mut checksums)?;
         }
     }
@@ -190,6 +190,14 @@ fn store_attributes(a: Arguments<'_>) -> Result<Site, CommandError> {
 fn modify(a: Arguments<'_>, value: &str) -> Result<Timestamp, CommandError> {
     let time = Timestamp::parse(value).filter(|_| value.len() == 14);
     time.ok_or_else(|| a.syntax("Invalid modify attribute."))
+}
+
+/// The algorithm in the name of a fact, known or not.
+fn checksum_fact(name: &str) -> Option<&str> {
+    let (prefix, algorithm) = name.split_at_checked(CHECKSUM_FACT.len())?;
+    prefix
+        .eq_ignore_ascii_case(CHECKSUM_FACT)
+        .then_some(algorithm)
 }
 
 /// A later value replaces an earlier one: at most one per algorithm.

@@ -1,25 +1,16 @@
 //! `SITE GODWIT` ([`crate::live`]): answered out of turn while a transfer runs, and at any other time.
 
 use crate::{
-    command::Command,
     live::{Live, LiveReport, NO_TRANSFER},
     reply::Reply,
-    site::Site,
 };
 
 use super::{Output, Pending, QUEUE_MAX, ServerPi};
 
 impl ServerPi {
-    /// The aside in a line that came while something else runs.
-    pub(super) fn aside_while_busy(&self, line: &[u8]) -> Option<Live> {
-        if self.is_idle() || !self.session.is_logged_in() || !is_site(line) {
-            return None;
-        }
-        match Command::parse(line) {
-            Ok(Command::Site(Site::Live(live))) => Some(live),
-            // A bad one is a command like any other, and refused in its turn.
-            _ => None,
-        }
+    /// Whether an aside that comes now is answered at once.
+    pub(super) fn takes_asides(&self) -> bool {
+        !self.is_idle() && self.session.is_logged_in()
     }
 
     pub(super) fn run_aside(&mut self, live: Live) {
@@ -67,10 +58,4 @@ impl ServerPi {
             "No transfer runs that this applies to.",
         ));
     }
-}
-
-fn is_site(line: &[u8]) -> bool {
-    line.split(|octet| *octet == b' ')
-        .find(|word| !word.is_empty())
-        .is_some_and(|word| word.eq_ignore_ascii_case(b"SITE"))
 }

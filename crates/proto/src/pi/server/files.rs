@@ -116,7 +116,7 @@ impl ServerPi {
     /// `None` for a path that has no directory, or a name that is too long.
     pub(super) fn naming(&self, commit: &Commit) -> Option<Request> {
         let to = self.session.resolve(&commit.path);
-        let from = to.parent()?.join(commit.temporary.as_bytes()).ok()?;
+        let from = to.sibling(commit.temporary.as_bytes())?;
         Some(Request::Commit {
             from,
             to,

@@ -31,7 +31,8 @@ use crate::{
     command::{Command, CommandError},
     line::{BadLine, LineEvent, LineReader},
     live::Live,
-    reply::{Reply, ReplyCode},
+    reply::{Reply, ReplyCode, write_last},
+    site::Site,
 };
 
 mod abort;
@@ -212,19 +213,8 @@ impl ServerPi {
     fn on_octets(&mut self, now: Instant, octets: &[u8]) {
         for event in self.lines.push(octets) {
             match event {
-                LineEvent::Answer(answer) => self.send(&answer),
-                LineEvent::Line(line) => {
-                    if !self.is_idle() && is_abort(&line) {
-                        self.on_abort_while_busy();
-                    } else if let Some(live) = self.aside_while_busy(&line) {
-                        self.run_aside(live);
-                    } else {
-                        self.enqueue(Queued::Command {
-                            octets: line.len(),
-                            command: Box::new(Command::parse(&line)),
-                        });
-                    }
-                }
+                LineEvent::Answer(answer) => self.send(|out| out.extend_from_slice(&answer)),
+                LineEvent::Line(line) => self.on_line(&line),
                 LineEvent::Bad(why) => self.enqueue(Queued::Bad(why)),
             }
             self.run_queue(now);
@@ -233,6 +223,19 @@ impl ServerPi {
             }
         }
         self.foresee();
+    }
+
+    fn on_line(&mut self, line: &[u8]) {
+        if !self.is_idle() && is_abort(line) {
+            return self.on_abort_while_busy();
+        }
+        match Command::parse(line) {
+            Ok(Command::Site(Site::Live(live))) if self.takes_asides() => self.run_aside(live),
+            command => self.enqueue(Queued::Command {
+                octets: line.len(),
+                command: Box::new(command),
+            }),
+        }
     }
 
     /// False while so much waits that the shell should leave further commands to the kernel. An ABOR that is behind them is
@@ -338,23 +341,22 @@ impl ServerPi {
     }
 
     /// A reply of one line with a code known when the program is built.
-    fn answer(&mut self, code: u16, text: impl Into<Vec<u8>>) {
-        self.reply(&Reply::new(ReplyCode::of(code), text));
+    fn answer(&mut self, code: u16, text: impl AsRef<[u8]>) {
+        self.send(|out| write_last(ReplyCode::of(code), text.as_ref(), out));
     }
 
     fn reply(&mut self, reply: &Reply) {
-        let mut octets = Vec::new();
-        reply.write_to(&mut octets);
-        self.send(&octets);
+        self.send(|out| reply.write_to(out));
     }
 
     /// Replies in a row leave in one write: pipelined commands then cost one packet, not one each.
-    fn send(&mut self, octets: &[u8]) {
+    fn send(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if let Some(Output::Send(last)) = self.outputs.back_mut() {
-            last.extend_from_slice(octets);
-        } else {
-            self.outputs.push_back(Output::Send(octets.to_vec()));
+            return write(last);
         }
+        let mut octets = Vec::new();
+        write(&mut octets);
+        self.outputs.push_back(Output::Send(octets));
     }
 
     fn request(&mut self, request: Request, purpose: Purpose) {
