@@ -19,6 +19,10 @@ use crate::stats;
 /// How often connections are looked at.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
+/// With a set of files the sender is looked at in one of so many looks: the kernel walks through all its table of connections for one, a
+/// millisecond each that the transfer lacks where files are small.
+const SENDER_LOOKS: u32 = 5;
+
 /// Payload from which on data counts as flowing, bytes: more than a login and a directory take.
 const FIRST_DATA_BYTES: u64 = 32 << 10;
 
@@ -176,7 +180,9 @@ impl Measurement<'_> {
             if first.is_none() && self.transfers[0].receiver.bytes() >= FIRST_DATA_BYTES {
                 first = Some(now);
             }
-            seen.look(self.transfers.iter_mut().map(|t| &mut t.sender))?;
+            if self.looks.is_multiple_of(SENDER_LOOKS) {
+                seen.look(self.transfers.iter_mut().map(|t| &mut t.sender))?;
+            }
             if now >= limit {
                 break false;
             }
