@@ -598,5 +598,5 @@ fn temporary_beside(remote: &FtpPath) -> Option<FtpPath> {
     // A final name that some servers would mangle puts such an octet into the temporary name too, so that it is seen
     // before anything is renamed.
     let name = local::temporary_name(!remote.as_bytes().is_ascii());
-    remote.parent()?.join(name.as_bytes()).ok()
+    remote.sibling(name.as_bytes())
 }
