@@ -23,6 +23,7 @@ use godwit_client::{
     spec::{Invocation, Proxy, Request, Ssh},
     watch::{self, Screen},
 };
+use godwit_engine::placement::Placement;
 use godwit_gsi::cert::files::{self, Locations};
 
 /// Names and commands of many small files are made on one thread and dropped on another, which costs the system's allocator a tenth of
@@ -56,6 +57,13 @@ fn main() -> ExitCode {
         Request::UrlCopy(words) => match Asked::parse(words) {
             Ok(asked) => block_on(copy_urls(asked, ambient)),
             Err(parting) => part(&parting),
+        },
+        Request::Copy(spec) => match spec.processors.as_ref().map(Placement::keep_to) {
+            Some(Err(error)) => {
+                tell(format_args!("{error}"));
+                Exit::Usage.code().into()
+            }
+            Some(Ok(())) | None => block_on(run(invocation)),
         },
         _ => block_on(run(invocation)),
     }

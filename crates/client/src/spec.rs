@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use godwit_engine::net::PortRange;
+use godwit_engine::{net::PortRange, placement::Placement};
 use godwit_gsi::{
     cert::{files::Locations, key::KeyKind},
     ftps::Authorities,
@@ -206,6 +206,8 @@ pub struct JobSpec {
     pub sparse: bool,
     /// Files of this machine are read and written past the page cache.
     pub direct_io: bool,
+    /// Those that all threads of this program keep to; `None`: wherever the kernel puts them.
+    pub processors: Option<Placement>,
     /// Congestion control of our sending sockets.
     pub congestion: CongestionChoice,
     /// Checksums.

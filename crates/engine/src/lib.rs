@@ -7,6 +7,7 @@
 //! - [`control`]: drives a client's protocol interpreter over a socket; control lines under a security context
 //! - [`net`]: names to addresses, listeners in a port range, limits of the process
 //! - [`tcp_diag`]: what the kernel knows of TCP connections
+//! - [`placement`]: which processors a program keeps to
 //! - [`exposition`]: numbers as monitoring reads them
 //! - [`terminal`]: secrets that people type
 //! - [`text`]: line ends of TYPE A
@@ -22,6 +23,7 @@ pub mod data;
 pub mod digest;
 pub mod exposition;
 pub mod net;
+pub mod placement;
 pub mod storage;
 pub mod tcp_diag;
 pub mod terminal;

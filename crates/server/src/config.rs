@@ -10,13 +10,12 @@ use std::{
 };
 
 use clap::{Args, Parser, ValueEnum};
-use godwit_engine::net::PortRange;
+use godwit_engine::{net::PortRange, placement::Placement};
 use godwit_proto::security::Floor;
 use serde::{Deserialize, Serialize};
 
 pub use self::gsi::{GsiSettings, Protect};
 pub use self::logins::{IssuerSettings, PasswordSettings, TlsSettings, TokenSettings};
-pub use self::ports::PortRangeText;
 pub use self::ssh::SshSettings;
 pub use self::verbs::{PasswdArguments, Verb};
 use self::{
@@ -26,11 +25,13 @@ use self::{
     ports::{check_data_addresses, metrics_of, port_range_of},
     separation::separation_of,
 };
+pub use self::{placement::PlacementText, ports::PortRangeText};
 use crate::{Bounds, Durability, Separation};
 
 mod bounds;
 mod gsi;
 mod logins;
+mod placement;
 mod ports;
 mod separation;
 mod ssh;
@@ -230,6 +231,10 @@ pub struct Options {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub direct_io: Option<bool>,
 
+    /// Processors to keep to, as 0-3,8, or near:INTERFACE for those on whose memory the network card lies (NUMA) [default: all]
+    #[arg(long, value_name = "LIST|near:INTERFACE")]
+    pub processors: Option<PlacementText>,
+
     /// Remove what uploads have left under godwit's temporary names (.godwit-*.part) and nobody has changed for this long, nor since the
     /// oldest session began: the whole tree is walked now and then, on the file system of the root. A client that comes back later begins
     /// its file anew [default: nothing is removed]
@@ -378,6 +383,9 @@ pub struct ServerSettings {
     pub durability: Durability,
     /// Files are read and written past the page cache.
     pub direct_io: bool,
+    /// Those that all threads keep to from the start on, and all processes, which inherit it; `None`: wherever the kernel puts them.
+    #[serde(skip)]
+    pub processors: Option<Placement>,
     /// Age at which leftovers of uploads are removed; `None`: never.
     pub reap_after: Option<Duration>,
     /// Processes without privileges; `None`: all is done in one, as who started it.
@@ -420,6 +428,7 @@ impl ServerSettings {
             unread_limit: Duration::from_secs(120),
             durability: Durability::None,
             direct_io: false,
+            processors: None,
             reap_after: None,
             separation: None,
             bounds: Bounds::default(),
@@ -536,6 +545,7 @@ impl Options {
             data_timeout: self.data_timeout.or(other.data_timeout),
             durability: self.durability.or(other.durability),
             direct_io: self.direct_io.or(other.direct_io),
+            processors: self.processors.or(other.processors),
             reap_after: self.reap_after.or(other.reap_after),
             max_sessions: self.max_sessions.or(other.max_sessions),
             max_sessions_per_address: self
@@ -609,6 +619,7 @@ impl Options {
         settings.foreign_data_hosts = self.allow_foreign_data_hosts.unwrap_or(false);
         settings.durability = self.durability.unwrap_or_default();
         settings.direct_io = self.direct_io.unwrap_or(false);
+        settings.processors = self.processors.map(|PlacementText(placement)| placement);
         settings.audit_log = self.audit_log;
         settings.transfer_log = self.transfer_log;
         settings.metrics = metrics_of(self.metrics, self.allow_remote_metrics)?;

@@ -8,7 +8,10 @@ use std::{
 };
 
 use clap::Parser as _;
-use godwit_engine::terminal::{self, NoSecret, Secret};
+use godwit_engine::{
+    placement::Placement,
+    terminal::{self, NoSecret, Secret},
+};
 use godwit_server::{
     Arguments, Imported, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings,
     Status, Verb, activation, log,
@@ -50,6 +53,9 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return fail(EXIT_USAGE, &error),
     };
+    if let Some(Err(error)) = settings.processors.as_ref().map(Placement::keep_to) {
+        return fail(EXIT_USAGE, &error);
+    }
     log::init(settings.log_json, Level::INFO);
     let handed = match activation::sockets() {
         Ok(handed) => handed,
@@ -93,6 +99,9 @@ fn serve_user(arguments: &Arguments) -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return fail(EXIT_USAGE, &error),
     };
+    if let Some(Err(error)) = settings.server.processors.as_ref().map(Placement::keep_to) {
+        return fail(EXIT_USAGE, &error);
+    }
     log::init(settings.server.log_json, Level::ERROR);
     godwit_engine::net::raise_fd_limit();
     match serve_ssh(settings) {

@@ -284,6 +284,7 @@ pub(super) fn job_of(
         block_bytes: args.block_size,
         sparse: !args.no_sparse,
         direct_io: args.direct_io,
+        processors: args.processors,
         congestion: match args.congestion {
             None => CongestionChoice::System,
             Some(name) if name == "auto" => CongestionChoice::Auto,

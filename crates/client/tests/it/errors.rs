@@ -103,6 +103,9 @@ fn wrong_usage_is_2_and_help_is_0() {
     run(&["ls", "--protect", "private", "ftp://h/"])
         .expect(2, &["ftp:// has no protection: use gsiftp://"]);
     run(&["sync", "x"]).expect(2, &["<DST>"]);
+    let keep_to = |processors| ["cp", "--processors", processors, "gsiftp://h/f", "."];
+    run(&keep_to("near:none0")).expect(2, &["no network interface \"none0\""]);
+    run(&keep_to("1-0")).expect(2, &["names no processors"]);
     run(&[]).expect(2, &["Usage"]);
     let help = run(&["cp", "--help"]).expect(0, &[]);
     assert!(

@@ -3,14 +3,18 @@
 use std::{
     io::{self, IoSlice, Write},
     net::Shutdown,
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::LazyLock,
 };
 
 use godwit_proto::{
     command::Mode,
     mode_e::{BlockHeader, HEADER_OCTETS, sender::AfterEod},
 };
-use rustix::net::SendFlags;
+use rustix::{
+    fs::{MemfdFlags, ftruncate, memfd_create},
+    net::SendFlags,
+};
 
 use super::{
     body::Body,
@@ -33,8 +37,8 @@ const DIRECT_OCTETS: usize = 1 << 20;
 /// Longest block that is read and then leaves in one call with its header and, where it is the last, with the EOD.
 const SMALL_OCTETS: u64 = Held::OCTETS_MAX;
 
-/// What a source of zeros sends: written over and over, so it stays in the cache.
-static ZEROS: [u8; COPY_OCTETS] = [0; COPY_OCTETS];
+/// What a source of zeros sends at a time.
+const ZEROS_OCTETS: usize = 1 << 20;
 
 pub(super) struct Sending {
     pub(super) attachment: Attachment,
@@ -293,6 +297,15 @@ impl Sending {
             _ => None,
         };
         let path = file.map_or(FastPath::Copy, |f| f.fast_path());
+        // Zeros are sent over and over from one place.
+        let (path, at, most_left) = match path {
+            FastPath::Zeros => (
+                zeros().map_or(FastPath::Copy, FastPath::Descriptor),
+                0,
+                ZEROS_OCTETS,
+            ),
+            path => (path, self.at, usize::MAX),
+        };
         let rest = self.at_hand();
         let outcome = match path {
             _ if !rest.is_empty() || self.tail_sent < HEADER_OCTETS => {
@@ -322,8 +335,9 @@ impl Sending {
                     .map_err(Into::into)
             }
             FastPath::Descriptor(fd) => {
-                let mut at = self.at;
-                let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(most);
+                let mut at = at;
+                let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+                let count = left.min(most_left).min(most);
                 match rustix::fs::sendfile(wire.stream.as_fd(), fd, Some(&mut at), count) {
                     Ok(0) => return Err(self.file_is_shorter()),
                     Ok(n) => Ok((0, n, 0)),
@@ -336,18 +350,7 @@ impl Sending {
                     Err(e) => Err(e.into()),
                 }
             }
-            FastPath::Zeros => {
-                let n = usize::try_from(self.left)
-                    .unwrap_or(usize::MAX)
-                    .min(ZEROS.len())
-                    .min(most);
-                let parts = [IoSlice::new(headers), IoSlice::new(&ZEROS[..n])];
-                wire.stream.write_vectored(&parts).map(|n| {
-                    let of_headers = n.min(due);
-                    (of_headers, n - of_headers, 0)
-                })
-            }
-            FastPath::Copy | FastPath::Direct | FastPath::Discard => {
+            FastPath::Copy | FastPath::Direct | FastPath::Zeros | FastPath::Discard => {
                 self.fill_buffer(COPY_OCTETS)?;
                 return self.write_some(wire, budget);
             }
@@ -447,4 +450,14 @@ impl Sending {
             .into(),
         )
     }
+}
+
+/// A file of [`ZEROS_OCTETS`] zeros that takes no memory: the kernel reads its hole from one page. `None` where the system gives none.
+fn zeros() -> Option<BorrowedFd<'static>> {
+    static ZEROS: LazyLock<Option<OwnedFd>> = LazyLock::new(|| {
+        let file = memfd_create("zeros", MemfdFlags::CLOEXEC).ok()?;
+        ftruncate(&file, ZEROS_OCTETS as u64).ok()?;
+        Some(file)
+    });
+    ZEROS.as_ref().map(AsFd::as_fd)
 }

@@ -30,6 +30,7 @@ use self::{files::Files, record::Line, stand::Stand};
 use crate::{
     peers::{Error, gct, godwit, http, iperf3, plain_ftp, ssh, xrootd},
     runner::Environment,
+    state::RunDir,
 };
 
 /// What to measure.
@@ -48,7 +49,7 @@ pub struct Options {
     #[arg(long, default_value_t = 16)]
     pub memory_gb: u64,
     /// GB (10^9 octets) of a file-to-file run; source and target lie on tmpfs
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 1)]
     pub file_gb: u64,
     /// Small files of a run; a million takes 10 GB of memory
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
@@ -69,6 +70,9 @@ pub struct Options {
     /// Not the cells with one of these names, or below it
     #[arg(long, value_delimiter = ',', value_name = "CELL")]
     pub skip: Vec<String>,
+    /// TCP congestion control of everybody who does not choose one, instead of the machine's; put back in the end (needs root)
+    #[arg(long, value_name = "NAME")]
+    pub congestion: Option<String>,
     /// Folder for the files; must be on tmpfs to measure what the cells are called
     #[arg(long, default_value = "/dev/shm")]
     pub tmpfs: PathBuf,
@@ -112,6 +116,9 @@ fn godwit_cp() -> Result<Command, Error> {
     Ok(command)
 }
 
+/// What connections have for which nobody chooses.
+const DEFAULT_CONGESTION_CONTROL: &str = "net.ipv4.tcp_congestion_control";
+
 /// Longest single run.
 const RUN_LIMIT: Duration = Duration::from_secs(300);
 
@@ -131,6 +138,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), BenchError> {
 }
 
 fn measure(options: &Options, out: &mut dyn Write) -> Result<Vec<Line>, BenchError> {
+    let _chosen = options.congestion.as_deref().map(choose).transpose()?;
     let folder = tempfile::Builder::new()
         .prefix("godwit-bench-")
         .tempdir_in(&options.tmpfs)
@@ -156,6 +164,16 @@ fn measure(options: &Options, out: &mut dyn Write) -> Result<Vec<Line>, BenchErr
         small::Small::start(&stand, folder.path())?.run(&mut stand)?;
     }
     Ok(stand.into_lines())
+}
+
+/// Chooses the congestion control of the machine until what is returned is dropped.
+fn choose(congestion_control: &str) -> Result<RunDir, BenchError> {
+    let run = RunDir::create().map_err(io_error(Path::new("state of the lab")))?;
+    run.change_setting(DEFAULT_CONGESTION_CONTROL, |present| {
+        (present != congestion_control).then(|| congestion_control.to_owned())
+    })
+    .map_err(io_error(Path::new(DEFAULT_CONGESTION_CONTROL)))?;
+    Ok(run)
 }
 
 /// Measurements of earlier runs.

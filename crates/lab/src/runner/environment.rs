@@ -35,6 +35,9 @@ pub struct Environment {
     pub programs: Vec<(String, String)>,
     /// Congestion controls that the kernel has.
     pub congestion_controls: String,
+    /// That of connections for which nobody chooses one; empty where it was not noted.
+    #[serde(default)]
+    pub congestion_control: String,
     /// Whether the kernel shares processors by session (`kernel.sched_autogroup_enabled`); `None`
     /// where it cannot.
     #[serde(default)]
@@ -98,6 +101,7 @@ impl Environment {
             memory_gb: (memory_kib * 1.024e-6 * 10.0).round() / 10.0,
             programs,
             congestion_controls: read("/proc/sys/net/ipv4/tcp_available_congestion_control"),
+            congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control"),
             autogroups: match read("/proc/sys/kernel/sched_autogroup_enabled").as_str() {
                 "0" => Some(false),
                 "1" => Some(true),

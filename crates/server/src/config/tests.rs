@@ -29,7 +29,7 @@ fn flags_override_file_and_file_overrides_environment() {
     write!(
         file,
         "root = \"/srv\"\nanonymous = \"ro\"\nport-range = \"4000-4001\"\nlisten = [\"127.0.0.1:0\"]\n\
-         log-json = true\nmax-sessions = 7\n"
+         log-json = true\nmax-sessions = 7\nprocessors = \"0-1,4\"\n"
     )
     .unwrap();
     let path = file.path().to_str().unwrap();
@@ -48,6 +48,8 @@ fn flags_override_file_and_file_overrides_environment() {
     assert_eq!(settings.anonymous, Anonymous::Rw);
     assert_eq!(settings.root, PathBuf::from("/srv"));
     assert_eq!(settings.port_range, Some(4000..=4001));
+    let processors = Placement::Listed(vec![0, 1, 4]);
+    assert_eq!(settings.processors, Some(processors));
     assert_eq!(settings.listen, ["127.0.0.1:0".parse().unwrap()]);
     assert_eq!(settings.bounds.connections, 7);
     assert!(!settings.log_json);
@@ -109,6 +111,7 @@ fn values_out_of_range_are_refused_by_name() {
     }
     assert!(Arguments::try_parse_from(["godwitd", "--port-range", "9-1"]).is_err());
     assert!(Arguments::try_parse_from(["godwitd", "--listen", "localhost"]).is_err());
+    assert!(Arguments::try_parse_from(["godwitd", "--processors", "1-0"]).is_err());
 }
 
 #[test]

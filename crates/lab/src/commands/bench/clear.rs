@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     BenchError, RUN_LIMIT,
-    files::Files,
+    files::{Files, check_and_remove, run_with_room},
     godwit_cp,
     record::Measured,
     stand::{Stand, goodput_cell, of_rate, of_transfer},
@@ -23,7 +23,6 @@ use crate::peers::{
     gct::{self, GctServer},
     godwit::Godwitd,
     iperf3::{self, Iperf3Server, Iperf3Test},
-    process,
 };
 
 /// The contender that all are held against.
@@ -197,8 +196,8 @@ impl Clear {
         if ends == Ends::Cp {
             let mut command = CP.command().map_err(Error::from)?;
             command.arg(&work.source).arg(&work.target);
-            let finished = process::run(command, RUN_LIMIT)?.success()?;
-            super::files::check_and_remove(&work.target, work.bytes)?;
+            let finished = run_with_room(command, work.bytes, RUN_LIMIT)?;
+            check_and_remove(&work.target, work.bytes)?;
             return Ok(of_transfer(work.bytes, finished.usage, Usage::default()));
         }
         let source = work.source.display().to_string();
@@ -211,10 +210,11 @@ impl Clear {
             _ => self.godwitd.usage(),
         };
         let before = usage();
-        let client = process::run(fetch(ends, &url, work)?, RUN_LIMIT)?.success()?;
+        let room = if work.memory { 0 } else { work.bytes };
+        let client = run_with_room(fetch(ends, &url, work)?, room, RUN_LIMIT)?;
         let server = usage().since(&before);
         if !work.memory {
-            super::files::check_and_remove(&work.target, work.bytes)?;
+            check_and_remove(&work.target, work.bytes)?;
         }
         Ok(of_transfer(work.bytes, client.usage, server))
     }

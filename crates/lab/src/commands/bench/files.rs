@@ -4,10 +4,15 @@ use std::{
     fs,
     io::Write as _,
     path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
 };
 
 use super::{BenchError, io_error, stand::Stand};
-use crate::pages;
+use crate::{
+    pages::Reserve,
+    peers::process::{self, Finished},
+};
 
 /// Octets written at a time.
 const BLOCK_OCTETS: u64 = 1_000_000;
@@ -38,12 +43,11 @@ impl Files {
         self.folder.join("target")
     }
 
-    /// Makes it once, and touches the pages that a target will need.
+    /// Makes it once.
     pub(super) fn source(&mut self, stand: &Stand<'_>) -> Result<&Path, BenchError> {
         if !self.made {
             let bytes = self.bytes(stand);
             write(&self.source, bytes).map_err(io_error(&self.source))?;
-            pages::touch(&self.folder, bytes).map_err(io_error(&self.folder))?;
             self.made = true;
         }
         Ok(&self.source)
@@ -57,6 +61,18 @@ fn write(path: &Path, bytes: u64) -> std::io::Result<()> {
         file.write_all(&block)?;
     }
     Ok(())
+}
+
+/// Runs a client to its end, with so many octets of memory at hand for what it will write.
+pub(super) fn run_with_room(
+    command: Command,
+    bytes: u64,
+    limit: Duration,
+) -> Result<Finished, BenchError> {
+    let reserve = Reserve::of(bytes).map_err(io_error(Path::new("memory")))?;
+    let finished = process::run(command, limit)?.success()?;
+    drop(reserve);
+    Ok(finished)
 }
 
 /// Looks whether all has arrived, and makes room for the next.

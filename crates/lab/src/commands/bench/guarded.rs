@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     BenchError, RUN_LIMIT,
-    files::{Files, check_and_remove},
+    files::{Files, check_and_remove, run_with_room},
     godwit_cp,
     record::{Cell, Measured},
     stand::{Stand, goodput_cell, of_transfer},
@@ -21,7 +21,6 @@ use crate::peers::{
     gct::{self, GctServer},
     godwit::Godwitd,
     grid::{self, Grid},
-    process,
 };
 
 /// Parallel channels.
@@ -172,7 +171,8 @@ impl Guarded {
         };
         command.envs(self.grid.of_user());
         let before = usage();
-        let client = process::run(command, RUN_LIMIT)?.success()?;
+        let room = if memory { 0 } else { bytes };
+        let client = run_with_room(command, room, RUN_LIMIT)?;
         let server = usage().since(&before);
         if !memory {
             check_and_remove(target, bytes)?;

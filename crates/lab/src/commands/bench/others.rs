@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     BenchError, RUN_LIMIT,
-    files::{Files, check_and_remove},
+    files::{Files, check_and_remove, run_with_room},
     io_error,
     record::Measured,
     stand::{Stand, goodput_cell, of_transfer},
@@ -25,7 +25,6 @@ use crate::peers::{
     grid::{self, Grid},
     http::{self, HttpServer},
     plain_ftp::{CURL, LFTP, RCLONE},
-    process,
     ssh::{self, SshServer},
     xrootd::{self, XrootdServer},
 };
@@ -170,7 +169,7 @@ impl Servers<'_> {
     ) -> Result<Measured, BenchError> {
         let command = self.command(who, source, target)?;
         let before = self.usage(who);
-        let client = process::run(command, RUN_LIMIT)?.success()?;
+        let client = run_with_room(command, bytes, RUN_LIMIT)?;
         std::thread::sleep(REAPED);
         let server = self.usage(who).since(&before);
         check_and_remove(target, bytes)?;

@@ -96,6 +96,9 @@ fn of_machine(machine: &Environment) -> String {
         machine.memory_gb,
         machine.kernel
     );
+    if !machine.congestion_control.is_empty() {
+        let _ = write!(text, " TCP: {}.", machine.congestion_control);
+    }
     for (index, (name, version)) in machine.programs.iter().enumerate() {
         let _ = write!(
             text,

@@ -15,7 +15,9 @@ use std::{
 };
 
 use super::{
-    BenchError, godwit_cp, io_error,
+    BenchError,
+    files::run_with_room,
+    godwit_cp, io_error,
     record::{Cell, Measured, Unit},
     stand::Stand,
 };
@@ -24,7 +26,7 @@ use crate::peers::{
     Error, Tool, Usage, file_url,
     gct::{self, GctServer},
     godwit::Godwitd,
-    process::{self, Finished},
+    process::Finished,
 };
 
 /// Longest single run: a million files at a thousand a second.
@@ -108,7 +110,6 @@ impl<'a> Small<'a> {
                 continue;
             }
             make(&self.source(), files, bytes)?;
-            pages::touch(self.folder, pages::held(files, bytes)).map_err(io_error(self.folder))?;
             for (way, name) in names {
                 let cell = Cell {
                     name: name.clone(),
@@ -122,9 +123,9 @@ impl<'a> Small<'a> {
                     Some(_) => &all[..],
                     None => &all[1..],
                 };
-                stand.compare(cell, there, |ends| self.measure(*ends, way, files))?;
+                stand.compare(cell, there, |ends| self.measure(*ends, way, files, bytes))?;
                 if stand.options.profile && stand.is_asked_for(&name) {
-                    let text = self.profile(way, files)?;
+                    let text = self.profile(way, files, bytes)?;
                     stand.say(&text)?;
                 }
             }
@@ -140,9 +141,15 @@ impl<'a> Small<'a> {
         self.folder.join("arrived")
     }
 
-    fn measure(&self, ends: Ends, way: Way, files: u32) -> Result<Measured, BenchError> {
+    fn measure(
+        &self,
+        ends: Ends,
+        way: Way,
+        files: u32,
+        bytes: u64,
+    ) -> Result<Measured, BenchError> {
         let before = self.server_usage(ends);
-        let finished = self.move_all(self.command(ends, way)?, files)?;
+        let finished = self.move_all(self.command(ends, way)?, files, bytes)?;
         let server = self.server_usage(ends).since(&before);
         let per_file = |usage: Usage| usage.cpu().as_secs_f64() * 1e6 / f64::from(files);
         Ok(Measured {
@@ -160,11 +167,12 @@ impl<'a> Small<'a> {
     }
 
     /// Runs a client and looks whether all is there.
-    fn move_all(&self, command: Command, files: u32) -> Result<Finished, BenchError> {
+    fn move_all(&self, command: Command, files: u32, bytes: u64) -> Result<Finished, BenchError> {
         let target = self.target();
         clear(&target)?;
         fs::create_dir(&target).map_err(io_error(&target))?;
-        let finished = process::run(command, RUN_LIMIT)?.success()?;
+        let room = pages::held(files, bytes);
+        let finished = run_with_room(command, room, RUN_LIMIT)?;
         let arrived = count(&target)?;
         if arrived != files {
             let error = std::io::Error::other(format!("{arrived} files arrived of {files}"));
@@ -208,7 +216,7 @@ impl<'a> Small<'a> {
     }
 
     /// Where all processors spent their time while godwit moved the files once more.
-    fn profile(&self, way: Way, files: u32) -> Result<String, BenchError> {
+    fn profile(&self, way: Way, files: u32, bytes: u64) -> Result<String, BenchError> {
         let mut perf = match PERF.command() {
             Ok(perf) => perf,
             Err(missing) => return Ok(format!("no profile: {missing}")),
@@ -221,7 +229,7 @@ impl<'a> Small<'a> {
             .arg("--")
             .arg(client.get_program())
             .args(client.get_args());
-        self.move_all(perf, files)?;
+        self.move_all(perf, files, bytes)?;
         let arguments = ["report", "--stdio", "--sort", "comm,symbol", "--input"];
         let shown = PERF.run_within(
             RUN_LIMIT,
