@@ -5,8 +5,9 @@
 //! until it is needed.
 
 use std::{
-    fs,
-    io::{self, ErrorKind},
+    fs::{self, File},
+    io::{self, ErrorKind, Write as _},
+    path::Path,
     sync::mpsc::{self, RecvTimeoutError, Sender},
     thread::{self, JoinHandle},
     time::Duration,
@@ -19,6 +20,9 @@ const PAGE_OCTETS: u64 = 4096;
 
 /// What the kernel keeps of a file on tmpfs beside its pages: its inode and its name.
 const RECORD_OCTETS: u64 = 1024;
+
+/// Octets written at once.
+const BLOCK_OCTETS: u64 = 1 << 20;
 
 /// Octets that are given back at a time.
 const PART_OCTETS: usize = 32 << 20;
@@ -35,6 +39,33 @@ pub(crate) fn held(files: u32, file_bytes: u64) -> u64 {
         .next_multiple_of(PAGE_OCTETS)
         .saturating_add(RECORD_OCTETS);
     u64::from(files).saturating_mul(file)
+}
+
+/// Has the machine hold so many octets of memory that are free: writes them to a file in `folder`, which is on tmpfs, and
+/// removes it. For a GB and what goes beside an emulator, which a [`Reserve`] disturbs each time it gives back.
+///
+/// # Errors
+/// There is no room, or the folder may not be written to.
+pub(crate) fn touch(folder: &Path, bytes: u64) -> io::Result<()> {
+    let path = folder.join("touched");
+    let written = fill(&path, bytes);
+    fs::remove_file(&path).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })?;
+    written
+}
+
+fn fill(path: &Path, bytes: u64) -> io::Result<()> {
+    let block = vec![0; usize::try_from(BLOCK_OCTETS.min(bytes)).unwrap_or(0)];
+    let mut file = File::create(path)?;
+    let mut left = bytes;
+    while left > 0 {
+        let part = usize::try_from(left).map_or(block.len(), |left| left.min(block.len()));
+        file.write_all(&block[..part])?;
+        left -= part as u64;
+    }
+    Ok(())
 }
 
 /// Memory that the machine has at hand, given back as others take it; all of it where this is dropped.
@@ -120,5 +151,15 @@ mod tests {
         for bytes in [0, 1, PART_OCTETS as u64 + 1] {
             drop(Reserve::of(bytes).expect("a few pages"));
         }
+    }
+
+    #[test]
+    fn nothing_stays_of_what_was_touched() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for bytes in [0, 1, BLOCK_OCTETS + 1] {
+            touch(folder.path(), bytes).expect("room for a megabyte");
+            assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
+        }
+        touch(&folder.path().join("missing"), 1).expect_err("no such folder");
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::RunError;
-use crate::pages::{self, Reserve};
+use crate::pages;
 use crate::scenario::{Cell, Work};
 use crate::state::{FOLDER_PREFIX, OwnedFolder};
 
@@ -85,8 +85,6 @@ pub(super) struct FileSet {
     _owned: OwnedFolder,
     /// How many of what size there are.
     made: (u32, u64),
-    /// Memory for what will arrive.
-    reserve: Option<Reserve>,
 }
 
 /// What lies in the directory that files go to.
@@ -106,14 +104,12 @@ impl FileSet {
             folder,
             _owned: owned,
             made: (0, 0),
-            reserve: None,
         })
     }
 
     /// The source as the cell has it, nothing at the target, no journal.
     fn prepare(&mut self, cell: &Cell) -> Result<(), RunError> {
         let (source, target) = (self.source(), self.target());
-        self.reserve = None;
         empty(&target).map_err(RunError::io(&target))?;
         empty(&self.side()).map_err(RunError::io(&self.side()))?;
         let wanted = (cell.files, cell.file_bytes);
@@ -127,8 +123,7 @@ impl FileSet {
             self.made = wanted;
         }
         let room = pages::held(cell.files, cell.file_bytes);
-        self.reserve = Some(Reserve::of(room).map_err(RunError::io(self.folder.path()))?);
-        Ok(())
+        pages::touch(self.folder.path(), room).map_err(RunError::io(self.folder.path()))
     }
 
     /// The directory that is copied.
