@@ -2,7 +2,9 @@
 //!
 //! The kernel lets a socket's buffer grow to more than twice what the path holds. A channel that is slower than others takes as much of
 //! a file as they do, and then has it for seconds while they have nothing left: 9 MB were seen where a channel sent 27 MB/s. So each
-//! takes about half a round trip's octets at a time, as its congestion window has it, and its socket holds no more in advance.
+//! takes about half a round trip's octets at a time, as its congestion window has it, and its socket holds no more in advance. Over a
+//! short path that is little, gone in microseconds, and each turn of a channel costs about 20: there it takes what it sends in
+//! two milliseconds. Where there are very many, the turn of each comes seldom, and it holds more so that it lasts.
 
 use std::{
     sync::{
@@ -20,6 +22,16 @@ const OF_ALL: u32 = 1 << 20;
 
 /// What one may hold at most where there are many: a mover that is woken each time half of it has left keeps up with 10 Gbit/s.
 const OF_EACH: u32 = 128 << 10;
+
+/// And where there are very many, for each of them, so that it lasts until all others had their turn.
+const OF_EACH_BY_CHANNELS: u32 = 2 << 10;
+const OF_EACH_MOST: u32 = 2 << 20;
+
+/// What a channel takes at least, as time in which it sends that alone, microseconds.
+const TAKES_US: u32 = 2000;
+
+/// And at most, where half a round trip's octets are not more.
+const TAKES_MOST: u32 = 2 << 20;
 
 /// The least, about the window of a new connection.
 const LEAST: u32 = 16 << 10;
@@ -87,15 +99,16 @@ impl Backlog {
 
     fn look(&mut self, socket: &mio::net::TcpStream, channels: u32) -> u64 {
         // One alone keeps nobody waiting.
-        let window = (channels > 1).then(|| window(socket)).flatten();
-        let (bound, block) = match window {
+        let path = (channels > 1).then(|| path(socket)).flatten();
+        let (bound, block) = match path {
             None => (0, u64::MAX),
-            Some(window) => {
-                self.window.set(window);
-                let half = (window / 2).max(LEAST);
-                let most = (OF_ALL / channels).max(OF_EACH);
+            Some(path) => {
+                self.window.set(path.window);
+                let block = path.block();
+                let each = (OF_EACH_BY_CHANNELS.saturating_mul(channels)).min(OF_EACH_MOST);
+                let most = (OF_ALL / channels).max(OF_EACH).max(each);
                 // By powers of two: it need not be told each time.
-                ((1 << half.ilog2()).min(most), u64::from(half))
+                ((1 << block.ilog2()).min(most), u64::from(block))
             }
         };
         if bound != std::mem::replace(&mut self.bound, bound)
@@ -108,17 +121,37 @@ impl Backlog {
 
     /// The window of `socket`, as it is now and will be seen from now on.
     pub(super) fn window_of(&self, socket: &mio::net::TcpStream) -> Window {
-        if let Some(octets) = window(socket) {
-            self.window.set(octets);
+        if let Some(path) = path(socket) {
+            self.window.set(path.window);
         }
         self.window.clone()
     }
 }
 
-/// Octets of the congestion window.
-fn window(socket: &mio::net::TcpStream) -> Option<u32> {
+/// The path as a connection knows it.
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    /// Congestion window, octets.
+    window: u32,
+    /// Shortest round trip seen, microseconds; far more than any where none was.
+    round_trip_us: u32,
+}
+
+fn path(socket: &mio::net::TcpStream) -> Option<Path> {
     let info = getsockopt(socket, TcpInfo).ok()?;
-    Some(info.tcpi_snd_cwnd.saturating_mul(info.tcpi_snd_mss))
+    Some(Path {
+        window: info.tcpi_snd_cwnd.saturating_mul(info.tcpi_snd_mss),
+        round_trip_us: info.tcpi_min_rtt,
+    })
+}
+
+impl Path {
+    /// Octets that one of several channels takes at a time.
+    fn block(self) -> u32 {
+        let windows = TAKES_US / self.round_trip_us.max(1);
+        let soon = self.window.saturating_mul(windows).min(TAKES_MOST);
+        (self.window / 2).max(soon).max(LEAST)
+    }
 }
 
 #[cfg(test)]
@@ -132,16 +165,34 @@ mod tests {
         drop(listener.accept().unwrap());
         let bound = || SockRef::from(&socket).tcp_notsent_lowat().unwrap();
         let as_it_was = bound();
-        let half = u64::from(window(&socket).unwrap() / 2);
+        let block = u64::from(path(&socket).unwrap().block());
         let mut backlog = Backlog::default();
-        for (channels, most) in [(2, 512 << 10), (8, 128 << 10), (1000, 128 << 10)] {
-            let block = backlog.adapt(&socket, channels);
-            assert_eq!(block, half.max(LEAST.into()));
+        for (channels, most) in [(2, 512 << 10), (8, 128 << 10), (512, 1 << 20)] {
+            assert_eq!(backlog.adapt(&socket, channels), block);
             assert!((LEAST..=most).contains(&bound()), "{}", bound());
             assert!(u64::from(bound()) <= block);
-            assert_eq!(u64::from(backlog.window.octets() / 2), half);
+            assert!(u64::from(backlog.window.octets() / 2) <= block);
         }
         assert_eq!(backlog.adapt(&socket, 1), u64::MAX);
         assert_eq!(bound(), as_it_was);
+    }
+
+    #[test]
+    fn over_a_short_path_a_channel_takes_what_is_worth_its_turn() {
+        let block = |window, round_trip_us| {
+            Path {
+                window,
+                round_trip_us,
+            }
+            .block()
+        };
+        assert_eq!(block(200_000, 60_000), 100_000);
+        assert_eq!(block(200_000, u32::MAX), 100_000);
+        assert_eq!(block(200_000, 1_000), 400_000);
+        for round_trip_us in [0, 1, 50] {
+            assert_eq!(block(200_000, round_trip_us), TAKES_MOST);
+        }
+        assert_eq!(block(10_000_000, 50), 5_000_000);
+        assert_eq!(block(0, 50), LEAST);
     }
 }

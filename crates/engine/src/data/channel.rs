@@ -390,7 +390,11 @@ impl Channel {
         let mut left = granted;
         let flow = match &mut self.activity {
             Activity::Sending(sending) => sending.turn(&mut self.socket, &mut left),
-            Activity::Receiving(receiving) => receiving.turn(&mut self.socket, room, &mut left),
+            Activity::Receiving(receiving) => {
+                let flow = receiving.turn(&mut self.socket, room, &mut left);
+                room.received += granted - left;
+                flow
+            }
             Activity::Connecting { .. }
             | Activity::Handshaking { .. }
             | Activity::Idle

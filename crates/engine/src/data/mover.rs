@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Condvar, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -33,6 +33,8 @@ impl Drop for Alive {
 
 pub(super) struct MoverShared {
     inbox: Mutex<Inbox>,
+    /// Ends [`Rest::Gathers`].
+    came: Condvar,
     waker: Waker,
     pub(super) occupation: Occupation,
 }
@@ -40,23 +42,43 @@ pub(super) struct MoverShared {
 #[derive(Default)]
 struct Inbox {
     orders: Vec<Order>,
-    /// The thread waits for events, or is about to: whoever leaves an order must wake it.
-    asleep: bool,
+    rest: Rest,
+}
+
+/// What the thread does where it does nothing: whoever leaves an order must wake it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Rest {
+    #[default]
+    Awake,
+    /// It lets events gather and looks at none.
+    Gathers,
+    /// It waits for events, or is about to.
+    Asleep,
 }
 
 impl MoverShared {
     /// For the mover alone: orders that came since the last call.
     pub(super) fn take_orders(&self) -> Vec<Order> {
         let mut inbox = lock(&self.inbox);
-        inbox.asleep = false;
+        inbox.rest = Rest::Awake;
         std::mem::take(&mut inbox.orders)
     }
 
     /// For the mover alone, before it waits for events: false where there are orders already.
     pub(super) fn may_sleep(&self) -> bool {
         let mut inbox = lock(&self.inbox);
-        inbox.asleep = inbox.orders.is_empty();
-        inbox.asleep
+        if inbox.orders.is_empty() {
+            inbox.rest = Rest::Asleep;
+        }
+        inbox.rest == Rest::Asleep
+    }
+
+    /// For the mover alone: lets events gather for `most`, or until an order comes.
+    pub(super) fn gather(&self, most: Duration) {
+        let mut inbox = lock(&self.inbox);
+        inbox.rest = Rest::Gathers;
+        let waited = (self.came).wait_timeout_while(inbox, most, |i| i.orders.is_empty());
+        waited.unwrap_or_else(PoisonError::into_inner).0.rest = Rest::Awake;
     }
 
     pub(super) fn give(&self, order: Order) {
@@ -65,14 +87,23 @@ impl MoverShared {
 
     /// An awake mover finds its orders before it sleeps: it is woken once, and only from sleep.
     pub(super) fn give_all(&self, orders: impl IntoIterator<Item = Order>) {
-        let wakes = {
+        let rest = {
             let mut inbox = lock(&self.inbox);
             inbox.orders.extend(orders);
-            !inbox.orders.is_empty() && std::mem::take(&mut inbox.asleep)
+            match inbox.orders.is_empty() {
+                true => Rest::Awake,
+                false => std::mem::take(&mut inbox.rest),
+            }
         };
-        if wakes && let Err(e) = self.waker.wake() {
-            // An eventfd write fails only when the descriptor is gone, and we hold it.
-            tracing::error!(error = %e, "cannot wake a mover");
+        match rest {
+            Rest::Awake => {}
+            Rest::Gathers => self.came.notify_one(),
+            Rest::Asleep => {
+                if let Err(e) = self.waker.wake() {
+                    // An eventfd write fails only when the descriptor is gone, and we hold it.
+                    tracing::error!(error = %e, "cannot wake a mover");
+                }
+            }
         }
     }
 }
@@ -130,6 +161,7 @@ impl Mover {
         let waker = Waker::new(poll.registry(), INBOX)?;
         let shared = Arc::new(MoverShared {
             inbox: Mutex::default(),
+            came: Condvar::new(),
             waker,
             occupation: Occupation::new(),
         });
@@ -142,5 +174,41 @@ impl Mover {
 
     pub(super) fn shared(&self) -> Arc<MoverShared> {
         Arc::clone(&self.0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_ends_the_gathering() {
+        let poll = Poll::new().unwrap();
+        let shared = Arc::new(MoverShared {
+            inbox: Mutex::default(),
+            came: Condvar::new(),
+            waker: Waker::new(poll.registry(), INBOX).unwrap(),
+            occupation: Occupation::new(),
+        });
+        // Nothing came: it is over by itself, and the mover may sleep.
+        shared.gather(Duration::from_millis(1));
+        assert!(shared.may_sleep());
+        assert!(shared.take_orders().is_empty());
+        // What is there already, and what comes in the midst of it.
+        shared.give(Order::Release(1));
+        shared.gather(Duration::MAX);
+        assert!(!shared.may_sleep());
+        assert_eq!(shared.take_orders().len(), 1);
+        let giver = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || {
+            while lock(&giver.inbox).rest != Rest::Gathers {
+                std::thread::yield_now();
+            }
+            giver.give(Order::Release(2));
+        });
+        shared.gather(Duration::MAX);
+        assert!(!shared.may_sleep());
+        assert_eq!(shared.take_orders().len(), 1);
+        thread.join().unwrap();
     }
 }

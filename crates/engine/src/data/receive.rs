@@ -57,6 +57,8 @@ pub(super) struct Room {
     /// Octets on their way through user space; none stay.
     pub(super) scratch: Box<[u8]>,
     pub(super) conduit: Conduit,
+    /// Octets that have come since the mover last waited.
+    pub(super) received: u64,
 }
 
 pub(super) struct Receiving {
@@ -299,7 +301,9 @@ impl Receiving {
         most: u64,
     ) -> Result<Option<u64>, Flow> {
         let stream_mode = self.attachment.mode == Mode::Stream;
-        let Room { scratch, conduit } = room;
+        let Room {
+            scratch, conduit, ..
+        } = room;
         let most = usize::try_from(self.left.min(most)).unwrap_or(usize::MAX);
         let way = self.way();
         if !wire.carry.is_empty() {
