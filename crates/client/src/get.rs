@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Write},
-    os::{fd::AsFd, unix::ffi::OsStrExt},
+    os::fd::AsFd,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -86,15 +86,18 @@ impl Get {
                     at: local::path_of(begun),
                     most: item.size.unwrap_or(0),
                 });
-                let begins = |temporary: &Path| {
-                    if let Some(journal) = session.context.journal.get() {
-                        let at = temporary.as_os_str().as_bytes();
-                        journal.begins(&item.target(), at, item.size);
+                let beside = |destination: &Path| match session.context.journal.get() {
+                    Some(journal) => {
+                        journal.begins_beside(destination, item.size, || item.target())
                     }
+                    None => destination.with_file_name(local::temporary_name(false)),
                 };
                 let stays = part.filter(|part| part.stays);
                 let (target, file) = match stays {
-                    None => Target::create(&session.context.storage, path, begun, &begins)?,
+                    None => {
+                        let storage = &session.context.storage;
+                        Target::create(storage, path, item.is_new, begun, &beside)?
+                    }
                     Some(_) => Target::within(&session.context.storage, path)?,
                 };
                 (session.context).tell_of_direct_io(&file, path.display());

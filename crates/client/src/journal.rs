@@ -4,29 +4,37 @@
 //!   godwit-journal 1
 //!   boot 0a9a0ba3-9d0f-4a38-8bbc-6c1f2c9c3a51 .
 //!   becomes .
-//!   part ftp://host/data/a /data/.godwit-0123456789abcdef.part .
+//!   part /data/a /data/.godwit-0123456789abcdef.part .
+//!   parts /data 89abcdef .
 //!   10240 1763730000000000000 /data/a ftp://host/data/a .
 //! ```
-//! One line a file that is begun, appended before anything has that name: target, and the name that it has until it is whole. One line when it is
+//! One line a file that is begun, appended before anything has that name: target, and the name that it has until it is whole. Small files of this
+//! machine, which are never taken up, share one line a directory instead: the first half of the digits that all their names have in this run. One line when a file is
 //! finished: octets of the source, its time of change, source and target. That waits for others, a fifth of a second at most. What is no printable ASCII is percent-encoded, and each line ends in a dot: one without it was torn by a crash
 //! and counts for nothing. A file that is not finished is copied once more; what was begun of it is taken up where leaves can tell what of it is
 //! right ([`godwit_proto::leaves`]), else it is removed: nothing here says which octets are safe, so nothing need be synced for it to be true.
 //! Each run first says since which start of the machine it runs: what was finished before an earlier one may have been lost with the power, or may never have
 //! reached the disk, and is looked at more closely. Where a destination was no directory and becomes the copy of one, that is noted too: the next run finds a directory, and must not copy into it. When all of a job is done its journal goes.
 
+mod littered;
+mod noted;
+
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     env,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufRead, BufReader, Write},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
 use godwit_engine::digest::Digest;
-use godwit_proto::ChecksumAlgorithm;
+use godwit_proto::{ChecksumAlgorithm, temporary::temporary_name};
 
+pub(crate) use self::littered::Littered;
+use self::noted::{boot, decoded, encode, read};
 use crate::{
     error::{Error, Result},
     fingerprints::Fingerprints,
@@ -37,11 +45,8 @@ use crate::{
 
 const HEAD: &str = "godwit-journal 1";
 
-/// Longest line that is read: two paths, each octet of them encoded.
-const LINE_OCTETS_MAX: u64 = 64 << 10;
-
-/// Files begun and not finished that are remembered. Further ones are not removed.
-const PARTS_MAX: usize = 100_000;
+/// Directories of this run that are remembered as noted. One more, and all are noted anew.
+const DIRECTORIES_MAX: usize = 1000;
 
 /// Octets of notes that wait for the next write. A killed process copies those files again.
 const WAITING_OCTETS_MAX: usize = 4 << 10;
@@ -58,6 +63,10 @@ pub(crate) struct Journal {
     becomes: bool,
     /// Where files lie that an earlier run had begun, by target, until somebody asks for them.
     parts: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    /// Where an earlier run has begun small files, until somebody asks.
+    littered: Mutex<HashSet<Littered>>,
+    /// Small files of ours begin with it.
+    run: u32,
     /// Nothing but begun files of more than so many octets is noted.
     least: Option<u64>,
     /// Holds a lock, so that another run of the same job sees that we live.
@@ -73,20 +82,8 @@ struct Out {
     file: Option<File>,
     /// Whole lines.
     waiting: Vec<u8>,
-}
-
-/// What earlier runs have noted.
-#[derive(Debug, Default)]
-struct Noted {
-    /// Marks of files finished since the machine was started.
-    finished: Fingerprints,
-    /// And before.
-    finished_before: Fingerprints,
-    becomes: bool,
-    /// The lines that are read are of this start of the machine.
-    of_this_boot: bool,
-    /// Targets of files that were begun since and not finished, and where they lie.
-    parts: HashMap<Vec<u8>, Vec<u8>>,
+    /// Directories in which this run is known to begin small files.
+    directories: HashSet<PathBuf>,
 }
 
 /// What a journal tells of a file.
@@ -140,6 +137,7 @@ impl Journal {
             Ok(mut noted) => {
                 if others_live {
                     noted.parts.clear();
+                    noted.littered.clear();
                 }
                 Ok(Some(Self {
                     file,
@@ -147,6 +145,8 @@ impl Journal {
                     finished_before: noted.finished_before,
                     becomes: noted.becomes,
                     parts: Mutex::new(noted.parts),
+                    littered: Mutex::new(noted.littered),
+                    run: (local::random() >> 32) as u32,
                     least: one.then_some(taking_up::OCTETS_MIN),
                     _lock: lock,
                     noted_until,
@@ -218,8 +218,54 @@ impl Journal {
         paths.filter(|path| is_ours(path)).collect()
     }
 
+    /// The directories in which it has begun small files, once.
+    pub(crate) fn littered(&self) -> Vec<Littered> {
+        let littered = self.littered.lock();
+        let littered = std::mem::take(&mut *littered.unwrap_or_else(PoisonError::into_inner));
+        littered.into_iter().collect()
+    }
+
     fn parts(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a file of `size` octets on its way to `target`, which is at `destination` on this machine, is written to before it is whole. It is
+    /// beside, and noted.
+    pub(crate) fn begins_beside(
+        &self,
+        destination: &Path,
+        size: Option<u64>,
+        target: impl FnOnce() -> String,
+    ) -> PathBuf {
+        let is_small = size.is_some_and(|size| size <= taking_up::OCTETS_MIN);
+        if self.least.is_some() || !is_small {
+            let beside = destination.with_file_name(local::temporary_name(false));
+            self.begins(&target(), beside.as_os_str().as_bytes(), size);
+            return beside;
+        }
+        let directory = match destination.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        self.begins_in(directory);
+        let digits = u64::from(self.run) << 32 | local::random() >> 32;
+        destination.with_file_name(temporary_name(digits, false))
+    }
+
+    fn begins_in(&self, directory: &Path) {
+        let mut out = self.out();
+        if out.directories.contains(directory) {
+            return;
+        }
+        if out.directories.len() == DIRECTORIES_MAX {
+            out.directories.clear();
+        }
+        out.directories.insert(directory.to_owned());
+        out.waiting.extend_from_slice(b"parts ");
+        encode(directory.as_os_str().as_bytes(), &mut out.waiting);
+        // Writing to a `Vec` cannot fail.
+        let _ = writeln!(out.waiting, " {:08x} .", self.run);
+        let _ = out.write(&self.file);
     }
 
     /// A file is written to at `path` before it is `target`. Where that cannot be noted, the path stays where it is after a crash.
@@ -325,66 +371,6 @@ fn of_user(key: &str) -> Option<PathBuf> {
     Some(state.join("godwit/journals").join(name))
 }
 
-fn read(file: &Path) -> io::Result<Noted> {
-    let mut noted = Noted::default();
-    let mut reader = match File::open(file) {
-        Ok(file) => BufReader::new(file),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(noted),
-        Err(e) => return Err(e),
-    };
-    let (mut line, mut first) = (Vec::new(), true);
-    loop {
-        line.clear();
-        let mut bounded = io::Read::take(&mut reader, LINE_OCTETS_MAX);
-        if bounded.read_until(b'\n', &mut line)? == 0 {
-            return Ok(noted);
-        }
-        let whole = line.strip_suffix(b"\n");
-        if first && whole != Some(HEAD.as_bytes()) {
-            // The head itself may be torn, in which case nothing follows it.
-            if HEAD.as_bytes().starts_with(&line) {
-                return Ok(noted);
-            }
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "it is no journal of ours",
-            ));
-        }
-        if let Some(line) = whole.filter(|l| !first && l.ends_with(b" .")) {
-            noted.take(line);
-        }
-        first = false;
-    }
-}
-
-impl Noted {
-    fn take(&mut self, line: &[u8]) {
-        let mut words = line.split(|b| *b == b' ');
-        match words.next() {
-            Some(b"boot") => {
-                let boot = boot();
-                self.of_this_boot =
-                    boot.is_some() && words.next() == boot.as_deref().map(str::as_bytes);
-            }
-            Some(b"becomes") => self.becomes = true,
-            Some(b"part") => {
-                if let (Some(target), Some(path)) = (words.next(), words.next())
-                    && self.parts.len() < PARTS_MAX
-                {
-                    self.parts.insert(target.to_owned(), path.to_owned());
-                }
-            }
-            _ => {
-                self.parts.remove(words.nth(2).unwrap_or_default());
-                match self.of_this_boot {
-                    true => self.finished.insert(line),
-                    false => self.finished_before.insert(line),
-                };
-            }
-        }
-    }
-}
-
 fn create(file: &Path) -> io::Result<File> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
@@ -410,44 +396,6 @@ fn create(file: &Path) -> io::Result<File> {
         writeln!(out, "boot {boot} .")?;
     }
     Ok(out)
-}
-
-/// What the kernel calls this start of the machine; `None` where it does not say. One word.
-fn boot() -> Option<String> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    text.split_whitespace().next().map(str::to_owned)
-}
-
-fn encode(octets: &[u8], out: &mut Vec<u8>) {
-    let mut rest = octets;
-    while let Some(other) = rest
-        .iter()
-        .position(|o| *o == b'%' || !o.is_ascii_graphic())
-    {
-        let (plain, after) = rest.split_at(other);
-        out.extend_from_slice(plain);
-        // Writing to a `Vec` cannot fail.
-        let _ = write!(out, "%{:02X}", after[0]);
-        rest = &after[1..];
-    }
-    out.extend_from_slice(rest);
-}
-
-/// What [`encode`] made, as it was.
-fn decoded(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|d| std::str::from_utf8(d).ok());
-        let octet = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
-        let (octet, after) = match (first, octet) {
-            (b'%', Some(octet)) => (octet, &after[2..]),
-            _ => (*first, after),
-        };
-        out.push(octet);
-        rest = after;
-    }
-    out
 }
 
 #[cfg(test)]
@@ -619,14 +567,37 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_one_word_each() {
-        let any: Vec<u8> = (0..=255).collect();
-        let encoded = |octets: &[u8]| {
-            let mut text = Vec::new();
-            encode(octets, &mut text);
-            text
+    fn small_files_share_a_line_a_directory_and_what_they_leave_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, data) = (folder.path().join("journal"), folder.path().join("d e"));
+        fs::create_dir(&data).unwrap();
+        let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
+        let lines = || fs::read_to_string(&file).unwrap().matches("\npart").count();
+        let found = |journal: &Journal| {
+            let mut files: Vec<_> = (journal.littered().iter())
+                .flat_map(|littered| littered.files().unwrap())
+                .collect();
+            files.sort();
+            files
         };
-        assert_eq!(decoded(&encoded(&any)), any);
-        assert_eq!(encoded("a b%\n\u{fc}".as_bytes()), b"a%20b%25%0A%C3%BC");
+        let (journal, other) = (open(), data.join(local::temporary_name(false)));
+        fs::write(&other, "of another job").unwrap();
+        let target = || unreachable!("their directory is enough");
+        let small = |name| journal.begins_beside(&data.join(name), Some(1), target);
+        let mut begun: Vec<_> = ["f", "g", "h"].map(small).into();
+        assert_eq!(lines(), 1);
+        begun.iter().for_each(|path| fs::write(path, "x").unwrap());
+        for size in [None, Some(taking_up::OCTETS_MIN + 1)] {
+            journal.begins_beside(&data.join("large"), size, || "ftp://h/large".into());
+        }
+        assert_eq!(lines(), 3);
+        assert!(found(&open()).is_empty(), "its run lives");
+        drop(journal);
+        fs::remove_file(begun.remove(1)).unwrap();
+        begun.sort();
+        let again = open();
+        assert_eq!(found(&again), begun);
+        assert!(again.littered().is_empty(), "once");
+        assert_eq!(again.left_behind().len(), 1);
     }
 }

@@ -25,6 +25,9 @@ use crate::{
 /// Temporary names are made anew this often before a directory is thought to be playing games.
 const NAMES_MAX: u32 = 16;
 
+/// Octets of a name that file systems take, most of them (NAME_MAX of Linux). To look for a longer one says that it is none.
+const NAME_OCTETS_MAX: usize = 255;
+
 /// A name that no file has: nobody can guess the digits. `foreign`: [`temporary::temporary_name`].
 pub(crate) fn temporary_name(foreign: bool) -> String {
     temporary::temporary_name(random(), foreign)
@@ -44,11 +47,11 @@ pub(crate) fn look(path: &Path) -> Result<Option<fs::Metadata>> {
     }
 }
 
-/// Makes a directory; one that exists already is fine.
-pub(crate) fn make_directory(path: &Path) -> Result<()> {
+/// Makes a directory; one that exists already is fine. Whether it is new.
+pub(crate) fn make_directory(path: &Path) -> Result<bool> {
     match fs::create_dir(path) {
-        Ok(()) => Ok(()),
-        Err(_) if path.is_dir() => Ok(()),
+        Ok(()) => Ok(true),
+        Err(_) if path.is_dir() => Ok(false),
         Err(e) => Err(Error::local(
             format!("make directory {}", path.display()),
             &e,
@@ -94,19 +97,27 @@ impl Drop for Temporary {
 }
 
 impl Target {
-    /// Opens for writing: beside `path` under a temporary name, or in place where `path` is a special file. `begins` is told the temporary
-    /// name before anything has it, so that no moment is left in which a killed process leaves what nobody knows of. What an earlier run
-    /// has `begun` is gone on with, if it lies beside.
+    /// Opens for writing: beside `path` under a temporary name, or in place where `path` is a special file. `beside` tells
+    /// such a name, anew each time, and what it has told is known to whoever comes after a killed process. What an earlier run
+    /// has `begun` is gone on with, if it lies beside. `is_new`: nothing can be at `path`, since its directory was just made.
     pub(crate) fn create(
         storage: &PosixStorage,
         path: &Path,
+        is_new: bool,
         begun: Option<Begun>,
-        begins: &dyn Fn(&Path),
+        beside: &dyn Fn(&Path) -> PathBuf,
     ) -> Result<(Self, FileRef)> {
         use std::os::unix::fs::PermissionsExt;
         as_ftp_path(path)?;
-        // Of many small files most are new: that costs one question.
-        let (destination, existing) = match fs::symlink_metadata(path) {
+        // Of many small files most are new: that costs one question at most.
+        let is_plain = path
+            .file_name()
+            .is_some_and(|name| name.len() <= NAME_OCTETS_MAX);
+        let found = match is_new && is_plain {
+            true => Err(io::ErrorKind::NotFound.into()),
+            false => fs::symlink_metadata(path),
+        };
+        let (destination, existing) = match found {
             // A link stays a link: what it points to is replaced.
             Ok(found) if found.is_symlink() => {
                 let destination = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -137,8 +148,8 @@ impl Target {
                 .map_err(Error::Local)?;
             return Ok((target, file));
         }
-        let beside = |begun: &Begun| begun.at.parent() == target.destination.parent();
-        if let Some(begun) = begun.filter(beside)
+        let is_beside = |begun: &Begun| begun.at.parent() == target.destination.parent();
+        if let Some(begun) = begun.filter(is_beside)
             && let Ok(found) = fs::symlink_metadata(&begun.at)
             // A link there is none of ours.
             && found.is_file()
@@ -155,9 +166,8 @@ impl Target {
         let mut names = 0;
         loop {
             names += 1;
-            let beside = target.destination.with_file_name(temporary_name(false));
+            let beside = beside(&target.destination);
             let name = as_ftp_path(&beside)?;
-            begins(&beside);
             match storage.open_write(&name, WriteMode::New) {
                 Ok(file) => {
                     target.temporary = Some(Temporary(beside));
@@ -286,7 +296,8 @@ mod tests {
     use super::*;
 
     fn create(path: &Path) -> Result<(Target, FileRef)> {
-        Target::create(&PosixStorage::unconfined(), path, None, &|_| ())
+        let beside = |path: &Path| path.with_file_name(temporary_name(false));
+        Target::create(&PosixStorage::unconfined(), path, false, None, &beside)
     }
 
     fn names_in(dir: &Path) -> Vec<String> {
@@ -333,6 +344,28 @@ mod tests {
         put(&other, b"third").unwrap_err();
         assert_eq!(fs::read(&path).unwrap(), b"first");
         assert_eq!(names_in(dir.path()).len(), 2, "no temporary file stays");
+    }
+
+    #[test]
+    fn what_comes_to_a_new_directory_meanwhile_is_replaced_unless_this_run_wrote_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, written) = (dir.path().join("f"), Written::default());
+        let beside = |path: &Path| path.with_file_name(temporary_name(false));
+        let storage = PosixStorage::unconfined();
+        let begin = || Target::create(&storage, &path, true, None, &beside).unwrap();
+        let mut all = [begin(), begin()];
+        fs::write(&path, "somebody else's").unwrap();
+        let mut put = |at: usize, text: &[u8]| {
+            let (target, file) = &mut all[at];
+            file.write_all_at(0, text).unwrap();
+            target.commit(file, &written, None)
+        };
+        put(0, b"first").unwrap();
+        let error = put(1, b"second").unwrap_err();
+        assert!(matches!(error, Error::Collides { .. }), "{error}");
+        drop(all);
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        assert_eq!(names_in(dir.path()), ["f"]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     context::Endpoint,
     error::{Error, Result},
+    journal::Littered,
     local,
     session::Session,
     verify,
@@ -31,27 +32,50 @@ use crate::{
 /// are copied again.
 const CLOCKS_APART: Duration = Duration::from_secs(60);
 
+/// Removes files of this machine, and what small ones have left in directories. What could not be removed.
+fn clear(left: &[Vec<u8>], littered: &[Littered]) -> Vec<Error> {
+    let mut failed = Vec::new();
+    let mut unless_gone = |error: io::Error, doing: String| {
+        if error.kind() != io::ErrorKind::NotFound {
+            failed.push(Error::local(doing, &error));
+        }
+    };
+    let mut paths: Vec<_> = left.iter().map(|path| local::path_of(path)).collect();
+    for littered in littered {
+        match littered.files() {
+            Ok(files) => paths.extend(files),
+            Err(error) => {
+                let doing = format!(
+                    "look for what is not whole in {}",
+                    littered.directory().display()
+                );
+                unless_gone(error, doing);
+            }
+        }
+    }
+    for path in paths {
+        if let Err(error) = fs::remove_file(&path) {
+            unless_gone(error, format!("remove {}", path.display()));
+        }
+    }
+    failed
+}
+
 impl Planner {
     /// Removes what an earlier run had begun and this one does not go on with. What cannot be removed is told, and hinders nothing.
     pub(super) async fn sweep(&mut self) {
         let Some(journal) = self.context.journal.get() else {
             return;
         };
-        let left = journal.left_behind();
-        if left.is_empty() {
+        let (left, littered) = (journal.left_behind(), journal.littered());
+        if left.is_empty() && littered.is_empty() {
             return;
         }
         let Location::Remote(url) = &self.spec.destination else {
-            for path in left {
-                let path = local::path_of(&path);
-                match fs::remove_file(&path) {
-                    Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                        let doing = format!("remove {}", path.display());
-                        self.context.warn(Error::local(doing, &e));
-                    }
-                    _ => {}
-                }
-            }
+            // Directories may be long.
+            let cleared = tokio::task::spawn_blocking(move || clear(&left, &littered)).await;
+            let failed = cleared.unwrap_or_default();
+            failed.into_iter().for_each(|why| self.context.warn(why));
             return;
         };
         let endpoint = self.context.endpoint(url);

@@ -128,6 +128,7 @@ impl Planner {
                     above: facts.unique.iter().cloned().collect(),
                     remote: source.path,
                     goal: target,
+                    is_new: false,
                     depth: 0,
                 };
                 for branch in self.make(&source.endpoint, vec![branch]).await {
@@ -265,7 +266,11 @@ impl Planner {
             },
         };
         if !is_directory {
-            self.hand_on(get(endpoint, remote, goal, &facts)).await;
+            let item = Item {
+                is_new: branch.is_new,
+                ..get(endpoint, remote, goal, &facts)
+            };
+            self.hand_on(item).await;
             return Ok(());
         }
         if self.spec.shallow {
@@ -287,6 +292,7 @@ impl Planner {
         below.push(Branch {
             remote,
             goal,
+            is_new: false,
             above,
             depth: branch.depth + 1,
         });
@@ -303,12 +309,14 @@ impl Planner {
             Goal::Here(_) => None,
             Goal::There(at) => Some(Arc::clone(&at.endpoint)),
         });
-        let made = match there {
+        let made: Vec<Result<bool>> = match there {
             None => branches.iter().map(|b| b.goal.make_here()).collect(),
             Some(there) => {
                 let paths: Vec<_> = branches.iter().flat_map(|b| b.goal.path_there()).collect();
                 match self.make_all_remote(&there, &paths).await {
-                    Ok(made) => made,
+                    Ok(made) => (made.into_iter())
+                        .map(|made| made.map(|()| false))
+                        .collect(),
                     Err(error) => paths.iter().map(|_| Err(error.clone())).collect(),
                 }
             }
@@ -316,7 +324,7 @@ impl Planner {
         let mut good = Vec::with_capacity(branches.len());
         for (branch, made) in branches.into_iter().zip(made) {
             match made {
-                Ok(()) => good.push(branch),
+                Ok(is_new) => good.push(Branch { is_new, ..branch }),
                 Err(error) => self.fail(source.url(&branch.remote), error).await,
             }
         }
@@ -440,6 +448,7 @@ fn item(endpoint: Arc<Endpoint>, remote: FtpPath, other: OtherEnd, facts: &Facts
         size: facts.size,
         changed: facts.modify.map(|t| t.0),
         stamp: None,
+        is_new: false,
         begun: None,
         setbacks: 0,
     }

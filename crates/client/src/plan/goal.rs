@@ -33,10 +33,11 @@ impl Goal {
         }
     }
 
-    pub(super) fn make_here(&self) -> Result<()> {
+    /// Whether it is new.
+    pub(super) fn make_here(&self) -> Result<bool> {
         match self {
             Self::Here(path) => local::make_directory(path),
-            Self::There(_) => Ok(()),
+            Self::There(_) => Ok(false),
         }
     }
 

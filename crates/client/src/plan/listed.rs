@@ -154,6 +154,7 @@ impl Planner {
                     let branch = Branch {
                         remote,
                         goal,
+                        is_new: false,
                         above: facts.unique.into_iter().collect(),
                         depth: 0,
                     };

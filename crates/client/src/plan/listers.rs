@@ -21,6 +21,8 @@ const LISTERS_MAX: usize = 4;
 pub(super) struct Branch {
     pub(super) remote: FtpPath,
     pub(super) goal: Goal,
+    /// What is at the goal was made for this.
+    pub(super) is_new: bool,
     /// `Unique` facts from the top down to here: one that comes again is a loop.
     pub(super) above: Vec<String>,
     pub(super) depth: usize,

@@ -63,6 +63,8 @@ pub(crate) struct Item {
     pub(crate) changed: Option<i64>,
     /// What the copy is to have of its source beside the octets.
     pub(crate) stamp: Option<Stamp>,
+    /// Nothing is at its target: the directory there was made for this copy.
+    pub(crate) is_new: bool,
     /// Where a copy of it lies that an earlier run has begun.
     pub(crate) begun: Option<Vec<u8>>,
     /// How often it was in flight among others when its session was given up.

@@ -329,6 +329,7 @@ pub(super) fn put(
         size: file.map(fs::Metadata::len),
         changed: file.and_then(changed),
         stamp: None,
+        is_new: false,
         begun: None,
         setbacks: 0,
     }

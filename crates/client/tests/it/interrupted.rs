@@ -175,3 +175,45 @@ fn of_two_servers_the_sender_is_told_first_and_what_it_has_sent_is_there() {
         assert!(moved <= length - there + (6 << 20), "{moved} of {there}");
     }
 }
+
+#[test]
+fn what_a_killed_run_has_begun_of_small_files_is_cleared_away() {
+    const FILES: u8 = 40;
+    let served = Served::start();
+    fs::create_dir(served.path("d")).unwrap();
+    for i in 0..FILES {
+        fs::write(
+            served.path(&format!("d/f{i}")),
+            octets(1 << 20, u64::from(i)),
+        )
+        .unwrap();
+    }
+    let here = tempfile::tempdir().unwrap();
+    let target = here.path().join("copy");
+    let copy = |more: &[&str]| {
+        let (source, target) = (served.url("/d"), text(&target));
+        let mut command = godwit(&[&["cp", "-r"], more, &[&source, target]].concat());
+        command.env("XDG_STATE_HOME", here.path().join("state"));
+        command.stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut killed = copy(&["--max-rate", "40M"]);
+    while !target.exists() || begun(&target).is_none() {
+        assert_eq!(killed.try_wait().unwrap(), None);
+        thread::yield_now();
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(
+        begun(&target).is_some(),
+        "it was killed in the middle of a file"
+    );
+    // Of another job.
+    let other = ".godwit-0123456789abcdef.part";
+    fs::write(target.join(other), "x").unwrap();
+    let again: Ran = copy(&[]).wait_with_output().unwrap().into();
+    again.expect(0, &[]);
+    let mut names = tree(&target);
+    names.retain(|name| !name.contains(other));
+    assert_eq!(names.len(), usize::from(FILES), "{names:?}");
+    assert_eq!(begun(&target), Some(1), "what is of another job stays");
+}

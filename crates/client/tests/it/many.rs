@@ -338,7 +338,7 @@ fn a_repeated_command_copies_what_the_killed_one_did_not() {
         fs::write(&journal, &torn[..torn.len() - 3]).unwrap();
         let finished = noted()
             .lines()
-            .filter(|l| l.ends_with(" .") && !l.starts_with("part ") && !l.starts_with("boot "))
+            .filter(|l| l.ends_with(" .") && !l.starts_with("part") && !l.starts_with("boot "))
             .count();
         run(&command).expect(0, &[]);
         assert_eq!(events(&log, "file").len(), 3000 - finished);

@@ -85,7 +85,7 @@ impl Syncing<'_> {
             self.tell("make", "missing", path);
             match place {
                 _ if self.spec.dry_run => here.push(Ok(())),
-                Goal::Here(path) => here.push(local::make_directory(&path)),
+                Goal::Here(path) => here.push(local::make_directory(&path).map(|_| ())),
                 Goal::There(at) => {
                     paths.push(at.path);
                     there = Some(at.endpoint);

@@ -66,7 +66,12 @@ pub(super) fn open_write(
         WriteMode::Replace | WriteMode::Keep => OFlags::CREATE,
         WriteMode::New => OFlags::CREATE | OFlags::EXCL,
     };
-    let base = create | OFlags::NONBLOCK | OFlags::NOCTTY;
+    // What is made has no other end to wait for.
+    let wait = match how {
+        WriteMode::Replace | WriteMode::Keep => OFlags::NONBLOCK,
+        WriteMode::New => OFlags::empty(),
+    };
+    let base = create | wait | OFlags::NOCTTY;
     let mode = Mode::from_raw_mode(0o666);
     let octets = path.as_bytes();
     // Readable too, so that what was received can be checked; a file that we may only write is fine as well.
@@ -125,7 +130,9 @@ fn settle(fd: OwnedFd, flags: OFlags) -> std::result::Result<Settled, Errno> {
             return Err(Errno::NXIO);
         }
     };
-    fcntl_setfl(&fd, flags.intersection(OFlags::RWMODE))?;
+    if flags.contains(OFlags::NONBLOCK) {
+        fcntl_setfl(&fd, flags.intersection(OFlags::RWMODE))?;
+    }
     Ok(Settled { fd, way, stat })
 }
 

@@ -5,6 +5,7 @@
 //! cache plus the allocation of its pages, which on a virtual machine costs more than the copy.
 
 use std::{
+    ffi::OsString,
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
     process::Command,
@@ -29,6 +30,7 @@ use crate::peers::{
 const OURS: &str = "godwit <- godwitd";
 
 const CP: Tool = Tool::new("cp", "coreutils");
+const DD: Tool = Tool::new("dd", "coreutils");
 
 /// Channels that the last cell goes up to; the server's own bound is above.
 const CHANNELS: [u16; 6] = [1, 4, 16, 64, 256, 1000];
@@ -47,6 +49,8 @@ enum Ends {
     Iperf3Zero,
     /// What the kernel needs to write the file on one processor, without a network.
     Cp,
+    /// What it needs for the pages of the target alone, filled from a buffer that stays in the processor's cache.
+    Dd,
 }
 
 impl Ends {
@@ -60,6 +64,7 @@ impl Ends {
             Self::Iperf3 => "iperf3 -R",
             Self::Iperf3Zero => "iperf3 -R -Z",
             Self::Cp => "cp, no network",
+            Self::Dd => "dd of zeros, no network",
         }
     }
 }
@@ -146,6 +151,7 @@ impl Clear {
                 Ends::GctFromGodwit,
                 Ends::Tuned,
                 Ends::Cp,
+                Ends::Dd,
             ];
             self.compare(stand, &work, &all)?;
         }
@@ -182,7 +188,7 @@ impl Clear {
 
     fn is_there(&self, ends: Ends) -> bool {
         match ends {
-            Ends::Godwit | Ends::Tuned | Ends::Cp => true,
+            Ends::Godwit | Ends::Tuned | Ends::Cp | Ends::Dd => true,
             Ends::Gct | Ends::GodwitFromGct | Ends::GctFromGodwit => self.gct.is_some(),
             Ends::Iperf3 | Ends::Iperf3Zero => self.iperf3.is_some(),
         }
@@ -193,9 +199,8 @@ impl Clear {
         if let (Ends::Iperf3 | Ends::Iperf3Zero, Some(server)) = (ends, &self.iperf3) {
             return iperf3(server, ends == Ends::Iperf3Zero, work.channels, long);
         }
-        if ends == Ends::Cp {
-            let mut command = CP.command().map_err(Error::from)?;
-            command.arg(&work.source).arg(&work.target);
+        if let Ends::Cp | Ends::Dd = ends {
+            let command = alone(ends, work)?;
             let finished = run_with_room(command, work.bytes, RUN_LIMIT)?;
             check_and_remove(&work.target, work.bytes)?;
             return Ok(of_transfer(work.bytes, finished.usage, Usage::default()));
@@ -218,6 +223,27 @@ impl Clear {
         }
         Ok(of_transfer(work.bytes, client.usage, server))
     }
+}
+
+/// What makes the target without a network.
+fn alone(ends: Ends, work: &Work) -> Result<Command, BenchError> {
+    if ends == Ends::Cp {
+        let mut command = CP.command().map_err(Error::from)?;
+        command.arg(&work.source).arg(&work.target);
+        return Ok(command);
+    }
+    let mut command = DD.command().map_err(Error::from)?;
+    command.args([
+        "if=/dev/zero",
+        "bs=256K",
+        "iflag=count_bytes",
+        "status=none",
+    ]);
+    command.arg(format!("count={}", work.bytes));
+    let mut target = OsString::from("of=");
+    target.push(&work.target);
+    command.arg(target);
+    Ok(command)
 }
 
 /// One download, from start to end of the client's process. Nobody verifies: GCT's client does not by default.

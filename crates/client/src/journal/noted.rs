@@ -1,0 +1,162 @@
+//! Lines of a journal, and what they tell.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Write},
+    path::Path,
+};
+
+use super::{HEAD, littered::Littered};
+use crate::{fingerprints::Fingerprints, local};
+
+/// Longest line that is read: two paths, each octet of them encoded.
+const LINE_OCTETS_MAX: u64 = 64 << 10;
+
+/// Files begun and not finished that are remembered. Further ones are not removed.
+const PARTS_MAX: usize = 100_000;
+
+/// What earlier runs have noted.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// Marks of files finished since the machine was started.
+    pub(super) finished: Fingerprints,
+    /// And before.
+    pub(super) finished_before: Fingerprints,
+    pub(super) becomes: bool,
+    /// The lines that are read are of this start of the machine.
+    of_this_boot: bool,
+    /// Targets of files that were begun since and not finished, and where they lie.
+    pub(super) parts: HashMap<Vec<u8>, Vec<u8>>,
+    pub(super) littered: HashSet<Littered>,
+}
+
+/// Reads a journal; nothing where there is none.
+///
+/// # Errors
+/// It cannot be read, or is none of ours.
+pub(super) fn read(file: &Path) -> io::Result<Noted> {
+    let mut noted = Noted::default();
+    let mut reader = match File::open(file) {
+        Ok(file) => BufReader::new(file),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(noted),
+        Err(e) => return Err(e),
+    };
+    let (mut line, mut first) = (Vec::new(), true);
+    loop {
+        line.clear();
+        let mut bounded = io::Read::take(&mut reader, LINE_OCTETS_MAX);
+        if bounded.read_until(b'\n', &mut line)? == 0 {
+            return Ok(noted);
+        }
+        let whole = line.strip_suffix(b"\n");
+        if first && whole != Some(HEAD.as_bytes()) {
+            // The head itself may be torn, in which case nothing follows it.
+            if HEAD.as_bytes().starts_with(&line) {
+                return Ok(noted);
+            }
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it is no journal of ours",
+            ));
+        }
+        if let Some(line) = whole.filter(|l| !first && l.ends_with(b" .")) {
+            noted.take(line);
+        }
+        first = false;
+    }
+}
+
+impl Noted {
+    fn take(&mut self, line: &[u8]) {
+        let mut words = line.split(|b| *b == b' ');
+        match words.next() {
+            Some(b"boot") => {
+                let boot = boot();
+                self.of_this_boot =
+                    boot.is_some() && words.next() == boot.as_deref().map(str::as_bytes);
+            }
+            Some(b"becomes") => self.becomes = true,
+            Some(b"part") => {
+                if let (Some(target), Some(path)) = (words.next(), words.next())
+                    && self.parts.len() < PARTS_MAX
+                {
+                    self.parts.insert(target.to_owned(), path.to_owned());
+                }
+            }
+            Some(b"parts") => {
+                let directory = words.next().map(|octets| local::path_of(&decoded(octets)));
+                let run = words.next().and_then(|word| std::str::from_utf8(word).ok());
+                let run = run.and_then(|word| u32::from_str_radix(word, 16).ok());
+                if let (Some(directory), Some(run)) = (directory, run)
+                    && self.littered.len() < PARTS_MAX
+                {
+                    self.littered.insert(Littered { directory, run });
+                }
+            }
+            _ => {
+                self.parts.remove(words.nth(2).unwrap_or_default());
+                match self.of_this_boot {
+                    true => self.finished.insert(line),
+                    false => self.finished_before.insert(line),
+                };
+            }
+        }
+    }
+}
+
+/// What the kernel calls this start of the machine; `None` where it does not say. One word.
+pub(super) fn boot() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    text.split_whitespace().next().map(str::to_owned)
+}
+
+/// So that it is one word of printable ASCII.
+pub(super) fn encode(octets: &[u8], out: &mut Vec<u8>) {
+    let mut rest = octets;
+    while let Some(other) = rest
+        .iter()
+        .position(|o| *o == b'%' || !o.is_ascii_graphic())
+    {
+        let (plain, after) = rest.split_at(other);
+        out.extend_from_slice(plain);
+        // Writing to a `Vec` cannot fail.
+        let _ = write!(out, "%{:02X}", after[0]);
+        rest = &after[1..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// What [`encode`] made, as it was.
+pub(super) fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|d| std::str::from_utf8(d).ok());
+        let octet = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
+        let (octet, after) = match (first, octet) {
+            (b'%', Some(octet)) => (octet, &after[2..]),
+            _ => (*first, after),
+        };
+        out.push(octet);
+        rest = after;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_one_word_each() {
+        let any: Vec<u8> = (0..=255).collect();
+        let encoded = |octets: &[u8]| {
+            let mut text = Vec::new();
+            encode(octets, &mut text);
+            text
+        };
+        assert_eq!(decoded(&encoded(&any)), any);
+        assert_eq!(encoded("a b%\n\u{fc}".as_bytes()), b"a%20b%25%0A%C3%BC");
+    }
+}
