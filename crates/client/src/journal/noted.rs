@@ -16,6 +16,9 @@ const LINE_OCTETS_MAX: u64 = 64 << 10;
 /// Files begun and not finished that are remembered. Further ones are not removed.
 const PARTS_MAX: usize = 100_000;
 
+/// Directories in which small files were begun that are remembered. One more, and only what follows is.
+const DIRECTORIES_MAX: usize = 100_000;
+
 /// What earlier runs have noted.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
@@ -88,9 +91,11 @@ impl Noted {
                 let directory = words.next().map(|octets| local::path_of(&decoded(octets)));
                 let run = words.next().and_then(|word| std::str::from_utf8(word).ok());
                 let run = run.and_then(|word| u32::from_str_radix(word, 16).ok());
-                if let (Some(directory), Some(run)) = (directory, run)
-                    && self.littered.len() < PARTS_MAX
-                {
+                if let (Some(directory), Some(run)) = (directory, run) {
+                    // What was not finished lies in the last ones.
+                    if self.littered.len() == DIRECTORIES_MAX {
+                        self.littered.clear();
+                    }
                     self.littered.insert(Littered { directory, run });
                 }
             }
@@ -147,6 +152,19 @@ pub(super) fn decoded(text: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_too_many_directories_the_last_are_known() {
+        let mut noted = Noted::default();
+        for i in 0..=DIRECTORIES_MAX {
+            noted.take(format!("parts /d/{i} 89abcdef .").as_bytes());
+        }
+        let last = Littered {
+            directory: format!("/d/{DIRECTORIES_MAX}").into(),
+            run: 0x89ab_cdef,
+        };
+        assert!(noted.littered.contains(&last) && noted.littered.len() <= DIRECTORIES_MAX);
+    }
 
     #[test]
     fn paths_are_one_word_each() {
