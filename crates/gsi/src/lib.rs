@@ -46,6 +46,7 @@ mod der;
 pub mod ftps;
 pub mod gridmap;
 pub mod name;
+mod outgoing;
 pub mod records;
 mod tls;
 pub mod token;
@@ -54,6 +55,7 @@ pub mod verify;
 pub mod wrap;
 
 pub use context::{Channel, Context, ContextError, Established, Expect, Settings};
+pub use outgoing::Outgoing;
 pub use records::Records;
 pub use tls::Versions;
 pub use wrap::Wrap;

@@ -4,11 +4,12 @@
 //!   handshake (OpenSSL) ──► TLS 1.3: the traffic secrets ──► Traffic: keys of both directions, made and used here
 //!                      └──► TLS 1.2: OpenSSL between two buffers, as on control channels
 //! ```
-//! A record is opened where it lies: the clear octets of a buffer end up side by side at its beginning, and nothing is copied on
-//! the way. See `docs/adr/0065-records-of-data-channels.md`.
+//! Octets are sealed where they were put ([`Outgoing`]), and a record is opened where it lies: the clear octets of a buffer end up
+//! side by side at its beginning, and nothing is copied on the way. See `docs/adr/0065-records-of-data-channels.md`.
 
 use std::fmt;
 
+use crate::outgoing::Outgoing;
 use crate::tls::{ReadOutcome, Tls};
 use crate::traffic::{Content, Traffic};
 use crate::wrap::{WrapError, read_bounded};
@@ -51,19 +52,15 @@ impl Records {
         })
     }
 
-    /// Appends records for all of `parts`, as one row of octets, to `sealed`: at most 29 octets more a record, and a record for
-    /// each [`RECORD_CLEAR_OCTETS_MAX`].
+    /// Makes records of all that was put into `outgoing`: one for each [`RECORD_CLEAR_OCTETS_MAX`], of at most 29 octets more.
     ///
     /// # Errors
     /// When the stream is broken, after which it stays so.
-    pub fn seal(&mut self, parts: &[&[u8]], sealed: &mut Vec<u8>) -> Result<(), WrapError> {
+    pub fn seal(&mut self, outgoing: &mut Outgoing) -> Result<(), WrapError> {
         match &mut self.0 {
-            Kind::Tls13(traffic) => traffic.seal(Content::Data, parts, sealed),
+            Kind::Tls13(traffic) => traffic.seal(Content::Data, outgoing),
             Kind::Tls12(tls) => {
-                for part in parts {
-                    tls.write_to(part, sealed)?;
-                }
-                Ok(())
+                outgoing.seal_elsewhere(|part, sealed| Ok(tls.write_to(part, sealed)?))
             }
         }
     }
@@ -80,13 +77,14 @@ impl Records {
         }
     }
 
-    /// Appends the word that nothing follows (close_notify). A stream that is broken says nothing.
-    pub fn close(&mut self, sealed: &mut Vec<u8>) {
+    /// Makes the record that says that nothing follows (close_notify), where nothing is in `outgoing`. A stream that is broken says
+    /// nothing.
+    pub fn close(&mut self, outgoing: &mut Outgoing) {
         match &mut self.0 {
-            Kind::Tls13(traffic) => traffic.close(sealed),
+            Kind::Tls13(traffic) => traffic.close(outgoing),
             Kind::Tls12(tls) => {
                 tls.close();
-                tls.append_output(sealed);
+                outgoing.set_sealed(tls.take_output());
             }
         }
     }

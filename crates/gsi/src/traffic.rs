@@ -11,11 +11,11 @@ use ring::{
 };
 use zeroize::Zeroizing;
 
+use crate::outgoing::{NEW_KEYS_OCTETS, Outgoing, TAG_OCTETS};
 use crate::records::{HEADER_OCTETS, Opened, RECORD_CLEAR_OCTETS_MAX, record_octets};
 use crate::wrap::WrapError;
 
 /// Of each of the three suites.
-const TAG_OCTETS: usize = 16;
 const NONCE_OCTETS: usize = 12;
 
 /// Records under one key of ours. RFC 8446 §5.5 lets AES-GCM seal 2^24.5 full records: new keys come after 256 GiB.
@@ -26,6 +26,8 @@ const MESSAGES_OCTETS_MAX: usize = 64 * 1024;
 
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
+/// A message that new keys follow, and none are asked for (RFC 8446 §4.6.3).
+const NEW_KEYS: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 const CLOSE_NOTIFY: u8 = 0;
 const USER_CANCELED: u8 = 90;
 
@@ -84,44 +86,26 @@ impl Traffic {
         })
     }
 
+    /// Seals what was put into `outgoing`, all of it under one key.
     pub(crate) fn seal(
         &mut self,
         content: Content,
-        parts: &[&[u8]],
-        sealed: &mut Vec<u8>,
+        outgoing: &mut Outgoing,
     ) -> Result<(), WrapError> {
-        let mut parts = parts.iter();
-        let mut part: &[u8] = &[];
-        loop {
-            if std::mem::take(&mut self.owes_keys) || self.ours.sequence >= RECORDS_MAX {
-                self.ours.announce_new(sealed)?;
-            }
-            let record = self.ours.begin(sealed);
-            let mut room = RECORD_CLEAR_OCTETS_MAX;
-            while room > 0 {
-                if part.is_empty() {
-                    match parts.next() {
-                        Some(next) => part = next,
-                        None => break,
-                    }
-                }
-                let (now, later) = part.split_at(part.len().min(room));
-                sealed.extend_from_slice(now);
-                room -= now.len();
-                part = later;
-            }
-            if room == RECORD_CLEAR_OCTETS_MAX {
-                sealed.truncate(record);
-                return Ok(());
-            }
-            self.ours.finish(content, sealed, record)?;
-        }
+        let end = self.ours.sequence.saturating_add(outgoing.records());
+        let new_keys = match std::mem::take(&mut self.owes_keys) || end > RECORDS_MAX {
+            true => Some(self.ours.announce_new()?),
+            false => None,
+        };
+        outgoing.seal_in_place(new_keys, |record| self.ours.seal(content, record))
     }
 
-    pub(crate) fn close(&mut self, sealed: &mut Vec<u8>) {
+    /// Says that nothing follows, in place of what was put.
+    pub(crate) fn close(&mut self, outgoing: &mut Outgoing) {
         const WARNING: u8 = 1;
+        outgoing.put(&[WARNING, CLOSE_NOTIFY]);
         // A stream that is broken says nothing.
-        drop(self.seal(Content::Alert, &[&[WARNING, CLOSE_NOTIFY]], sealed));
+        drop(self.seal(Content::Alert, outgoing));
     }
 
     pub(crate) fn open(&mut self, octets: &mut [u8]) -> Result<Opened, WrapError> {
@@ -263,41 +247,27 @@ impl Keys {
         Ok(())
     }
 
-    /// Says that the next record has new keys, and makes them.
-    fn announce_new(&mut self, sealed: &mut Vec<u8>) -> Result<(), WrapError> {
-        const NOT_REQUESTED: u8 = 0;
-        let record = self.begin(sealed);
-        sealed.extend_from_slice(&[KEY_UPDATE, 0, 0, 1, NOT_REQUESTED]);
-        self.finish(Content::Handshake, sealed, record)?;
-        self.renew()
+    /// The record that says that the next has new keys, and these.
+    fn announce_new(&mut self) -> Result<[u8; NEW_KEYS_OCTETS], WrapError> {
+        let mut record = [0; NEW_KEYS_OCTETS];
+        record[HEADER_OCTETS..][..NEW_KEYS.len()].copy_from_slice(&NEW_KEYS);
+        self.seal(Content::Handshake, &mut record)?;
+        self.renew()?;
+        Ok(record)
     }
 
-    /// Where a record begins, whose clear octets are to be appended.
-    fn begin(&self, sealed: &mut Vec<u8>) -> usize {
-        let record = sealed.len();
-        sealed.extend_from_slice(&[0; HEADER_OCTETS]);
-        record
-    }
-
-    /// Seals what was appended since.
-    fn finish(
-        &mut self,
-        content: Content,
-        sealed: &mut Vec<u8>,
-        record: usize,
-    ) -> Result<(), WrapError> {
-        sealed.push(content as u8);
-        let body = record + HEADER_OCTETS;
-        let header = u16::try_from(sealed.len() - body + TAG_OCTETS).map(header);
-        let header = header.map_err(|_| broken("a record too long"))?;
-        sealed[record..body].copy_from_slice(&header);
-        let nonce = self.nonce()?;
-        let aad = Aad::from(header);
-        let tag = self
-            .key
-            .seal_in_place_separate_tag(nonce, aad, &mut sealed[body..])
-            .map_err(|_| broken("it cannot be sealed"))?;
-        sealed.extend_from_slice(tag.as_ref());
+    /// Seals a record in whose midst, between what is its header and its tail, are the clear octets.
+    fn seal(&mut self, content: Content, record: &mut [u8]) -> Result<(), WrapError> {
+        let too_short = || broken("a record too short");
+        let too_long = |_| broken("a record too long");
+        let (head, body) = (record.split_first_chunk_mut()).ok_or_else(too_short)?;
+        *head = u16::try_from(body.len()).map(header).map_err(too_long)?;
+        let (body, tag) = (body.split_last_chunk_mut::<TAG_OCTETS>()).ok_or_else(too_short)?;
+        *body.last_mut().ok_or_else(too_short)? = content as u8;
+        let (nonce, aad) = (self.nonce()?, Aad::from(*head));
+        let sealed = self.key.seal_in_place_separate_tag(nonce, aad, body);
+        let sealed = sealed.map_err(|_| broken("it cannot be sealed"))?;
+        tag.copy_from_slice(sealed.as_ref());
         Ok(())
     }
 
@@ -387,9 +357,10 @@ mod tests {
     }
 
     fn seal(from: &mut Traffic, content: Content, clear: &[u8]) -> Vec<u8> {
-        let mut sealed = Vec::new();
-        from.seal(content, &[clear], &mut sealed).unwrap();
-        sealed
+        let mut outgoing = Outgoing::default();
+        assert_eq!(outgoing.put(clear), clear.len());
+        from.seal(content, &mut outgoing).unwrap();
+        outgoing.unsent().to_vec()
     }
 
     fn open(to: &mut Traffic, mut octets: Vec<u8>) -> Result<Vec<u8>, WrapError> {
@@ -466,8 +437,13 @@ mod tests {
         other.theirs.sequence = RECORDS_MAX - 1;
         let clear = vec![3; 3 * RECORD_CLEAR_OCTETS_MAX];
         let sealed = seal(&mut one, Content::Data, &clear);
-        assert_eq!(one.ours.sequence, 2, "the first had the old keys");
+        assert_eq!(one.ours.sequence, 3, "none of them had the old keys");
         assert!(open(&mut other, sealed) == Ok(clear));
+        one.ours.sequence = RECORDS_MAX - 1;
+        other.theirs.sequence = RECORDS_MAX - 1;
+        let sealed = seal(&mut one, Content::Data, b"the last");
+        assert_eq!(one.ours.sequence, RECORDS_MAX);
+        assert_eq!(open(&mut other, sealed), Ok(b"the last".to_vec()));
     }
 
     #[test]
@@ -527,11 +503,10 @@ mod tests {
             (b"\x16", None),
             (b"text\x18", None),
         ] {
-            let record = one.ours.begin(&mut Vec::new());
             let mut sealed = [&[0; HEADER_OCTETS][..], clear].concat();
-            // As `finish`, without a type.
+            // As `seal`, without a type.
             let length = u16::try_from(clear.len() + TAG_OCTETS).unwrap();
-            sealed[record..HEADER_OCTETS].copy_from_slice(&header(length));
+            sealed[..HEADER_OCTETS].copy_from_slice(&header(length));
             let nonce = one.ours.nonce().unwrap();
             let aad = Aad::from(header(length));
             let body = &mut sealed[HEADER_OCTETS..];

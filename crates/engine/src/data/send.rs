@@ -7,6 +7,7 @@ use std::{
     sync::LazyLock,
 };
 
+use godwit_gsi::Outgoing;
 use godwit_proto::{
     command::Mode,
     mode_e::{BlockHeader, HEADER_OCTETS, sender::AfterEod},
@@ -16,13 +17,7 @@ use rustix::{
     net::SendFlags,
 };
 
-use super::{
-    body::Body,
-    channel::Flow,
-    transfer::Attachment,
-    wire::{SEALED_OCTETS, Wire},
-    work::Block,
-};
+use super::{body::Body, channel::Flow, transfer::Attachment, wire::Wire, work::Block};
 use crate::{
     storage::{FastPath, Held, Pages},
     tcp_diag::Ends,
@@ -216,7 +211,7 @@ impl Sending {
         }
         let in_memory = !self.at_hand().is_empty();
         if !in_memory {
-            self.fill_buffer(COPY_OCTETS)?;
+            self.fill_buffer()?;
         }
         // A storage may give less than was asked for: then the rest follows as of any block.
         if last
@@ -351,7 +346,7 @@ impl Sending {
                 }
             }
             FastPath::Copy | FastPath::Direct | FastPath::Zeros | FastPath::Discard => {
-                self.fill_buffer(COPY_OCTETS)?;
+                self.fill_buffer()?;
                 return self.write_some(wire, budget);
             }
         };
@@ -379,25 +374,44 @@ impl Sending {
             self.attachment.touch();
             return Ok(taken.min(1));
         }
-        // With the headers they fill their records.
         let due = wire.headers.unsent().len();
-        let room = SEALED_OCTETS - due;
-        if self.at_hand().is_empty() && self.left > 0 {
-            self.fill_buffer(room)?;
-        }
-        let rest = self.at_hand();
-        let payload = &rest[..rest.len().min(most).min(room)];
-        // Behind the whole payload only.
-        let tail = match payload.len() == rest.len() {
-            true => &self.tail[self.tail_sent..],
-            false => &[],
+        let Some(outgoing) = wire.outgoing() else {
+            return Ok(0);
         };
-        let (of_payload, of_tail) = (payload.len(), tail.len());
-        let taken = due + of_payload + of_tail;
-        wire.write_sealed([payload, tail])?;
+        let of_payload = self.put_payload(outgoing, most)?;
+        // Behind the whole payload only.
+        let of_tail = match of_payload == self.at_hand().len() {
+            true => outgoing.put(&self.tail[self.tail_sent..]),
+            false => 0,
+        };
+        wire.write_sealed()?;
         self.payload_sent(of_payload);
         self.tail_sent += of_tail;
-        Ok(taken as u64)
+        Ok((due + of_payload + of_tail) as u64)
+    }
+
+    /// Puts `most` octets of the block there, or as many as there is room for: with the headers they fill their records. How many.
+    fn put_payload(&mut self, outgoing: &mut Outgoing, most: usize) -> Result<usize, Flow> {
+        let most = most.min(outgoing.room());
+        if self.at_hand().is_empty()
+            && self.left > 0
+            && let Body::SendFile { file, .. } = self.attachment.body()
+        {
+            if !matches!(file.fast_path(), FastPath::Direct) {
+                let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+                let got = file
+                    .read_vectored_at(self.at, &mut outgoing.places(left.min(most)))
+                    .map_err(|e| Flow::Failed(e.into()))?;
+                if got == 0 {
+                    return Err(self.file_is_shorter());
+                }
+                outgoing.came(got);
+                return Ok(got);
+            }
+            self.fill_buffer()?;
+        }
+        let rest = self.at_hand();
+        Ok(outgoing.put(&rest[..rest.len().min(most)]))
     }
 
     fn payload_sent(&mut self, octets: usize) {
@@ -413,14 +427,14 @@ impl Sending {
         self.attachment.moved(octets as u64);
     }
 
-    /// Reads the next part of the block through user space, `most` octets of it, which may be more where that is better, or what is left.
-    fn fill_buffer(&mut self, most: usize) -> Result<(), Flow> {
+    /// Reads the next part of the block through user space.
+    fn fill_buffer(&mut self) -> Result<(), Flow> {
         let Body::SendFile { file, .. } = self.attachment.body() else {
             return Ok(());
         };
         let most = match file.fast_path() {
             FastPath::Direct => DIRECT_OCTETS,
-            _ => most,
+            _ => COPY_OCTETS,
         };
         let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(most);
         self.buffer.resize(want);

@@ -3,14 +3,11 @@
 
 use std::io::{self, Read, Write};
 
-use godwit_gsi::{Records, records::RECORD_CLEAR_OCTETS_MAX};
+use godwit_gsi::{Outgoing, Records};
 use godwit_proto::error::TransferFailure;
 
 use super::{backlog::Backlog, carry::Carry, channel::Flow, headers::Headers};
 use crate::storage::text_of;
-
-/// Octets that are sealed at a time, headers of blocks included: whole records. They wait in a buffer of the channel for the socket.
-pub(super) const SEALED_OCTETS: usize = 4 * RECORD_CLEAR_OCTETS_MAX;
 
 /// Most octets that are read ahead at a time. As many may be carried by a channel.
 pub(super) const AHEAD_OCTETS: usize = 64 * 1024;
@@ -32,10 +29,8 @@ pub(super) struct Wire {
 
 struct Seal {
     records: Records,
-    /// Sealed, and on its way to the socket.
-    sealed: Vec<u8>,
-    /// Octets of `sealed` that the kernel has.
-    sent: usize,
+    /// To be sealed, or on its way to the socket.
+    outgoing: Outgoing,
     /// The peer has said that it sends no more.
     ended: bool,
     goodbye: Goodbye,
@@ -162,8 +157,7 @@ impl Wire {
         self.seal = Some({
             Box::new(Seal {
                 records,
-                sealed: Vec::new(),
-                sent: 0,
+                outgoing: Outgoing::default(),
                 ended: false,
                 goodbye: match goodbye {
                     true => Goodbye::Due,
@@ -182,21 +176,26 @@ impl Wire {
 
     /// The kernel has all that was sealed.
     pub(super) fn is_flushed(&self) -> bool {
-        (self.seal.as_ref()).is_none_or(|seal| seal.sent == seal.sealed.len())
+        (self.seal.as_ref()).is_none_or(|seal| seal.outgoing.is_sent())
     }
 
-    /// Seals the headers that are due and all of `parts`, in order, and hands the kernel what it takes. Only where all before is flushed.
-    pub(super) fn write_sealed(&mut self, parts: [&[u8]; 2]) -> Result<(), Flow> {
-        if let Some(seal) = &mut self.seal {
-            seal.sealed.clear();
-            seal.sent = 0;
-            let headers = self.headers.unsent();
-            let due = headers.len();
-            let sealed = (seal.records).seal(&[headers, parts[0], parts[1]], &mut seal.sealed);
-            if let Err(error) = sealed {
-                return Err(self.broken(&error.to_string()));
-            }
-            self.headers.sent(due);
+    /// Where payload is put that is to be sealed with the headers that are due, which are there already, and go with it in
+    /// [`Self::write_sealed`]. Only where all before is flushed; `None` in clear.
+    pub(super) fn outgoing(&mut self) -> Option<&mut Outgoing> {
+        let outgoing = &mut self.seal.as_mut()?.outgoing;
+        // They are fewer than there is room for.
+        let taken = outgoing.put(self.headers.unsent());
+        self.headers.sent(taken);
+        Some(outgoing)
+    }
+
+    /// Seals the headers that are due, or all that was put behind them, and hands the kernel what it takes.
+    pub(super) fn write_sealed(&mut self) -> Result<(), Flow> {
+        self.outgoing();
+        if let Some(seal) = &mut self.seal
+            && let Err(error) = seal.records.seal(&mut seal.outgoing)
+        {
+            return Err(self.broken(&error.to_string()));
         }
         self.flush().map(drop)
     }
@@ -208,7 +207,7 @@ impl Wire {
             return Ok(());
         }
         if self.is_sealed() && !self.headers.is_empty() {
-            return self.write_sealed([&[], &[]]);
+            return self.write_sealed();
         }
         while !self.headers.is_empty() {
             match self.stream.write(self.headers.unsent()) {
@@ -236,9 +235,7 @@ impl Wire {
             && seal.goodbye == Goodbye::Due
         {
             seal.goodbye = Goodbye::Said;
-            seal.sealed.clear();
-            seal.sent = 0;
-            seal.records.close(&mut seal.sealed);
+            seal.records.close(&mut seal.outgoing);
         }
         self.flush().map(drop)
     }
@@ -258,11 +255,11 @@ impl Wire {
     pub(super) fn flush(&mut self) -> Result<u64, Flow> {
         let mut taken = 0;
         while let Some(seal) = &mut self.seal
-            && seal.sent < seal.sealed.len()
+            && !seal.outgoing.is_sent()
         {
-            match self.stream.write(&seal.sealed[seal.sent..]) {
+            match self.stream.write(seal.outgoing.unsent()) {
                 Ok(count) => {
-                    seal.sent += count;
+                    seal.outgoing.sent(count);
                     taken += count as u64;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -279,11 +276,8 @@ impl Wire {
     /// Nothing moves for a while: gives memory back.
     pub(super) fn rest(&mut self) {
         self.carry.release();
-        if let Some(seal) = &mut self.seal
-            && seal.sent == seal.sealed.len()
-        {
-            seal.sealed = Vec::new();
-            seal.sent = 0;
+        if let Some(seal) = &mut self.seal {
+            seal.outgoing.release();
         }
     }
 }

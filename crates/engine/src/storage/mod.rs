@@ -19,6 +19,7 @@ mod posix;
 mod summed;
 
 use std::{
+    io::IoSliceMut,
     os::fd::BorrowedFd,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -106,6 +107,10 @@ pub enum WriteMode {
 pub trait File: Send + Sync + 'static {
     /// Reads up to `buffer.len()` octets at `offset`; 0 at the end of the file only.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+    /// Reads into one after another of `buffers`, none of them empty, as far as one call gets; 0 at the end of the file only.
+    fn read_vectored_at(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        read_each(self, offset, buffers)
+    }
     /// Writes all of `octets` at `offset`.
     fn write_all_at(&self, offset: u64, octets: &[u8]) -> Result<()>;
     /// As of now.
@@ -155,6 +160,23 @@ pub enum Run {
         /// One past the last; not past the end of the file.
         end: u64,
     },
+}
+
+/// As [`File::read_vectored_at`], in the way that every file knows.
+fn read_each<F: File + ?Sized>(
+    file: &F,
+    offset: u64,
+    buffers: &mut [IoSliceMut<'_>],
+) -> Result<usize> {
+    let mut got = 0;
+    for buffer in buffers {
+        let count = file.read_at(offset.saturating_add(got as u64), buffer)?;
+        got += count;
+        if count < buffer.len() {
+            break;
+        }
+    }
+    Ok(got)
 }
 
 /// Zeros that are written at a time where there is no other way to clear a part of a file.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use godwit_gsi::{
-    Channel, Records, Versions,
+    Channel, Outgoing, Records, Versions,
     ftps::{Authorities, Client, Server, ServerIs},
     records::{RECORD_CLEAR_OCTETS_MAX, RECORD_OCTETS_MAX},
     verify::HostName,
@@ -35,8 +35,20 @@ fn channel(versions: Versions) -> (Records, Records) {
 
 fn seal(records: &mut Records, clear: &[u8]) -> Vec<u8> {
     let mut sealed = Vec::new();
-    records.seal(&[clear], &mut sealed).expect("seals");
+    let mut outgoing = Outgoing::default();
+    for clear in clear.chunks(Outgoing::CLEAR_OCTETS_MAX) {
+        assert_eq!(outgoing.put(clear), clear.len());
+        flush(records, &mut outgoing, &mut sealed);
+    }
     sealed
+}
+
+/// Seals what is there, and sends it.
+fn flush(records: &mut Records, outgoing: &mut Outgoing, sealed: &mut Vec<u8>) {
+    records.seal(outgoing).expect("seals");
+    let octets = outgoing.unsent().len();
+    sealed.extend_from_slice(outgoing.unsent());
+    outgoing.sent(octets);
 }
 
 /// What octets from the peer come to, and whether it has closed.
@@ -86,11 +98,19 @@ proptest! {
                     true => (&mut one, &mut other),
                     false => (&mut other, &mut one),
                 };
-                let mut sealed = b"before".to_vec();
-                let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-                from.seal(&slices, &mut sealed).expect("seals");
+                let mut sealed = Vec::new();
+                let mut outgoing = Outgoing::default();
+                for mut part in parts.iter().map(Vec::as_slice) {
+                    while !part.is_empty() {
+                        part = &part[outgoing.put(part)..];
+                        if outgoing.room() == 0 {
+                            flush(from, &mut outgoing, &mut sealed);
+                        }
+                    }
+                }
+                flush(from, &mut outgoing, &mut sealed);
                 let mut reader = Reader { records: to, buffer: Vec::new(), clear: Vec::new() };
-                for piece in sealed[6..].chunks(cut) {
+                for piece in sealed.chunks(cut) {
                     reader.take(piece);
                 }
                 prop_assert!(reader.buffer.is_empty());
@@ -103,13 +123,14 @@ proptest! {
 #[test]
 fn parts_share_records() {
     let (mut one, _) = channel(Versions::Tls13);
-    let mut sealed = Vec::new();
-    let payload = [7; 2 * RECORD_CLEAR_OCTETS_MAX - 17];
-    one.seal(&[&[1; 17], &payload, b""], &mut sealed)
-        .expect("seals");
+    let (mut outgoing, mut sealed) = (Outgoing::default(), Vec::new());
+    outgoing.put(&[1; 17]);
+    outgoing.put(&[7; 2 * RECORD_CLEAR_OCTETS_MAX - 17]);
+    flush(&mut one, &mut outgoing, &mut sealed);
     assert_eq!(sealed.len(), 2 * (5 + RECORD_CLEAR_OCTETS_MAX + 1 + 16));
     sealed.clear();
-    one.seal(&[b"", b""], &mut sealed).expect("seals");
+    outgoing.put(b"");
+    flush(&mut one, &mut outgoing, &mut sealed);
     assert!(sealed.is_empty(), "no octets take no record");
 }
 
@@ -117,10 +138,10 @@ fn parts_share_records() {
 fn the_end_is_said_once_and_nothing_counts_behind_it() {
     for versions in BOTH {
         let (mut one, mut other) = channel(versions);
-        let mut sealed = seal(&mut one, b"all");
-        one.close(&mut sealed);
-        sealed.extend_from_slice(b"no record at all");
-        let mut octets = sealed;
+        let mut outgoing = Outgoing::default();
+        let all = seal(&mut one, b"all");
+        one.close(&mut outgoing);
+        let mut octets = [&all, outgoing.unsent(), b"no record at all"].concat();
         let opened = other.open(&mut octets);
         // OpenSSL is told of whole records only, and what is none is refused before it.
         if versions == Versions::Tls13 {

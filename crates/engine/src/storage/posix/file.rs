@@ -1,19 +1,23 @@
 //! Open files and devices.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::{
+    io::IoSliceMut,
+    os::fd::{AsFd, OwnedFd},
+};
 
-use godwit_proto::FtpPath;
+use godwit_proto::{FtpPath, error::StorageFailure};
 use rustix::{
     fs::{
         FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, fallocate, fcntl_setfl, fstat,
         fsync, ftruncate, major, minor, seek, syncfs,
     },
-    io::{Errno, pread, pwrite, retry_on_intr},
+    io::{Errno, pread, preadv, pwrite, retry_on_intr},
 };
 
 use super::{
     super::{
-        FastPath, File, FileRef, Held, Metadata, Result, Run, WriteMode, errno_failure, write_zeros,
+        FastPath, File, FileRef, Held, Metadata, Result, Run, WriteMode, errno_failure, read_each,
+        write_zeros,
     },
     direct::{self, Direct, Reading},
     metadata_of,
@@ -177,6 +181,10 @@ impl PosixFile {
         retry_on_intr(|| pread(&self.fd, &mut buffer[..most], offset))
     }
 
+    fn unread(&self, offset: u64, errno: Errno) -> StorageFailure {
+        errno_failure(format!("read {} at {offset}", self.path), errno)
+    }
+
     fn write_cached(&self, offset: u64, octets: &[u8]) -> Result<()> {
         let mut done = 0;
         while done < octets.len() {
@@ -269,7 +277,17 @@ impl File for PosixFile {
             Way::Discard => Ok(0),
             Way::Regular | Way::Device => self
                 .read_either(offset, buffer)
-                .map_err(|e| errno_failure(format!("read {} at {offset}", self.path), e)),
+                .map_err(|e| self.unread(offset, e)),
+        }
+    }
+
+    fn read_vectored_at(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        match (self.way, self.direct()) {
+            (Way::Regular | Way::Device, None) => {
+                retry_on_intr(|| preadv(&self.fd, buffers, offset))
+                    .map_err(|e| self.unread(offset, e))
+            }
+            _ => read_each(self, offset, buffers),
         }
     }
 

@@ -1,0 +1,286 @@
+//! Octets on their way to the socket: clear in the places where they are to be sealed, then as records.
+//!
+//! ```text
+//!   │new keys│header│ 16 KiB │type│tag│header│ 16 KiB │type│tag│ ...
+//!   │   27   │  5   │ clear  │  1 │16 │
+//! ```
+//! What is read from a file goes straight to its places, past the octets that protection adds: nothing is copied between the file
+//! and the socket but by the cipher.
+
+use std::{io::IoSliceMut, ops::Range};
+
+use crate::records::{HEADER_OCTETS, RECORD_CLEAR_OCTETS_MAX};
+
+/// What protection adds behind the clear octets of a record: their type, and the tag of each of the suites of TLS 1.3.
+pub(crate) const TAIL_OCTETS: usize = 1 + TAG_OCTETS;
+pub(crate) const TAG_OCTETS: usize = 16;
+
+/// The record that says that new keys follow.
+pub(crate) const NEW_KEYS_OCTETS: usize = HEADER_OCTETS + 5 + TAIL_OCTETS;
+
+/// From one record to the next.
+const STRIDE: usize = HEADER_OCTETS + RECORD_CLEAR_OCTETS_MAX + TAIL_OCTETS;
+
+/// What is to be sealed at once, and then what was.
+#[derive(Default)]
+pub struct Outgoing {
+    octets: Vec<u8>,
+    /// Clear octets in their places.
+    clear: usize,
+    /// Records that the socket has not taken.
+    unsent: Range<usize>,
+    /// Memory for what is not sealed in its place.
+    spare: Vec<u8>,
+}
+
+impl Outgoing {
+    /// Clear octets at a time: whole records.
+    pub const CLEAR_OCTETS_MAX: usize = 4 * RECORD_CLEAR_OCTETS_MAX;
+
+    /// How many clear octets still fit. None before what was sealed has been sent.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        match self.is_sent() {
+            true => Self::CLEAR_OCTETS_MAX - self.clear,
+            false => 0,
+        }
+    }
+
+    /// Takes what fits of `part` behind what is there; how many octets that are.
+    pub fn put(&mut self, part: &[u8]) -> usize {
+        let mut rest = part;
+        for mut place in self.places(part.len()) {
+            let (now, later) = rest.split_at(place.len());
+            place.copy_from_slice(now);
+            rest = later;
+        }
+        let taken = part.len() - rest.len();
+        self.came(taken);
+        taken
+    }
+
+    /// Where the next clear octets go, `most` of them or as many as fit, in order. What is in them means nothing.
+    pub fn places(&mut self, most: usize) -> Vec<IoSliceMut<'_>> {
+        let mut left = most.min(self.room());
+        self.grow(end_of(self.clear + left));
+        let mut at = self.clear % RECORD_CLEAR_OCTETS_MAX;
+        let mut rest = match left {
+            0 => &mut [],
+            _ => &mut self.octets[start_of(self.clear / RECORD_CLEAR_OCTETS_MAX)..],
+        };
+        let mut places = Vec::with_capacity(left.div_ceil(RECORD_CLEAR_OCTETS_MAX) + 1);
+        while left > 0 {
+            let now = left.min(RECORD_CLEAR_OCTETS_MAX - at);
+            let (record, later) = rest.split_at_mut(rest.len().min(STRIDE));
+            let place = HEADER_OCTETS + at..HEADER_OCTETS + at + now;
+            places.push(IoSliceMut::new(&mut record[place]));
+            rest = later;
+            left -= now;
+            at = 0;
+        }
+        places
+    }
+
+    /// So many octets of [`Self::places`] hold something now.
+    pub fn came(&mut self, octets: usize) {
+        self.clear += octets.min(self.room());
+    }
+
+    /// Records for the socket.
+    #[must_use]
+    pub fn unsent(&self) -> &[u8] {
+        &self.octets[self.unsent.clone()]
+    }
+
+    /// The socket has taken so many octets more.
+    pub fn sent(&mut self, octets: usize) {
+        self.unsent.start += octets.min(self.unsent.len());
+    }
+
+    /// The socket has taken all that was sealed.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    /// Gives back its memory, where nothing is in it.
+    pub fn release(&mut self) {
+        if self.is_sent() && self.clear == 0 {
+            *self = Self::default();
+        }
+    }
+
+    /// How many records the clear octets take.
+    pub(crate) fn records(&self) -> u64 {
+        self.clear.div_ceil(RECORD_CLEAR_OCTETS_MAX) as u64
+    }
+
+    /// Clear octets become records: `seal` is given each, from its header to its tag. With `new_keys`, which is one, before them.
+    pub(crate) fn seal_in_place<E>(
+        &mut self,
+        new_keys: Option<[u8; NEW_KEYS_OCTETS]>,
+        mut seal: impl FnMut(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let clear = std::mem::take(&mut self.clear);
+        let end = end_of(clear);
+        self.grow(end);
+        for record in self.octets[NEW_KEYS_OCTETS..end].chunks_mut(STRIDE) {
+            seal(record)?;
+        }
+        self.unsent = NEW_KEYS_OCTETS..end;
+        if let Some(record) = new_keys {
+            self.octets[..NEW_KEYS_OCTETS].copy_from_slice(&record);
+            self.unsent.start = 0;
+        }
+        Ok(())
+    }
+
+    /// The same, where others make the records: `seal` appends those of each part.
+    pub(crate) fn seal_elsewhere<E>(
+        &mut self,
+        mut seal: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let clear = std::mem::take(&mut self.clear);
+        let mut sealed = std::mem::take(&mut self.spare);
+        sealed.clear();
+        let records = self.octets.get(NEW_KEYS_OCTETS..end_of(clear));
+        for record in records.unwrap_or_default().chunks(STRIDE) {
+            seal(
+                &record[HEADER_OCTETS..record.len() - TAIL_OCTETS],
+                &mut sealed,
+            )?;
+        }
+        self.set_sealed(sealed);
+        Ok(())
+    }
+
+    /// Records that others have made, in place of all that was there.
+    pub(crate) fn set_sealed(&mut self, sealed: Vec<u8>) {
+        self.unsent = 0..sealed.len();
+        self.spare = std::mem::replace(&mut self.octets, sealed);
+    }
+
+    fn grow(&mut self, octets: usize) {
+        if self.octets.len() < octets {
+            self.octets.resize(octets, 0);
+        }
+    }
+}
+
+/// Where a record begins.
+fn start_of(record: usize) -> usize {
+    NEW_KEYS_OCTETS + record * STRIDE
+}
+
+/// Where the records of so many clear octets end.
+fn end_of(clear: usize) -> usize {
+    let rest = clear % RECORD_CLEAR_OCTETS_MAX;
+    let last = match rest {
+        0 => 0,
+        _ => HEADER_OCTETS + rest + TAIL_OCTETS,
+    };
+    start_of(clear / RECORD_CLEAR_OCTETS_MAX) + last
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    /// The records, each with `<` and `>` where the cipher puts what it adds.
+    fn seal(outgoing: &mut Outgoing, new_keys: Option<[u8; NEW_KEYS_OCTETS]>) -> Vec<u8> {
+        let sealed = outgoing.seal_in_place(new_keys, |record| {
+            let tail = record.len() - TAIL_OCTETS;
+            record[..HEADER_OCTETS].fill(b'<');
+            record[tail..].fill(b'>');
+            Ok::<_, ()>(())
+        });
+        sealed.unwrap();
+        let octets = outgoing.unsent().to_vec();
+        outgoing.sent(octets.len());
+        octets
+    }
+
+    fn expected(clear: &[u8]) -> Vec<u8> {
+        let records = clear.chunks(RECORD_CLEAR_OCTETS_MAX);
+        let records =
+            records.map(|clear| [&[b'<'; HEADER_OCTETS], clear, &[b'>'; TAIL_OCTETS]].concat());
+        records.collect::<Vec<_>>().concat()
+    }
+
+    proptest! {
+        #[test]
+        fn octets_lie_in_order_however_they_came(
+            rows in vec(vec((0usize..40_000, 0usize..40_000, any::<bool>()), 0..5), 1..4),
+        ) {
+            let mut outgoing = Outgoing::default();
+            for row in rows {
+                let mut clear = Vec::new();
+                for (octets, fewer, reads) in row {
+                    let part: Vec<u8> = (0..octets).map(|at| (at * 7).to_le_bytes()[0]).collect();
+                    let room = outgoing.room();
+                    let taken = match reads {
+                        false => outgoing.put(&part),
+                        // A file may give less than there is room for.
+                        true => {
+                            let places = outgoing.places(octets);
+                            let mut rest = &part[..];
+                            for mut place in places {
+                                let (now, later) = rest.split_at(place.len());
+                                place.copy_from_slice(now);
+                                rest = later;
+                            }
+                            let came = (octets - rest.len()).saturating_sub(fewer);
+                            outgoing.came(came);
+                            came
+                        }
+                    };
+                    prop_assert!(reads || taken == octets.min(room));
+                    clear.extend_from_slice(&part[..taken]);
+                    prop_assert_eq!(outgoing.room(), Outgoing::CLEAR_OCTETS_MAX - clear.len());
+                }
+                prop_assert_eq!(outgoing.records(), clear.len().div_ceil(RECORD_CLEAR_OCTETS_MAX) as u64);
+                prop_assert!(seal(&mut outgoing, None) == expected(&clear));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_put_before_all_is_sent() {
+        let mut outgoing = Outgoing::default();
+        assert!(outgoing.is_sent() && outgoing.unsent().is_empty());
+        outgoing.put(b"abc");
+        let sealed = outgoing.seal_in_place(Some([b'k'; NEW_KEYS_OCTETS]), |_| Ok::<_, ()>(()));
+        sealed.unwrap();
+        assert!(outgoing.unsent().starts_with(&[b'k'; NEW_KEYS_OCTETS]));
+        outgoing.sent(NEW_KEYS_OCTETS);
+        outgoing.release();
+        assert_eq!(&outgoing.unsent()[HEADER_OCTETS..][..3], b"abc");
+        assert_eq!((outgoing.room(), outgoing.put(b"d")), (0, 0));
+        outgoing.sent(HEADER_OCTETS + 3 + TAIL_OCTETS);
+        assert_eq!(outgoing.room(), Outgoing::CLEAR_OCTETS_MAX);
+        assert!(seal(&mut outgoing, None).is_empty());
+        outgoing.release();
+        assert_eq!(seal(&mut outgoing, Some([1; NEW_KEYS_OCTETS])), [1; 27]);
+    }
+
+    #[test]
+    fn what_others_seal_is_given_in_parts_of_a_record() {
+        let mut outgoing = Outgoing::default();
+        for octets in [0, 1, 40_000, 5] {
+            let clear = vec![3; octets];
+            outgoing.put(&clear);
+            let mut parts = Vec::new();
+            let sealed = outgoing.seal_elsewhere(|part, sealed| {
+                parts.push(part.len());
+                sealed.extend_from_slice(part);
+                Ok::<_, ()>(())
+            });
+            sealed.unwrap();
+            assert_eq!(outgoing.unsent(), clear);
+            assert_eq!(parts.len(), octets.div_ceil(RECORD_CLEAR_OCTETS_MAX));
+            outgoing.sent(octets);
+        }
+    }
+}
