@@ -11,7 +11,8 @@ use std::fmt;
 
 use crate::outgoing::Outgoing;
 use crate::tls::{ReadOutcome, Tls};
-use crate::traffic::{Content, Traffic};
+pub use crate::traffic::{Cipher, SendingKeys};
+use crate::traffic::{Content, Suite, Traffic};
 use crate::wrap::{WrapError, read_bounded};
 
 /// Type, version and length.
@@ -23,6 +24,15 @@ pub const RECORD_CLEAR_OCTETS_MAX: usize = 16 * 1024;
 /// Longest record, its header included: what RFC 5246 §6.2.3 lets protection add is more than RFC 8446 does. Whoever collects
 /// octets for [`Records::open`] has a whole record when there are so many.
 pub const RECORD_OCTETS_MAX: usize = HEADER_OCTETS + RECORD_CLEAR_OCTETS_MAX + 2048;
+
+/// Records that may be sealed under one key.
+pub const RECORDS_A_KEY_MAX: u64 = crate::traffic::RECORDS_MAX;
+
+/// The message of the handshake (a record of type [`HANDSHAKE`]) that tells the peer that new keys follow (RFC 8446 §4.6.3).
+pub const NEW_KEYS: [u8; 5] = crate::traffic::NEW_KEYS;
+
+/// Type of a record that holds messages of the handshake.
+pub const HANDSHAKE: u8 = Content::Handshake as u8;
 
 /// What came of octets from the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +60,44 @@ impl Records {
             Some(traffic) => Kind::Tls13(Box::new(traffic)),
             None => Kind::Tls12(Box::new(tls)),
         })
+    }
+
+    /// Goes on behind a handshake of TLS 1.3 by the suite of this name that had these application traffic secrets. `None` when they are not
+    /// of that suite, or there is none.
+    #[must_use]
+    pub fn with_secrets(suite: &str, ours: &[u8], theirs: &[u8]) -> Option<Self> {
+        let traffic = Traffic::new(Suite::named(suite)?, ours, theirs)?;
+        Some(Self(Kind::Tls13(Box::new(traffic))))
+    }
+
+    /// What seals the records that we send, for somebody who does that in our stead from now on: [`Self::seal`] and [`Self::close`] are not
+    /// to be called any more. `None` with TLS 1.2.
+    ///
+    /// # Errors
+    /// When there are no such keys.
+    pub fn sending_keys(&self) -> Result<Option<SendingKeys>, WrapError> {
+        match &self.0 {
+            Kind::Tls13(traffic) => traffic.sending_keys().map(Some),
+            Kind::Tls12(_) => Ok(None),
+        }
+    }
+
+    /// The keys behind [`Self::sending_keys`], once [`NEW_KEYS`] has been sealed with those: before more than [`RECORDS_A_KEY_MAX`]
+    /// records are, and where [`Self::owes_new_keys`].
+    ///
+    /// # Errors
+    /// When there are no such keys.
+    pub fn renew_sending_keys(&mut self) -> Result<Option<SendingKeys>, WrapError> {
+        match &mut self.0 {
+            Kind::Tls13(traffic) => traffic.renew_sending_keys().map(Some),
+            Kind::Tls12(_) => Ok(None),
+        }
+    }
+
+    /// The peer has asked for new keys, which come before anything else is sealed. [`Self::seal`] sees to it.
+    #[must_use]
+    pub fn owes_new_keys(&self) -> bool {
+        matches!(&self.0, Kind::Tls13(traffic) if traffic.owes_keys())
     }
 
     /// Makes records of all that was put into `outgoing`: one for each [`RECORD_CLEAR_OCTETS_MAX`], of at most 29 octets more.

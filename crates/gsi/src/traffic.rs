@@ -19,7 +19,7 @@ use crate::wrap::WrapError;
 const NONCE_OCTETS: usize = 12;
 
 /// Records under one key of ours. RFC 8446 §5.5 lets AES-GCM seal 2^24.5 full records: new keys come after 256 GiB.
-const RECORDS_MAX: u64 = 1 << 24;
+pub(crate) const RECORDS_MAX: u64 = 1 << 24;
 
 /// Longest message of the handshake that may come behind it: a ticket can hold a chain of certificates.
 const MESSAGES_OCTETS_MAX: usize = 64 * 1024;
@@ -27,7 +27,7 @@ const MESSAGES_OCTETS_MAX: usize = 64 * 1024;
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 /// A message that new keys follow, and none are asked for (RFC 8446 §4.6.3).
-const NEW_KEYS: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
+pub(crate) const NEW_KEYS: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 const CLOSE_NOTIFY: u8 = 0;
 const USER_CANCELED: u8 = 90;
 
@@ -40,23 +40,54 @@ pub(crate) enum Content {
     Data = 23,
 }
 
+/// What records are sealed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cipher {
+    /// AES with 128 bits in Galois/counter mode.
+    Aes128Gcm,
+    /// With 256.
+    Aes256Gcm,
+    /// ChaCha20 and Poly1305.
+    ChaCha20Poly1305,
+}
+
+/// What seals the records that we send, for somebody who does that in our stead (RFC 8446 §5.2, §5.3 and §7.3).
+pub struct SendingKeys {
+    /// What they are of.
+    pub cipher: Cipher,
+    /// As many octets as the cipher has.
+    pub key: Zeroizing<Vec<u8>>,
+    /// What numbers of records are combined with.
+    pub iv: [u8; NONCE_OCTETS],
+    /// Number of the next record.
+    pub sequence: u64,
+}
+
 /// A cipher suite.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Suite {
-    aead: &'static Algorithm,
+    cipher: Cipher,
     hkdf: ring::hkdf::Algorithm,
 }
 
 impl Suite {
     /// By OpenSSL's name, which is the registry's.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        let (aead, hkdf) = match name {
-            "TLS_AES_128_GCM_SHA256" => (&AES_128_GCM, HKDF_SHA256),
-            "TLS_AES_256_GCM_SHA384" => (&AES_256_GCM, HKDF_SHA384),
-            "TLS_CHACHA20_POLY1305_SHA256" => (&CHACHA20_POLY1305, HKDF_SHA256),
+        let (cipher, hkdf) = match name {
+            "TLS_AES_128_GCM_SHA256" => (Cipher::Aes128Gcm, HKDF_SHA256),
+            "TLS_AES_256_GCM_SHA384" => (Cipher::Aes256Gcm, HKDF_SHA384),
+            "TLS_CHACHA20_POLY1305_SHA256" => (Cipher::ChaCha20Poly1305, HKDF_SHA256),
             _ => return None,
         };
-        Some(Self { aead, hkdf })
+        Some(Self { cipher, hkdf })
+    }
+
+    fn aead(self) -> &'static Algorithm {
+        match self.cipher {
+            Cipher::Aes128Gcm => &AES_128_GCM,
+            Cipher::Aes256Gcm => &AES_256_GCM,
+            Cipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+        }
     }
 }
 
@@ -106,6 +137,22 @@ impl Traffic {
         outgoing.put(&[WARNING, CLOSE_NOTIFY]);
         // A stream that is broken says nothing.
         drop(self.seal(Content::Alert, outgoing));
+    }
+
+    /// What seals what we send.
+    pub(crate) fn sending_keys(&self) -> Result<SendingKeys, WrapError> {
+        self.ours.told()
+    }
+
+    /// The same, the next generation, which the peer must have been told of.
+    pub(crate) fn renew_sending_keys(&mut self) -> Result<SendingKeys, WrapError> {
+        self.owes_keys = false;
+        self.ours.renew()?;
+        self.ours.told()
+    }
+
+    pub(crate) fn owes_keys(&self) -> bool {
+        self.owes_keys
     }
 
     pub(crate) fn open(&mut self, octets: &mut [u8]) -> Result<Opened, WrapError> {
@@ -228,10 +275,10 @@ impl Keys {
         if secret.len() != suite.hkdf.len() {
             return None;
         }
-        let key = expand(suite, &secret, b"key", suite.aead.key_len())?;
+        let key = expand_key(suite, &secret)?;
         let iv = expand(suite, &secret, b"iv", NONCE_OCTETS)?;
         Some(Self {
-            key: LessSafeKey::new(UnboundKey::new(suite.aead, &key).ok()?),
+            key: LessSafeKey::new(UnboundKey::new(suite.aead(), &key).ok()?),
             iv: (**iv).try_into().ok()?,
             suite,
             secret,
@@ -245,6 +292,16 @@ impl Keys {
         let keys = next.and_then(|secret| Self::new(self.suite, &secret));
         *self = keys.ok_or_else(|| broken("no new keys"))?;
         Ok(())
+    }
+
+    fn told(&self) -> Result<SendingKeys, WrapError> {
+        let key = expand_key(self.suite, &self.secret);
+        Ok(SendingKeys {
+            cipher: self.suite.cipher,
+            key: key.ok_or_else(|| broken("no key"))?,
+            iv: self.iv,
+            sequence: self.sequence,
+        })
     }
 
     /// The record that says that the next has new keys, and these.
@@ -315,6 +372,10 @@ impl Keys {
 fn header(length: u16) -> [u8; HEADER_OCTETS] {
     let [high, low] = length.to_be_bytes();
     [DATA, 3, 3, high, low]
+}
+
+fn expand_key(suite: Suite, secret: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    expand(suite, secret, b"key", suite.aead().key_len())
 }
 
 /// HKDF-Expand-Label without a context (RFC 8446 §7.1).

@@ -40,13 +40,34 @@ const LEAST: u32 = 16 << 10;
 const LOOKS_APART: Duration = Duration::from_micros(500);
 
 sockopt_impl!(
-    /// TCP_INFO (linux, include/uapi/linux/tcp.h).
+    /// TCP_INFO, as much of it as every kernel since 4.6 gives.
     TcpInfo,
     GetOnly,
     libc::IPPROTO_TCP,
     libc::TCP_INFO,
-    libc::tcp_info
+    TcpInfoHead
 );
+
+/// The beginning of `struct tcp_info` (linux, include/uapi/linux/tcp.h). A kernel fills as much as it knows of, and the whole, which grows from
+/// version to version, is more than an older one has.
+#[expect(unreachable_pub, reason = "the macro makes TcpInfo public")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TcpInfoHead {
+    _state: [u8; 8],
+    _timeouts: [u32; 2],
+    snd_mss: u32,
+    _rcv_mss: u32,
+    _segments: [u32; 5],
+    _times: [u32; 4],
+    _path: [u32; 5],
+    snd_cwnd: u32,
+    _receiver: [u32; 5],
+    _rates_and_octets: [u64; 4],
+    _counts: [u32; 3],
+    /// Microseconds.
+    min_rtt: u32,
+}
 
 /// The bound of a socket.
 #[derive(Debug, Default)]
@@ -140,8 +161,8 @@ struct Path {
 fn path(socket: &mio::net::TcpStream) -> Option<Path> {
     let info = getsockopt(socket, TcpInfo).ok()?;
     Some(Path {
-        window: info.tcpi_snd_cwnd.saturating_mul(info.tcpi_snd_mss),
-        round_trip_us: info.tcpi_min_rtt,
+        window: info.snd_cwnd.saturating_mul(info.snd_mss),
+        round_trip_us: info.min_rtt,
     })
 }
 
@@ -156,6 +177,8 @@ impl Path {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::offset_of;
+
     use super::*;
 
     #[test]
@@ -175,6 +198,24 @@ mod tests {
         }
         assert_eq!(backlog.adapt(&socket, 1), u64::MAX);
         assert_eq!(bound(), as_it_was);
+    }
+
+    #[test]
+    fn what_is_read_of_tcp_lies_where_the_kernel_puts_it() {
+        assert_eq!(
+            (
+                offset_of!(TcpInfoHead, snd_mss),
+                offset_of!(TcpInfoHead, snd_cwnd),
+                offset_of!(TcpInfoHead, min_rtt),
+            ),
+            (
+                offset_of!(libc::tcp_info, tcpi_snd_mss),
+                offset_of!(libc::tcp_info, tcpi_snd_cwnd),
+                offset_of!(libc::tcp_info, tcpi_min_rtt),
+            )
+        );
+        // Linux 4.6 has so many.
+        assert_eq!(size_of::<TcpInfoHead>(), 152);
     }
 
     #[test]

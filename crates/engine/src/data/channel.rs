@@ -34,6 +34,9 @@ use crate::tcp_diag::Ends;
 /// trip.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
+/// The same, where the kernel seals what we have sent and may still have some of it: a slow path takes its time.
+const LEAVE_LIMIT_OF_KERNEL: Duration = Duration::from_secs(300);
+
 /// Octets a channel may move before others get their turn.
 pub(super) const TURN_OCTETS: u64 = 4 << 20;
 
@@ -338,7 +341,11 @@ impl Channel {
     /// Waits for the peer's end; until when, and the share in the transfer.
     pub(super) fn leave(&mut self) -> (Instant, Option<Attachment>) {
         let attachment = self.take_attachment();
-        let deadline = Instant::now() + LEAVE_LIMIT;
+        let limit = match self.socket.is_sealed_by_kernel() {
+            true => LEAVE_LIMIT_OF_KERNEL,
+            false => LEAVE_LIMIT,
+        };
+        let deadline = Instant::now() + limit;
         self.activity = Activity::Leaving { deadline };
         (deadline, attachment)
     }

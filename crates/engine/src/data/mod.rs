@@ -29,6 +29,7 @@ mod guard;
 mod handshake;
 mod headers;
 mod holes;
+pub mod kernel_tls;
 mod mover;
 mod occupation;
 mod pacing;

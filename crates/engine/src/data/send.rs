@@ -98,7 +98,7 @@ impl Sending {
                 && !self.must_write_headers(wire)
             {
                 if let Phase::LastHeader(after) = self.phase {
-                    return self.ended(after);
+                    return self.ended(wire, after);
                 }
                 match self.next_block(wire) {
                     Ok(true) => {}
@@ -149,6 +149,12 @@ impl Sending {
 
     /// Takes the next block from the transfer; false when there is none left or this channel may retire.
     fn next_block(&mut self, wire: &mut Wire) -> Result<bool, Flow> {
+        if self.attachment.mode == Mode::Stream && wire.is_sealed_by_kernel() {
+            // What it kept back would be lost with the end of the connection, and a file cut short pass for whole.
+            return Err(
+                wire.broken("it has carried blocks, and cannot end with a stream: open another")
+            );
+        }
         if self.attachment.mode == Mode::ExtendedBlock
             && let Some(last) = self.attachment.retire(self.stripe, self.ends, false)
         {
@@ -156,7 +162,7 @@ impl Sending {
             return Ok(true);
         }
         match self.attachment.body() {
-            Body::SendFile { base, queues, .. } => {
+            Body::SendFile { file, base, queues } => {
                 let queue = &queues[self.stripe.min(queues.len() - 1)];
                 let channels = self.attachment.channels_expected();
                 let most = || wire.backlog.adapt(&wire.stream, channels);
@@ -179,6 +185,11 @@ impl Sending {
                 let small =
                     block.len() <= SMALL_OCTETS && self.attachment.mode == Mode::ExtendedBlock;
                 let last = small && queue.is_exhausted();
+                let spared = matches!(file.fast_path(), FastPath::Descriptor(_) | FastPath::Zeros);
+                // A stream's end would be lost with what the kernel may keep back.
+                if spared && !small && self.attachment.mode == Mode::ExtendedBlock {
+                    wire.let_kernel_seal();
+                }
                 self.open_block(wire, block.start, block.len());
                 if small {
                     self.gather(last)?;
@@ -271,10 +282,12 @@ impl Sending {
         }
     }
 
-    fn ended(&self, after: AfterEod) -> Flow {
+    fn ended(&self, wire: &Wire, after: AfterEod) -> Flow {
         self.attachment.sender_ended();
         match after {
             AfterEod::Keep => Flow::Park,
+            // The peer closes once it has all.
+            AfterEod::Close if wire.is_sealed_by_kernel() => Flow::Leave,
             AfterEod::Close => Flow::Close,
         }
     }
@@ -282,8 +295,11 @@ impl Sending {
     /// One write of at most `budget` octets of payload; octets written, headers included, 0 when the socket is full.
     fn write_some(&mut self, wire: &mut Wire, budget: u64) -> Result<u64, Flow> {
         let most = usize::try_from(budget).unwrap_or(usize::MAX);
-        if wire.is_sealed() {
+        if wire.seals_here() {
             return self.write_sealed(wire, most);
+        }
+        if !wire.may_write()? {
+            return Ok(0);
         }
         let headers = wire.headers.unsent();
         let due = headers.len();
@@ -355,6 +371,7 @@ impl Sending {
                 wire.headers.sent(of_headers);
                 self.payload_sent(of_payload);
                 self.tail_sent += of_tail;
+                wire.took(of_headers + of_payload + of_tail);
                 Ok((of_headers + of_payload + of_tail) as u64)
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {

@@ -6,7 +6,9 @@ use std::io::{self, Read, Write};
 use godwit_gsi::{Outgoing, Records};
 use godwit_proto::error::TransferFailure;
 
-use super::{backlog::Backlog, carry::Carry, channel::Flow, headers::Headers};
+use super::{
+    backlog::Backlog, carry::Carry, channel::Flow, headers::Headers, kernel_tls::KernelTls,
+};
 use crate::storage::text_of;
 
 /// Most octets that are read ahead at a time. As many may be carried by a channel.
@@ -31,9 +33,19 @@ struct Seal {
     records: Records,
     /// To be sealed, or on its way to the socket.
     outgoing: Outgoing,
+    sealer: Sealer,
     /// The peer has said that it sends no more.
     ended: bool,
     goodbye: Goodbye,
+}
+
+/// Who seals what leaves.
+enum Sealer {
+    /// We do, and the kernel has not been asked.
+    Unasked,
+    /// We do.
+    Ours,
+    Kernel(KernelTls),
 }
 
 /// The word that we send no more.
@@ -70,7 +82,8 @@ impl Wire {
         self.broken(&text_of(error))
     }
 
-    fn broken(&self, why: &str) -> Flow {
+    /// The connection is of no use any more.
+    pub(super) fn broken(&self, why: &str) -> Flow {
         Flow::Failed(TransferFailure::ConnectionLost(format!(
             "{}: {why}",
             self.peer()
@@ -158,6 +171,7 @@ impl Wire {
             Box::new(Seal {
                 records,
                 outgoing: Outgoing::default(),
+                sealer: Sealer::Unasked,
                 ended: false,
                 goodbye: match goodbye {
                     true => Goodbye::Due,
@@ -170,8 +184,58 @@ impl Wire {
         self.open_carried()
     }
 
+    /// What comes is sealed.
     pub(super) fn is_sealed(&self) -> bool {
         self.seal.is_some()
+    }
+
+    /// What leaves is to be sealed here, and not by the kernel.
+    pub(super) fn seals_here(&self) -> bool {
+        self.is_sealed() && !self.is_sealed_by_kernel()
+    }
+
+    /// What leaves is sealed by the kernel. It may keep a record back that its buffer had no room for, and forgets that when the
+    /// connection is closed.
+    pub(super) fn is_sealed_by_kernel(&self) -> bool {
+        (self.seal.as_ref()).is_some_and(|seal| matches!(seal.sealer, Sealer::Kernel(_)))
+    }
+
+    /// Lets the kernel seal what leaves from now on, where it can. Only where all before is flushed, and no word is due at the end.
+    pub(super) fn let_kernel_seal(&mut self) {
+        if let Some(seal) = &mut self.seal
+            && let Sealer::Unasked = seal.sealer
+            && seal.goodbye == Goodbye::None
+        {
+            let kernel = KernelTls::begin(&self.stream, &seal.records);
+            seal.sealer = kernel.map_or(Sealer::Ours, Sealer::Kernel);
+        }
+    }
+
+    /// Sees to it that what is written next may be sealed, where the kernel seals. False where the socket takes nothing now.
+    pub(super) fn may_write(&mut self) -> Result<bool, Flow> {
+        let Some(seal) = &mut self.seal else {
+            return Ok(true);
+        };
+        let Sealer::Kernel(kernel) = &mut seal.sealer else {
+            return Ok(true);
+        };
+        match kernel.renew_where_due(&self.stream, &mut seal.records) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.writable = false;
+                Ok(false)
+            }
+            Err(e) => Err(self.lost(&e)),
+        }
+    }
+
+    /// The kernel has taken so many octets with one call.
+    pub(super) fn took(&mut self, octets: usize) {
+        if let Some(seal) = &mut self.seal
+            && let Sealer::Kernel(kernel) = &mut seal.sealer
+        {
+            kernel.took(octets);
+        }
     }
 
     /// The kernel has all that was sealed.
@@ -206,12 +270,15 @@ impl Wire {
         if !self.is_flushed() {
             return Ok(());
         }
-        if self.is_sealed() && !self.headers.is_empty() {
+        if self.seals_here() && !self.headers.is_empty() {
             return self.write_sealed();
         }
-        while !self.headers.is_empty() {
+        while !self.headers.is_empty() && self.may_write()? {
             match self.stream.write(self.headers.unsent()) {
-                Ok(count) => self.headers.sent(count),
+                Ok(count) => {
+                    self.headers.sent(count);
+                    self.took(count);
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.writable = false;

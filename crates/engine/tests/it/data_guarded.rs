@@ -35,13 +35,13 @@ use crate::{
 };
 
 /// A grid of today, and its user's proxy.
-struct Users {
+pub(crate) struct Users {
     grid: Grid,
     jo: Credential,
 }
 
 impl Users {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let now = SystemTime::now();
         let grid = Grid::with(Blueprint::authority("/O=Grid/CN=CA").at(now));
         let jo = proxy::create(&grid.user, &ProxyRequest::default(), KeyKind::EcP256, now);
@@ -51,7 +51,7 @@ impl Users {
         }
     }
 
-    fn guard(&self, protection: Protection) -> Guard {
+    pub(crate) fn guard(&self, protection: Protection) -> Guard {
         self.guard_of(&self.jo, protection)
     }
 
@@ -65,7 +65,7 @@ impl Users {
     }
 }
 
-fn guarded(guard: Guard, params: ChannelParams) -> ChannelParams {
+pub(crate) fn guarded(guard: Guard, params: ChannelParams) -> ChannelParams {
     ChannelParams {
         guard: Some(guard.into()),
         ..params
@@ -73,7 +73,7 @@ fn guarded(guard: Guard, params: ChannelParams) -> ChannelParams {
 }
 
 /// A receiver and a sender with guards of their own.
-fn pair(receiver: ChannelParams, sender: ChannelParams) -> Pair {
+pub(crate) fn pair(receiver: ChannelParams, sender: ChannelParams) -> Pair {
     let mover = |name| [Mover::spawn(name).unwrap()];
     let (listener, at) = listener();
     Pair {

@@ -8,6 +8,7 @@ mod data_direct;
 mod data_follow;
 mod data_guarded;
 mod data_holes;
+mod data_kernel;
 mod data_live;
 mod data_peer;
 mod data_queue;
