@@ -72,8 +72,8 @@ for path in ${WITH:-}; do
 done
 # Those of plugins count, too: whatever is no program has none.
 find "$root" -type f | while read -r file; do ldd "$file" 2>/dev/null || true; done >"$work/libraries"
-install -D "$program" "$root/program"
-ldd "$program" >>"$work/libraries"
+install -D "$program" "$root$program"
+ldd "$program" >>"$work/libraries" || true
 grep -o '/[^ ]*' "$work/libraries" | grep '\.so' | sort -u | while read -r library; do
     install -D "$(realpath "$library")" "$root$library"
 done
@@ -106,14 +106,14 @@ done
     env | sed -n "s/'/'\\\\''/g; s/^\(GODWIT_[A-Z_]*\|RUST_[A-Z_]*\)=\(.*\)/export \1='\2'/p"
     echo 'export HOME=/tmp TMPDIR=/tmp PATH=/usr/local/bin:/usr/sbin:/usr/bin:/bin; cd /tmp'
     echo 'echo "under-kernel: Linux $(uname -r)"'
-    echo "/program$quoted"
+    echo "$program$quoted"
     echo 'echo "under-kernel: status $?"'
     echo 'poweroff -f'
 } >"$root/init"
 chmod +x "$root/init"
 (cd "$root" && find . | cpio -o -H newc --quiet) | gzip -1 >"$work/initramfs"
 
-timeout "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 3G -nographic -no-reboot -net none \
+timeout "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2G -nographic -no-reboot -net none \
     -kernel "$kernel" -initrd "$work/initramfs" -append "console=ttyS0 quiet panic=-1" </dev/null |
     tr -d '\r' | tee "$work/console" || true
 status=$(sed -n 's/^under-kernel: status \([0-9]*\)$/\1/p' "$work/console" | tail -n 1)

@@ -272,6 +272,11 @@ impl Channel {
         }
     }
 
+    /// It receives, and nothing of its transfer has come on it yet.
+    pub(super) fn is_untouched(&self) -> bool {
+        matches!(&self.activity, Activity::Receiving(r) if r.is_untouched())
+    }
+
     /// Drops the share in a transfer that has failed; what the peer sends stays in the kernel.
     pub(super) fn halt(&mut self) {
         if let Activity::Receiving(_) = self.activity {

@@ -399,12 +399,22 @@ impl EventLoop {
                 drop(attachment);
             }
             Flow::Failed(why) => {
+                let untouched = channel.is_untouched();
                 let attachment = channel.take_attachment();
                 let transfer = attachment.as_deref();
                 if !transfer.is_some_and(|transfer| transfer.closes_late(&why)) {
                     self.close(token);
                 }
                 match (attachment, why) {
+                    // It came up when its transfer was over at the peer, who counts it nowhere: others carry all there is.
+                    (Some(attachment), TransferFailure::ConnectionLost(why))
+                        if untouched && attachment.attached() > 1 =>
+                    {
+                        tracing::debug!(
+                            why,
+                            "a data connection was lost before it carried anything"
+                        );
+                    }
                     // Others may hold what came before the peer went.
                     (Some(attachment), why @ TransferFailure::ConnectionLost(_)) => {
                         attachment.fail_once_drained(why);

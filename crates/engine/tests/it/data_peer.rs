@@ -109,6 +109,7 @@ fn eof_first_middle_last_alone_or_with_eod() {
     run(async {
         for (name, script) in scripts {
             let r = Receiver::new();
+            let mut open = None;
             let (report, got) = r
                 .receive(|r| {
                     let (mut a, mut b) = (r.connect(), r.connect());
@@ -119,6 +120,7 @@ fn eof_first_middle_last_alone_or_with_eod() {
                     // Out of order, EOD on a data block.
                     b.write_all(&block(0, 20, &data[20..])).unwrap();
                     b.write_all(&block(EOD, 10, &data[10..20])).unwrap();
+                    open = Some((a, b));
                 })
                 .await;
             ok(&report);
@@ -370,6 +372,30 @@ fn where_one_connection_dies_the_others_are_read_to_their_ends() {
         let came = ByteRange::new(half as u64, data.len() as u64).unwrap();
         assert!(report.safe.contains(came), "{report:?}");
         assert!(got[half..] == data[half..]);
+    });
+}
+
+/// A sender adds one while the last octets of the others are under way.
+#[test]
+fn a_connection_that_goes_before_it_carried_anything_is_not_missed() {
+    run(async {
+        let data = pattern(1 << 20);
+        let r = Receiver::new();
+        let (report, got) = r
+            .receive(|r| {
+                let mut a = r.connect();
+                a.write_all(&block(0, 0, &data[..1000])).unwrap();
+                for _ in 0..3 {
+                    drop(r.connect());
+                    // Time to be noticed.
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                a.write_all(&header(EOF, 0, 1)).unwrap();
+                a.write_all(&block(EOD, 1000, &data[1000..])).unwrap();
+            })
+            .await;
+        ok(&report);
+        assert!(got == data);
     });
 }
 
