@@ -3,6 +3,7 @@
 mod book;
 mod check;
 mod instructions;
+mod kernels;
 mod suite;
 mod tidy;
 
@@ -18,6 +19,7 @@ usage: cargo xtask <command>
                   run one fuzz target (needs cargo-fuzz and a nightly tool chain; default 60 s)
   instructions [--write]
                   count the instructions of pure hot paths (needs valgrind) and compare; --write keeps what is counted now
+  kernels         run some tests on other kernels, in an emulated machine (needs QEMU and the network)
   dist DIR        write man pages, completions and the licences of libraries, as they belong below /usr/share
   bench [ARGS]    build in release mode and compare with the peers; ARGS go to `godwit-lab bench`
 ";
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         Some("golden") => golden(),
         Some("fuzz") => fuzz(&rest),
         Some("instructions") => instructions::check(rest.iter().any(|word| word == "--write")),
+        Some("kernels") => kernels::check(),
         Some("dist") => dist(&rest),
         Some("bench") => bench(&rest),
         _ => Err(HELP.to_owned()),

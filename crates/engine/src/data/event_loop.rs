@@ -399,16 +399,17 @@ impl EventLoop {
                 drop(attachment);
             }
             Flow::Failed(why) => {
-                let untouched = channel.is_untouched();
+                let untouched = channel.is_untouched().then(|| Arc::clone(&channel.set));
                 let attachment = channel.take_attachment();
                 let transfer = attachment.as_deref();
                 if !transfer.is_some_and(|transfer| transfer.closes_late(&why)) {
                     self.close(token);
                 }
                 match (attachment, why) {
-                    // It came up when its transfer was over at the peer, who counts it nowhere: others carry all there is.
-                    (Some(attachment), TransferFailure::ConnectionLost(why))
-                        if untouched && attachment.attached() > 1 =>
+                    // The peer has made it and taken it back: too late, or not in time. What it had to send comes on others, of
+                    // which some may still be proving themselves.
+                    (Some(_), TransferFailure::ConnectionLost(why))
+                        if untouched.is_some_and(|set| set.has_connections()) =>
                     {
                         tracing::debug!(
                             why,

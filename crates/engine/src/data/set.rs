@@ -512,6 +512,11 @@ impl SetShared {
             .retain(|c| c.mover != mover || c.serial != serial);
     }
 
+    /// There are some, whatever they do.
+    pub(super) fn has_connections(&self) -> bool {
+        lock(&self.inner).open > 0
+    }
+
     /// The transfer succeeded. `others`: channels are still attached to it and must be released.
     pub(super) fn transfer_over(&self, transfer: &TransferShared, others: bool) {
         let first = lock(&self.inner).line.over(transfer);

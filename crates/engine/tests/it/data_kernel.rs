@@ -96,8 +96,9 @@ fn files_arrive_whole_with_channels_that_come_and_go() {
                 });
                 let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
                 meddler.join().unwrap();
-                assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
-                assert!(target.octets() == content, "{mode:?} {octets}");
+                let what = format!("{mode:?} {octets} {sent:?} {received:?}");
+                assert_eq!((sent.result, received.result), (Ok(()), Ok(())), "{what}");
+                assert!(target.octets() == content, "{what}");
             }
         });
     }
@@ -105,7 +106,8 @@ fn files_arrive_whole_with_channels_that_come_and_go() {
     match kernel_tls::is_had() {
         true => assert!(sealed >= 8, "{sealed}"),
         false => {
-            assert_eq!(sealed, 0);
+            // What was tried once, with a kernel that has it and takes no new keys.
+            assert!(sealed <= 1, "{sealed}");
             eprintln!("skipped: {NAME}: this kernel has no TLS that takes new keys");
         }
     }
