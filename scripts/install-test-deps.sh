@@ -46,12 +46,6 @@ vsftpd                       an ordinary FTP server, with TLS
 man-db                       shows the manuals
 dpkg-dev                     says what a package depends on
 mmdebstrap                   makes a clean system to install the package in
-qemu-system-x86              a machine with another kernel
-busybox-static               what else runs on it
-cpio                         packs that
-kmod                         finds the modules of a kernel
-xz-utils                     unpacks those of old kernels
-zstd                         unpacks those of new kernels
 LIST
 }
 

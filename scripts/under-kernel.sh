@@ -61,7 +61,7 @@ base=${modules%/lib/modules/*}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root
-for folder in bin dev etc modules proc run sys tmp; do mkdir -p "$root/$folder"; done
+for folder in bin dev etc mnt modules proc run sys tmp; do mkdir -p "$root/$folder"; done
 echo 'root:x:0:0:root:/tmp:/bin/sh' >"$root/etc/passwd"
 echo 'root:x:0:' >"$root/etc/group"
 echo '127.0.0.1 localhost' >"$root/etc/hosts"
@@ -79,7 +79,7 @@ grep -o '/[^ ]*' "$work/libraries" | grep '\.so' | sort -u | while read -r libra
 done
 
 # The modules and what they need, in the order in which they are loaded.
-depmod -b "$base" "$release"
+depmod -b "$base" "$release" 2>/dev/null
 load() {
     modprobe -S "$release" -d "$base" --show-depends "$1" 2>/dev/null | sed -n 's/^insmod \([^ ]*\).*/\1/p'
 }
@@ -100,14 +100,16 @@ done
 {
     echo '#!/bin/busybox sh'
     echo '/bin/busybox --install /bin'
-    echo 'mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp'
+    echo 'mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev'
+    # With what is there already.
+    echo 'mount -t tmpfs tmp /mnt; cp -a /tmp/. /mnt; mount --move /mnt /tmp'
     echo 'mkdir -p /dev/shm; mount -t tmpfs shm /dev/shm; ip link set lo up; hostname localhost'
     echo 'while read -r name; do insmod "/modules/$name.ko" || echo "under-kernel: no module $name"; done </modules/order'
     env | sed -n "s/'/'\\\\''/g; s/^\(GODWIT_[A-Z_]*\|RUST_[A-Z_]*\)=\(.*\)/export \1='\2'/p"
     echo 'export HOME=/tmp TMPDIR=/tmp PATH=/usr/local/bin:/usr/sbin:/usr/bin:/bin; cd /tmp'
     echo 'echo "under-kernel: Linux $(uname -r)"'
     echo "$program$quoted"
-    echo 'echo "under-kernel: status $?"'
+    echo 'status=$?; echo; echo "under-kernel: status $status"'
     echo 'poweroff -f'
 } >"$root/init"
 chmod +x "$root/init"
