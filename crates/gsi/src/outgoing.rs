@@ -81,6 +81,12 @@ impl Outgoing {
         places
     }
 
+    /// Nothing waits to be sealed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.clear == 0
+    }
+
     /// So many octets of [`Self::places`] hold something now.
     pub fn came(&mut self, octets: usize) {
         self.clear += octets.min(self.room());
@@ -105,7 +111,7 @@ impl Outgoing {
 
     /// Gives back its memory, where nothing is in it.
     pub fn release(&mut self) {
-        if self.is_sent() && self.clear == 0 {
+        if self.is_sent() && self.is_empty() {
             *self = Self::default();
         }
     }

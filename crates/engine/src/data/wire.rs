@@ -253,6 +253,11 @@ impl Wire {
         Some(outgoing)
     }
 
+    /// Headers were put to be sealed with a payload that could not be had.
+    fn holds_clear(&self) -> bool {
+        (self.seal.as_ref()).is_some_and(|seal| !seal.outgoing.is_empty())
+    }
+
     /// Seals the headers that are due, or all that was put behind them, and hands the kernel what it takes.
     pub(super) fn write_sealed(&mut self) -> Result<(), Flow> {
         self.outgoing();
@@ -270,7 +275,7 @@ impl Wire {
         if !self.is_flushed() {
             return Ok(());
         }
-        if self.seals_here() && !self.headers.is_empty() {
+        if self.seals_here() && (!self.headers.is_empty() || self.holds_clear()) {
             return self.write_sealed();
         }
         while !self.headers.is_empty() && self.may_write()? {

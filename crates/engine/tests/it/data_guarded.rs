@@ -15,7 +15,10 @@ use godwit_engine::{
     data::{
         ChannelParams, ChannelSet, Guard, Job, Mover, Sink, Source, TransferEvent, TransferReport,
     },
-    storage::{NullStorage, Storage, WriteMode},
+    storage::{
+        MemoryStorage, NullStorage, Storage, WriteMode,
+        faulty::{Fault, FaultyStorage, Operation},
+    },
 };
 use godwit_gsi::{
     Versions,
@@ -592,4 +595,62 @@ fn no_ticket_is_on_the_wire() {
             assert_eq!(rest, [(DATA, 1 + 1 + 16)], "{what}");
         }
     }
+}
+
+/// The last headers of files that went before may wait for the payload behind them.
+#[test]
+fn a_file_that_cannot_be_read_takes_nothing_from_those_before_it() {
+    let users = Users::new();
+    let parameters = guarded(users.guard(Protection::Private), params(2, 1 << 20));
+    let both = pair(parameters.clone(), parameters);
+    let unreadable = || {
+        let refused = (0..8).map(|nth| Fault::Fail {
+            operation: Operation::Read,
+            nth,
+            errno: 5,
+        });
+        let memory = MemoryStorage::new();
+        let path = FtpPath::new("/f").unwrap();
+        let file = memory.open_write(&path, WriteMode::New).unwrap();
+        file.write_all_at(0, &pattern(300_000)).unwrap();
+        let storage = FaultyStorage::new(Arc::new(memory), refused.collect());
+        let end = 300_000;
+        Job::Send(Source::File {
+            file: storage.open_read(&path).unwrap(),
+            base: 0,
+            ranges: vec![ByteRange { start: 0, end }],
+        })
+    };
+    let queue = |set: &ChannelSet, sends, job: Box<dyn FnOnce() -> Job + Send>| {
+        set.queue(sends, false, Box::new(move || Ok(job())))
+    };
+    run(async {
+        let files: Vec<_> = (0..6).map(|i| pattern(1000 + i)).collect();
+        let mut receipts: Vec<_> = (0..=files.len())
+            .map(|_| {
+                let target = Bytes::new(Vec::new());
+                let job = into(&target);
+                (target, queue(&both.receiver, false, Box::new(|| job)))
+            })
+            .collect();
+        let mut sends: Vec<_> = files
+            .iter()
+            .map(|octets| {
+                let source = Bytes::new(octets.clone());
+                queue(&both.sender, true, Box::new(move || whole(&source)))
+            })
+            .collect();
+        sends.push(queue(&both.sender, true, Box::new(unreadable)));
+        for (at, send) in sends.iter_mut().enumerate() {
+            assert_eq!(done(send).await.result.is_ok(), at < files.len());
+            let (target, receipt) = &mut receipts[at];
+            let received = done(receipt).await;
+            assert_eq!(
+                received.result.is_ok(),
+                at < files.len(),
+                "{at}: {received:?}"
+            );
+            assert!(at == files.len() || target.octets() == files[at]);
+        }
+    });
 }
