@@ -43,6 +43,8 @@ valgrind                     counts the instructions of pure hot paths
 openssh-client               leads to servers
 openssh-server               lets the tests in that go by it
 vsftpd                       an ordinary FTP server, with TLS
+python3-pyftpdlib            an ordinary FTP server made of a Python library
+python3-openssl              its TLS
 man-db                       shows the manuals
 dpkg-dev                     says what a package depends on
 mmdebstrap                   makes a clean system to install the package in

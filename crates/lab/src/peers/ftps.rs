@@ -1,11 +1,12 @@
-//! Ordinary FTP servers with TLS (RFC 4217), which may be met in clear too: vsftpd, ProFTPD and Pure-FTPd. Found with 3.0.3, 1.3.8 and
-//! 1.0.50:
+//! Ordinary FTP servers with TLS (RFC 4217), which may be met in clear too: vsftpd, ProFTPD, Pure-FTPd
+//! and pyftpdlib. Found with 3.0.3, 1.3.8, 1.0.50 and 1.5.7:
 //!
 //! - The first two want a data connection to resume the TLS session of the control channel unless told otherwise, and say so with 522 and 425 behind
 //!   150.
 //! - ProFTPD, once it has agreed to an RNFR, takes nothing but RNTO.
 //! - None knows MODE E. vsftpd has no MLST.
 //! - Pure-FTPd lets nobody in who is root. It announces no SITE CHMOD, and has it.
+//! - pyftpdlib needs PyOpenSSL for TLS.
 
 use std::{
     fs,
@@ -26,6 +27,10 @@ use super::{
 const VSFTPD: Tool = Tool::new("vsftpd", "vsftpd");
 const PROFTPD: Tool = Tool::new("proftpd", "proftpd-core");
 const PURE_FTPD: Tool = Tool::new("pure-ftpd", "pure-ftpd");
+/// Debian's Python, which alone sees Debian's modules.
+const PYTHON: &str = "/usr/bin/python3";
+/// The program made of the library.
+const PYFTPDLIB: &str = include_str!("pyftpdlib.py");
 const PURE_PW: Tool = Tool::new("pure-pw", "pure-ftpd");
 
 /// Debian lets one FTP server be installed. Where `scripts/install-test-deps.sh` unpacks others.
@@ -43,6 +48,8 @@ pub enum Kind {
     Proftpd,
     /// Pure-FTPd, with the same user, who sees the directory as `/`. It wants to be started by root.
     PureFtpd,
+    /// A server of pyftpdlib, with the same user, who sees the directory as `/`.
+    Pyftpdlib,
 }
 
 /// A program that may be unpacked beside what is installed.
@@ -67,6 +74,21 @@ impl Kind {
                 beside(PURE_PW, "usr/bin/pure-pw")?;
                 beside(PURE_FTPD, "usr/sbin/pure-ftpd")
             }
+            Self::Pyftpdlib => {
+                for (module, package) in [
+                    ("pyftpdlib", "python3-pyftpdlib"),
+                    ("OpenSSL", "python3-openssl"),
+                ] {
+                    let found = Path::new("/usr/lib/python3/dist-packages").join(module);
+                    if !found.is_dir() {
+                        return Err(Missing {
+                            program: format!("{PYTHON} with {module}"),
+                            package: format!("the package {package}"),
+                        });
+                    }
+                }
+                Ok(PYTHON.into())
+            }
         }
     }
 
@@ -74,7 +96,7 @@ impl Kind {
     pub fn login(self) -> &'static str {
         match self {
             Self::Vsftpd => "anonymous",
-            Self::Proftpd | Self::PureFtpd => "jo",
+            Self::Proftpd | Self::PureFtpd | Self::Pyftpdlib => "jo",
         }
     }
 
@@ -83,7 +105,7 @@ impl Kind {
         match (self, demanded) {
             (Self::Vsftpd, true) => "require_ssl_reuse=YES",
             (Self::Vsftpd, false) => "require_ssl_reuse=NO",
-            (Self::Proftpd, true) | (Self::PureFtpd, _) => "",
+            (Self::Proftpd, true) | (Self::PureFtpd | Self::Pyftpdlib, _) => "",
             (Self::Proftpd, false) => "TLSOptions NoSessionReuseRequired",
         }
     }
@@ -157,6 +179,7 @@ impl FtpsServer {
                 process::run(made, RUN_TIMEOUT)?.success()?;
                 String::new()
             }
+            Kind::Pyftpdlib => String::new(),
         };
         settings.push_str(kind.resumption(demands_resumption));
         settings.push('\n');
@@ -173,6 +196,14 @@ impl FtpsServer {
                 .arg(at("pair.pem"))
                 .arg("--pidfile")
                 .arg(at("pid")),
+            Kind::Pyftpdlib => command
+                .args([
+                    "-c",
+                    PYFTPDLIB,
+                    &addr.ip().to_string(),
+                    &addr.port().to_string(),
+                ])
+                .args([at("data"), at("cert.pem"), at("key.pem")]),
         };
         let mut process = Process::spawn(command, Options::default())?;
         process.await_listening(addr, Process::log)?;
@@ -187,7 +218,7 @@ impl FtpsServer {
     /// The URL of a file of its directory, for our client.
     pub fn url(&self, name: &str) -> String {
         let path = match self.kind {
-            Kind::PureFtpd => format!("/{name}"),
+            Kind::PureFtpd | Kind::Pyftpdlib => format!("/{name}"),
             Kind::Vsftpd | Kind::Proftpd => text(&self.at(name)),
         };
         format!("ftpes://{}@{}{path}", self.kind.login(), self.addr)

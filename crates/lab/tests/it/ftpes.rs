@@ -22,8 +22,10 @@ impl Peer {
             Kind::Vsftpd => Need::Vsftpd,
             Kind::Proftpd => Need::Proftpd,
             Kind::PureFtpd => Need::PureFtpd,
+            Kind::Pyftpdlib => Need::Pyftpdlib,
         };
-        let may = kind == Kind::Vsftpd || am_root("the server becomes its users");
+        let may = matches!(kind, Kind::Vsftpd | Kind::Pyftpdlib)
+            || am_root("the server becomes its users");
         (may && have(&[Need::Godwit, need])).then(|| Self {
             server: FtpsServer::start(kind, demands_resumption).expect("it starts"),
             local: TempDir::new().expect("a directory"),
@@ -97,6 +99,11 @@ fn proftpd_takes_and_gives_files() {
 #[test]
 fn pure_ftpd_takes_and_gives_files() {
     copies_lists_and_removes(Kind::PureFtpd);
+}
+
+#[test]
+fn pyftpdlib_takes_and_gives_files() {
+    copies_lists_and_removes(Kind::Pyftpdlib);
 }
 
 #[test]
