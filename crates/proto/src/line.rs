@@ -5,15 +5,17 @@ pub const LINE_OCTETS_MAX: usize = 64 * 1024;
 
 /// Splits a stream at CRLF, strips Telnet (RFC 854) sequences and answers the negotiations.
 ///
-/// A bare LF or CR does not end a line and is dropped. NUL is an error of the line. `IAC IAC` is the
-/// octet 255 itself; every other pair that begins with IAC is dropped.
+/// A bare LF ends a line, too: it can be in no name, and simple clients send it. CR NUL is CR
+/// (RFC 2640 §3.1), and so is a CR before anything else: a line never gets shorter, or one file's
+/// name would become another's. NUL elsewhere is an error of the line. `IAC IAC` is the octet 255
+/// itself; every other pair that begins with IAC is dropped.
 #[derive(Debug)]
 pub struct LineReader {
     octets_max: usize,
     line: Vec<u8>,
     bad: Option<BadLine>,
-    /// The last octet of the line was CR.
-    after_cr: bool,
+    /// CRs behind `line`: part of it, or of its end.
+    crs: usize,
     telnet: Telnet,
 }
 
@@ -70,7 +72,7 @@ impl LineReader {
             octets_max,
             line: Vec::new(),
             bad: None,
-            after_cr: false,
+            crs: 0,
             telnet: Telnet::Text,
         }
     }
@@ -110,12 +112,12 @@ impl LineReader {
 
     /// Octets of a line are here, and its end is not.
     pub fn is_inside_line(&self) -> bool {
-        !self.line.is_empty() || self.bad.is_some() || self.after_cr || self.telnet != Telnet::Text
+        !self.line.is_empty() || self.bad.is_some() || self.crs > 0 || self.telnet != Telnet::Text
     }
 
     /// Takes the octets at the front that are nothing but text, as far as the line has room; how many.
     fn plain(&mut self, octets: &[u8]) -> usize {
-        if self.telnet != Telnet::Text || self.bad.is_some() {
+        if self.telnet != Telnet::Text || self.bad.is_some() || self.crs > 0 {
             return 0;
         }
         let room = self.octets_max - self.line.len();
@@ -125,26 +127,33 @@ impl LineReader {
             .unwrap_or(front.len());
         if plain > 0 {
             self.line.extend_from_slice(&front[..plain]);
-            self.after_cr = false;
         }
         plain
     }
 
     fn text(&mut self, octet: u8) -> Option<LineEvent> {
-        let after_cr = std::mem::replace(&mut self.after_cr, octet == b'\r');
         match octet {
-            b'\n' if after_cr => {
+            b'\n' => {
+                self.crs = 0;
                 let line = std::mem::take(&mut self.line);
                 return Some(match self.bad.take() {
                     Some(bad) => LineEvent::Bad(bad),
                     None => LineEvent::Line(line),
                 });
             }
-            b'\r' | b'\n' => {}
             _ if self.bad.is_some() => {}
-            0 => self.refuse(BadLine::Nul),
-            _ if self.line.len() == self.octets_max => self.refuse(BadLine::TooLong),
-            _ => self.line.push(octet),
+            b'\r' => self.crs += 1,
+            0 if self.crs == 0 => self.refuse(BadLine::Nul),
+            _ => {
+                let crs = std::mem::take(&mut self.crs);
+                let room = self.octets_max - self.line.len();
+                if crs + usize::from(octet != 0) > room {
+                    self.refuse(BadLine::TooLong);
+                    return None;
+                }
+                self.line.resize(self.line.len() + crs, b'\r');
+                self.line.extend((octet != 0).then_some(octet));
+            }
         }
         None
     }
@@ -169,9 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn only_crlf_ends_a_line() {
+    fn crlf_and_lf_end_a_line_and_cr_is_part_of_it() {
         assert_eq!(read(b"NOOP\r\nPWD"), [line(b"NOOP")]);
-        assert_eq!(read(b"A\nB\rC\r\r\n\r\n"), [line(b"ABC"), line(b"")]);
+        assert_eq!(
+            read(b"A\nB\rC\r\r\n\r\n"),
+            [line(b"A"), line(b"B\rC"), line(b"")]
+        );
     }
 
     #[test]
@@ -191,15 +203,26 @@ mod tests {
 
     #[test]
     fn how_the_octets_are_cut_makes_no_difference() {
-        let octets = b"A\nB\r\r\nSTOR a\xff\xffb\0c\r\n\xff\xfb\x01NOOP\r\n\r\nPWD\r\n";
+        let octets = b"A\nB\r\r\nSTOR a\r\0\r\xff\xffb\0c\r\n\xff\xfb\x01NOOP\r\n\r\nPWD\r\n";
         let whole = read(octets);
-        assert_eq!(whole.len(), 6);
+        assert_eq!(whole.len(), 7);
         for step in 1..octets.len() {
             let mut reader = LineReader::default();
             let pieces = octets.chunks(step);
             let events: Vec<_> = pieces.flat_map(|piece| reader.push(piece)).collect();
             assert_eq!(events, whole, "{step} at a time");
         }
+    }
+
+    #[test]
+    fn cr_nul_is_a_cr_of_the_name() {
+        assert_eq!(read(b"DELE a\r\0b\r\0\r\n"), [line(b"DELE a\rb\r")]);
+        assert_eq!(read(b"DELE a\0b\r\n"), [LineEvent::Bad(BadLine::Nul)]);
+        let crs = vec![b'\r'; LINE_OCTETS_MAX + 1];
+        assert_eq!(
+            read(&[&crs[..], b"\0\n"].concat()),
+            [LineEvent::Bad(BadLine::TooLong)]
+        );
     }
 
     #[test]

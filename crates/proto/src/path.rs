@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-/// A path as octets: not empty, and without NUL, CR and LF, which no control channel can carry.
+/// A path as octets: not empty, and without NUL and LF, which no control channel can carry. CR is
+/// in none that a client makes: servers that know CR NUL (RFC 2640 §3.1) are rare, others store
+/// another name.
 ///
 /// Octets and not text, since file systems hold names that are not UTF-8 and nothing may be lost
 /// (RFC 2640 §3 asks for UTF-8 where it is possible).
@@ -28,6 +30,16 @@ impl FtpPath {
             return Err(BadPath::Empty);
         }
         match octets.iter().find(|b| matches!(b, 0 | b'\r' | b'\n')) {
+            Some(b) => Err(BadPath::Octet(*b)),
+            None => Ok(Self(octets)),
+        }
+    }
+
+    /// As [`Self::new`], for a name that a peer sent as CR NUL where it holds CR.
+    pub fn received(octets: impl Into<Vec<u8>>) -> Result<Self, BadPath> {
+        let octets = octets.into();
+        match octets.iter().find(|b| matches!(b, 0 | b'\n')) {
+            _ if octets.is_empty() => Err(BadPath::Empty),
             Some(b) => Err(BadPath::Octet(*b)),
             None => Ok(Self(octets)),
         }

@@ -222,15 +222,17 @@ pub enum CommandError {
 }
 
 impl Command {
-    /// Parses a line without its CRLF. The last argument is the rest of the line, so paths keep inner and
-    /// trailing blanks; leading blanks of an argument are skipped. Arguments that a command does not take are ignored.
+    /// Parses a line without its CRLF. A path is the rest of the line behind one blank, with all its
+    /// blanks; leading blanks of other arguments are skipped, arguments that a command does not take
+    /// are ignored.
     pub fn parse(line: &[u8]) -> Result<Self, CommandError> {
         parse::command(line)
     }
 
-    /// Appends the line with CRLF. What no control channel can carry (CR, LF, NUL in a text) becomes a blank; octet 255 is
-    /// doubled, as Telnet wants it and [`crate::line::LineReader`] undoes it. A path that would be read as
-    /// something else (a leading blank, or `-` in LIST) is written with `./` before it.
+    /// Appends the line with CRLF. What no control channel can carry (CR, LF, NUL in a text) becomes a
+    /// blank; CR in a path is followed by NUL and octet 255 is doubled, as Telnet wants it and
+    /// [`crate::line::LineReader`] undoes it. A path that would be read as something else (a leading
+    /// blank, which many servers skip, or `-` in LIST) is written with `./` before it.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         write::command(self, out);
     }

@@ -2,7 +2,7 @@ use super::*;
 use crate::{mode_e::layout::StripeLayout, opts::*};
 
 fn path(s: &str) -> FtpPath {
-    FtpPath::new(s).unwrap()
+    FtpPath::received(s).unwrap()
 }
 
 fn parsed(line: &str) -> Command {
@@ -133,7 +133,7 @@ fn lines_that_are_written_as_they_are_read() {
 #[test]
 fn lines_that_are_read_leniently() {
     for (line, want) in [
-        ("retr  /f", Command::Retr(path("/f"))),
+        ("retr /f", Command::Retr(path("/f"))),
         (
             "sItE chmod 600 /f",
             Command::Site(Site::Chmod {
@@ -205,7 +205,8 @@ fn refusals_say_what_the_protocol_reference_says() {
         ("SITE TASKNAME x", "500 Invalid command."),
         ("SITE", TOO_FEW),
         ("RETR", TOO_FEW),
-        ("RETR  ", TOO_FEW),
+        ("RETR ", TOO_FEW),
+        ("CKSM MD5 0 -1 ", TOO_FEW),
         ("CKSM MD5 0 -1", TOO_FEW),
         ("CKSM FOO 0", TOO_FEW),
         ("MFMT 20260101000000", TOO_FEW),
@@ -276,6 +277,60 @@ fn paths_that_would_be_misread_get_a_dot() {
     assert_eq!(written(&Command::List(Some(path("-x")))), "LIST ./-x\r\n");
     assert_eq!(written(&Command::Retr(path("-x"))), "RETR -x\r\n");
     assert_eq!(written(&Command::Retr(path(" x"))), "RETR ./ x\r\n");
+}
+
+#[test]
+fn a_name_is_everything_behind_one_blank() {
+    // With a name of its own for each, none may end as another's.
+    for name in [" x", "x ", "  ", "\tx\t", "x\r", " -a x"] {
+        for verb in [
+            "STAT",
+            "CWD",
+            "MKD",
+            "RMD",
+            "DELE",
+            "RNFR",
+            "RNTO",
+            "SIZE",
+            "MDTM",
+            "MFMT 20260101000000",
+            "MLST",
+            "MLSD",
+            "MLSR",
+            "MLSC",
+            "LIST",
+            "LIST -a -l",
+            "NLST",
+            "NLST -a",
+            "CKSM MD5 0 -1",
+            "RETR",
+            "STOR",
+            "APPE",
+            "ERET P 0 1",
+            "ERET P=\"0 1\"",
+            "ESTO A 0",
+            "ESTO A=\"0\"",
+            "SITE CHMOD 0600",
+            "SITE CHGRP g",
+            "SITE UTIME 20260101000000",
+            "SITE TRNC 1",
+            "SITE RDEL",
+            "SITE SYMLINKFROM",
+            "SITE SYMLINKTO",
+            "SITE GODWIT COMMIT from=a;",
+            "SITE GODWIT LEAVES CRC32C 65536 0 1",
+        ] {
+            let command = parsed(&format!("{verb} {name}"));
+            let debug = format!("{command:?}");
+            assert!(
+                debug.contains(&format!("{:?}", path(name))),
+                "{verb} {name:?}: {debug}"
+            );
+        }
+    }
+    for line in ["SITE SYMLINK  a b", "SITE SYMLINK a  b"] {
+        assert!(refusal(line).contains("SYMLINKFROM"), "{line}");
+    }
 }
 
 #[test]

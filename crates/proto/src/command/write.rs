@@ -67,13 +67,9 @@ pub(super) fn verb(command: &Command) -> &str {
 
 pub(super) fn command(command: &Command, out: &mut Vec<u8>) {
     let begins = out.len();
-    out.extend_from_slice(verb(command).as_bytes());
-    arguments(command, &mut Line(out));
-    for octet in &mut out[begins..] {
-        if matches!(octet, b'\r' | b'\n' | 0) {
-            *octet = b' ';
-        }
-    }
+    let mut line = Line(out);
+    line.append(verb(command));
+    arguments(command, &mut line);
     if out[begins..].contains(&255) {
         let line = out.split_off(begins);
         for part in line.split_inclusive(|octet| *octet == 255) {
@@ -263,8 +259,14 @@ impl Line<'_> {
     }
 
     fn append(&mut self, argument: impl std::fmt::Display) {
+        let begins = self.0.len();
         // Writing to a `Vec` cannot fail.
         let _ = write!(self.0, "{argument}");
+        for octet in &mut self.0[begins..] {
+            if matches!(octet, b'\r' | b'\n' | 0) {
+                *octet = b' ';
+            }
+        }
     }
 
     /// Facts of a file that is stored, each ended by `;`.
@@ -306,7 +308,11 @@ impl Line<'_> {
         if misread || path.as_bytes().starts_with(b" ") {
             self.0.extend_from_slice(b"./");
         }
-        self.0.extend_from_slice(path.as_bytes());
+        for octet in path.as_bytes() {
+            self.0.push(*octet);
+            // Or a server would take it for the end of the line.
+            self.0.extend((*octet == b'\r').then_some(0));
+        }
     }
 
     fn protocol(&mut self, protocol: NetworkProtocol) {

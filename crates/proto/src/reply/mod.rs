@@ -112,7 +112,8 @@ impl Reply {
     }
 
     /// Appends the reply to `out` with CRLF line ends. Body lines are prefixed so that none can be
-    /// taken for a last line; an empty text becomes `.`; CR, LF and NUL inside a line become blanks.
+    /// taken for a last line; an empty text becomes `.`; LF and NUL inside a line become blanks, CR is
+    /// followed by NUL (RFC 2640 §3.1).
     pub fn write_to(&self, out: &mut Vec<u8>) {
         let Some((last, before)) = self.lines.split_last() else {
             // No line at all is a misuse, but the peer must still hear the code.
@@ -174,13 +175,12 @@ fn write_text(text: &[u8], out: &mut Vec<u8>) {
     if text.is_empty() {
         out.push(b'.');
     }
-    let start = out.len();
-    out.extend_from_slice(text);
-    for octet in &mut out[start..] {
-        *octet = match *octet {
-            b'\r' | b'\n' | 0 => b' ',
-            plain => plain,
-        };
+    for octet in text {
+        match *octet {
+            b'\n' | 0 => out.push(b' '),
+            b'\r' => out.extend_from_slice(b"\r\0"),
+            plain => out.push(plain),
+        }
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -51,7 +51,7 @@ fn writer_never_lets_a_text_end_a_line() {
     assert_eq!(written(&Reply::new(C250, "")), "250 .\r\n");
     assert_eq!(
         written(&Reply::new(C250, "a\r\n226 b\0c")),
-        "250 a  226 b c\r\n"
+        "250 a\r\0 226 b c\r\n"
     );
     let none = Reply {
         code: C250,

@@ -58,6 +58,57 @@ fn banner_of_several_lines_is_one_reply() {
 }
 
 #[test]
+fn blanks_before_and_behind_a_name_make_another_file() {
+    let server = TestServer::start();
+    let mut ftp = server.login();
+    let names = ["v", " v", "v ", "  v", "\tv", "-a v"];
+    for name in names {
+        let reply = ftp.put(&format!("STOR {name}"), name.as_bytes());
+        assert_eq!(reply.code, 226, "{name:?}");
+    }
+    for name in names {
+        assert_eq!(server.read(name), name.as_bytes(), "{name:?}");
+    }
+    ftp.expect("DELE   v", 250);
+    ftp.expect("DELE v ", 250);
+    ftp.expect("RNFR  v", 350);
+    ftp.expect("RNTO  w ", 250);
+    assert_eq!(server.read(" w "), b" v");
+    assert_eq!(server.read("v"), b"v");
+    ftp.expect("MKD  d", 257);
+    assert!(server.path(" d").is_dir());
+    let listing = ftp.get("NLST -a  d");
+    assert_eq!(listing, b"");
+}
+
+#[test]
+fn a_cr_in_a_name_travels_as_cr_nul() {
+    let server = TestServer::start();
+    let mut ftp = server.login();
+    ftp.send_raw(b"MKD a\r\0b\r\n");
+    let made = ftp.await_code(257);
+    assert!(server.path("a\rb").is_dir());
+    assert!(made.text().contains("\"/a\r\0b\""), "{made:?}");
+    ftp.send_raw(b"CWD a\r\0b\r\n");
+    ftp.await_code(250);
+    ftp.expect("CWD /", 250);
+    ftp.send_raw(b"RMD a\r\0b\r\n");
+    ftp.await_code(250);
+    assert!(!server.path("a\rb").exists());
+}
+
+#[test]
+fn lines_that_end_in_lf_alone_are_commands() {
+    let server = TestServer::start();
+    let mut ftp = server.connect();
+    ftp.send_raw(b"USER anonymous\nPASS x\nPWD\nQUIT\n");
+    for code in [331, 230, 257, 221] {
+        ftp.await_code(code);
+    }
+    ftp.expect_end();
+}
+
+#[test]
 fn odd_names_survive() {
     let server = TestServer::start();
     let mut ftp = server.login();

@@ -60,23 +60,26 @@ impl<'a> Arguments<'a> {
         Ok(Some(text).filter(|t| !t.is_empty()))
     }
 
+    /// The rest as it is: one blank separates a name from what is before it (RFC 959 §5.3), every
+    /// further blank is part of the name. A name without its blanks would be another file's.
     pub(super) fn path(self) -> Result<FtpPath, CommandError> {
-        FtpPath::new(self.required()?).map_err(|e| self.syntax(format!("Invalid path: {e}.")))
+        match self.rest {
+            [] => Err(self.syntax(TOO_FEW)),
+            name => FtpPath::received(name).map_err(|e| self.syntax(format!("Invalid path: {e}."))),
+        }
     }
 
     pub(super) fn optional_path(self) -> Result<Option<FtpPath>, CommandError> {
-        if skip_blanks(self.rest).is_empty() {
-            return Ok(None);
+        match self.rest {
+            [] => Ok(None),
+            _ => self.path().map(Some),
         }
-        self.path().map(Some)
     }
 
     /// Without leading words that begin with `-`: clients send `LIST -la /dir`.
     pub(super) fn without_options(mut self) -> Self {
-        while let Ok((word, next)) = self.word()
-            && word.starts_with(b"-")
-        {
-            self = next;
+        while self.rest.starts_with(b"-") {
+            self.rest = split_word(self.rest).1;
         }
         self
     }
@@ -143,6 +146,7 @@ impl<'a> Arguments<'a> {
                 );
             };
             let (parameters, rest) = (&quoted[..close], &quoted[close + 1..]);
+            let rest = rest.strip_prefix(b" ").unwrap_or(rest);
             let path = Self { rest, ..self }.path()?;
             return Ok((
                 Self {

@@ -74,7 +74,7 @@ pub(super) fn site(a: Arguments<'_>) -> Result<Site, CommandError> {
             let (target, rest) = a.word()?;
             let target = Arguments { rest: target, ..a }.path()?;
             let link = rest.path()?;
-            if link.as_bytes().contains(&b' ') {
+            if a.rest.starts_with(b" ") || link.as_bytes().contains(&b' ') {
                 return Err(a.syntax("Names with blanks: use SITE SYMLINKFROM and SYMLINKTO."));
             }
             Site::Symlink { target, link }

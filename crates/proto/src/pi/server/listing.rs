@@ -42,7 +42,9 @@ impl ServerPi {
 
     pub(super) fn on_facts(&mut self, path: &FtpPath, facts: &Facts) {
         let mut line = Vec::new();
-        write_line(facts, self.session.facts, path.as_bytes(), &mut line);
+        write_line(facts, self.session.facts, b"", &mut line);
+        // A reply can carry what a line of a listing cannot: CR.
+        line.extend_from_slice(path.as_bytes());
         self.reply(&framed(250, "status of ", path, [line]));
     }
 
