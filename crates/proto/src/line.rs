@@ -17,6 +17,8 @@ pub struct LineReader {
     /// CRs behind `line`: part of it, or of its end.
     crs: usize,
     telnet: Telnet,
+    /// Octets came behind the last line's end, also such as are dropped.
+    inside_line: bool,
 }
 
 /// Where in a Telnet sequence the reader is.
@@ -74,6 +76,7 @@ impl LineReader {
             bad: None,
             crs: 0,
             telnet: Telnet::Text,
+            inside_line: false,
         }
     }
 
@@ -82,6 +85,7 @@ impl LineReader {
         let mut events = Vec::new();
         let mut rest = octets;
         while let Some((&octet, behind)) = rest.split_first() {
+            self.inside_line = true;
             let plain = self.plain(rest);
             rest = &rest[plain..];
             if plain > 0 {
@@ -110,9 +114,9 @@ impl LineReader {
         events
     }
 
-    /// Octets of a line are here, and its end is not.
+    /// Octets came behind the end of the last line, also such as are dropped.
     pub fn is_inside_line(&self) -> bool {
-        !self.line.is_empty() || self.bad.is_some() || self.crs > 0 || self.telnet != Telnet::Text
+        self.inside_line
     }
 
     /// Takes the octets at the front that are nothing but text, as far as the line has room; how many.
@@ -135,6 +139,7 @@ impl LineReader {
         match octet {
             b'\n' => {
                 self.crs = 0;
+                self.inside_line = false;
                 let line = std::mem::take(&mut self.line);
                 return Some(match self.bad.take() {
                     Some(bad) => LineEvent::Bad(bad),
@@ -199,6 +204,22 @@ mod tests {
             ]
         );
         assert_eq!(read(b"DELE y\xff\xff\r\n"), [line(b"DELE y\xff")]);
+    }
+
+    #[test]
+    fn dropped_octets_are_seen_behind_a_line() {
+        for (octets, inside) in [
+            (&b"AUTH TLS\r\n"[..], false),
+            (b"AUTH TLS\r\n\n", false),
+            (b"AUTH TLS\r\n\r", true),
+            (b"AUTH TLS\r\n\xff\xf1", true),
+            (b"AUTH TLS\r\nU", true),
+            (b"AUTH TLS\r\n\r\n", false),
+        ] {
+            let mut reader = LineReader::default();
+            drop(reader.push(octets));
+            assert_eq!(reader.is_inside_line(), inside, "{octets:?}");
+        }
     }
 
     #[test]

@@ -106,13 +106,22 @@ pub(crate) async fn go_on(
 impl Session {
     /// Commands behind the login are not ours to run, so lines are taken one by one, and held while a login is decided on.
     pub(super) fn hear_lines(&mut self, octets: &[u8]) {
-        for line in octets.split_inclusive(|&octet| octet == b'\n') {
+        let mut rest = octets;
+        while !rest.is_empty() {
+            let end = rest.iter().position(|&octet| octet == b'\n');
+            let (line, behind) = rest.split_at(end.map_or(rest.len(), |at| at + 1));
+            rest = behind;
             if self.entering {
                 self.held.extend_from_slice(line);
-            } else {
-                self.pi.handle_input(Instant::now(), Input::Octets(line));
-                self.carry_out();
+                continue;
             }
+            self.pi.handle_input(Instant::now(), Input::Octets(line));
+            // The interpreter refuses clear text behind AUTH, so it must see it before the answer.
+            if self.pi.may_begin_protection() && !rest.is_empty() {
+                let behind = mem::take(&mut rest);
+                self.pi.handle_input(Instant::now(), Input::Octets(behind));
+            }
+            self.carry_out();
         }
     }
 

@@ -18,7 +18,7 @@ use crate::{
     pki::Blueprint,
     privsep::{JO, KIM, can_separate, make_root, uid},
     program::Program,
-    tls::{python, succeeded},
+    tls::{clear_text_behind_auth_tls_is_refused, python, succeeded},
 };
 
 const ISSUER: &str = "https://issuer.example.org/";
@@ -266,4 +266,12 @@ fn passwords_in_clear_are_heard_where_that_is_allowed() {
     ftp.await_code(220);
     ftp.expect("USER :token:", 331);
     ftp.expect(&format!("PASS {}", site.token("storage.read:/", 600)), 530);
+}
+
+#[test]
+fn clear_text_behind_auth_tls_is_refused_before_the_handshake() {
+    let Some(site) = Site::new(&[]) else { return };
+    clear_text_behind_auth_tls_is_refused(site.program.address);
+    // A client that waits for the 234 is served.
+    site.python(&format!("f.login('{JO}', 'se cret')\nf.quit()\n"));
 }

@@ -387,10 +387,7 @@ fn passwords_are_not_heard_in_clear_unless_that_is_allowed() {
 #[test]
 fn what_comes_before_the_handshake_is_not_taken_for_protected() {
     let site = Site::new(Wishes::default());
-    let mut ftp = site.server.connect();
-    ftp.send("AUTH TLS\r\nUSER kim");
-    assert_eq!(ftp.reply().code, 421);
-    ftp.expect_end();
+    clear_text_behind_auth_tls_is_refused(site.server.address);
     // What is no handshake ends the session; replies in clear would be believed by nobody.
     let mut ftp = site.server.connect();
     ftp.expect("AUTH TLS", 234);
@@ -401,4 +398,24 @@ fn what_comes_before_the_handshake_is_not_taken_for_protected() {
     let mut silent = site.server.connect();
     silent.expect("AUTH TLS", 234);
     assert!(Ftp::connect(site.server.address).reply().code == 220);
+}
+
+/// Each in one write: anybody on the path could put it before the handshake of an honest client.
+pub(crate) fn clear_text_behind_auth_tls_is_refused(server: SocketAddr) {
+    for clear in [
+        "AUTH TLS\r\nUSER kim\r\n",
+        "AUTH TLS\r\nUSER kim\r\nPASS x\r\nPWD\r\n",
+        "AUTH TLS\r\nUS",
+        "AUTH TLS\r\n\r\n",
+        "AUTH TLS\r\n\n",
+        "NOOP\r\nAUTH TLS-C\r\nABOR\r\n",
+    ] {
+        let mut ftp = Ftp::connect(server);
+        ftp.await_code(220);
+        ftp.send_raw(clear.as_bytes());
+        let codes = std::iter::from_fn(|| ftp.try_reply().map(|reply| reply.code));
+        let codes: Vec<u16> = codes.collect();
+        assert_eq!(codes.last(), Some(&421), "{clear:?}: {codes:?}");
+        assert!(!codes.contains(&234), "{clear:?}: {codes:?}");
+    }
 }

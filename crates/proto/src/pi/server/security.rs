@@ -12,11 +12,10 @@
 
 use crate::{
     error::StorageFailure,
-    line::LineReader,
     security::{BadSecurityArgument, Dcau, Floor, Protection, Token},
 };
 
-use super::{AdatStep, Mechanism, Outcome, Output, Queued, Request, ServerPi, dispatch::Purpose};
+use super::{AdatStep, Mechanism, Outcome, Output, Pending, Request, ServerPi, dispatch::Purpose};
 
 /// What the session has of security.
 #[derive(Debug, Default)]
@@ -148,6 +147,10 @@ impl ServerPi {
     }
 
     pub(super) fn on_adat(&mut self, result: Result<Outcome, StorageFailure>) {
+        let more = matches!(result, Ok(Outcome::Adat(AdatStep::More(_))));
+        if !more && self.refuses_clear_text("ADAT") {
+            return;
+        }
         match result {
             Ok(Outcome::Adat(AdatStep::More(token))) => self.answer(335, format!("ADAT={token}")),
             Ok(Outcome::Adat(AdatStep::Established(token))) => {
@@ -157,7 +160,7 @@ impl ServerPi {
                 };
                 self.answer(235, text);
                 self.session.security.establish(Mechanism::Gssapi);
-                self.begin_protection();
+                self.outputs.push_back(Output::Protect);
             }
             // Nobody is let in by a mistake.
             Ok(_) => {
@@ -172,19 +175,10 @@ impl ServerPi {
         }
     }
 
-    /// From the next octet on everything is wrapped. What was read already came in clear: anybody may have sent it.
-    fn begin_protection(&mut self) {
-        self.outputs.push_back(Output::Protect);
-        self.lines = LineReader::default();
-        for item in &mut self.queue {
-            if let Queued::Command { .. } | Queued::Bad(_) = item {
-                self.queue_octets -= item.octets();
-                *item = Queued::Unprotected;
-            }
-        }
-    }
-
     pub(super) fn on_start_tls(&mut self, result: Result<Outcome, StorageFailure>) {
+        if self.refuses_clear_text("AUTH TLS") {
+            return;
+        }
         match result {
             Ok(Outcome::Done) => {}
             Ok(_) => return self.answer(451, "Local error in processing."),
@@ -192,14 +186,33 @@ impl ServerPi {
                 return self.answer(431, format!("TLS is not to be had now. : {}", failure.text));
             }
         }
-        // A client waits for the 234. What came before it, anybody on the path may have sent, to be taken for protected.
-        if !self.queue.is_empty() || self.lines.is_inside_line() {
-            self.answer(421, "Octets behind AUTH TLS, closing control connection.");
-            return self.end_session();
-        }
         self.answer(234, "AUTH TLS successful: begin the handshake.");
         self.session.security.establish(Mechanism::Tls);
         self.outputs.push_back(Output::Protect);
+    }
+
+    /// A client waits for the reply to `verb`, since protection may begin behind it. Anybody on the
+    /// path may have sent what came before that reply, so that it is taken for protected: it ends
+    /// the session.
+    fn refuses_clear_text(&mut self, verb: &str) -> bool {
+        let came = !self.queue.is_empty() || self.lines.is_inside_line();
+        if came {
+            self.answer(
+                421,
+                format!("Clear text behind {verb}, closing control connection."),
+            );
+            self.end_session();
+        }
+        came
+    }
+
+    /// What comes next may have to be protected: the shell must hand in all clear text that it has
+    /// before it answers the outstanding request.
+    pub fn may_begin_protection(&self) -> bool {
+        matches!(
+            self.pending,
+            Pending::Request(Purpose::StartTls | Purpose::Adat)
+        )
     }
 
     fn run_prot(&mut self, argument: &str) {
