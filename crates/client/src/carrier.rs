@@ -322,6 +322,11 @@ impl Carrier {
         session
     }
 
+    /// The session is in a state that nobody knows.
+    pub(crate) fn discard(&mut self) {
+        self.drop_session();
+    }
+
     /// Leaves the session to whoever needs one next.
     pub(crate) fn release(&mut self) {
         if let Some(session) = self.drop_session() {

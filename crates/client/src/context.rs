@@ -30,6 +30,7 @@ use crate::{
     error::Result,
     events::{Event, EventLog, Observer, SettingView},
     journal::Journal,
+    panics::on_thread,
     progress::{Counters, Snapshot},
     secrets::Secrets,
     spec::Connections,
@@ -448,8 +449,8 @@ impl Endpoint {
         }
         let asked = self.password.get_or_try_init(|| async {
             let (secrets, host, name) = (secrets.clone(), self.root.host.clone(), user.clone());
-            let found = tokio::task::spawn_blocking(move || secrets.password(&host, &name)).await;
-            found.unwrap_or_else(|_| Ok(Password::default()))
+            let doing = || format!("find the password for {}", self.name());
+            on_thread(doing, move || secrets.password(&host, &name)).await?
         });
         let password = asked.await?.clone();
         Ok(Credentials {

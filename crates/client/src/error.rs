@@ -164,6 +164,14 @@ pub enum Error {
     /// The user pressed Ctrl-C.
     #[error("interrupted")]
     Interrupted,
+    /// A bug of ours: a task or a thread panicked.
+    #[error("{doing}: internal error: {why}")]
+    Internal {
+        /// What was not done.
+        doing: String,
+        /// What the panic said.
+        why: String,
+    },
     /// The operating system gave no thread, socket or the like.
     #[error("{doing}: {error}")]
     System {
@@ -245,6 +253,8 @@ pub enum Turn {
     Network,
     /// This machine: disk, permissions, limits.
     ThisMachine,
+    /// Whoever develops godwit.
+    Developers,
     /// Nobody.
     Nobody,
 }
@@ -256,6 +266,7 @@ impl fmt::Display for Turn {
             Self::Server => "ask whoever runs the server",
             Self::Network => "check the network or try later",
             Self::ThisMachine => "check this machine",
+            Self::Developers => "this is a bug of godwit, please report it",
             Self::Nobody => "nothing to be done",
         })
     }
@@ -417,6 +428,7 @@ impl Error {
             Self::Local(failure) if is_name(failure) => Turn::User,
             Self::Local(_) | Self::System { .. } => Turn::ThisMachine,
             Self::NoRoom { error, .. } => error.turn(),
+            Self::Internal { .. } => Turn::Developers,
             Self::Interrupted => Turn::Nobody,
         }
     }
@@ -505,7 +517,7 @@ fn login_refused(command: &str, reply: &Reply) -> String {
 /// the server's words explain a lost connection, and a lost connection explains nothing but itself.
 pub(crate) fn most_telling(errors: impl IntoIterator<Item = Error>) -> Option<Error> {
     errors.into_iter().min_by_key(|e| match e {
-        Error::Interrupted => 0,
+        Error::Interrupted | Error::Internal { .. } => 0,
         Error::Local(_)
         | Error::Transfer {
             failure:

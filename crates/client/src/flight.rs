@@ -25,6 +25,7 @@ use crate::{
     context::known,
     error::{Error, Result},
     get::Get,
+    panics::joined_badly,
     pipelining::SMALL_OCTETS_MAX,
     plan::{Item, LocalEnd, Origin, OtherEnd, is_device},
     put::Put,
@@ -314,15 +315,16 @@ impl Flight {
     }
 
     async fn own_digest(&mut self, algorithm: ChecksumAlgorithm) -> Result<String> {
-        let failed = || Error::Usage("the checksum was not computed".to_owned());
+        let doing = format!("compute {algorithm} of {}", self.doing());
         let summed = self.summed.take().and_then(|summed| summed.finish());
         if let Some((_, digest)) = summed.filter(|(octets, _)| *octets == self.size) {
             return Ok(digest);
         }
         let digested = match self.digest.take() {
-            Some(digest) => digest.await.map_err(|_| failed())?,
+            Some(digest) => digest.await.map_err(|bug| joined_badly(doing, bug))?,
             None => {
-                let file = self.file().ok_or_else(failed)?;
+                let why = || "it has no file".to_owned();
+                let file = (self.file()).ok_or_else(|| Error::Internal { doing, why: why() })?;
                 compute(&file, algorithm, self.size)
             }
         };

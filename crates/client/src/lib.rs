@@ -47,6 +47,7 @@ mod journal;
 mod local;
 pub mod manage;
 mod metrics_file;
+mod panics;
 mod path_memory;
 mod pieces;
 mod pipelining;

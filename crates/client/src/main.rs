@@ -154,7 +154,7 @@ async fn run(invocation: Invocation) -> Exit {
                     tell(format_args!("{}", error.explained()));
                     error.exit()
                 }
-                // A thread that has panicked has told its own story.
+                // The panic has told its own story.
                 Err(_) => Exit::Failed,
             }
         }

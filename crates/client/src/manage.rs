@@ -19,6 +19,7 @@ use crate::{
     error::{Error, Exit, Result},
     events::{Event, FileState, Observer},
     home, local,
+    panics::{on_thread, test_point},
     plan::{gather, hostile},
     session::{Entry, Found, Session},
     spec::{Connections, Manage, without_end_slash},
@@ -299,13 +300,13 @@ impl Manager {
                 let algorithm = wish.unwrap_or(ChecksumAlgorithm::Crc32c);
                 let path = local::path_of(path);
                 let (file, _) = local::open_read(&self.context.storage, &path)?;
-                let computing = tokio::task::spawn_blocking(move || {
+                let doing = || format!("compute {algorithm} of {place}");
+                let shown = place.to_string();
+                let compute = move || {
+                    test_point("cksum", &shown);
                     digest::of_file(file.as_ref(), algorithm, 0, None, &mut |_| true)
-                });
-                let value = computing
-                    .await
-                    .map_err(|_| Error::Interrupted)?
-                    .map_err(Error::Local)?;
+                };
+                let value = on_thread(doing, compute).await?.map_err(Error::Local)?;
                 format!("{algorithm} {value}")
             }
             Location::Remote(url) => {

@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 use crate::{
     context::known,
     error::{Error, Mismatch, Result},
+    panics::joined_badly,
     progress::Counters,
     session::Session,
     spec::Verify,
@@ -234,7 +235,7 @@ impl<T: Send + 'static> Computing<T> {
 
     pub(crate) async fn value(mut self) -> Result<T> {
         let done = (&mut self.task).await;
-        done.map_err(|_| Error::Usage("the checksum was not computed".to_owned()))?
+        done.map_err(|bug| joined_badly("compute a checksum", bug))?
             .map_err(Error::Local)
     }
 }

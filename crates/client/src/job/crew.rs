@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     context::{Place, Target},
-    error::Exit,
+    panics::joined_badly,
 };
 
 /// Runs workers until nothing is left to do.
@@ -84,10 +84,11 @@ impl Crew<'_> {
                     self.job.context.limit_sessions(self.most);
                 }
             }
-            // A panic in a worker is a bug, and its files are missing from the count of what is done. Which one it was is not
-            // known: the others go on, nobody follows.
-            Some(Err(_)) => {
-                self.job.record(Exit::Failed);
+            // Panics that concern a file are caught by the worker. After another one nobody knows what was taken
+            // and not done: the run ends.
+            Some(Err(bug)) => {
+                self.job.found_bug(joined_badly("move files", bug));
+                self.job.queue.close();
                 self.most = 0;
             }
             None => self.ranks.clear(),

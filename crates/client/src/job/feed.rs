@@ -1,8 +1,8 @@
 //! Small files for a pipeline: what it takes next, and whom it tells what became of them.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
-use godwit_proto::pi::transfer::Direction;
+use godwit_proto::{FtpPath, pi::transfer::Direction};
 use tokio::sync::watch;
 
 use super::{Job, worker::end_of};
@@ -26,6 +26,8 @@ pub(super) struct SmallFiles<'a> {
     target: watch::Receiver<Target>,
     /// Data channels of a session that has other ones only after a new address.
     parallelism: Option<u32>,
+    /// Files that the pipeline has, by their paths at the endpoint, oldest first.
+    taken: VecDeque<FtpPath>,
 }
 
 impl<'a> SmallFiles<'a> {
@@ -41,6 +43,36 @@ impl<'a> SmallFiles<'a> {
             sender: first.sender().map(Arc::clone),
             target,
             parallelism,
+            taken: VecDeque::from([first.remote.clone()]),
+        }
+    }
+
+    /// The pipeline has ended, and gives back what it has not settled.
+    pub(super) fn give_back(&mut self, items: Vec<Item>) {
+        for item in items.into_iter().rev() {
+            self.no_longer_has(&item);
+            self.job.queue.give_back(Planned::File(item));
+        }
+    }
+
+    fn no_longer_has(&mut self, item: &Item) {
+        // One of the first: they end nearly in the order in which they were taken.
+        let at = self.taken.iter().position(|path| *path == item.remote);
+        at.map(|at| self.taken.remove(at));
+    }
+}
+
+impl Drop for SmallFiles<'_> {
+    /// A pipeline that panicked has told of none of these.
+    fn drop(&mut self) {
+        for path in &self.taken {
+            self.job.queue.decided(None);
+            let path = self.endpoint.url(path);
+            let bug = Error::Internal {
+                doing: format!("copy {path}"),
+                why: "what moved it with other small files panicked".to_owned(),
+            };
+            self.job.file_failed(&path, 0.0, 0, &bug);
         }
     }
 }
@@ -55,6 +87,7 @@ impl Feed for SmallFiles<'_> {
             sender,
             target,
             parallelism,
+            taken,
         } = self;
         let other = |t: &Target| {
             !t.wants(*place)
@@ -73,7 +106,10 @@ impl Feed for SmallFiles<'_> {
                 planned = job.queue.next_small(end_of(job, *place), fits) => planned,
             };
             match planned? {
-                Planned::File(item) if job.lets_begin(&item) => return Some(item),
+                Planned::File(item) if job.lets_begin(&item) => {
+                    taken.push_back(item.remote.clone());
+                    return Some(item);
+                }
                 Planned::File(_) => job.queue.decided(None),
                 Planned::Failed { path, error } => {
                     job.queue.decided(None);
@@ -84,6 +120,7 @@ impl Feed for SmallFiles<'_> {
     }
 
     fn settled(&mut self, flight: &Flight, outcome: Result<Option<Agreed>>) {
+        self.no_longer_has(&flight.item);
         self.job.queue.decided(None);
         let (job, item) = (self.job, &flight.item);
         let seconds = flight.began.elapsed().as_secs_f64();
@@ -94,6 +131,7 @@ impl Feed for SmallFiles<'_> {
     }
 
     fn unopened(&mut self, item: &Item, error: &Error) {
+        self.no_longer_has(item);
         self.job.queue.decided(None);
         self.job.file_failed(&item.source(), 0.0, 0, error);
     }

@@ -42,6 +42,7 @@ use crate::{
     flags, home,
     journal::{Journal, Mark},
     metrics_file::MetricsFile,
+    panics::{joined_badly, on_thread},
     path_memory::path_key,
     pieces::Cutter,
     plan::{self, Item, Planner},
@@ -282,21 +283,28 @@ async fn move_all(
     let finishing = tokio::task::spawn_local(finisher::run(Arc::clone(job), moved));
     crew::run(job).await;
     job.finisher.close();
-    if finishing.await.is_err() {
-        job.record(Exit::Failed);
+    if let Err(bug) = finishing.await {
+        job.found_bug(joined_badly("finish files", bug));
     }
     // What the finisher found no session for.
     crew::run(job).await;
+    // A planner that finds more has nobody who takes it.
+    job.queue.end().await;
     over.notify_one();
-    if tuning.await.is_err() {
-        job.record(Exit::Failed);
+    if let Err(bug) = tuning.await {
+        job.found_bug(joined_badly("choose the setting", bug));
     }
     match planning.await {
         Ok(condemned) => removal::run(job, condemned.unwrap_or_default()).await,
-        Err(_) => job.record(Exit::Failed),
+        Err(bug) => job.found_bug(joined_badly("find what is to be copied", bug)),
     }
     job.pool.close().await;
     display.abort();
+    if let Err(bug) = display.await
+        && !bug.is_cancelled()
+    {
+        job.found_bug(joined_badly("show progress", bug));
+    }
     job.flush_journal();
     job.context.observer().on_progress(None);
 }
@@ -305,9 +313,10 @@ impl Job {
     /// What was promised for the end of the run. Whoever does not want to wait for the disks can say so.
     async fn make_safe(&self) {
         let context = Arc::clone(&self.context);
-        let syncing = tokio::task::spawn_blocking(move || context.written.make_all_safe());
+        let doing = || format!("make {} safe", self.spec.destination);
+        let syncing = on_thread(doing, move || context.written.make_all_safe());
         let synced = tokio::select! {
-            synced = syncing => synced.unwrap_or(Err(Error::Interrupted)),
+            synced = syncing => synced.and_then(|synced| synced),
             () = self.context.stop.wait() => Ok(()),
         };
         if let Err(error) = synced {
@@ -357,6 +366,11 @@ impl Job {
             state: FileState::Failed,
             error: Some(error.explained()),
         });
+    }
+
+    /// Something of ours panicked outside of any file. Nothing is removed after it, and the status is not 0.
+    fn found_bug(&self, bug: Error) {
+        self.file_failed(&self.spec.destination.to_string(), 0.0, 0, &bug);
     }
 
     fn flush_journal(&self) {

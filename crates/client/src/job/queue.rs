@@ -55,6 +55,8 @@ struct Inner {
     undecided: u32,
     /// The planner has finished.
     dry: bool,
+    /// Nothing is handed out any more.
+    closed: bool,
 }
 
 impl Queue {
@@ -111,6 +113,9 @@ impl Queue {
 
     fn look_small(&self, from: End, fits: impl Fn(&Item) -> bool) -> Look<Planned> {
         let mut inner = self.lock();
+        if inner.closed {
+            return Look::Over;
+        }
         let is_small = |planned: &Planned| match planned {
             Planned::File(item) => fits(item),
             Planned::Failed { .. } => true,
@@ -150,6 +155,9 @@ impl Queue {
 
     fn look(&self, cutter: &Cutter, speed: Speed, from: End) -> Look<Task> {
         let mut inner = self.lock();
+        if inner.closed {
+            return Look::Over;
+        }
         if let Some((file, moved)) = inner.moved.pop() {
             return Look::Task(Task::Finish(file, moved));
         }
@@ -191,7 +199,7 @@ impl Queue {
         fits: impl Fn(&Item) -> bool,
     ) -> Option<Task> {
         let mut inner = self.lock();
-        if !inner.moved.is_empty() {
+        if inner.closed || !inner.moved.is_empty() {
             return None;
         }
         for file in &inner.shared {
@@ -241,11 +249,23 @@ impl Queue {
     /// There is, or may yet be, something for a further worker.
     pub(crate) fn has_work(&self) -> bool {
         let inner = self.lock();
-        !inner.dry
+        let has_work = !inner.dry
             || inner.undecided > 0
             || !inner.returned.is_empty()
             || !inner.moved.is_empty()
-            || inner.shared.iter().any(|f| f.has_work())
+            || inner.shared.iter().any(|f| f.has_work());
+        has_work && !inner.closed
+    }
+
+    /// Hands nothing out any more, whatever waits: those that wait for something else go home.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_waiters();
+    }
+
+    /// Nobody takes anything any more: the planner does not wait for room.
+    pub(crate) async fn end(&self) {
+        self.planned.lock().await.close();
     }
 
     /// Files wait that nobody has begun.

@@ -9,6 +9,7 @@ use crate::{
     carrier::{Carrier, Step},
     error::{Error, Exit, Result},
     local,
+    panics::{on_thread, test_point},
     plan::{Condemned, Remnant},
     session::Session,
 };
@@ -68,21 +69,19 @@ async fn remove(job: &Job, condemned: Condemned) -> Result<()> {
                     range: None,
                     attempts: None,
                 };
-                let names = batch.into_iter().filter_map(|remnant| {
-                    let path = FtpPath::new(remnant.path).ok()?;
-                    Some((remnant.is_directory, path))
-                });
-                let names: Vec<_> = names.collect();
+                let (names, mut left) = sayable(batch, &shown);
                 let remove = async |session: &mut Session| session.remove_all(&names).await;
-                let left = carrier.attempt(step, remove).await?;
-                let left = left
-                    .into_iter()
-                    .map(|(path, why)| (endpoint.url(&path), why));
-                left.collect()
+                let failed = carrier.attempt(step, remove).await?;
+                left.extend(
+                    failed
+                        .into_iter()
+                        .map(|(path, why)| (endpoint.url(&path), why)),
+                );
+                left
             }
             _ => {
-                let removing = tokio::task::spawn_blocking(move || remove_here(batch));
-                removing.await.map_err(|_| Error::Interrupted)?
+                let doing = || format!("remove files below {}", job.spec.destination);
+                on_thread(doing, move || remove_here(batch)).await?
             }
         };
         let gone = count - left.len() as u64;
@@ -96,11 +95,31 @@ async fn remove(job: &Job, condemned: Condemned) -> Result<()> {
     Ok(())
 }
 
+/// Names that were not removed, and why.
+type Left = Vec<(String, Error)>;
+
+/// The names that can be sent to a server, and those that cannot.
+fn sayable(batch: Vec<Remnant>, endpoint: &str) -> (Vec<(bool, FtpPath)>, Left) {
+    let (mut names, mut left) = (Vec::new(), Vec::new());
+    for remnant in batch {
+        let shown = format!("{endpoint}{}", remnant.path.escape_ascii());
+        match FtpPath::new(remnant.path) {
+            Ok(path) => names.push((remnant.is_directory, path)),
+            Err(bad) => left.push((
+                shown.clone(),
+                Error::Usage(format!("remove {shown}: {bad}")),
+            )),
+        }
+    }
+    (names, left)
+}
+
 /// Those that could not be removed, and why.
-fn remove_here(batch: Vec<Remnant>) -> Vec<(String, Error)> {
+fn remove_here(batch: Vec<Remnant>) -> Left {
     let mut left = Vec::new();
     for remnant in batch {
         let path = local::path_of(&remnant.path);
+        test_point("remove", &path.display());
         let removed = match remnant.is_directory {
             true => fs::remove_dir(&path),
             false => fs::remove_file(&path),
@@ -114,4 +133,24 @@ fn remove_here(batch: Vec<Remnant>) -> Vec<(String, Error)> {
         }
     }
     left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_cannot_be_sent_stays_and_is_a_failure() {
+        let remnant = |path: &[u8]| Remnant {
+            is_directory: false,
+            path: path.to_vec(),
+        };
+        let batch = vec![remnant(b"/d/a"), remnant(b"/d/b\nc"), remnant(b"")];
+        let (names, left) = sayable(batch, "ftp://h");
+        assert_eq!(names.len(), 1);
+        assert_eq!(names[0].1.as_bytes(), b"/d/a");
+        let shown: Vec<_> = left.iter().map(|(shown, _)| shown.as_str()).collect();
+        assert_eq!(shown, ["ftp://h/d/b\\nc", "ftp://h"]);
+        assert!(left.iter().all(|(_, why)| why.exit() == Exit::Usage));
+    }
 }

@@ -19,6 +19,7 @@ use crate::{
     error::{Error, Result},
     events::Event,
     flight::is_small,
+    panics::{caught, caught_now, test_point},
     pieces::Speed,
     plan::{Item, Planned, is_device, is_worth_taking_up},
     session::Session,
@@ -125,6 +126,9 @@ impl Worker {
                 _ = target.wait_for(|target| !target.wants(place)) => return Farewell::Spare,
                 task = job.queue.next(&job.cutter, self.speed, end_of(&job, place)) => task,
             };
+            if task.is_some() {
+                test_point("worker", &place.rank);
+            }
             let goes_on = match task {
                 None => return Farewell::Over,
                 Some(Task::Begin(Planned::Failed { path, error })) => {
@@ -166,12 +170,21 @@ impl Worker {
         };
         let speed = self.speed;
         let begin = async |session: &mut Session| {
+            test_point("begin", &path);
             let changed = Arc::clone(job.queue.changed());
             let file = FileJob::begin(session, item.clone(), &job.spec, changed).await?;
             let (piece, shared) = file.first(session, &job.cutter, speed);
             Ok((file, piece, shared))
         };
-        match self.carrier.attempt(step, begin).await {
+        let begun = caught(
+            || format!("begin {path}"),
+            self.carrier.attempt(step, begin),
+        );
+        let begun = begun.await.unwrap_or_else(|bug| {
+            self.carrier.discard();
+            Err(Setback::Failed(bug))
+        });
+        match begun {
             Ok((file, piece, shared)) => {
                 let file = Arc::new(file);
                 self.tell_taken_up(&file);
@@ -209,11 +222,17 @@ impl Worker {
         let follows = item.sender().is_none()
             && (item.direction() == Direction::Put || session.server.features.next_channels);
         let mut feed = SmallFiles::new(&job, place, &item, follows);
-        let leavings = session.pipeline(item, &job.spec, &mut feed).await;
-        for item in leavings.returned.into_iter().rev() {
-            job.queue.give_back(Planned::File(item));
+        let pipeline = session.pipeline(item, &job.spec, &mut feed);
+        match caught(|| "copy small files".to_owned(), pipeline).await {
+            Ok(leavings) => {
+                feed.give_back(leavings.returned);
+                self.tidy(&endpoint, leavings.rubbish).await;
+            }
+            Err(bug) => {
+                self.carrier.discard();
+                job.found_bug(bug);
+            }
         }
-        self.tidy(&endpoint, leavings.rubbish).await;
         None
     }
 
@@ -258,7 +277,17 @@ impl Worker {
             self.speed.round_trip = session.round_trip;
         }
         self.look_ahead(&file);
-        let (outcome, moved, left) = self.carry(&file, vec![piece], true).await;
+        let carried = async {
+            test_point("piece", &file.path);
+            self.carry(&file, vec![piece], true).await
+        };
+        let (outcome, moved, left) = match caught(|| format!("move {}", file.path), carried).await {
+            Ok(carried) => carried,
+            Err(bug) => {
+                self.carrier.discard();
+                (Err(Setback::Failed(bug)), 0, Vec::new())
+            }
+        };
         self.speed.rate_bps = rate(moved, began.elapsed());
         let mut goes_on = true;
         let outcome = match outcome {
@@ -343,7 +372,11 @@ impl Worker {
             Task::Begin(_) | Task::Finish(..) => return None,
         };
         let changed = Arc::clone(job.queue.changed());
-        match FileJob::begin_ahead(session, item.clone(), &job.spec, changed) {
+        let begin = || {
+            test_point("begin", &item.source());
+            FileJob::begin_ahead(session, item.clone(), &job.spec, changed)
+        };
+        match caught_now(|| format!("begin {}", item.source()), begin).and_then(|begun| begun) {
             Ok(file) => {
                 let (piece, shared) = file.first(session, &job.cutter, self.speed);
                 let file = Arc::new(file);
@@ -445,8 +478,19 @@ impl Worker {
         };
         let (mut moved, mut repairs) = (moved, 0);
         loop {
-            let finish = async |session: &mut Session| file.finish(session, moved).await;
-            let error = match self.carrier.attempt(step, finish).await {
+            let finish = async |session: &mut Session| {
+                test_point("finish", &file.path);
+                file.finish(session, moved).await
+            };
+            let finished = caught(
+                || format!("finish {}", file.path),
+                self.carrier.attempt(step, finish),
+            );
+            let finished = finished.await.unwrap_or_else(|bug| {
+                self.carrier.discard();
+                Err(Setback::Failed(bug))
+            });
+            let error = match finished {
                 Ok(agreed) => {
                     let seconds = file.began.elapsed().as_secs_f64();
                     let octets = (moved, file.length().unwrap_or(moved));
@@ -462,7 +506,14 @@ impl Worker {
             };
             repairs += 1;
             self.tell_repair(file, &bad, repairs, &error);
-            let (outcome, again) = self.carry_all(file, bad).await;
+            let carried = caught(
+                || format!("repair {}", file.path),
+                self.carry_all(file, bad),
+            );
+            let (outcome, again) = carried.await.unwrap_or_else(|bug| {
+                self.carrier.discard();
+                (Err(Setback::Failed(bug)), 0)
+            });
             moved += again;
             if let Err(setback) = outcome {
                 self.discard(file, moved, &setback.into()).await;

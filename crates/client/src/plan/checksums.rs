@@ -11,6 +11,7 @@ use crate::{
     context::Endpoint,
     error::{Error, Result},
     local,
+    panics::{on_thread, test_point},
     session::{Session, checksum_in},
 };
 
@@ -84,13 +85,19 @@ pub(super) async fn checksums_here(
     let mut all = Vec::new();
     for path in paths {
         let path = path.to_owned();
-        let computing = tokio::task::spawn_blocking(move || {
+        let shown = path.display().to_string();
+        let compute = move || {
+            test_point("checksum", &path.display());
             let (file, _) = local::open_read(&PosixStorage::unconfined(), &path)?;
             let computed = digest::of_file(file.as_ref(), algorithm, 0, None, &mut |_| true);
             computed.map_err(Error::Local)
-        });
-        // A thread that has panicked has told its own story.
-        all.push(computing.await.unwrap_or(Err(Error::Interrupted)));
+        };
+        let doing = || format!("compute {algorithm} of {shown}");
+        all.push(
+            on_thread(doing, compute)
+                .await
+                .and_then(|computed| computed),
+        );
     }
     all
 }

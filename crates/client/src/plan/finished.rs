@@ -24,6 +24,7 @@ use crate::{
     error::{Error, Result},
     journal::Littered,
     local,
+    panics::on_thread,
     session::Session,
     verify,
 };
@@ -73,9 +74,11 @@ impl Planner {
         }
         let Location::Remote(url) = &self.spec.destination else {
             // Directories may be long.
-            let cleared = tokio::task::spawn_blocking(move || clear(&left, &littered)).await;
-            let failed = cleared.unwrap_or_default();
-            failed.into_iter().for_each(|why| self.context.warn(why));
+            let doing = || "remove what an earlier run has left".to_owned();
+            match on_thread(doing, move || clear(&left, &littered)).await {
+                Ok(failed) => failed.into_iter().for_each(|why| self.context.warn(why)),
+                Err(bug) => self.fail(self.spec.destination.to_string(), bug).await,
+            }
             return;
         };
         let endpoint = self.context.endpoint(url);

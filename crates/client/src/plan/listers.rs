@@ -10,6 +10,7 @@ use crate::{
     carrier::{Carrier, Pool, Setback},
     context::Endpoint,
     error::{Error, Result},
+    panics::{caught, test_point},
     session::{BadName, Entry, Lines, Names, Outlet, Queue, Session, queue},
 };
 
@@ -107,10 +108,18 @@ impl Listers {
         self.busy.spawn_local(async move {
             let shown = endpoint.url(&directory);
             let list = async |session: &mut Session| session.list(&directory, &mut outlet).await;
-            let listed = match carrier.attempt(step(&endpoint, &shown), list).await {
-                Ok(()) => Listed::Whole,
-                Err(Setback::Failed(error)) => Listed::Failed(error),
-                Err(Setback::Crowded(_)) => Listed::Later,
+            let listing_it = async {
+                test_point("lister", &shown);
+                carrier.attempt(step(&endpoint, &shown), list).await
+            };
+            let listed = match caught(|| format!("list {shown}"), listing_it).await {
+                Ok(Ok(())) => Listed::Whole,
+                Ok(Err(Setback::Failed(error))) => Listed::Failed(error),
+                Ok(Err(Setback::Crowded(_))) => Listed::Later,
+                Err(bug) => {
+                    carrier.discard();
+                    Listed::Failed(bug)
+                }
             };
             (carrier, listing, listed)
         });
@@ -127,8 +136,8 @@ impl Listers {
                     biased;
                     Some(lines) = self.lines.1.recv() => lines,
                     Some(over) = self.busy.join_next() => {
-                        // A panic of a lister is a bug of ours; its directory is lost, and the planner's end will tell.
-                        let Ok((carrier, listing, listed)) = over else { continue };
+                        // The task catches the panics of its listing.
+                        let (carrier, listing, listed) = over.expect("no panic passes");
                         if let Some(reading) = self.over(carrier, listing, &listed) {
                             return Some(Told::Over(Box::new(reading), listed));
                         }

@@ -39,6 +39,7 @@ use crate::{
     fingerprints::Fingerprints,
     journal::{Finished, Mark},
     local,
+    panics::test_point,
     spec::{JobSpec, Part},
     stamp::Stamp,
     taking_up,
@@ -289,6 +290,7 @@ impl Planner {
 
     /// It is to be copied.
     async fn copy(&mut self, mut item: Item) {
+        test_point("plan", &item.remote);
         let journal = self.context.journal.get();
         if let Some(journal) = journal.filter(|_| is_worth_taking_up(&item, self.spec.part))
             && !finished::is_newer(&item, journal.noted_until())

@@ -22,7 +22,10 @@ use godwit_proto::{
 };
 
 use super::Session;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    panics::on_thread,
+};
 
 impl Session {
     /// Sees to it that both servers are the same on data channels, where they prove anything there.
@@ -69,8 +72,8 @@ impl Session {
             return Ok(false);
         }
         let (credential, anchors) = (theirs.credential.clone(), Arc::clone(&theirs.anchors));
-        let made = tokio::task::spawn_blocking(move || bundle(&credential, anchors.as_ref()));
-        let made = made.await.map_err(|_| Error::Interrupted)?;
+        let doing = || format!("introduce {} to another server", other.endpoint.name());
+        let made = on_thread(doing, move || bundle(&credential, anchors.as_ref())).await?;
         let (credential, pem) = made.map_err(|error| Error::Identity {
             doing: other.endpoint.name(),
             reason: error.to_string(),

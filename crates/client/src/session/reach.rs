@@ -9,6 +9,7 @@ use super::login::{self, Connected};
 use crate::{
     context::{Context, Endpoint},
     error::{Error, Result},
+    panics::{joined_badly, on_thread},
 };
 
 /// Time for an address to greet before the next is tried beside it. A machine that is gone says nothing, for a minute.
@@ -22,6 +23,7 @@ pub(super) async fn reach(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> R
     let mut trying: Vec<SocketAddr> = Vec::new();
     let mut trials = JoinSet::new();
     let mut last = None;
+    let doing = || format!("connect to {}", endpoint.name());
     loop {
         if let Some(address) = untried.next() {
             trying.push(address);
@@ -48,7 +50,7 @@ pub(super) async fn reach(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> R
                 context.note(format!("{}: {error}", endpoint.name()));
                 last = Some(error);
             }
-            Some(Err(_)) => {}
+            Some(Err(bug)) => last = Some(joined_badly(doing(), bug)),
             None => {
                 let none = || Error::Usage(format!("{}: no address", endpoint.name()));
                 return Err(last.unwrap_or_else(none));
@@ -60,8 +62,8 @@ pub(super) async fn reach(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> R
 /// All addresses of the host, in the system's order.
 pub(super) async fn addresses(endpoint: &Endpoint) -> Result<Vec<SocketAddr>> {
     let (host, port) = (endpoint.host().to_owned(), endpoint.port());
-    let resolved = tokio::task::spawn_blocking(move || net::resolve(&host, port)).await;
-    let resolved = resolved.unwrap_or_else(|_| Err(std::io::ErrorKind::Interrupted.into()));
+    let doing = || format!("find host {}", endpoint.host());
+    let resolved = on_thread(doing, move || net::resolve(&host, port)).await?;
     resolved.map_err(|error| Error::Resolve {
         endpoint: endpoint.name(),
         host: endpoint.host().to_owned(),

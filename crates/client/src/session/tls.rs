@@ -19,7 +19,10 @@ use godwit_proto::{
 };
 
 use super::login::{Opening, lost};
-use crate::{context::Context, error::Result, identity};
+use crate::{
+    panics::on_thread,
+    {context::Context, error::Result, identity},
+};
 
 /// A control channel under TLS.
 pub(super) struct Secured {
@@ -76,8 +79,8 @@ impl Opening<'_> {
         }
         let secrets = self.context.connections.secrets.clone();
         let named = secrets.token_file.is_some();
-        let found = tokio::task::spawn_blocking(move || secrets.token()).await;
-        let Some(token) = found.unwrap_or(Ok(None))? else {
+        let doing = || format!("read the token for {}", self.endpoint.name());
+        let Some(token) = on_thread(doing, move || secrets.token()).await?? else {
             return Ok(None);
         };
         let reply = self.call(&Command::Feat).await?;

@@ -27,6 +27,7 @@ mod live;
 mod manage;
 mod many;
 mod metrics_file;
+mod panics;
 mod proxy;
 mod rates;
 mod relay;

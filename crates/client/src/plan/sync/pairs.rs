@@ -14,6 +14,7 @@ use crate::{
     carrier::{Carrier, Pool, Setback},
     error::{Error, Result},
     local,
+    panics::{caught, on_thread, test_point},
     plan::{
         AtServer,
         get::{hostile, step},
@@ -84,24 +85,29 @@ impl Pairs {
             carrier.may_yield = !self.busy.is_empty();
         }
         self.busy.spawn_local(async move {
-            let listed = list_both(&mut carriers, &pair).await;
+            let shown = pair.source.as_ref().unwrap_or(&pair.target).to_string();
+            let list = async {
+                test_point("pair", &shown);
+                list_both(&mut carriers, &pair).await
+            };
+            let listed = caught(|| format!("list {shown}"), list).await;
+            let listed = listed.unwrap_or_else(|bug| {
+                carriers.iter_mut().for_each(Carrier::discard);
+                Listed::Failed(shown, bug)
+            });
             (carriers, pair, listed)
         });
     }
 
     /// The next pair that is listed; `None` where none is under way. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<(Pair, Listed)> {
-        loop {
-            // A panic of a lister is a bug of ours; its directory is lost, and the planner's end will tell.
-            let Ok((carriers, pair, listed)) = self.busy.join_next().await? else {
-                continue;
-            };
-            match listed {
-                Listed::Later => self.most = (self.idle.len() + self.busy.len()).max(1),
-                _ => self.idle.push(carriers),
-            }
-            return Some((pair, listed));
+        // The task catches the panics of its listing.
+        let (carriers, pair, listed) = self.busy.join_next().await?.expect("no panic passes");
+        match listed {
+            Listed::Later => self.most = (self.idle.len() + self.busy.len()).max(1),
+            _ => self.idle.push(carriers),
         }
+        Some((pair, listed))
     }
 
     /// Trades the sessions of source and target that have listed last for others: what is done about the names needs no further ones, which
@@ -154,16 +160,16 @@ async fn list(
         Some(Goal::Here(path)) => {
             let path = path.clone();
             let shown = path.display().to_string();
-            let reading =
-                tokio::task::spawn_blocking(move || list_here(&path, &mut side).map(|()| side));
-            // A thread that has panicked has told its own story.
-            let read = reading.await.unwrap_or(Err(Error::Interrupted));
+            let doing = || format!("read directory {shown}");
+            let read = on_thread(doing, move || list_here(&path, &mut side).map(|()| side));
+            let read = read.await.and_then(|read| read);
             read.map_err(|error| (shown, Setback::Failed(error)))
         }
     }
 }
 
 fn list_here(path: &Path, side: &mut Side) -> Result<()> {
+    test_point("read", &path.display());
     let doing = || format!("read directory {}", path.display());
     let failed = |e: io::Error| Error::local(doing(), &e);
     for entry in fs::read_dir(path).map_err(failed)? {

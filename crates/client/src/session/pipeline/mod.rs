@@ -37,6 +37,7 @@ use crate::{
     error::{Error, Result},
     events::ChannelState,
     flight::Flight,
+    panics::test_point,
     pipelining::{COMMAND_OCTETS_A_FILE, COMMANDS_A_FILE, DEPTH_MAX, DEPTH_MAX_PATIENT, Pace},
     plan::Item,
     progress::{Here, Running},
@@ -363,6 +364,7 @@ impl<F: Feed> Pipeline<'_, F> {
 
     /// Opens our end and asks for all that the file needs.
     fn admit(&mut self, item: Item) {
+        test_point("small", &item.remote);
         let flight = match Flight::open(self.session, item, self.spec) {
             Ok(flight) => flight,
             Err(unopened) => {
