@@ -82,6 +82,8 @@ struct Out {
     file: Option<File>,
     /// Whole lines.
     waiting: Vec<u8>,
+    /// The last write failed, perhaps in the middle of a line.
+    torn: bool,
     /// Directories in which this run is known to begin small files.
     directories: HashSet<PathBuf>,
 }
@@ -339,14 +341,25 @@ impl Out {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        // One write: another run of the same job appends whole lines too.
-        let written = match &mut self.file {
-            Some(file) => file.write_all(&self.waiting),
-            None => create(path).and_then(|file| self.file.insert(file).write_all(&self.waiting)),
+        let file = match &mut self.file {
+            Some(file) => Ok(file),
+            None => create(path).map(|file| self.file.insert(file)),
         };
+        // One write: another run of the same job appends whole lines too.
+        let written = file.and_then(|file| append(file, &self.waiting, &mut self.torn));
         self.waiting.clear();
         written
     }
+}
+
+/// Appends whole lines. Where the last write may have left part of a line (`torn`), that ends first.
+fn append(file: &mut impl Write, lines: &[u8], torn: &mut bool) -> io::Result<()> {
+    let written = match *torn {
+        true => file.write_all(&[b"\n", lines].concat()),
+        false => file.write_all(lines),
+    };
+    *torn = written.is_err();
+    written
 }
 
 /// It bears a name that only we give.
@@ -550,6 +563,71 @@ mod tests {
         drop(journal);
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.ends_with("2 2 a b .\n") && !text.contains("1 1 a b"));
+    }
+
+    #[test]
+    fn a_line_that_a_full_disk_has_torn_does_not_join_the_next() {
+        /// Takes so many octets until it is told that there is room again.
+        struct Disk(Vec<u8>, usize);
+        impl Write for Disk {
+            fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+                let taken = octets.len().min(self.1);
+                if taken == 0 && !octets.is_empty() {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                self.1 -= taken;
+                self.0.extend_from_slice(&octets[..taken]);
+                Ok(taken)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let lines = "part /d/a /d/.godwit-0123456789abcdef.part .\n1 2 /s/a /d/a .\n";
+        for room in 0..lines.len() {
+            let mut disk = Disk(format!("{HEAD}\n").into(), room);
+            let mut torn = false;
+            assert!(append(&mut disk, lines.as_bytes(), &mut torn).is_err());
+            disk.1 = usize::MAX;
+            append(&mut disk, b"3 4 /s/b /d/b .\n", &mut torn).unwrap();
+            append(&mut disk, b"5 6 /s/c /d/c .\n", &mut torn).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("journal");
+            fs::write(&file, &disk.0).unwrap();
+            let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
+            for noted in ["3 4 /s/b /d/b", "5 6 /s/c /d/c"] {
+                assert!(has(&journal, noted), "{room} octets were written");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_two_counts_for_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let part = "/d/.godwit-0123456789abcdef.part";
+        let long = "x".repeat(70_000);
+        for glued in [
+            format!("part /d/apart /d/b {part} ."),
+            format!("part /d/a {part}1 2 /s/a /d/a ."),
+            format!("part /d/a {part} /d/b ."),
+            "1 2 /s/a1 2 /s/b /d/b .".to_owned(),
+            format!("parts {} 89abcdef0 .", folder.path().display()),
+            format!("parts {} 89abcdef 1 .", folder.path().display()),
+            "1 2 /s/abecomes .".to_owned(),
+            "becomes becomes .".to_owned(),
+            format!("1 2 {long}part /d/a {part} ."),
+            format!("{} part /d/a {part} .", &long[..65_536 - 1]),
+            format!("{}part /d/a {part} .", &long[..65_536]),
+        ] {
+            fs::write(&file, format!("{HEAD}\n{glued}\n")).unwrap();
+            let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
+            let shown = &glued[glued.len().saturating_sub(80)..];
+            assert!(journal.left_behind().is_empty(), "{shown}");
+            assert!(journal.littered().is_empty() && !journal.becomes, "{shown}");
+            assert!(!journal.has_any(), "{shown}");
+        }
     }
 
     #[test]

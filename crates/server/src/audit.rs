@@ -9,9 +9,9 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Write as _},
+    io,
     net::SocketAddr,
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
@@ -44,15 +44,22 @@ pub(crate) struct Audit {
 
 /// Where transfers are told of, and the name of this host in it.
 struct TransferLog {
-    file: File,
+    log: Log<File>,
     host: String,
+}
+
+/// A file to which lines are appended.
+struct Log<W> {
+    file: W,
+    /// It ends in part of a line: a full disk, or a crash, cut that short.
+    torn: bool,
 }
 
 #[derive(Default)]
 enum Target {
     #[default]
     Nothing,
-    File(File),
+    File(Log<File>),
     /// The process that knows whose session this is, and has the file.
     Parent(Arc<ChildEnd>),
 }
@@ -252,11 +259,11 @@ impl Audit {
         let events = settings.audit_log.as_deref().map(append).transpose()?;
         let transfers = settings.transfer_log.as_deref().map(append).transpose()?;
         *lock(&self.events) = match events {
-            Some(file) => Target::File(file),
+            Some(log) => Target::File(log),
             None => Target::Nothing,
         };
-        *lock(&self.transfers) = transfers.map(|file| TransferLog {
-            file,
+        *lock(&self.transfers) = transfers.map(|log| TransferLog {
+            log,
             host: rustix::system::uname()
                 .nodename()
                 .to_string_lossy()
@@ -267,17 +274,17 @@ impl Audit {
 
     /// Writes one line. That it cannot be written stops nobody, and the server's log says so.
     pub(crate) fn record(&self, who: &Who, event: &Entry) {
-        if let Some(TransferLog { file, host }) = &mut *lock(&self.transfers)
+        if let Some(TransferLog { log, host }) = &mut *lock(&self.transfers)
             && let Some(line) = transfers::line(SystemTime::now(), host, who, event)
-            && let Err(error) = file.write_all(line.as_bytes())
+            && let Err(error) = log.append(&line)
         {
             error!(%error, line, "the transfer log cannot be written");
         }
         match &mut *lock(&self.events) {
             Target::Nothing => {}
-            Target::File(file) => {
+            Target::File(log) => {
                 let line = line(SystemTime::now(), who, event);
-                if let Err(error) = file.write_all(line.as_bytes()) {
+                if let Err(error) = log.append(&line) {
                     error!(%error, line, "the audit log cannot be written");
                 }
             }
@@ -299,21 +306,48 @@ impl Audit {
     }
 }
 
+impl<W: io::Write> Log<W> {
+    /// One write a line. Part of an earlier line ends first: no line may look like the rest of another.
+    fn append(&mut self, line: &str) -> io::Result<()> {
+        let written = match self.torn {
+            true => self.file.write_all(format!("\n{line}").as_bytes()),
+            false => self.file.write_all(line.as_bytes()),
+        };
+        self.torn = written.is_err();
+        written
+    }
+}
+
 fn lock<T>(log: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic leaves a line cut short at worst.
     log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn append(path: &Path) -> Result<File, AuditError> {
+fn append(path: &Path) -> Result<Log<File>, AuditError> {
     let file = OpenOptions::new()
         .append(true)
         .create(true)
         .mode(0o600)
         .open(path);
-    file.map_err(|error| AuditError {
+    let file = file.map_err(|error| AuditError {
         path: path.to_owned(),
         error,
-    })
+    })?;
+    let torn = ends_in_part_of_a_line(path, &file);
+    Ok(Log { file, torn })
+}
+
+/// Of a regular file; where it cannot be read, nobody knows.
+fn ends_in_part_of_a_line(path: &Path, file: &File) -> bool {
+    let Some(last) = (file.metadata().ok())
+        .filter(|found| found.is_file())
+        .and_then(|found| found.len().checked_sub(1))
+    else {
+        return false;
+    };
+    let mut octet = [0];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut octet, last));
+    read.is_ok() && octet != *b"\n"
 }
 
 pub(crate) fn line(now: SystemTime, who: &Who, event: &Entry) -> String {
@@ -391,6 +425,47 @@ mod tests {
         assert!(line.ends_with("\"}\n") && !line[..line.len() - 1].contains(char::is_control));
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["path"], path.to_string());
+    }
+
+    #[test]
+    fn a_line_that_a_full_disk_or_a_crash_has_torn_does_not_join_the_next() {
+        /// Has so much room.
+        struct Disk(Vec<u8>, usize);
+        impl io::Write for Disk {
+            fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+                let taken = octets.len().min(self.1);
+                if taken == 0 {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                self.1 -= taken;
+                self.0.extend_from_slice(&octets[..taken]);
+                Ok(taken)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        for room in 0..4 {
+            let mut log = Log {
+                file: Disk(Vec::new(), room),
+                torn: false,
+            };
+            assert!(log.append("one\n").is_err());
+            assert!(log.append("two\n").is_err());
+            log.file.1 = 100;
+            log.append("three\n").unwrap();
+            log.append("four\n").unwrap();
+            let text = String::from_utf8(log.file.0).unwrap();
+            assert!(text.ends_with("\nthree\nfour\n"), "{text:?}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit");
+        for (before, after) in [("", "x\n"), ("a\n", "a\nx\n"), ("a\nb", "a\nb\nx\n")] {
+            std::fs::write(&path, before).unwrap();
+            append(&path).unwrap().append("x\n").unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), after);
+        }
     }
 
     #[test]

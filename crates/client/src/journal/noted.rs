@@ -13,6 +13,9 @@ use crate::{fingerprints::Fingerprints, local};
 /// Longest line that is read: two paths, each octet of them encoded.
 const LINE_OCTETS_MAX: u64 = 64 << 10;
 
+/// Hexadecimal digits of what the names of a run begin with.
+const RUN_DIGITS: usize = 8;
+
 /// Files begun and not finished that are remembered. Further ones are not removed.
 const PARTS_MAX: usize = 100_000;
 
@@ -46,6 +49,8 @@ pub(super) fn read(file: &Path) -> io::Result<Noted> {
         Err(e) => return Err(e),
     };
     let (mut line, mut first) = (Vec::new(), true);
+    // What follows is the rest of a line that is too long.
+    let mut too_long = false;
     loop {
         line.clear();
         let mut bounded = io::Read::take(&mut reader, LINE_OCTETS_MAX);
@@ -63,51 +68,55 @@ pub(super) fn read(file: &Path) -> io::Result<Noted> {
                 "it is no journal of ours",
             ));
         }
-        if let Some(line) = whole.filter(|l| !first && l.ends_with(b" .")) {
+        if let Some(line) = whole.filter(|l| !first && !too_long && l.ends_with(b" .")) {
             noted.take(line);
         }
         first = false;
+        too_long = whole.is_none();
     }
 }
 
 impl Noted {
+    /// A line that is not exactly one of those that are written counts for nothing: it may be two that were joined.
     fn take(&mut self, line: &[u8]) {
-        let mut words = line.split(|b| *b == b' ');
-        match words.next() {
-            Some(b"boot") => {
-                let boot = boot();
-                self.of_this_boot =
-                    boot.is_some() && words.next() == boot.as_deref().map(str::as_bytes);
+        let words: Vec<_> = line.split(|b| *b == b' ').collect();
+        match words[..] {
+            [b"boot", of, _] => {
+                self.of_this_boot = boot().is_some_and(|boot| boot.as_bytes() == of)
             }
-            Some(b"becomes") => self.becomes = true,
-            Some(b"part") => {
-                if let (Some(target), Some(path)) = (words.next(), words.next())
-                    && self.parts.len() < PARTS_MAX
-                {
-                    self.parts.insert(target.to_owned(), path.to_owned());
+            [b"becomes", _] => self.becomes = true,
+            [b"part", target, path, _] if self.parts.len() < PARTS_MAX => {
+                self.parts.insert(target.to_owned(), path.to_owned());
+            }
+            [b"parts", directory, run, _] if run.len() == RUN_DIGITS => {
+                let Some(run) = number(run, 16).and_then(|run| u32::try_from(run).ok()) else {
+                    return;
+                };
+                // What was not finished lies in the last ones.
+                if self.littered.len() == DIRECTORIES_MAX {
+                    self.littered.clear();
                 }
+                let directory = local::path_of(&decoded(directory));
+                self.littered.insert(Littered { directory, run });
             }
-            Some(b"parts") => {
-                let directory = words.next().map(|octets| local::path_of(&decoded(octets)));
-                let run = words.next().and_then(|word| std::str::from_utf8(word).ok());
-                let run = run.and_then(|word| u32::from_str_radix(word, 16).ok());
-                if let (Some(directory), Some(run)) = (directory, run) {
-                    // What was not finished lies in the last ones.
-                    if self.littered.len() == DIRECTORIES_MAX {
-                        self.littered.clear();
-                    }
-                    self.littered.insert(Littered { directory, run });
-                }
-            }
-            _ => {
-                self.parts.remove(words.nth(2).unwrap_or_default());
+            [size, changed, _, target, _]
+                if number(size, 10).is_some() && number(changed, 10).is_some() =>
+            {
+                self.parts.remove(target);
                 match self.of_this_boot {
                     true => self.finished.insert(line),
                     false => self.finished_before.insert(line),
                 };
             }
+            _ => {}
         }
     }
+}
+
+/// The number that `word` is.
+fn number(word: &[u8], radix: u32) -> Option<i128> {
+    let text = std::str::from_utf8(word).ok()?;
+    i128::from_str_radix(text, radix).ok()
 }
 
 /// What the kernel calls this start of the machine; `None` where it does not say. One word.
