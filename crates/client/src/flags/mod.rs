@@ -187,7 +187,7 @@ pub(crate) struct Common {
     /// Say what is done without and why; twice: the dialogue with the server, secrets masked
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Time without an answer or an octet after which a connection is given up
+    /// Time without a reply or a byte after which a connection is given up; ten times that for a checksum
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = units::seconds)]
     pub(crate) stall_timeout: Duration,
     /// What data channels must have at least: clear (nothing), identity (both ends are of the same user), integrity (and nobody

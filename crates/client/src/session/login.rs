@@ -88,11 +88,15 @@ pub(super) fn check_scheme(context: &Context, endpoint: &Endpoint) -> Result<()>
     Ok(())
 }
 
+/// A server computes checksums without a word: it may be silent for so many times the limit of other replies.
+const WORK_FACTOR: u32 = 10;
+
 /// How long servers may be silent.
 pub(super) fn patience(context: &Context) -> ClientConfig {
+    let reply_limit = context.connections.stall_limit;
     ClientConfig {
-        reply_limit: context.connections.stall_limit,
-        ..ClientConfig::default()
+        reply_limit,
+        work_limit: reply_limit.saturating_mul(WORK_FACTOR),
     }
 }
 

@@ -132,9 +132,11 @@ impl Session {
                 (transfer, running)
             }
         };
+        self.control.data_moves(Some(true));
         let ending = self
             .converse(&plan, mode, pipelined, transfer, asides, running.as_ref())
             .await;
+        self.control.data_moves(None);
         drop(running);
         self.judge(&plan, mode, ending)
     }
@@ -285,6 +287,7 @@ impl Session {
                         }
                     }
                     TransferEvent::Done(report) => {
+                        self.control.data_moves(Some(false));
                         if let Err(TransferFailure::NoConnection(_)) = report.result
                             && ending.reply.is_none()
                             && self.server_listens(plan.direction, mode)

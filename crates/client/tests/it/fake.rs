@@ -22,6 +22,8 @@ pub(crate) struct Quirks {
     pub(crate) once: Vec<(&'static str, &'static str)>,
     /// A verb that is never answered.
     pub(crate) mute: Option<&'static str>,
+    /// Transfers begin and move their data, and their end is never answered.
+    pub(crate) no_verdict: bool,
     /// The control connection closes in place of the answer to this verb.
     pub(crate) hang_up: Option<&'static str>,
     /// The first so many data transfers are cut after so many octets, and answered with 426.
@@ -328,6 +330,9 @@ impl<'a> Session<'a> {
     }
 
     fn verdict(&mut self, quirks: &Quirks, cut: bool) -> Served {
+        if quirks.no_verdict {
+            return Ok(true);
+        }
         match (cut && !quirks.lies, quirks.early_150) {
             (false, _) => self.say("226 done"),
             // ARC answers twice.

@@ -254,6 +254,11 @@ impl ControlChannel {
         self.pi.transfer_number(id)
     }
 
+    /// See [`ClientPi::data_moves`].
+    pub fn data_moves(&mut self, moves: Option<bool>) {
+        self.pi.data_moves(Instant::now(), moves);
+    }
+
     /// The next reply, in command order. Cancel-safe.
     ///
     /// Returns an error at once when nothing is in flight and the connection is over; waits for ever when nothing is in flight.

@@ -35,10 +35,10 @@ pub struct CommandId(pub u64);
 /// Limits of a client session.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConfig {
-    /// Time without any octet while a reply is due, except during transfers that have begun and checksums; twice of it for a transfer to
-    /// begin.
+    /// Time without any byte while a reply is due; twice of it for a transfer to begin.
     pub reply_limit: Duration,
-    /// The same for commands that may be silent while storage works: transfers that a 1xx has begun, checksums.
+    /// The same for commands that may be silent while storage works: checksums, and transfers that a 1xx has begun and whose data
+    /// nobody watches ([`ClientPi::data_moves`]).
     pub work_limit: Duration,
 }
 
@@ -115,6 +115,8 @@ pub struct ClientPi {
     outputs: VecDeque<Output>,
     /// Octets came, or the first command was sent after a pause: silence is counted from here.
     active_at: Instant,
+    /// Whether data moves, where somebody watches it.
+    data_moves: Option<bool>,
     /// A transfer has failed so that a stray `226 Abort ...` may follow.
     stray_abort: bool,
     /// The server's farewell, if it said one.
@@ -148,6 +150,7 @@ impl ClientPi {
             transfers: 0,
             outputs: VecDeque::new(),
             active_at: now,
+            data_moves: None,
             stray_abort: false,
             last_words: None,
             over: false,
@@ -240,6 +243,15 @@ impl ClientPi {
             .iter()
             .find(|command| command.id == id)?
             .transfer
+    }
+
+    /// Tells whether data of the transfer that has begun still moves. While it does, the data connection has a limit of its own and
+    /// the server may be silent; from its end on the final reply is due. `None`: nobody watches.
+    pub fn data_moves(&mut self, now: Instant, moves: Option<bool>) {
+        if self.data_moves == Some(true) && moves != Some(true) {
+            self.active_at = now;
+        }
+        self.data_moves = moves;
     }
 
     /// Octets of a reply are here whose end is not.
@@ -335,7 +347,11 @@ impl ClientPi {
             None => return None,
             Some(command) if command.is_checksum => self.config.work_limit,
             Some(command) if command.transfer.is_some() && command.running => {
-                self.config.work_limit
+                match self.data_moves {
+                    Some(true) => return None,
+                    Some(false) => self.config.reply_limit,
+                    None => self.config.work_limit,
+                }
             }
             // Its data connection has a limit of its own, and says more.
             Some(command) if command.transfer.is_some() => {

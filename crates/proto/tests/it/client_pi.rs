@@ -240,6 +240,29 @@ fn silence_has_a_limit_for_each_kind_of_command() {
 }
 
 #[test]
+fn a_transfer_whose_data_has_ended_has_the_limit_of_other_replies() {
+    let (config, now) = (ClientConfig::default(), epoch());
+    let mut pi = ClientPi::new(config, now);
+    pi.handle_input(now, Input::Octets(b"220 hi\r\n"));
+    pi.submit(now, &Command::parse(b"STOR /f").unwrap());
+    pi.data_moves(now, Some(true));
+    assert_eq!(pi.poll_timeout(), Some(now + 2 * config.reply_limit));
+    pi.handle_input(now, Input::Octets(b"150 go\r\n"));
+    // Hours, on a server without markers.
+    assert_eq!(pi.poll_timeout(), None);
+    let ended = now + 10 * config.work_limit;
+    pi.data_moves(ended, Some(false));
+    let due = ended + config.reply_limit;
+    assert_eq!(pi.poll_timeout(), Some(due));
+    pi.handle_input(due, Input::Timeout);
+    let last = std::iter::from_fn(|| pi.poll_output()).last();
+    assert!(
+        matches!(&last, Some(Output::Failed(ClientPiError::NoReply { command, .. })) if command == "STOR"),
+        "{last:?}"
+    );
+}
+
+#[test]
 fn a_transfer_has_twice_the_limit_to_begin_and_the_long_one_then() {
     let (config, now) = (ClientConfig::default(), epoch());
     let mut pi = ClientPi::new(config, now);

@@ -258,6 +258,9 @@ impl<F: Feed> Pipeline<'_, F> {
             let wakes = self.asides.is_waiting() || self.asks();
             let wake = self.asides.wake().filter(|_| wakes);
             let later = Instant::now() + ANSWER_LIMIT;
+            // What another server sends is not seen here.
+            let watched = self.sending.is_none().then_some(!self.flowing.is_empty());
+            self.session.control.data_moves(watched);
             if !due && !self.feeding {
                 return;
             }
@@ -510,6 +513,7 @@ impl<F: Feed> Pipeline<'_, F> {
 
     fn end(self) -> Leavings {
         let session = self.session;
+        session.control.data_moves(None);
         if self.channels_gone {
             session.set = None;
             session.server.forget();
