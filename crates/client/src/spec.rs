@@ -491,21 +491,14 @@ fn remote(place: &mut Location) -> Option<&mut RemoteUrl> {
     }
 }
 
-/// True for a path that names a directory by its end.
-pub(crate) fn names_directory(path: &[u8]) -> bool {
-    path.ends_with(b"/")
-        || path == b".."
-        || path.ends_with(b"/..")
-        || path == b"."
-        || path.ends_with(b"..")
-}
-
-/// `path` without slashes at its end; the root stays.
+/// `path` without slashes and dots of its own at its end; the root stays.
 pub(crate) fn without_end_slash(path: &FtpPath) -> FtpPath {
-    let octets = path.as_bytes();
-    let end = octets
-        .iter()
-        .rposition(|b| *b != b'/')
-        .map_or(1, |last| last + 1);
-    FtpPath::new(&octets[..end]).unwrap_or_else(|_| FtpPath::root())
+    let mut bytes = path.as_bytes();
+    while let [rest @ .., b'/'] | [rest @ .., b'/', b'.'] = bytes {
+        if rest.is_empty() {
+            return FtpPath::root();
+        }
+        bytes = rest;
+    }
+    FtpPath::new(bytes).unwrap_or_else(|_| FtpPath::root())
 }

@@ -2,11 +2,11 @@
 
 use godwit_proto::{
     FtpPath,
-    url::{Location, RemoteUrl},
+    url::{Location, RemoteUrl, names_directory},
 };
 
 use super::{resolve::Resolved, transfer::TransferArgs};
-use crate::spec::{Part, names_directory};
+use crate::spec::Part;
 
 pub(super) fn check_ends(sources: &[Location], destination: &Location) -> Resolved<()> {
     let is_remote = |l: &Location| matches!(l, Location::Remote(_));

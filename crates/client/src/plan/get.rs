@@ -1,12 +1,11 @@
 //! Files at servers, to be copied here or to another server.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use godwit_proto::{
     FtpPath,
     facts::{FactType, Facts},
-    url::Location,
-    url::RemoteUrl,
+    url::{Location, RemoteUrl, names_directory},
 };
 
 use super::{
@@ -24,7 +23,7 @@ use crate::{
     error::{Error, Result},
     local,
     session::{BadName, Entry, Found, Lines, Session},
-    spec::{names_directory, without_end_slash},
+    spec::without_end_slash,
 };
 
 impl Planner {
@@ -67,7 +66,8 @@ impl Planner {
 
     /// Where `sources` go on this machine, and whether that is a directory.
     fn goal_here(&self, destination: &[u8], sources: &[Source]) -> Result<(Goal, bool)> {
-        let path = local::path_of(destination);
+        // Without a `.` at its end, which would keep it from being made.
+        let path: PathBuf = local::path_of(destination).components().collect();
         let existing = local::look(&path)?;
         let is_directory = names_directory(destination)
             || self.goes_into(existing.as_ref().is_some_and(std::fs::Metadata::is_dir));

@@ -10,7 +10,10 @@ use std::{
     sync::Arc,
 };
 
-use godwit_proto::{FtpPath, url::Location, url::RemoteUrl};
+use godwit_proto::{
+    FtpPath,
+    url::{Location, RemoteUrl, names_directory},
+};
 
 use super::{
     AtServer, DEPTH_MAX, Item, LocalEnd, Origin, OtherEnd, Planner, changed,
@@ -24,7 +27,7 @@ use crate::{
     error::{Error, Result},
     local,
     session::{Found, Session},
-    spec::{names_directory, without_end_slash},
+    spec::without_end_slash,
 };
 
 /// Directories that are read before those below them are made.

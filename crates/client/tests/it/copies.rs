@@ -93,6 +93,30 @@ fn directories_take_files_by_their_names() {
 }
 
 #[test]
+fn a_last_dot_means_the_content_and_dots_in_a_name_are_a_name() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let at = |name: &str| format!("{}/{name}", text(here.path()));
+    fs::create_dir(here.path().join("src")).unwrap();
+    fs::write(here.path().join("src/f"), "f").unwrap();
+    run(&["cp", "-r", &at("src/."), &served.url("/up/")]).expect(0, &[]);
+    run(&["cp", "-r", &at("src/."), &served.url("/up/new/.")]).expect(0, &[]);
+    assert_eq!(tree(&served.path("up")), ["f", "new/", "new/f"]);
+    run(&["cp", &served.url("/up/f"), &at("out..")]).expect(0, &[]);
+    run(&["cp", "-r", &served.url("/up/new/."), &at("down")]).expect(0, &[]);
+    run(&["cp", "-r", &served.url("/up/new/."), &at("down")]).expect(0, &[]);
+    run(&["cp", &served.url("/up/f"), &at("made/.")]).expect(0, &[]);
+    run(&["cp", &at("out.."), &served.url("/up/out..")]).expect(0, &[]);
+    assert_eq!(
+        tree(here.path()),
+        [
+            "down/", "down/f", "made/", "made/f", "out..", "src/", "src/f"
+        ]
+    );
+    assert_eq!(fs::read(served.path("up/out..")).unwrap(), b"f");
+}
+
+#[test]
 fn standard_input_and_output_are_files_too() {
     let served = Served::start();
     let data = octets(700_000, 9);

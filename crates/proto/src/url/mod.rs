@@ -156,10 +156,16 @@ impl RemoteUrl {
         path.starts_with(b"~").then_some(&path[..end])
     }
 
-    /// The path ends in `/`: the user means a directory.
+    /// [`names_directory`] of the path.
     pub fn names_directory(&self) -> bool {
-        self.path.as_bytes().ends_with(b"/")
+        names_directory(self.path.as_bytes())
     }
+}
+
+/// The path names a directory by its end: a slash, `.` or `..` as its last component.
+pub fn names_directory(path: &[u8]) -> bool {
+    let last = path.rsplit(|b| *b == b'/').next();
+    !path.is_empty() && matches!(last, Some(b"" | b"." | b".."))
 }
 
 /// Characters of foreign text that an error keeps.

@@ -80,6 +80,12 @@ fn remote_forms() {
     }
     assert!(remote("ftp://h/d/").names_directory());
     assert!(!remote("ftp://h/d").names_directory());
+    for directory in ["/", "d/", ".", "..", "d/.", "d/..", "./", "d//"] {
+        assert!(names_directory(directory.as_bytes()), "{directory:?}");
+    }
+    for file in ["", "d", "d..", "d.", "d/...", "d/..f", ".d", "d/out.."] {
+        assert!(!names_directory(file.as_bytes()), "{file:?}");
+    }
 }
 
 #[test]

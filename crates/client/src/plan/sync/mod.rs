@@ -21,7 +21,7 @@ use std::sync::Arc;
 use godwit_proto::{
     ChecksumAlgorithm,
     facts::{FactType, Facts},
-    url::Location,
+    url::{Location, names_directory},
 };
 
 pub(crate) use condemned::{Condemned, Remnant};
@@ -38,7 +38,7 @@ use crate::{
     error::{Error, Result},
     local,
     session::{Found, Session},
-    spec::{Level, SyncSpec, names_directory, without_end_slash},
+    spec::{Level, SyncSpec, without_end_slash},
     stamp::Stamp,
 };
 
