@@ -179,16 +179,21 @@ impl Entry {
         }
     }
 
-    /// What a session's process says happened: with no text longer than ours, and it is not for it to say who has logged in.
+    /// What a session's process says happened: with no text longer than ours.
     pub(crate) fn bounded(mut self) -> Self {
         self.method = None;
-        if matches!(self.event, What::Login | What::Prove) {
+        if !self.is_of_session() {
             self.class = None;
         }
         for text in [&mut self.path, &mut self.to, &mut self.reason] {
             *text = text.take().map(cut);
         }
         self
+    }
+
+    /// A session knows of it. Who proves an identity and who logs in is for its parent to say.
+    pub(crate) fn is_of_session(&self) -> bool {
+        !matches!(self.event, What::Login | What::Prove)
     }
 
     pub(crate) fn is_logout(&self) -> bool {

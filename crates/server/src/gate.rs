@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::{
     limits::{Bounds, Limits, Refusal, network},
@@ -178,7 +178,10 @@ fn pool<K: Hash + Eq>(
     channels: u32,
 ) -> io::Result<Arc<Pool>> {
     if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
-        return Ok(pool);
+        match pool.is_sound() {
+            true => return Ok(pool),
+            false => warn!("a session has raised a limit of data channels: it is set again"),
+        }
     }
     // Those that are gone are found here; the rest are as many as sessions at most.
     pools.retain(|_, pool| pool.strong_count() > 0);

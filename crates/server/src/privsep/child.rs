@@ -51,13 +51,13 @@ impl Role {
     }
 }
 
-/// Runs to the end of one connection, or one sweep. Standard input must be the link of a parent, and there must be no thread yet.
+/// Runs to the end of one connection, or one sweep. Standard input and output must be the link of a parent, and there must be no thread yet.
 pub fn run(role: Role) -> ExitCode {
     // A terminal of the parent's, to which the log may go, is none of ours: what is typed there is for others, and its signals are.
     if setsid().is_err() {
         return ExitCode::FAILURE;
     }
-    let link = match ChildEnd::of_standard_input() {
+    let link = match ChildEnd::of_standard_streams() {
         Ok(link) => Arc::new(link),
         Err(_) => return ExitCode::FAILURE,
     };

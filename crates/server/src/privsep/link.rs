@@ -1,24 +1,31 @@
-//! A link: a pair of sockets that keep the bounds of packets and carry descriptors.
+//! A link: from the parent to a process a socket that keeps the bounds of packets and carries
+//! descriptors, back a pipe, which carries none: a process that somebody has taken over can neither
+//! make the parent keep descriptors nor make it wait while it closes them.
 
 use std::{
     fs::File,
-    io::{self, IoSlice, IoSliceMut},
+    io::{self, IoSlice, IoSliceMut, Write as _},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use rustix::{
     io::{Errno, retry_on_intr},
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
-        sendmsg, socketpair,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
+        recvmsg, sendmsg, shutdown, socketpair,
     },
+    pipe::{PipeFlags, pipe_with},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::{io::Interest, net::UnixDatagram, time::timeout};
+use tokio::{
+    io::Interest,
+    net::{UnixDatagram, unix::pipe},
+    time::{sleep_until, timeout},
+};
 
 use super::messages::{Answer, BadMessage, FromFront, FromSession, PACKET_MAX, decode, encode};
 use crate::login::Caller;
@@ -28,6 +35,21 @@ const DESCRIPTORS_MAX: usize = 8;
 
 /// Time for a process to read what it has asked for.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
+
+/// Bytes that the parent takes from a process in a second, in the long run.
+const PACE_OCTETS: u32 = 8 * 1024 * 1024;
+
+/// Seconds of them that may come at once.
+const PACE_BURST: Duration = Duration::from_secs(4);
+
+/// A message counts as so many bytes at least: each takes time of the parent.
+const MESSAGE_OCTETS_MIN: usize = 512;
+
+/// Bytes of a message that say how long it is.
+const LENGTH_OCTETS: usize = size_of::<u32>();
+
+/// Bytes read from a process at a time.
+const READ_OCTETS: usize = 8 * 1024;
 
 /// What went wrong with a link.
 #[derive(Debug, thiserror::Error)]
@@ -51,14 +73,26 @@ impl From<Errno> for LinkError {
 }
 
 /// Both ends of a link.
-pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) struct Ends {
+    pub(crate) parent: ParentEnd,
+    /// Standard input of the process.
+    pub(crate) input: OwnedFd,
+    /// Its standard output.
+    pub(crate) output: OwnedFd,
+}
+
+/// Call it within the runtime.
+pub(crate) fn pair() -> io::Result<Ends> {
     let flags = SocketFlags::CLOEXEC;
-    Ok(socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        flags,
-        None,
-    )?)
+    let (down, input) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    // Nothing comes back this way.
+    shutdown(&down, Shutdown::Read)?;
+    let (up, output) = pipe_with(PipeFlags::CLOEXEC)?;
+    Ok(Ends {
+        parent: ParentEnd::new(down, up)?,
+        input,
+        output,
+    })
 }
 
 /// Both ends of a relay.
@@ -120,22 +154,107 @@ fn receive<T: DeserializeOwned>(link: BorrowedFd<'_>) -> Result<(T, Vec<OwnedFd>
 }
 
 /// The parent's end. (To tokio a socket that keeps the bounds of packets is a datagram socket.)
-pub(crate) struct ParentEnd(UnixDatagram);
+pub(crate) struct ParentEnd {
+    down: UnixDatagram,
+    up: pipe::Receiver,
+    incoming: Mutex<Incoming>,
+}
 
-impl ParentEnd {
-    /// Call it within the runtime.
-    pub(crate) fn new(link: OwnedFd) -> io::Result<Self> {
-        rustix::io::ioctl_fionbio(&link, true)?;
-        Ok(Self(UnixDatagram::from_std(link.into())?))
+/// What has come from a process.
+#[derive(Default)]
+struct Incoming {
+    /// Messages, each behind its length; the last may not be whole.
+    octets: Vec<u8>,
+    pace: Pace,
+}
+
+/// How fast a process is listened to. One that is faster waits: a flood of messages costs the parent
+/// no more time, and its logs no more space, than this.
+#[derive(Default)]
+struct Pace {
+    /// When all that has come would have come at [`PACE_OCTETS`].
+    due: Option<Instant>,
+}
+
+impl Pace {
+    fn count(&mut self, now: Instant, octets: usize) {
+        let took = Duration::from_secs_f64(octets as f64 / f64::from(PACE_OCTETS));
+        self.due = Some(self.due.map_or(now, |due| due.max(now)) + took);
     }
 
-    /// Cancel-safe.
-    pub(crate) async fn receive<T: DeserializeOwned>(&self) -> Result<T, LinkError> {
-        self.when(Interest::READABLE, |link| {
-            // Descriptors from below are closed unseen.
-            receive(link).map(|(message, _)| message)
+    /// When to listen again.
+    fn next(&self) -> Option<Instant> {
+        self.due?.checked_sub(PACE_BURST)
+    }
+}
+
+impl Incoming {
+    /// The next message, where it is whole.
+    fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LinkError> {
+        let Some((length, rest)) = self.octets.split_first_chunk::<LENGTH_OCTETS>() else {
+            return Ok(None);
+        };
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > PACKET_MAX {
+            return Err(BadMessage::TooLong(length).into());
+        }
+        let Some(message) = rest.get(..length) else {
+            return Ok(None);
+        };
+        let message = decode(message)?;
+        self.octets.drain(..LENGTH_OCTETS + length);
+        let counted = (LENGTH_OCTETS + length).max(MESSAGE_OCTETS_MIN);
+        self.pace.count(Instant::now(), counted);
+        Ok(Some(message))
+    }
+}
+
+impl ParentEnd {
+    fn new(down: OwnedFd, up: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&down, true)?;
+        rustix::io::ioctl_fionbio(&up, true)?;
+        Ok(Self {
+            down: UnixDatagram::from_std(down.into())?,
+            up: pipe::Receiver::from_owned_fd(up)?,
+            incoming: Mutex::default(),
         })
-        .await
+    }
+
+    /// Cancel-safe. Takes no more than a process may say in the time that has passed.
+    pub(crate) async fn receive<T: DeserializeOwned>(&self) -> Result<T, LinkError> {
+        loop {
+            let next = self.incoming().pace.next();
+            if let Some(next) = next.filter(|next| *next > Instant::now()) {
+                sleep_until(next.into()).await;
+            }
+            if let Some(message) = self.incoming().take()? {
+                return Ok(message);
+            }
+            self.up.readable().await?;
+            self.read()?;
+        }
+    }
+
+    /// What was asked for takes as much of the parent's time as a message of so many bytes.
+    pub(crate) fn charge(&self, octets: usize) {
+        self.incoming().pace.count(Instant::now(), octets);
+    }
+
+    fn read(&self) -> Result<(), LinkError> {
+        let mut buffer = [0; READ_OCTETS];
+        match self.up.try_read(&mut buffer) {
+            Ok(0) => Err(LinkError::Closed),
+            Ok(count) => {
+                self.incoming().octets.extend_from_slice(&buffer[..count]);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn incoming(&self) -> MutexGuard<'_, Incoming> {
+        self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn send<T: Serialize>(
@@ -156,16 +275,18 @@ impl ParentEnd {
         mut work: impl FnMut(BorrowedFd<'_>) -> Result<T, LinkError>,
     ) -> Result<T, LinkError> {
         loop {
-            self.0.ready(interest).await?;
+            self.down.ready(interest).await?;
             let mut failed = None;
-            let tried = self.0.try_io(interest, || match work(self.0.as_fd()) {
-                Ok(value) => Ok(value),
-                Err(LinkError::Io(error)) => Err(error),
-                Err(other) => {
-                    failed = Some(other);
-                    Err(io::ErrorKind::Other.into())
-                }
-            });
+            let tried = self
+                .down
+                .try_io(interest, || match work(self.down.as_fd()) {
+                    Ok(value) => Ok(value),
+                    Err(LinkError::Io(error)) => Err(error),
+                    Err(other) => {
+                        failed = Some(other);
+                        Err(io::ErrorKind::Other.into())
+                    }
+                });
             match tried {
                 Ok(value) => return Ok(value),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -177,26 +298,36 @@ impl ParentEnd {
 
 /// The end of a front or a session. Its calls block.
 pub(crate) struct ChildEnd {
-    link: OwnedFd,
+    down: OwnedFd,
+    /// Messages of several threads leave one behind the other.
+    up: Mutex<File>,
     /// One question at a time: answers have no numbers.
     asking: Mutex<()>,
 }
 
 impl ChildEnd {
-    /// Takes the link that the parent made our standard input.
-    pub(crate) fn of_standard_input() -> io::Result<Self> {
+    /// Takes the link that the parent made our standard input and output.
+    pub(crate) fn of_standard_streams() -> io::Result<Self> {
         Ok(Self {
-            link: io::stdin().as_fd().try_clone_to_owned()?,
+            down: io::stdin().as_fd().try_clone_to_owned()?,
+            up: Mutex::new(io::stdout().as_fd().try_clone_to_owned()?.into()),
             asking: Mutex::new(()),
         })
     }
 
     pub(crate) fn receive<T: DeserializeOwned>(&self) -> Result<(T, Vec<OwnedFd>), LinkError> {
-        receive(self.link.as_fd())
+        receive(self.down.as_fd())
     }
 
     pub(crate) fn tell<T: Serialize>(&self, message: &T) -> Result<(), LinkError> {
-        send(self.link.as_fd(), message, &[])
+        let octets = encode(message)?;
+        let length = u32::try_from(octets.len()).map_err(|_| BadMessage::TooLong(octets.len()))?;
+        let framed = [&length.to_be_bytes()[..], &octets].concat();
+        let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        up.write_all(&framed).map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => LinkError::Closed,
+            _ => error.into(),
+        })
     }
 
     fn ask<T: Serialize>(&self, question: &T) -> Result<(Answer, Option<OwnedFd>), LinkError> {
@@ -251,4 +382,46 @@ pub(crate) fn front_asks(name: String) -> FromFront {
 /// For [`opener`].
 pub(crate) fn session_asks(name: String) -> FromSession {
     FromSession::Trust { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_too_fast_is_heard_later_and_what_is_not_at_once() {
+        let mut pace = Pace::default();
+        let now = Instant::now();
+        let is_late = |pace: &Pace| pace.next().is_some_and(|next| next > now);
+        let burst = PACE_OCTETS as usize * 4;
+        assert_eq!(PACE_BURST.as_secs(), 4);
+        pace.count(now, burst);
+        assert!(!is_late(&pace));
+        pace.count(now, PACE_OCTETS as usize);
+        assert_eq!(pace.next(), Some(now + Duration::from_secs(1)));
+        // Silence gives back no more than the burst.
+        let later = now + Duration::from_secs(3600);
+        pace.count(later, burst);
+        assert_eq!(pace.next(), Some(later));
+    }
+
+    #[test]
+    fn messages_are_found_however_they_are_cut() {
+        let message = br#"{"Trust":{"name":"0a1b2c3d.0"}}"#;
+        let mut octets = u32::try_from(message.len()).unwrap().to_be_bytes().to_vec();
+        octets.extend_from_slice(message);
+        let mut incoming = Incoming::default();
+        for octet in octets.iter().chain(&octets) {
+            assert!(incoming.octets.len() < octets.len());
+            incoming.octets.push(*octet);
+            let taken = incoming.take::<FromFront>().unwrap();
+            assert_eq!(taken.is_some(), incoming.octets.is_empty());
+        }
+        // A length that no message has is refused before anything of it is kept.
+        incoming.octets = u32::try_from(PACKET_MAX + 1)
+            .unwrap()
+            .to_be_bytes()
+            .to_vec();
+        assert!(incoming.take::<FromFront>().is_err());
+    }
 }

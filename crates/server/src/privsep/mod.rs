@@ -10,7 +10,7 @@
 //!            │                     lines                  │
 //!       control connection                          data connections
 //! ```
-//! Both are this program again, under a hidden argument, with the link as standard input. The parent greets a connection and starts a
+//! Both are this program again, under a hidden argument, with the link as standard input and output. The parent greets a connection and starts a
 //! front when the peer has said something, so that silence costs a descriptor only. A session's success is told to the front,
 //! and so to the peer, when the account is taken on and the root is open.
 //!

@@ -40,10 +40,13 @@ use crate::{
     shares::Share,
 };
 
+/// Opening a file takes as much of the parent's time as a message of so many bytes.
+const FILE_OCTETS: usize = 4 * 1024;
+
 /// Questions of a front: some 20 CA files for each of its logins.
 const QUESTIONS_MAX: u32 = 1000;
 
-/// Logins that a front may ask for: as many as a session allows.
+/// Logins that a front may ask for, and handshakes that may fail: as many as a session allows.
 const LOGINS_MAX: u32 = crate::session::LOGIN_ATTEMPTS_MAX;
 
 /// A session tells once a second at most how far it is; so many more are for what has waited.
@@ -233,7 +236,7 @@ impl Connection {
     /// Answers a front until it has a session, or has ended.
     async fn before_login(&mut self, front: &Process) -> Result<Option<Process>, Trouble> {
         let deadline = self.begun + self.service.settings.login_limit + LOGIN_GRACE;
-        let (mut questions, mut logins) = (0, 0);
+        let (mut questions, mut logins, mut handshakes) = (0, 0, 0);
         loop {
             let message = tokio::select! {
                 message = front.link.receive() => message,
@@ -259,6 +262,10 @@ impl Connection {
                 Err(error) => return Err(error.into()),
                 Ok(FromFront::Trust { name }) => self.lend(&front.link, name).await?,
                 Ok(FromFront::HandshakeFailed { why }) => {
+                    handshakes += 1;
+                    if handshakes > LOGINS_MAX {
+                        return Err(Trouble::Questions);
+                    }
                     self.pass.failed();
                     let entry = Entry::new(What::Prove).class(Some(Class::Handshake));
                     self.record(&entry.ended(Some(why)));
@@ -281,7 +288,11 @@ impl Connection {
     }
 
     /// Listens to a session until it or its front has ended, and then for what is left.
-    async fn after_login(&mut self, mut front: Process, session: Process) -> Result<(), Trouble> {
+    async fn after_login(
+        &mut self,
+        mut front: Process,
+        mut session: Process,
+    ) -> Result<(), Trouble> {
         if *self.phase.borrow() != Phase::Serving {
             // It began while the server was going down.
             session.signal(Signal::TERM);
@@ -298,6 +309,8 @@ impl Connection {
                     },
                 },
                 _ = front.process.wait() => break Ok(()),
+                // Its end of the link may live on in a process that it gave it to.
+                _ = session.process.wait() => break Ok(()),
                 changed = self.phase.changed() => {
                     session.signal(Signal::TERM);
                     front.signal(Signal::TERM);
@@ -332,6 +345,9 @@ impl Connection {
         match message {
             FromSession::Trust { name } => self.lend(link, name).await,
             FromSession::Audit(entry) => {
+                if !entry.is_of_session() {
+                    return Err(Trouble::Session);
+                }
                 *logged_out |= entry.is_logout();
                 self.record(&entry.bounded());
                 Ok(())
@@ -351,6 +367,7 @@ impl Connection {
     /// A file of the directory of CAs, open for reading.
     async fn lend(&self, link: &ParentEnd, name: String) -> Result<(), Trouble> {
         checked_anchor(&name)?;
+        link.charge(FILE_OCTETS);
         let settings = self.service.settings.gsi.as_ref();
         let path = settings.map(|gsi| gsi.authorities.join(&name));
         let opened = spawn_blocking(move || {

@@ -19,22 +19,22 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn start(role: Role) -> io::Result<Self> {
-        let (ours, theirs) = pair()?;
+        let ends = pair()?;
         // This very program, also where its file has been replaced meanwhile.
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("godwitd")
             .arg(role.argument())
             .env_clear()
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
+            .stdin(Stdio::from(ends.input))
+            .stdout(Stdio::from(ends.output))
             .kill_on_drop(true);
         if let Some(filter) = std::env::var_os(log::FILTER_VARIABLE) {
             command.env(log::FILTER_VARIABLE, filter);
         }
         Ok(Self {
             process: command.spawn()?,
-            link: ParentEnd::new(ours)?,
+            link: ends.parent,
         })
     }
 

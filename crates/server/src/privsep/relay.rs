@@ -248,4 +248,21 @@ mod tests {
         let long = format!("250-L\r\n{}", " x\r\n".repeat(20_000));
         assert_eq!(whole_replies(long.as_bytes()), long.len());
     }
+
+    #[tokio::test]
+    async fn a_front_that_delegates_nonsense_gets_no_session() {
+        for (octets, kind) in [
+            (&[0xff; 8][..], io::ErrorKind::Other),
+            (&[0, 0, 0, 9, 1], io::ErrorKind::UnexpectedEof),
+            (&[0, 0], io::ErrorKind::UnexpectedEof),
+        ] {
+            let (mut session, mut front) = UnixStream::pair().unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut front, octets)
+                .await
+                .unwrap();
+            drop(front);
+            let read = read_delegated(&mut session).await;
+            assert_eq!(read.unwrap_err().kind(), kind, "{octets:?}");
+        }
+    }
 }

@@ -13,6 +13,7 @@ mod gsi;
 mod half_open;
 mod harness;
 mod hostile;
+mod hostile_children;
 mod lifecycle;
 mod listings;
 mod live;

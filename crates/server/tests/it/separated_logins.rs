@@ -116,7 +116,7 @@ impl Site {
     }
 
     /// Lines of the audit log with all of `words`.
-    fn audited(&self, words: &[&str]) -> usize {
+    pub(crate) fn audited(&self, words: &[&str]) -> usize {
         let log = fs::read_to_string(self.at("audit")).unwrap();
         let with_all = |line: &&str| words.iter().all(|word| line.contains(word));
         log.lines().filter(with_all).count()

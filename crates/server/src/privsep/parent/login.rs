@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use super::{Connection, Trouble};
 use crate::{
-    audit::{Entry, What},
+    audit::{Entry, What, cut},
     login::{self, Actor, Admitted, Caller, Channel, Method},
     metrics::Class,
     privsep::{
@@ -40,8 +40,9 @@ impl Connection {
     /// Starts the session of who may log in; else says why not, for the client.
     pub(super) async fn log_in(
         &mut self,
-        caller: Caller,
+        mut caller: Caller,
     ) -> Result<Result<(Process, OwnedFd), String>, Trouble> {
+        caller.disbelief = caller.disbelief.map(cut);
         let user = checked_name(&caller.user)?.to_owned();
         let identity = caller.identity.as_ref().map(DistinguishedName::as_str);
         identity.map(checked_name).transpose()?;
