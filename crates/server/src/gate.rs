@@ -9,10 +9,11 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tracing::{error, warn};
 
 use crate::{
+    attempts::{Attempt, Attempts, HandedOn, deliver},
     limits::{Bounds, Limits, Refusal, network},
     metrics::{Metrics, Visit},
     shares::{Pool, Share},
@@ -26,6 +27,7 @@ pub(crate) struct Gate {
 
 struct Inner {
     limits: Limits,
+    attempts: Attempts,
     next_id: u64,
     /// What sessions of one account share, and those of one address; gone with the last of them.
     accounts: HashMap<String, Weak<Pool>>,
@@ -52,6 +54,7 @@ impl Gate {
     pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
         let inner = Mutex::new(Inner {
             limits: Limits::new(bounds),
+            attempts: Attempts::default(),
             next_id: 1,
             accounts: HashMap::new(),
             addresses: HashMap::new(),
@@ -101,6 +104,17 @@ impl Gate {
         self.lock().begun.values().next().copied()
     }
 
+    pub(crate) fn with_attempts(
+        &self,
+        work: impl FnOnce(&mut Attempts, &mut Limits) -> HandedOn,
+    ) -> HandedOn {
+        let mut inner = self.lock();
+        let Inner {
+            attempts, limits, ..
+        } = &mut *inner;
+        work(attempts, limits)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Numbers that a panic left half changed are off by one at worst.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -139,13 +153,30 @@ impl Pass {
             .may_try(Instant::now(), self.address)
     }
 
+    /// Something was shown that proves nothing.
     pub(crate) fn failed(&self) {
         self.gate.lock().limits.failed(Instant::now(), self.address);
     }
 
-    /// The login was by somebody who has shown who they are.
-    pub(crate) fn proven(&self) {
-        self.gate.lock().limits.proven(self.address);
+    /// Ready when a login may be tried, or is refused. `costly`: a password is verified, which takes
+    /// memory and a processor.
+    pub(crate) fn attempt(
+        &self,
+        costly: bool,
+    ) -> impl Future<Output = Result<Attempt, Refusal>> + Send + use<> {
+        let (turn, told) = oneshot::channel();
+        let (gate, address, now) = (Arc::clone(&self.gate), self.address, Instant::now());
+        let mut begun = Ok(());
+        let handed_on = gate.with_attempts(|attempts, limits| {
+            begun = attempts.begin(limits, now, address, costly, turn);
+            attempts.hand_on(&gate, limits, now)
+        });
+        deliver(handed_on);
+        async move {
+            begun?;
+            // Whoever has the other side answers, or drops it with the gate.
+            told.await.unwrap_or(Err(Refusal::Descriptors))
+        }
     }
 
     /// From now on nobody sends it away.

@@ -24,6 +24,7 @@
 
 pub mod activation;
 mod ahead;
+mod attempts;
 mod audit;
 mod checks;
 mod data_channels;
@@ -94,9 +95,6 @@ pub fn hear_foreign_message(octets: &[u8]) {
     privsep::foreign::message(octets);
 }
 
-/// Passwords that are verified at a time, in the whole server: each takes some ten megabytes, or as many as its hash says.
-const VERIFICATIONS_MAX: usize = 4;
-
 /// What all sessions that began under the same settings share.
 struct Service {
     settings: ServerSettings,
@@ -107,10 +105,9 @@ struct Service {
     audit: Arc<Audit>,
     /// AUTH TLS.
     tls: Option<ftps::Server>,
+    passwords: passwords::Cache,
     /// One permit for each core: CKSM keeps one busy.
     checksums: Arc<Semaphore>,
-    /// One permit for each password that is being verified.
-    verifications: Arc<Semaphore>,
     /// Of a process that meets strangers: who decides on logins.
     parent: Option<Arc<ChildEnd>>,
     /// Of a privileged parent: whom its processes are.
@@ -174,8 +171,8 @@ impl Service {
             tls: None,
             settings,
             audit,
+            passwords: passwords::Cache::default(),
             checksums: Arc::new(Semaphore::new(cores)),
-            verifications: Arc::new(Semaphore::new(VERIFICATIONS_MAX.min(cores))),
             parent: None,
             accounts: None,
             owner: None,

@@ -72,6 +72,8 @@ pub(crate) enum Refusal {
     Account { account: String, limit: usize },
     #[error("The server is out of descriptors")]
     Descriptors,
+    #[error("Too many logins of your address wait (limit {0})")]
+    Attempts(usize),
     #[error("Too many failed logins from your address, try again in {} s", .0.as_secs().max(1))]
     Failures(Duration),
 }
@@ -194,6 +196,21 @@ impl Limits {
             Duration::ZERO => Ok(()),
             left => Err(Refusal::Failures(left)),
         }
+    }
+
+    /// Whether a login may be tried beside so many of its address that run, and may all fail. False:
+    /// not before one of them has ended.
+    pub(crate) fn may_try_beside(
+        &self,
+        now: Instant,
+        address: IpAddr,
+        running: u32,
+    ) -> Result<bool, Refusal> {
+        self.may_try(now, address)?;
+        let failures = self.failing.get(&network(address));
+        let count = failures.map_or(0, |failures| failures.at(now).count);
+        let free = self.bounds.free_failures.saturating_sub(count);
+        Ok(running < free.max(1))
     }
 
     /// A login has failed.

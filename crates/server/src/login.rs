@@ -29,7 +29,6 @@ use crate::{
     failure,
     gsi::refusal,
     metrics::Kind,
-    passwords,
     rights::Rights,
     tokens::{self, Bearer},
 };
@@ -193,7 +192,7 @@ pub(crate) fn admit(service: &Service, caller: &Caller) -> Result<Admitted, Stor
             actor: Actor::Anonymous,
             method: Method::Anonymous,
         }),
-        false => by_password(settings, caller),
+        false => by_password(service, caller),
     };
     // What is wrong with a certificate helps whoever has shown one.
     otherwise.ok_or_else(|| match (by_identity, &caller.disbelief) {
@@ -260,12 +259,13 @@ fn by_token(settings: &ServerSettings, caller: &Caller) -> Result<Admitted, Stor
     })
 }
 
-fn by_password(settings: &ServerSettings, caller: &Caller) -> Option<Admitted> {
+fn by_password(service: &Service, caller: &Caller) -> Option<Admitted> {
+    let settings = &service.settings;
     let config::PasswordSettings { file, in_clear } = settings.passwords.as_ref()?;
     if caller.channel == Channel::Clear && !in_clear {
         return None;
     }
-    let (passwords, _) = passwords::read(file)
+    let passwords = (service.passwords.read(file))
         .inspect_err(|error| {
             error!(file = ?file, %error, "nobody can log in by password: the file cannot be used");
         })

@@ -7,22 +7,28 @@
 //!   robot:$argon2id$...:/in:rw:data            acts as the system's account data, where sessions have processes of their own;
 //!                                              the others act as the accounts of their names
 //! ```
-//! Empty lines and those that begin with `#` are skipped. The file is read at each login, so changes count at once.
+//! Empty lines and those that begin with `#` are skipped. Each login looks whether the file has
+//! changed, so changes count at once.
 
 use std::{
+    collections::HashMap,
     fmt,
-    fs::File,
+    fs::{File, Metadata},
     io::{self, Read as _},
     os::unix::fs::MetadataExt as _,
-    path::Path,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
 };
 
 use argon2::{
-    Algorithm, Argon2, Params, PasswordHash, PasswordHasher as _, PasswordVerifier as _, Version,
-    password_hash::SaltString,
+    Algorithm, Argon2, Block, Params, PasswordHash, PasswordHasher as _, Version,
+    password_hash::{Output, Salt, SaltString},
 };
 use godwit_proto::{FtpPath, pi::server::is_anonymous};
 use tracing::warn;
+
+use crate::attempts::VERIFICATIONS_MAX;
 
 mod edit;
 
@@ -43,14 +49,109 @@ const LANES_MAX: u32 = 8;
 /// What a new hash costs: OWASP's first recommendation for argon2id, 19 MiB and two passes.
 const COST: (u32, u32, u32) = (19 * 1024, 2, 1);
 
+/// Most memory that is kept for the next verification, KiB. What is larger goes back to the system
+/// at once: the C library maps it by itself.
+const KEPT_KIB_MAX: usize = 32 * 1024;
+
+/// A file that has changed so lately may change again without another time of change.
+const SETTLED: Duration = Duration::from_secs(2);
+
 /// Octets of salt of a new hash.
 const SALT_OCTETS: usize = 16;
 
+/// What the password file said when it was read last, and memory for verifications. Both are kept:
+/// to read a file of many users takes as long as to verify a password, and memory that was given
+/// back by many threads stays with each of them.
+#[derive(Default)]
+pub(crate) struct Cache {
+    read: Mutex<Option<(FileVersion, Arc<Passwords>)>>,
+    memory: Arc<Memory>,
+}
+
 /// What a password file says.
 pub(crate) struct Passwords {
-    entries: Vec<Entry>,
+    entries: HashMap<String, Entry>,
     /// Verified for names that nobody has, so that they take as long as others. Nobody's password.
     nobody: String,
+    memory: Arc<Memory>,
+}
+
+/// Which file it is, and as of when.
+#[derive(Clone, PartialEq, Eq)]
+struct FileVersion {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    length: u64,
+    changed: [i64; 4],
+}
+
+impl FileVersion {
+    fn of(path: &Path, metadata: &Metadata) -> Self {
+        Self {
+            path: path.to_owned(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            changed: [
+                metadata.mtime(),
+                metadata.mtime_nsec(),
+                metadata.ctime(),
+                metadata.ctime_nsec(),
+            ],
+        }
+    }
+}
+
+/// Memory of verifications, as much as were made at a time.
+#[derive(Default)]
+struct Memory(Mutex<Vec<Vec<Block>>>);
+
+impl Memory {
+    fn take(&self) -> Vec<Block> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
+            .unwrap_or_default()
+    }
+
+    fn keep(&self, blocks: Vec<Block>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if blocks.capacity() * Block::SIZE <= KEPT_KIB_MAX * 1024 && kept.len() < VERIFICATIONS_MAX
+        {
+            kept.push(blocks);
+        }
+    }
+}
+
+impl Cache {
+    /// What the file says now. Reads it where it is not the one that was read last.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub(crate) fn read(&self, path: &Path) -> io::Result<Arc<Passwords>> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        check_owner(&metadata)?;
+        let version = FileVersion::of(path, &metadata);
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, passwords)) = read.as_ref().filter(|(of, _)| *of == version) {
+            return Ok(Arc::clone(passwords));
+        }
+        *read = None;
+        let (mut passwords, _) = Passwords::parse(&text_of(file)?);
+        passwords.memory = Arc::clone(&self.memory);
+        let passwords = Arc::new(passwords);
+        let age = metadata
+            .modified()
+            .ok()
+            .and_then(|at| SystemTime::now().duration_since(at).ok());
+        if age.is_some_and(|age| age >= SETTLED) {
+            *read = Some((version, Arc::clone(&passwords)));
+        }
+        Ok(passwords)
+    }
 }
 
 /// A user.
@@ -100,7 +201,12 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
 
 fn read_text(path: &Path) -> io::Result<String> {
     let file = File::open(path)?;
-    let metadata = file.metadata()?;
+    check_owner(&file.metadata()?)?;
+    text_of(file)
+}
+
+/// Nobody else has written it, or can read it.
+fn check_owner(metadata: &Metadata) -> io::Result<()> {
     let owner = metadata.uid();
     if !metadata.is_file() {
         return Err(io::Error::other("not a regular file"));
@@ -114,6 +220,10 @@ fn read_text(path: &Path) -> io::Result<String> {
             metadata.mode() & 0o7777
         )));
     }
+    Ok(())
+}
+
+fn text_of(file: File) -> io::Result<String> {
     let mut text = String::new();
     file.take(FILE_OCTETS_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_OCTETS_MAX {
@@ -127,28 +237,33 @@ fn read_text(path: &Path) -> io::Result<String> {
 impl Passwords {
     /// Reads the text of a file. Lines that are not understood let nobody in.
     pub(crate) fn parse(text: &str) -> (Self, Vec<Fault>) {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: HashMap<String, Entry> = HashMap::new();
+        let mut cost = None;
         let mut faults = Vec::new();
         for (at, line) in text.lines().enumerate() {
             let line = line.trim_end();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let entry = Entry::parse(line).and_then(|entry| {
-                match entries.iter().any(|known| known.user == entry.user) {
-                    true => Err("the user has a line above"),
-                    false => Ok(entry),
+            let what = match Entry::parse(line) {
+                Ok(entry) if entries.contains_key(&entry.user) => "the user has a line above",
+                Ok(entry) => {
+                    cost = cost.or_else(|| entry.cost());
+                    entries.insert(entry.user.clone(), entry);
+                    continue;
                 }
-            });
-            match entry {
-                Ok(entry) => entries.push(entry),
-                Err(what) => faults.push(Fault { line: at + 1, what }),
-            }
+                Err(what) => what,
+            };
+            faults.push(Fault { line: at + 1, what });
         }
-        let cost = (entries.first())
-            .and_then(|entry| Params::try_from(&PasswordHash::new(&entry.hash).ok()?).ok());
         let nobody = hash_with(cost.unwrap_or_default(), b"", &[0; SALT_OCTETS]);
-        (Self { entries, nobody }, faults)
+        let memory = Arc::default();
+        let passwords = Self {
+            entries,
+            nobody,
+            memory,
+        };
+        (passwords, faults)
     }
 
     /// No line lets anybody in.
@@ -159,15 +274,40 @@ impl Passwords {
     /// The user whose password this is. Takes as long for names that nobody has as for the first user of the file, and some ten
     /// milliseconds and megabytes in any case.
     pub(crate) fn verify(&self, user: &str, password: &[u8]) -> Option<&Entry> {
-        let entry = self.entries.iter().find(|entry| entry.user == user);
+        let entry = self.entries.get(user);
         let hash = entry.map_or(&self.nobody, |entry| &entry.hash);
-        let hash = PasswordHash::new(hash).ok()?;
-        let is_right = Argon2::default().verify_password(password, &hash).is_ok();
+        let is_right = self.is_right(hash, password)?;
         entry.filter(|_| is_right)
+    }
+
+    /// In memory of a verification before, where there is some. `None`: the hash is none.
+    fn is_right(&self, hash: &str, password: &[u8]) -> Option<bool> {
+        let hash = PasswordHash::new(hash).ok()?;
+        let cost = Params::try_from(&hash).ok()?;
+        let (expected, salt) = (hash.hash?, hash.salt?);
+        let mut octets = [0; Salt::MAX_LENGTH];
+        let salt = salt.decode_b64(&mut octets).ok()?;
+        let mut blocks = self.memory.take();
+        let needed = cost.block_count();
+        blocks.resize(blocks.len().max(needed), Block::default());
+        let mut output = [0; Output::MAX_LENGTH];
+        let output = output.get_mut(..expected.len())?;
+        let hasher = Argon2::new(Algorithm::Argon2id, Version::V0x13, cost);
+        let hashed =
+            hasher.hash_password_into_with_memory(password, salt, output, &mut blocks[..needed]);
+        self.memory.keep(blocks);
+        hashed.ok()?;
+        // It takes as long wherever they differ.
+        Some(Output::new(output).ok()? == expected)
     }
 }
 
 impl Entry {
+    /// Of its hash.
+    fn cost(&self) -> Option<Params> {
+        Params::try_from(&PasswordHash::new(&self.hash).ok()?).ok()
+    }
+
     fn parse(line: &str) -> Result<Self, &'static str> {
         let mut fields = line.split(':');
         let mut next = || fields.next();
@@ -263,6 +403,8 @@ impl fmt::Debug for Entry {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use godwit_gsi::cert::files;
+
     use super::*;
 
     /// Cheap: tests run many.
@@ -298,7 +440,7 @@ mod tests {
     fn who_is_unknown_costs_as_much_as_who_is_known() {
         let (passwords, _) = Passwords::parse(&format!("jo:{}", cheap("secret")));
         let cost = |hash: &str| Params::try_from(&PasswordHash::new(hash).unwrap()).unwrap();
-        assert_eq!(cost(&passwords.nobody), cost(&passwords.entries[0].hash));
+        assert_eq!(cost(&passwords.nobody), cost(&passwords.entries["jo"].hash));
         let (none, _) = Passwords::parse("");
         assert!(none.is_empty());
         assert_eq!(cost(&none.nobody).m_cost(), Params::default().m_cost());
@@ -330,7 +472,7 @@ mod tests {
         ] {
             let (passwords, faults) = Passwords::parse(line);
             assert!(faults[0].what.contains(what), "{line}: {faults:?}");
-            assert!(passwords.entries.iter().all(|entry| entry.user == "ok"));
+            assert!(passwords.entries.keys().all(|user| user == "ok"));
             assert_eq!(passwords.verify("jo", b"x"), None);
         }
     }
@@ -355,5 +497,75 @@ mod tests {
     fn nothing_is_shown_by_accident() {
         let (passwords, _) = Passwords::parse(&format!("jo:{}", cheap("secret")));
         assert!(!format!("{:?}", passwords.entries).contains("argon2"));
+    }
+
+    /// A file whose last change is old enough to be believed.
+    fn settled(path: &Path, text: &str) {
+        files::write_private(path, text.as_bytes()).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - 2 * SETTLED).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_read_again_where_it_has_changed_and_not_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("passwords");
+        let cache = Cache::default();
+        settled(&path, &format!("jo:{}\n", cheap("secret")));
+        let first = cache.read(&path).unwrap();
+        assert!(Arc::ptr_eq(&first, &cache.read(&path).unwrap()));
+        // As long as before, and written at the same second.
+        settled(&path, &format!("jo:{}\n", cheap("change")));
+        let second = cache.read(&path).unwrap();
+        assert!(
+            second.verify("jo", b"secret").is_none() && second.verify("jo", b"change").is_some()
+        );
+        // What has changed just now may change again unnoticed: it is not kept.
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_modified(SystemTime::now()).unwrap();
+        let third = cache.read(&path).unwrap();
+        assert!(!Arc::ptr_eq(&third, &cache.read(&path).unwrap()));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(cache.read(&path).is_err());
+        std::fs::remove_file(&path).unwrap();
+        assert!(cache.read(&path).is_err());
+    }
+
+    #[test]
+    fn memory_of_verifications_is_used_again_and_bounded() {
+        let text = format!("jo:{}\nkim:{}\n", cheap("secret"), cheap("other"));
+        let (passwords, _) = Passwords::parse(&text);
+        let blocks = || {
+            passwords
+                .memory
+                .0
+                .lock()
+                .unwrap()
+                .iter()
+                .map(Vec::len)
+                .collect::<Vec<_>>()
+        };
+        for _ in 0..3 {
+            // What a verification has left changes nothing for the next.
+            assert!(passwords.verify("jo", b"secret").is_some());
+            assert!(passwords.verify("kim", b"secret").is_none());
+            assert_eq!(blocks(), [64]);
+        }
+        let large = KEPT_KIB_MAX + 1;
+        passwords.memory.keep(vec![Block::default(); large]);
+        (0..20).for_each(|_| passwords.memory.keep(vec![Block::default(); 8]));
+        assert_eq!(blocks().len(), VERIFICATIONS_MAX);
+        assert!(!blocks().contains(&large));
+    }
+
+    /// Not a clock: a user more costs a lookup in a table, whatever stands above.
+    #[test]
+    fn a_file_of_ten_thousand_users_is_read() {
+        let hash = cheap("x");
+        let lines = (0..10_000).map(|number| format!("u{number}:{hash}\n"));
+        let text: String = lines.collect();
+        let (passwords, faults) = Passwords::parse(&text);
+        assert_eq!((passwords.entries.len(), faults.len()), (10_000, 0));
+        assert!(passwords.verify("u9999", b"x").is_some());
     }
 }

@@ -31,6 +31,7 @@ use crate::{
     failure,
     following::is_passable,
     login::Admitted,
+    metrics::Class,
     security::{HandshakeStep, TlsStep},
 };
 
@@ -63,7 +64,7 @@ pub(crate) enum Answer {
     /// What came of a login by this name; the last answer.
     Login {
         user: String,
-        admitted: Result<Box<Admitted>, StorageFailure>,
+        admitted: Result<Box<Admitted>, (Class, StorageFailure)>,
     },
 }
 
@@ -183,23 +184,18 @@ impl PendingRequest {
         }
     }
 
-    /// As [`Self::of`], once there is a permit: so many run at a time.
-    pub(crate) fn with_permit(
-        permits: &Arc<Semaphore>,
-        work: impl FnOnce() -> Answer + Send + 'static,
+    /// As [`Self::of`], once `turn` is ready. Where the session is gone before, nothing is done.
+    pub(crate) fn after<T: Send + 'static>(
+        turn: impl Future<Output = T> + Send + 'static,
+        work: impl FnOnce(T) -> Answer + Send + 'static,
     ) -> Self {
         let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
-        let permits = Arc::clone(permits);
         tokio::spawn(async move {
-            // The semaphore is never closed; were it, running at once is the lesser harm.
-            let permit = tokio::select! {
-                permit = permits.acquire_owned() => permit.ok(),
+            let turn = tokio::select! {
+                turn = turn => turn,
                 () = sender.closed() => return,
             };
-            tokio::task::spawn_blocking(move || {
-                drop(sender.blocking_send(work()));
-                drop(permit);
-            });
+            tokio::task::spawn_blocking(move || drop(sender.blocking_send(work(turn))));
         });
         Self {
             answers,

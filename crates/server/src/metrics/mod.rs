@@ -190,9 +190,10 @@ impl Metrics {
         self.refused.add(match why {
             Refusal::Address(_) => Door::Address,
             Refusal::Failures(_) => Door::Failures,
-            Refusal::Connections(_) | Refusal::Account { .. } | Refusal::Descriptors => {
-                Door::Connections
-            }
+            Refusal::Connections(_)
+            | Refusal::Account { .. }
+            | Refusal::Attempts(_)
+            | Refusal::Descriptors => Door::Connections,
         });
     }
 

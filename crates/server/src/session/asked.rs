@@ -11,8 +11,11 @@ use tracing::debug;
 
 use super::{Session, trail::change_of};
 use crate::{
+    Service,
+    attempts::Attempt,
     failure,
     gsi::refusal,
+    limits::Refusal,
     login::{self, Admitted, Caller},
     metrics::Class,
     requests::{Answer, PendingRequest},
@@ -71,23 +74,12 @@ impl Session {
                     }));
                     return;
                 }
-                if let Err(why) = self.pass.may_try() {
-                    let refused = refusal(&why.to_string());
-                    self.log_login(&caller.user, Err((Class::Pause, &refused)));
-                    return self
-                        .pi
-                        .handle_input(Instant::now(), Input::Done(Err(refused)));
-                }
-                let costly = login::is_costly(settings, &caller);
+                let turn = self.pass.attempt(login::is_costly(settings, &caller));
                 let service = Arc::clone(&self.service);
-                let work = move || Answer::Login {
-                    admitted: login::admit(&service, &caller).map(Box::new),
+                self.request = Some(PendingRequest::after(turn, move |turn| Answer::Login {
+                    admitted: try_login(&service, &caller, turn),
                     user: caller.user,
-                };
-                self.request = Some(match costly {
-                    true => PendingRequest::with_permit(&self.service.verifications, work),
-                    false => PendingRequest::of(work),
-                });
+                }));
                 return;
             }
             Request::WhoAmI => Ok(Outcome::Text(self.user.clone().unwrap_or_default())),
@@ -138,18 +130,11 @@ impl Session {
     pub(super) fn decide(
         &mut self,
         user: &str,
-        admitted: Result<Box<Admitted>, StorageFailure>,
+        admitted: Result<Box<Admitted>, (Class, StorageFailure)>,
     ) -> Result<Outcome, StorageFailure> {
-        let admitted = admitted.map_err(|why| {
-            self.pass.failed();
-            (Class::Credentials, why)
-        });
         let entered = admitted.and_then(|admitted| {
             let entered = self.enters(admitted.name.clone());
             entered.map_err(|why| (Class::Sessions, why))?;
-            if admitted.is_proven() {
-                self.pass.proven();
-            }
             Ok(admitted)
         });
         let told = entered.as_ref().map(|admitted| admitted.method);
@@ -172,4 +157,16 @@ impl Session {
         self.user = Some(account);
         Ok(())
     }
+}
+
+/// May block. `turn`: to try it.
+fn try_login(
+    service: &Service,
+    caller: &Caller,
+    turn: Result<Attempt, Refusal>,
+) -> Result<Box<Admitted>, (Class, StorageFailure)> {
+    let attempt = turn.map_err(|why| (Class::Pause, refusal(&why.to_string())))?;
+    let admitted = login::admit(service, caller).map_err(|why| (Class::Credentials, why))?;
+    attempt.succeeded(admitted.is_proven());
+    Ok(Box::new(admitted))
 }

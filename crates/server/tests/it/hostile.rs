@@ -249,6 +249,25 @@ fn who_guesses_must_pause() {
 }
 
 #[test]
+fn guesses_side_by_side_are_no_more_than_guesses_one_by_one() {
+    let server = TestServer::with(|s| s.bounds.free_failures = 4);
+    let mut all: Vec<Ftp> = (0..100).map(|_| Ftp::connect(server.address)).collect();
+    for ftp in &mut all {
+        ftp.await_code(220);
+        ftp.expect("USER root", 331);
+    }
+    for ftp in &mut all {
+        ftp.send("PASS x");
+    }
+    let replies = all.iter_mut().map(|ftp| ftp.await_code(530).text());
+    let tried = replies
+        .filter(|text| !text.contains("failed logins"))
+        .count();
+    // Five, and one more for each second that a slow machine takes.
+    assert!((5..30).contains(&tried), "{tried} of 100 were tried");
+}
+
+#[test]
 fn anonymous_logins_make_up_for_no_guess() {
     let server = TestServer::with(|s| s.bounds.free_failures = 4);
     // As above, a pause is met however slow this goes.

@@ -9,7 +9,7 @@ use std::{
 
 use godwit_gsi::name::DistinguishedName;
 use godwit_proto::FtpPath;
-use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking, time::timeout};
+use tokio::{task::spawn_blocking, time::timeout};
 use tracing::{info, warn};
 
 use super::{Connection, Trouble};
@@ -68,12 +68,15 @@ impl Connection {
         &mut self,
         caller: Caller,
     ) -> Result<Result<(Process, OwnedFd, Method), Refused>, Trouble> {
-        if let Err(why) = self.pass.may_try() {
-            return Ok(Err((Class::Pause, why.to_string())));
-        }
-        let permit = match self.permit(&caller).await {
-            Ok(permit) => permit,
-            Err(why) => return Ok(Err((Class::Sessions, why))),
+        let costly = login::is_costly(&self.service.settings, &caller);
+        let turn = self.pass.attempt(costly);
+        let attempt = tokio::select! {
+            turn = turn => turn.map_err(|why| (Class::Pause, why.to_string())),
+            () = self.pass.must_go() => Err((Class::Sessions, OTHERS.to_owned())),
+        };
+        let mut attempt = match attempt {
+            Ok(attempt) => attempt,
+            Err(why) => return Ok(Err(why)),
         };
         let (user, channel) = (caller.user.clone(), caller.channel);
         let (service, accounts) = (Arc::clone(&self.service), Arc::clone(&self.accounts));
@@ -81,12 +84,11 @@ impl Connection {
         let admitted = spawn_blocking(move || {
             let admitted = login::admit(&service, &caller)
                 .map_err(|failure| (Class::Credentials, failure.text))?;
-            drop(permit);
+            attempt.verified();
             let system = accounts.of(&admitted.actor);
-            Ok((
-                admitted,
-                system.map_err(|why| (Class::Account, why.to_string()))?,
-            ))
+            let system = system.map_err(|why| (Class::Account, why.to_string()))?;
+            attempt.succeeded(admitted.is_proven());
+            Ok((admitted, system))
         });
         let admitted = admitted.await.unwrap_or_else(|_| {
             Err((
@@ -96,12 +98,9 @@ impl Connection {
         });
         let (admitted, system) = match admitted {
             Ok(found) => found,
-            Err(why) => {
-                self.pass.failed();
-                return Ok(Err(why));
-            }
+            Err(why) => return Ok(Err(why)),
         };
-        let (name, is_proven) = (admitted.name.clone(), admitted.is_proven());
+        let name = admitted.name.clone();
         let method = admitted.method;
         let (relay, other) = relay_pair()?;
         let setup = self.session_setup(user, admitted, system, channel);
@@ -116,24 +115,9 @@ impl Connection {
         if let Err(why) = self.pass.logged_in(&name) {
             return Ok(Err((Class::Sessions, why.to_string())));
         }
-        if is_proven {
-            self.pass.proven();
-        }
         self.share = Some(share);
         self.account = Some(name);
         Ok(Ok((session, relay, method)))
-    }
-
-    /// To verify a password, where that is what it takes.
-    async fn permit(&self, caller: &Caller) -> Result<Option<OwnedSemaphorePermit>, String> {
-        if !login::is_costly(&self.service.settings, caller) {
-            return Ok(None);
-        }
-        let permits = Arc::clone(&self.service.verifications);
-        tokio::select! {
-            permit = permits.acquire_owned() => Ok(permit.ok()),
-            () = self.pass.must_go() => Err(OTHERS.to_owned()),
-        }
     }
 
     fn session_setup(
