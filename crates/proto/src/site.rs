@@ -62,7 +62,12 @@ pub enum Site {
         length: Option<u64>,
         path: FtpPath,
     },
-    /// `DSI name`, `SETNETSTACK`, `SETDISKSTACK` and the rest, known and refused: word and argument.
+    /// `SETNETSTACK`, `SETDISKSTACK`: XIO drivers of GCT's server, `,` between them.
+    Stack {
+        word: String,
+        drivers: String,
+    },
+    /// `DSI name` and the rest, known and refused: word and argument.
     Refused {
         word: String,
         argument: String,
@@ -81,6 +86,12 @@ pub const BUFFER_WORDS: &[&str] = &[
     "BUFSIZE",
 ];
 
+/// Words that choose XIO drivers, each with the drivers that stand for what we do anyway.
+pub(crate) const STACK_WORDS: &[(&str, &[&str])] = &[
+    ("SETDISKSTACK", &["default", "file"]),
+    ("SETNETSTACK", &["default", "tcp", "gsi"]),
+];
+
 /// Words of SITE that do something, as SITE HELP lists them. GCT's client looks for some of them before it uses them.
 pub const WORDS: &[&str] = &[
     "BUFSIZE",
@@ -96,6 +107,8 @@ pub const WORDS: &[&str] = &[
     "SBUF",
     "SBUFSIZ",
     "SBUFSZ",
+    "SETDISKSTACK",
+    "SETNETSTACK",
     "STORATTR",
     "STORBUFSIZE",
     "SYMLINK",
@@ -116,8 +129,6 @@ pub(crate) const REFUSED_WORDS: &[&str] = &[
     "FAULT",
     "HTTP",
     "RESTRICT",
-    "SETDISKSTACK",
-    "SETNETSTACK",
     "SHARING",
     "UPAS",
     "UPRT",

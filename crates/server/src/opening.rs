@@ -103,6 +103,16 @@ fn open_source(
         _ => metadata.size,
     };
     let (base, length) = region_of(size, region);
+    if region.is_none()
+        && metadata.kind == FileKind::File
+        && let Some(RestartPoint::Offset(offset)) = restart
+        && *offset > size
+    {
+        return Err(failure(
+            Errno::RANGE,
+            &format!("restart {path} at {offset}, of {size} bytes"),
+        ));
+    }
     let ranges = ranges_to_send(length, restart, mode);
     let source = match type_code {
         TypeCode::Image => Source::File { file, base, ranges },
@@ -163,7 +173,7 @@ fn open_sink(
     let how = write_mode(placement, &there);
     let file = storage.open_write(path, how)?;
     let base = match placement {
-        Placement::Replace => 0,
+        Placement::Replace | Placement::New => 0,
         Placement::Append => file.as_opened()?.size,
         Placement::At(offset) => offset,
     };
@@ -209,6 +219,7 @@ fn open_sink(
 fn write_mode(placement: Placement, there: &RangeSet) -> WriteMode {
     match placement {
         Placement::Replace if there.is_empty() => WriteMode::Replace,
+        Placement::New => WriteMode::New,
         _ => WriteMode::Keep,
     }
 }

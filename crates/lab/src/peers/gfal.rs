@@ -40,6 +40,22 @@ pub const RENAME: Tool = tool("gfal-rename");
 /// `gfal-chmod MODE URL`.
 pub const CHMOD: Tool = tool("gfal-chmod");
 
+/// Python with gfal2's bindings, for what the tools have no option for.
+pub const PYTHON: Tool = Tool::new("/usr/bin/python3", "python3-gfal2");
+
+/// For [`PYTHON`] behind `-c`: the bulk copy of gfal2's library, which transfer services use.
+/// Arguments: the sources, then as many targets.
+pub const BULK_COPY: &str = "
+import sys, gfal2
+urls = sys.argv[1:]
+half = len(urls) // 2
+context = gfal2.creat_context()
+parameters = context.transfer_parameters()
+parameters.overwrite = True
+failures = context.filecopy(parameters, urls[:half], urls[half:])
+sys.exit('; '.join(str(f) for f in failures or [] if f is not None) or 0)
+";
+
 const fn tool(program: &'static str) -> Tool {
     Tool::new(program, PACKAGE).with_environment(ENVIRONMENT)
 }

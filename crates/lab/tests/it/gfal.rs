@@ -97,6 +97,19 @@ fn files_are_copied_between_servers() {
 }
 
 #[test]
+fn modes_are_taken_as_stat_has_them() {
+    if !have(NEEDS) {
+        return;
+    }
+    let site = Site::new(Kind::Godwitd);
+    write_noise(&site.at("f"), 1, 1);
+    // gfal2 sends what it is given.
+    ok(&site, gfal::CHMOD, &["100640", &site.url("f")]);
+    let mode = fs::metadata(site.at("f")).expect("is there").permissions();
+    assert_eq!(mode.mode() & 0o7777, 0o640);
+}
+
+#[test]
 fn files_are_described_and_read() {
     if !have(NEEDS) {
         return;

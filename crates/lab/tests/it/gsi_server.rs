@@ -401,3 +401,23 @@ fn the_grid_library_copies_by_certificate() {
     assert_holds(&site.path("local/back"), &octets);
     succeeds(&server, &gfal::LS, &environment, &["-l", &url(&server, "")]);
 }
+
+#[test]
+fn the_grid_library_copies_many_files_in_one_call() {
+    if !have(&[Need::Gfal, Need::Godwitd]) {
+        return;
+    }
+    let site = GridSite::new();
+    let (from, to) = (site.server("a", &[]), site.server("b", &[]));
+    let environment = site.proxy(&site.jo(), &ProxyRequest::default());
+    let names = ["f", "g", "h"];
+    let octets = names.map(|name| write_noise(&site.path("a").join(name), 300_001, 3));
+    let sources = names.map(|name| url(&from, name));
+    let targets = names.map(|name| url(&to, name));
+    let mut arguments = vec!["-c", gfal::BULK_COPY];
+    arguments.extend(sources.iter().chain(&targets).map(String::as_str));
+    succeeds(&to, &gfal::PYTHON, &environment, &arguments);
+    for (name, octets) in names.iter().zip(&octets) {
+        assert_holds(&site.path("b").join(name), octets);
+    }
+}

@@ -62,6 +62,22 @@ fn block_mode_copies_every_size_over_any_number_of_channels() {
 }
 
 #[test]
+fn driver_stacks_that_change_nothing_are_taken() {
+    if !have(NEEDS) {
+        return;
+    }
+    let site = Site::new(Kind::Godwitd);
+    for options in [
+        &["-dcstack", "tcp"][..],
+        &["-dcstack", "default"],
+        &["-fsstack", "file"],
+        &["-p", "2", "-dcstack", "tcp", "-fsstack", "default"],
+    ] {
+        both_ways(&site, options, 300_000);
+    }
+}
+
+#[test]
 fn block_sizes_and_socket_buffers_are_the_clients_choice() {
     if !have(NEEDS) {
         return;

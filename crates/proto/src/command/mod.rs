@@ -167,6 +167,8 @@ pub enum Command {
     Spor(Vec<SocketAddr>),
     Retr(FtpPath),
     Stor(FtpPath),
+    /// STOR under a name that the server chooses.
+    Stou,
     Appe(FtpPath),
     Eret {
         region: Region,
@@ -284,6 +286,7 @@ impl Command {
             self,
             Self::Retr(_)
                 | Self::Stor(_)
+                | Self::Stou
                 | Self::Appe(_)
                 | Self::Eret { .. }
                 | Self::Esto { .. }
@@ -301,14 +304,14 @@ const MASKED_CHARS_MAX: usize = 1000;
 /// Security commands whose arguments are no secrets: a mechanism, a size, a level, a name.
 const SHOWN_SECURITY_VERBS: &[&str] = &["AUTH", "PBSZ", "PROT", "DCAU", "CCC"];
 
-/// Every verb, as HELP lists them. Not here: ACCT (always refused) and the security commands, which FEAT tells where they are
+/// Every verb, as HELP lists them. Not here: ACCT (superfluous), old words for others, and the security commands, which FEAT tells where they are
 /// offered. [`crate::site::WORDS`] lists the words of SITE.
 pub const VERBS: &[&str] = &[
     "ABOR", "ALLO", "APPE", "CDUP", "CKSM", "CWD", "DELE", "EPRT", "EPSV", "ERET", "ESTO", "FEAT",
     "HELP", "LANG", "LIST", "MDTM", "MFMT", "MKD", "MLSC", "MLSD", "MLSR", "MLST", "MODE", "NLST",
     "NOOP", "OPTS", "PASS", "PASV", "PORT", "PWD", "QUIT", "REST", "RETR", "RMD", "RNFR", "RNTO",
-    "SBUF", "SCKS", "SITE", "SIZE", "SPAS", "SPOR", "STAT", "STOR", "STRU", "SYST", "TREV", "TYPE",
-    "USER",
+    "SBUF", "SCKS", "SITE", "SIZE", "SPAS", "SPOR", "STAT", "STOR", "STOU", "STRU", "SYST", "TREV",
+    "TYPE", "USER",
 ];
 
 /// Reason of a [`CommandError::Syntax`] for a missing argument.

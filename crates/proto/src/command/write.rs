@@ -54,6 +54,7 @@ pub(super) fn verb(command: &Command) -> &str {
         Command::Spor(_) => "SPOR",
         Command::Retr(_) => "RETR",
         Command::Stor(_) => "STOR",
+        Command::Stou => "STOU",
         Command::Appe(_) => "APPE",
         Command::Eret { .. } => "ERET",
         Command::Esto { .. } => "ESTO",
@@ -164,6 +165,7 @@ fn arguments(command: &Command, line: &mut Line<'_>) {
         | Command::Pwd
         | Command::Cdup
         | Command::Pasv
+        | Command::Stou
         | Command::Abor => {}
     }
 }
@@ -239,6 +241,7 @@ fn site_arguments(site: &Site, line: &mut Line<'_>) {
             line.text(format_args!("GODWIT LEAVES {ALGORITHM} {leaf}"));
             line.region(*offset, *length, path);
         }
+        Site::Stack { word, drivers } => line.text(format_args!("{word} {drivers}")),
         Site::Refused { word, argument } => {
             line.text(word);
             if !argument.is_empty() {

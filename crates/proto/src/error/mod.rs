@@ -208,6 +208,8 @@ fn typed_code(errno: i32) -> (u16, &'static str) {
         ECONNRESET | ECONNABORTED => (426, "DATA_CHANNEL_COMMUNICATION_FAILURE"),
         ENOSPC => (552, "NO_SPACE_LEFT"),
         EDQUOT => (552, "QUOTA_EXCEEDED"),
+        // RFC 3659 §5.4: REST names what is not there.
+        ERANGE => (554, "INTERNAL_ERROR"),
         EFBIG => (552, "INTERNAL_ERROR"),
         EEXIST => (553, "PATH_EXISTS"),
         ENAMETOOLONG | EILSEQ => (553, "INVALID_PATH_NAME"),

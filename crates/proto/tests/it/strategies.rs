@@ -165,14 +165,12 @@ fn site() -> impl Strategy<Value = Site> {
                 length,
                 path,
             }),
-        (
-            select(vec!["DSI", "SETNETSTACK", "FAULT"]),
-            option::of(text())
-        )
-            .prop_map(|(word, argument)| Site::Refused {
+        (select(vec!["DSI", "FAULT"]), option::of(text())).prop_map(|(word, argument)| {
+            Site::Refused {
                 word: word.to_owned(),
                 argument: argument.unwrap_or_default(),
-            }),
+            }
+        }),
     ]
 }
 

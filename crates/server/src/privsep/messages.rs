@@ -40,9 +40,7 @@ pub(crate) struct SessionSetup {
     pub(crate) local: SocketAddr,
     pub(crate) ids: Ids,
     pub(crate) require_sandbox: bool,
-    /// Name logged in with, for the reply.
-    pub(crate) user: String,
-    /// Whose session it is, for the log.
+    /// Whose session it is, for the reply and the log.
     pub(crate) name: String,
     #[serde(with = "AccountText")]
     pub(crate) account: Account,

@@ -54,7 +54,6 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
         session,
         peer,
         local,
-        user,
         name,
         account,
         rights,
@@ -94,7 +93,6 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
             None => Security::handed(delegated(&pem, service.gsi.as_deref())?),
         };
         let entered = Entered {
-            user,
             name,
             account,
             rights,

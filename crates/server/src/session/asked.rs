@@ -139,11 +139,16 @@ impl Session {
         });
         let told = entered.as_ref().map(|admitted| admitted.method);
         self.log_login(user, told.map_err(|(class, why)| (*class, why)));
-        let admitted = entered.map_err(|(_, why)| why)?;
-        if let Some(rights) = admitted.rights {
+        let Admitted {
+            name,
+            account,
+            rights,
+            ..
+        } = *entered.map_err(|(_, why)| why)?;
+        if let Some(rights) = rights {
             self.keep_to(rights);
         }
-        Ok(Outcome::Account(admitted.account))
+        Ok(Outcome::Account { name, account })
     }
 
     /// Somebody logs in to `account`, unless there are too many of it.

@@ -26,8 +26,7 @@ use crate::{
 
 /// Who logged in through a front.
 pub(crate) struct Entered {
-    pub(crate) user: String,
-    /// For the log.
+    /// For the reply and the log.
     pub(crate) name: String,
     pub(crate) account: Account,
     /// What of storage is theirs; `None`: all.
@@ -81,7 +80,6 @@ pub(crate) async fn go_on(
     entered: Entered,
 ) {
     let Entered {
-        user,
         name,
         account,
         rights,
@@ -91,8 +89,9 @@ pub(crate) async fn go_on(
         share,
     } = entered;
     let socket = Control::Relay(relay);
+    let told = name.clone();
     let mut session = Session::new(socket, peer, local, pass, service, |config, now| {
-        ServerPi::entered(config, user, account, channel.mechanism(), now)
+        ServerPi::entered(config, told, account, channel.mechanism(), now)
     });
     session.security = security;
     session.channels.set_share(Arc::new(share));

@@ -109,6 +109,27 @@ fn lines_that_end_in_lf_alone_are_commands() {
 }
 
 #[test]
+fn what_is_asked_of_the_wrong_kind_of_file_is_refused() {
+    let server = TestServer::start();
+    server.write("f", b"a\nb\n");
+    let mut ftp = server.login();
+    std::fs::create_dir(server.path("d")).unwrap();
+    ftp.expect("SIZE /d", 550);
+    ftp.expect("SIZE /", 550);
+    ftp.expect("RMD /", 550);
+    ftp.expect("CWD /d", 250);
+    ftp.expect("RMD ..", 550);
+    ftp.pasv();
+    ftp.expect("MLSD /f", 501);
+    ftp.pasv();
+    ftp.expect("MLSD /none", 550);
+    assert_eq!(ftp.expect("SIZE /f", 213).text(), "4");
+    ftp.expect("TYPE A", 200);
+    ftp.expect("SIZE /f", 550);
+    ftp.expect("SIZE /none", 550);
+}
+
+#[test]
 fn odd_names_survive() {
     let server = TestServer::start();
     let mut ftp = server.login();

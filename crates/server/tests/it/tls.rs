@@ -289,6 +289,7 @@ fn a_token_says_what_may_be_done_where() {
         refused(lambda: f.login(':token:', '{elsewhere}'), '530', 'another service')\n\
         f.login(':token:', '{good}')\n\
         f.prot_p()\n\
+        f.voidcmd('TYPE I')\n\
         assert f.size('/data/f') == 1\n\
         got = io.BytesIO()\n\
         f.retrbinary('RETR /data/f', got.write)\n\

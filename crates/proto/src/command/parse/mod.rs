@@ -88,6 +88,7 @@ pub(super) fn command(line: &[u8]) -> Result<Command, CommandError> {
         "SPOR" => Command::Spor(striped_addresses(a)?),
         "RETR" => Command::Retr(a.path()?),
         "STOR" => Command::Stor(a.path()?),
+        "STOU" => Command::Stou,
         "APPE" => Command::Appe(a.path()?),
         "ERET" => {
             let (parameters, path) = a.module("P")?;
@@ -140,7 +141,20 @@ const UNLISTED_VERBS: &[&str] = &[
     "ACCT", "AUTH", "ADAT", "PBSZ", "PROT", "DCAU", "DCSC", "MIC", "ENC", "CONF", "CCC",
 ];
 
+/// Words from before RFC 959 that old clients send (RFC 1123 §4.1.3.1), and what they mean.
+const OLD_VERBS: &[(&str, &str)] = &[
+    ("XCUP", "CDUP"),
+    ("XCWD", "CWD"),
+    ("XMKD", "MKD"),
+    ("XPWD", "PWD"),
+    ("XRMD", "RMD"),
+];
+
 fn known_verb(word: &[u8]) -> Option<&'static str> {
+    let mut old = OLD_VERBS.iter();
+    if let Some((_, verb)) = old.find(|(old, _)| old.as_bytes().eq_ignore_ascii_case(word)) {
+        return Some(verb);
+    }
     let mut all = super::VERBS.iter().chain(UNLISTED_VERBS);
     all.find(|verb| verb.as_bytes().eq_ignore_ascii_case(word))
         .copied()

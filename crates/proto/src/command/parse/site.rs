@@ -7,7 +7,7 @@ use crate::{
     commit::{Commit, Expected, TemporaryName},
     leaves::{ALGORITHM, LEAF_OCTETS_MIN, LEAVES_MAX},
     live::Live,
-    site::{BUFFER_WORDS, REFUSED_WORDS, Site},
+    site::{BUFFER_WORDS, REFUSED_WORDS, STACK_WORDS, Site},
     text::{decimal, printable, skip_blanks},
     timestamp::Timestamp,
 };
@@ -28,6 +28,10 @@ pub(super) fn site(a: Arguments<'_>) -> Result<Site, CommandError> {
         let argument = String::from_utf8_lossy(skip_blanks(a.rest)).into_owned();
         return Ok(Site::Refused { word, argument });
     }
+    if STACK_WORDS.iter().any(|(known, _)| *known == word) {
+        let drivers = a.text()?;
+        return Ok(Site::Stack { word, drivers });
+    }
     Ok(match word.as_str() {
         "HELP" => Site::Help,
         "CLIENTINFO" => Site::ClientInfo(a.text()?),
@@ -40,7 +44,8 @@ pub(super) fn site(a: Arguments<'_>) -> Result<Site, CommandError> {
                 .ok()
                 .filter(|w| w.bytes().all(|b| b.is_ascii_digit()))
                 .and_then(|w| u32::from_str_radix(w, 8).ok())
-                .filter(|m| *m <= 0o7777);
+                // gfal2 sends st_mode, with the type of the file.
+                .map(|m| m & 0o7777);
             Site::Chmod {
                 mode: mode.ok_or_else(|| a.syntax("Invalid mode."))?,
                 path: rest.path()?,

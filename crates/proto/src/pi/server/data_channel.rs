@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     command::{EpsvArgument, NetworkProtocol},
-    error::StorageFailure,
+    error::{StorageFailure, errno},
     hostport::{format_comma, format_extended},
     reply::{BodyStyle, Reply, ReplyCode},
 };
@@ -145,6 +145,9 @@ impl ServerPi {
         let addresses = match result {
             Ok(Outcome::Listening(addresses)) => addresses,
             Ok(_) => Vec::new(),
+            Err(failure) if failure.errno == errno::EAFNOSUPPORT => {
+                return Err(self.other_family());
+            }
             Err(failure) => {
                 return Err(Reply::new(
                     ReplyCode::of(425),
@@ -266,6 +269,16 @@ impl ServerPi {
                 self.answer(425, format!("Can't open data connection: {}", failure.text));
             }
         }
+    }
+
+    /// RFC 2428 §3: what the control connection speaks is what we can serve.
+    fn other_family(&self) -> Reply {
+        let number = match self.control_family() {
+            NetworkProtocol::Ipv4 => 1,
+            NetworkProtocol::Ipv6 => 2,
+        };
+        let text = format!("Network protocol not supported, use ({number}).");
+        Reply::new(ReplyCode::of(522), text)
     }
 
     /// Family of the control connection.

@@ -120,7 +120,7 @@ impl ServerPi {
         match command {
             Command::User(user) => self.run_user(user),
             Command::Pass(password) => self.run_pass(password),
-            Command::Acct => self.answer(500, "Command not supported."),
+            Command::Acct => self.answer(202, "ACCT is superfluous at this server."),
             Command::Quit => self.run_quit(),
             Command::Noop => self.answer(200, "NOOP command successful."),
             Command::Abor => self.run_abort(),
@@ -144,7 +144,7 @@ impl ServerPi {
             Command::Cwd(path) => self.run_cwd(&path),
             Command::Cdup => self.run_cdup(),
             Command::Mkd(path) => self.run_mkd(&path),
-            Command::Rmd(path) => self.run_change(&path, Request::RemoveDirectory),
+            Command::Rmd(path) => self.run_rmd(&path),
             Command::Dele(path) => self.run_change(&path, Request::RemoveFile),
             Command::Rnfr(path) => self.run_rnfr(&path),
             Command::Rnto(path) => self.run_rnto(&path),
@@ -178,6 +178,7 @@ impl ServerPi {
             Command::Retr(path) => self.run_retr(&path, None),
             Command::Eret { region, path } => self.run_retr(&path, Some(region)),
             Command::Stor(path) => self.run_stor(&path),
+            Command::Stou => self.run_stou(),
             Command::Appe(path) => self.run_appe(&path),
             Command::Esto { offset, path } => self.run_esto(offset, &path),
 

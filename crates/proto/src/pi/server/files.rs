@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use crate::{
     checksum::ChecksumAlgorithm,
+    command::TypeCode,
     commit::Commit,
-    error::{StorageFailure, TransferFailure, storage_reply, transfer_reply},
-    facts::Facts,
+    error::{StorageFailure, TransferFailure, errno, storage_reply, transfer_reply},
+    facts::{FactType, Facts},
     path::FtpPath,
     reply::{BodyStyle, Reply, ReplyCode},
     timestamp::Timestamp,
@@ -16,8 +17,6 @@ use super::{
     Pending, Request, ServerPi,
     dispatch::{ChecksumRun, Purpose},
 };
-
-const EACCES: i32 = 13;
 
 impl ServerPi {
     pub(super) fn run_pwd(&mut self) {
@@ -58,8 +57,8 @@ impl ServerPi {
     }
 
     pub(super) fn on_directory_made(&mut self, path: &FtpPath) {
-        let mut text = b"Directory ".to_vec();
-        text.extend_from_slice(&quoted(path));
+        // RFC 959 §5.4: the name first, where ftplib and others read it.
+        let mut text = quoted(path);
         text.extend_from_slice(b" created successfully.");
         self.answer(257, text);
     }
@@ -80,6 +79,18 @@ impl ServerPi {
         if self.may_write(&path) {
             self.request(request(path), Purpose::Change);
         }
+    }
+
+    /// The system would say that the root is busy, and clients would try again.
+    pub(super) fn run_rmd(&mut self, path: &FtpPath) {
+        if self.session.resolve(path) == FtpPath::root() {
+            return self.reply(&storage_reply(&StorageFailure {
+                errno: errno::EPERM,
+                doing: "remove the root".to_owned(),
+                text: String::new(),
+            }));
+        }
+        self.run_change(path, Request::RemoveDirectory);
     }
 
     /// RNFR changes nothing, so that a read-only server runs it: jglobus asks in this way whether a
@@ -138,6 +149,11 @@ impl ServerPi {
 
     pub(super) fn on_size(&mut self, facts: &Facts) {
         match facts.size {
+            _ if facts.kind == Some(FactType::Dir) => self.answer(550, "A directory has no size."),
+            // RFC 3659 §4: as many as would be sent, which nobody knows without reading it all.
+            _ if self.session.type_code == TypeCode::Ascii => {
+                self.answer(550, "SIZE is not told in TYPE A, send TYPE I first.");
+            }
             Some(size) => self.answer(213, size.to_string()),
             None => self.answer(550, "The size is not known."),
         }
@@ -235,7 +251,7 @@ impl ServerPi {
 /// What a storage that may not be written says of `path`.
 pub(super) fn read_only(path: &FtpPath) -> StorageFailure {
     StorageFailure {
-        errno: EACCES,
+        errno: errno::EACCES,
         doing: format!("change {path} on a read-only server"),
         text: "Permission denied".to_owned(),
     }

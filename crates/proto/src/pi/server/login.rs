@@ -30,7 +30,8 @@ impl ServerPi {
         if let Some(mechanism) = mechanism {
             pi.session.security.establish(mechanism);
         }
-        pi.on_login_done(user, Ok(Outcome::Account(account)));
+        let name = user.clone();
+        pi.on_login_done(user, Ok(Outcome::Account { name, account }));
         pi
     }
 
@@ -105,14 +106,11 @@ impl ServerPi {
 
     pub(super) fn on_login_done(&mut self, user: String, result: Result<Outcome, StorageFailure>) {
         match result {
-            Ok(outcome @ (Outcome::Account(_) | Outcome::Done)) => {
-                if let Outcome::Account(account) = outcome {
-                    self.session.account = account;
-                }
-                self.session.cwd = self.session.account.home.clone();
-                self.answer(230, format!("User {user} logged in."));
-                self.session.login = LoginState::LoggedIn { user };
+            Ok(Outcome::Account { name, account }) => {
+                self.session.account = account;
+                self.log_in(name);
             }
+            Ok(Outcome::Done) => self.log_in(user),
             // Nobody is let in by a mistake.
             Ok(_) => self.answer(451, "Local error in processing."),
             Err(failure) => {
@@ -124,6 +122,13 @@ impl ServerPi {
                 self.count_failed_login();
             }
         }
+    }
+
+    /// GCT's server names the account, too, which need not be what USER said.
+    fn log_in(&mut self, user: String) {
+        self.session.cwd = self.session.account.home.clone();
+        self.answer(230, format!("User {user} logged in."));
+        self.session.login = LoginState::LoggedIn { user };
     }
 
     pub(super) fn count_failed_login(&mut self) {

@@ -66,7 +66,12 @@ impl ServerPi {
         match opts {
             Opts::Retr(options) => self.set_retr_options(&options),
             Opts::AllowDelayed(on) => self.session.delayed_passive = on,
-            Opts::Mlst(selection) => self.session.facts = FactSelection::parse(&selection),
+            Opts::Mlst(selection) => {
+                self.session.facts = FactSelection::parse(&selection);
+                // RFC 3659 §7.9.
+                let text = format!("MLST OPTS {}", self.session.facts.names());
+                return self.answer(200, text.trim_end());
+            }
             Opts::Mlsr {
                 continue_on_error,
                 follow_links,

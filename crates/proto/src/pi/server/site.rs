@@ -3,7 +3,7 @@
 use crate::{
     path::FtpPath,
     reply::{BodyStyle, Reply, ReplyCode},
-    site::Site,
+    site::{STACK_WORDS, Site},
 };
 
 use super::{
@@ -78,7 +78,8 @@ impl ServerPi {
                     Purpose::Checksum(ChecksumRun::default()),
                 );
             }
-            Site::Refused { word, argument } => self.refuse_site(&word, &argument),
+            Site::Stack { word, drivers } => self.run_stack(&word, &drivers),
+            Site::Refused { word, .. } => self.refuse_site(&word),
         }
     }
 
@@ -98,23 +99,32 @@ impl ServerPi {
         self.answer(250, "OK.");
     }
 
-    fn refuse_site(&mut self, word: &str, argument: &str) {
+    /// GCT's clients send this before each copy, with the drivers that a server of theirs has anyway.
+    fn run_stack(&mut self, word: &str, drivers: &str) {
+        let known = STACK_WORDS.iter().find(|(known, _)| *known == word);
+        let served = known.map_or(&[][..], |(_, served)| *served);
+        let foreign = (drivers.split(',').map(str::trim)).find(|driver| !served.contains(driver));
+        let Some(foreign) = foreign else {
+            return self.answer(250, "OK.");
+        };
+        let what = match word {
+            "SETDISKSTACK" => "filesystem",
+            _ => "data channel",
+        };
+        let driver = foreign.split(':').next().unwrap_or_default();
+        // gfal2 looks for these words and goes back to TCP.
+        self.reply(&Reply::with_body(
+            ReplyCode::of(500),
+            BodyStyle::Code,
+            format!("Setting {what} driver stack failed."),
+            [format!("globus_xio: Bad parameter, {driver} driver not whitelisted").into_bytes()],
+            "End.",
+        ));
+    }
+
+    fn refuse_site(&mut self, word: &str) {
         match word {
             "DSI" => self.answer(500, "no such DSI"),
-            // gfal2 looks for these words and goes back to TCP.
-            "SETNETSTACK" | "SETDISKSTACK" => {
-                let driver = argument.split([',', ':']).next().unwrap_or_default();
-                self.reply(&Reply::with_body(
-                    ReplyCode::of(500),
-                    BodyStyle::Code,
-                    "Setting data channel driver stack failed.",
-                    [
-                        format!("globus_xio: Bad parameter, {driver} driver not whitelisted")
-                            .into_bytes(),
-                    ],
-                    "End.",
-                ));
-            }
             _ => self.answer(500, "Invalid command."),
         }
     }

@@ -14,15 +14,17 @@ use std::{mem, time::Instant};
 use crate::{
     checksum::ChecksumAlgorithm,
     command::{Mode, Region},
-    error::{StorageFailure, TransferFailure, transfer_reply},
+    error::{StorageFailure, TransferFailure, errno, transfer_reply},
     live::Live,
     path::FtpPath,
     range_set::RangeSet,
+    reply::ReplyCode,
     restart::RestartPoint,
 };
 
 use super::{
-    Outcome, Output, Pending, Placement, Request, ServerPi, TransferKind, TransferRequest,
+    ListForm, Outcome, Output, Pending, Placement, Request, ServerPi, TransferKind,
+    TransferRequest,
     data_channel::{DataChannel, PassiveForm},
     markers::Markers,
     transfer_checks::Way,
@@ -84,6 +86,18 @@ impl Transfer {
         &self.request.kind
     }
 
+    /// What tells the client the name that STOU made.
+    fn chosen_name(&self) -> Option<Vec<u8>> {
+        match &self.request.kind {
+            TransferKind::Receive {
+                path,
+                placement: Placement::New,
+                ..
+            } => Some([b"FILE: ", path.as_bytes()].concat()),
+            _ => None,
+        }
+    }
+
     fn way(&self) -> Way {
         Way::of(&self.request.kind)
     }
@@ -121,6 +135,17 @@ impl ServerPi {
 
     pub(super) fn run_stor(&mut self, path: &FtpPath) {
         self.receive(path, Placement::Replace);
+    }
+
+    /// The name differs from that of every other session and transfer; were it taken all the same,
+    /// the file that has it stays.
+    pub(super) fn run_stou(&mut self) {
+        let nanoseconds = self.config.unix_time.as_nanos();
+        let name = format!("stou-{nanoseconds:x}-{}", self.transfers);
+        match self.session.cwd.join(name.as_bytes()) {
+            Ok(path) => self.receive(&path, Placement::New),
+            Err(_) => self.answer(553, "No file can be made here."),
+        }
     }
 
     pub(super) fn run_appe(&mut self, path: &FtpPath) {
@@ -245,7 +270,11 @@ impl ServerPi {
         }
         transfer.phase = Phase::Moving;
         transfer.markers.begin(now, unix_time);
-        if reused {
+        // RFC 1123 §4.1.2.9.
+        let chosen = transfer.chosen_name();
+        if let Some(name) = chosen {
+            self.answer(if reused { 125 } else { 150 }, name);
+        } else if reused {
             self.answer(125, "Beginning transfer; reusing existing data connection.");
         } else {
             self.answer(150, "Beginning transfer.");
@@ -300,7 +329,8 @@ impl ServerPi {
             Ok(()) => {
                 if !was_ready {
                     // GCT's client needs a 1xx before the 226, or it never looks at the data.
-                    self.answer(150, "Beginning transfer.");
+                    let chosen = transfer.chosen_name();
+                    self.answer(150, chosen.unwrap_or_else(|| "Beginning transfer.".into()));
                 }
                 self.answer(226, "Transfer Complete.");
                 self.after_success(&transfer, cached);
@@ -318,7 +348,16 @@ impl ServerPi {
     }
 
     fn fail(&mut self, transfer: &Transfer, failure: &TransferFailure) {
-        self.reply(&transfer_reply(failure));
+        let mut reply = transfer_reply(failure);
+        if let (TransferKind::List { form, .. }, TransferFailure::Storage(storage)) =
+            (transfer.kind(), failure)
+            && matches!(form, ListForm::Facts(_))
+            && storage.errno == errno::ENOTDIR
+        {
+            // RFC 3659 §7.2.1: MLSD of what is no directory is an error of its argument.
+            reply.code = ReplyCode::of(501);
+        }
+        self.reply(&reply);
         let is_of_the_file = matches!(failure, TransferFailure::Storage(_));
         let untouched = !matches!(transfer.phase, Phase::Moving);
         match transfer.way() {

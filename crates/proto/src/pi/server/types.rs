@@ -286,8 +286,9 @@ pub enum Outcome {
     Listening(Vec<SocketAddr>),
     /// A word.
     Text(String),
-    /// Who logged in may do this; replaces the values of [`ServerConfig`].
-    Account(Account),
+    /// Who logged in is this account and may do that; replaces the values of [`ServerConfig`].
+    #[allow(missing_docs)]
+    Account { name: String, account: Account },
     /// A step of the handshake.
     Adat(AdatStep),
 }
@@ -384,6 +385,8 @@ pub enum TransferKind {
 pub enum Placement {
     /// STOR: truncated, unless a restart leaves octets that are already there.
     Replace,
+    /// STOU: must not exist.
+    New,
     /// APPE: offset 0 is the present end.
     Append,
     /// ESTO A: offset 0 is this octet; never truncated.

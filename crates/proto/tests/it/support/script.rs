@@ -90,11 +90,14 @@ pub(crate) fn directive(line: &str) -> Directive {
                 .map(|digest| u32::from_str_radix(digest, 16).unwrap())
                 .collect(),
         })),
-        "account" => done(Outcome::Account(Account {
-            home: path(word(0)),
-            writable: word(1) == "rw",
-            foreign_data_hosts: true,
-        })),
+        "account" => done(Outcome::Account {
+            name: words.get(2).unwrap_or(&"u").to_string(),
+            account: Account {
+                home: path(word(0)),
+                writable: word(1) == "rw",
+                foreign_data_hosts: true,
+            },
+        }),
         "adat" => done(Outcome::Adat(match word(0) {
             "more" => AdatStep::More(word(1).to_owned()),
             _ => AdatStep::Established(words.get(1).map(|&token| token.to_owned())),
@@ -164,6 +167,8 @@ pub(crate) fn storage_failure(errno: &str, doing: &str) -> StorageFailure {
         "ENOTDIR" => (20, "Not a directory"),
         "EISDIR" => (21, "Is a directory"),
         "ENOSPC" => (28, "No space left on device"),
+        "ERANGE" => (34, "Numerical result out of range"),
+        "EAFNOSUPPORT" => (97, "Address family not supported by protocol"),
         "EDQUOT" => (122, "Disk quota exceeded"),
         other => panic!("unknown errno {other}"),
     };

@@ -78,7 +78,7 @@ impl Connection {
             Ok(attempt) => attempt,
             Err(why) => return Ok(Err(why)),
         };
-        let (user, channel) = (caller.user.clone(), caller.channel);
+        let channel = caller.channel;
         let (service, accounts) = (Arc::clone(&self.service), Arc::clone(&self.accounts));
         // Reads the gridmap file and its like, verifies, and asks the system's directory of accounts.
         let admitted = spawn_blocking(move || {
@@ -103,7 +103,7 @@ impl Connection {
         let name = admitted.name.clone();
         let method = admitted.method;
         let (relay, other) = relay_pair()?;
-        let setup = self.session_setup(user, admitted, system, channel);
+        let setup = self.session_setup(admitted, system, channel);
         let share = match self.pass.share(&name) {
             Ok(share) => share,
             Err(why) => return Ok(Err((Class::Sessions, why.to_string()))),
@@ -122,7 +122,6 @@ impl Connection {
 
     fn session_setup(
         &self,
-        user: String,
         admitted: Admitted,
         system: SystemAccount,
         channel: Channel,
@@ -148,7 +147,6 @@ impl Connection {
             local: self.local,
             ids: system.ids,
             require_sandbox: self.accounts.require_sandbox,
-            user,
             name,
             account,
             rights,
