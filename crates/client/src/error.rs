@@ -164,6 +164,14 @@ pub enum Error {
     /// The user pressed Ctrl-C.
     #[error("interrupted")]
     Interrupted,
+    /// A file was not given its name, and nothing of it or of what has the name was removed.
+    #[error("{error}; {kept}")]
+    Kept {
+        /// Why not.
+        error: Box<Error>,
+        /// Where they lie.
+        kept: String,
+    },
     /// A bug of ours: a task or a thread panicked.
     #[error("{doing}: internal error: {why}")]
     Internal {
@@ -298,6 +306,7 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) => Exit::Usage,
+            Self::Kept { error, .. } => error.exit(),
             Self::Interrupted => Exit::Interrupted,
             Self::Login { reply, .. } if !reply.code.is_transient() => Exit::Refused,
             Self::Identity { .. }
@@ -343,6 +352,7 @@ impl Error {
                     | TransferFailure::Aborted
             ),
             Self::Size { .. } => true,
+            Self::Kept { error, .. } => error.is_passing(),
             _ => false,
         }
     }
@@ -393,6 +403,7 @@ impl Error {
     pub(crate) fn refusal(&self) -> Option<FailureKind> {
         match self {
             Self::Refused { reply, .. } => failure_kind(reply),
+            Self::Kept { error, .. } => error.refusal(),
             _ => None,
         }
     }
@@ -427,7 +438,7 @@ impl Error {
             | Self::Mangled { .. } => Turn::Server,
             Self::Local(failure) if is_name(failure) => Turn::User,
             Self::Local(_) | Self::System { .. } => Turn::ThisMachine,
-            Self::NoRoom { error, .. } => error.turn(),
+            Self::NoRoom { error, .. } | Self::Kept { error, .. } => error.turn(),
             Self::Internal { .. } => Turn::Developers,
             Self::Interrupted => Turn::Nobody,
         }

@@ -21,7 +21,7 @@ use crate::{
     home, local,
     panics::{on_thread, test_point},
     plan::{gather, hostile},
-    session::{Entry, Found, Session},
+    session::{Aside, Entry, Found, Session},
     spec::{Connections, Manage, without_end_slash},
 };
 
@@ -197,8 +197,16 @@ impl Manager {
 
     async fn command(&mut self, url: &RemoteUrl, verb: &str, command: Command) -> Result<()> {
         let doing = format!("{verb} {url}");
-        let ask = async |s: &mut Session| s.demand(&command, &doing).await;
-        self.with(url, ask).await.map(|_| ())
+        let mut again = false;
+        let ask = async |s: &mut Session| {
+            let first = !std::mem::replace(&mut again, true);
+            match s.demand(&command, &doing).await {
+                Err(error) if first || !is_done_already(&command, &error) => Err(error),
+                // The answer to the first was lost, and not what it did.
+                _ => Ok(()),
+            }
+        };
+        self.with(url, ask).await
     }
 
     async fn list(&mut self, url: &RemoteUrl, long: bool, classify: bool) -> Result<()> {
@@ -432,9 +440,51 @@ impl Manager {
                 what: to.to_string(),
             });
         }
-        // Once only: a second RNFR after a rename that did happen would report a file that is not missing.
-        let rename = async |s: &mut Session| s.rename(&source, &target).await;
-        self.with(from, rename).await
+        let look = async |s: &mut Session| s.look(&source).await;
+        let moved = self.with(from, look).await?;
+        let (aside, mut again) = (Aside::default(), false);
+        let rename = async |s: &mut Session| {
+            // The answer to the first may be lost, and not what it did.
+            if std::mem::replace(&mut again, true)
+                && s.look(&source).await? == Found::Missing
+                && may_be_the_same(&moved, &s.look(&target).await?)
+            {
+                s.remove_aside(&aside).await;
+                return Ok(());
+            }
+            s.rename(&source, &target, &aside).await
+        };
+        let renamed = self.with(from, rename).await;
+        renamed.map_err(|error| match aside.at() {
+            None => error,
+            Some(at) => Error::Kept {
+                error: Box::new(error),
+                kept: format!("what was at {to} may be at {at}, and {from} where it was or there"),
+            },
+        })
+    }
+}
+
+/// What a command was to do is done, if it was asked for before.
+fn is_done_already(command: &Command, error: &Error) -> bool {
+    match command {
+        Command::Dele(_) | Command::Rmd(_) | Command::Site(Site::RemoveTree(_)) => {
+            error.is_absent()
+        }
+        Command::Mkd(_) => error.refusal() == Some(FailureKind::Exists),
+        _ => false,
+    }
+}
+
+/// Nothing tells that what is at a path is another file than `moved`.
+fn may_be_the_same(moved: &Found, there: &Found) -> bool {
+    match (moved, there) {
+        (Found::File(moved), Found::File(there)) => {
+            let differ = |one: Option<&String>, other| one.zip(other).is_some_and(|(a, b)| a != b);
+            moved.size == there.size && !differ(moved.unique.as_ref(), there.unique.as_ref())
+        }
+        (Found::Directory(_), Found::Directory(_)) | (Found::Unknown, Found::Unknown) => true,
+        _ => false,
     }
 }
 

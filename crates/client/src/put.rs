@@ -25,7 +25,7 @@ use crate::{
     local,
     plan::{Item, LocalEnd, Origin, is_device},
     remote::RemoteSource,
-    session::{Next, Outcome, Session, TransferPlan},
+    session::{Aside, Found, Next, Outcome, Session, TransferPlan},
     spec::{Part, Verify},
     stamp::Stamp,
     tails::{TailKey, Tails},
@@ -51,6 +51,10 @@ pub(crate) struct Put {
     from: Content,
     /// Something may lie under the temporary name.
     begun: AtomicBool,
+    /// The server was asked to give it its final name. The answer may be lost, and not what it did.
+    rename_asked: AtomicBool,
+    /// What had the final name.
+    aside: Aside,
     /// A session has sent octets of it before their turn.
     went_ahead: AtomicBool,
     journal: Option<Arc<Journal>>,
@@ -132,6 +136,8 @@ impl Put {
             length,
             from,
             begun: AtomicBool::new(item.begun.is_some()),
+            rename_asked: AtomicBool::new(false),
+            aside: Aside::default(),
             went_ahead: AtomicBool::new(false),
             journal: session.context.journal.get().cloned(),
             tails: Tails::default(),
@@ -395,20 +401,49 @@ impl Put {
 
     /// Compares checksums, and gives the file its stamp and its name.
     pub(crate) async fn finish(&self, session: &mut Session, moved: u64) -> Result<Option<Agreed>> {
-        let doing = self.doing();
+        if let Some((from, to)) = self.names()
+            && self.rename_asked.load(Ordering::Relaxed)
+            && session.look(from).await? == Found::Missing
+        {
+            // It was renamed and we have not heard of it, if what has the name now is the file.
+            let agreed = self.check(session, to, moved).await?;
+            session.remove_aside(&self.aside).await;
+            self.renamed();
+            return Ok(agreed);
+        }
         if !is_device(&self.written_to) {
             session.check_name(&self.written_to).await?;
         }
+        let agreed = self.check(session, &self.written_to, moved).await?;
+        if let Some(stamp) = self.stamp {
+            session.stamp_all(&[(&self.written_to, stamp)]).await?;
+        }
+        if let Some((from, to)) = self.names() {
+            self.rename_asked.store(true, Ordering::Relaxed);
+            session.rename(from, to, &self.aside).await?;
+            self.renamed();
+        }
+        Ok(agreed)
+    }
+
+    /// Whether what is `at` a path of the server is the file.
+    async fn check(
+        &self,
+        session: &mut Session,
+        at: &FtpPath,
+        moved: u64,
+    ) -> Result<Option<Agreed>> {
+        let doing = self.doing();
         let agreed = match &self.from {
             // What went into a device cannot be read again.
-            _ if is_device(&self.written_to) => None,
+            _ if is_device(at) => None,
             Content::File(file) => {
                 match verify::choose(session, self.wish, self.is_part)? {
                     None => None,
                     Some(algorithm) => {
                         let regions = Regions {
                             doing: &doing,
-                            remote: &self.written_to,
+                            remote: at,
                             remote_offset: self.offset,
                             local: file,
                             local_offset: self.offset,
@@ -419,14 +454,14 @@ impl Put {
                     }
                 }
             }
-            Content::Stream(input) => self.compare_input(session, input, &doing).await?,
+            Content::Stream(input) => self.compare_input(session, input, at, &doing).await?,
             Content::Server(source) => match verify::choose(session, self.wish, self.is_part)? {
                 None => None,
                 Some(algorithm) => {
                     let regions = Both {
                         doing: &doing,
                         from: &source.path,
-                        to: &self.written_to,
+                        to: at,
                         offset: self.offset,
                         length: self.length.filter(|_| self.is_part),
                         octets: self.length,
@@ -435,25 +470,42 @@ impl Put {
                 }
             },
         };
-        if agreed.is_none() && !self.is_part && !is_device(&self.written_to) {
-            self.compare_size(session, moved, &doing).await?;
-        }
-        if let Some(stamp) = self.stamp {
-            session.stamp_all(&[(&self.written_to, stamp)]).await?;
-        }
-        if let Some((from, to)) = self.names() {
-            session.rename(from, to).await?;
-            self.renamed();
+        if agreed.is_none() && !self.is_part && !is_device(at) {
+            self.compare_size(session, at, moved, &doing).await?;
         }
         Ok(agreed)
     }
 
+    /// Why it failed, with where things lie that are not where they were.
+    pub(crate) fn explain(&self, session_error: Error) -> Error {
+        let Some((at, (from, to))) = self.aside.at().zip(self.names()) else {
+            return session_error;
+        };
+        let beside = |name: &FtpPath| String::from_utf8_lossy(name.as_bytes()).into_owned();
+        Error::Kept {
+            error: Box::new(session_error),
+            kept: format!(
+                "what was at {} may be at {}, and what was to replace it at {} or {}",
+                self.url,
+                beside(&at),
+                beside(from),
+                beside(to)
+            ),
+        }
+    }
+
     /// Without a checksum at least the size must be right, where the server tells it.
-    async fn compare_size(&self, session: &mut Session, moved: u64, doing: &str) -> Result<()> {
+    async fn compare_size(
+        &self,
+        session: &mut Session,
+        at: &FtpPath,
+        moved: u64,
+        doing: &str,
+    ) -> Result<()> {
         if !session.server.features.size {
             return Ok(());
         }
-        match session.size(&self.written_to).await? {
+        match session.size(at).await? {
             Some(size) if size != moved => Err(Error::Size {
                 doing: doing.to_owned(),
                 expected: moved,
@@ -467,12 +519,13 @@ impl Put {
         &self,
         session: &mut Session,
         input: &Input,
+        at: &FtpPath,
         doing: &str,
     ) -> Result<Option<Agreed>> {
         let Some((algorithm, ours)) = input.checksum() else {
             return Ok(None);
         };
-        match session.checksum(algorithm, 0, None, &self.written_to).await {
+        match session.checksum(algorithm, 0, None, at).await {
             Ok(theirs) => verify::agree(doing, algorithm, ours, theirs).map(Some),
             Err(error) => verify::unable(session, self.wish, error),
         }

@@ -7,6 +7,18 @@ pub fn temporary_name(digits: u64, foreign: bool) -> String {
     format!(".godwit-{digits:016x}{letter}.part")
 }
 
+/// `.godwit-<16 hexadecimal digits>.old`: what had a name that another file is about to get. Not a temporary name, so
+/// that nobody clears it away: until the other has the name it is the only copy.
+pub fn aside_name(digits: u64) -> String {
+    format!(".godwit-{digits:016x}.old")
+}
+
+/// Whether a name, without its directory, is one of [`aside_name`]'s.
+pub fn is_aside(name: &[u8]) -> bool {
+    let digits = (name.strip_prefix(b".godwit-")).and_then(|rest| rest.strip_suffix(b".old"));
+    digits.is_some_and(|digits| digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
 /// Whether a name, without its directory, is one of [`temporary_name`]'s.
 pub fn is_temporary(name: &[u8]) -> bool {
     temporary_digits(name).is_some()
@@ -31,7 +43,10 @@ mod tests {
             assert!(is_temporary(temporary_name(digits, false).as_bytes()));
             assert!(is_temporary(temporary_name(digits, true).as_bytes()));
         }
+        let aside = aside_name(7);
+        assert!(is_aside(aside.as_bytes()) && !is_aside(b".godwit-7.old"));
         for other in [
+            &aside,
             "f",
             ".godwit-0123456789abcdef",
             ".godwit-0123.part",

@@ -482,6 +482,14 @@ impl FileJob {
         }
     }
 
+    /// Why it failed, with where things lie that are not where they were.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        match &self.side {
+            Side::Get(_) => error,
+            Side::Put(put) => put.explain(error),
+        }
+    }
+
     /// Octets that are to be moved again after `error`, which followed so many repairs; `None` where that is no remedy. Where nobody
     /// knows which octets are bad, once more is enough: what moves them badly each time is nothing that another attempt mends.
     pub(crate) fn to_repair(&self, error: &Error, repairs: u32) -> Option<Vec<Option<ByteRange>>> {

@@ -498,7 +498,7 @@ impl Worker {
                     return true;
                 }
                 Err(Setback::Crowded(_)) if repairs == 0 => return false,
-                Err(Setback::Crowded(error) | Setback::Failed(error)) => error,
+                Err(Setback::Crowded(error) | Setback::Failed(error)) => file.explain(error),
             };
             let Some(bad) = file.to_repair(&error, repairs) else {
                 self.discard(file, moved, &error).await;
@@ -584,6 +584,9 @@ impl Worker {
                 file.path
             );
             job.context.note(text);
+        }
+        if matches!(error, Error::Kept { .. }) {
+            file.keep();
         }
         if let Some(rubbish) = file.rubbish() {
             let what = file.endpoint.url(rubbish);

@@ -27,7 +27,6 @@ use super::{
 use crate::{
     context::known,
     error::{Error, Result},
-    local::temporary_name,
 };
 
 /// Commands sent together. Fewer than any server queues.
@@ -267,85 +266,6 @@ impl Session {
             }
         }
         Ok(found)
-    }
-
-    /// Renames, replacing what is there.
-    pub(crate) async fn rename(&mut self, from: &FtpPath, to: &FtpPath) -> Result<()> {
-        match self.rename_once(from, to).await {
-            // Some servers do not rename over a file.
-            Err(error) if error.refusal() == Some(FailureKind::Exists) => {
-                let doing = format!("replace {}", self.endpoint.url(to));
-                let reply = self.ask(&Command::Dele(to.clone()), &doing).await?;
-                if reply.code.is_failure() {
-                    return Err(error);
-                }
-                self.rename_once(from, to).await
-            }
-            other => other,
-        }
-    }
-
-    /// RNFR and RNTO in one round trip.
-    async fn rename_once(&mut self, from: &FtpPath, to: &FtpPath) -> Result<()> {
-        let doing_tail = format!("to {}", self.endpoint.url(to));
-        let doing = format!("rename {doing_tail}");
-        if !self.is_usable() {
-            return Err(self.lost_before(&doing));
-        }
-        let rnfr = self.control.submit(&Command::Rnfr(from.clone()));
-        let rnto = self.control.submit(&Command::Rnto(to.clone()));
-        let mut refused = None;
-        loop {
-            let spoken = tokio::select! {
-                spoken = self.control.next_event() => spoken,
-                // The rename may have happened: the caller sees an error and cleans up both names.
-                () = tokio::time::sleep(self.context.connections.stall_limit) => {
-                    self.broken = true;
-                    return Err(self.lost_before(&doing));
-                }
-            };
-            match spoken {
-                Ok(Spoken::Final(id, reply)) if id == rnfr => {
-                    refused = (!reply.code.is_intermediate()).then_some(reply);
-                }
-                Ok(Spoken::Final(id, reply)) if id == rnto => {
-                    let reply = self.checked(Ok(reply), &doing)?;
-                    // The first refusal is the telling one; RNTO after it fails for lack of RNFR.
-                    return match refused {
-                        Some(first) => {
-                            let from = self.endpoint.url(from);
-                            Err(Error::refused(format!("rename {from} {doing_tail}"), first))
-                        }
-                        None if reply.code.is_success() => Ok(()),
-                        None => Err(Error::refused(doing, reply)),
-                    };
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    self.checked(Err(error), &doing)?;
-                }
-            }
-        }
-    }
-
-    /// Whether the server can rename, found out without renaming anything: RNFR of what is not there. Once a server has agreed
-    /// to an RNFR it may take nothing but RNTO (ProFTPD).
-    pub(crate) async fn can_rename(&mut self, directory: &FtpPath) -> Result<bool> {
-        let endpoint = Arc::clone(&self.endpoint);
-        let learned = &endpoint.learned;
-        if !learned.rename_probed.swap(true, Ordering::Relaxed) {
-            let doing = format!("ask to rename in {}", self.endpoint.url(directory));
-            let Ok(nothing) = directory.join(temporary_name(false).as_bytes()) else {
-                // No path may be that long.
-                return Ok(false);
-            };
-            let reply = self.ask(&Command::Rnfr(nothing), &doing).await?;
-            if failure_kind(&reply) == Some(FailureKind::NotSupported) {
-                let instead = "files are written under their final names at once";
-                self.lesson(|l| &l.no_rename, &reply, "RNFR", instead);
-            }
-        }
-        Ok(!known(&learned.no_rename))
     }
 
     /// There is no doubt that the server understands `path`, or no way to find out.

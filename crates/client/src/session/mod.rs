@@ -27,6 +27,7 @@ mod pipelined;
 mod reach;
 mod relay;
 mod relaying;
+mod renaming;
 mod sending;
 mod ssh;
 mod stamping;
@@ -52,6 +53,7 @@ pub(crate) use pipelined::Next;
 use pipelined::Pipelined;
 use reach::reach;
 pub(crate) use relay::RelayPlan;
+pub(crate) use renaming::Aside;
 pub(crate) use transfer::{Outcome, TransferPlan};
 
 use crate::{

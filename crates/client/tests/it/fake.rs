@@ -26,6 +26,12 @@ pub(crate) struct Quirks {
     pub(crate) no_verdict: bool,
     /// The control connection closes in place of the answer to this verb.
     pub(crate) hang_up: Option<&'static str>,
+    /// The control connection closes in place of the answer to the so manieth command of this verb, which was done.
+    pub(crate) hang_up_after: Option<(&'static str, usize)>,
+    /// RNTO does not replace a file.
+    pub(crate) no_replace: bool,
+    /// Verb, which of its commands, and the reply to that.
+    pub(crate) nth: Vec<(&'static str, usize, &'static str)>,
     /// The first so many data transfers are cut after so many octets, and answered with 426.
     pub(crate) cuts: usize,
     pub(crate) cut_at: usize,
@@ -106,6 +112,11 @@ impl Fake {
         self.shared.files.lock().unwrap().keys().cloned().collect()
     }
 
+    /// All verbs, in the order in which they were heard.
+    pub(crate) fn heard_all(&self) -> Vec<String> {
+        self.shared.heard.lock().unwrap().clone()
+    }
+
     /// How often a verb was heard.
     pub(crate) fn heard(&self, verb: &str) -> usize {
         let heard = self.shared.heard.lock().unwrap();
@@ -119,6 +130,8 @@ struct Session<'a> {
     listener: Option<TcpListener>,
     rest: usize,
     from: Option<String>,
+    /// Answers are not sent.
+    silent: bool,
 }
 
 type Served = std::io::Result<bool>;
@@ -132,6 +145,7 @@ impl<'a> Session<'a> {
             listener: None,
             rest: 0,
             from: None,
+            silent: false,
         };
         let quirks = shared.quirks.lock().unwrap().clone();
         let full = quirks
@@ -148,7 +162,16 @@ impl<'a> Session<'a> {
         for line in reader.split(b'\n') {
             let line = String::from_utf8_lossy(&line?).trim_end().to_owned();
             let (verb, argument) = line.split_once(' ').unwrap_or((&line, ""));
-            shared.heard.lock().unwrap().push(verb.to_owned());
+            let nth = {
+                let mut heard = shared.heard.lock().unwrap();
+                heard.push(verb.to_owned());
+                heard.iter().filter(|v| *v == verb).count()
+            };
+            session.silent = quirks.hang_up_after == Some((verb, nth));
+            if session.silent {
+                session.answer(&quirks, verb, argument)?;
+                break;
+            }
             if !session.answer(&quirks, verb, argument)? {
                 break;
             }
@@ -157,6 +180,9 @@ impl<'a> Session<'a> {
     }
 
     fn say(&mut self, text: &str) -> Served {
+        if self.silent {
+            return Ok(true);
+        }
         let stray = self.shared.quirks.lock().unwrap().stray_lines;
         let stray = if stray { "' unrecognized\r\n" } else { "" };
         self.control
@@ -177,7 +203,20 @@ impl<'a> Session<'a> {
             at.map(|at| quirks.once.remove(at).1)
         };
         let always = quirks.replies.iter().find(|(v, _)| *v == verb).map(|r| r.1);
-        if let Some(reply) = once.or(always) {
+        let heard = self
+            .shared
+            .heard
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|v| *v == verb)
+            .count();
+        let nth = quirks
+            .nth
+            .iter()
+            .find(|(v, nth, _)| *v == verb && *nth == heard);
+        if let Some(reply) = once.or(always).or(nth.map(|(_, _, reply)| *reply)) {
+            self.from.take_if(|_| verb == "RNTO");
             self.say(reply)?;
             return Ok(!reply.starts_with("421"));
         }
@@ -223,18 +262,22 @@ impl<'a> Session<'a> {
             },
             "STOR" => self.receive(quirks, argument),
             "MKD" => self.say("257 made"),
-            "DELE" => match self.shared.files.lock().unwrap().remove(argument) {
-                Some(_) => self.control.write_all(b"250 gone\r\n").map(|()| true),
-                None => self
-                    .control
-                    .write_all(b"550 No such file\r\n")
-                    .map(|()| true),
-            },
+            "DELE" => {
+                let removed = self.shared.files.lock().unwrap().remove(argument);
+                match removed {
+                    Some(_) => self.say("250 gone"),
+                    None => self.say("550 No such file"),
+                }
+            }
             "RNFR" if self.file(argument).is_some() => {
                 self.from = Some(argument.to_owned());
                 self.say("350 to?")
             }
             "RNFR" => self.say("550 No such file"),
+            "RNTO" if quirks.no_replace && self.file(argument).is_some() => {
+                self.from = None;
+                self.say("550 File already exists")
+            }
             "RNTO" => {
                 let mut files = self.shared.files.lock().unwrap();
                 let moved = self.from.take().and_then(|from| files.remove(&from));

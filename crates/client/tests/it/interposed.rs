@@ -7,7 +7,8 @@ use std::{
     thread,
 };
 
-/// Where the client is to go in place of `server`. Each line is what `commands` and `replies` make of it.
+/// Where the client is to go in place of `server`. Each line is what `commands` and `replies` make of it; an empty one
+/// closes the connection.
 pub(crate) fn interposed(
     server: SocketAddr,
     commands: impl Fn(String) -> String + Send + Sync + 'static,
@@ -30,14 +31,12 @@ pub(crate) fn interposed(
 }
 
 fn pass_on(from: TcpStream, mut to: TcpStream, change: &dyn Fn(String) -> String) {
-    for line in BufReader::new(from).lines().map_while(Result::ok) {
+    let lines = BufReader::new(&from).lines().map_while(Result::ok);
+    for line in lines.map(change).take_while(|line| !line.is_empty()) {
         // Either end may go at any time.
-        if to
-            .write_all(format!("{}\r\n", change(line)).as_bytes())
-            .is_err()
-        {
+        if to.write_all(format!("{line}\r\n").as_bytes()).is_err() {
             break;
         }
     }
-    let _ = to.shutdown(Shutdown::Both);
+    let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
 }

@@ -31,6 +31,7 @@ mod panics;
 mod proxy;
 mod rates;
 mod relay;
+mod renaming;
 mod silence;
 mod sync;
 mod tls;

@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use godwit_proto::facts::{FactType, Facts};
+use godwit_proto::{
+    facts::{FactType, Facts},
+    temporary::is_aside,
+};
 
 use super::{
     Pair, Syncing,
@@ -215,7 +218,7 @@ impl Syncing<'_> {
     /// Names that are no part of the tree: what the user leaves out, and copies that are under way.
     pub(super) fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
         let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
-        local::is_temporary(name) || self.spec.filter.excludes(path, is_directory)
+        local::is_temporary(name) || is_aside(name) || self.spec.filter.excludes(path, is_directory)
     }
 }
 

@@ -1,0 +1,182 @@
+//! Gives a file at a server its name, in place of what has it.
+//!
+//! What is there is never removed before the new file has the name. A server that does not rename over a file is
+//! asked for three renames: the old file steps aside, the new one gets the name, the old one goes. Whatever breaks
+//! off in between, both files are whole under some name, and the error says which.
+
+use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
+
+use godwit_engine::control::Event as Spoken;
+use godwit_proto::{
+    Command, FtpPath,
+    error::{FailureKind, failure_kind},
+    temporary,
+};
+
+use super::{Found, Session};
+use crate::{
+    context::known,
+    error::{Error, Result},
+    local::{self, temporary_name},
+};
+
+/// Where the file that had a name may lie, once it has stepped aside for another.
+#[derive(Debug, Default)]
+pub(crate) struct Aside(Mutex<Option<FtpPath>>);
+
+impl Aside {
+    /// The place; `None`: nothing has stepped aside.
+    pub(crate) fn at(&self) -> Option<FtpPath> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, at: Option<FtpPath>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+}
+
+impl Session {
+    /// Renames, replacing what is there. After an error `aside` tells whether what was at `to` may lie elsewhere; then
+    /// `from` is to be kept. May be asked for again with the same `aside`.
+    pub(crate) async fn rename(
+        &mut self,
+        from: &FtpPath,
+        to: &FtpPath,
+        aside: &Aside,
+    ) -> Result<()> {
+        match self.rename_once(from, to).await {
+            Ok(()) => {
+                self.remove_aside(aside).await;
+                Ok(())
+            }
+            // Some servers do not rename over a file.
+            Err(exists) if exists.refusal() == Some(FailureKind::Exists) => {
+                self.rename_in_place_of(from, to, aside, exists).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn rename_in_place_of(
+        &mut self,
+        from: &FtpPath,
+        to: &FtpPath,
+        aside: &Aside,
+        exists: Error,
+    ) -> Result<()> {
+        // A directory does not step aside for a file.
+        if !matches!(self.look(to).await?, Found::File(_) | Found::Unknown) {
+            return Err(exists);
+        }
+        let name = temporary::aside_name(local::random());
+        let Some(old) = aside.at().or_else(|| to.sibling(name.as_bytes())) else {
+            return Err(exists);
+        };
+        aside.set(Some(old.clone()));
+        if let Err(error) = self.rename_once(to, &old).await {
+            if error.refusal().is_none() {
+                return Err(error);
+            }
+            // It is where it was.
+            aside.set(None);
+            return Err(exists);
+        }
+        if let Err(error) = self.rename_once(from, to).await {
+            if error.refusal().is_none() {
+                return Err(error);
+            }
+            self.rename_once(&old, to)
+                .await
+                .map_err(|_| error.clone())?;
+            aside.set(None);
+            let (from, to) = (self.endpoint.url(from), self.endpoint.url(to));
+            return Err(Error::Kept {
+                error: Box::new(error),
+                kept: format!("{to} is what it was, and what was to replace it is at {from}"),
+            });
+        }
+        self.remove_aside(aside).await;
+        Ok(())
+    }
+
+    /// What had the name has been replaced, and goes.
+    pub(crate) async fn remove_aside(&mut self, aside: &Aside) {
+        let Some(old) = aside.at() else { return };
+        aside.set(None);
+        let why = match self.remove_files(std::slice::from_ref(&old)).await {
+            Ok(failed) => failed.into_iter().next().map(|(_, why)| why),
+            Err(why) => Some(why),
+        };
+        if let Some(why) = why {
+            let old = self.endpoint.url(&old);
+            let text = format!("{old}: an old file that was replaced, left behind: {why}");
+            self.context.warn(text);
+        }
+    }
+
+    /// RNFR and RNTO in one round trip.
+    async fn rename_once(&mut self, from: &FtpPath, to: &FtpPath) -> Result<()> {
+        let doing_tail = format!("to {}", self.endpoint.url(to));
+        let doing = format!("rename {doing_tail}");
+        if !self.is_usable() {
+            return Err(self.lost_before(&doing));
+        }
+        let rnfr = self.control.submit(&Command::Rnfr(from.clone()));
+        let rnto = self.control.submit(&Command::Rnto(to.clone()));
+        let mut refused = None;
+        loop {
+            let spoken = tokio::select! {
+                spoken = self.control.next_event() => spoken,
+                // The rename may have happened: whoever asks again looks first.
+                () = tokio::time::sleep(self.context.connections.stall_limit) => {
+                    self.broken = true;
+                    return Err(self.lost_before(&doing));
+                }
+            };
+            match spoken {
+                Ok(Spoken::Final(id, reply)) if id == rnfr => {
+                    refused = (!reply.code.is_intermediate()).then_some(reply);
+                }
+                Ok(Spoken::Final(id, reply)) if id == rnto => {
+                    let reply = self.checked(Ok(reply), &doing)?;
+                    // The first refusal is the telling one; RNTO after it fails for lack of RNFR.
+                    return match refused {
+                        Some(first) => {
+                            let from = self.endpoint.url(from);
+                            Err(Error::refused(format!("rename {from} {doing_tail}"), first))
+                        }
+                        None if reply.code.is_success() => Ok(()),
+                        None => Err(Error::refused(doing, reply)),
+                    };
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    self.checked(Err(error), &doing)?;
+                }
+            }
+        }
+    }
+
+    /// Whether the server can rename, found out without renaming anything: RNFR of what is not there. Once a server has agreed
+    /// to an RNFR it may take nothing but RNTO (ProFTPD).
+    pub(crate) async fn can_rename(&mut self, directory: &FtpPath) -> Result<bool> {
+        let endpoint = Arc::clone(&self.endpoint);
+        let learned = &endpoint.learned;
+        if !learned.rename_probed.swap(true, Ordering::Relaxed) {
+            let doing = format!("ask to rename in {}", self.endpoint.url(directory));
+            let Ok(nothing) = directory.join(temporary_name(false).as_bytes()) else {
+                // No path may be that long.
+                return Ok(false);
+            };
+            let reply = self.ask(&Command::Rnfr(nothing), &doing).await?;
+            if failure_kind(&reply) == Some(FailureKind::NotSupported) {
+                let instead = "files are written under their final names at once";
+                self.lesson(|l| &l.no_rename, &reply, "RNFR", instead);
+            }
+        }
+        Ok(!known(&learned.no_rename))
+    }
+}
