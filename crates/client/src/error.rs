@@ -1,6 +1,6 @@
 //! What went wrong, for whom, and what exit status that is.
 
-use std::{fmt, io, sync::Arc};
+use std::{fmt, io, net::SocketAddr, sync::Arc};
 
 use godwit_engine::control::ControlError;
 use godwit_proto::{
@@ -103,6 +103,17 @@ pub enum Error {
         feature: String,
         /// What cannot be done.
         consequence: String,
+    },
+    /// A server announced a port for data connections that belongs to another service.
+    #[error(
+        "{endpoint}: the server announced {announced} for data: ports below 1024 are those of \
+         other services"
+    )]
+    LowPort {
+        /// URL without path.
+        endpoint: String,
+        /// As announced.
+        announced: SocketAddr,
     },
     /// A server named a file in a way that could reach outside the directory copied.
     #[error("{directory}: refused the name {name:?} that the server lists: {why}")]
@@ -433,6 +444,7 @@ impl Error {
             },
             Self::Size { .. } | Self::Mismatch(_) => Turn::Network,
             Self::Lacks { .. }
+            | Self::LowPort { .. }
             | Self::HostileName { .. }
             | Self::Listing { .. }
             | Self::Mangled { .. } => Turn::Server,

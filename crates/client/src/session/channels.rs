@@ -10,7 +10,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{ChannelParams, ChannelSet},
+    data::{ChannelParams, ChannelSet, Safeguard},
     net,
 };
 use godwit_proto::{
@@ -21,7 +21,10 @@ use godwit_proto::{
     pi::transfer::Direction,
 };
 
-use super::Session;
+use super::{
+    Session,
+    data_address::{Proof, data_address},
+};
 use crate::{
     context::{Learned, known},
     error::{Error, Result},
@@ -304,8 +307,7 @@ impl Session {
         Ok(None)
     }
 
-    /// The address in a 227 or 229. A server behind address translation may announce one that only its own side can reach;
-    /// then the address that the control connection reached is the better guess.
+    /// The address in a 227 or 229, where a connection may lead there ([`data_address`]).
     fn announced(
         &self,
         command: &Command,
@@ -318,14 +320,21 @@ impl Session {
             Command::Pasv => hostport::parse_227(&text),
             _ => hostport::parse_229(&text, peer),
         };
-        let address = parsed.ok_or_else(|| Error::refused(doing, reply.clone()))?;
-        if leads_astray(address.ip(), peer) {
-            let better = SocketAddr::new(peer, address.port());
+        let announced = parsed.ok_or_else(|| Error::refused(doing, reply.clone()))?;
+        let proof = match self.params.guard {
+            Some(Safeguard::Identities(_)) => Proof::Identities,
+            _ => Proof::None,
+        };
+        let address = data_address(announced, peer, proof).ok_or_else(|| Error::LowPort {
+            endpoint: self.endpoint.name(),
+            announced,
+        })?;
+        if address != announced {
             self.context.note(format!(
-                "{}: announced {address}, which cannot be meant for us: using {better}",
+                "{}: announced {announced} for data: using {address}, the host of the control \
+                 connection",
                 self.endpoint.name()
             ));
-            return Ok(better);
         }
         Ok(address)
     }
@@ -385,49 +394,5 @@ impl Session {
                 self.endpoint.name()
             ),
         );
-    }
-}
-
-/// `address` cannot be meant by a server at `peer`: to us it is another place, perhaps one that the server itself could not reach.
-fn leads_astray(address: IpAddr, peer: IpAddr) -> bool {
-    let (address, peer) = (address.to_canonical(), peer.to_canonical());
-    address.is_unspecified()
-        || address.is_loopback() && !peer.is_loopback()
-        || is_inner(address) && !is_inner(peer)
-}
-
-/// An address that means something else, or nothing, outside its own network.
-fn is_inner(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_of_this_machine_are_only_its_own_servers() {
-        for (address, peer, astray) in [
-            ("192.0.2.1", "192.0.2.1", false),
-            // Movers may have addresses of their own.
-            ("192.0.2.7", "192.0.2.1", false),
-            ("10.0.0.7", "10.0.0.1", false),
-            ("127.0.0.1", "127.0.0.1", false),
-            ("127.0.0.1", "192.0.2.1", true),
-            ("127.8.0.1", "10.0.0.1", true),
-            ("::ffff:127.0.0.1", "2001:db8::1", true),
-            ("::1", "fd00::1", true),
-            ("10.0.0.7", "192.0.2.1", true),
-            ("::ffff:10.0.0.7", "2001:db8::1", true),
-            ("169.254.0.1", "192.0.2.1", true),
-            ("0.0.0.0", "127.0.0.1", true),
-            ("::", "::1", true),
-        ] {
-            let [address, peer] = [address, peer].map(|text| text.parse().unwrap());
-            assert_eq!(leads_astray(address, peer), astray, "{address} {peer}");
-        }
     }
 }

@@ -212,7 +212,7 @@ pub(super) async fn log_in(
     };
     let addresses = match addresses {
         Some(addresses) => addresses,
-        None => opening.data_addresses().await?,
+        None => opening.data_addresses(guard.is_some()).await?,
     };
     Ok(LoggedIn {
         control: opening.control,

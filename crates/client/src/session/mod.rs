@@ -14,6 +14,7 @@
 
 mod asides;
 mod channels;
+mod data_address;
 mod ending;
 mod files;
 mod flowing;

@@ -316,8 +316,9 @@ impl Opening<'_> {
     }
 
     /// Addresses for data channels, ours first. ssh alone knows where it leads to, and it may have gone through others: the server
-    /// says where it is, and the kernel which of our addresses leads there.
-    pub(super) async fn data_addresses(&mut self) -> Result<[IpAddr; 2]> {
+    /// says where it is, and the kernel which of our addresses leads there. Where connections do not prove who is at their ends, and
+    /// the host has an address, the server must be at that.
+    pub(super) async fn data_addresses(&mut self, proven: bool) -> Result<[IpAddr; 2]> {
         let endpoint = self.endpoint;
         if let Some(known) = endpoint.learned.data_addresses.get() {
             return Ok(*known);
@@ -327,13 +328,17 @@ impl Opening<'_> {
         let announced = announced
             .then(|| hostport::parse_227(&reply.text()))
             .flatten();
-        let there = match announced {
-            Some(address) => Some(address.ip()),
-            // PASV knows IPv4 alone. Where ssh has another name for the host, this finds nothing.
-            None => {
-                let named = addresses(endpoint).await.unwrap_or_default();
-                named.iter().map(|a| a.ip()).find(IpAddr::is_ipv6)
-            }
+        // Where ssh has another name for the host, this finds nothing.
+        let named = match announced {
+            Some(_) if proven => Vec::new(),
+            _ => addresses(endpoint).await.unwrap_or_default(),
+        };
+        let mut named = named.iter().map(|address| address.ip().to_canonical());
+        let there = match announced.map(|address| address.ip()) {
+            Some(address) if named.clone().any(|known| known == address) => Some(address),
+            Some(address) => named.find(IpAddr::is_ipv4).or(Some(address)),
+            // PASV knows IPv4 alone.
+            None => named.find(IpAddr::is_ipv6),
         };
         let Some(there) = there else {
             let consequence = "data channels have nowhere to go";

@@ -49,6 +49,8 @@ pub(crate) struct Quirks {
     pub(crate) greeting: Option<&'static str>,
     /// What CKSM answers.
     pub(crate) checksum: Option<&'static str>,
+    /// What PASV announces, with the port of its listener behind it where it ends in a comma.
+    pub(crate) announces: Option<&'static str>,
     /// Sessions let in at a time; others get 421.
     pub(crate) sessions_max: Option<usize>,
 }
@@ -236,7 +238,7 @@ impl<'a> Session<'a> {
             },
             "TYPE" | "MODE" | "OPTS" | "ALLO" => self.say("200 ok"),
             "QUIT" => self.say("221 bye").map(|_| false),
-            "PASV" => self.passive(),
+            "PASV" => self.passive(quirks.announces.unwrap_or("127,0,0,1,")),
             "REST" => {
                 self.rest = argument.parse().unwrap_or(0);
                 self.say("350 go on")
@@ -340,15 +342,15 @@ impl<'a> Session<'a> {
         names.into_iter().map(line).collect::<String>().into_bytes()
     }
 
-    fn passive(&mut self) -> Served {
+    fn passive(&mut self, announces: &str) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
         self.listener = Some(listener);
-        self.say(&format!(
-            "227 here (127,0,0,1,{},{})",
-            port >> 8,
-            port & 255
-        ))
+        let port = match announces.ends_with(',') {
+            true => format!("{},{}", port >> 8, port & 255),
+            false => String::new(),
+        };
+        self.say(&format!("227 here ({announces}{port})"))
     }
 
     fn connection(&mut self, quirks: &Quirks) -> std::io::Result<Option<TcpStream>> {

@@ -17,6 +17,43 @@ use crate::{
 const FACTS: Option<&[&str]> = Some(&["SIZE", "MLST"]);
 
 #[test]
+fn data_goes_to_no_host_but_the_servers_whatever_it_announces() {
+    // The fake listens on 127.0.0.1 alone: a client that followed would reach nobody, or somebody else.
+    for announces in ["127,0,0,2,", "192,0,2,7,", "0,0,0,0,"] {
+        let fake = Fake::start(Quirks {
+            announces: Some(announces),
+            ..Quirks::default()
+        });
+        let here = tempfile::tempdir().unwrap();
+        let (file, back) = (here.path().join("f"), here.path().join("back"));
+        fs::write(&file, "secret").unwrap();
+        let said = "using 127.0.0.1:";
+        run(&["cp", "-v", text(&file), &fake.url("/f")]).expect(0, &[said]);
+        assert_eq!(fake.get("/f").as_deref(), Some(&b"secret"[..]));
+        run(&["cp", "-v", &fake.url("/f"), text(&back)]).expect(0, &[said]);
+        assert_eq!(fs::read(&back).unwrap(), b"secret");
+        run(&["ls", "-v", &fake.url("/")]).expect(0, &[said]);
+    }
+}
+
+#[test]
+fn no_data_goes_to_the_ports_of_other_services() {
+    for announces in ["127,0,0,1,0,22", "127,0,0,1,3,255", "127,0,0,1,0,0"] {
+        let fake = Fake::start(Quirks {
+            announces: Some(announces),
+            ..Quirks::default()
+        });
+        let here = tempfile::tempdir().unwrap();
+        let file = here.path().join("f");
+        fs::write(&file, "secret").unwrap();
+        let said = "ports below 1024 are those of other services";
+        run(&["cp", text(&file), &fake.url("/f")]).expect(4, &[said]);
+        run(&["ls", &fake.url("/")]).expect(4, &[said]);
+        assert_eq!(fake.names(), [""; 0]);
+    }
+}
+
+#[test]
 fn names_that_are_none_are_refused_one_by_one() {
     let fake = Fake::start(Quirks {
         features: FACTS,
