@@ -486,7 +486,8 @@ fn is_name(failure: &StorageFailure) -> bool {
     name.iter().any(|e| e.raw_os_error() == failure.errno)
 }
 
-/// What servers say that want a data connection to resume the TLS session of the control channel, and how they are told not to.
+/// What servers say that want a data connection to resume the TLS session of the control channel and
+/// do not take the one that they gave, and how they are told not to.
 const RESUMPTION: [(&str, &str); 2] = [
     (
         "SSL connection failed: session reuse required",
@@ -503,8 +504,9 @@ fn said(reply: &Reply) -> String {
     let text = reply.text();
     if let Some((_, option)) = RESUMPTION.iter().find(|(said, _)| text.contains(said)) {
         return format!(
-            "the server wants TLS sessions resumed for data, which this client does not do: its administrator can say {option}, or \
-             data can travel with --protect clear (server said: {reply})"
+            "the server wants TLS sessions resumed for data, and takes none of its own: its \
+             administrator can say {option}, or data can travel with --protect clear (server \
+             said: {reply})"
         );
     }
     let meaning = match failure_kind(reply) {

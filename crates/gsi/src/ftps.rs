@@ -21,9 +21,12 @@ use openssl::x509::verify::{X509CheckFlags, X509VerifyFlags};
 
 use crate::cert::{Certificate, Credential, CredentialError};
 use crate::context::{ContextError, HANDSHAKE_OCTETS_MAX};
+use crate::sessions;
 use crate::tls::{Keep, Role, Tls, TlsFault, Versions, builder, show};
 use crate::verify::{Anchors, HostName, Peer, Policy, Refusal, Strength, verify};
 use crate::wrap::Wrap;
+
+pub use crate::sessions::Sessions;
 
 /// A server's side, for any number of connections.
 #[derive(Clone)]
@@ -55,8 +58,8 @@ pub enum Authorities {
 pub enum ServerIs {
     /// The host of a URL, vouched for by an authority.
     Host(HostName),
-    /// Whoever holds this certificate: data channels.
-    Holder(Box<Certificate>),
+    /// Whoever holds this certificate: data channels. They resume what [`Handshake::sessions`] of the control channel has.
+    Holder(Box<Certificate>, Sessions),
 }
 
 /// A handshake of either role.
@@ -85,7 +88,7 @@ enum Expect {
     /// A server: anybody.
     Anybody(Option<Arc<dyn Anchors>>),
     /// A client: OpenSSL was told.
-    Host,
+    Host(Sessions),
     /// A client.
     Holder(Box<Certificate>),
 }
@@ -146,6 +149,7 @@ impl Client {
             Authorities::Directory(path) => builder.load_verify_locations(None, Some(path))?,
         }
         builder.set_verify(SslVerifyMode::PEER);
+        sessions::keep_sessions(&mut builder);
         Ok(Self {
             context: builder.build(),
         })
@@ -164,9 +168,9 @@ impl Client {
     }
 
     fn aim(&self, server: &ServerIs, now: SystemTime) -> Result<(Ssl, Expect), CredentialError> {
-        let mut ssl = Ssl::new(&self.context)?;
-        let expect = match server {
+        Ok(match server {
             ServerIs::Host(host) => {
+                let mut ssl = Ssl::new(&self.context)?;
                 let param = ssl.param_mut();
                 let seconds = now.duration_since(SystemTime::UNIX_EPOCH);
                 let seconds = seconds.unwrap_or_default().as_secs();
@@ -181,15 +185,19 @@ impl Client {
                     }
                     HostName::Address(address) => param.set_ip(*address)?,
                 }
-                Expect::Host
+                let sessions = Sessions::of(&mut ssl)?;
+                (ssl, Expect::Host(sessions))
             }
-            ServerIs::Holder(certificate) => {
+            ServerIs::Holder(certificate, sessions) => {
+                let mut ssl = match sessions.resume() {
+                    Some(ssl) => ssl,
+                    None => Ssl::new(&self.context)?,
+                };
                 // Known already: only that it holds the key is left to show, and OpenSSL checks that.
                 ssl.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
-                Expect::Holder(certificate.clone())
+                (ssl, Expect::Holder(certificate.clone()))
             }
-        };
-        Ok((ssl, expect))
+        })
     }
 }
 
@@ -242,6 +250,14 @@ impl Handshake {
         }
     }
 
+    /// What data channels resume, at a client that knows its server by the host: it fills while the connection is used.
+    pub fn sessions(&self) -> Sessions {
+        match &self.expect {
+            Expect::Host(sessions) => sessions.clone(),
+            Expect::Anybody(_) | Expect::Holder(_) => Sessions::default(),
+        }
+    }
+
     /// The outcome, once. Send what [`Self::poll_output`] still has before anything else.
     pub fn outcome(&mut self) -> Option<Secured> {
         self.secured.take()
@@ -265,7 +281,7 @@ impl Handshake {
             Ok(true) => self.finish(now),
             Ok(false) => Ok(()),
             Err(TlsFault(fault)) => Err(ContextError::Tls(match (&self.expect, tls.verdict()) {
-                (Expect::Host, Some(verdict)) => {
+                (Expect::Host(_), Some(verdict)) => {
                     format!("the server's certificate is not believed: {verdict}")
                 }
                 _ => fault,
@@ -282,7 +298,7 @@ impl Handshake {
                 (Some(client), None)
             }
             Expect::Anybody(_) => (None, None),
-            Expect::Host | Expect::Holder(_) => (None, shown.into_iter().next()),
+            Expect::Host(_) | Expect::Holder(_) => (None, shown.into_iter().next()),
         };
         let rest = tls.take_unread();
         self.is_over = true;

@@ -48,6 +48,7 @@ pub mod gridmap;
 pub mod name;
 mod outgoing;
 pub mod records;
+mod sessions;
 mod tls;
 pub mod token;
 mod traffic;

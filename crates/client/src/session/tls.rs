@@ -8,7 +8,7 @@ use godwit_engine::{
 };
 use godwit_gsi::{
     cert::Certificate,
-    ftps::{Client, ServerIs},
+    ftps::{Client, ServerIs, Sessions},
     verify::HostName,
 };
 use godwit_proto::{
@@ -29,14 +29,15 @@ pub(super) struct Secured {
     client: Client,
     /// What the server has shown.
     pub(super) certificate: Certificate,
+    sessions: Sessions,
 }
 
 impl Secured {
-    /// Data channels lead to whoever holds the certificate of the control channel.
+    /// Data channels lead to whoever holds the certificate of the control channel, and resume its session.
     pub(super) fn guard(self) -> Safeguard {
         Safeguard::TlsClient {
             client: self.client,
-            server: ServerIs::Holder(Box::new(self.certificate)),
+            server: ServerIs::Holder(Box::new(self.certificate), self.sessions),
         }
     }
 }
@@ -53,6 +54,7 @@ impl Opening<'_> {
         let host = ServerIs::Host(HostName::new(self.endpoint.host()));
         let handshake = client.connect(&host, SystemTime::now());
         let handshake = handshake.map_err(|error| self.unproven(error))?;
+        let sessions = handshake.sessions();
         let limit = self.context.connections.stall_limit;
         let shown = self.control.start_tls(handshake, limit).await;
         let shown = shown.map_err(|error| match error {
@@ -67,6 +69,7 @@ impl Opening<'_> {
             Some(certificate) => Ok(Secured {
                 client,
                 certificate,
+                sessions,
             }),
             None => Err(self.unproven("the server has shown no certificate")),
         }

@@ -3,7 +3,7 @@
 use std::{fs, net::TcpStream, sync::mpsc, time::SystemTime};
 
 use godwit_engine::data::{ChannelParams, ChannelSet, Mover, Safeguard};
-use godwit_gsi::ftps::{Authorities, Client, ServerIs};
+use godwit_gsi::ftps::{Authorities, Client, ServerIs, Sessions};
 use godwit_proto::command::Mode;
 use openssl::ssl::{SslAcceptor, SslMethod};
 
@@ -28,7 +28,7 @@ fn tickets_that_nobody_reads_cost_no_octet_of_a_stream() {
     let params = ChannelParams {
         guard: Some(Safeguard::TlsClient {
             client: Client::new(None, &authorities).unwrap(),
-            server: ServerIs::Holder(Box::new(host.certificate().clone())),
+            server: ServerIs::Holder(Box::new(host.certificate().clone()), Sessions::default()),
         }),
         // All of the file waits in the kernel when the connection is given up.
         socket_buffer_bytes: Some(1 << 20),

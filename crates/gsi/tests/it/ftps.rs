@@ -5,7 +5,7 @@ use std::{fs, sync::Arc};
 use godwit_gsi::{
     ContextError,
     cert::{Credential, key::KeyKind, proxy, proxy::ProxyRequest},
-    ftps::{Authorities, Client, Handshake, Secured, Server, ServerIs},
+    ftps::{Authorities, Client, Handshake, Secured, Server, ServerIs, Sessions},
     verify::{HostName, Refusal},
     wrap::Stream,
 };
@@ -140,7 +140,7 @@ fn a_data_channel_has_the_certificate_of_the_control_channel_or_none() {
     let grid = Grid::new();
     let (own, other) = (host_of(&grid), host_of(&grid));
     let client = Trusted::new(&grid.authority).client(None);
-    let holder = ServerIs::Holder(Box::new(own.certificate().clone()));
+    let holder = ServerIs::Holder(Box::new(own.certificate().clone()), Sessions::default());
     let data = client.connect(&holder, now()).unwrap();
     let server = Server::new(&own, None).unwrap();
     assert!(join(data, server.accept().unwrap()).is_ok());

@@ -17,6 +17,7 @@ mod pki;
 mod records;
 mod refused;
 mod rekeying;
+mod resumption;
 mod tokens;
 mod verifier;
 mod wrapping;

@@ -1,6 +1,6 @@
 //! `ftpes://` against ordinary FTP servers with TLS.
 
-use std::{ffi::OsString, fs};
+use std::{ffi::OsString, fs, path::Path};
 
 use godwit_lab::peers::{
     Finished,
@@ -51,8 +51,8 @@ impl Peer {
     }
 }
 
-fn copies_lists_and_removes(kind: Kind) {
-    let Some(peer) = Peer::start(kind, false) else {
+fn copies_lists_and_removes(kind: Kind, demands_resumption: bool) {
+    let Some(peer) = Peer::start(kind, demands_resumption) else {
         return;
     };
     let (source, back) = (peer.local("source"), peer.local("back"));
@@ -72,46 +72,63 @@ fn copies_lists_and_removes(kind: Kind) {
     }
 }
 
-/// What they demand by default. The user hears what can be done about it, and data in clear travels.
-fn says_which_option_lets_us_in(kind: Kind, status: i32, option: &str) {
+/// Each data connection of each session resumes.
+fn resumes_on_all_data_channels_of_all_sessions(kind: Kind) {
     let Some(peer) = Peer::start(kind, true) else {
         return;
     };
-    fs::write(peer.server.at("f"), "content").expect("writes");
-    let (url, back) = (peer.server.url("f"), peer.local("back"));
-    let refused = peer.godwit(status, &["cp", &url, &back]).stderr_text();
-    assert!(refused.contains(option), "{refused}");
-    assert!(refused.contains("--protect clear"), "{refused}");
-    peer.godwit(0, &["cp", "--protect", "clear", &url, &back]);
-    assert_holds(back.as_ref(), b"content");
+    let (tree, back) = (peer.local("tree"), peer.local("back"));
+    fs::create_dir(&tree).expect("makes a directory");
+    let names: Vec<_> = (0..24).map(|n| n.to_string()).collect();
+    for (seed, name) in (0..).zip(&names) {
+        write_noise(&Path::new(&tree).join(name), 50_000, seed);
+    }
+    let url = peer.server.url("tree");
+    let many = ["-r", "--concurrency", "4"];
+    peer.godwit(0, &[&["cp"], &many[..], &[&tree, &url]].concat());
+    peer.godwit(0, &[&["cp"], &many[..], &[&url, &back]].concat());
+    for name in &names {
+        let octets = fs::read(Path::new(&tree).join(name)).expect("reads");
+        assert_holds(&Path::new(&back).join(name), &octets);
+    }
 }
 
 #[test]
 fn vsftpd_takes_and_gives_files() {
-    copies_lists_and_removes(Kind::Vsftpd);
+    copies_lists_and_removes(Kind::Vsftpd, false);
 }
 
 #[test]
 fn proftpd_takes_and_gives_files() {
-    copies_lists_and_removes(Kind::Proftpd);
+    copies_lists_and_removes(Kind::Proftpd, false);
 }
 
 #[test]
 fn pure_ftpd_takes_and_gives_files() {
-    copies_lists_and_removes(Kind::PureFtpd);
+    copies_lists_and_removes(Kind::PureFtpd, false);
 }
 
 #[test]
 fn pyftpdlib_takes_and_gives_files() {
-    copies_lists_and_removes(Kind::Pyftpdlib);
+    copies_lists_and_removes(Kind::Pyftpdlib, false);
 }
 
 #[test]
-fn vsftpd_that_wants_sessions_resumed_can_be_told_not_to() {
-    says_which_option_lets_us_in(Kind::Vsftpd, 4, "require_ssl_reuse=NO");
+fn vsftpd_that_wants_sessions_resumed_is_served() {
+    copies_lists_and_removes(Kind::Vsftpd, true);
 }
 
 #[test]
-fn proftpd_that_wants_sessions_resumed_can_be_told_not_to() {
-    says_which_option_lets_us_in(Kind::Proftpd, 3, "NoSessionReuseRequired");
+fn proftpd_that_wants_sessions_resumed_is_served() {
+    copies_lists_and_removes(Kind::Proftpd, true);
+}
+
+#[test]
+fn vsftpd_sees_all_data_channels_resume() {
+    resumes_on_all_data_channels_of_all_sessions(Kind::Vsftpd);
+}
+
+#[test]
+fn proftpd_sees_all_data_channels_resume() {
+    resumes_on_all_data_channels_of_all_sessions(Kind::Proftpd);
 }
