@@ -68,6 +68,28 @@ impl FactType {
         Self::Other(value.to_owned())
     }
 
+    /// A symbolic link whose server does not say what it leads to: `OS.unix=symlink` of ProFTPD,
+    /// `OS.unix=slink:target` of Pure-FTPd.
+    pub fn is_link(&self) -> bool {
+        let Self::Other(word) = self else {
+            return false;
+        };
+        let word = word.to_ascii_lowercase();
+        word.starts_with("os.unix=slink") || word.starts_with("os.unix=symlink")
+    }
+
+    /// A device, a pipe, a socket or the like. Pure-FTPd calls them `unknown`.
+    pub fn is_special(&self) -> bool {
+        let Self::Other(word) = self else {
+            return false;
+        };
+        let is_known = |prefix: &[u8]| {
+            let start = word.as_bytes().get(..prefix.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+        };
+        !self.is_link() && (is_known(b"OS.") || word.eq_ignore_ascii_case("unknown"))
+    }
+
     fn as_str(&self) -> &str {
         match self {
             Self::File => "file",
@@ -341,6 +363,23 @@ mod tests {
             "Type=file;name",
         ] {
             assert_eq!(parse_line(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn links_and_special_files_are_told_apart() {
+        let told = |word: &str| {
+            let kind = FactType::parse(word);
+            (kind.is_link(), kind.is_special())
+        };
+        for link in ["OS.unix=symlink", "OS.unix=slink:", "os.UNIX=slink:/x"] {
+            assert_eq!(told(link), (true, false), "{link}");
+        }
+        for special in ["OS.unix=chr-1/3", "OS.unix=fifo", "unknown"] {
+            assert_eq!(told(special), (false, true), "{special}");
+        }
+        for other in ["file", "dir", "cdir", "fule", "OS"] {
+            assert_eq!(told(other), (false, false), "{other}");
         }
     }
 

@@ -6,7 +6,8 @@
 //! - [`reply`]: replies, read incrementally and written so that no reader is misled
 //! - [`error`]: who broke what; the one table from storage failures to reply codes
 //! - [`live`]: asides to a running transfer, an extension of ours
-//! - [`feature`]: what FEAT announces; [`facts`]: MLSx lines; [`listing`]: LIST lines
+//! - [`feature`]: what FEAT announces; [`facts`]: MLSx lines; [`listing`]: LIST lines, written;
+//!   [`list_line`]: those of other servers, read
 //! - [`marker`]: 111 and 112 markers; [`range_set`]: sets of byte ranges; [`restart`]: REST
 //! - [`security`]: what guards data channels: DCAU and PROT
 //! - [`path`], [`url`], [`hostport`], [`timestamp`], [`checksum`]: the small words
@@ -29,6 +30,7 @@ pub mod feature;
 pub mod hostport;
 pub mod leaves;
 pub mod line;
+pub mod list_line;
 pub mod listing;
 pub mod live;
 pub mod marker;

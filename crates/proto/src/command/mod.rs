@@ -105,7 +105,7 @@ pub enum MarkerEvent {
 
 /// A command with its arguments.
 ///
-/// Parsed by [`Command::parse`], written by [`Command::write_to`]; `parse(write(c)) == c`.
+/// Parsed by [`Command::parse`], written by [`Command::write_to`]; `parse(write(c)) == c`, but for options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the verb is the documentation; arguments are typed
 pub enum Command {
@@ -142,6 +142,11 @@ pub enum Command {
     /// Arguments that begin with `-` have been dropped.
     List(Option<FtpPath>),
     Nlst(Option<FtpPath>),
+    /// `LIST -a` of the working directory: with names that begin with a dot, where the server takes
+    /// options. [`Command::parse`] drops them.
+    ListAll,
+    /// `NLST -a`, likewise.
+    NlstAll,
     Type(TypeCode),
     Mode(Mode),
     StruFile,
@@ -292,6 +297,8 @@ impl Command {
                 | Self::Esto { .. }
                 | Self::List(_)
                 | Self::Nlst(_)
+                | Self::ListAll
+                | Self::NlstAll
                 | Self::Mlsd(_)
                 | Self::Mlsr(_)
         )

@@ -285,6 +285,8 @@ fn a_text_cannot_smuggle_a_second_command() {
 #[test]
 fn paths_that_would_be_misread_get_a_dot() {
     assert_eq!(written(&Command::List(Some(path("-x")))), "LIST ./-x\r\n");
+    assert_eq!(written(&Command::ListAll), "LIST -a\r\n");
+    assert_eq!(written(&Command::NlstAll), "NLST -a\r\n");
     assert_eq!(written(&Command::Retr(path("-x"))), "RETR -x\r\n");
     assert_eq!(written(&Command::Retr(path(" x"))), "RETR ./ x\r\n");
 }

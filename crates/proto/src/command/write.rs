@@ -36,8 +36,8 @@ pub(super) fn verb(command: &Command) -> &str {
         Command::Mlsd(_) => "MLSD",
         Command::Mlsr(_) => "MLSR",
         Command::Mlsc(_) => "MLSC",
-        Command::List(_) => "LIST",
-        Command::Nlst(_) => "NLST",
+        Command::List(_) | Command::ListAll => "LIST",
+        Command::Nlst(_) | Command::NlstAll => "NLST",
         Command::Type(_) => "TYPE",
         Command::Mode(_) => "MODE",
         Command::StruFile => "STRU",
@@ -109,6 +109,7 @@ fn arguments(command: &Command, line: &mut Line<'_>) {
                 line.path_behind(path, path.as_bytes().starts_with(b"-"));
             }
         }
+        Command::ListAll | Command::NlstAll => line.text("-a"),
         Command::Mfmt { modify, path } => {
             line.text(modify);
             line.path(path);

@@ -11,6 +11,7 @@ const TARGETS: &[(&str, Target)] = &[
     ("client_pi", operations::client_pi),
     ("command_line", parsers::command_line),
     ("facts", parsers::facts),
+    ("list_line", parsers::list_line),
     ("mode_e_receiver", parsers::mode_e_receiver),
     ("range_markers", parsers::range_markers),
     ("reply", parsers::reply),

@@ -9,6 +9,7 @@ use godwit_proto::{
     feature::Features,
     hostport,
     line::{LINE_OCTETS_MAX, LineEvent, LineReader},
+    list_line::{self, ListLine},
     marker::{PerfMarker, parse_range_marker, range_marker},
     mode_e::{
         BlockHeader, HEADER_OCTETS,
@@ -90,6 +91,18 @@ pub(crate) fn facts(line: &[u8]) {
         return;
     }
     assert_eq!(parse_line(&written), Some((facts, name)));
+}
+
+/// One line of another server's LIST.
+pub(crate) fn list_line(line: &[u8]) {
+    let Some(ListLine::Entry(facts, name)) = list_line::parse_line(line) else {
+        return;
+    };
+    assert!(!name.is_empty() && !name.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)));
+    // The name is the end of its line, but for that of a link.
+    let end = line.iter().rposition(|b| !matches!(b, b'\r' | b'\n'));
+    assert!(facts.unix_slink.is_some() || line[..=end.unwrap_or(0)].ends_with(&name));
+    assert!(facts.unix_mode.is_none_or(|mode| mode <= 0o7777));
 }
 
 /// An argument of the command line.

@@ -165,6 +165,8 @@ impl ServerPi {
             Command::Mlsr(path) => self.run_mlsr(path.as_ref()),
             Command::List(path) => self.run_list(path.as_ref()),
             Command::Nlst(path) => self.run_nlst(path.as_ref()),
+            Command::ListAll => self.run_list(None),
+            Command::NlstAll => self.run_nlst(None),
 
             Command::Pasv => self.run_passive(PassiveForm::Pasv),
             Command::Epsv(argument) => self.run_epsv(argument),
