@@ -321,7 +321,14 @@ pub(crate) struct Learned {
     pub(crate) no_allo: AtomicBool,
     pub(crate) no_mlst: AtomicBool,
     pub(crate) no_mlsd: AtomicBool,
+    pub(crate) no_list: AtomicBool,
+    /// It takes `-a` for a name, or does without.
+    pub(crate) no_list_all: AtomicBool,
+    /// Its MLSD, or its LIST and NLST with `-a`, list the directory itself.
+    pub(crate) mlsd_lists_itself: AtomicBool,
+    pub(crate) all_lists_itself: AtomicBool,
     pub(crate) no_size: AtomicBool,
+    pub(crate) no_mdtm: AtomicBool,
     pub(crate) no_cksm: AtomicBool,
     pub(crate) no_rename: AtomicBool,
     pub(crate) rename_probed: AtomicBool,

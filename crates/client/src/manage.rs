@@ -20,7 +20,7 @@ use crate::{
     events::{Event, FileState, Observer},
     home, local,
     panics::{on_thread, test_point},
-    plan::{gather, hostile},
+    plan::{Gathered, gather, hostile},
     session::{Aside, Entry, Found, Session},
     spec::{Connections, Manage, without_end_slash},
 };
@@ -213,11 +213,12 @@ impl Manager {
         let path = without_end_slash(&url.path);
         let found = self.look(url).await?;
         let is_file = matches!(found, Found::File(_));
-        let mut entries = match found {
-            Found::File(facts) => vec![Entry {
-                name: path.file_name().unwrap_or(path.as_bytes()).to_vec(),
-                facts: *facts,
-            }],
+        let (mut entries, incomplete) = match found {
+            Found::File(facts) => {
+                let name = path.file_name().unwrap_or(path.as_bytes()).to_vec();
+                let facts = *facts;
+                (vec![Entry { name, facts }], None)
+            }
             _ => self.entries(url, &path).await?,
         };
         let path = match is_file {
@@ -240,7 +241,7 @@ impl Manager {
             }
             self.context.observer().on_output(&printable(&line));
         }
-        Ok(())
+        incomplete.map_or(Ok(()), Err)
     }
 
     /// Asks one by one for what a server without MLSD or MLST has not told of names in `directory`.
@@ -250,7 +251,7 @@ impl Manager {
         directory: &FtpPath,
         entries: &mut [Entry],
     ) -> Result<()> {
-        let is_bare = |facts: &Facts| facts.modify.is_none() && facts.unix_mode.is_none();
+        let is_bare = |facts: &Facts| facts.modify.is_none() || facts.kind.is_none();
         let bare = entries.iter_mut().filter(|entry| is_bare(&entry.facts));
         let (paths, bare): (Vec<_>, Vec<_>) = bare
             .filter_map(|entry| Some((directory.join(&entry.name).ok()?, entry)))
@@ -260,32 +261,49 @@ impl Manager {
         }
         let measure = async |s: &mut Session| s.measure_all(&paths).await;
         let measured = self.with(url, measure).await?;
-        for (entry, facts) in bare.into_iter().zip(measured) {
-            entry.facts = facts;
+        for (Entry { facts, .. }, measured) in bare.into_iter().zip(measured) {
+            facts.modify = facts.modify.or(measured.modify);
+            if facts.kind.is_none() {
+                (facts.kind, facts.size) = (measured.kind, measured.size);
+            }
         }
         Ok(())
     }
 
-    /// Names of a directory; hostile ones are warned of and left out. All are kept, to be put in order or because what is done to them
+    /// Names of a directory, and why these are not all: hostile ones are left out. All are kept, to be put in order or because what is done to them
     /// changes the directory.
-    async fn entries(&mut self, url: &RemoteUrl, path: &FtpPath) -> Result<Vec<Entry>> {
+    async fn entries(
+        &mut self,
+        url: &RemoteUrl,
+        path: &FtpPath,
+    ) -> Result<(Vec<Entry>, Option<Error>)> {
         let endpoint = self.context.endpoint(url);
         let context = Arc::clone(&self.context);
         let mut entries = Vec::new();
-        gather(&mut self.carrier, &endpoint, path, |entry| {
-            match entry {
-                Ok(_) if entries.len() == ENTRIES_MAX => {
+        let mut bad = None;
+        let complete = gather(&mut self.carrier, &endpoint, path, |told| {
+            match told {
+                Gathered::Again => {
+                    entries.clear();
+                    bad = None;
+                }
+                Gathered::Name(Ok(_)) if entries.len() == ENTRIES_MAX => {
                     return Err(Error::Usage(format!(
                         "{url}: has more than {ENTRIES_MAX} names, which cannot be kept together"
                     )));
                 }
-                Ok(entry) => entries.push(entry),
-                Err(bad) => context.warn(hostile(url.to_string(), bad)),
+                Gathered::Name(Ok(entry)) => entries.push(entry),
+                Gathered::Name(Err(name)) => {
+                    let error = hostile(url.to_string(), name);
+                    if let Some(before) = bad.replace(error) {
+                        context.warn(before);
+                    }
+                }
             }
             Ok(())
         })
         .await?;
-        Ok(entries)
+        Ok((entries, bad.filter(|_| complete.is_none())))
     }
 
     async fn stat(&mut self, url: &RemoteUrl) -> Result<()> {
@@ -402,20 +420,27 @@ impl Manager {
                 )));
             }
             pending.push((path.clone(), true));
-            for entry in self.entries(url, &path).await? {
+            let (entries, incomplete) = self.entries(url, &path).await?;
+            if let Some(error) = incomplete {
+                return Err(error);
+            }
+            for entry in entries {
                 let Ok(below) = path.join(&entry.name) else {
                     continue;
                 };
-                let is_link = entry.facts.unix_slink.is_some();
+                let is_link = entry.facts.unix_slink.is_some() || entry.is_link();
                 let is_directory = match entry.is_directory() {
+                    _ if is_link => false,
                     Some(is_directory) => is_directory,
+                    // Where only names are listed, a directory that is somewhere else was a link.
                     None => {
                         let look = async |s: &mut Session| s.look(&below).await;
-                        matches!(self.with(url, look).await?, Found::Directory(_))
+                        let found = self.with(url, look).await?;
+                        matches!(found, Found::Directory(facts) if facts.unix_slink.is_none())
                     }
                 };
                 // A link to a directory is removed, never followed.
-                if is_directory && !is_link {
+                if is_directory {
                     pending.push((below, false));
                 } else {
                     self.command(url, "remove", Command::Dele(below)).await?;

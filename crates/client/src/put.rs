@@ -259,6 +259,7 @@ impl Put {
             report,
             safe,
             result,
+            ..
         } = self.send_once(session, range, tail, next, began).await;
         // What others took meanwhile is theirs.
         let range = tail.and_then(|tail| self.tails.end(tail)).or(range);

@@ -295,7 +295,7 @@ async fn move_all(
         job.found_bug(joined_badly("choose the setting", bug));
     }
     match planning.await {
-        Ok(condemned) => removal::run(job, condemned.unwrap_or_default()).await,
+        Ok(condemned) => removal::run(job, condemned).await,
         Err(bug) => job.found_bug(joined_badly("find what is to be copied", bug)),
     }
     job.pool.close().await;

@@ -10,7 +10,7 @@ use crate::{
     error::{Error, Exit, Result},
     local,
     panics::{on_thread, test_point},
-    plan::{Condemned, Remnant},
+    plan::{Remnant, Sealed},
     session::Session,
 };
 
@@ -18,13 +18,13 @@ use crate::{
 const TOGETHER: usize = 100;
 
 /// Removes what was found, unless something has failed: then perhaps not all of the source was seen.
-pub(super) async fn run(job: &Job, condemned: Condemned) {
-    let Some(sync) = job.spec.sync.as_ref().filter(|_| condemned.count > 0) else {
+pub(super) async fn run(job: &Job, condemned: Option<Sealed>) {
+    let (Some(sync), Some(condemned)) = (&job.spec.sync, condemned) else {
         return;
     };
     let (context, counters) = (&job.context, &job.context.counters);
-    let count = condemned.count;
-    if context.stop.is_set() {
+    let count = condemned.count();
+    if count == 0 || context.stop.is_set() {
         return;
     }
     if job.has_failed() {
@@ -50,7 +50,7 @@ pub(super) async fn run(job: &Job, condemned: Condemned) {
     }
 }
 
-async fn remove(job: &Job, condemned: Condemned) -> Result<()> {
+async fn remove(job: &Job, condemned: Sealed) -> Result<()> {
     let mut carrier = Carrier::new(job.pool.clone());
     let failed = |e: io::Error| Error::local(local::spooling(), &e);
     let mut remnants = condemned.read().map_err(failed)?.peekable();

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use godwit_proto::{
     FtpPath,
-    facts::{FactType, Facts},
+    facts::Facts,
     url::{Location, RemoteUrl, names_directory},
 };
 
@@ -12,10 +12,11 @@ use super::{
     AtServer, DEPTH_MAX, Item, LocalEnd, Origin, OtherEnd, Planner,
     goal::Goal,
     is_device,
-    listers::{Branch, Listed, Listers, Reading, Told, gather},
+    listers::{Branch, Gathered, Listed, Listers, Reading, Told, gather},
     needs_recursive,
     pattern::{Pattern, is_pattern, only_last},
     too_deep,
+    trail::Trail,
 };
 use crate::{
     carrier::Step,
@@ -25,6 +26,9 @@ use crate::{
     session::{BadName, Entry, Found, Lines, Session},
     spec::without_end_slash,
 };
+
+/// Names of a directory that wait to be looked at until all of it is listed.
+const UNCLEAR_MAX: usize = 10_000;
 
 impl Planner {
     pub(super) async fn plan_gets(&mut self, destination: &Location) -> Result<()> {
@@ -126,6 +130,7 @@ impl Planner {
                 }
                 let branch = Branch {
                     above: facts.unique.iter().cloned().collect(),
+                    trail: Trail::new(&source.path),
                     remote: source.path,
                     goal: target,
                     is_new: false,
@@ -181,7 +186,7 @@ impl Planner {
             };
             if let Listed::Failed(error) = listed {
                 self.fail(endpoint.url(&reading.branch.remote), error).await;
-            } else if !reading.kept.is_empty() {
+            } else if !reading.kept.is_empty() || !reading.unclear.is_empty() {
                 listers.rest();
                 self.walk_kept(endpoint, *reading, &mut branches).await;
             }
@@ -200,6 +205,9 @@ impl Planner {
             self.walk_lines(endpoint, &mut reading, &lines, branches)
                 .await;
         }
+        let unclear = std::mem::take(&mut reading.unclear).into_iter().map(Ok);
+        self.walk_names(endpoint, &reading.branch, unclear, branches)
+            .await;
     }
 
     async fn walk_lines(
@@ -214,8 +222,28 @@ impl Planner {
             Ok(text) => text,
             Err(error) => return self.fail(endpoint.url(&branch.remote), error).await,
         };
+        let Reading { names, unclear, .. } = reading;
+        // No session is free to look at a name while the directory is listed.
+        let is_bare = lines.is_bare();
+        let clear = names.read(lines, &text).filter_map(|entry| match entry {
+            Ok(entry) if !is_bare && entry.is_unclear() && unclear.len() < UNCLEAR_MAX => {
+                unclear.push(entry);
+                None
+            }
+            entry => Some(entry),
+        });
+        self.walk_names(endpoint, branch, clear, branches).await;
+    }
+
+    async fn walk_names(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        branch: &Branch,
+        names: impl Iterator<Item = std::result::Result<Entry, BadName>>,
+        branches: &mut Vec<Branch>,
+    ) {
         let mut below = Vec::new();
-        for entry in reading.names.read(lines, &text) {
+        for entry in names {
             if self.context.stop.is_set() {
                 return;
             }
@@ -253,16 +281,17 @@ impl Planner {
         let goal = branch.goal.join(&entry.name)?;
         let (is_directory, facts) = match entry.is_directory() {
             Some(is_directory) => (is_directory, entry.facts),
-            None if matches!(entry.facts.kind, Some(FactType::Other(_))) => {
+            None if entry.is_special() => {
                 self.context
                     .warn(format!("{}: neither file nor directory, left out", what()));
                 return Ok(());
             }
-            None => match self.look_remote(endpoint, &remote).await? {
+            None => match self.look_closer(endpoint, &remote, &entry).await? {
                 Found::Directory(facts) => (true, *facts),
                 Found::File(facts) => (false, *facts),
-                Found::Unknown => (false, entry.facts),
-                Found::Missing => return Ok(()),
+                Found::Unknown => (false, Facts::default()),
+                // It is listed, and so it should be there.
+                Found::Missing => return Err(Error::Missing { what: what() }),
             },
         };
         if !is_directory {
@@ -276,14 +305,16 @@ impl Planner {
         if self.spec.shallow {
             return Ok(());
         }
+        let trail = branch.trail.on_to(&entry.name, &facts);
         let unique = facts.unique;
-        if unique.as_ref().is_some_and(|u| branch.above.contains(u)) {
+        let is_above = unique.as_ref().is_some_and(|u| branch.above.contains(u));
+        let Some(trail) = trail.filter(|_| !is_above) else {
             self.context.warn(format!(
                 "{}: leads back to a directory above it, left out",
                 what()
             ));
             return Ok(());
-        }
+        };
         if branch.depth == DEPTH_MAX {
             return Err(too_deep(&what()));
         }
@@ -294,6 +325,7 @@ impl Planner {
             goal,
             is_new: false,
             above,
+            trail,
             depth: branch.depth + 1,
         });
         Ok(())
@@ -366,27 +398,80 @@ impl Planner {
         let pattern = Pattern::new(name, &url.to_string(), self.spec.dotted)?;
         let mut sources = Vec::new();
         let mut matching = Vec::new();
-        gather(&mut self.carrier, &endpoint, &parent, |entry| {
-            matching.extend(entry.ok().filter(|entry| pattern.matches(&entry.name)));
+        let mut failed = Vec::new();
+        let gathered = gather(&mut self.carrier, &endpoint, &parent, |told| {
+            match told {
+                Gathered::Again => {
+                    matching.clear();
+                    failed.clear();
+                }
+                Gathered::Name(Ok(entry)) => {
+                    matching.extend(Some(entry).filter(|entry| pattern.matches(&entry.name)));
+                }
+                // It may be one that the pattern means.
+                Gathered::Name(Err(bad)) => failed.push(hostile(endpoint.url(&parent), bad)),
+            }
             Ok(())
         })
-        .await?;
+        .await;
+        failed.extend(gathered.err().map(Error::from));
         for entry in matching {
-            let Ok(path) = parent.join(&entry.name) else {
-                continue;
+            let path = parent
+                .join(&entry.name)
+                .map_err(|bad| Error::Usage(format!("{url}: {bad}")));
+            let path = match path {
+                Ok(path) => path,
+                Err(error) => {
+                    failed.push(error);
+                    continue;
+                }
             };
             let found = match entry.is_directory() {
                 Some(true) => Found::Directory(Box::new(entry.facts)),
                 Some(false) => Found::File(Box::new(entry.facts)),
-                None => self.look_remote(&endpoint, &path).await?,
+                None if entry.is_special() => {
+                    let what = endpoint.url(&path);
+                    self.context
+                        .warn(format!("{what}: neither file nor directory, left out"));
+                    continue;
+                }
+                None => match self.look_closer(&endpoint, &path, &entry).await? {
+                    Found::Missing => {
+                        let what = endpoint.url(&path);
+                        failed.push(Error::Missing { what });
+                        continue;
+                    }
+                    found => found,
+                },
             };
             sources.push(source(path, found));
+        }
+        if let Some(error) = failed.pop_if(|_| sources.is_empty()) {
+            return Err(error);
+        }
+        for error in failed {
+            self.fail(url.to_string(), error).await;
         }
         if sources.is_empty() {
             return Err(missing());
         }
         sources.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(sources)
+    }
+
+    /// What a name is of which its listing does not tell.
+    async fn look_closer(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        path: &FtpPath,
+        entry: &Entry,
+    ) -> Result<Found> {
+        if !entry.is_link() {
+            return self.look_remote(endpoint, path).await;
+        }
+        let shown = endpoint.url(path);
+        let follow = async |session: &mut Session| session.look_through(path).await;
+        Ok(self.carrier.attempt(step(endpoint, &shown), follow).await?)
     }
 
     pub(super) async fn look_remote(
@@ -455,6 +540,11 @@ fn item(endpoint: Arc<Endpoint>, remote: FtpPath, other: OtherEnd, facts: &Facts
 }
 
 pub(crate) fn hostile(directory: String, bad: BadName) -> Error {
+    if bad.is_line {
+        let (doing, line) = (format!("list {directory}"), bad.name);
+        let why = format!("the line {line:?} is not understood");
+        return Error::Listing { doing, why };
+    }
     Error::HostileName {
         directory,
         name: bad.name,

@@ -24,6 +24,7 @@ use super::{
     goal::Goal,
     listers::Branch,
     put::put,
+    trail::Trail,
 };
 use crate::{
     context::Endpoint,
@@ -152,6 +153,7 @@ impl Planner {
                 }
                 if self.spec.recursive {
                     let branch = Branch {
+                        trail: Trail::new(&remote),
                         remote,
                         goal,
                         is_new: false,

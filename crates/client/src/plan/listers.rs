@@ -5,13 +5,13 @@ use std::sync::Arc;
 use godwit_proto::FtpPath;
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::{get::step, goal::Goal};
+use super::{get::step, goal::Goal, trail::Trail};
 use crate::{
     carrier::{Carrier, Pool, Setback},
     context::Endpoint,
     error::{Error, Result},
     panics::{caught, test_point},
-    session::{BadName, Entry, Lines, Names, Outlet, Queue, Session, queue},
+    session::{BadName, Complete, Entry, Lines, Names, Outlet, Queue, Session, queue},
 };
 
 /// Sessions that list. A listing in MODE S costs about four round trips whatever its length, so that this many make a tree of
@@ -26,6 +26,7 @@ pub(super) struct Branch {
     pub(super) is_new: bool,
     /// `Unique` facts from the top down to here: one that comes again is a loop.
     pub(super) above: Vec<String>,
+    pub(super) trail: Trail,
     pub(super) depth: usize,
 }
 
@@ -35,6 +36,8 @@ pub(super) struct Reading {
     pub(super) names: Names,
     /// Lines that wait for the end.
     pub(super) kept: Vec<Lines>,
+    /// Names that have to be looked at, which wait likewise.
+    pub(super) unclear: Vec<Entry>,
     listing: u64,
 }
 
@@ -102,6 +105,7 @@ impl Listers {
         self.readings.push(Reading {
             names: Names::new(&directory),
             kept: Vec::new(),
+            unclear: Vec::new(),
             branch,
             listing,
         });
@@ -113,7 +117,7 @@ impl Listers {
                 carrier.attempt(step(&endpoint, &shown), list).await
             };
             let listed = match caught(|| format!("list {shown}"), listing_it).await {
-                Ok(Ok(())) => Listed::Whole,
+                Ok(Ok(_)) => Listed::Whole,
                 Ok(Err(Setback::Failed(error))) => Listed::Failed(error),
                 Ok(Err(Setback::Crowded(_))) => Listed::Later,
                 Err(bug) => {
@@ -177,13 +181,21 @@ impl Listers {
     }
 }
 
-/// Lists one directory with the session of `carrier`, and gives each name to `take` as it comes. An error of `take` ends it.
+/// What [`gather`] gives.
+pub(crate) enum Gathered {
+    Name(std::result::Result<Entry, BadName>),
+    /// The listing broke off and begins again: what came of it before is void.
+    Again,
+}
+
+/// Lists one directory with the session of `carrier`, and gives each name to `take` as it comes. An
+/// error of `take` ends it. `None` where bad names came: then perhaps not all that is there was told.
 pub(crate) async fn gather(
     carrier: &mut Carrier,
     endpoint: &Arc<Endpoint>,
     directory: &FtpPath,
-    mut take: impl FnMut(std::result::Result<Entry, BadName>) -> Result<()>,
-) -> std::result::Result<(), Setback> {
+    mut take: impl FnMut(Gathered) -> Result<()>,
+) -> std::result::Result<Option<Complete>, Setback> {
     let (queue, mut reader) = queue();
     let shown = endpoint.url(directory);
     let listing = async move {
@@ -192,16 +204,26 @@ pub(crate) async fn gather(
         let list = async |session: &mut Session| session.list(directory, &mut outlet).await;
         carrier.attempt(step(endpoint, &shown), list).await
     };
+    let taking = &mut take;
     let reading = async move {
         let mut names = Names::new(directory);
         while let Some(lines) = reader.recv().await {
+            if names.begins_again(&lines) {
+                names = Names::new(directory);
+                taking(Gathered::Again)?;
+            }
             let text = lines.text()?;
-            names.read(&lines, &text).try_for_each(&mut take)?;
+            let mut read = names.read(&lines, &text);
+            read.try_for_each(|name| taking(Gathered::Name(name)))?;
         }
-        Ok::<_, Error>(())
+        Ok::<_, Error>(names)
     };
     // A reader that ends early closes the queue, and so ends the listing.
     let (listed, read) = tokio::join!(listing, reading);
-    read?;
-    listed
+    let names = read?;
+    let whole = listed?;
+    if names.is_of_before(&whole) {
+        take(Gathered::Again)?;
+    }
+    Ok(names.complete(&whole))
 }

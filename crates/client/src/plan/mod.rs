@@ -13,12 +13,13 @@ mod listers;
 mod pattern;
 mod put;
 mod sync;
+mod trail;
 
 pub(crate) use self::{
     get::hostile,
-    listers::gather,
+    listers::{Gathered, gather},
     pattern::Pattern,
-    sync::{Condemned, Remnant},
+    sync::{Remnant, Sealed},
 };
 
 use std::{
@@ -212,7 +213,7 @@ pub(crate) struct Planner {
     /// Names of puts, where several sources may mean the same.
     targets: Option<Fingerprints>,
     /// What a sync found that has to go.
-    condemned: Option<Condemned>,
+    condemned: Option<Sealed>,
     out: mpsc::Sender<Planned>,
 }
 
@@ -234,7 +235,7 @@ impl Planner {
 
     /// Finds everything. What fails is handed on as failed, named by the source it belongs to. Where there is something, gives what is to go
     /// when all of it is there.
-    pub(crate) async fn run(mut self) -> Option<Condemned> {
+    pub(crate) async fn run(mut self) -> Option<Sealed> {
         let spec = Arc::clone(&self.spec);
         let outcome = match (&spec.destination, &spec.files_from) {
             _ if spec.sync.is_some() => self.plan_sync().await,

@@ -6,24 +6,17 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use godwit_engine::{
-    control::Event as Spoken,
-    data::{Job, Sink},
-};
+use godwit_engine::control::Event as Spoken;
 use godwit_proto::{
     ChecksumAlgorithm, Command, FtpPath, Reply,
     error::{FailureKind, failure_kind},
     facts::{self, FactType, Facts},
     leaves::{ALGORITHM, Leaves},
-    pi::transfer::Direction,
     site::Site,
     timestamp::Timestamp,
 };
 
-use super::{
-    Session, TransferPlan,
-    listing::{Cutter, Outlet},
-};
+use super::Session;
 use crate::{
     context::known,
     error::{Error, Result},
@@ -43,43 +36,16 @@ pub(crate) enum Found {
     Unknown,
 }
 
-impl Session {
-    /// What is at `path`: MLST, or what older commands tell.
-    pub(crate) async fn look(&mut self, path: &FtpPath) -> Result<Found> {
-        let doing = format!("look at {}", self.endpoint.url(path));
-        let learned = Arc::clone(&self.endpoint);
-        if !known(&learned.learned.no_mlst) {
-            let reply = self.ask(&Command::Mlst(Some(path.clone())), &doing).await?;
-            match failure_kind(&reply) {
-                None => return Ok(found_in(reply.body())),
-                Some(FailureKind::NotFound | FailureKind::NotADirectory) => {
-                    return Ok(Found::Missing);
-                }
-                Some(FailureKind::NotSupported) => {
-                    let instead = "SIZE and CWD tell what they can";
-                    self.lesson(|l| &l.no_mlst, &reply, "MLST", instead);
-                }
-                Some(FailureKind::Other) if reply.code.get() == 550 => return Ok(Found::Missing),
-                Some(_) => return Err(Error::refused(doing, reply)),
-            }
-        }
-        // Every path we send is absolute, so the working directory may change.
-        let into = self.ask(&Command::Cwd(path.clone()), &doing).await?;
-        if into.code.is_success() {
-            return Ok(Found::Directory(Box::default()));
-        }
-        let size = self.ask_size(path).await?;
-        Ok(match size {
-            Size::Known(size) => Found::File(Box::new(Facts {
-                kind: Some(FactType::File),
-                size: Some(size),
-                ..Facts::default()
-            })),
-            Size::Missing => Found::Missing,
-            Size::Unknown => Found::Unknown,
-        })
+impl Found {
+    pub(super) fn is_link(&self) -> bool {
+        let Self::File(facts) = self else {
+            return false;
+        };
+        facts.kind.as_ref().is_some_and(FactType::is_link)
     }
+}
 
+impl Session {
     /// Where `start` is, `~` or `~name`. The session must be new: then its working directory is the user's home.
     pub(crate) async fn home(&mut self, start: &FtpPath) -> Result<FtpPath> {
         let doing = format!("find {}", self.endpoint.url(start));
@@ -93,7 +59,7 @@ impl Session {
         Ok(home)
     }
 
-    async fn working_directory(&mut self, doing: &str) -> Result<FtpPath> {
+    pub(super) async fn working_directory(&mut self, doing: &str) -> Result<FtpPath> {
         let reply = self.demand(&Command::Pwd, doing).await?;
         let told = named_directory(reply.text().as_bytes());
         told.ok_or_else(|| Error::refused(doing, reply))
@@ -107,7 +73,7 @@ impl Session {
         })
     }
 
-    async fn ask_size(&mut self, path: &FtpPath) -> Result<Size> {
+    pub(super) async fn ask_size(&mut self, path: &FtpPath) -> Result<Size> {
         if known(&self.endpoint.learned.no_size) {
             return Ok(Size::Unknown);
         }
@@ -127,59 +93,6 @@ impl Session {
             }
             Some(_) => Size::Unknown,
         })
-    }
-
-    /// Lists a directory: MLSD, or NLST where the server lacks it. Lines go to `outlet` as they come, those of a listing that breaks
-    /// off too.
-    pub(crate) async fn list(&mut self, directory: &FtpPath, outlet: &mut Outlet) -> Result<()> {
-        if !known(&self.endpoint.learned.no_mlsd) {
-            let command = Command::Mlsd(Some(directory.clone()));
-            let cutter = Cutter::new(outlet.again(), true);
-            match self.list_by(command, directory, cutter).await {
-                Err(Error::Refused { reply, .. })
-                    if failure_kind(&reply) == Some(FailureKind::NotSupported) =>
-                {
-                    let instead = "directories are listed by NLST and looked at one name at a time";
-                    self.lesson(|l| &l.no_mlsd, &reply, "MLSD", instead);
-                }
-                listed => return listed,
-            }
-        }
-        let command = Command::Nlst(Some(directory.clone()));
-        let cutter = Cutter::new(outlet.again(), false);
-        self.list_by(command, directory, cutter).await
-    }
-
-    async fn list_by(
-        &mut self,
-        command: Command,
-        directory: &FtpPath,
-        cutter: Cutter,
-    ) -> Result<()> {
-        let doing = format!("list {}", self.endpoint.url(directory));
-        let sink = cutter.clone();
-        let plan = TransferPlan {
-            doing: &doing,
-            direction: Direction::Get,
-            stream: true,
-            ahead: None,
-            command,
-            length: None,
-            next: None,
-            may_block: false,
-            counts: false,
-            may_be_cut: false,
-            is_cut: false,
-            began: None,
-        };
-        let outcome = self
-            .transfer(plan, |_| Job::Receive(Sink::Stream(Box::new(sink))))
-            .await;
-        if let Some(why) = cutter.refused() {
-            return Err(Error::Listing { doing, why });
-        }
-        outcome.result?;
-        cutter.finish()
     }
 
     /// Makes a directory; one that exists already is fine.
@@ -256,7 +169,9 @@ impl Session {
             let mut replies = replies.into_iter();
             for path in paths {
                 found.push(match replies.next() {
-                    Some(reply) if reply.code.is_success() => Ok(found_in(reply.body())),
+                    Some(reply) if reply.code.is_success() && !found_in(reply.body()).is_link() => {
+                        Ok(found_in(reply.body()))
+                    }
                     // Whatever else it is, it is asked again with the words for it.
                     _ => match self.look(path).await {
                         Err(error) if !self.is_usable() => return Err(error),
@@ -435,13 +350,13 @@ pub(crate) fn checksum_in(reply: Reply, doing: impl Display) -> Result<String> {
     }
 }
 
-enum Size {
+pub(super) enum Size {
     Known(u64),
     Missing,
     Unknown,
 }
 
-fn found_in(body: &[Vec<u8>]) -> Found {
+pub(super) fn found_in(body: &[Vec<u8>]) -> Found {
     match body.iter().find_map(|line| facts::parse_line(line)) {
         None => Found::Unknown,
         Some((facts, _)) => match facts.kind {

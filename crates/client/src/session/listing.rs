@@ -5,6 +5,9 @@
 //!   data channel ──octets──► Cutter (on the mover) ──whole lines──► queue ──► Names ──► who asked
 //!                                                      └► spool ──┘
 //! ```
+//! A directory is [`Complete`] when its listing ended well and each line of it was understood. Only
+//! that says which names are *not* there: nothing is removed for want of a name otherwise.
+//!
 //! Listings go at the server's pace, and files at theirs: what 16 MiB of memory do not hold waits in a file without a name. A server
 //! that had to wait for files would lose patience.
 
@@ -13,12 +16,15 @@ use std::{
     fs::File,
     io::{self, Write},
     os::unix::fs::FileExt,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use godwit_proto::{
-    FtpPath,
+    FtpPath, Reply,
+    error::TransferFailure,
     facts::{self, FactType, Facts},
+    list_line::{self, ListLine},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -58,14 +64,90 @@ impl Entry {
             _ => None,
         }
     }
+
+    /// A file of which nobody has said when it changed.
+    pub(crate) fn lacks_time(&self) -> bool {
+        self.is_directory() == Some(false) && self.facts.modify.is_none()
+    }
+
+    /// It has to be looked at.
+    pub(crate) fn is_unclear(&self) -> bool {
+        self.is_directory().is_none() && !self.is_special()
+    }
+
+    /// A link, of which nothing tells what it leads to.
+    pub(crate) fn is_link(&self) -> bool {
+        self.facts.kind.as_ref().is_some_and(FactType::is_link)
+    }
+
+    /// A device, a pipe or a socket.
+    pub(crate) fn is_special(&self) -> bool {
+        self.facts.kind.as_ref().is_some_and(FactType::is_special)
+    }
 }
 
-/// A name that a server must not list.
+/// A name that a server must not list, or a line that is not understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadName {
-    /// Lossy.
+    /// Lossy; of a line, the line.
     pub(crate) name: String,
     pub(crate) why: &'static str,
+    pub(crate) is_line: bool,
+}
+
+/// In which shape a server lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// MLSD.
+    Facts,
+    /// LIST.
+    Long,
+    /// NLST.
+    Names,
+}
+
+/// A listing that its server ended well, and nothing says that a part of it is missing. Made here only.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    attempt: u32,
+    lines: u64,
+    /// Names that begin with a dot may be there and not be listed.
+    hides_dotted: bool,
+}
+
+impl Whole {
+    /// Nothing came at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines == 0
+    }
+}
+
+/// All names of a directory are known: its listing is [`Whole`], and each line of it was understood.
+/// Made here only.
+#[derive(Debug)]
+pub(crate) struct Complete {
+    hides_dotted: bool,
+}
+
+impl Complete {
+    /// Whether the directory may have `name`, though its listing lacks it.
+    pub(crate) fn may_hide(&self, name: &[u8]) -> bool {
+        self.hides_dotted && name.starts_with(b".")
+    }
+}
+
+/// Reads a directory of this machine to its end.
+pub(crate) fn list_here(
+    path: &Path,
+    mut take: impl FnMut(PathBuf) -> Result<()>,
+) -> Result<Complete> {
+    let failed = |e: io::Error| Error::local(format!("read directory {}", path.display()), &e);
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        take(entry.map_err(failed)?.path())?;
+    }
+    Ok(Complete {
+        hides_dotted: false,
+    })
 }
 
 /// Whole lines of a listing.
@@ -75,8 +157,7 @@ pub(crate) struct Lines {
     pub(crate) listing: u64,
     /// A listing that broke off begins anew, with a higher number.
     attempt: u32,
-    /// MLSD; else NLST.
-    machine: bool,
+    form: Form,
     octets: Octets,
 }
 
@@ -94,9 +175,9 @@ enum Octets {
 }
 
 impl Lines {
-    /// Only names are known, and each has to be looked at.
+    /// Names may have to be looked at: all of NLST, and the links of LIST.
     pub(crate) fn is_bare(&self) -> bool {
-        !self.machine
+        self.form != Form::Facts
     }
 
     /// For [`Names::read`].
@@ -158,13 +239,30 @@ impl Outlet {
     }
 }
 
+/// How a listing ended, if it did.
+pub(super) enum Finished {
+    Whole(Whole),
+    /// Its lines have another shape than was asked for; this one is none of it.
+    Misunderstood(String),
+}
+
 /// Cuts octets into whole lines as they come. Clones share it.
 #[derive(Clone)]
 pub(super) struct Cutter(Arc<Mutex<Cut>>);
 
 struct Cut {
     outlet: Outlet,
-    machine: bool,
+    form: Form,
+    /// That came, empty ones not counted.
+    lines: u64,
+    /// The directory itself is among them.
+    lists_itself: bool,
+    /// It says of itself that its files cannot be looked at.
+    may_not_enter: bool,
+    /// A name that begins with a dot is among them.
+    lists_dotted: bool,
+    /// The line for which no more is read: the server has another shape than was asked for.
+    misunderstood: Option<String>,
     /// Came, and was not handed on.
     kept: Vec<u8>,
     octets: u64,
@@ -176,10 +274,15 @@ struct Cut {
 }
 
 impl Cutter {
-    pub(super) fn new(outlet: Outlet, machine: bool) -> Self {
+    pub(super) fn new(outlet: Outlet, form: Form) -> Self {
         Self(Arc::new(Mutex::new(Cut {
             outlet,
-            machine,
+            form,
+            lines: 0,
+            lists_itself: false,
+            may_not_enter: false,
+            lists_dotted: false,
+            misunderstood: None,
             kept: Vec::new(),
             octets: 0,
             octets_max: LISTING_OCTETS_MAX,
@@ -188,12 +291,46 @@ impl Cutter {
         })))
     }
 
-    /// The listing has come to its end: hands on what is left, the last line also where nothing ends it.
-    pub(super) fn finish(&self) -> Result<()> {
+    /// The listing has come to its end, with this reply: hands on what is left.
+    pub(super) fn finish(&self, doing: &str, reply: Option<&Reply>) -> Result<Finished> {
         let mut cut = self.lock();
         let rest = std::mem::take(&mut cut.kept);
-        cut.hand_on(rest)
-            .map_err(|e| Error::local(local::spooling(), &e))
+        // What ends in the middle of a line was cut, whatever the server says of it.
+        let end = rest
+            .iter()
+            .rposition(|b| *b == b'\n')
+            .map_or(0, |at| at + 1);
+        let is_cut = end < rest.len();
+        cut.hand_on(rest[..end].to_vec())
+            .map_err(|e| Error::local(local::spooling(), &e))?;
+        if let Some(line) = cut.misunderstood.take() {
+            return Ok(Finished::Misunderstood(line));
+        }
+        if is_cut {
+            let how = "the listing ends in the middle of a line".to_owned();
+            return Err(Error::Transfer {
+                doing: doing.to_owned(),
+                failure: TransferFailure::ConnectionLost(how),
+            });
+        }
+        let barred = cut
+            .may_not_enter
+            .then(|| "it may be read and not be entered, so that names may be missing".to_owned());
+        let short = || reply.and_then(|reply| list_line::shortfall(reply, cut.lines));
+        if let Some(why) = barred.or_else(short) {
+            let doing = doing.to_owned();
+            return Err(Error::Listing { doing, why });
+        }
+        Ok(Finished::Whole(Whole {
+            attempt: cut.outlet.attempt,
+            lines: cut.lines,
+            hides_dotted: cut.form != Form::Facts && !cut.lists_itself && !cut.lists_dotted,
+        }))
+    }
+
+    /// The directory itself was in its listing.
+    pub(super) fn lists_itself(&self) -> bool {
+        self.lock().lists_itself
     }
 
     /// Why it was not taken to its end, if that is the server's doing.
@@ -212,7 +349,54 @@ impl Cut {
         io::Error::other(why)
     }
 
+    /// Takes note of whole lines, and finds out whether they have the shape that was asked for.
+    fn inspect(&mut self, text: &[u8]) {
+        let lines = text.split(|b| *b == b'\n').filter_map(without_end);
+        for line in lines {
+            self.lines += 1;
+            let is_first = self.lines == 1;
+            if self.form == Form::Facts && is_first && facts::parse_line(line).is_none() {
+                // Some servers answer MLSD in the shape of LIST.
+                self.form = Form::Long;
+            }
+            let name = match self.form {
+                // The reader tells of lines that are none.
+                Form::Facts => {
+                    let itself = |line: &[u8]| {
+                        let own = line.ends_with(b" .").then(|| facts::parse_line(line))?;
+                        own.filter(|(facts, _)| facts.kind == Some(FactType::Cdir))
+                    };
+                    if let Some((facts, _)) = itself(line) {
+                        self.lists_itself = true;
+                        // ProFTPD leaves out what it may not look at, and says no word of it.
+                        let enters = |perm: &String| perm.contains(['e', 'E']);
+                        self.may_not_enter = !facts.perm.as_ref().is_none_or(enters);
+                    }
+                    continue;
+                }
+                Form::Long => match list_line::parse_line(line) {
+                    Some(ListLine::Entry(_, name)) => name,
+                    Some(ListLine::Total) => continue,
+                    None => {
+                        let line = String::from_utf8_lossy(line).into_owned();
+                        self.misunderstood = Some(line);
+                        return;
+                    }
+                },
+                Form::Names => line.rsplit(|b| *b == b'/').next().unwrap_or(line).to_vec(),
+            };
+            self.lists_itself |= name == b".";
+            self.lists_dotted |= name.starts_with(b".") && name != b"." && name != b"..";
+        }
+    }
+
     fn hand_on(&mut self, lines: Vec<u8>) -> io::Result<()> {
+        if self.misunderstood.is_none() {
+            self.inspect(&lines);
+        }
+        if lines.is_empty() || self.misunderstood.is_some() {
+            return Ok(());
+        }
         let queue = &self.outlet.queue;
         let permits = u32::try_from(lines.len()).unwrap_or(u32::MAX);
         let room = Arc::clone(&queue.room).try_acquire_many_owned(permits);
@@ -236,7 +420,7 @@ impl Cut {
         let lines = Lines {
             listing: self.outlet.listing,
             attempt: self.outlet.attempt,
-            machine: self.machine,
+            form: self.form,
             octets,
         };
         let sent = queue.lines.send(lines);
@@ -254,6 +438,9 @@ impl Write for Cutter {
             return Err(cut.refuse(format!(
                 "the listing is longer than {most} MiB, and may have no end"
             )));
+        }
+        if cut.misunderstood.is_some() {
+            return Ok(octets.len());
         }
         cut.kept.extend_from_slice(octets);
         let whole = cut.kept.iter().rposition(|b| *b == b'\n');
@@ -287,6 +474,9 @@ pub(crate) struct Names {
     attempt: u32,
     /// An attempt before it broke off: most names have been read already.
     repeated: bool,
+    /// Lines of the attempt that were read, and those that were bad.
+    lines: u64,
+    bad: u64,
 }
 
 impl Names {
@@ -296,6 +486,8 @@ impl Names {
             seen: Fingerprints::default(),
             attempt: 0,
             repeated: false,
+            lines: 0,
+            bad: 0,
         }
     }
 
@@ -305,21 +497,60 @@ impl Names {
         lines: &Lines,
         text: &[u8],
     ) -> impl Iterator<Item = std::result::Result<Entry, BadName>> {
-        self.repeated |= self.attempt > 0 && lines.attempt > self.attempt;
-        self.attempt = lines.attempt;
-        let machine = lines.machine;
-        let each = text.split(|b| *b == b'\n');
-        each.filter_map(move |line| self.entry(line, machine))
+        if lines.attempt > self.attempt {
+            self.repeated |= self.attempt > 0;
+            (self.attempt, self.lines, self.bad) = (lines.attempt, 0, 0);
+        }
+        let form = lines.form;
+        let each = text.split(|b| *b == b'\n').filter_map(without_end);
+        each.filter_map(move |line| {
+            self.lines += 1;
+            let entry = self.entry(line, form);
+            self.bad += u64::from(matches!(entry, Some(Err(_))));
+            entry
+        })
     }
 
-    fn entry(&mut self, line: &[u8], machine: bool) -> Option<std::result::Result<Entry, BadName>> {
-        // GCT doubles the CR in TYPE A.
-        let kept = line.iter().rposition(|b| *b != b'\r')? + 1;
-        let line = &line[..kept];
-        let (facts, name) = if machine {
-            facts::parse_line(line)?
-        } else {
-            (Facts::default(), self.bare(line).to_vec())
+    /// Whether names were read that the listing which came to its end may not have.
+    pub(crate) fn is_of_before(&self, whole: &Whole) -> bool {
+        self.attempt != 0 && self.attempt != whole.attempt
+    }
+
+    /// The attempt that `lines` belong to is not the one that was read so far.
+    pub(crate) fn begins_again(&self, lines: &Lines) -> bool {
+        self.attempt != 0 && lines.attempt > self.attempt
+    }
+
+    /// `None` unless each line of the listing was read and understood.
+    pub(crate) fn complete(&self, whole: &Whole) -> Option<Complete> {
+        let read = match whole.lines {
+            0 => true,
+            lines => self.attempt == whole.attempt && self.lines == lines && self.bad == 0,
+        };
+        read.then_some(Complete {
+            hides_dotted: whole.hides_dotted,
+        })
+    }
+
+    fn entry(&mut self, line: &[u8], form: Form) -> Option<std::result::Result<Entry, BadName>> {
+        let parsed = match form {
+            Form::Facts => facts::parse_line(line),
+            Form::Long => match list_line::parse_line(line) {
+                Some(ListLine::Total) => return None,
+                Some(ListLine::Entry(facts, name)) => Some((*facts, name)),
+                None => None,
+            },
+            Form::Names => Some((Facts::default(), self.bare(line).to_vec())),
+        };
+        let is_known = |facts: &Facts| match &facts.kind {
+            Some(kind @ FactType::Other(_)) => kind.is_link() || kind.is_special(),
+            _ => true,
+        };
+        let Some((facts, name)) = parsed.filter(|(facts, _)| is_known(facts)) else {
+            return Some(Err(BadName {
+                is_line: true,
+                ..bad(line, "it is not understood")
+            }));
         };
         if matches!(facts.kind, Some(FactType::Cdir | FactType::Pdir))
             || name == b"."
@@ -357,7 +588,14 @@ fn bad(name: &[u8], why: &'static str) -> BadName {
     BadName {
         name: String::from_utf8_lossy(name).into_owned(),
         why,
+        is_line: false,
     }
+}
+
+/// A line without its end; `None` where nothing is left. GCT doubles the CR in TYPE A.
+fn without_end(line: &[u8]) -> Option<&[u8]> {
+    let end = line.iter().rposition(|b| *b != b'\r')?;
+    Some(&line[..=end])
 }
 
 /// Why a name could lead outside its directory, or cannot be a name.

@@ -15,6 +15,7 @@
 mod asides;
 mod channels;
 mod data_address;
+mod directories;
 mod ending;
 mod files;
 mod flowing;
@@ -48,7 +49,7 @@ use godwit_engine::{
 use godwit_proto::{Command, Reply, pi::transfer::ServerState};
 
 pub(crate) use files::{Found, TOGETHER_MAX, checksum_in};
-pub(crate) use listing::{BadName, Entry, Lines, Names, Outlet, Queue, queue};
+pub(crate) use listing::{BadName, Complete, Entry, Lines, Names, Outlet, Queue, list_here, queue};
 pub(crate) use pipeline::Feed;
 pub(crate) use pipelined::Next;
 use pipelined::Pipelined;

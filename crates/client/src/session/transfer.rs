@@ -74,6 +74,8 @@ pub(crate) struct Outcome {
     pub(crate) report: Option<TransferReport>,
     /// Octets of the region that the server has said to be on its storage.
     pub(crate) safe: RangeSet,
+    /// The server's last word, where there was one.
+    pub(crate) reply: Option<Reply>,
     pub(crate) result: Result<()>,
 }
 
@@ -83,6 +85,7 @@ impl Outcome {
         Self {
             report: None,
             safe: RangeSet::new(),
+            reply: None,
             result: Err(error),
         }
     }
@@ -460,6 +463,7 @@ impl Session {
             self.learn_of_ports(&report.result);
         }
         let doing = || plan.doing.to_owned();
+        let said = ending.reply.clone();
         let too_many_from = ending.too_many_from();
         let mut errors = Vec::new();
         if ending.stopped {
@@ -513,6 +517,7 @@ impl Session {
         Outcome {
             report: ending.report,
             safe: ending.safe,
+            reply: said,
             result,
         }
     }

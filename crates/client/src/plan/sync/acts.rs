@@ -111,6 +111,13 @@ impl Syncing<'_> {
             pair.stays();
             return Ok(None);
         }
+        if facts.kind.is_none() && facts.unix_slink.is_none() {
+            pair.stays();
+            return Err(Error::Listing {
+                doing: format!("look at {target}"),
+                why: "nothing tells whether it is a file or a directory".to_owned(),
+            });
+        }
         // A link goes, and not what it leads to.
         if !is_directory || facts.unix_slink.is_some() {
             self.condemn(false, &target, path)?;
@@ -125,6 +132,7 @@ impl Syncing<'_> {
             is_there: true,
             is_behind_link: false,
             above: Vec::new(),
+            trail: None,
             depth: pair.depth + 1,
             doomed: Some(doomed),
         }))

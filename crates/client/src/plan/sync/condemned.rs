@@ -10,17 +10,48 @@ use std::{
     },
 };
 
-use crate::{local, plan::goal::Goal};
+use super::Pair;
+use crate::{local, plan::goal::Goal, session::Complete};
 
 /// Octets of paths that are kept in memory; what is more lies in a file.
 const HERE_MAX: usize = 1 << 20;
 
 /// Names that go.
 #[derive(Debug, Default)]
-pub(crate) struct Condemned {
+pub(super) struct Condemned {
     here: Vec<u8>,
     spilled: Option<File>,
-    pub(crate) count: u64,
+    pub(super) count: u64,
+}
+
+/// Names that may be removed: the listings of all directories were complete.
+#[derive(Debug)]
+pub(crate) struct Sealed(Condemned);
+
+/// How many directories were to be compared, and of how many all names are known at both ends.
+#[derive(Debug, Default)]
+pub(super) struct Census {
+    pub(super) begun: u64,
+    complete: u64,
+}
+
+impl Census {
+    /// A directory was listed at each end, where it is there.
+    pub(super) fn count(
+        &mut self,
+        pair: &Pair,
+        source: Option<&Complete>,
+        target: Option<&Complete>,
+    ) {
+        let is_complete =
+            (pair.source.is_none() || source.is_some()) && (!pair.is_there || target.is_some());
+        self.complete += u64::from(is_complete);
+    }
+
+    /// Directories of which not all is known.
+    pub(super) fn incomplete(&self) -> u64 {
+        self.begun - self.complete
+    }
 }
 
 /// One of them.
@@ -56,19 +87,30 @@ impl Condemned {
         Ok(())
     }
 
+    /// For removal; `None` unless all is known of each directory.
+    pub(super) fn seal(self, census: &Census) -> Option<Sealed> {
+        (census.incomplete() == 0).then_some(Sealed(self))
+    }
+}
+
+impl Sealed {
+    pub(crate) fn count(&self) -> u64 {
+        self.0.count
+    }
+
     /// All of them.
     ///
     /// # Errors
     /// The file cannot be read; also as items.
     pub(crate) fn read(self) -> io::Result<impl Iterator<Item = io::Result<Remnant>>> {
-        let spilled: Box<dyn Read> = match self.spilled {
+        let spilled: Box<dyn Read> = match self.0.spilled {
             Some(mut file) => {
                 file.rewind()?;
                 Box::new(file)
             }
             None => Box::new(io::empty()),
         };
-        let all = BufReader::new(spilled.chain(io::Cursor::new(self.here)));
+        let all = BufReader::new(spilled.chain(io::Cursor::new(self.0.here)));
         Ok(all.split(0).map(|line| {
             let mut path = line?;
             let is_directory = path.first() == Some(&b'd');
@@ -134,7 +176,7 @@ mod tests {
         assert!(condemned.spilled.is_some() && condemned.here.len() < HERE_MAX);
         assert_eq!(condemned.count, 100_000);
         let mut count = 0;
-        for (i, remnant) in (0..).zip(condemned.read().unwrap()) {
+        for (i, remnant) in (0..).zip(Sealed(condemned).read().unwrap()) {
             let remnant = remnant.unwrap();
             assert_eq!(remnant.is_directory, i % 3 == 0);
             assert_eq!(remnant.path, path(i).as_os_str().as_bytes());

@@ -36,9 +36,13 @@ impl Syncing<'_> {
         for (what, error) in source.bad {
             self.planner.fail(what, error).await;
         }
-        for (_, error) in target.bad {
+        for (what, error) in target.bad {
             pair.stays();
-            self.planner.context.warn(error);
+            match pair.target {
+                // No server can have a file of that name.
+                Goal::Here(_) => self.planner.context.warn(error),
+                Goal::There(_) => self.planner.fail(what, error).await,
+            }
         }
         let failed = |e: std::io::Error| Error::local(local::spooling(), &e);
         for part in in_parts(source.roll, target.roll).map_err(failed)? {
@@ -73,6 +77,15 @@ impl Syncing<'_> {
                 let mut extra: Vec<_> = theirs.into_iter().collect();
                 extra.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
                 for (name, facts) in extra {
+                    let hidden = (source.complete.as_ref()).is_some_and(|c| c.may_hide(&name));
+                    if hidden {
+                        pair.stays();
+                        let target = pair.target.join(&name)?;
+                        self.planner.context.warn(format!(
+                            "{target}: left, since the source does not list names with a leading dot"
+                        ));
+                        continue;
+                    }
                     branches.extend(self.extra(pair, &name, &facts)?);
                 }
             }
@@ -96,6 +109,10 @@ impl Syncing<'_> {
         match facts.kind {
             Some(FactType::Dir) => {}
             None | Some(FactType::File) => return self.meet_file(meeting, &facts, there).await,
+            Some(kind) if kind.is_link() => {
+                let what = meeting.source.to_string();
+                return Err(Error::Missing { what });
+            }
             Some(_) => {
                 let what = meeting.source;
                 self.planner
@@ -112,12 +129,23 @@ impl Syncing<'_> {
         if pair.depth >= DEPTH_MAX {
             return Err(too_deep(&source.to_string()));
         }
+        let leads_back =
+            |source: &Goal| format!("{source}: leads back to a directory above it, left out");
+        let name = source.file_name().unwrap_or_default();
+        let trail = match &pair.trail {
+            None => None,
+            Some(trail) => match trail.on_to(&name, &facts) {
+                None => {
+                    self.planner.context.warn(leads_back(&source));
+                    return Ok(());
+                }
+                trail => trail,
+            },
+        };
         let mut above = pair.above.clone();
         if let Some(unique) = facts.unique {
             if above.contains(&unique) {
-                self.planner.context.warn(format!(
-                    "{source}: leads back to a directory above it, left out"
-                ));
+                self.planner.context.warn(leads_back(&source));
                 return Ok(());
             }
             above.push(unique);
@@ -139,6 +167,7 @@ impl Syncing<'_> {
             is_there: there.is_some(),
             is_behind_link: pair.is_behind_link || is_link,
             above,
+            trail,
             depth: pair.depth + 1,
             doomed: None,
         });

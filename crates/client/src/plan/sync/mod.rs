@@ -24,15 +24,15 @@ use godwit_proto::{
     url::{Location, names_directory},
 };
 
-pub(crate) use condemned::{Condemned, Remnant};
+pub(crate) use condemned::{Remnant, Sealed};
 
 use self::{
     checksums::Doubt,
-    condemned::Doomed,
+    condemned::{Census, Condemned, Doomed},
     meet::{Meeting, no_directory},
     pairs::{Listed, Pairs, facts_here},
 };
-use super::{AtServer, Planner, get::step, goal::Goal};
+use super::{AtServer, Planner, get::step, goal::Goal, trail::Trail};
 use crate::{
     carrier::Carrier,
     error::{Error, Result},
@@ -55,6 +55,8 @@ struct Pair {
     is_behind_link: bool,
     /// `Unique` facts of the source from the top down to here: one that comes again is a loop.
     above: Vec<String>,
+    /// Of the source, where that is at a server.
+    trail: Option<Trail>,
     depth: usize,
     /// The target itself goes.
     doomed: Option<Arc<Doomed>>,
@@ -93,6 +95,7 @@ impl Planner {
             doubted_octets: 0,
             marks: Vec::new(),
             condemned: Condemned::default(),
+            census: Census::default(),
             spec,
         };
         syncing.choose_algorithm([&place, &target]).await?;
@@ -106,7 +109,25 @@ impl Planner {
         syncing.settle_doubts().await;
         let marked = syncing.mark().await;
         syncing.other.release();
-        self.condemned = Some(syncing.condemned);
+        let incomplete = syncing.census.incomplete();
+        let count = syncing.condemned.count;
+        self.condemned = syncing.condemned.seal(&syncing.census);
+        if incomplete > 0 && !self.context.stop.is_set() {
+            let doing = format!("compare {source} with {}", job.destination);
+            let directories = if incomplete == 1 {
+                "directory"
+            } else {
+                "directories"
+            };
+            let mut why = format!("not all names of {incomplete} {directories} are known");
+            if job.sync.as_ref().is_some_and(|sync| sync.delete.is_some()) {
+                why.push_str(&format!(
+                    ", so that nothing was removed of {count} extra names"
+                ));
+            }
+            self.fail(job.destination.to_string(), Error::Listing { doing, why })
+                .await;
+        }
         planned.and(marked)
     }
 
@@ -179,6 +200,7 @@ struct Syncing<'a> {
     /// Files at a server whose times and permissions are to be set.
     marks: Vec<(AtServer, Stamp)>,
     condemned: Condemned,
+    census: Census,
 }
 
 impl Syncing<'_> {
@@ -242,6 +264,10 @@ impl Syncing<'_> {
         let Some((target, below)) = tops.pop() else {
             return Ok(());
         };
+        let trail = match &source {
+            Goal::Here(_) => None,
+            Goal::There(at) => Some(Trail::new(&at.path)),
+        };
         self.walk(Pair {
             below,
             source: Some(source),
@@ -249,6 +275,7 @@ impl Syncing<'_> {
             is_there,
             is_behind_link: false,
             above: facts.unique.into_iter().collect(),
+            trail,
             depth: 0,
             doomed: None,
         })
@@ -268,17 +295,21 @@ impl Syncing<'_> {
                 && let Some(branch) = branches.pop()
             {
                 pairs.begin(branch);
+                self.census.begun += 1;
             }
             let Some((pair, listed)) = pairs.next().await else {
                 break;
             };
             match listed {
                 Listed::Later => {
+                    self.census.begun -= 1;
                     branches.push(pair);
                     continue;
                 }
                 Listed::Failed(what, error) => self.lost(&pair, what, error).await,
                 Listed::Both(source, target) => {
+                    let complete = (source.complete.as_ref(), target.complete.as_ref());
+                    self.census.count(&pair, complete.0, complete.1);
                     pairs.trade(&mut self.other, &mut self.planner.carrier);
                     let met = self.meet(&pair, source, target, &mut branches).await;
                     pairs.trade(&mut self.other, &mut self.planner.carrier);

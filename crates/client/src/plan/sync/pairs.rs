@@ -19,9 +19,9 @@ use crate::{
         AtServer,
         get::{hostile, step},
         goal::Goal,
-        listers::gather,
+        listers::{Gathered, gather},
     },
-    session::{Entry, Found, Session},
+    session::{self, Complete, Entry, Session},
 };
 
 /// Pairs that are listed at once: as many sessions list at each server as for a copy.
@@ -38,6 +38,8 @@ pub(super) struct Side {
     pub(super) roll: Roll,
     /// Names that cannot be used, where they are, and why.
     pub(super) bad: Vec<(String, Error)>,
+    /// Unless names may be missing, or were not looked at.
+    pub(super) complete: Option<Complete>,
 }
 
 /// What came of listing a pair.
@@ -147,10 +149,7 @@ async fn list(
     place: Option<&Goal>,
     roll: Roll,
 ) -> std::result::Result<Side, (String, Setback)> {
-    let mut side = Side {
-        roll,
-        bad: Vec::new(),
-    };
+    let mut side = Side::new(roll);
     match place {
         None => Ok(side),
         Some(Goal::There(at)) => match list_there(carrier, at, &mut side).await {
@@ -170,20 +169,19 @@ async fn list(
 
 fn list_here(path: &Path, side: &mut Side) -> Result<()> {
     test_point("read", &path.display());
-    let doing = || format!("read directory {}", path.display());
-    let failed = |e: io::Error| Error::local(doing(), &e);
-    for entry in fs::read_dir(path).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
+    let complete = session::list_here(path, |path| {
         let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
         if name.iter().any(|b| matches!(b, b'\r' | b'\n')) {
             let why = Error::Usage(format!("{}: cannot be named at a server", path.display()));
             side.refuse(path.display().to_string(), why);
-            continue;
+            return Ok(());
         }
+        let failed = |e: io::Error| Error::local(format!("look at {}", path.display()), &e);
         let facts = facts_here(&path).map_err(failed)?;
         let pushed = side.roll.push(&Entry { name, facts });
-        pushed.map_err(|e| Error::local(local::spooling(), &e))?;
-    }
+        pushed.map_err(|e| Error::local(local::spooling(), &e))
+    })?;
+    side.complete = Some(complete);
     Ok(())
 }
 
@@ -223,27 +221,29 @@ async fn list_there(
     at: &AtServer,
     side: &mut Side,
 ) -> std::result::Result<(), Setback> {
-    let mut bare = false;
-    gather(carrier, &at.endpoint, &at.path, |entry| {
-        match entry {
-            Ok(Entry { name, facts }) => {
-                bare |= facts.kind.is_none();
+    let mut unclear = false;
+    side.complete = gather(carrier, &at.endpoint, &at.path, |told| {
+        match told {
+            Gathered::Again => *side = Side::new(side.roll.like()),
+            Gathered::Name(Ok(Entry { name, facts })) => {
                 let facts = slim(facts);
-                let pushed = side.roll.push(&Entry { name, facts });
+                let entry = Entry { name, facts };
+                unclear |= entry.is_unclear() || entry.lacks_time();
+                let pushed = side.roll.push(&entry);
                 pushed.map_err(|e| Error::local(local::spooling(), &e))?;
             }
-            Err(bad) => side.refuse(at.url(), hostile(at.url(), bad)),
+            Gathered::Name(Err(bad)) => side.refuse(at.url(), hostile(at.url(), bad)),
         }
         Ok(())
     })
     .await?;
-    match bare {
+    match unclear {
         true => look_closer(carrier, at, side).await,
         false => Ok(()),
     }
 }
 
-/// Asks what names are of which a listing tells nothing.
+/// Asks what a listing does not tell of names. One that cannot be looked at is bad.
 async fn look_closer(
     carrier: &mut Carrier,
     at: &AtServer,
@@ -252,29 +252,29 @@ async fn look_closer(
     let failed = |e: io::Error| Error::local(local::spooling(), &e);
     let empty = side.roll.like();
     let known = side.roll.like();
-    let bare = std::mem::replace(&mut side.roll, known);
-    for part in in_parts(bare, empty).map_err(failed)? {
+    let listed = std::mem::replace(&mut side.roll, known);
+    for part in in_parts(listed, empty).map_err(failed)? {
         let (entries, _) = part.map_err(failed)?;
         for entries in entries.chunks(TOGETHER) {
-            let named = |entry: &Entry| Some((entry.name.clone(), at.path.join(&entry.name).ok()?));
-            let (names, paths): (Vec<_>, Vec<_>) = entries.iter().filter_map(named).unzip();
             let shown = at.url();
-            let look = async |session: &mut Session| session.look_at_all(&paths).await;
-            let found = carrier.attempt(step(&at.endpoint, &shown), look).await?;
-            for (name, found) in names.into_iter().zip(found) {
-                let facts = match found? {
-                    Found::Missing => continue,
-                    Found::File(facts) => Facts {
-                        kind: Some(FactType::File),
-                        ..slim(*facts)
-                    },
-                    Found::Directory(facts) => Facts {
-                        kind: Some(FactType::Dir),
-                        ..slim(*facts)
-                    },
-                    Found::Unknown => Facts::default(),
-                };
-                side.roll.push(&Entry { name, facts }).map_err(failed)?;
+            let look = async |session: &mut Session| session.examine(&at.path, entries).await;
+            let looked = carrier.attempt(step(&at.endpoint, &shown), look).await?;
+            for (entry, looked) in entries.iter().zip(looked) {
+                match looked {
+                    Ok(facts) => {
+                        let name = entry.name.clone();
+                        let entry = Entry {
+                            name,
+                            facts: slim(facts),
+                        };
+                        side.roll.push(&entry).map_err(failed)?;
+                    }
+                    Err(error) => {
+                        side.complete = None;
+                        let what = at.path.join(&entry.name).map(|path| at.endpoint.url(&path));
+                        side.refuse(what.unwrap_or(shown.clone()), error);
+                    }
+                }
             }
         }
     }
@@ -282,6 +282,14 @@ async fn look_closer(
 }
 
 impl Side {
+    fn new(roll: Roll) -> Self {
+        Self {
+            roll,
+            bad: Vec::new(),
+            complete: None,
+        }
+    }
+
     fn refuse(&mut self, what: String, why: Error) {
         if self.bad.len() < BAD_MAX {
             self.bad.push((what, why));

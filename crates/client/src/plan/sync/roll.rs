@@ -1,5 +1,7 @@
 //! The names of one directory with what is known of them, however many they are: what memory has no room for lies in a file.
 //!
+//! Nothing that goes in gets lost: what is not read back would count as absent, and be removed.
+//!
 //! Two rolls are compared part by part. A name is in the same part of both, so that only one part of each is read at a time. A small
 //! directory is one part, a large one [`PARTS`] of them, by a hash that nobody foresees.
 
@@ -65,6 +67,8 @@ impl Roll {
     /// The file cannot be written.
     pub(super) fn push(&mut self, entry: &Entry) -> io::Result<()> {
         let mut line = Vec::with_capacity(128 + entry.name.len());
+        // A line of MLSD has at least one fact.
+        line.extend_from_slice(b"X=;");
         facts::write_line(&entry.facts, FactSelection::ALL, &entry.name, &mut line);
         line.push(b'\n');
         if !self.is_large() && self.parts[0].here.len() + line.len() > SMALL_MAX {
@@ -101,9 +105,8 @@ impl Roll {
         self.parts.resize_with(PARTS, Part::default);
         self.spilled = Some((nameless()?, 0));
         for line in all.iter().flat_map(|part| lines(&part.here)) {
-            if let Some((_, name)) = facts::parse_line(line) {
-                self.append(&name, &[line, b"\n"].concat())?;
-            }
+            let entry = entry_in(line)?;
+            self.append(&entry.name, &[line, b"\n"].concat())?;
         }
         Ok(())
     }
@@ -120,9 +123,13 @@ impl Roll {
             file.read_exact_at(&mut text[begin..], *at)?;
         }
         text.extend_from_slice(&part.here);
-        let known = lines(&text).filter_map(facts::parse_line);
-        Ok(known.map(|(facts, name)| Entry { name, facts }).collect())
+        lines(&text).map(entry_in).collect()
     }
+}
+
+fn entry_in(line: &[u8]) -> io::Result<Entry> {
+    let parsed = facts::parse_line(line).map(|(facts, name)| Entry { name, facts });
+    parsed.ok_or_else(|| io::Error::other("a line that was written is not read back"))
 }
 
 /// The entries of both, part by part, in pairs.
@@ -152,8 +159,12 @@ pub(super) fn slim(facts: Facts) -> Facts {
         size: facts.size,
         modify: facts.modify,
         unix_mode: facts.unix_mode,
+        // Where there is no `unique`, it tells where a directory is.
+        unix_slink: match &facts.unique {
+            Some(_) => facts.unix_slink.map(|_| vec![b'.']),
+            None => facts.unix_slink,
+        },
         unique: facts.unique,
-        unix_slink: facts.unix_slink.map(|_| vec![b'.']),
         ..Facts::default()
     }
 }
@@ -183,10 +194,20 @@ mod tests {
         for (i, name) in (0..).zip(names) {
             one.push(&entry(name, i)).unwrap();
         }
+        // Of these nothing is known.
+        for name in names {
+            let (name, facts) = (name.as_bytes().to_vec(), Facts::default());
+            one.push(&Entry { name, facts }).unwrap();
+        }
         let parts: Vec<_> = in_parts(one, other).unwrap().collect();
         assert_eq!(parts.len(), 1);
         let (came, none) = parts.into_iter().next().unwrap().unwrap();
         assert!(none.is_empty());
+        assert_eq!(came.len(), 2 * names.len());
+        for (name, entry) in names.iter().zip(&came[names.len()..]) {
+            assert_eq!(entry.name, name.as_bytes());
+            assert_eq!(entry.facts, Facts::default());
+        }
         for (i, (name, entry)) in (0..).zip(names.iter().zip(came)) {
             assert_eq!(entry.name, name.as_bytes());
             assert_eq!(entry.facts.size, Some(i));

@@ -2,12 +2,12 @@ use super::*;
 
 type Told = std::result::Result<String, &'static str>;
 
-fn read(names: &mut Names, attempt: u32, raw: &[u8], machine: bool) -> Vec<Told> {
+fn read(names: &mut Names, attempt: u32, raw: &[u8], form: Form) -> Vec<Told> {
     let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
     let lines = Lines {
         listing: 0,
         attempt,
-        machine,
+        form,
         octets: Octets::Here(raw.to_vec(), room),
     };
     let text = lines.text().unwrap();
@@ -18,9 +18,9 @@ fn read(names: &mut Names, attempt: u32, raw: &[u8], machine: bool) -> Vec<Told>
     told.collect()
 }
 
-fn names(raw: &[u8], machine: bool) -> Vec<Told> {
+fn names(raw: &[u8], form: Form) -> Vec<Told> {
     let mut names = Names::new(&FtpPath::new("/d").unwrap());
-    read(&mut names, 1, raw, machine)
+    read(&mut names, 1, raw, form)
 }
 
 #[test]
@@ -29,12 +29,14 @@ fn machine_listings_skip_the_directory_itself_and_refuse_what_leads_out() {
                 Type=file; ../etc/passwd\r\nType=file; /abs\r\nType=file; z\0\r\nrubbish\r\n\
                 Type=file; \r\nType=file; a\rb\r\nType=dir; sub";
     assert_eq!(
-        names(raw, true),
+        names(raw, Form::Facts),
         [
             Ok("a b".to_owned()),
             Err("it holds a slash"),
             Err("it holds a slash"),
             Err("it holds a NUL"),
+            Err("it is not understood"),
+            Err("it is not understood"),
             Err("it holds a line end"),
             Ok("sub".to_owned()),
         ]
@@ -46,7 +48,7 @@ fn name_lists_come_with_or_without_their_directory() {
     assert_eq!(
         names(
             b"a\r\n/d/b\r\n./c\r\n\r\n/other/x\r\n/d/../y\r\n..\r\n",
-            false
+            Form::Names
         ),
         [
             Ok("a".to_owned()),
@@ -63,7 +65,7 @@ fn a_name_comes_once_and_a_listing_that_began_anew_goes_on_where_it_was() {
     let mut names = Names::new(&FtpPath::new("/d").unwrap());
     let ok = |name: &str| Ok(name.to_owned());
     let twice = || Err("it comes more than once");
-    let mut read = |attempt, raw: &str| read(&mut names, attempt, raw.as_bytes(), true);
+    let mut read = |attempt, raw: &str| read(&mut names, attempt, raw.as_bytes(), Form::Facts);
     let first = read(1, "Type=file; a\r\nType=file; b\r\nType=file; a\r\n");
     assert_eq!(first, [ok("a"), ok("b"), twice()]);
     let further = read(1, "Type=file; B\r\nType=dir; b\r\n");
@@ -75,14 +77,14 @@ fn a_name_comes_once_and_a_listing_that_began_anew_goes_on_where_it_was() {
 /// What comes out of `pieces`, cut, up to an error.
 fn cut(octets_max: u64, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<String>) {
     let (queue, mut reader) = queue();
-    let cutter = Cutter::new(Outlet::new(queue, 7), true);
+    let cutter = Cutter::new(Outlet::new(queue, 7), Form::Names);
     cutter.lock().octets_max = octets_max;
     let mut writer = cutter.clone();
     let written = pieces.iter().try_for_each(|p| writer.write_all(p));
+    let mut refused = cutter.refused();
     if written.is_ok() {
-        cutter.finish().unwrap();
+        refused = cutter.finish("list", None).err().map(|e| e.to_string());
     }
-    let refused = cutter.refused();
     drop((cutter, writer));
     let mut got = Vec::new();
     while let Some(lines) = reader.blocking_recv() {
@@ -106,8 +108,96 @@ fn lines_are_handed_on_whole_however_they_come() {
         assert!(got.iter().all(|l| l.is_empty() || l.ends_with(b"\n")));
         assert!(got.len() <= 2 + text.len() / (LINES_OCTETS / 2), "{size}");
     }
-    let (got, _) = cut(1 << 30, &[b"a\nb"]);
-    assert_eq!(got, [&b"a\n"[..], b"b"]);
+}
+
+/// What came of a listing: whether it is whole, or why not.
+fn ended(form: Form, text: &[u8], reply: &str) -> std::result::Result<bool, String> {
+    let (queue, _reader) = queue();
+    let mut cutter = Cutter::new(Outlet::new(queue, 0), form);
+    cutter.write_all(text).unwrap();
+    let reply = Reply::new(godwit_proto::ReplyCode::new(226).unwrap(), reply);
+    match cutter.finish("list", Some(&reply)) {
+        Ok(Finished::Whole(_)) => Ok(true),
+        Ok(Finished::Misunderstood(_)) => Ok(false),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn a_listing_is_whole_unless_something_speaks_against_it() {
+    use Form::{Facts, Long, Names};
+    let long = "-rw-r--r-- 1 a b 3 Nov 25 16:43 f\r\n";
+    for (form, text, whole) in [
+        (Facts, "", true),
+        (Facts, "Type=file; a\r\n\r\n", true),
+        (Facts, "Type=cdir;Perm=el; .\r\n", true),
+        // In the shape of LIST.
+        (Facts, long, true),
+        (Facts, "rubbish\r\n", false),
+        (Long, long, true),
+        (Long, &format!("total 1\r\n{long}rubbish\r\n"), false),
+        (Names, "anything\n", true),
+    ] {
+        assert_eq!(ended(form, text.as_bytes(), "done"), Ok(whole), "{text}");
+    }
+    for (form, text, said, why) in [
+        (
+            Facts,
+            "Type=file; a\r\nType=fi",
+            "done",
+            "in the middle of a line",
+        ),
+        (Facts, "Type=file; a", "done", "in the middle of a line"),
+        (Names, "a\r\nb", "done", "in the middle of a line"),
+        (
+            Facts,
+            "Type=cdir;Perm=l; .\r\n",
+            "done",
+            "names may be missing",
+        ),
+        (
+            Facts,
+            "Type=file; a\r\n",
+            "2 matches total",
+            "counts 2 names",
+        ),
+        (
+            Long,
+            "",
+            "done (but failed to open directory)",
+            "failed to open",
+        ),
+    ] {
+        let error = ended(form, text.as_bytes(), said).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn only_a_listing_that_was_understood_and_read_is_complete() {
+    let complete = |form, sent: &str, read_too: bool| {
+        let (queue, mut reader) = queue();
+        let mut cutter = Cutter::new(Outlet::new(queue, 0).again(), form);
+        cutter.write_all(sent.as_bytes()).unwrap();
+        let Ok(Finished::Whole(whole)) = cutter.finish("list", None) else {
+            panic!("{sent}");
+        };
+        let mut names = Names::new(&FtpPath::new("/d").unwrap());
+        while let Some(lines) = reader.try_recv().ok().filter(|_| read_too) {
+            let text = lines.text().unwrap();
+            names.read(&lines, &text).for_each(drop);
+        }
+        names.complete(&whole)
+    };
+    let is_complete = |text: &str| complete(Form::Facts, text, true).is_some();
+    assert!(is_complete("Type=file; a\r\nType=OS.unix=fifo; b\r\n"));
+    assert!(is_complete(""));
+    for bad in ["rubbish", "Type=fule; x", "Type=file; a", "Type=file; ../a"] {
+        assert!(!is_complete(&format!("Type=file; a\r\n{bad}\r\n")), "{bad}");
+    }
+    assert!(complete(Form::Facts, "Type=file; a\r\n", false).is_none());
+    let hides = |text: &str| complete(Form::Names, text, true).unwrap().may_hide(b".a");
+    assert!(hides("b\r\n") && !hides(".\r\nb\r\n") && !hides(".b\r\n"));
 }
 
 #[test]
@@ -135,7 +225,7 @@ fn neither_a_line_nor_a_listing_goes_on_for_ever() {
 fn a_listing_that_nobody_reads_ends() {
     let (queue, reader) = queue();
     drop(reader);
-    let mut cutter = Cutter::new(Outlet::new(queue, 0), true);
+    let mut cutter = Cutter::new(Outlet::new(queue, 0), Form::Facts);
     let error = cutter.write_all(b"Type=file; a\r\n").unwrap_err();
     assert!(error.to_string().contains("nobody reads"), "{error}");
 }

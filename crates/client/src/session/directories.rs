@@ -1,0 +1,381 @@
+//! What is in a directory of a server, and what is at a path, in the best way that the server has.
+//!
+//! ```text
+//!   MLSD ─ not known, or another shape ─► CWD, LIST -a ─ not understood ─► NLST -a: names, to be looked at
+//! ```
+//! The older commands are asked for the working directory, not for a path: vsftpd answers `LIST path`
+//! with an empty listing and 226 where there is no such path, and with the name itself where it may
+//! not be read. After CWD it says which. They are asked with `-a`, since vsftpd hides names with a
+//! leading dot otherwise; a listing that has `.` then shows that the server took it for an option.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use godwit_engine::data::{Job, Sink};
+use godwit_proto::{
+    Command, FtpPath,
+    error::{FailureKind, failure_kind},
+    facts::{FactType, Facts},
+    list_line,
+    pi::transfer::Direction,
+    timestamp::Timestamp,
+};
+
+use super::{
+    Session, TransferPlan,
+    files::{Found, Size, TOGETHER_MAX, found_in},
+    listing::{Cutter, Entry, Finished, Form, Outlet, Whole},
+};
+use crate::{
+    context::{Learned, known},
+    error::{Error, Result},
+};
+
+/// What came of one way to list.
+enum Tried {
+    Listed(Whole, Listed),
+    /// Another way may do, and why this one does not.
+    NoSuchWay(Error),
+}
+
+/// What is to be known of a listing beside its names.
+struct Listed {
+    is_empty: bool,
+    lists_itself: bool,
+}
+
+impl Session {
+    /// Lists a directory. Lines go to `outlet` as they come, those of a listing that breaks off too.
+    pub(crate) async fn list(&mut self, directory: &FtpPath, outlet: &mut Outlet) -> Result<Whole> {
+        let doing = format!("list {}", self.endpoint.url(directory));
+        let endpoint = Arc::clone(&self.endpoint);
+        let learned = &endpoint.learned;
+        if !known(&learned.no_mlsd) {
+            let command = Command::Mlsd(Some(directory.clone()));
+            match self.try_list(command, Form::Facts, &doing, outlet).await? {
+                Tried::Listed(whole, listed) => {
+                    self.check_itself(&listed, &learned.mlsd_lists_itself, &doing)?;
+                    return Ok(whole);
+                }
+                Tried::NoSuchWay(why) => {
+                    let text = format!("directories are listed by LIST or NLST ({why})");
+                    self.learn_lack(|l| &l.no_mlsd, "MLSD", &text);
+                }
+            }
+        }
+        let into = self.ask(&Command::Cwd(directory.clone()), &doing).await?;
+        match failure_kind(&into) {
+            None => {}
+            Some(FailureKind::NotSupported) => return self.list_by_path(directory, outlet).await,
+            Some(_) => return Err(Error::refused(doing, into)),
+        }
+        if !known(&learned.no_list) {
+            match self.list_here(Form::Long, &doing, outlet).await? {
+                Tried::Listed(whole, _) => return Ok(whole),
+                Tried::NoSuchWay(why) => {
+                    let text = format!("names are listed by NLST and looked at one by one ({why})");
+                    self.learn_lack(|l| &l.no_list, "LIST", &text);
+                }
+            }
+        }
+        match self.list_here(Form::Names, &doing, outlet).await? {
+            Tried::Listed(whole, _) => Ok(whole),
+            Tried::NoSuchWay(why) => Err(why),
+        }
+    }
+
+    /// Lists the working directory, with names that begin with a dot if that can be had.
+    async fn list_here(&mut self, form: Form, doing: &str, outlet: &mut Outlet) -> Result<Tried> {
+        let endpoint = Arc::clone(&self.endpoint);
+        let learned = &endpoint.learned;
+        let (all, plain) = match form {
+            Form::Names => (Command::NlstAll, Command::Nlst(None)),
+            _ => (Command::ListAll, Command::List(None)),
+        };
+        if known(&learned.no_list_all) {
+            return self.try_list(plain, form, doing, outlet).await;
+        }
+        match self.try_list(all, form, doing, outlet).await {
+            Ok(Tried::Listed(whole, listed)) if !listed.is_empty || listed.lists_itself => {
+                self.check_itself(&listed, &learned.all_lists_itself, doing)?;
+                return Ok(Tried::Listed(whole, listed));
+            }
+            Ok(Tried::Listed(whole, listed)) => {
+                self.check_itself(&listed, &learned.all_lists_itself, doing)?;
+                drop(whole);
+            }
+            // Another shape, which it has without the option too.
+            Ok(Tried::NoSuchWay(why @ Error::Listing { .. })) => return Ok(Tried::NoSuchWay(why)),
+            Ok(Tried::NoSuchWay(_)) => {}
+            // It may have taken the option for a name. ProFTPD says 450 then.
+            Err(Error::Refused { reply, .. })
+                if self.is_usable() && !matches!(reply.code.get(), 425 | 426 | 451) => {}
+            Err(error) => return Err(error),
+        }
+        let tried = self.try_list(plain, form, doing, outlet).await?;
+        if let Tried::Listed(_, listed) = &tried
+            && !listed.is_empty
+        {
+            let text = "names with a leading dot may be missing where it lists";
+            self.learn_lack(|l| &l.no_list_all, "LIST -a", text);
+        }
+        Ok(tried)
+    }
+
+    /// For servers without CWD. Nothing shows then that an empty listing is that of a directory.
+    async fn list_by_path(&mut self, directory: &FtpPath, outlet: &mut Outlet) -> Result<Whole> {
+        let doing = format!("list {}", self.endpoint.url(directory));
+        let command = Command::Nlst(Some(directory.clone()));
+        match self.try_list(command, Form::Names, &doing, outlet).await? {
+            Tried::Listed(whole, listed) if !listed.is_empty => Ok(whole),
+            Tried::Listed(..) => Err(Error::Listing {
+                doing,
+                why: "nothing came, and the server has no CWD that would show what is there".into(),
+            }),
+            Tried::NoSuchWay(why) => Err(why),
+        }
+    }
+
+    /// A server whose listings begin with the directory itself has not read one that is empty.
+    fn check_itself(
+        &self,
+        listed: &Listed,
+        does: &std::sync::atomic::AtomicBool,
+        doing: &str,
+    ) -> Result<()> {
+        if listed.lists_itself {
+            does.store(true, Ordering::Relaxed);
+        }
+        match listed.is_empty && !listed.lists_itself && known(does) {
+            true => Err(Error::Listing {
+                doing: doing.to_owned(),
+                why: "nothing came, and other listings had the directory itself".to_owned(),
+            }),
+            false => Ok(()),
+        }
+    }
+
+    fn learn_lack(
+        &self,
+        which: impl Fn(&Learned) -> &std::sync::atomic::AtomicBool,
+        what: &str,
+        consequence: &str,
+    ) {
+        let name = self.endpoint.name();
+        let text = format!("{name}: no {what}: {consequence}");
+        Learned::learn(which(&self.endpoint.learned), &self.context, text);
+    }
+
+    async fn try_list(
+        &mut self,
+        command: Command,
+        form: Form,
+        doing: &str,
+        outlet: &mut Outlet,
+    ) -> Result<Tried> {
+        let cutter = Cutter::new(outlet.again(), form);
+        let sink = cutter.clone();
+        let is_by_path = matches!(command, Command::Mlsd(_) | Command::Nlst(Some(_)));
+        let plan = TransferPlan {
+            doing,
+            direction: Direction::Get,
+            stream: true,
+            ahead: None,
+            command,
+            length: None,
+            next: None,
+            may_block: false,
+            counts: false,
+            may_be_cut: false,
+            is_cut: false,
+            began: None,
+        };
+        let outcome = self
+            .transfer(plan, |_| Job::Receive(Sink::Stream(Box::new(sink))))
+            .await;
+        if let Some(why) = cutter.refused() {
+            let doing = doing.to_owned();
+            return Err(Error::Listing { doing, why });
+        }
+        let said = outcome.reply;
+        match outcome.result {
+            Ok(()) => {}
+            Err(error) if error.refusal() == Some(FailureKind::NotSupported) => {
+                return Ok(Tried::NoSuchWay(error));
+            }
+            // Whoever is in the directory already is told in these words that nothing is there.
+            Err(Error::Refused { reply, .. })
+                if !is_by_path && self.is_usable() && list_line::is_of_emptiness(&reply) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(match cutter.finish(doing, said.as_ref())? {
+            Finished::Whole(whole) => {
+                let listed = Listed {
+                    is_empty: whole.is_empty(),
+                    lists_itself: cutter.lists_itself(),
+                };
+                Tried::Listed(whole, listed)
+            }
+            Finished::Misunderstood(line) => Tried::NoSuchWay(Error::Listing {
+                doing: doing.to_owned(),
+                why: format!("the line {line:?} is not understood"),
+            }),
+        })
+    }
+
+    /// What is at `path`: MLST, or what older commands tell. Links are followed.
+    pub(crate) async fn look(&mut self, path: &FtpPath) -> Result<Found> {
+        let doing = format!("look at {}", self.endpoint.url(path));
+        if !known(&self.endpoint.learned.no_mlst) {
+            let reply = self.ask(&Command::Mlst(Some(path.clone())), &doing).await?;
+            match failure_kind(&reply) {
+                None => {
+                    let found = found_in(reply.body());
+                    return match found.is_link() {
+                        true => self.look_through(path).await,
+                        false => Ok(found),
+                    };
+                }
+                Some(FailureKind::NotFound | FailureKind::NotADirectory) => {
+                    return Ok(Found::Missing);
+                }
+                Some(FailureKind::NotSupported) => {
+                    let instead = "SIZE and CWD tell what they can";
+                    self.lesson(|l| &l.no_mlst, &reply, "MLST", instead);
+                }
+                Some(FailureKind::Other) if reply.code.get() == 550 => return Ok(Found::Missing),
+                Some(_) => return Err(Error::refused(doing, reply)),
+            }
+        }
+        self.look_through(path).await
+    }
+
+    /// What older commands tell of `path`, or of what it leads to: MLST of Pure-FTPd describes a
+    /// link, and that of ProFTPD gives the size of one.
+    pub(crate) async fn look_through(&mut self, path: &FtpPath) -> Result<Found> {
+        let doing = format!("look at {}", self.endpoint.url(path));
+        // Every path we send is absolute, so the working directory may change.
+        let into = self.ask(&Command::Cwd(path.clone()), &doing).await?;
+        if into.code.is_success() {
+            // Where it really is: a link may lead to a directory above it.
+            let real = match self.working_directory(&doing).await {
+                Err(error) if !self.is_usable() => return Err(error),
+                told => told.ok().filter(|real| real != path),
+            };
+            return Ok(Found::Directory(Box::new(Facts {
+                kind: Some(FactType::Dir),
+                unix_slink: real.map(|real| real.as_bytes().to_vec()),
+                ..Facts::default()
+            })));
+        }
+        Ok(match self.ask_size(path).await? {
+            Size::Known(size) => {
+                let times = self.times_of_all(std::slice::from_ref(path)).await?;
+                let modify = times
+                    .into_iter()
+                    .next()
+                    .and_then(|time| time.ok().flatten());
+                Found::File(Box::new(Facts {
+                    kind: Some(FactType::File),
+                    size: Some(size),
+                    modify,
+                    ..Facts::default()
+                }))
+            }
+            Size::Missing => Found::Missing,
+            Size::Unknown => Found::Unknown,
+        })
+    }
+
+    /// What names of `directory` are, as far as their listing has not told, in order. Of a link that
+    /// leads nowhere no more becomes known.
+    pub(crate) async fn examine(
+        &mut self,
+        directory: &FtpPath,
+        entries: &[Entry],
+    ) -> Result<Vec<Result<Facts>>> {
+        let mut known: Vec<_> = entries.iter().map(|e| Ok(e.facts.clone())).collect();
+        let mut bare = Vec::new();
+        let mut timeless = Vec::new();
+        for (at, entry) in entries.iter().enumerate() {
+            let wanted = match (entry.is_unclear(), entry.lacks_time()) {
+                (true, _) => &mut bare,
+                (_, true) => &mut timeless,
+                _ => continue,
+            };
+            match directory.join(&entry.name) {
+                Ok(path) => wanted.push((at, path)),
+                Err(bad) => {
+                    let directory = self.endpoint.url(directory);
+                    known[at] = Err(Error::Usage(format!("{directory}: {bad}")));
+                }
+            }
+        }
+        let paths: Vec<_> = timeless.iter().map(|(_, path)| path.clone()).collect();
+        for ((at, _), time) in timeless.iter().zip(self.times_of_all(&paths).await?) {
+            known[*at] = time.map(|modify| Facts {
+                modify,
+                ..entries[*at].facts.clone()
+            });
+        }
+        let (links, bare): (Vec<_>, Vec<_>) =
+            bare.into_iter().partition(|(at, _)| entries[*at].is_link());
+        let paths: Vec<_> = bare.iter().map(|(_, path)| path.clone()).collect();
+        let mut found = self.look_at_all(&paths).await?;
+        for (_, path) in &links {
+            found.push(match self.look_through(path).await {
+                Err(error) if !self.is_usable() => return Err(error),
+                followed => followed,
+            });
+        }
+        for ((at, path), found) in bare.iter().chain(&links).zip(found) {
+            let is_link = entries[*at].is_link();
+            known[*at] = found.and_then(|found| match found {
+                Found::File(facts) => Ok(Facts {
+                    kind: Some(FactType::File),
+                    unix_slink: is_link.then(|| b".".to_vec()).or(facts.unix_slink.clone()),
+                    ..*facts
+                }),
+                Found::Directory(facts) => Ok(Facts {
+                    kind: Some(FactType::Dir),
+                    ..*facts
+                }),
+                Found::Missing if !is_link => Err(Error::Missing {
+                    what: self.endpoint.url(path),
+                }),
+                Found::Missing | Found::Unknown => Ok(entries[*at].facts.clone()),
+            });
+        }
+        Ok(known)
+    }
+
+    /// When each of `paths`, files, last changed; `None` where the server does not tell such things.
+    pub(crate) async fn times_of_all(
+        &mut self,
+        paths: &[FtpPath],
+    ) -> Result<Vec<Result<Option<Timestamp>>>> {
+        let mut times = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(TOGETHER_MAX) {
+            if known(&self.endpoint.learned.no_mdtm) {
+                times.extend(paths.iter().map(|_| Ok(None)));
+                continue;
+            }
+            let commands = paths.iter().map(|path| Command::Mdtm(path.clone()));
+            let replies = self.ask_all(commands, "look at files").await?;
+            for (path, reply) in paths.iter().zip(replies) {
+                times.push(match failure_kind(&reply) {
+                    None => Ok(Timestamp::parse(reply.text().trim())),
+                    Some(FailureKind::NotSupported) => {
+                        let instead = "times are not known and not compared";
+                        self.lesson(|l| &l.no_mdtm, &reply, "MDTM", instead);
+                        Ok(None)
+                    }
+                    Some(_) => {
+                        let doing = format!("ask the time of {}", self.endpoint.url(path));
+                        Err(Error::refused(doing, reply))
+                    }
+                });
+            }
+        }
+        Ok(times)
+    }
+}
