@@ -331,6 +331,8 @@ pub(crate) struct Learned {
     pub(crate) no_mdtm: AtomicBool,
     pub(crate) no_cksm: AtomicBool,
     pub(crate) no_rename: AtomicBool,
+    pub(crate) no_rest_stor: AtomicBool,
+    pub(crate) no_append: AtomicBool,
     pub(crate) rename_probed: AtomicBool,
     pub(crate) no_mfmt: AtomicBool,
     pub(crate) no_chmod: AtomicBool,

@@ -23,18 +23,21 @@ use crate::{
     context::{Learned, known},
     error::{Error, Result},
     local::{self, Begun, Target},
-    plan::{Item, LocalEnd},
+    plan::{Item, LocalEnd, is_worth_taking_up},
     remote::RemoteSource,
     session::{Next, Outcome, Session, TransferPlan},
     spec::{Part, Verify},
     stamp::Stamp,
-    taking_up::{self, Copy},
+    taking_up::{self, Copy, Version},
     verify::{self, Agreed, Regions},
     written::Written,
 };
 
 /// Octets of a file for which room is looked for. Chosen arbitrarily: those of a smaller one are here soon enough to see.
 const FAR_AWAY: u64 = 64 << 20;
+
+/// Bytes of a range that are fetched again where all of it is here and only the server's word is missing. Chosen arbitrarily.
+pub(crate) const PROOF_BYTES: u64 = 64 << 10;
 
 /// A get that has begun: its destination is open.
 pub(crate) struct Get {
@@ -44,6 +47,12 @@ pub(crate) struct Get {
     wish: Verify,
     stamp: Option<Stamp>,
     to: Destination,
+    /// What is here is the beginning of the file, and the server sends the rest: [`taking_up::is_in_order`].
+    in_order: bool,
+    /// Bytes of it that an earlier run has left.
+    there: u64,
+    /// Which version of the source it is of.
+    version: Mutex<Option<Version>>,
 }
 
 enum Destination {
@@ -66,7 +75,14 @@ impl Get {
         wish: Verify,
     ) -> Result<Self> {
         session.check_name(&item.remote).await?;
-        Self::open(session, item, to, part, wish)
+        let is_asked = taking_up::is_in_order(session)
+            && matches!(to, LocalEnd::Path(_))
+            && is_worth_taking_up(item, part);
+        let version = match is_asked {
+            true => Box::pin(taking_up::version(session, &item.remote)).await?,
+            false => None,
+        };
+        Self::open_version(session, item, to, part, wish, version)
     }
 
     /// Opens the destination. Asks nothing of the server.
@@ -77,6 +93,23 @@ impl Get {
         part: Option<Part>,
         wish: Verify,
     ) -> Result<Self> {
+        Self::open_version(session, item, to, part, wish, None)
+    }
+
+    /// The same of a known version of the source: what is here of it is gone on with in order.
+    fn open_version(
+        session: &Session,
+        item: &Item,
+        to: &LocalEnd,
+        part: Option<Part>,
+        wish: Verify,
+        version: Option<Version>,
+    ) -> Result<Self> {
+        let journal = session.context.journal.get();
+        let goes_on = version.is_some_and(|version| {
+            let noted = journal.and_then(|journal| journal.source_of(&item.target()));
+            version.changed.is_some() && noted == Some(version)
+        });
         let url = item.endpoint.url(&item.remote);
         let from = RemoteSource::new(&item.remote, item.size, part, &url)?;
         let algorithm = verify::choose(session, wish, part.is_some())?;
@@ -84,9 +117,13 @@ impl Get {
             LocalEnd::Path(path) => {
                 let begun = item.begun.as_deref().map(|begun| Begun {
                     at: local::path_of(begun),
-                    most: item.size.unwrap_or(0),
+                    most: match version {
+                        // Nothing tells what it is of.
+                        Some(_) if !goes_on => 0,
+                        _ => item.size.unwrap_or(0),
+                    },
                 });
-                let beside = |destination: &Path| match session.context.journal.get() {
+                let beside = |destination: &Path| match journal {
                     Some(journal) => {
                         journal.begins_beside(destination, item.size, || item.target())
                     }
@@ -112,12 +149,30 @@ impl Get {
             }
             LocalEnd::Standard => Destination::Output(Arc::new(Output::new(algorithm)?)),
         };
+        let in_order = match &to {
+            Destination::File { target, .. } => {
+                version.is_some() && from.length.is_some() && !lock(target).is_in_place()
+            }
+            Destination::Output(_) => false,
+        };
+        let there = match &to {
+            Destination::File { file, .. } if in_order && item.begun.is_some() => {
+                file.metadata().map_err(Error::Local)?.size
+            }
+            _ => 0,
+        };
+        if let (true, Some(version), Some(journal)) = (in_order, version, journal) {
+            journal.begins_from(&item.target(), version);
+        }
         Ok(Self {
             from,
             url,
             wish,
             stamp: item.stamp,
             to,
+            in_order,
+            there,
+            version: Mutex::new(version),
         })
     }
 
@@ -128,6 +183,11 @@ impl Get {
     /// Which octets of the whole file are not here; `None` where nobody can tell.
     pub(crate) async fn missing(&self, session: &mut Session) -> Result<Option<Vec<ByteRange>>> {
         let whole = self.from.length.and_then(|l| ByteRange::new(0, l));
+        if self.in_order {
+            let left = whole.and_then(|whole| ByteRange::new(self.there, whole.end));
+            let left = left.filter(|_| self.there > 0);
+            return Ok(left.map(|left| Vec::from_iter(Some(left).filter(|r| !r.is_empty()))));
+        }
         let (true, Some(whole), Destination::File { file, .. }) =
             (self.can_split(session), whole, &self.to)
         else {
@@ -143,6 +203,73 @@ impl Get {
             Destination::File { target, .. } => lock(target).keep(),
             Destination::Output(_) => None,
         }
+    }
+
+    /// What is here of it is its beginning.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.in_order
+    }
+
+    /// The server does not send what is behind the beginning, or not so.
+    pub(crate) fn is_refused_in_order(
+        &self,
+        range: Option<ByteRange>,
+        result: &Result<u64>,
+    ) -> bool {
+        let goes_on = self.in_order && range.is_some_and(|range| range.start > 0);
+        let refused = matches!(result, Err(Error::Refused { started: false, .. }));
+        goes_on && refused
+    }
+
+    /// A later run can tell whether what is here is of the same version.
+    pub(crate) fn has_version(&self) -> bool {
+        let version = *lock(&self.version);
+        self.in_order && version.is_some_and(|version| version.changed.is_some())
+    }
+
+    /// Before more is fetched of a file of which an attempt has brought its beginning: whether the source is still the same. One of
+    /// another size is not what was asked for; of another time, it begins at its first byte.
+    pub(crate) async fn is_unchanged(&self, session: &mut Session, item: &Item) -> Result<bool> {
+        let now = taking_up::version(session, &self.from.path).await?;
+        let (Some(now), Some(before)) = (now, *lock(&self.version)) else {
+            return Ok(false);
+        };
+        if now.size != before.size {
+            let what = item.source();
+            return Err(Error::Changed { what });
+        }
+        if now != before {
+            *lock(&self.version) = Some(now);
+            if let Some(journal) = session.context.journal.get() {
+                journal.begins_from(&item.target(), now);
+            }
+        }
+        Ok(now == before)
+    }
+
+    /// What is to be fetched after an attempt at `range` of a file in order has failed, and how many bytes it has brought.
+    pub(crate) fn after_failure(
+        &self,
+        range: ByteRange,
+        safe: &RangeSet,
+        error: &Error,
+    ) -> (u64, Option<ByteRange>) {
+        // The server has passed over the REST.
+        let is_elsewhere = matches!(
+            error,
+            Error::Transfer {
+                failure: TransferFailure::Protocol(_),
+                ..
+            }
+        );
+        if is_elsewhere {
+            return (0, None);
+        }
+        let first_gap = safe.gaps(range).into_iter().next();
+        // All of it is here, and the server called it a failure: a little that comes well is a success.
+        let proof = range.end - range.len().min(PROOF_BYTES);
+        let start = first_gap.map_or(proof, |gap| gap.start);
+        (start - range.start, ByteRange::new(start, range.end))
     }
 
     /// Several sessions may each fetch a part.
@@ -220,6 +347,12 @@ impl Get {
             is_cut: way.cut.is_some(),
             began: None,
         };
+        if let (true, Destination::File { target, .. }) = (self.in_order, &self.to)
+            // A later run takes all that is there for the beginning.
+            && let Err(error) = lock(target).cut(way.rest.unwrap_or(0))
+        {
+            return (Err(error), RangeSet::new());
+        }
         let (base, stream_start, limit) = (way.base, way.stream_start, way.limit);
         let outcome = session
             .transfer(plan, |_: Mode| {

@@ -5,6 +5,7 @@
 //!   boot 0a9a0ba3-9d0f-4a38-8bbc-6c1f2c9c3a51 .
 //!   becomes .
 //!   part /data/a /data/.godwit-0123456789abcdef.part .
+//!   source /data/a 10240 1763730000 .
 //!   parts /data 89abcdef .
 //!   10240 1763730000000000000 /data/a ftp://host/data/a .
 //! ```
@@ -13,6 +14,8 @@
 //! finished: octets of the source, its time of change, source and target. That waits for others, a fifth of a second at most. What is no printable ASCII is percent-encoded, and each line ends in a dot: one without it was torn by a crash
 //! and counts for nothing. A file that is not finished is copied once more; what was begun of it is taken up where leaves can tell what of it is
 //! right ([`godwit_proto::leaves`]), else it is removed: nothing here says which octets are safe, so nothing need be synced for it to be true.
+//! Where a server has no leaves, what was begun is believed to be the beginning of the same version of the source, the one of a `source` line: its
+//! size and its time of change.
 //! Each run first says since which start of the machine it runs: what was finished before an earlier one may have been lost with the power, or may never have
 //! reached the disk, and is looked at more closely. Where a destination was no directory and becomes the copy of one, that is noted too: the next run finds a directory, and must not copy into it. When all of a job is done its journal goes.
 
@@ -40,7 +43,7 @@ use crate::{
     fingerprints::Fingerprints,
     local,
     plan::Item,
-    taking_up,
+    taking_up::{self, Version},
 };
 
 const HEAD: &str = "godwit-journal 1";
@@ -63,6 +66,8 @@ pub(crate) struct Journal {
     becomes: bool,
     /// Where files lie that an earlier run had begun, by target, until somebody asks for them.
     parts: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    /// Of which version of their sources these are, by target, where that was noted since the machine was started.
+    sources: HashMap<Vec<u8>, Version>,
     /// Where an earlier run has begun small files, until somebody asks.
     littered: Mutex<HashSet<Littered>>,
     /// Small files of ours begin with it.
@@ -147,6 +152,7 @@ impl Journal {
                     finished_before: noted.finished_before,
                     becomes: noted.becomes,
                     parts: Mutex::new(noted.parts),
+                    sources: noted.sources,
                     littered: Mutex::new(noted.littered),
                     run: (local::random() >> 32) as u32,
                     least: one.then_some(taking_up::OCTETS_MIN),
@@ -211,6 +217,26 @@ impl Journal {
         encode(target.as_bytes(), &mut name);
         let path = parts.remove(&name)?;
         Some(decoded(&path)).filter(|path| is_ours(path))
+    }
+
+    /// Of which version of its source that copy is the beginning; `None` where nobody has noted it.
+    pub(crate) fn source_of(&self, target: &str) -> Option<Version> {
+        let mut name = Vec::new();
+        encode(target.as_bytes(), &mut name);
+        self.sources.get(&name).copied()
+    }
+
+    /// What [`Self::begins`] has noted is the beginning of this version of its source.
+    pub(crate) fn begins_from(&self, target: &str, source: Version) {
+        let Some(changed) = source.changed else {
+            return;
+        };
+        let mut out = self.out();
+        out.waiting.extend_from_slice(b"source ");
+        encode(target.as_bytes(), &mut out.waiting);
+        // Writing to a `Vec` cannot fail.
+        let _ = writeln!(out.waiting, " {} {changed} .", source.size);
+        let _ = out.write(&self.file);
     }
 
     /// The other such paths, once. They bear names that only we give.

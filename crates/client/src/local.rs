@@ -203,6 +203,16 @@ impl Target {
         Some(path.into_os_string().into_vec())
     }
 
+    /// Leaves the first `length` bytes of what is under the temporary name.
+    pub(crate) fn cut(&self, length: u64) -> Result<()> {
+        let Some(Temporary(path)) = &self.temporary else {
+            return Ok(());
+        };
+        let cut = File::options().write(true).open(path);
+        let cut = cut.and_then(|file| file.set_len(length));
+        cut.map_err(|e| Error::local(format!("write {}", self.destination.display()), &e))
+    }
+
     /// Whether the file is written under its final name at once.
     pub(crate) fn is_in_place(&self) -> bool {
         self.temporary.is_none()

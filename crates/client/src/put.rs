@@ -1,5 +1,6 @@
 //! One file to a server: of ours, or of another server ([`relay`]).
 
+mod in_order;
 mod input;
 mod relay;
 
@@ -14,7 +15,8 @@ use godwit_engine::{
     storage::{FastPath, FileKind, FileRef, Held},
 };
 use godwit_proto::{
-    ByteRange, ChecksumAlgorithm, Command, FtpPath, command::Mode, pi::transfer::Direction,
+    ByteRange, ChecksumAlgorithm, Command, FtpPath, RestartPoint, command::Mode,
+    pi::transfer::Direction,
 };
 
 use crate::{
@@ -29,7 +31,7 @@ use crate::{
     spec::{Part, Verify},
     stamp::Stamp,
     tails::{TailKey, Tails},
-    taking_up::{self, Copy},
+    taking_up::{self, Copy, Version},
     verify::{self, Agreed, Both, Regions},
 };
 
@@ -60,6 +62,10 @@ pub(crate) struct Put {
     journal: Option<Arc<Journal>>,
     /// What sessions are sending, for those who come to help.
     tails: Tails,
+    /// What the server has under the temporary name is the beginning of the file: [`taking_up::is_in_order`].
+    in_order: bool,
+    /// Which version of the source is sent.
+    version: Option<Version>,
 }
 
 /// What is sent.
@@ -87,7 +93,12 @@ impl Put {
         if let (Origin::Server(at), Some(source)) = (from, &mut session.source) {
             source.check_name(&at.path).await?;
         }
-        Self::open(session, item, from, part, wish, can_rename)
+        let put = Self::open(session, item, from, part, wish, can_rename)?;
+        // What an earlier run has left of another version is not gone on with.
+        if let Some(begun) = begun_beside(item).filter(|begun| *begun != put.written_to) {
+            Box::pin(session.remove_files(&[begun])).await?;
+        }
+        Ok(put)
     }
 
     /// Opens the source. Asks nothing of the server.
@@ -121,11 +132,25 @@ impl Put {
                 (Content::Server(source), length)
             }
         };
+        let in_order = taking_up::is_in_order(session) && matches!(from, Content::File(_));
+        let version = item.size.map(|size| Version {
+            size,
+            changed: item.changed,
+        });
+        let journal = session.context.journal.get();
+        let is_of_version = || {
+            let noted = journal.and_then(|journal| journal.source_of(&url));
+            noted.is_some() && noted == version
+        };
+        let begun = begun_beside(item).filter(|_| !in_order || is_of_version());
+        let goes_on = begun.is_some();
         let written_to = match can_rename && !writes_in_place(item, part) {
-            true => begun_beside(item).or_else(|| temporary_beside(&item.remote)),
+            true => begun.or_else(|| temporary_beside(&item.remote)),
             false => None,
         };
         Ok(Self {
+            in_order: in_order && part.is_none() && length.is_some() && written_to.is_some(),
+            version,
             rename_to: written_to.is_some().then(|| item.remote.clone()),
             written_to: written_to.unwrap_or_else(|| item.remote.clone()),
             url,
@@ -135,11 +160,11 @@ impl Put {
             offset,
             length,
             from,
-            begun: AtomicBool::new(item.begun.is_some()),
+            begun: AtomicBool::new(goes_on),
             rename_asked: AtomicBool::new(false),
             aside: Aside::default(),
             went_ahead: AtomicBool::new(false),
-            journal: session.context.journal.get().cloned(),
+            journal: journal.cloned(),
             tails: Tails::default(),
         })
     }
@@ -172,6 +197,9 @@ impl Put {
         session: &mut Session,
         range: Option<ByteRange>,
     ) -> Result<Option<Vec<ByteRange>>> {
+        if self.in_order {
+            return Box::pin(self.missing_in_order(session)).await;
+        }
         let from = match &self.from {
             Content::File(file) => Copy::Here(file),
             Content::Server(source) => Copy::AtSource(&source.path),
@@ -254,15 +282,28 @@ impl Put {
         if let Content::Server(source) = &self.from {
             return self.relay(session, source, range).await;
         }
-        let tail = range.map(|range| self.tails.begin(range));
+        let mut range = range;
         let Outcome {
             report,
             safe,
             result,
             ..
-        } = self.send_once(session, range, tail, next, began).await;
-        // What others took meanwhile is theirs.
-        let range = tail.and_then(|tail| self.tails.end(tail)).or(range);
+        } = loop {
+            let tail = range.filter(|_| self.can_split(session));
+            let tail = tail.map(|range| self.tails.begin(range));
+            let outcome = self
+                .send_once(session, range, tail, next.clone(), began)
+                .await;
+            if self.can_go_on_otherwise(session, range, &outcome.result) {
+                if known(&session.endpoint.learned.no_append) {
+                    range = self.region(None);
+                }
+                continue;
+            }
+            // What others took meanwhile is theirs.
+            range = tail.and_then(|tail| self.tails.end(tail)).or(range);
+            break outcome;
+        };
         if let Err(error) = result {
             return match range {
                 Some(range) if self.can_split(session) => Carried::failed_but(error, range, &safe),
@@ -306,7 +347,14 @@ impl Put {
             Ok(command) => command,
             Err(error) => return Outcome::never_began(error),
         };
-        let ahead = self.room(session, range);
+        let goes_on = self.goes_on_in_order(range);
+        // APPE begins where the file ends.
+        let from = range.filter(|_| goes_on && !matches!(command, Command::Appe(_)));
+        let ahead = from.map(|range| Command::Rest(RestartPoint::Offset(range.start)));
+        let ahead = match goes_on {
+            true => ahead,
+            false => self.room(session, range),
+        };
         let began = |monitor: &Monitor| {
             if let Some(tail) = tail {
                 self.tails.flows(tail, monitor);
@@ -316,7 +364,7 @@ impl Put {
         let plan = TransferPlan {
             doing: &doing,
             direction: Direction::Put,
-            stream: self.is_stream(),
+            stream: self.is_stream() || goes_on,
             ahead,
             command,
             length: None,
@@ -335,6 +383,13 @@ impl Put {
     fn store(&self, session: &Session, range: Option<ByteRange>) -> Result<Command> {
         let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
         let from = self.offset + range.map_or(0, |r| r.start);
+        if self.goes_on_in_order(range) {
+            let path = self.written_to.clone();
+            return Ok(match known(&session.endpoint.learned.no_rest_stor) {
+                false => Command::Stor(path),
+                true => Command::Appe(path),
+            });
+        }
         // Onto a device every part is as good as the whole.
         let device = is_device(&self.written_to);
         if whole && (!self.is_part || device && from == 0) {
@@ -472,7 +527,9 @@ impl Put {
             },
         };
         if agreed.is_none() && !self.is_part && !is_device(at) {
-            self.compare_size(session, at, moved, &doing).await?;
+            // Of one that was gone on with, all that there is to be.
+            let expected = self.length.unwrap_or(moved);
+            self.compare_size(session, at, expected, &doing).await?;
         }
         Ok(agreed)
     }
@@ -559,6 +616,9 @@ impl Put {
             .filter(|_| first && self.rename_to.is_some())
         {
             journal.begins(&self.url, self.written_to.as_bytes(), self.length);
+            if let Some(version) = self.version.filter(|_| self.in_order) {
+                journal.begins_from(&self.url, version);
+            }
         }
     }
 

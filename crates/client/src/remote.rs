@@ -94,6 +94,8 @@ impl RemoteSource {
             rest: Some(from).filter(|from| *from > 0),
             stream_start: start,
             cut: length.filter(|_| !to_the_end),
+            // A server that passes over the REST sends too much.
+            limit: self.length.filter(|_| to_the_end),
             ..Way::new(Command::Retr(self.path.clone()))
         })
     }

@@ -1,10 +1,15 @@
 //! What of a file is at its destination already, since an earlier run or an earlier attempt has put it there: both ends compute checksums of
 //! parts of it, and what agrees is not moved again. Nobody need have noted which octets are safe.
+//!
+//! A server that can do neither, but has REST STREAM and SIZE, is sent and sends files in order: what is there of one is its beginning
+//! ([`is_in_order`]). That beginning is believed where this command has moved it, or where the journal of an earlier one names the same
+//! [`Version`] of the source; else the file begins at its first byte.
 
 use godwit_engine::{digest, storage::FileRef};
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath,
     leaves::{self, LEAF_OCTETS_MIN, Leaves},
+    timestamp::Timestamp,
 };
 
 use crate::{
@@ -18,6 +23,44 @@ pub(crate) const OCTETS_MIN: u64 = 1 << 20;
 
 /// Parts of which a server without leaves is asked, at most: each costs it a command.
 const CHECKSUMS_MAX: u64 = 256;
+
+/// What tells whether a source is still the file that it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) size: u64,
+    /// As in [`crate::plan::Item::changed`]; `None` where nobody tells.
+    pub(crate) changed: Option<i64>,
+}
+
+/// Files go to and from this server in order, and from any byte on: it has MODE S and REST, and SIZE tells how much it has.
+pub(crate) fn is_in_order(session: &Session) -> bool {
+    let features = &session.server.features;
+    let has_parts = features.parallel || features.eret || features.esto;
+    features.rest_stream && features.size && !has_parts && session.source.is_none()
+}
+
+/// Which version of a file the server has; `None` where it does not tell.
+///
+/// # Errors
+/// The session is lost.
+pub(crate) async fn version(session: &mut Session, path: &FtpPath) -> Result<Option<Version>> {
+    let mut commands = vec![Command::Size(path.clone())];
+    if session.server.features.mdtm {
+        commands.push(Command::Mdtm(path.clone()));
+    }
+    let doing = format!("look at {}", session.endpoint.url(path));
+    let replies = session.ask_all(commands.into_iter(), &doing).await?;
+    let told = |at: usize| {
+        let reply = replies.get(at).filter(|reply| reply.code.is_success())?;
+        Some(reply.text().trim().to_owned())
+    };
+    let size = told(0).and_then(|text| text.parse().ok());
+    let changed = told(1).and_then(|text| Timestamp::parse(&text));
+    Ok(size.map(|size| Version {
+        size,
+        changed: changed.map(|time| time.0),
+    }))
+}
 
 /// Where one of the two copies is.
 #[derive(Clone, Copy)]

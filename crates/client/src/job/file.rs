@@ -12,7 +12,7 @@ use crate::{
     context::Endpoint,
     error::{Error, Result},
     events::Event,
-    get::Get,
+    get::{Get, PROOF_BYTES},
     pieces::{Cutter, PIECE_BYTES_MIN, Speed},
     plan::{Item, OtherEnd},
     put::Put,
@@ -24,9 +24,6 @@ use crate::{
 
 /// Bad ranges of a file are moved again so often. Chosen arbitrarily: a path that spoils octets each time is to be heard of.
 const REPAIRS_MAX: u32 = 3;
-
-/// Octets of a range that are fetched again where all of it is here and only the server's word is missing. Chosen arbitrarily.
-const PROOF_OCTETS: u64 = 64 << 10;
 
 /// A file that has been begun.
 pub(crate) struct FileJob {
@@ -186,7 +183,11 @@ impl FileJob {
         });
         Self {
             can_be_cut: matches!(&side, Side::Put(put) if put.can_be_cut(session)),
-            can_be_taken_up: taking_up::is_possible(session),
+            can_be_taken_up: taking_up::is_possible(session)
+                || match &side {
+                    Side::Get(get) => get.has_version(),
+                    Side::Put(put) => put.has_version(),
+                },
             missing: None,
             endpoint: Arc::clone(&item.endpoint),
             path: item.source(),
@@ -259,19 +260,34 @@ impl FileJob {
         session: &mut Session,
         todo: &mut Vec<Option<ByteRange>>,
     ) -> Result<u64> {
-        // A get knows itself what it has written.
-        let Side::Put(put) = &self.side else {
-            return Ok(0);
+        let put = match &self.side {
+            Side::Put(put) => put,
+            Side::Get(get) => {
+                // A get knows itself what it has written, and not whether that is still right.
+                let begins = |range: &Option<ByteRange>| range.is_none_or(|range| range.start == 0);
+                if get.is_in_order()
+                    && !todo.iter().any(begins)
+                    && !Box::pin(get.is_unchanged(session, &self.item)).await?
+                {
+                    *todo = vec![None];
+                }
+                return Ok(0);
+            }
         };
+        if put.is_in_order() && !self.item.is_unchanged()? {
+            let what = self.item.source();
+            return Err(Error::Changed { what });
+        }
         let mut there = 0;
         let mut left = Vec::new();
         for range in todo.iter() {
             let octets = range.map(ByteRange::len).or(put.length());
             match (put.missing(session, *range).await?, octets) {
-                (Some(missing), Some(octets)) => {
-                    there += octets - missing.iter().map(|r| r.len()).sum::<u64>();
+                (Some(ranges), Some(octets)) => {
+                    let missing = ranges.iter().map(|r| r.len()).sum::<u64>();
+                    there += octets.saturating_sub(missing);
                     // The last is sent first.
-                    left.extend(missing.into_iter().rev().map(Some));
+                    left.extend(ranges.into_iter().rev().map(Some));
                 }
                 _ => left.push(*range),
             }
@@ -290,6 +306,7 @@ impl FileJob {
             // Nobody can take of what another server sends.
             Side::Put(put) if !put.is_relayed() => left,
             Side::Put(_) if self.can_be_cut => cutter.long_piece(left, speed),
+            Side::Get(get) if get.is_in_order() => left,
             Side::Get(_) | Side::Put(_) => cutter.piece(left, speed),
         }
     }
@@ -352,7 +369,7 @@ impl FileJob {
     /// A session that moves a piece of it goes on faster when it knows the next.
     pub(crate) fn is_pipelined(&self, session: &Session) -> bool {
         match &self.side {
-            Side::Get(_) => true,
+            Side::Get(get) => !get.is_in_order(),
             Side::Put(put) => put.can_follow(session),
         }
     }
@@ -397,20 +414,30 @@ impl FileJob {
             }
             Side::Get(get) => get,
         };
-        let (result, safe) = get.fetch(session, range, next).await;
+        let mut range = range;
+        let (mut result, mut safe) = get.fetch(session, range, next).await;
+        if get.is_refused_in_order(range, &result) && session.is_usable() {
+            // From the first byte on it needs no REST.
+            range = None;
+            (result, safe) = Box::pin(get.fetch(session, range, None)).await;
+        }
         let error = match result {
             Ok(bytes) => return Carried::whole(bytes),
             Err(error) => error,
         };
         let whole = range.or_else(|| get.length().and_then(|l| ByteRange::new(0, l)));
         match whole {
+            Some(whole) if get.is_in_order() => {
+                let (moved, left) = get.after_failure(whole, &safe, &error);
+                return Carried::failed(error, moved, vec![left]);
+            }
             Some(whole) if get.can_split(session) => {
                 let mut gaps: Vec<_> = safe.gaps(whole).into_iter().collect();
                 // All of it is here, and the server called it a failure: that is no success, whatever it was. Where checksums decide, a
                 // little that comes well is.
                 if gaps.is_empty() && get.finish_asks(session) {
                     gaps.push(ByteRange {
-                        start: whole.end - whole.len().min(PROOF_OCTETS),
+                        start: whole.end - whole.len().min(PROOF_BYTES),
                         end: whole.end,
                     });
                 }

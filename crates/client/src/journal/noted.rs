@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{HEAD, littered::Littered};
-use crate::{fingerprints::Fingerprints, local};
+use crate::{fingerprints::Fingerprints, local, taking_up::Version};
 
 /// Longest line that is read: two paths, each octet of them encoded.
 const LINE_OCTETS_MAX: u64 = 64 << 10;
@@ -34,6 +34,8 @@ pub(super) struct Noted {
     of_this_boot: bool,
     /// Targets of files that were begun since and not finished, and where they lie.
     pub(super) parts: HashMap<Vec<u8>, Vec<u8>>,
+    /// Which versions of their sources these are of.
+    pub(super) sources: HashMap<Vec<u8>, Version>,
     pub(super) littered: HashSet<Littered>,
 }
 
@@ -86,7 +88,19 @@ impl Noted {
             }
             [b"becomes", _] => self.becomes = true,
             [b"part", target, path, _] if self.parts.len() < PARTS_MAX => {
+                self.sources.remove(target);
                 self.parts.insert(target.to_owned(), path.to_owned());
+            }
+            [b"source", target, size, changed, _] => {
+                let size = number(size, 10).and_then(|size| u64::try_from(size).ok());
+                let changed = number(changed, 10).and_then(|at| i64::try_from(at).ok());
+                // A file that was written before the machine was started may have lost any of its bytes.
+                if let (Some(size), Some(_)) = (size, changed)
+                    && self.of_this_boot
+                    && self.parts.contains_key(target)
+                {
+                    (self.sources).insert(target.to_owned(), Version { size, changed });
+                }
             }
             [b"parts", directory, run, _] if run.len() == RUN_DIGITS => {
                 let Some(run) = number(run, 16).and_then(|run| u32::try_from(run).ok()) else {
@@ -103,6 +117,7 @@ impl Noted {
                 if number(size, 10).is_some() && number(changed, 10).is_some() =>
             {
                 self.parts.remove(target);
+                self.sources.remove(target);
                 match self.of_this_boot {
                     true => self.finished.insert(line),
                     false => self.finished_before.insert(line),

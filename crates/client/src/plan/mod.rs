@@ -160,18 +160,21 @@ impl Item {
     /// That a file of ours is still what it was when it was compared with its copy. A copy that gets the time of its source must not get it
     /// for other octets.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
-        let OtherEnd::From(Origin::Here(LocalEnd::Path(path))) = &self.other else {
-            return Ok(());
-        };
-        if self.stamp.is_none() {
-            return Ok(());
-        }
-        match local::look(path)? {
-            Some(now) if Some(now.len()) == self.size && changed(&now) == self.changed => Ok(()),
-            _ => Err(Error::Changed {
+        match self.stamp.is_none() || self.is_unchanged()? {
+            true => Ok(()),
+            false => Err(Error::Changed {
                 what: self.source(),
             }),
         }
+    }
+
+    /// A file of ours is still what it was when it was planned.
+    pub(crate) fn is_unchanged(&self) -> Result<bool> {
+        let OtherEnd::From(Origin::Here(LocalEnd::Path(path))) = &self.other else {
+            return Ok(true);
+        };
+        let now = local::look(path)?;
+        Ok(now.is_some_and(|now| Some(now.len()) == self.size && changed(&now) == self.changed))
     }
 
     /// The destination, likewise.

@@ -379,7 +379,7 @@ impl Session {
         params
     }
 
-    pub(super) fn lesson(
+    pub(crate) fn lesson(
         &self,
         which: impl Fn(&Learned) -> &std::sync::atomic::AtomicBool,
         reply: &Reply,

@@ -23,7 +23,6 @@ pub(super) struct Ending {
     pub(super) lost: Option<Error>,
     /// Octets of the region that are on the server's storage, as it says (111).
     pub(super) safe: RangeSet,
-    pub(super) refused_ahead: Option<Reply>,
     /// The server said 1xx.
     pub(super) started: bool,
     pub(super) reused: bool,

@@ -49,7 +49,8 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) direction: Direction,
     /// MODE S even where MODE E would work.
     pub(crate) stream: bool,
-    /// ALLO or REST, sent just before; a refusal of ALLO is ignored.
+    /// ALLO, sent just before, whose refusal is ignored; or REST, whose reply is waited for: without it the transfer that follows
+    /// is another one.
     pub(crate) ahead: Option<Command>,
     pub(crate) command: Command,
     /// Octets that will come, where that is known.
@@ -118,6 +119,11 @@ impl Session {
             Ok(mode) => mode,
             Err(error) => return Outcome::never_began(error),
         };
+        if let (None, Some(rest @ Command::Rest(_))) = (&pipelined, &plan.ahead)
+            && let Err(error) = Box::pin(self.demand(rest, plan.doing)).await
+        {
+            return Outcome::never_began(error);
+        }
         let Some(set) = &self.set else {
             return Outcome::never_began(self.lost_before(plan.doing));
         };
@@ -194,7 +200,8 @@ impl Session {
                 pipelined.id
             }
             None => {
-                ahead = plan.ahead.as_ref().map(|c| self.control.submit(c));
+                let room = (plan.ahead.as_ref()).filter(|c| matches!(c, Command::Allo(_)));
+                ahead = room.map(|c| self.control.submit(c));
                 self.control.submit(&plan.command)
             }
         };
@@ -248,7 +255,7 @@ impl Session {
                         } else if Some(of) == ending.aborting {
                             ending.aborting = None;
                         } else if Some(of) == ahead {
-                            self.answered_ahead(plan, &reply, &mut ending);
+                            self.answered_room(&reply);
                         } else if let Some(answer) = asides.answer(of, &reply, Instant::now()) {
                             self.answered(answer, &reply, &mut ending, running);
                         }
@@ -427,17 +434,6 @@ impl Session {
         );
     }
 
-    fn answered_ahead(&self, plan: &TransferPlan<'_>, reply: &Reply, ending: &mut Ending) {
-        match plan.ahead {
-            Some(Command::Allo(_)) => self.answered_room(reply),
-            // Without REST the transfer that follows is another one than we think.
-            Some(Command::Rest(_)) if !reply.code.is_intermediate() => {
-                ending.refused_ahead = Some(reply.clone());
-            }
-            _ => {}
-        }
-    }
-
     /// What ALLO was answered.
     pub(super) fn answered_room(&self, reply: &Reply) {
         if reply.code.is_failure() {
@@ -481,13 +477,8 @@ impl Session {
         let was_left = plan.is_cut
             && (ending.report.as_ref())
                 .is_some_and(|r| r.result.is_ok() && Some(r.bytes) == plan.length);
-        let refusals = [
-            ending
-                .reply
-                .filter(|r| !r.code.is_success() && !is_answer(r) && !was_left),
-            ending.refused_ahead,
-        ];
-        for reply in refusals.into_iter().flatten() {
+        let refusal = (ending.reply).filter(|r| !r.code.is_success() && !is_answer(r) && !was_left);
+        if let Some(reply) = refusal {
             errors.push(Error::Refused {
                 doing: doing(),
                 reply: Box::new(reply),

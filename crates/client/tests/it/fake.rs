@@ -37,6 +37,8 @@ pub(crate) struct Quirks {
     pub(crate) cut_at: usize,
     /// A transfer counts as cut also where it had come to its end.
     pub(crate) whole_cuts: bool,
+    /// REST is agreed to and passed over.
+    pub(crate) passes_over_rest: bool,
     /// A cut transfer is answered with 226 all the same.
     pub(crate) lies: bool,
     /// Before each reply a line that is none.
@@ -65,6 +67,8 @@ struct Shared {
     files: Mutex<BTreeMap<String, Vec<u8>>>,
     heard: Mutex<Vec<String>>,
     transfers: AtomicUsize,
+    /// Bytes of payload, both ways.
+    moved: AtomicUsize,
     sessions: AtomicUsize,
 }
 
@@ -77,6 +81,7 @@ impl Fake {
             files: Mutex::default(),
             heard: Mutex::default(),
             transfers: AtomicUsize::new(0),
+            moved: AtomicUsize::new(0),
             sessions: AtomicUsize::new(0),
         });
         let served = Arc::clone(&shared);
@@ -117,6 +122,16 @@ impl Fake {
     /// All verbs, in the order in which they were heard.
     pub(crate) fn heard_all(&self) -> Vec<String> {
         self.shared.heard.lock().unwrap().clone()
+    }
+
+    /// What it does otherwise from the next session on.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Quirks)) {
+        change(&mut self.shared.quirks.lock().unwrap());
+    }
+
+    /// Bytes of payload that have gone either way.
+    pub(crate) fn moved(&self) -> usize {
+        self.shared.moved.load(Ordering::SeqCst)
     }
 
     /// How often a verb was heard.
@@ -240,7 +255,8 @@ impl<'a> Session<'a> {
             "QUIT" => self.say("221 bye").map(|_| false),
             "PASV" => self.passive(quirks.announces.unwrap_or("127,0,0,1,")),
             "REST" => {
-                self.rest = argument.parse().unwrap_or(0);
+                let at = argument.parse().unwrap_or(0);
+                self.rest = if quirks.passes_over_rest { 0 } else { at };
                 self.say("350 go on")
             }
             "SIZE" => match self.file(argument) {
@@ -262,7 +278,14 @@ impl<'a> Session<'a> {
                 }
                 None => self.say("550 No such file"),
             },
-            "STOR" => self.receive(quirks, argument),
+            "STOR" => {
+                let rest = std::mem::take(&mut self.rest);
+                self.receive(quirks, argument, rest)
+            }
+            "APPE" => {
+                let there = self.file(argument).map_or(0, |data| data.len());
+                self.receive(quirks, argument, there)
+            }
             "MKD" => self.say("257 made"),
             "DELE" => {
                 let removed = self.shared.files.lock().unwrap().remove(argument);
@@ -392,19 +415,23 @@ impl<'a> Session<'a> {
         };
         let whole = quirks.whole_cuts;
         let cut = self.cut(quirks).filter(|at| whole || *at < data.len());
-        let sent = out.write_all(&data[..cut.map_or(data.len(), |at| at.min(data.len()))]);
+        let data = &data[..cut.map_or(data.len(), |at| at.min(data.len()))];
+        let sent = out.write_all(data);
+        self.shared.moved.fetch_add(data.len(), Ordering::SeqCst);
         drop(out);
         self.verdict(quirks, cut.is_some() || sent.is_err())
     }
 
-    fn receive(&mut self, quirks: &Quirks, path: &str) -> Served {
+    fn receive(&mut self, quirks: &Quirks, path: &str, from: usize) -> Served {
         let Some(data) = self.connection(quirks)? else {
             return Ok(true);
         };
         let limit = self.cut(quirks);
-        let mut got = Vec::new();
+        let mut got = self.file(path).unwrap_or_default();
+        got.resize(from, 0);
         data.take(limit.unwrap_or(usize::MAX) as u64)
             .read_to_end(&mut got)?;
+        (self.shared.moved).fetch_add(got.len() - from, Ordering::SeqCst);
         self.shared
             .files
             .lock()

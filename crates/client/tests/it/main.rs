@@ -28,6 +28,7 @@ mod manage;
 mod many;
 mod metrics_file;
 mod panics;
+mod plain_resume;
 mod proxy;
 mod rates;
 mod relay;

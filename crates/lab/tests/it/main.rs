@@ -31,6 +31,7 @@ mod integrity;
 mod leftovers;
 mod netns;
 mod plain_ftp;
+mod plain_resume;
 mod power;
 mod restart;
 mod scenario;
