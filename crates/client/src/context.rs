@@ -336,6 +336,8 @@ pub(crate) struct Learned {
     pub(crate) rename_probed: AtomicBool,
     pub(crate) no_mfmt: AtomicBool,
     pub(crate) no_chmod: AtomicBool,
+    /// Times and permissions of single files that it has refused.
+    pub(crate) stamps_refused: AtomicU32,
     pub(crate) no_buffers: AtomicBool,
     pub(crate) no_asides: AtomicBool,
     pub(crate) no_pipelining: AtomicBool,

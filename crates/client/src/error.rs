@@ -163,6 +163,14 @@ pub enum Error {
         /// URL or path.
         what: String,
     },
+    /// What a source is, or how it is named, cannot be copied to where it goes: a file where a directory is, a name with a line end.
+    #[error("{what}: {why}")]
+    Unfit {
+        /// URL or path.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// There is nothing at a path.
     #[error("{what}: no such file or directory")]
     Missing {
@@ -292,6 +300,14 @@ impl fmt::Display for Turn {
 }
 
 impl Error {
+    /// [`Self::Unfit`].
+    pub(crate) fn unfit(what: impl ToString, why: impl ToString) -> Self {
+        Self::Unfit {
+            what: what.to_string(),
+            why: why.to_string(),
+        }
+    }
+
     /// A failed operation on a file of this machine.
     pub fn local(doing: impl Into<String>, error: &io::Error) -> Self {
         // The text of io::Error ends in "(os error 13)", which helps nobody who reads the sentence.
@@ -426,6 +442,7 @@ impl Error {
             | Self::Resolve { .. }
             | Self::Missing { .. }
             | Self::Changed { .. }
+            | Self::Unfit { .. }
             | Self::Collides { .. } => Turn::User,
             Self::Unreachable { .. } | Self::Control { .. } => Turn::Network,
             Self::Login { reply, .. } if reply.code.is_transient() => Turn::Server,

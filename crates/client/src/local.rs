@@ -5,7 +5,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     hash::{BuildHasher, RandomState},
-    io,
+    io::{self, Read as _},
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
 };
@@ -66,6 +66,14 @@ pub(crate) fn open_read(storage: &PosixStorage, path: &Path) -> Result<(FileRef,
         .map_err(Error::Local)?;
     let metadata = file.as_opened().map_err(Error::Local)?;
     Ok((file, metadata))
+}
+
+/// Whether a file that says to be empty has content all the same: the kernel makes files of `/proc` as they are read.
+pub(crate) fn has_content(path: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let opened = openat(CWD, path, flags, Mode::empty());
+    // What cannot be read now is said when it is copied.
+    opened.is_ok_and(|file| matches!(File::from(file).read(&mut [0]), Ok(1)))
 }
 
 /// A file being written, under a temporary name where that is possible. Dropped before [`Target::commit`], it is removed.

@@ -472,7 +472,8 @@ impl Put {
         }
         let agreed = self.check(session, &self.written_to, moved).await?;
         if let Some(stamp) = self.stamp {
-            session.stamp_all(&[(&self.written_to, stamp)]).await?;
+            let stamps = [(&self.written_to, stamp)];
+            session.stamp_all(&stamps, Some(&self.url)).await?;
         }
         if let Some((from, to)) = self.names() {
             self.rename_asked.store(true, Ordering::Relaxed);
@@ -684,6 +685,16 @@ fn open_source(
         return Ok((Content::Stream(Arc::new(input)), None));
     }
     let (file, metadata) = local::open_read(&context.storage, path)?;
+    if planned_file && metadata.kind != FileKind::File {
+        let what = path.display().to_string();
+        return Err(Error::Changed { what });
+    }
+    if metadata.kind == FileKind::File && metadata.size == 0 && local::has_content(path) {
+        let doing = || format!("open {} for reading", path.display());
+        let file = fs::File::open(path).map_err(|e| Error::local(doing(), &e))?;
+        let input = Input::new(Box::new(file), algorithm);
+        return Ok((Content::Stream(Arc::new(input)), None));
+    }
     if metadata.kind == FileKind::File {
         context.tell_of_direct_io(&file, path.display());
         let held = Held::read(file.as_ref(), &metadata).map_err(Error::Local)?;

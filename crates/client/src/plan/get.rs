@@ -255,10 +255,7 @@ impl Planner {
                         self.walk_entry(endpoint, branch, entry, remote, &mut below)
                             .await,
                     ),
-                    Err(bad) => (
-                        directory(),
-                        Err(Error::Usage(format!("{}: {bad}", directory()))),
-                    ),
+                    Err(bad) => (directory(), Err(Error::unfit(directory(), bad))),
                 },
                 Err(bad) => (directory(), Err(hostile(directory(), bad))),
             };

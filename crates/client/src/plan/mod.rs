@@ -368,9 +368,8 @@ fn needs_recursive(what: &str) -> Error {
 }
 
 pub(crate) fn too_deep(what: &str) -> Error {
-    Error::Usage(format!(
-        "{what}: more than {DEPTH_MAX} directories deep, not followed further"
-    ))
+    let why = format!("more than {DEPTH_MAX} directories deep, not followed further");
+    Error::unfit(what, why)
 }
 
 /// True for a device at a server: its size means nothing. Servers list devices as files, so the place tells: right

@@ -311,25 +311,27 @@ fn expand_local(octets: &[u8], dotted: bool) -> Result<Vec<PathBuf>> {
 
 pub(super) fn join(directory: &FtpPath, name: &[u8]) -> Result<FtpPath> {
     directory.join(name).map_err(|e| {
-        Error::Usage(format!(
-            "{:?}: cannot be named at a server: {e}",
-            String::from_utf8_lossy(name)
-        ))
+        let name = format!("{:?}", String::from_utf8_lossy(name));
+        Error::unfit(name, format!("cannot be named at a server: {e}"))
     })
 }
 
 pub(super) fn put(
     endpoint: &Arc<Endpoint>,
-    local: LocalEnd,
+    from: LocalEnd,
     remote: FtpPath,
     metadata: Option<&fs::Metadata>,
 ) -> Item {
     let file = metadata.filter(|m| m.is_file());
+    let size = file.map(fs::Metadata::len).filter(|size| match &from {
+        LocalEnd::Path(path) => *size > 0 || !local::has_content(path),
+        LocalEnd::Standard => true,
+    });
     Item {
         endpoint: Arc::clone(endpoint),
         remote,
-        other: OtherEnd::From(Origin::Here(local)),
-        size: file.map(fs::Metadata::len),
+        other: OtherEnd::From(Origin::Here(from)),
+        size,
         changed: file.and_then(changed),
         stamp: None,
         is_new: false,

@@ -117,6 +117,50 @@ fn a_last_dot_means_the_content_and_dots_in_a_name_are_a_name() {
 }
 
 #[test]
+fn files_that_the_kernel_makes_as_they_are_read_are_read_to_their_end() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let source = "/proc/sys/kernel/random/boot_id";
+    assert_eq!(fs::metadata(source).unwrap().len(), 0);
+    run(&["cp", source, &served.url("/copy")]).expect(0, &[]);
+    let id = fs::read(source).unwrap();
+    assert_eq!(fs::read(served.path("copy")).unwrap(), id);
+    // Among others, too, and an empty file stays one.
+    let top = here.path().join("top");
+    fs::create_dir(&top).unwrap();
+    fs::write(top.join("empty"), "").unwrap();
+    std::os::unix::fs::symlink(source, top.join("id")).unwrap();
+    for i in 0..20 {
+        fs::write(top.join(format!("f{i}")), octets(100, i)).unwrap();
+    }
+    run(&["cp", "-r", text(&top), &served.url("/top")]).expect(0, &["22 files"]);
+    assert_eq!(fs::read(served.path("top/id")).unwrap(), id);
+    assert_eq!(fs::read(served.path("top/empty")).unwrap(), b"");
+}
+
+#[test]
+fn a_file_where_a_directory_is_fails_and_is_no_wrong_usage() {
+    let served = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    for (ours, theirs) in [("x/f", "x"), ("x", "x/f")] {
+        let (top, there) = (here.path().join("top"), served.path("top"));
+        for (folder, name) in [(&top, ours), (&there, theirs)] {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "content").unwrap();
+        }
+        let (here, there) = (format!("{}/", text(&top)), served.url("/top/"));
+        run(&["sync", &here, &there]).expect(4, &["of that name"]);
+        run(&["sync", &there, &here]).expect(4, &["of that name"]);
+        run(&["cp", "-r", &here, &there]).expect(4, &[]);
+        run(&["cp", "-r", &there, &here]).expect(4, &[]);
+        for folder in [&top, &served.path("top")] {
+            fs::remove_dir_all(folder).unwrap();
+        }
+    }
+}
+
+#[test]
 fn standard_input_and_output_are_files_too() {
     let served = Served::start();
     let data = octets(700_000, 9);

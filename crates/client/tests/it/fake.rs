@@ -251,6 +251,7 @@ impl<'a> Session<'a> {
                 }
                 None => self.say("500 what?"),
             },
+            "MFMT" => self.say("213 set"),
             "TYPE" | "MODE" | "OPTS" | "ALLO" => self.say("200 ok"),
             "QUIT" => self.say("221 bye").map(|_| false),
             "PASV" => self.passive(quirks.announces.unwrap_or("127,0,0,1,")),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod asides;
+mod attributes;
 mod between;
 mod between_many;
 mod between_walls;

@@ -43,7 +43,7 @@ impl Syncing<'_> {
         };
         let (endpoint, shown) = (Arc::clone(&first.endpoint), first.url());
         let marks: Vec<_> = marks.iter().map(|(at, stamp)| (&at.path, *stamp)).collect();
-        let stamp = async |session: &mut Session| session.stamp_all(&marks).await;
+        let stamp = async |session: &mut Session| session.stamp_all(&marks, None).await;
         Ok(self
             .planner
             .carrier

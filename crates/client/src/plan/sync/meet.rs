@@ -184,10 +184,8 @@ impl Syncing<'_> {
             .as_ref()
             .is_some_and(|facts| facts.kind == Some(FactType::Dir))
         {
-            return Err(Error::Usage(format!(
-                "{}: is a directory, and the source has a file of that name",
-                meeting.target
-            )));
+            let why = "is a directory, and the source has a file of that name";
+            return Err(Error::unfit(meeting.target, why));
         }
         let verdict = judge(self.spec.level, self.keeps_times, facts, there.as_ref());
         match (verdict, there) {
@@ -270,9 +268,10 @@ impl Pair {
 }
 
 pub(super) fn no_directory(target: &Goal) -> Error {
-    Error::Usage(format!(
-        "{target}: is no directory, and the source has one of that name"
-    ))
+    Error::unfit(
+        target,
+        "is no directory, and the source has one of that name",
+    )
 }
 
 /// A copy, with the time and the permissions of its source.

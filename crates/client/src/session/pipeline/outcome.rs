@@ -41,8 +41,11 @@ impl<F: Feed> Pipeline<'_, F> {
             return;
         };
         let reply = slot.checked.take();
-        self.session
-            .heed_stamped(&std::mem::take(&mut slot.stamped));
+        let stamped = std::mem::take(&mut slot.stamped);
+        if !stamped.is_empty() {
+            let target = slot.load.item.target();
+            self.session.heed_stamped(&stamped, Some(&target));
+        }
         if let Some(refusal) = reply.as_ref().filter(|reply| slot.load.is_nameless(reply)) {
             let refusal = refusal.clone();
             if let Some(slot) = self.lineup.remove(at) {
@@ -111,7 +114,10 @@ impl<F: Feed> Pipeline<'_, F> {
         let Some(mut slot) = self.lineup.remove(at) else {
             return;
         };
-        self.session.heed_stamped(&slot.stamped);
+        if !slot.stamped.is_empty() {
+            let target = slot.load.item.target();
+            self.session.heed_stamped(&slot.stamped, Some(&target));
+        }
         let [rnfr, rnto] = std::mem::take(&mut slot.renamed);
         let (Some(rnfr), Some(rnto)) = (rnfr, rnto) else {
             return;
