@@ -78,6 +78,26 @@ impl RangeSet {
         self.ranges.insert(start, end);
     }
 
+    /// Adds `range`, unless the set would then have more than `most` ranges. Returns whether the set
+    /// holds it: a peer chooses where its blocks lie, and each that touches no other costs memory.
+    pub fn insert_within(&mut self, range: ByteRange, most: usize) -> bool {
+        let before = self.ranges.len();
+        self.insert(range);
+        let fits = self.ranges.len() <= most.max(before);
+        if !fits {
+            // One more than before: it has joined none, and has its own start.
+            self.ranges.remove(&range.start);
+        }
+        fits
+    }
+
+    /// Adds the ranges of `other` as [`Self::insert_within`] does, and leaves out the rest.
+    pub fn union_within(&mut self, other: &Self, most: usize) {
+        for range in other.iter() {
+            self.insert_within(range, most);
+        }
+    }
+
     /// Adds every range of `other`.
     pub fn union_with(&mut self, other: &Self) {
         for r in other.iter() {

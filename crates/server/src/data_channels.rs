@@ -203,6 +203,7 @@ impl DataChannels {
             connect_limit: settings.data_limit,
             stall_limit: settings.data_limit,
             closes_late: true,
+            reports_safe: false,
             ..ChannelParams::default()
         }
     }

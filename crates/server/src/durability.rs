@@ -10,7 +10,10 @@ use std::{
 };
 
 use clap::ValueEnum;
-use godwit_engine::storage::{FileRef, Storage};
+use godwit_engine::{
+    data::FRESH_RANGES_MAX,
+    storage::{FileRef, Storage},
+};
 use godwit_proto::{FtpPath, RangeSet, error::StorageFailure};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -141,7 +144,7 @@ impl SafeRanges {
     /// Takes what was written since the last call and syncs it; returns what was synced meanwhile. So a marker tells what was
     /// written before the marker before it.
     pub(crate) fn progress(&mut self, written: RangeSet, file: Option<FileRef>) -> RangeSet {
-        self.unsynced.union_with(&written);
+        self.unsynced.union_within(&written, FRESH_RANGES_MAX);
         let mut safe = RangeSet::new();
         if let Some((ranges, mut verdict)) = self.syncing.take() {
             match verdict.try_recv() {
@@ -149,7 +152,7 @@ impl SafeRanges {
                 Err(oneshot::error::TryRecvError::Empty) => self.syncing = Some((ranges, verdict)),
                 // The sync at the end decides.
                 Ok(Err(_)) | Err(oneshot::error::TryRecvError::Closed) => {
-                    self.unsynced.union_with(&ranges);
+                    self.unsynced.union_within(&ranges, FRESH_RANGES_MAX);
                 }
             }
         }
@@ -168,9 +171,9 @@ impl SafeRanges {
     /// What the last marker may say once all is synced; nothing where that will not be tried.
     pub(crate) fn end(&mut self, written: RangeSet, moved: bool) -> RangeSet {
         let mut rest = std::mem::take(&mut self.unsynced);
-        rest.union_with(&written);
+        rest.union_within(&written, FRESH_RANGES_MAX);
         if let Some((ranges, _)) = self.syncing.take() {
-            rest.union_with(&ranges);
+            rest.union_within(&ranges, FRESH_RANGES_MAX);
         }
         if moved { rest } else { RangeSet::new() }
     }

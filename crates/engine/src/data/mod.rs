@@ -68,6 +68,7 @@ pub use self::{
     sample::{Interval, MoverTotals, Sample, StorageTotals, TcpTotals},
     series::Series,
     set::{ChannelSet, Turn, Work},
+    transfer::FRESH_RANGES_MAX,
 };
 use self::{
     set::SetShared,
@@ -107,6 +108,9 @@ pub struct ChannelParams {
     /// Where a receipt fails for its file, the connections are not closed at once but with the set, and nothing is read from them
     /// until then: time to tell the peer why, before it notices by itself.
     pub closes_late: bool,
+    /// [`TransferReport::safe`] lists all that a receipt has put on storage, and a receipt in too many
+    /// pieces fails. Else [`Transfer::take_fresh`] has the news, and leaves out what is too much.
+    pub reports_safe: bool,
 }
 
 impl Default for ChannelParams {
@@ -124,6 +128,7 @@ impl Default for ChannelParams {
             connect_limit: Duration::from_secs(60),
             stall_limit: Duration::from_secs(60),
             closes_late: false,
+            reports_safe: true,
         }
     }
 }
@@ -209,7 +214,8 @@ pub enum TransferEvent {
 pub struct TransferReport {
     /// Octets of the source that are done: moved (for receipts, written), or holes.
     pub bytes: u64,
-    /// Receipts: what is on storage, relative to `base`. Empty when sending.
+    /// Receipts: what is on storage, relative to `base`. Empty when sending, and without
+    /// [`ChannelParams::reports_safe`].
     pub safe: RangeSet,
     /// How it ended.
     pub result: Result<(), TransferFailure>,
@@ -263,7 +269,7 @@ impl Transfer {
         std::future::pending().await
     }
 
-    /// Ranges that became safe since the last call (receipts).
+    /// Ranges that became safe since the last call: of receipts without [`ChannelParams::reports_safe`].
     pub fn take_fresh(&self) -> RangeSet {
         self.monitor.transfer.take_fresh()
     }

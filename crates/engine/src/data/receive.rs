@@ -227,7 +227,7 @@ impl Receiving {
             .map_err(|e| protocol(e.to_string()))?;
         if step.payload_octets > 0 {
             self.check_region(step.offset, step.payload_octets)?;
-            self.tell();
+            self.tell()?;
             self.offset = step.offset;
             self.left = step.payload_octets;
             self.untold = ByteRange {
@@ -237,7 +237,7 @@ impl Receiving {
         }
         if step.hole_octets > 0 {
             self.check_region(step.offset, step.hole_octets)?;
-            self.tell();
+            self.tell()?;
             self.hole = ByteRange {
                 start: step.offset,
                 end: step.offset.saturating_add(step.hole_octets),
@@ -260,7 +260,9 @@ impl Receiving {
             .map_err(|e| Flow::Failed(e.into()))?;
         let middle = end.min(start.saturating_add(cleared.max(1)));
         self.hole.start = middle;
-        self.attachment.written(ByteRange { start, end: middle });
+        self.attachment
+            .written(ByteRange { start, end: middle })
+            .map_err(Flow::Failed)?;
         self.attachment.passed(middle - start);
         Ok(())
     }
@@ -285,7 +287,9 @@ impl Receiving {
     }
 
     fn ended(&mut self, end: ChannelEnd) -> Flow {
-        self.tell();
+        if let Err(flow) = self.tell() {
+            return flow;
+        }
         self.attachment.receiver_channel_ended(end);
         match end {
             ChannelEnd::Keep => Flow::Park,
@@ -470,7 +474,7 @@ impl Receiving {
         }
         self.untold.end = self.offset - self.gathered.octets().len() as u64;
         if self.untold.len() >= TELL_OCTETS {
-            self.tell();
+            self.tell()?;
         }
         Ok(())
     }
@@ -496,10 +500,9 @@ impl Receiving {
     }
 
     fn stream_ended(&mut self) -> Flow {
-        if let Err(flow) = self.write_gathered() {
+        if let Err(flow) = self.write_gathered().and_then(|()| self.tell()) {
             return flow;
         }
-        self.tell();
         self.attachment.succeed();
         Flow::Close
     }
@@ -545,16 +548,19 @@ impl Receiving {
     pub(super) fn leave(&mut self) {
         // A file that cannot be written is heard of where more is to be written to it. Of what is over nothing is touched.
         if self.attachment.is_finished() || self.write_gathered().is_ok() {
-            self.tell();
+            // What is not listed is moved again.
+            drop(self.tell());
         }
     }
 
     /// Tells the transfer what is on storage.
-    fn tell(&mut self) {
-        if !self.untold.is_empty() {
-            self.attachment.written(self.untold);
-            self.untold.start = self.untold.end;
+    fn tell(&mut self) -> Result<(), Flow> {
+        if self.untold.is_empty() {
+            return Ok(());
         }
+        let told = self.attachment.written(self.untold);
+        self.untold.start = self.untold.end;
+        told.map_err(Flow::Failed)
     }
 }
 

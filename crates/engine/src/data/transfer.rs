@@ -31,6 +31,15 @@ use crate::tcp_diag::Ends;
 /// its count is held to be nonsense. A controller that changes its mind each second needs a day for as many.
 const CHANNEL_TURNOVER: u64 = 1 << 16;
 
+/// Separate ranges of one receipt whose report lists all of them. Blocks that a thousand channels have in
+/// flight make two thousand; a striped sender makes one for each block by which its slowest node is
+/// behind, and blocks of 1 MiB so reach 256 GiB. Some 12 MB of memory.
+const SAFE_RANGES_MAX: usize = 1 << 18;
+
+/// Separate ranges that wait for the next restart marker. More are left out of the markers: a client that
+/// resumes sends those again. A marker lists 1000, and REST takes 4096. Some 800 KB of memory.
+pub const FRESH_RANGES_MAX: usize = 1 << 14;
+
 /// A receipt that will fail takes what has come for so long. Who sent it is gone or has given up, so that its connections end by
 /// themselves; one that does not is of no use.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
@@ -73,7 +82,8 @@ pub(super) struct TransferShared {
     retire_wanted: AtomicU32,
     settled: AtomicBool,
     control: Mutex<Control>,
-    safe: Mutex<Safe>,
+    /// On storage: all of it, or what was not taken yet ([`ChannelParams::reports_safe`]).
+    safe: Mutex<RangeSet>,
     watch: Watch,
     series: Option<Arc<SeriesShared>>,
     events: UnboundedSender<TransferEvent>,
@@ -102,12 +112,6 @@ struct Control {
     receiver: Receiver,
     /// Channels whose part is done: EOD written (sending), payload up to the EOD written (receiving).
     ended: u64,
-}
-
-#[derive(Default)]
-struct Safe {
-    all: RangeSet,
-    fresh: RangeSet,
 }
 
 impl TransferShared {
@@ -154,7 +158,7 @@ impl TransferShared {
             retire_wanted: AtomicU32::new(0),
             settled: AtomicBool::new(false),
             control: Mutex::new(control),
-            safe: Mutex::new(Safe::default()),
+            safe: Mutex::default(),
             watch,
             series: set.series(),
             events,
@@ -230,14 +234,29 @@ impl TransferShared {
         self.moved_at_ms.store(ms, Ordering::Relaxed);
     }
 
-    pub(super) fn written(&self, range: ByteRange) {
-        let mut safe = lock(&self.safe);
-        safe.all.insert(range);
-        safe.fresh.insert(range);
+    /// A part of the file is on storage.
+    ///
+    /// # Errors
+    /// The peer has sent more separate parts than a complete report may list.
+    pub(super) fn written(&self, range: ByteRange) -> Result<(), TransferFailure> {
+        let most = match self.params.reports_safe {
+            true => SAFE_RANGES_MAX,
+            false => FRESH_RANGES_MAX,
+        };
+        let fits = lock(&self.safe).insert_within(range, most);
+        match fits || !self.params.reports_safe {
+            true => Ok(()),
+            false => Err(TransferFailure::Protocol(format!(
+                "the peer sends more than {most} separate ranges: {range} touches none of them"
+            ))),
+        }
     }
 
     pub(super) fn take_fresh(&self) -> RangeSet {
-        std::mem::take(&mut lock(&self.safe).fresh)
+        match self.params.reports_safe {
+            true => RangeSet::new(),
+            false => std::mem::take(&mut lock(&self.safe)),
+        }
     }
 
     pub(super) fn progress(&self) -> Progress {
@@ -521,7 +540,11 @@ impl TransferShared {
         let cached = set.as_ref().map_or(0, |s| s.kept_count());
         let report = TransferReport {
             bytes: self.done(),
-            safe: lock(&self.safe).all.clone(),
+            safe: match self.params.reports_safe {
+                true => std::mem::take(&mut lock(&self.safe)),
+                // The last news are taken behind this report.
+                false => RangeSet::new(),
+            },
             cached: if result.is_ok() { cached } else { 0 },
             result,
             channels_peak: self.channels_peak(),

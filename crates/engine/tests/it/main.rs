@@ -12,6 +12,7 @@ mod data_kernel;
 mod data_live;
 mod data_peer;
 mod data_queue;
+mod data_ranges;
 mod data_refused;
 mod data_tls;
 mod storage;

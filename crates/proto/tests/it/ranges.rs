@@ -125,6 +125,22 @@ proptest! {
         }
     }
 
+    #[test]
+    fn bounded_sets_hold_nothing_that_was_not_added(ranges in vec(range(), 0..40), most in 0_usize..6) {
+        let (mut bounded, mut bits) = (RangeSet::new(), 0);
+        for range in ranges {
+            let mut free = bounded.clone();
+            free.insert(range);
+            let fits = bounded.insert_within(range, most);
+            prop_assert_eq!(fits, free.count() <= most);
+            if fits {
+                bits |= mask(range);
+            }
+            prop_assert_eq!(bits_of(bounded.iter()), bits);
+            prop_assert!(bounded.count() <= most);
+        }
+    }
+
     /// The stripe of an octet does not depend on how the file is asked for.
     #[test]
     fn stripes_do_not_depend_on_the_range(a in range(), b in range(), stripes in 1_usize..6, block_bytes in 1_u64..20) {

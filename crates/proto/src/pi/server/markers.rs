@@ -11,6 +11,9 @@ use crate::{
 /// Ranges in one 111: keeps its line below the line length that readers bound.
 const RANGES_MAX: usize = 1000;
 
+/// Ranges that wait to be said. More are left out: a client that resumes sends those again.
+const NEWS_MAX: usize = 16 * 1024;
+
 /// Receipts of so few octets that succeed so soon need no markers: 226 says all of it. Of many small files they would be most of what is
 /// said.
 const SHORT: Duration = Duration::from_millis(200);
@@ -106,7 +109,7 @@ impl Markers {
         fresh: &RangeSet,
     ) -> Vec<Reply> {
         self.asked = false;
-        self.news.union_with(fresh);
+        self.news.union_within(fresh, NEWS_MAX);
         let mut replies = Vec::new();
         if let Some(performance) = &mut self.performance
             && performance.is_due(now)
@@ -137,7 +140,7 @@ impl Markers {
         if whole && bytes <= LITTLE_OCTETS && self.began.is_some_and(is_short) {
             return Vec::new();
         }
-        self.news.union_with(fresh);
+        self.news.union_within(fresh, NEWS_MAX);
         let mut replies = Vec::from_iter(self.first());
         if self.performance.is_some() {
             replies.push(performance_marker(unix_time, bytes));
