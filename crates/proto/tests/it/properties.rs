@@ -1,12 +1,12 @@
 //! Arbitrary sequences of operations: no panic, one final reply for each command, in order.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
 use godwit_proto::pi::server::{Input, QUEUE_MAX, ServerPi};
 
-use super::support::{codes, drain, epoch, operations, server_config};
+use super::support::{codes, drain, epoch, operations, script, server_config};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
@@ -49,6 +49,32 @@ fn a_full_queue_ends_the_session() {
     assert_eq!(operations::flood(b"NOOP\r\n"), QUEUE_MAX + 1);
     let long = [vec![b'x'; 60_000], b"\r\n".to_vec()].concat();
     assert!(operations::flood(&long) < 100);
+}
+
+#[test]
+fn a_client_that_is_far_ahead_of_a_long_command_is_asked_for_a_sign_of_life() {
+    let mut now = epoch();
+    let mut pi = ServerPi::new(server_config(), now);
+    pi.handle_input(now, Input::Octets(b"USER u\r\nPASS p\r\n"));
+    drain(&mut pi);
+    let wait = |pi: &mut ServerPi, now: &mut Instant| {
+        *now += Duration::from_secs(3);
+        pi.handle_input(*now, Input::Timeout);
+        codes(&drain(pi))
+    };
+    assert_eq!(wait(&mut pi, &mut now), [], "it may be seen to go");
+    while pi.wants_octets() {
+        pi.handle_input(now, Input::Octets(b"NOOP\r\n"));
+    }
+    assert_eq!(pi.poll_timeout(), Some(now + Duration::from_secs(3)));
+    for _ in 0..3 {
+        assert_eq!(wait(&mut pi, &mut now), [113]);
+    }
+    let refused = script::storage_failure("EACCES", "log in");
+    pi.handle_input(now, Input::Done(Err(refused)));
+    let rest = codes(&drain(&mut pi));
+    assert!(!rest.contains(&113) && pi.wants_octets(), "{rest:?}");
+    assert_eq!(wait(&mut pi, &mut now), []);
 }
 
 #[test]

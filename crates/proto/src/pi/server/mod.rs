@@ -67,6 +67,12 @@ pub const QUEUE_PAUSE: usize = 1000;
 /// Octets of commands read ahead, with the same meaning.
 pub const QUEUE_OCTETS_PAUSE: usize = 256 * 1024;
 
+/// Where commands are left to the kernel, so is the end of the connection behind them, and a client that is gone
+/// would be served for hours. So a command that takes longer than this is followed by a preliminary reply, and
+/// [`PROBE_EVERY`] by another: the kernel of a client that is gone answers it with a reset.
+const PROBE_AFTER: Duration = Duration::from_secs(3);
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
 /// Commands read ahead before the session is closed with `500 Pipeline queue full.` A shell that reads 16 KiB at a time and
 /// pauses never gets here, even where all lines are empty.
 pub const QUEUE_MAX: usize = QUEUE_PAUSE + 16 * 1024;
@@ -94,6 +100,8 @@ pub struct ServerPi {
     active_at: Instant,
     /// When `DropDataChannels` is due for the data channel of a receipt that failed.
     parting_until: Option<Instant>,
+    /// When the client is asked for a sign of life: see [`PROBE_AFTER`].
+    probe_at: Option<Instant>,
     /// The server is going down.
     draining: bool,
     /// `Close` has been put out.
@@ -147,6 +155,7 @@ impl ServerPi {
             outputs: VecDeque::new(),
             active_at: now,
             parting_until: None,
+            probe_at: None,
             draining: false,
             closed: false,
             config,
@@ -160,7 +169,10 @@ impl ServerPi {
             return;
         }
         match input {
-            Input::Octets(octets) => return self.on_octets(now, octets),
+            Input::Octets(octets) => {
+                self.on_octets(now, octets);
+                return self.arm_probe(now);
+            }
             Input::Unprotected => self.enqueue(Queued::Unprotected),
             Input::Unreadable => {
                 self.answer(535, "The protected command cannot be opened.");
@@ -169,7 +181,10 @@ impl ServerPi {
             Input::Closed => return self.end_session(),
             Input::Timeout => self.on_timeout(now),
             Input::Shutdown => self.draining = true,
-            Input::Done(result) => self.on_done(now, result),
+            Input::Done(result) => {
+                self.probe_at = None;
+                self.on_done(now, result);
+            }
             Input::ChecksumProgress(octets) => self.on_checksum_progress(now, octets),
             Input::TransferReady { reused } => self.on_transfer_ready(now, reused),
             Input::TransferProgress { bytes, fresh } => {
@@ -181,10 +196,14 @@ impl ServerPi {
                 fresh,
                 result,
                 cached,
-            } => self.on_transfer_done(now, bytes, &fresh, result, cached),
+            } => {
+                self.probe_at = None;
+                self.on_transfer_done(now, bytes, &fresh, result, cached);
+            }
         }
         self.run_queue(now);
         self.foresee();
+        self.arm_probe(now);
     }
 
     /// The next thing to do, in order.
@@ -204,6 +223,7 @@ impl ServerPi {
         let deadlines = [
             markers,
             self.parting_until,
+            self.probe_at,
             self.idle_deadline(),
             self.login_deadline(),
         ];
@@ -298,6 +318,17 @@ impl ServerPi {
         {
             self.outputs.push_back(Output::ReportProgress);
         }
+        if !self.closed && self.probe_at.is_some_and(|due| due <= now) {
+            self.probe_at = now.checked_add(PROBE_EVERY);
+            self.answer(113, "Still at work.");
+        }
+    }
+
+    fn arm_probe(&mut self, now: Instant) {
+        self.probe_at = match self.is_idle() || self.wants_octets() {
+            true => None,
+            false => self.probe_at.or_else(|| now.checked_add(PROBE_AFTER)),
+        };
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
