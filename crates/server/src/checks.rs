@@ -8,10 +8,16 @@ use std::{
     },
 };
 
-use godwit_engine::{digest, storage::Storage};
+use godwit_engine::storage::Storage;
 use godwit_proto::{ChecksumAlgorithm, FtpPath, error::TransferFailure, timestamp::Timestamp};
 
-use crate::{failure_of, opening::system_time, shared_writer::SharedWriter};
+use crate::{
+    failure_of,
+    opening::system_time,
+    requests::sums::{blocking, checksum, open},
+    shared_writer::SharedWriter,
+    turns::TurnsOf,
+};
 
 /// What success of a receipt still depends on.
 pub(crate) struct Checks {
@@ -51,18 +57,20 @@ impl Checks {
     }
 
     /// `stop` ends a long checksum.
-    pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<(), TransferFailure> {
+    pub(crate) async fn run(
+        mut self,
+        turns: &TurnsOf,
+        stop: &AtomicBool,
+    ) -> Result<(), TransferFailure> {
         if let Some(mut writer) = self.unflushed.take() {
-            writer
-                .flush()
-                .map_err(|e| failure_of(&e, &format!("write {}", self.path)))?;
+            let doing = format!("write {}", self.path);
+            blocking(move || writer.flush().map_err(|e| failure_of(&e, &doing))).await?;
         }
         for (algorithm, expected) in &self.checksums {
             // The file as it now is, read back: what the octets on the wire were proves less.
-            let file = self.storage.open_read(&self.path)?;
-            let computed = digest::of_file(&*file, *algorithm, 0, None, &mut |_| {
-                !stop.load(Ordering::Relaxed)
-            })?;
+            let file = open(Arc::clone(&self.storage), self.path.clone()).await?;
+            let go_on = &mut |_| !stop.load(Ordering::Relaxed);
+            let computed = checksum(file, *algorithm, 0, None, turns, go_on).await?;
             if !computed.eq_ignore_ascii_case(expected) {
                 return Err(TransferFailure::Checksum {
                     computed,
@@ -71,7 +79,8 @@ impl Checks {
             }
         }
         if let Some(modify) = self.modify {
-            self.storage.set_modified(&self.path, system_time(modify))?;
+            let set = move || (self.storage).set_modified(&self.path, system_time(modify));
+            blocking(set).await?;
         }
         Ok(())
     }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use godwit_proto::pi::server::{Request, TransferRequest};
-use tokio::sync::Semaphore;
 
 use crate::{
     ahead::{self, Ahead},
@@ -17,6 +16,7 @@ use crate::{
     durability::Committer,
     requests::{Over, PendingRequest},
     transfers::{RunningTransfer, TransferStep},
+    turns::TurnsOf,
 };
 
 /// What the interpreter has foreseen and not asked for: opened ahead, and queued on the data channels in its order. So a mover goes
@@ -47,10 +47,11 @@ impl Foreseen {
         &mut self,
         request: TransferRequest,
         committer: &Arc<Committer>,
+        turns: &TurnsOf,
         channels: &mut DataChannels,
     ) {
         let ahead = Ahead::new(request);
-        let transfer = RunningTransfer::queued(&ahead, committer, channels);
+        let transfer = RunningTransfer::queued(&ahead, committer, turns, channels);
         self.fresh.push(Arc::clone(&ahead));
         self.waiting
             .push_back(Waiting::Transfer(ahead, Box::new(transfer)));
@@ -60,7 +61,7 @@ impl Foreseen {
         &mut self,
         request: Request,
         committer: &Arc<Committer>,
-        checksums: &Arc<Semaphore>,
+        turns: &TurnsOf,
         channels: &DataChannels,
     ) {
         let (pending, over) = match request {
@@ -69,15 +70,15 @@ impl Foreseen {
                 self.source = Some(Arc::clone(&found));
                 let tell = move |ok| found.store(ok, Ordering::Relaxed);
                 let request = Request::CheckExists(path);
-                PendingRequest::queued(request, committer, checksums, channels, || true, tell)
+                PendingRequest::queued(request, committer, turns, channels, || true, tell)
             }
             Request::Rename { .. } => {
                 // Nothing was told of the source: it has had its turn, and was there.
                 let source = self.source.take();
                 let may = move || source.is_none_or(|found| found.load(Ordering::Relaxed));
-                PendingRequest::queued(request, committer, checksums, channels, may, |_| ())
+                PendingRequest::queued(request, committer, turns, channels, may, |_| ())
             }
-            other => PendingRequest::queued(other, committer, checksums, channels, || true, |_| ()),
+            other => PendingRequest::queued(other, committer, turns, channels, || true, |_| ()),
         };
         self.waiting.push_back(Waiting::Request(pending, over));
     }

@@ -7,6 +7,7 @@
 //! - `session`: one task a session: control connection, interpreter, what it waits for
 //! - `requests`: requests that touch storage; `transfers`: one transfer, from `opening` its file, perhaps `ahead` of its turn,
 //!   to the `checks` its success depends on; `shared_writer`: the end of a TYPE A receipt
+//! - `turns`: processors for checksums, which accounts share
 //! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces;
 //!   `following`: what may begin there before those before it are over; `passed`: files that moved last, for whoever asks for their checksums
 //! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and who may come
@@ -54,6 +55,7 @@ mod shares;
 mod ssh;
 mod tokens;
 mod transfers;
+mod turns;
 
 pub mod config;
 pub mod log;
@@ -74,6 +76,7 @@ use godwit_gsi::{
 };
 use gsi::Gsi;
 use privsep::{link::ChildEnd, parent::Accounts};
+use turns::Turns;
 
 pub use audit::AuditError;
 pub use durability::Durability;
@@ -95,6 +98,9 @@ pub fn hear_foreign_message(octets: &[u8]) {
     privsep::foreign::message(octets);
 }
 
+/// Threads that work on logins at a time: each reads files, or asks a parent, and is soon done.
+const LOGIN_THREADS_MAX: usize = 64;
+
 /// What all sessions that began under the same settings share.
 struct Service {
     settings: ServerSettings,
@@ -106,8 +112,10 @@ struct Service {
     /// AUTH TLS.
     tls: Option<ftps::Server>,
     passwords: passwords::Cache,
-    /// One permit for each core: CKSM keeps one busy.
-    checksums: Arc<Semaphore>,
+    /// One for each core: a checksum keeps one busy.
+    turns: Arc<Turns>,
+    /// One permit for each thread that works on a login.
+    logins: Arc<Semaphore>,
     /// Of a process that meets strangers: who decides on logins.
     parent: Option<Arc<ChildEnd>>,
     /// Of a privileged parent: whom its processes are.
@@ -172,7 +180,8 @@ impl Service {
             settings,
             audit,
             passwords: passwords::Cache::default(),
-            checksums: Arc::new(Semaphore::new(cores)),
+            turns: Turns::new(cores),
+            logins: Arc::new(Semaphore::new(LOGIN_THREADS_MAX)),
             parent: None,
             accounts: None,
             owner: None,

@@ -1,15 +1,16 @@
-//! Requests that touch storage: each runs on a blocking thread and answers through a short queue.
+//! Requests that touch storage: each runs on blocking threads and answers through a short queue.
 //!
-//! The queue is what bounds a big listing: its thread waits until the session, which waits for its client, takes
-//! the next page. A session that ends closes the queue, and that ends the work.
+//! The queue is what bounds a big listing: its next page is read when the session, which waits for its client, has
+//! taken one. What waits, for a client or for its turn, holds no thread. A session that ends closes the queue, and
+//! that ends the work.
 
+pub(crate) mod sums;
 mod work;
 
-use std::{net::TcpListener, os::fd::OwnedFd, sync::Arc};
+use std::{iter::Peekable, net::TcpListener, os::fd::OwnedFd, sync::Arc, thread};
 
 use godwit_engine::{
     data::{self, Turn},
-    digest,
     storage::{Storage, listing::directory_facts},
 };
 use godwit_proto::{
@@ -18,21 +19,21 @@ use godwit_proto::{
     facts::Facts,
     pi::server::{Outcome, Request},
 };
-use rustix::io::Errno;
 use tokio::{
     runtime::Handle,
     sync::{Semaphore, mpsc, oneshot},
 };
+use tracing::error;
 
-use self::work::{checksum, commit, is_long, must_be_durable, named_by, run_at_once, run_simple};
+use self::work::{is_long, must_be_durable, named_by, run_at_once, run_simple};
 use crate::{
     data_channels::{DataChannels, ListenPlan},
     durability::Committer,
-    failure,
     following::is_passable,
     login::Admitted,
     metrics::Class,
     security::{HandshakeStep, TlsStep},
+    turns::TurnsOf,
 };
 
 /// Entries of one MLSC page: some 100 KiB of facts, well below what pauses a session.
@@ -88,15 +89,10 @@ impl Over {
 }
 
 impl PendingRequest {
-    /// Starts `request`. `checksums` says how many checksums may run in the whole server: they keep a core busy each,
-    /// and everything else must get a turn.
-    pub(crate) fn start(
-        request: Request,
-        committer: &Arc<Committer>,
-        checksums: &Arc<Semaphore>,
-    ) -> Self {
+    /// Starts `request`. Checksums keep a core busy each, and take turns with those of the whole server.
+    pub(crate) fn start(request: Request, committer: &Arc<Committer>, turns: &TurnsOf) -> Self {
         let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
-        spawn(request, committer, checksums, Replier::new(sender));
+        spawn(request, committer, turns, Replier::new(sender));
         Self {
             answers,
             queued: None,
@@ -108,7 +104,7 @@ impl PendingRequest {
     pub(crate) fn queued(
         request: Request,
         committer: &Arc<Committer>,
-        checksums: &Arc<Semaphore>,
+        turns: &TurnsOf,
         channels: &DataChannels,
         may: impl FnOnce() -> bool + Send + 'static,
         tell: impl FnOnce(bool) + Send + 'static,
@@ -120,7 +116,7 @@ impl PendingRequest {
             queued: Some(request.clone()),
         };
         let passable = is_passable(&request);
-        let (committer, checksums) = (Arc::clone(committer), Arc::clone(checksums));
+        let (committer, turns) = (Arc::clone(committer), turns.clone());
         let (runtime, passed) = (Handle::current(), Arc::clone(channels.passed()));
         channels.queue_work(
             Box::new(move |turn| {
@@ -138,14 +134,13 @@ impl PendingRequest {
                 let is_long = known.is_none() && is_long(&request, &*storage);
                 if is_long || must_be_durable(&request, &committer) {
                     let _inside = runtime.enter();
-                    return spawn(request, &committer, &checksums, replier);
+                    return spawn(request, &committer, &turns, replier);
                 }
                 let result = run_at_once(request, known, &*storage);
                 tell(result.is_ok());
                 replier.end_turn();
                 data::tell(move || {
-                    // Whoever is gone wants to know nothing.
-                    let _ = replier.answer(result);
+                    replier.answer_blocking(result);
                 });
             }),
             passable,
@@ -184,18 +179,35 @@ impl PendingRequest {
         }
     }
 
-    /// As [`Self::of`], once `turn` is ready. Where the session is gone before, nothing is done.
-    pub(crate) fn after<T: Send + 'static>(
+    /// Starts a part of a login, once `turn` is ready and there is a permit. It has a thread of its own: those of
+    /// storage may all wait for a disk, and nobody is to be kept out by that. Where the session is gone before,
+    /// nothing is done.
+    pub(crate) fn of_login<T: Send + 'static>(
+        permits: &Arc<Semaphore>,
         turn: impl Future<Output = T> + Send + 'static,
         work: impl FnOnce(T) -> Answer + Send + 'static,
     ) -> Self {
         let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
+        let permits = Arc::clone(permits);
         tokio::spawn(async move {
             let turn = tokio::select! {
                 turn = turn => turn,
                 () = sender.closed() => return,
             };
-            tokio::task::spawn_blocking(move || drop(sender.blocking_send(work(turn))));
+            // The semaphore is never closed; were it, running at once is the lesser harm.
+            let permit = tokio::select! {
+                permit = permits.acquire_owned() => permit.ok(),
+                () = sender.closed() => return,
+            };
+            let work = move || {
+                drop(sender.blocking_send(work(turn)));
+                drop(permit);
+            };
+            let started = thread::Builder::new().name("login".to_owned()).spawn(work);
+            // The session answers for it that nothing came of it.
+            if let Err(error) = started {
+                error!(%error, "a login has no thread");
+            }
         });
         Self {
             answers,
@@ -238,15 +250,16 @@ impl Replier {
     }
 
     /// False where nobody listens any more.
-    fn answer(&mut self, result: Result<Outcome, StorageFailure>) -> bool {
+    async fn answer(&mut self, result: Result<Outcome, StorageFailure>) -> bool {
         self.end_turn();
-        self.answers.blocking_send(Answer::Done(result)).is_ok()
+        self.answers.send(Answer::Done(result)).await.is_ok()
     }
 
-    async fn answer_from_task(mut self, result: Result<Outcome, StorageFailure>) {
+    /// The only answer, for which there is room.
+    fn answer_blocking(&mut self, result: Result<Outcome, StorageFailure>) {
         self.end_turn();
         // The session may be gone.
-        drop(self.answers.send(Answer::Done(result)).await);
+        drop(self.answers.blocking_send(Answer::Done(result)));
     }
 
     /// Before the answer: whoever hears of it may use the data channels at once.
@@ -256,6 +269,9 @@ impl Replier {
 
     /// Progress is news only while it is fresh: dropped when the session is busy. False where nobody listens.
     fn progress(&self, octets: u64) -> bool {
+        if octets == 0 {
+            return !self.answers.is_closed();
+        }
         !matches!(
             self.answers.try_send(Answer::Progress(octets)),
             Err(mpsc::error::TrySendError::Closed(_))
@@ -263,142 +279,94 @@ impl Replier {
     }
 }
 
-/// Lets a blocking thread carry it out. Inside the runtime.
-fn spawn(
-    request: Request,
-    committer: &Arc<Committer>,
-    checksums: &Arc<Semaphore>,
-    mut replier: Replier,
-) {
+/// Carries it out, on blocking threads as far as it blocks. Inside the runtime.
+fn spawn(request: Request, committer: &Arc<Committer>, turns: &TurnsOf, mut replier: Replier) {
     let storage = committer.storage();
     let computes = matches!(
         request,
         Request::Checksum { .. } | Request::Leaves { .. } | Request::Commit { .. }
     );
     let durable = must_be_durable(&request, committer);
-    if computes || durable {
-        let (committer, checksums) = (Arc::clone(committer), Arc::clone(checksums));
+    if let Request::ListControl { path } = request {
+        tokio::spawn(list_control(storage, path, replier));
+    } else if computes || durable {
+        let (committer, turns) = (Arc::clone(committer), turns.clone());
+        let directories = named_by(&request);
         tokio::spawn(async move {
-            let mut permit = None;
-            if computes {
-                permit = tokio::select! {
-                    // The semaphore is never closed; were it, running at once is the lesser harm.
-                    permit = checksums.acquire_owned() => permit.ok(),
-                    () = replier.answers.closed() => return,
-                };
-            }
-            if !durable {
-                tokio::task::spawn_blocking(move || {
-                    run(request, &*storage, &mut replier);
-                    drop(permit);
-                });
-                return;
-            }
-            let directories = named_by(&request);
-            let run = move || run_at_once(request, None, &*storage);
-            let mut result = tokio::task::spawn_blocking(run)
-                .await
-                .unwrap_or_else(|_| Err(failure(Errno::IO, "carry out the command")));
-            drop(permit);
+            let mut result = match computes {
+                true => {
+                    let go_on = &mut |octets| replier.progress(octets);
+                    sums::answer(request, storage, &turns, go_on).await
+                }
+                false => sums::blocking(move || run_simple(request, &*storage)).await,
+            };
             replier.end_turn();
-            if result.is_ok()
+            if durable
+                && result.is_ok()
                 && let Err(failure) = committer.commit(None, directories).await
             {
                 result = Err(failure);
             }
-            replier.answer_from_task(result).await;
+            replier.answer(result).await;
         });
     } else {
-        tokio::task::spawn_blocking(move || run(request, &*storage, &mut replier));
+        tokio::task::spawn_blocking(move || {
+            replier.answer_blocking(run_simple(request, &*storage));
+        });
     }
 }
 
-fn run(request: Request, storage: &dyn Storage, replier: &mut Replier) {
-    match request {
-        Request::ListControl { path } => list_control(storage, &path, replier),
-        Request::Checksum {
-            algorithm,
-            offset,
-            length,
-            path,
-        } => {
-            let report = &mut |octets| replier.progress(octets);
-            let result = checksum(storage, &path, algorithm, offset, length, report);
-            replier.answer(result.map(Outcome::Checksum));
-        }
-        Request::Commit { from, to, expected } => {
-            let report = &mut |octets| replier.progress(octets);
-            let result = commit(storage, &from, &to, &expected, None, report);
-            replier.answer(result);
-        }
-        Request::Leaves {
-            leaf,
-            offset,
-            length,
-            path,
-        } => {
-            let report = &mut |octets| replier.progress(octets);
-            let file = storage.open_read(&path);
-            let result =
-                file.and_then(|f| digest::leaves_of_file(&*f, leaf, offset, length, report));
-            replier.answer(result.map(Outcome::Leaves));
-        }
-        other => {
-            replier.answer(run_simple(other, storage));
+type Entry = Result<(Facts, Vec<u8>), StorageFailure>;
+type Entries = Peekable<Box<dyn Iterator<Item = Entry> + Send>>;
+
+/// MLSC: the directory itself, its parent, then its entries, page by page. No thread is held while the
+/// client has not read the page before.
+async fn list_control(storage: Arc<dyn Storage>, path: FtpPath, mut replier: Replier) {
+    let open = move || -> Result<Entries, StorageFailure> {
+        let entries: Box<dyn Iterator<Item = Entry> + Send> =
+            Box::new(directory_facts(&*storage, &path)?);
+        Ok(entries.peekable())
+    };
+    let mut rest = sums::blocking(open).await;
+    loop {
+        let page = match rest {
+            Ok(entries) => sums::blocking(move || next_page(entries)).await,
+            Err(failure) => Err(failure),
+        };
+        let (result, more) = match page {
+            Ok((outcome, more)) => (Ok(outcome), more),
+            Err(failure) => (Err(failure), None),
+        };
+        let is_heard = replier.answer(result).await;
+        match more {
+            Some(entries) if is_heard => rest = Ok(entries),
+            _ => return,
         }
     }
 }
 
-/// MLSC: the directory itself, its parent, then its entries, page by page.
-fn list_control(storage: &dyn Storage, path: &FtpPath, replier: &mut Replier) {
-    let result = list_pages(storage, path, &mut |page| {
-        replier.answer(Ok(Outcome::Listing {
-            entries: page,
-            last: false,
-        }))
-    });
-    match result {
-        Ok(Some(last_page)) => {
-            replier.answer(Ok(Outcome::Listing {
-                entries: last_page,
-                last: true,
-            }));
-        }
-        Ok(None) => {}
-        Err(failure) => {
-            replier.answer(Err(failure));
-        }
-    }
-}
-
-type Page = Vec<(Facts, Vec<u8>)>;
-
-/// Hands full pages to `emit` and returns the last; `None` where `emit` said that nobody wants them.
-fn list_pages(
-    storage: &dyn Storage,
-    path: &FtpPath,
-    emit: &mut dyn FnMut(Page) -> bool,
-) -> Result<Option<Page>, StorageFailure> {
-    let mut page = Vec::new();
-    for entry in directory_facts(storage, path)? {
-        let entry = entry?;
-        if page.len() == PAGE_ENTRIES && !emit(std::mem::take(&mut page)) {
-            return Ok(None);
-        }
-        page.push(entry);
-    }
-    Ok(Some(page))
+/// What comes next, and where more does, the rest.
+fn next_page(mut entries: Entries) -> Result<(Outcome, Option<Entries>), StorageFailure> {
+    let page: Result<Vec<_>, _> = entries.by_ref().take(PAGE_ENTRIES).collect();
+    let last = entries.peek().is_none();
+    let outcome = Outcome::Listing {
+        entries: page?,
+        last,
+    };
+    Ok((outcome, (!last).then_some(entries)))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::{future::ready, time::SystemTime};
 
     use godwit_engine::storage::{MemoryStorage, WriteMode};
     use godwit_proto::{ChecksumAlgorithm, commit::Expected, timestamp::Timestamp};
 
+    use rustix::io::Errno;
+
     use super::*;
-    use crate::durability::Durability;
+    use crate::{durability::Durability, turns::Turns};
 
     fn path(text: &str) -> FtpPath {
         FtpPath::new(text).unwrap()
@@ -412,12 +380,12 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        let permits = Arc::new(Semaphore::new(1));
+        let turns = Turns::new(1).of("jo");
         runtime.block_on(async {
             let mut pending = PendingRequest::start(
                 request,
                 &Committer::new(Durability::None, Arc::clone(storage)),
-                &permits,
+                &turns,
             );
             let mut answers = Vec::new();
             while let Some(answer) = pending.answers.recv().await {
@@ -604,7 +572,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        let permits = Arc::new(Semaphore::new(1));
+        let turns = Turns::new(1).of("jo");
         let request = Request::Checksum {
             algorithm: ChecksumAlgorithm::Sha512,
             offset: 0,
@@ -612,12 +580,92 @@ mod tests {
             path: path("/zeros"),
         };
         runtime.block_on(async {
-            let mut pending = PendingRequest::start(
-                request,
-                &Committer::new(Durability::None, storage),
-                &permits,
-            );
+            let mut pending =
+                PendingRequest::start(request, &Committer::new(Durability::None, storage), &turns);
             assert!(matches!(pending.next().await, Answer::Progress(_)));
+        });
+    }
+
+    /// A runtime whose threads for storage are one, which is enough for all that makes progress.
+    fn with_one_thread<F: Future>(work: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        let limit = std::time::Duration::from_secs(60);
+        let ended = runtime.block_on(async { tokio::time::timeout(limit, work).await });
+        runtime.shutdown_background();
+        ended.expect("it waits for a thread that somebody else holds")
+    }
+
+    #[test]
+    fn listings_that_nobody_reads_hold_no_thread() {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        for i in 0..PAGE_ENTRIES * (ANSWERS_QUEUED + 3) {
+            let name = path(&format!("/{i}"));
+            storage.open_write(&name, WriteMode::New).unwrap();
+        }
+        with_one_thread(async {
+            let committer = Committer::new(Durability::None, storage);
+            let turns = Turns::new(1).of("jo");
+            let start = |request| PendingRequest::start(request, &committer, &turns);
+            let mut listings: Vec<_> = (0..3)
+                .map(|_| start(Request::ListControl { path: path("/") }))
+                .collect();
+            // Each has filled its queue when the next page could be read.
+            for listing in &mut listings {
+                let first = listing.next().await;
+                assert!(matches!(first, Answer::Done(Ok(_))), "{first:?}");
+            }
+            let stat = start(Request::Stat(path("/1"))).next().await;
+            assert!(
+                matches!(stat, Answer::Done(Ok(Outcome::Facts(_)))),
+                "{stat:?}"
+            );
+        });
+    }
+
+    #[test]
+    fn checksums_that_take_hours_let_others_through() {
+        let zeros = || -> Arc<dyn Storage> {
+            Arc::new(godwit_engine::storage::NullStorage::new(u64::MAX / 2))
+        };
+        with_one_thread(async {
+            let turns = Turns::new(1);
+            let checksum = |account: &str, length| {
+                let request = Request::Checksum {
+                    algorithm: ChecksumAlgorithm::Sha512,
+                    offset: 0,
+                    length,
+                    path: path("/zeros"),
+                };
+                let committer = Committer::new(Durability::None, zeros());
+                PendingRequest::start(request, &committer, &turns.of(account))
+            };
+            let endless: Vec<_> = (0..20).map(|_| checksum("jo", None)).collect();
+            for account in ["kim", "jo"] {
+                let mut short = checksum(account, Some(1000));
+                let answer = short.next().await;
+                assert!(matches!(answer, Answer::Done(Ok(_))), "{answer:?}");
+            }
+            drop(endless);
+        });
+    }
+
+    #[test]
+    fn logins_have_threads_of_their_own() {
+        with_one_thread(async {
+            let (release, held) = std::sync::mpsc::channel::<()>();
+            let hung = tokio::task::spawn_blocking(move || held.recv());
+            let permits = Arc::new(Semaphore::new(1));
+            let mut login = PendingRequest::of_login(&permits, ready(()), |()| {
+                Answer::Done(Ok(Outcome::Done))
+            });
+            let answer = login.next().await;
+            assert!(matches!(answer, Answer::Done(Ok(_))), "{answer:?}");
+            drop(release);
+            assert!(hung.await.unwrap().is_err());
         });
     }
 }

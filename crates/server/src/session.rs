@@ -40,8 +40,6 @@ use tracing::{debug, info, warn};
 pub(crate) use control::Control;
 pub(crate) use handover::{Entered, HandedOver, canonical, go_on, meet};
 
-use trail::CUT_SHORT;
-
 use crate::{
     Service,
     audit::{Command, Entry, What},
@@ -52,13 +50,13 @@ use crate::{
     gate::Pass,
     gsi::refusal,
     login,
-    metrics::Class,
     outbox::{Outbox, UNSENT_MAX, UNSENT_PAUSE},
     requests::{Answer, PendingRequest},
     rights::Rights,
     scoped::ScopedStorage,
     security::Security,
     transfers::{RunningTransfer, TransferEnd, TransferStep},
+    turns::TurnsOf,
 };
 
 /// Octets taken from a control connection at a time.
@@ -173,6 +171,8 @@ struct Session {
     service: Arc<Service>,
     /// The way to storage: the service's, or after a login with limited rights one of its own.
     committer: Arc<Committer>,
+    /// Of its account, for checksums.
+    turns: TurnsOf,
     pi: ServerPi,
     outbox: Outbox,
     request: Option<PendingRequest>,
@@ -206,6 +206,8 @@ struct Transfer {
 
 enum Event {
     Socket(io::Result<Ready>),
+    /// The client closed the connection while nothing was read from it.
+    Gone,
     Answer(Answer),
     Step(TransferStep),
     /// Nothing is left of what was begun too early.
@@ -235,6 +237,7 @@ impl Session {
             socket,
             pi: interpreter(config, Instant::now()),
             committer: Arc::clone(&service.committer),
+            turns: service.turns.of(""),
             service,
             outbox: Outbox::default(),
             request: None,
@@ -309,6 +312,10 @@ impl Session {
             let end = match self.next_event(phase).await {
                 Event::Forgotten => None,
                 Event::Socket(ready) => self.on_socket(ready),
+                Event::Gone => {
+                    self.pi.handle_input(Instant::now(), Input::Closed);
+                    Some(End::Lost)
+                }
                 Event::Answer(answer) => {
                     self.on_answer(answer);
                     self.go_on_without_waiting().await;
@@ -346,6 +353,8 @@ impl Session {
         let takes = self.pi.wants_octets() && !self.security.is_busy() && !self.entering;
         let reads = has_room && !self.closing && takes;
         let writes = !self.outbox.is_empty();
+        // Commands that wait in the kernel would hide the end behind them for as long as work goes on.
+        let watches = !reads && !self.closing;
         let interest = match (reads, writes) {
             (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
             (true, false) => Some(Interest::READABLE),
@@ -372,6 +381,7 @@ impl Session {
         tokio::select! {
             ready = async { socket.ready(interest.unwrap_or(Interest::ERROR)).await },
                 if interest.is_some() => Event::Socket(ready),
+            () = socket.closed(), if watches => Event::Gone,
             // Not while the client has much to read: pages of a listing would pile up.
             answer = next_answer(request), if has_room => Event::Answer(answer),
             step = next_step(transfer, channels) => Event::Step(step),
@@ -578,15 +588,17 @@ impl Session {
         {
             match output {
                 Output::Foresee(request) => {
-                    self.foreseen
-                        .add_transfer(request, &self.committer, &mut self.channels);
+                    self.foreseen.add_transfer(
+                        request,
+                        &self.committer,
+                        &self.turns,
+                        &mut self.channels,
+                    );
                 }
-                Output::ForeseeRequest(request) => self.foreseen.add_request(
-                    request,
-                    &self.committer,
-                    &self.service.checksums,
-                    &self.channels,
-                ),
+                Output::ForeseeRequest(request) => {
+                    self.foreseen
+                        .add_request(request, &self.committer, &self.turns, &self.channels)
+                }
                 Output::SkipForeseen => self.foreseen.skip(),
                 Output::ForgetForeseen => {
                     self.log_foreseen();
@@ -634,7 +646,9 @@ impl Session {
         let command = trail::command_of(&request.kind);
         let running = match self.foreseen.start(&request) {
             Some(running) => running,
-            None => RunningTransfer::start(request, &self.committer, &mut self.channels),
+            None => {
+                RunningTransfer::start(request, &self.committer, &self.turns, &mut self.channels)
+            }
         };
         self.transfer = Some(Box::new(Transfer {
             running,
@@ -651,27 +665,6 @@ impl Session {
             self.pi
                 .handle_input(Instant::now(), Input::TransferProgress { bytes, fresh });
         }
-    }
-
-    /// Ends the running transfer, if there is one, without waiting for the data plane. It goes for good when it is
-    /// dropped.
-    fn cut_transfer(&mut self) -> Option<TransferEnd> {
-        let running = &mut self.transfer.as_mut()?.running;
-        running.abort();
-        let (bytes, fresh) = running.progress();
-        Some(TransferEnd::aborted(bytes, fresh))
-    }
-
-    /// Gives up whatever runs, and closes files, sockets and listeners.
-    fn stop_work(&mut self) {
-        if let (Some(end), Some(transfer)) = (self.cut_transfer(), self.transfer.take()) {
-            self.log_transfer(&transfer, &end);
-        }
-        self.log_change(Some(Class::Aborted), Some(CUT_SHORT));
-        self.request = None;
-        self.log_foreseen();
-        self.foreseen = Foreseen::default();
-        self.channels = DataChannels::default();
     }
 }
 

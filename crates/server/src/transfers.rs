@@ -37,6 +37,7 @@ use crate::{
     durability::{Committer, Durability, SafeRanges},
     metrics::Flow,
     opening::{self, Opened},
+    turns::TurnsOf,
 };
 
 /// A transfer of a session. Dropping it ends it, and the data channels it runs on must then be dropped too.
@@ -48,6 +49,8 @@ pub(crate) struct RunningTransfer {
     reports_ranges: bool,
     left: Arc<Mutex<Left>>,
     committer: Arc<Committer>,
+    /// For checksums at the end.
+    turns: TurnsOf,
     /// Directory of the name that a receipt makes.
     directory: Option<FtpPath>,
     safe: SafeRanges,
@@ -129,13 +132,14 @@ impl RunningTransfer {
     pub(crate) fn start(
         request: TransferRequest,
         committer: &Arc<Committer>,
+        turns: &TurnsOf,
         channels: &mut DataChannels,
     ) -> Self {
         let of_a_file = !matches!(request.kind, TransferKind::List { .. });
         if request.mode == Mode::ExtendedBlock && of_a_file {
-            return Self::queued(&Ahead::new(request), committer, channels);
+            return Self::queued(&Ahead::new(request), committer, turns, channels);
         }
-        let mut transfer = Self::of(&request, committer);
+        let mut transfer = Self::of(&request, committer, turns);
         let storage = committer.storage();
         transfer.stage = Stage::Opening(tokio::task::spawn_blocking(move || {
             opening::open(request, storage)
@@ -147,9 +151,10 @@ impl RunningTransfer {
     pub(crate) fn queued(
         ahead: &Arc<Ahead>,
         committer: &Arc<Committer>,
+        turns: &TurnsOf,
         channels: &mut DataChannels,
     ) -> Self {
-        let mut transfer = Self::of(ahead.request(), committer);
+        let mut transfer = Self::of(ahead.request(), committer, turns);
         let kind = ahead.request().kind.clone();
         let (ahead, storage) = (Arc::clone(ahead), committer.storage());
         let (left, passed) = (Arc::clone(&transfer.left), Arc::clone(channels.passed()));
@@ -171,7 +176,7 @@ impl RunningTransfer {
         transfer
     }
 
-    fn of(request: &TransferRequest, committer: &Arc<Committer>) -> Self {
+    fn of(request: &TransferRequest, committer: &Arc<Committer>, turns: &TurnsOf) -> Self {
         let (receiving, directory) = match &request.kind {
             TransferKind::Receive { path, .. } => (true, path.parent()),
             TransferKind::Send { .. } | TransferKind::List { .. } => (false, None),
@@ -183,6 +188,7 @@ impl RunningTransfer {
             reports_ranges: receiving && request.type_code == TypeCode::Image,
             left: Arc::default(),
             committer: Arc::clone(committer),
+            turns: turns.clone(),
             directory,
             safe: SafeRanges::default(),
             steps: VecDeque::new(),
@@ -299,13 +305,11 @@ impl RunningTransfer {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let committer = Arc::clone(&self.committer);
+        let (committer, turns) = (Arc::clone(&self.committer), self.turns.clone());
         let directories = Vec::from_iter(self.directory.take());
         let verdict = tokio::spawn(async move {
             if let Some(checks) = checks {
-                tokio::task::spawn_blocking(move || checks.run(&stopped))
-                    .await
-                    .unwrap_or_else(|_| Err(internal_error()))?;
+                checks.run(&turns, &stopped).await?;
             }
             Ok(committer.commit(written, directories).await?)
         });

@@ -180,7 +180,7 @@ fn read_each<F: File + ?Sized>(
 }
 
 /// Zeros that are written at a time where there is no other way to clear a part of a file.
-static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+pub(crate) static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
 /// As [`File::clear_at`], in the way that every file knows.
 fn write_zeros<F: File + ?Sized>(file: &F, offset: u64, octets: u64) -> Result<u64> {

@@ -21,13 +21,6 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// So many octets, all zero.
-    pub(crate) fn new(octets: usize) -> Self {
-        let mut pages = Self::default();
-        pages.resize(octets);
-        pages
-    }
-
     /// So many octets. What is in them means nothing where there were fewer before.
     pub(crate) fn resize(&mut self, octets: usize) {
         if self.octets.len() < self.start + octets {
@@ -74,6 +67,5 @@ mod tests {
         }
         pages.truncate(2);
         assert_eq!(*pages, [7, 7]);
-        assert!(Pages::new(9).iter().all(|octet| *octet == 0));
     }
 }

@@ -151,6 +151,10 @@ impl Relay {
                         return Ok(());
                     }
                 }
+                // The session may be busy for long, and is not to work for a client that is gone.
+                () = self.handed.control().closed(), if !reads_client => {
+                    return Err("closed by the client".to_owned());
+                }
                 () = until(deadline) => return Err("the client does not read replies".to_owned()),
             }
         }

@@ -37,12 +37,10 @@ pub(super) fn run_at_once(
             path,
         } => match known.and_then(|known| known.digest) {
             Some(digest) => Ok(digest),
-            None => checksum(storage, &path, algorithm, offset, length, &mut |_| true),
+            None => checksum(storage, &path, algorithm, offset, length),
         }
         .map(Outcome::Checksum),
-        Request::Commit { from, to, expected } => {
-            commit(storage, &from, &to, &expected, known, &mut |_| true)
-        }
+        Request::Commit { from, to, expected } => commit(storage, &from, &to, &expected, known),
         other => run_simple(other, storage),
     }
 }
@@ -150,42 +148,56 @@ fn reserve(storage: &dyn Storage, bytes: u64, path: &FtpPath) -> Result<(), Stor
     Ok(())
 }
 
-pub(super) fn checksum(
+fn checksum(
     storage: &dyn Storage,
     path: &FtpPath,
     algorithm: ChecksumAlgorithm,
     offset: u64,
     length: Option<u64>,
-    report: &mut dyn FnMut(u64) -> bool,
 ) -> Result<String, StorageFailure> {
     let file = storage.open_read(path)?;
-    digest::of_file(&*file, algorithm, offset, length, report)
+    digest::of_file(&*file, algorithm, offset, length, &mut |_| true)
 }
 
-/// Gives a file its name if it is what was expected.
-pub(super) fn commit(
+/// Gives a file its name if it is what was expected. `known` of it is not looked up again.
+fn commit(
     storage: &dyn Storage,
     from: &FtpPath,
     to: &FtpPath,
     expected: &Expected,
     known: Option<Known>,
-    report: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Outcome, StorageFailure> {
-    let unlike = match known {
-        Some(Known { octets, digest }) => differs(expected, octets, |algorithm| match &digest {
-            Some(digest) => Ok(digest.clone()),
-            None => checksum(storage, from, algorithm, 0, None, report),
-        })?,
+    let (file, size, known) = match known {
+        Some(Known { octets, digest }) => (None, octets, digest),
         None => {
             let file = storage.open_read(from)?;
             let size = file.metadata()?.size;
-            let digest = |algorithm| digest::of_file(&*file, algorithm, 0, None, report);
-            differs(expected, size, digest)?
+            (Some(file), size, None)
         }
     };
-    if let Some(unlike) = unlike {
+    if let Some(unlike) = other_size(expected, size) {
         return Ok(unlike);
     }
+    for (algorithm, wanted) in &expected.checksums {
+        let found = match (&known, &file) {
+            (Some(digest), _) => digest.clone(),
+            (None, Some(file)) => digest::of_file(&**file, *algorithm, 0, None, &mut |_| true)?,
+            (None, None) => checksum(storage, from, *algorithm, 0, None)?,
+        };
+        if let Some(unlike) = other_digest(wanted, found) {
+            return Ok(unlike);
+        }
+    }
+    give_name(storage, from, to, expected)
+}
+
+/// Gives a file its name, which is what was expected.
+pub(super) fn give_name(
+    storage: &dyn Storage,
+    from: &FtpPath,
+    to: &FtpPath,
+    expected: &Expected,
+) -> Result<Outcome, StorageFailure> {
     if let Some(modify) = expected.modify {
         storage.set_modified(from, system_time(modify))?;
     }
@@ -193,24 +205,17 @@ pub(super) fn commit(
     Ok(Outcome::Done)
 }
 
-/// What a file of `size` octets is, where that is not what was expected.
-fn differs(
-    expected: &Expected,
-    size: u64,
-    mut digest: impl FnMut(ChecksumAlgorithm) -> Result<String, StorageFailure>,
-) -> Result<Option<Outcome>, StorageFailure> {
-    if let Some(expected) = expected.size.filter(|expected| *expected != size) {
-        return Ok(Some(Outcome::Unlike {
-            found: format!("{size} octets"),
-            expected: format!("{expected} octets"),
-        }));
-    }
-    for (algorithm, expected) in &expected.checksums {
-        let found = digest(*algorithm)?;
-        if found != *expected {
-            let expected = expected.clone();
-            return Ok(Some(Outcome::Unlike { found, expected }));
-        }
-    }
-    Ok(None)
+/// What a file of `size` bytes is, where another size was expected.
+pub(super) fn other_size(expected: &Expected, size: u64) -> Option<Outcome> {
+    let expected = expected.size.filter(|expected| *expected != size)?;
+    Some(Outcome::Unlike {
+        found: format!("{size} octets"),
+        expected: format!("{expected} octets"),
+    })
+}
+
+/// What a file is whose checksum is `found`, where another was expected.
+pub(super) fn other_digest(expected: &str, found: String) -> Option<Outcome> {
+    let expected = expected.to_owned();
+    (found != expected).then_some(Outcome::Unlike { found, expected })
 }

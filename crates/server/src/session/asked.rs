@@ -1,10 +1,10 @@
 //! What the interpreter asks for that is no transfer.
 
-use std::{sync::Arc, time::Instant};
+use std::{future::ready, sync::Arc, time::Instant};
 
 use godwit_proto::{
     error::StorageFailure,
-    pi::server::{Input, Outcome, Request},
+    pi::server::{Input, Outcome, Request, is_anonymous},
 };
 use rustix::io::Errno;
 use tracing::debug;
@@ -15,7 +15,7 @@ use crate::{
     attempts::Attempt,
     failure,
     gsi::refusal,
-    limits::Refusal,
+    limits::{Refusal, network},
     login::{self, Admitted, Caller},
     metrics::Class,
     requests::{Answer, PendingRequest},
@@ -41,7 +41,8 @@ impl Session {
                         .handle_input(Instant::now(), Input::Done(Err(refused)));
                 }
                 let context = self.security.take_context(first);
-                self.request = Some(PendingRequest::of(move || {
+                let permits = &self.service.logins;
+                self.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
                     Answer::Handshake(Box::new(security::shake_hands(&gsi, context, &token)))
                 }));
                 return;
@@ -69,16 +70,20 @@ impl Session {
                 if let Some(parent) = &self.service.parent {
                     let parent = Arc::clone(parent);
                     self.entering = true;
-                    self.request = Some(PendingRequest::of(move || {
+                    let permits = &self.service.logins;
+                    self.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
                         Answer::Entered(parent.log_in(Box::new(caller)))
                     }));
                     return;
                 }
                 let turn = self.pass.attempt(login::is_costly(settings, &caller));
                 let service = Arc::clone(&self.service);
-                self.request = Some(PendingRequest::after(turn, move |turn| Answer::Login {
-                    admitted: try_login(&service, &caller, turn),
-                    user: caller.user,
+                let permits = &self.service.logins;
+                self.request = Some(PendingRequest::of_login(permits, turn, move |turn| {
+                    Answer::Login {
+                        admitted: try_login(&service, &caller, turn),
+                        user: caller.user,
+                    }
                 }));
                 return;
             }
@@ -119,11 +124,7 @@ impl Session {
     pub(super) fn begin_request(&mut self, request: Request) {
         // What passed before is told on the data channels only: this one may change it, and later requests too.
         self.channels.passed().forget();
-        self.request = Some(PendingRequest::start(
-            request,
-            &self.committer,
-            &self.service.checksums,
-        ));
+        self.request = Some(PendingRequest::start(request, &self.committer, &self.turns));
     }
 
     /// Lets somebody in who may come in.
@@ -159,8 +160,17 @@ impl Session {
         });
         let share = entered.map_err(|why| refusal(&why.to_string()))?;
         self.channels.set_share(Arc::new(share));
+        self.take_turns_as(&account);
         self.user = Some(account);
         Ok(())
+    }
+
+    /// Those who need not prove who they are share an account, and are told apart by where they are.
+    pub(super) fn take_turns_as(&mut self, account: &str) {
+        self.turns = match is_anonymous(account) {
+            true => (self.service.turns).of(&network(self.peer.ip()).to_string()),
+            false => self.service.turns.of(account),
+        };
     }
 }
 

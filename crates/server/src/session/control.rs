@@ -58,6 +58,23 @@ impl Control {
         }
     }
 
+    /// Ends when the client has closed the connection, or lost it, whatever is still to be read.
+    /// Cancel-safe.
+    pub(crate) async fn closed(&self) {
+        // What is readable does not end it: no urgent data is ever asked for, so that the end of the
+        // stream is all that "priority" can mean.
+        let gone = Interest::PRIORITY | Interest::ERROR;
+        let watched = match self {
+            Self::Client(socket) => socket.ready(gone).await,
+            Self::Relay(socket) => socket.ready(gone).await,
+            Self::Standard(input, _) => input.ready(gone).await,
+        };
+        // Where it cannot be watched, reading finds the end.
+        if watched.is_err() {
+            std::future::pending().await
+        }
+    }
+
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Client(socket) => socket.try_read(buffer),

@@ -1,6 +1,6 @@
 //! Octets of the control connection, protected or not.
 
-use std::time::Instant;
+use std::{future::ready, time::Instant};
 
 use godwit_engine::control::protection::Received;
 use godwit_proto::pi::server::Input;
@@ -18,7 +18,8 @@ impl Session {
         let now = Instant::now();
         if let Some(handshake) = self.security.take_handshake() {
             let octets = octets.to_vec();
-            self.request = Some(PendingRequest::of(move || {
+            let permits = &self.service.logins;
+            self.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
                 Answer::Tls(Box::new(security::hear_tls(handshake, &octets)))
             }));
             return;
