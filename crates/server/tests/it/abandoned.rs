@@ -1,6 +1,6 @@
 //! Sessions that ask for something long and lose interest: they read nothing, then they are gone.
 //!
-//! `GODWIT_ABANDONED=300` lets as many ask for each long request where every session is a process, too.
+//! `GODWIT_ABANDONED=300` lets as many ask for each long request, which takes some minutes of a processor.
 
 use std::{
     fs,
@@ -23,8 +23,9 @@ const COMMANDS: usize = 200_000;
 /// Bytes of a file of which the holes cannot be summed in a test's time.
 const SPARSE_BYTES: u64 = 8 << 40;
 
-/// Names in a directory: their lines are more than sockets and the server hold of a reply.
-const NAMES: usize = 20_000;
+/// Names in a directory, as long as they may be: their lines are more than sockets and the server hold of a
+/// reply.
+const NAMES: usize = 9000;
 
 #[derive(Clone, Copy, Debug)]
 enum Long {
@@ -43,7 +44,7 @@ type Sockets = Vec<TcpStream>;
 fn make_files(root: &Path) {
     fs::create_dir(root.join("d")).unwrap();
     for i in 0..NAMES {
-        fs::write(root.join(format!("d/a name of some length {i}")), b"").unwrap();
+        fs::write(root.join(format!("d/{i:0>250}")), b"").unwrap();
     }
     let sparse = fs::File::create(root.join("sparse")).unwrap();
     sparse.set_len(SPARSE_BYTES).unwrap();
@@ -128,6 +129,7 @@ fn is_idle(program: &Program) -> bool {
 fn survive(program: &Program, root: &Path, sessions: usize) {
     make_files(root);
     for long in ALL {
+        let begun = Instant::now();
         let mut abandoned = Vec::new();
         for number in 0..sessions {
             abandoned.push(abandon(program, long, number));
@@ -136,6 +138,7 @@ fn survive(program: &Program, root: &Path, sessions: usize) {
         for sockets in abandoned.iter().take(3) {
             pile_up_commands(&sockets[0]);
         }
+        let asked = begun.elapsed();
         let meanwhile = honest(program);
         let gone = Instant::now();
         drop(abandoned);
@@ -143,10 +146,14 @@ fn survive(program: &Program, root: &Path, sessions: usize) {
         let idle = gone.elapsed();
         let afterwards = honest(program);
         eprintln!(
-            "{sessions} of {long:?}: a login took {meanwhile:?} beside them and {afterwards:?} \
-             behind them, idle after {idle:?}"
+            "{sessions} of {long:?}, within {asked:.1?}: a login took {meanwhile:.1?} beside them and \
+             {afterwards:.1?} behind them, idle after {idle:.1?}"
         );
     }
+}
+
+fn sessions(usually: usize) -> usize {
+    std::env::var("GODWIT_ABANDONED").map_or(usually, |count| count.parse().unwrap())
 }
 
 #[test]
@@ -154,7 +161,7 @@ fn a_server_of_one_process_survives_those_who_lose_interest() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_str().unwrap();
     let program = Program::start(&["--anonymous", "rw", "--root", root, "--privsep=false"]);
-    survive(&program, folder.path(), 300);
+    survive(&program, folder.path(), sessions(60));
 }
 
 #[test]
@@ -164,9 +171,8 @@ fn a_server_of_processes_survives_those_who_lose_interest() {
     }
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_str().unwrap();
-    let sessions = std::env::var("GODWIT_ABANDONED").map_or(20, |n| n.parse().unwrap());
     let program = Program::start(&["--anonymous", "rw", "--root", root, "--privsep"]);
-    survive(&program, folder.path(), sessions);
+    survive(&program, folder.path(), sessions(20));
 }
 
 /// There are more of them than processors.
@@ -191,7 +197,6 @@ fn checksums_that_take_hours_stop_no_others() {
 
 #[test]
 fn a_connection_that_ends_behind_many_commands_is_noticed() {
-    // The reset that answers what is said to it is not lost behind what is still to be read.
     let server = TestServer::with(|settings| settings.bounds.per_account = 1);
     make_sparse(&server);
     let mut ftp = server.login();

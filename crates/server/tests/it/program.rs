@@ -8,7 +8,7 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-use crate::client::{Ftp, connect};
+use crate::client::{EOD, EOF, Ftp, block, connect, data_block};
 
 pub(crate) struct Program {
     pub(crate) child: Child,
@@ -93,10 +93,13 @@ impl Program {
 
     /// Resident memory, KiB.
     pub(crate) fn resident_kib(&self) -> u64 {
+        self.status_kib("VmRSS")
+    }
+
+    fn status_kib(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
-        let status = std::fs::read_to_string(path).unwrap();
-        let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        let value = field(&fs::read_to_string(path).unwrap(), name);
+        value.split(' ').next().unwrap().parse().unwrap()
     }
 }
 
@@ -251,6 +254,31 @@ fn memory_stays_flat_under_garbage() {
         after < before + 16 * 1024,
         "grew from {before} KiB to {after} KiB"
     );
+}
+
+#[test]
+fn a_receipt_in_very_many_pieces_takes_little_memory() {
+    let root = tempfile::tempdir().unwrap();
+    let program = Program::start(&["--anonymous", "rw", "--root", root.path().to_str().unwrap()]);
+    let mut ftp = program.login();
+    ftp.expect("MODE E", 200);
+    let mut receive = |pieces: u64| {
+        let mut data = ftp.passive();
+        ftp.expect("STOR /f", 150);
+        for some in (0..pieces).collect::<Vec<_>>().chunks(4096) {
+            // A byte at every second place.
+            let blocks = some.iter().flat_map(|i| data_block(2 * i, b"x"));
+            data.write_all(&blocks.collect::<Vec<_>>()).unwrap();
+        }
+        data.write_all(&block(EOF | EOD, 0, 1, b"")).unwrap();
+        assert_eq!(ftp.final_reply().1.code, 226);
+    };
+    receive(1000);
+    let before = program.status_kib("VmHWM");
+    receive(500_000);
+    let grown = program.status_kib("VmHWM") - before;
+    // Some 40 bytes each would be 20 MB, and they were kept twice.
+    assert!(grown < 12 * 1024, "{grown} KiB more at the peak");
 }
 
 #[test]
