@@ -6,7 +6,7 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -19,6 +19,7 @@ use godwit_gsi::{cert::Credential, ftps};
 use godwit_proto::{
     FtpPath,
     command::Password,
+    odd_bytes::OddBytes,
     pi::login::Credentials,
     url::{RemoteUrl, Scheme, in_url},
 };
@@ -347,8 +348,8 @@ pub(crate) struct Learned {
     pub(crate) depth: AtomicU32,
     /// Directories that refused a put. What goes there travels alone: in a pipeline each refusal would cost a session.
     pub(crate) closed_folders: Mutex<HashSet<FtpPath>>,
-    /// Octets above 0x7E in names were seen to come back whole.
-    pub(crate) octets_pass: AtomicBool,
+    /// [`OddBytes`] in names that were seen to come back whole.
+    pub(crate) names_pass: AtomicU8,
     /// Where data channels begin and end, ours first, where the control channel does not tell.
     pub(crate) data_addresses: OnceLock<[IpAddr; 2]>,
 }
@@ -369,6 +370,12 @@ impl Learned {
     pub(crate) fn may_be_closed(&self, path: &FtpPath) -> bool {
         let closed = self.closed();
         !closed.is_empty() && path.parent().is_some_and(|folder| closed.contains(&folder))
+    }
+
+    /// Nothing in `path` makes it doubtful that the server understands it.
+    pub(crate) fn passes(&self, path: &FtpPath) -> bool {
+        OddBytes::from_bits(self.names_pass.load(Ordering::Relaxed))
+            .has(OddBytes::of(path.as_bytes()))
     }
 
     fn closed(&self) -> MutexGuard<'_, HashSet<FtpPath>> {

@@ -134,7 +134,7 @@ pub enum Error {
         why: String,
     },
     /// The server understood another name than was sent.
-    #[error("{url}: the server drops octets that are no ASCII from names, it would be {seen:?}")]
+    #[error("{url}: the server changes bytes of this name, it would be {seen:?}")]
     Mangled {
         /// What was meant.
         url: String,

@@ -22,7 +22,6 @@ use godwit_proto::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    context::known,
     error::{Error, Result},
     get::Get,
     panics::joined_badly,
@@ -75,7 +74,6 @@ enum Check {
 
 /// Whether a file can travel among others, as far as it depends on the file and on what is known of its server.
 pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
-    let ascii = item.remote.as_bytes().is_ascii();
     item.size.is_some_and(|size| size <= SMALL_OCTETS_MAX)
         && spec.part.is_none()
         && !matches!(
@@ -87,10 +85,10 @@ pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
         && !is_device(&item.remote)
         && !(item.direction() == Direction::Put && item.endpoint.learned.may_be_closed(&item.remote))
         // A name that the server may mangle needs a look first.
-        && (ascii || known(&item.endpoint.learned.octets_pass))
+        && item.endpoint.learned.passes(&item.remote)
         && match &item.other {
             OtherEnd::From(Origin::Server(at)) => {
-                at.path.as_bytes().is_ascii() || known(&at.endpoint.learned.octets_pass)
+                at.endpoint.learned.passes(&at.path)
             }
             _ => true,
         }

@@ -127,7 +127,7 @@ impl Get {
                     Some(journal) => {
                         journal.begins_beside(destination, item.size, || item.target())
                     }
-                    None => destination.with_file_name(local::temporary_name(false)),
+                    None => destination.with_file_name(local::temporary_name()),
                 };
                 let stays = part.filter(|part| part.stays);
                 let (target, file) = match stays {

@@ -267,7 +267,7 @@ impl Journal {
     ) -> PathBuf {
         let is_small = size.is_some_and(|size| size <= taking_up::OCTETS_MIN);
         if self.least.is_some() || !is_small {
-            let beside = destination.with_file_name(local::temporary_name(false));
+            let beside = destination.with_file_name(local::temporary_name());
             self.begins(&target(), beside.as_os_str().as_bytes(), size);
             return beside;
         }
@@ -277,7 +277,7 @@ impl Journal {
         };
         self.begins_in(directory);
         let digits = u64::from(self.run) << 32 | local::random() >> 32;
-        destination.with_file_name(temporary_name(digits, false))
+        destination.with_file_name(temporary_name(digits))
     }
 
     fn begins_in(&self, directory: &Path) {
@@ -684,7 +684,7 @@ mod tests {
             files.sort();
             files
         };
-        let (journal, other) = (open(), data.join(local::temporary_name(false)));
+        let (journal, other) = (open(), data.join(local::temporary_name()));
         fs::write(&other, "of another job").unwrap();
         let target = || unreachable!("their directory is enough");
         let small = |name| journal.begins_beside(&data.join(name), Some(1), target);

@@ -28,9 +28,9 @@ const NAMES_MAX: u32 = 16;
 /// Octets of a name that file systems take, most of them (NAME_MAX of Linux). To look for a longer one says that it is none.
 const NAME_OCTETS_MAX: usize = 255;
 
-/// A name that no file has: nobody can guess the digits. `foreign`: [`temporary::temporary_name`].
-pub(crate) fn temporary_name(foreign: bool) -> String {
-    temporary::temporary_name(random(), foreign)
+/// A name that no file has: nobody can guess the digits.
+pub(crate) fn temporary_name() -> String {
+    temporary::temporary_name(random())
 }
 
 /// A number that nobody foresees: the keys of `RandomState` come from the system's random source.
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     fn create(path: &Path) -> Result<(Target, FileRef)> {
-        let beside = |path: &Path| path.with_file_name(temporary_name(false));
+        let beside = |path: &Path| path.with_file_name(temporary_name());
         Target::create(&PosixStorage::unconfined(), path, false, None, &beside)
     }
 
@@ -368,7 +368,7 @@ mod tests {
     fn what_comes_to_a_new_directory_meanwhile_is_replaced_unless_this_run_wrote_it() {
         let dir = tempfile::tempdir().unwrap();
         let (path, written) = (dir.path().join("f"), Written::default());
-        let beside = |path: &Path| path.with_file_name(temporary_name(false));
+        let beside = |path: &Path| path.with_file_name(temporary_name());
         let storage = PosixStorage::unconfined();
         let begin = || Target::create(&storage, &path, true, None, &beside).unwrap();
         let mut all = [begin(), begin()];

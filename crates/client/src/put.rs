@@ -16,7 +16,7 @@ use godwit_engine::{
 };
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath, RestartPoint, command::Mode,
-    pi::transfer::Direction,
+    odd_bytes::OddBytes, pi::transfer::Direction, temporary::marked_temporary_name,
 };
 
 use crate::{
@@ -468,7 +468,15 @@ impl Put {
             return Ok(agreed);
         }
         if !is_device(&self.written_to) {
-            session.check_name(&self.written_to).await?;
+            let checked = session.check_arrived(&self.written_to).await;
+            checked.map_err(|error| match error {
+                // The temporary name means nothing to the user.
+                Error::Mangled { seen, .. } => Error::Mangled {
+                    url: self.url.clone(),
+                    seen,
+                },
+                other => other,
+            })?;
         }
         let agreed = self.check(session, &self.written_to, moved).await?;
         if let Some(stamp) = self.stamp {
@@ -720,8 +728,8 @@ fn begun_beside(item: &Item) -> Option<FtpPath> {
 
 /// A name beside the final one.
 fn temporary_beside(remote: &FtpPath) -> Option<FtpPath> {
-    // A final name that some servers would mangle puts such an octet into the temporary name too, so that it is seen
-    // before anything is renamed.
-    let name = local::temporary_name(!remote.as_bytes().is_ascii());
-    remote.sibling(name.as_bytes())
+    // What some servers change in the final name is in the temporary name too, so that it is seen before anything is
+    // renamed.
+    let name = marked_temporary_name(local::random(), OddBytes::of(remote.as_bytes()));
+    remote.sibling(&name)
 }

@@ -35,6 +35,7 @@ pub mod listing;
 pub mod live;
 pub mod marker;
 pub mod mode_e;
+pub mod odd_bytes;
 pub mod opts;
 pub mod path;
 pub mod pi;

@@ -1,10 +1,30 @@
 //! Names that godwit's client gives to files which are not whole yet. A server must know them, to tell what nobody will finish.
 
-/// `.godwit-<16 hexadecimal digits>.part`, hidden and plainly ours. `digits` are unique as far as they are random; `foreign` adds a letter
-/// that is no ASCII before the end, which shows what a server makes of such names.
-pub fn temporary_name(digits: u64, foreign: bool) -> String {
-    let letter = if foreign { ".ü" } else { "" };
-    format!(".godwit-{digits:016x}{letter}.part")
+use crate::odd_bytes::OddBytes;
+
+/// `.godwit-<16 hexadecimal digits>.part`, hidden and plainly ours. `digits` are unique as far as they are random.
+pub fn temporary_name(digits: u64) -> String {
+    format!(".godwit-{digits:016x}.part")
+}
+
+/// The same for a file that gets a name of such bytes: it has some of each kind, which shows what a server makes of
+/// them before anything has the final name. Where only a listing shows that, it is not hidden from listings.
+pub fn marked_temporary_name(digits: u64, odd: OddBytes) -> Vec<u8> {
+    let plain = OddBytes::FOREIGN.has(odd);
+    let mut name = format!("{}godwit-{digits:016x}", if plain { "." } else { "" }).into_bytes();
+    let marks: [(OddBytes, &[u8]); 3] = [
+        (OddBytes::FOREIGN, ".ü".as_bytes()),
+        (OddBytes::CONTROL, b".\t\x01\x7f"),
+        (OddBytes::TELNET, b".\xff"),
+    ];
+    for (_, mark) in marks.iter().filter(|(kind, _)| odd.has(*kind)) {
+        name.extend_from_slice(mark);
+    }
+    name.extend_from_slice(b".part");
+    if odd.has(OddBytes::END_BLANK) {
+        name.push(b' ');
+    }
+    name
 }
 
 /// `.godwit-<16 hexadecimal digits>.old`: what had a name that another file is about to get. Not a temporary name, so
@@ -26,10 +46,12 @@ pub fn is_temporary(name: &[u8]) -> bool {
 
 /// The digits of one of [`temporary_name`]'s names; `None` for any other.
 pub fn temporary_digits(name: &[u8]) -> Option<u64> {
-    let middle = name.strip_prefix(b".godwit-")?.strip_suffix(b".part")?;
-    let digits = middle.strip_suffix(".ü".as_bytes()).unwrap_or(middle);
-    let is_number = digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit);
-    let digits = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
+    let name = name.strip_suffix(b" ").unwrap_or(name);
+    let name = name.strip_prefix(b".").unwrap_or(name);
+    let middle = name.strip_prefix(b"godwit-")?.strip_suffix(b".part")?;
+    let (digits, marks) = middle.split_at_checked(16)?;
+    let is_ours = digits.iter().all(u8::is_ascii_hexdigit) && matches!(marks, [] | [b'.', ..]);
+    let digits = std::str::from_utf8(digits).ok().filter(|_| is_ours)?;
     u64::from_str_radix(digits, 16).ok()
 }
 
@@ -40,8 +62,12 @@ mod tests {
     #[test]
     fn temporary_names_are_known_again() {
         for digits in [0, 0x1234_5678_9abc_def0, u64::MAX] {
-            assert!(is_temporary(temporary_name(digits, false).as_bytes()));
-            assert!(is_temporary(temporary_name(digits, true).as_bytes()));
+            assert!(is_temporary(temporary_name(digits).as_bytes()));
+            for odd in (0..16).map(OddBytes::from_bits) {
+                let name = marked_temporary_name(digits, odd);
+                assert_eq!(temporary_digits(&name), Some(digits), "{name:?}");
+                assert!(OddBytes::of(&name).has(odd), "{name:?}");
+            }
         }
         let aside = aside_name(7);
         assert!(is_aside(aside.as_bytes()) && !is_aside(b".godwit-7.old"));
@@ -51,7 +77,7 @@ mod tests {
             ".godwit-0123456789abcdef",
             ".godwit-0123.part",
             ".godwit-0123456789abcdeg.part",
-            "godwit-0123456789abcdef.part",
+            "godwit-0123456789abcdefx.part",
         ] {
             assert!(!is_temporary(other.as_bytes()), "{other}");
         }

@@ -1,10 +1,6 @@
 //! What a session can find out about files and do to them without moving their octets.
 
-use std::{
-    collections::VecDeque,
-    fmt::Display,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::VecDeque, fmt::Display, sync::Arc};
 
 use godwit_engine::control::Event as Spoken;
 use godwit_proto::{
@@ -111,7 +107,11 @@ impl Session {
             for (path, reply) in paths.iter().zip(replies) {
                 let doing = format!("make directory {}", self.endpoint.url(path));
                 made.push(match failure_kind(&reply) {
-                    None | Some(FailureKind::Exists) => Ok(()),
+                    None => match self.check_arrived(path).await {
+                        Err(error) if !self.is_usable() => return Err(error),
+                        checked => checked,
+                    },
+                    Some(FailureKind::Exists) => Ok(()),
                     Some(FailureKind::Transient) => Err(Error::refused(doing, reply)),
                     // Servers say "550 cannot create" of directories that exist: look.
                     Some(_) => match self.look(path).await? {
@@ -181,45 +181,6 @@ impl Session {
             }
         }
         Ok(found)
-    }
-
-    /// There is no doubt that the server understands `path`, or no way to find out.
-    pub(crate) fn trusts_name(&self, path: &FtpPath) -> bool {
-        let learned = &self.endpoint.learned;
-        path.as_bytes().is_ascii() || known(&learned.octets_pass) || known(&learned.no_mlst)
-    }
-
-    /// Makes sure that the server understands `path`, which exists, as it was sent. Some servers drop octets above 0x7E on clear
-    /// control channels without a word (GCT does), and would answer for another file.
-    pub(crate) async fn check_name(&mut self, path: &FtpPath) -> Result<()> {
-        if self.trusts_name(path) {
-            return Ok(());
-        }
-        let endpoint = Arc::clone(&self.endpoint);
-        let sent = path.as_bytes();
-        let doing = format!("look at {}", endpoint.url(path));
-        let reply = self.ask(&Command::Mlst(Some(path.clone())), &doing).await?;
-        let Some((_, seen)) = reply.body().iter().find_map(|line| facts::parse_line(line)) else {
-            return Ok(());
-        };
-        // Servers answer with the whole path or with the last name.
-        let whole = seen.contains(&b'/');
-        let meant = if whole {
-            sent
-        } else {
-            path.file_name().unwrap_or(sent)
-        };
-        let foreign = |octets: &[u8]| octets.iter().filter(|b| !b.is_ascii()).count();
-        if foreign(&seen) < foreign(meant) {
-            return Err(Error::Mangled {
-                url: endpoint.url(path),
-                seen: String::from_utf8_lossy(&seen).into_owned(),
-            });
-        }
-        if foreign(meant) > 0 {
-            endpoint.learned.octets_pass.store(true, Ordering::Relaxed);
-        }
-        Ok(())
     }
 
     /// Removes a file.

@@ -23,6 +23,7 @@ mod introduction;
 mod lineup;
 mod listing;
 mod login;
+mod names;
 mod pair;
 mod pipeline;
 mod pipelined;

@@ -167,7 +167,7 @@ impl Session {
         let learned = &endpoint.learned;
         if !learned.rename_probed.swap(true, Ordering::Relaxed) {
             let doing = format!("ask to rename in {}", self.endpoint.url(directory));
-            let Ok(nothing) = directory.join(temporary_name(false).as_bytes()) else {
+            let Ok(nothing) = directory.join(temporary_name().as_bytes()) else {
                 // No path may be that long.
                 return Ok(false);
             };

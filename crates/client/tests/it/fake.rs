@@ -28,6 +28,8 @@ pub(crate) struct Quirks {
     pub(crate) hang_up: Option<&'static str>,
     /// The control connection closes in place of the answer to the so manieth command of this verb, which was done.
     pub(crate) hang_up_after: Option<(&'static str, usize)>,
+    /// What it makes of names.
+    pub(crate) mangles: Option<fn(&str) -> String>,
     /// RNTO does not replace a file.
     pub(crate) no_replace: bool,
     /// Verb, which of its commands, and the reply to that.
@@ -208,6 +210,7 @@ impl<'a> Session<'a> {
     }
 
     fn answer(&mut self, quirks: &Quirks, verb: &str, argument: &str) -> Served {
+        let argument = &quirks.mangles.map_or(argument.to_owned(), |m| m(argument));
         if quirks.mute == Some(verb) {
             return Ok(true);
         }

@@ -28,6 +28,7 @@ mod live;
 mod manage;
 mod many;
 mod metrics_file;
+mod names;
 mod panics;
 mod plain_resume;
 mod proxy;
