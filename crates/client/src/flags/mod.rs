@@ -22,7 +22,7 @@ use godwit_gsi::{
 use godwit_proto::{ChecksumAlgorithm, security::Floor};
 
 pub(crate) use ends::check_nesting;
-pub(crate) use resolve::masked;
+pub(crate) use resolve::without_passwords;
 pub use resolve::{Ambient, Parting, parse};
 
 use sync::SyncArgs;

@@ -8,7 +8,7 @@ use godwit_gsi::{
     cert::files::{self, Locations},
     ftps::Authorities,
 };
-use godwit_proto::url::{Location, RemoteUrl};
+use godwit_proto::url::{Location, RemoteUrl, masked};
 use godwit_tune::{Bounds, Method, Setting};
 
 use super::{
@@ -67,7 +67,7 @@ pub fn parse(arguments: &[OsString], ambient: &Ambient) -> Result<Invocation, Pa
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Done,
             _ => Exit::Usage,
         },
-        text: e.render().to_string(),
+        text: without_passwords(e.render().to_string(), arguments),
     };
     let matches = command().try_get_matches_from(arguments).map_err(parting)?;
     let cli = Cli::from_arg_matches(&matches).map_err(parting)?;
@@ -376,13 +376,21 @@ fn remote(text: &OsString) -> Resolved<RemoteUrl> {
         Location::Remote(url) => Ok(url),
         Location::Local(_) | Location::Standard => Err(format!(
             "{}: wanted a URL of a server (gsiftp:// or ftp://)",
-            text.to_string_lossy()
+            masked(&text.to_string_lossy())
         )),
     }
 }
 
 fn remotes(texts: &[OsString]) -> Resolved<Vec<RemoteUrl>> {
     texts.iter().map(remote).collect()
+}
+
+/// What clap says, which quotes words of the command line.
+pub(crate) fn without_passwords(text: String, arguments: &[OsString]) -> String {
+    arguments.iter().fold(text, |text, argument| {
+        let argument = argument.to_string_lossy();
+        text.replace(&*argument, &masked(&argument))
+    })
 }
 
 /// The command line as a log may hold it.
@@ -392,22 +400,6 @@ fn shown(arguments: &[OsString]) -> String {
         .map(|a| masked(&a.to_string_lossy()))
         .collect::<Vec<_>>()
         .join(" ")
-}
-
-/// `text` with the password of a URL as stars. Works on text that is no valid URL too: that is when messages quote it.
-pub(crate) fn masked(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return text.to_owned();
-    };
-    let authority_end = rest.find('/').unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(authority_end);
-    match authority.rsplit_once('@') {
-        Some((login, host)) => match login.split_once(':') {
-            Some((user, _)) => format!("{scheme}://{user}:***@{host}{path}"),
-            None => text.to_owned(),
-        },
-        None => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{
     table::{Row, Word, help, refusal, row_of},
     wrong,
 };
-use crate::flags::Parting;
+use crate::flags::{Parting, without_passwords};
 
 type Asking<T> = Result<T, Parting>;
 
@@ -97,6 +97,13 @@ impl Asked {
     /// # Errors
     /// What to print, and the status: help was asked for, or something cannot be had.
     pub fn parse(words: &[OsString]) -> Result<Self, Parting> {
+        Self::read(words).map_err(|parting| Parting {
+            text: without_passwords(parting.text, words),
+            ..parting
+        })
+    }
+
+    fn read(words: &[OsString]) -> Result<Self, Parting> {
         let mut asked = Self::default();
         let mut both: Option<String> = None;
         let mut modes = [false; 2];
@@ -399,6 +406,14 @@ mod tests {
         ] {
             let text = asked(line).unwrap_err();
             assert!(text.contains(told), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_never_quoted() {
+        for line in ["-p ftp://jo:secret@h/ a b", "-bs ftp://jo:s/ecret@h/ a b"] {
+            let text = asked(line).unwrap_err();
+            assert!(!text.contains("ecret"), "{line}: {text}");
         }
     }
 

@@ -36,11 +36,11 @@ pub(super) fn is_pattern(name: &[u8]) -> bool {
     name.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
 }
 
-/// A path as it stands in a URL.
+/// A path as it stands in a URL. An `@` could end a login, and is escaped.
 pub(super) fn encoded(path: &str) -> Vec<u8> {
     let mut text = Vec::with_capacity(path.len());
     for octet in path.bytes() {
-        match octet.is_ascii_alphanumeric() || b"/-._~!$&'()+,=:@".contains(&octet) {
+        match octet.is_ascii_alphanumeric() || b"/-._~!$&'()+,=:".contains(&octet) {
             true => text.push(octet),
             false => text.extend(format!("%{octet:02X}").bytes()),
         }

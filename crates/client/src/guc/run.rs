@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use godwit_proto::url::Location;
+use godwit_proto::url::{Location, masked};
 
 use super::{
     asked::Asked,
@@ -26,7 +26,7 @@ use crate::{
     Stop,
     error::Exit,
     events::{Event, Observer},
-    flags::{self, Ambient},
+    flags::Ambient,
     job, local, manage,
     plan::{DEPTH_MAX, Pattern, too_deep},
     spec::{Connections, Manage},
@@ -295,13 +295,13 @@ async fn list(
     let mut waiting = vec![(url(text.as_bytes()), start, 0)];
     while let Some((shown, place, depth)) = waiting.pop() {
         if depth > DEPTH_MAX {
-            let place = String::from_utf8_lossy(&place);
+            let place = masked(&String::from_utf8_lossy(&place));
             teller.error(too_deep(&place).explained());
             return None;
         }
         teller.say(
             Stream::Out,
-            &format!("{}\n", String::from_utf8_lossy(&shown)),
+            &format!("{}\n", masked(&String::from_utf8_lossy(&shown))),
         );
         let names = names_of(asked, &place, ambient, teller, stop).await;
         let mut told = String::new();
@@ -373,8 +373,9 @@ impl Observer for Lines {
     }
 }
 
+/// A URL for people.
 fn text(url: &[u8]) -> String {
-    flags::masked(&String::from_utf8_lossy(url))
+    masked(&String::from_utf8_lossy(url))
 }
 
 /// A source as events name it.

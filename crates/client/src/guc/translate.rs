@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 
-use godwit_proto::url::Location;
+use godwit_proto::url::{Location, masked};
 
 use super::{
     asked::Asked,
@@ -133,7 +133,7 @@ fn words(asked: &Asked, pair: &Pair) -> Translated<Vec<OsString>> {
     if is_directory && !pair.destination.ends_with(b"/") {
         return Err(format!(
             "Multiple source urls must be transferred to a directory destination url:\n{}",
-            String::from_utf8_lossy(&pair.destination)
+            masked(&String::from_utf8_lossy(&pair.destination))
         ));
     }
     let mut source = &pair.source[..];

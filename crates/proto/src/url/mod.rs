@@ -61,18 +61,26 @@ pub enum UrlError {
     /// A scheme that is not ours.
     #[error("unknown scheme {0:?}: use gsiftp, ftpes, ftp, sshftp or file")]
     Scheme(String),
-    /// No or bad host.
-    #[error("no host in {0:?}")]
-    Host(String),
-    /// A port that is no number in 1..=65535.
-    #[error("bad port {0:?}: wanted 1..65535")]
-    Port(String),
+    /// One of our schemes without `//`.
+    #[error("{0}: must be followed by //")]
+    Slashes(&'static str),
+    /// No or bad host. Not shown: it may be part of a password.
+    #[error("no host, or none that could be one")]
+    Host,
+    /// A port that is no number in 1..=65535. Not shown: it may be a password.
+    #[error("bad port: wanted 1..65535")]
+    Port,
+    /// The text before an `@` of the path may be a user and a password that hold a slash.
+    #[error(
+        "an @ follows a : and a /: in a user or a password write / as %2F, in a path write @ as %40"
+    )]
+    Ambiguous,
     /// Percent-encoding is broken or a control octet was encoded.
     #[error("bad escape in {0:?}")]
     Escape(String),
-    /// `file://` with a host other than `localhost`.
-    #[error("file URL names host {0:?}: only local files can be opened")]
-    FileHost(String),
+    /// `file://` with a host other than `localhost`. Not shown: it may hold a password.
+    #[error("file URL names a host: only local files can be opened")]
+    FileHost,
     /// A bad path.
     #[error("{0}")]
     Path(#[from] BadPath),
@@ -88,26 +96,32 @@ impl Location {
             return Err(BadPath::Empty.into());
         }
         let Some((scheme, rest)) = split_scheme(text) else {
-            return Ok(Self::Local(text.to_vec()));
+            return match scheme_without_slashes(text) {
+                Some(scheme) => Err(UrlError::Slashes(scheme.as_str())),
+                None => Ok(Self::Local(text.to_vec())),
+            };
         };
-        let scheme = match scheme.to_ascii_lowercase().as_str() {
-            "ftp" => Scheme::Ftp,
-            "gsiftp" => Scheme::Gsiftp,
-            "ftpes" => Scheme::Ftpes,
-            "sshftp" => Scheme::Sshftp,
-            "file" => return local(rest),
-            _ => {
-                return Err(UrlError::Scheme(printable(
-                    scheme.as_bytes(),
-                    QUOTED_CHARS_MAX,
-                )));
-            }
-        };
-        RemoteUrl::parse(scheme, rest).map(Self::Remote)
+        if scheme.eq_ignore_ascii_case("file") {
+            return local(rest);
+        }
+        match Scheme::named(scheme) {
+            Some(scheme) => RemoteUrl::parse(scheme, rest).map(Self::Remote),
+            None => Err(UrlError::Scheme(printable(
+                scheme.as_bytes(),
+                QUOTED_CHARS_MAX,
+            ))),
+        }
     }
 }
 
 impl Scheme {
+    const ALL: [Self; 4] = [Self::Ftp, Self::Gsiftp, Self::Ftpes, Self::Sshftp];
+
+    fn named(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|scheme| scheme.as_str().eq_ignore_ascii_case(name))
+    }
+
     /// As it stands before `://`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -132,6 +146,9 @@ impl RemoteUrl {
     /// Behind `://`. `?` and `#` have no meaning here and belong to the path, as in GCT's clients.
     fn parse(scheme: Scheme, rest: &[u8]) -> Result<Self, UrlError> {
         let slash = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
+        if login(rest).is_some_and(|(_, at)| at > slash) {
+            return Err(UrlError::Ambiguous);
+        }
         let (authority, path) = rest.split_at(slash);
         let at = authority.iter().rposition(|b| *b == b'@');
         let (user, password) = match at {
@@ -181,12 +198,61 @@ fn split_scheme(text: &[u8]) -> Option<(&str, &[u8])> {
     sound.then_some((scheme, &text[at + 3..]))
 }
 
+/// Where a password begins and ends in what follows `://`, as far as can be told of text that may be no
+/// valid URL: the first `:`, but for those of an address in brackets, and the last `@` behind it.
+fn login(rest: &[u8]) -> Option<(usize, usize)> {
+    let at = rest.iter().rposition(|b| *b == b'@')?;
+    Some((colon(rest)?, at)).filter(|(colon, at)| colon < at)
+}
+
+fn colon(rest: &[u8]) -> Option<usize> {
+    let address = match rest.first() {
+        Some(b'[') => rest.iter().position(|b| *b == b']').unwrap_or(0),
+        _ => 0,
+    };
+    Some(address + rest[address..].iter().position(|b| *b == b':')?)
+}
+
+/// `ftp:/h` and the like: a mistake that would show the password of what was meant.
+fn scheme_without_slashes(text: &[u8]) -> Option<Scheme> {
+    let colon = text.iter().position(|b| *b == b':')?;
+    Scheme::named(std::str::from_utf8(&text[..colon]).ok()?)
+}
+
+/// `text` with all that may be the password of a URL as stars. Works on text that is no valid URL too: that
+/// is when messages quote it.
+pub fn masked(text: &str) -> String {
+    let from = match (text.find("://"), scheme_without_slashes(text.as_bytes())) {
+        (Some(at), _) => at + 3,
+        (None, Some(scheme)) => scheme.as_str().len() + 1,
+        (None, None) => return text.to_owned(),
+    };
+    let (scheme, rest) = text.split_at(from);
+    let (login, rest) = match login(rest.as_bytes()) {
+        Some((colon, at)) => (format!("{}:***@", &rest[..colon]), &rest[at + 1..]),
+        None => (String::new(), rest),
+    };
+    // What stands in the place of a port may be a password, or the end of one, whose host is missing.
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = authority.rfind('@').map_or(0, |at| at + 1);
+    match colon(&authority.as_bytes()[host..]).map(|colon| host + colon) {
+        Some(colon) if is_no_port(&authority[colon + 1..]) => {
+            format!("{scheme}{login}{}:***", &rest[..colon])
+        }
+        _ => format!("{scheme}{login}{rest}"),
+    }
+}
+
+fn is_no_port(text: &str) -> bool {
+    !text.is_empty() && decimal::<u16>(text).is_none()
+}
+
 /// `[localhost]/path` of a file URL.
 fn local(rest: &[u8]) -> Result<Location, UrlError> {
     let slash = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
     let (host, path) = rest.split_at(slash);
     if !host.is_empty() && !host.eq_ignore_ascii_case(b"localhost") {
-        return Err(UrlError::FileHost(printable(host, QUOTED_CHARS_MAX)));
+        return Err(UrlError::FileHost);
     }
     if path.is_empty() {
         return Err(BadPath::Empty.into());
@@ -234,20 +300,19 @@ fn user_info(text: &[u8]) -> Result<(Option<String>, Option<Password>), UrlError
 
 /// `host`, `host:port`, `[v6]`, `[v6]:port`; an empty port is none (RFC 3986 §3.2.3).
 fn host_and_port(text: &[u8]) -> Result<(String, Option<u16>), UrlError> {
-    let bad_host = || UrlError::Host(printable(text, QUOTED_CHARS_MAX));
-    let text = std::str::from_utf8(text).map_err(|_| bad_host())?;
+    let text = std::str::from_utf8(text).map_err(|_| UrlError::Host)?;
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-        let (host, behind) = rest.split_once(']').ok_or_else(bad_host)?;
-        host.parse::<Ipv6Addr>().map_err(|_| bad_host())?;
+        let (host, behind) = rest.split_once(']').ok_or(UrlError::Host)?;
+        host.parse::<Ipv6Addr>().map_err(|_| UrlError::Host)?;
         match behind.strip_prefix(':') {
             Some(port) => (host, port),
             None if behind.is_empty() => (host, ""),
-            None => return Err(bad_host()),
+            None => return Err(UrlError::Host),
         }
     } else {
         let (host, port) = text.split_once(':').unwrap_or((text, ""));
         if !is_host_name(host) {
-            return Err(bad_host());
+            return Err(UrlError::Host);
         }
         (host, port)
     };
@@ -256,7 +321,7 @@ fn host_and_port(text: &[u8]) -> Result<(String, Option<u16>), UrlError> {
     }
     match decimal(port) {
         Some(number) if number > 0 => Ok((host.to_owned(), Some(number))),
-        _ => Err(UrlError::Port(printable(port.as_bytes(), QUOTED_CHARS_MAX))),
+        _ => Err(UrlError::Port),
     }
 }
 
@@ -289,7 +354,8 @@ fn remote_path(text: &[u8]) -> Result<FtpPath, UrlError> {
     Ok(FtpPath::new(path)?)
 }
 
-/// What a path keeps as it is: unreserved and what RFC 3986 §3.3 allows in segments.
+/// What a path keeps as it is: unreserved and what RFC 3986 §3.3 allows in segments, but for `@`, which
+/// could end a login ([`UrlError::Ambiguous`]).
 const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'-')
@@ -307,11 +373,10 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b',')
     .remove(b';')
     .remove(b'=')
-    .remove(b':')
-    .remove(b'@');
+    .remove(b':');
 
 /// What a user name keeps as it is.
-const USER: &AsciiSet = &PATH.add(b'/').add(b':').add(b'@');
+const USER: &AsciiSet = &PATH.add(b'/').add(b':');
 
 impl fmt::Display for Location {
     /// What [`Location::parse`] reads back, apart from passwords. A local path that is no text, or that would be read as

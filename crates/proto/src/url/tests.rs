@@ -138,31 +138,95 @@ fn local_forms() {
 fn what_is_refused() {
     for (text, want) in [
         ("http://h/", UrlError::Scheme("http".into())),
-        ("ftp:///p", UrlError::Host(String::new())),
-        ("ftp://u@/p", UrlError::Host(String::new())),
-        ("ftp://a b/p", UrlError::Host("a b".into())),
-        (
-            "sshftp://-oProxyCommand/p",
-            UrlError::Host("-oProxyCommand".into()),
-        ),
-        ("ftp://a\r\nb/p", UrlError::Host("a\\r\\nb".into())),
-        ("ftp://[1.2.3.4]/", UrlError::Host("[1.2.3.4]".into())),
-        ("ftp://[::1]x/", UrlError::Host("[::1]x".into())),
-        ("ftp://[::1/", UrlError::Host("[::1".into())),
-        ("ftp://h:0/", UrlError::Port("0".into())),
-        ("ftp://h:65536/", UrlError::Port("65536".into())),
-        ("ftp://h:+1/", UrlError::Port("+1".into())),
-        ("ftp://::1/", UrlError::Host("::1".into())),
+        ("ftp:///p", UrlError::Host),
+        ("ftp://u@/p", UrlError::Host),
+        ("ftp://a b/p", UrlError::Host),
+        ("sshftp://-oProxyCommand/p", UrlError::Host),
+        ("ftp://a\r\nb/p", UrlError::Host),
+        ("ftp://[1.2.3.4]/", UrlError::Host),
+        ("ftp://[::1]x/", UrlError::Host),
+        ("ftp://[::1/", UrlError::Host),
+        ("ftp://h:0/", UrlError::Port),
+        ("ftp://h:65536/", UrlError::Port),
+        ("ftp://h:+1/", UrlError::Port),
+        ("ftp://::1/", UrlError::Host),
         ("ftp://h/%4", UrlError::Escape("/%4".into())),
         ("ftp://h/%zz", UrlError::Escape("/%zz".into())),
         ("ftp://u%0a@h/", UrlError::Escape("user name".into())),
         ("ftp://u:%00@h/", UrlError::Escape("password".into())),
         ("ftp://h/%00", UrlError::Path(BadPath::Octet(0))),
         ("ftp://h/%0Ax", UrlError::Path(BadPath::Octet(b'\n'))),
-        ("file://h/p", UrlError::FileHost("h".into())),
+        ("file://h/p", UrlError::FileHost),
         ("file://", UrlError::Path(BadPath::Empty)),
         ("", UrlError::Path(BadPath::Empty)),
     ] {
         assert_eq!(Location::parse(text.as_bytes()), Err(want), "{text}");
     }
+}
+
+/// Secrets of the tests below hold this.
+const SECRET: &str = "12";
+
+const MEANT_FOR_A_PASSWORD: &[&str] = &[
+    "ftp://jo:12/34@h/",
+    "ftp://jo:12/34@h/f@g",
+    "ftp://jo:a12/34@h/",
+    "ftp://jo:/12@h/",
+    "ftp://jo:@12/@h/",
+    "ftp://jo@mail:12/34@h/",
+    "ftp://jo:p@12/34@h/",
+    "ftp://grid/jo:12@h/",
+    "ftp://[::1]:12/34@h/",
+    "ftpes://jo:12\\/x@h",
+    "ftp://jo:a12",
+    "ftp://jo:a12/f",
+    "ftp://j o:12@",
+    "ftp://jo:12@h:x12/",
+    "ftp:/jo:12@h/",
+    "FTPES:jo:12@h/",
+    "file://jo:12@h/",
+    "http://jo:12@h/",
+];
+
+#[test]
+fn what_may_be_a_password_is_refused_and_not_shown() {
+    for text in MEANT_FOR_A_PASSWORD {
+        let error = Location::parse(text.as_bytes()).unwrap_err().to_string();
+        let shown = format!("{}: {error}", masked(text));
+        assert!(!shown.contains(SECRET), "{text}: {shown}");
+    }
+    for text in ["ftp://jo:12/34@h/", "ftp://h:21/a@b", "ftp://h/10:30@x"] {
+        let refused = Location::parse(text.as_bytes());
+        assert_eq!(refused, Err(UrlError::Ambiguous), "{text}");
+    }
+}
+
+#[test]
+fn all_that_may_be_a_password_is_masked() {
+    for (text, want) in [
+        ("ftp://jo:12/34@h/f", "ftp://jo:***@h/f"),
+        ("--x=ftp://jo:12@h/f", "--x=ftp://jo:***@h/f"),
+        ("ftp://jo:1@2:3@h/f", "ftp://jo:***@h/f"),
+        ("ftp://jo@[::1]:21/f", "ftp://jo@[::1]:21/f"),
+        ("ftp://[::1]:21/f", "ftp://[::1]:21/f"),
+        ("ftp://[::1]/f@g", "ftp://[::1]/f@g"),
+        ("ftp://h:21/f", "ftp://h:21/f"),
+        ("ftp://h:99999/f", "ftp://h:***"),
+        ("ftp://h:/f", "ftp://h:/f"),
+        ("ftp://h/a:b", "ftp://h/a:b"),
+        ("ftp:jo:12@h/", "ftp:jo:***@h/"),
+        ("a:b@c", "a:b@c"),
+        ("é://ü:ö@ä", "é://ü:***@ä"),
+        ("", ""),
+    ] {
+        assert_eq!(masked(text), want, "{text}");
+    }
+}
+
+#[test]
+fn an_at_sign_of_a_path_is_written_so_that_it_ends_no_login() {
+    let url = remote("ftp://h:2121/a%40b");
+    assert_eq!(url.path.as_bytes(), b"/a@b");
+    assert_eq!(url.to_string(), "ftp://h:2121/a%40b");
+    assert_eq!(remote("ftp://h/a@b"), remote("ftp://h/a%40b"));
 }

@@ -296,8 +296,22 @@ fn passwords_are_never_quoted() {
     let job = job_of("godwit cp ftp://me:s3cret@h/f .");
     assert!(!format!("{job:?}").contains("s3cret"));
     assert!(job.command.contains("ftp://me:***@h/f"), "{}", job.command);
-    let text = refusal("godwit cp ftp://me:s3cret@h:x/f .");
-    assert!(!text.contains("s3cret"), "{text}");
+    for line in [
+        "godwit cp ftp://me:s3cret@h:x/f .",
+        "godwit cp ftp://me:s3/cret@h/f .",
+        "godwit cp ftp://me:99/s3cret@h/f .",
+        "godwit cp ftp:/me:s3cret@h/f .",
+        "godwit ls ftp://me:s3cret",
+        "godwit ls file://me:s3cret@h/",
+        // Said by clap.
+        "godwit ls ftp://h/ ftp://me:s3cret@h/f",
+        "godwit cp --concurrency ftp://me:s3cret@h/f . .",
+        "godwit ftp://me:s3cret@h/f",
+        "godwit mv ftp://me:s3cret@h/f ftp://me:s3cret@i/f",
+    ] {
+        let text = refusal(line);
+        assert!(!text.contains("cret"), "{line}: {text}");
+    }
     let ambient = Ambient {
         secrets: Secrets {
             password: Some(Password::new("s3cret")),
