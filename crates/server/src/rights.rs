@@ -26,7 +26,8 @@ pub(crate) struct Grant {
 pub(crate) enum Access {
     /// `storage.read`: octets, names, properties.
     Read,
-    /// `storage.create`: new files and directories, properties.
+    /// `storage.create`: new files and directories, and final names for the files that a session
+    /// has made itself.
     Create,
     /// `storage.modify`: that, and changes to what is there.
     Modify,

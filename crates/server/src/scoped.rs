@@ -1,6 +1,10 @@
 //! Storage as somebody with limited rights sees it: the one place where a path becomes an operation, whatever command asks for it.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
 
 use godwit_engine::storage::{Clock, Entries, FileRef, Metadata, Result, Storage, WriteMode};
 use godwit_proto::{FtpPath, error::StorageFailure};
@@ -8,11 +12,16 @@ use rustix::io::Errno;
 
 use crate::rights::{Deed, Denied, Rights};
 
+/// Files of a session that are remembered as its own: far more than wait for their final names.
+const MADE_MAX: usize = 4096;
+
 /// [`Storage`] behind [`Rights`], which are looked at at each call: what was opened stays open when they end.
 pub(crate) struct ScopedStorage {
     inner: Arc<dyn Storage>,
     rights: Rights,
     clock: Clock,
+    /// Files made with the right to create alone, the last at the end: path, device and inode.
+    made: Mutex<VecDeque<(FtpPath, (u64, u64))>>,
 }
 
 impl ScopedStorage {
@@ -21,6 +30,7 @@ impl ScopedStorage {
             inner,
             rights,
             clock,
+            made: Mutex::default(),
         }
     }
 
@@ -40,6 +50,37 @@ impl ScopedStorage {
         })
     }
 
+    fn remember(&self, path: &FtpPath, file: (u64, u64)) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.len() == MADE_MAX {
+            made.pop_front();
+        }
+        made.push_back((path.clone(), file));
+    }
+
+    /// What this session made at `path`, if it is still what is there.
+    fn made(&self, path: &FtpPath) -> Option<(u64, u64)> {
+        let there = self.inner.stat(path).ok()?.unique;
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_first = made.iter().rev();
+        last_first
+            .any(|(name, file)| name == path && *file == there)
+            .then_some(there)
+    }
+
+    fn forget(&self, path: &FtpPath) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|(name, _)| name != path);
+    }
+
+    /// Where a name is taken it is the right to change it that is missing.
+    fn taken(&self, path: &FtpPath, failure: StorageFailure) -> StorageFailure {
+        match failure.errno == Errno::EXIST.raw_os_error() {
+            true => self.check(Deed::Modify, path).err().unwrap_or(failure),
+            false => failure,
+        }
+    }
+
     fn may(&self, deed: Deed, path: &FtpPath) -> bool {
         self.check(deed, path).is_ok()
     }
@@ -56,15 +97,12 @@ impl Storage for ScopedStorage {
             return self.inner.open_write(path, how);
         }
         self.check(Deed::Create, path)?;
-        self.inner
+        let file = self
+            .inner
             .open_write(path, WriteMode::New)
-            .map_err(
-                |failure| match failure.errno == Errno::EXIST.raw_os_error() {
-                    // It is the right that is missing, not the name that is taken.
-                    true => self.check(Deed::Modify, path).err().unwrap_or(failure),
-                    false => failure,
-                },
-            )
+            .map_err(|failure| self.taken(path, failure))?;
+        self.remember(path, file.as_opened()?.unique);
+        Ok(file)
     }
 
     fn stat(&self, path: &FtpPath) -> Result<Metadata> {
@@ -97,14 +135,32 @@ impl Storage for ScopedStorage {
         self.inner.remove_tree(path)
     }
 
-    /// Who may only create may give what is new its final name, unless that is taken. Somebody else may take it between the two steps.
+    /// A session that may only create may give a file that it has made its final name, unless that
+    /// is taken. Other files keep their names: one that was renamed could be stored anew.
     fn rename(&self, from: &FtpPath, to: &FtpPath) -> Result<()> {
         self.check(Deed::Create, from)?;
         self.check(Deed::Create, to)?;
-        if !self.may(Deed::Modify, to) && self.inner.stat(to).is_ok() {
-            self.check(Deed::Modify, to)?;
+        let made = match self.may(Deed::Modify, from) {
+            true => None,
+            false => {
+                let made = self.made(from);
+                if made.is_none() {
+                    self.check(Deed::Modify, from)?;
+                }
+                made
+            }
+        };
+        match self.may(Deed::Modify, to) {
+            true => self.inner.rename(from, to),
+            false => {
+                (self.inner.rename_noreplace(from, to)).map_err(|failure| self.taken(to, failure))
+            }
+        }?;
+        if let Some(file) = made {
+            self.forget(from);
+            self.remember(to, file);
         }
-        self.inner.rename(from, to)
+        Ok(())
     }
 
     fn set_modified(&self, path: &FtpPath, modified: SystemTime) -> Result<()> {
@@ -227,6 +283,42 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn who_may_only_create_renames_only_what_the_session_made() {
+        let storage = scoped(&[(Access::Create, "/a")]);
+        let refused = |from: &str, to: &str| {
+            let failure = storage.rename(&path(from), &path(to)).unwrap_err();
+            assert_eq!(failure.errno, Errno::KEYREJECTED.raw_os_error(), "{from}");
+        };
+        let make = |name: &str| {
+            let file = storage.open_write(&path(name), WriteMode::Replace).unwrap();
+            file.write_all_at(0, b"x").unwrap();
+        };
+        refused("/a/f", "/a/gone");
+        make("/a/.part");
+        refused("/a/.part", "/a/f");
+        storage.rename(&path("/a/.part"), &path("/a/g")).unwrap();
+        // Neither is it the session's that has a name of the past.
+        storage
+            .inner
+            .open_write(&path("/a/.part"), WriteMode::New)
+            .unwrap();
+        refused("/a/.part", "/a/h");
+        storage.rename(&path("/a/g"), &path("/a/h")).unwrap();
+        // Nor what another put in the place of its file, nor a directory, whose files may be others'.
+        storage.inner.remove_file(&path("/a/h")).unwrap();
+        make_by_another(&storage, "/a/other", "/a/h");
+        refused("/a/h", "/a/i");
+        storage.create_dir(&path("/a/d")).unwrap();
+        refused("/a/d", "/a/e");
+    }
+
+    fn make_by_another(storage: &ScopedStorage, at: &str, then: &str) {
+        let (at, then) = (path(at), path(then));
+        storage.inner.open_write(&at, WriteMode::New).unwrap();
+        storage.inner.rename(&at, &then).unwrap();
     }
 
     #[test]

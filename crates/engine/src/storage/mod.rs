@@ -76,6 +76,17 @@ pub trait Storage: Send + Sync + 'static {
     fn remove_tree(&self, path: &FtpPath) -> Result<()>;
     /// rename(2): atomic, replaces a file.
     fn rename(&self, from: &FtpPath, to: &FtpPath) -> Result<()>;
+    /// As [`Self::rename`] of a file, and EEXIST where `to` is taken. By default another may take
+    /// it between the two steps.
+    fn rename_noreplace(&self, from: &FtpPath, to: &FtpPath) -> Result<()> {
+        match self.stat(to) {
+            Ok(_) => Err(errno_failure(
+                format!("rename {from} to {to}"),
+                rustix::io::Errno::EXIST,
+            )),
+            Err(_) => self.rename(from, to),
+        }
+    }
     /// Sets the time of last modification.
     fn set_modified(&self, path: &FtpPath, modified: SystemTime) -> Result<()>;
     /// chmod: `mode & 0o7777`.

@@ -254,6 +254,22 @@ fn a_large_directory_is_listed_whole() {
 }
 
 #[test]
+fn rename_noreplace_takes_only_a_free_name() {
+    every_storage(|case| {
+        case.write("a", b"a");
+        case.write("b", b"b");
+        let rename = |s: &dyn Storage, from: &str, to: &str| {
+            s.rename_noreplace(&case.path(from), &case.path(to))
+        };
+        case.refuses(EEXIST, |s| rename(s, "a", "b"));
+        case.refuses(ENOENT, |s| rename(s, "none", "c"));
+        rename(&*case.storage, "a", "c").unwrap();
+        assert_eq!(case.read("c"), b"a");
+        assert_eq!(case.read("b"), b"b");
+    });
+}
+
+#[test]
 fn rename_is_rename() {
     every_storage(|case| {
         let rename =

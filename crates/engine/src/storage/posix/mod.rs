@@ -21,9 +21,9 @@ use std::{
 use godwit_proto::{FtpPath, error::StorageFailure};
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, chmodat,
-        chownat, fchmod, fstat, fstatvfs, fsync, mkdirat, readlinkat, renameat, statat, symlinkat,
-        unlinkat, utimensat,
+        AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps,
+        UTIME_OMIT, chmodat, chownat, fchmod, fstat, fstatvfs, fsync, linkat, mkdirat, readlinkat,
+        renameat, renameat_with, statat, symlinkat, unlinkat, utimensat,
     },
     io::{Errno, retry_on_intr},
 };
@@ -164,6 +164,23 @@ impl Storage for PosixStorage {
             }
             let (new_parent, new_name) = self.root.parent(to.as_bytes())?;
             renameat(old_parent, old_name, new_parent, new_name)
+        };
+        rename().map_err(|e| errno_failure(format!("rename {from} to {to}"), e))
+    }
+
+    fn rename_noreplace(&self, from: &FtpPath, to: &FtpPath) -> Result<()> {
+        let rename = || {
+            let (old_parent, old_name) = self.root.parent(from.as_bytes())?;
+            let (new_parent, new_name) = self.root.parent(to.as_bytes())?;
+            let (old, new) = (old_parent.as_fd(), new_parent.as_fd());
+            match renameat_with(old, old_name, new, new_name, RenameFlags::NOREPLACE) {
+                // File systems that know no flags. A second name is never made over another.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    linkat(old, old_name, new, new_name, AtFlags::empty())?;
+                    unlinkat(old, old_name, AtFlags::empty())
+                }
+                other => other,
+            }
         };
         rename().map_err(|e| errno_failure(format!("rename {from} to {to}"), e))
     }
