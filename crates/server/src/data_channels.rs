@@ -61,7 +61,7 @@ impl DataChannels {
         spec: DataChannelSpec,
         guard: Option<Safeguard>,
         family: NetworkProtocol,
-        local: IpAddr,
+        (local, client): (IpAddr, IpAddr),
         settings: &ServerSettings,
     ) -> Result<ListenPlan, StorageFailure> {
         self.close();
@@ -74,6 +74,7 @@ impl DataChannels {
         Ok(ListenPlan {
             spec,
             guard,
+            client,
             announced,
             bound,
             ports: settings.port_range.clone(),
@@ -94,7 +95,10 @@ impl DataChannels {
             .port();
         let mover = self.mover()?;
         self.is_tls = is_tls(plan.guard.as_ref());
-        let params = self.params(&plan.spec, plan.guard.clone(), settings);
+        let mut params = self.params(&plan.spec, plan.guard.clone(), settings);
+        // Whoever proves an identity may come from anywhere.
+        let proven = matches!(plan.guard, Some(Safeguard::Identities(_)));
+        params.only_from = (!plan.spec.foreign_hosts && !proven).then_some(plan.client);
         self.sizes = sizes_of(&params);
         let set = ChannelSet::passive(&[mover], listener, params)
             .map_err(|e| failure_of(&e, LISTENING))?;
@@ -231,6 +235,8 @@ fn no_data_channel() -> TransferFailure {
 pub(crate) struct ListenPlan {
     spec: DataChannelSpec,
     guard: Option<Safeguard>,
+    /// The control connection's host.
+    client: IpAddr,
     announced: IpAddr,
     bound: IpAddr,
     ports: Option<PortRange>,

@@ -36,6 +36,7 @@ impl EventLoop {
             set,
             listener,
             retry: false,
+            told: false,
         });
         self.runnable.push_back(token);
     }
@@ -46,6 +47,7 @@ impl EventLoop {
                 set,
                 listener,
                 retry,
+                told,
             }) = self.entries.get_mut(token)
             else {
                 return;
@@ -55,9 +57,11 @@ impl EventLoop {
             }
             match listener.accept() {
                 Ok((stream, peer)) => {
-                    let guard = set.params.guard.as_ref();
-                    if guard.is_some_and(|guard| !guard.admits(peer.ip())) {
-                        tracing::warn!(%peer, "a data connection that is not from the client's host is closed");
+                    if !set.params.admits(peer.ip()) {
+                        // A stranger could fill the log.
+                        if !std::mem::replace(told, true) {
+                            tracing::warn!(%peer, "a data connection that is not from the client's host is closed");
+                        }
                         continue;
                     }
                     let set = Arc::clone(set);

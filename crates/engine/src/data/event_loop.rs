@@ -76,6 +76,8 @@ pub(super) enum Entry {
         listener: mio::net::TcpListener,
         /// Accepting failed for want of descriptors: try again at the next tick.
         retry: bool,
+        /// The log knows that a connection from another host came.
+        told: bool,
     },
     Channel(Box<Channel>),
 }

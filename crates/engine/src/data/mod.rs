@@ -49,6 +49,7 @@ mod work;
 
 use std::{
     fmt, io,
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -98,6 +99,8 @@ pub struct ChannelParams {
     pub rate: Arc<RateLimit>,
     /// Who must be at the other ends, and what protects the octets (DCAU, PROT); `None`: nothing does.
     pub guard: Option<Safeguard>,
+    /// The only host that connections are taken from, beside what `guard` asks; `None`: any.
+    pub only_from: Option<IpAddr>,
     /// What the channels share with those of other sets, beyond `channels_max`; `None`: nothing.
     pub allowance: Option<Arc<dyn Allowance>>,
     /// Time for a connection to come up (either way) before the transfer fails. One that is added to a running transfer has
@@ -113,6 +116,15 @@ pub struct ChannelParams {
     pub reports_safe: bool,
 }
 
+impl ChannelParams {
+    /// A connection from this address is taken.
+    fn admits(&self, peer: IpAddr) -> bool {
+        let host = |address: IpAddr| address.to_canonical();
+        self.only_from.is_none_or(|only| host(only) == host(peer))
+            && self.guard.as_ref().is_none_or(|guard| guard.admits(peer))
+    }
+}
+
 impl Default for ChannelParams {
     fn default() -> Self {
         Self {
@@ -124,6 +136,7 @@ impl Default for ChannelParams {
             congestion: Arc::default(),
             rate: Arc::default(),
             guard: None,
+            only_from: None,
             allowance: None,
             connect_limit: Duration::from_secs(60),
             stall_limit: Duration::from_secs(60),

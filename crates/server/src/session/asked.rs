@@ -89,11 +89,11 @@ impl Session {
             }
             Request::WhoAmI => Ok(Outcome::Text(self.user.clone().unwrap_or_default())),
             Request::Listen(spec, family) => {
-                let local = self.local.ip();
+                let hosts = (self.local.ip(), self.peer.ip());
                 let guard = self.security.guard(&spec, self.peer.ip());
                 let plan = guard.and_then(|guard| {
                     self.channels
-                        .plan_listen(spec, guard, family, local, settings)
+                        .plan_listen(spec, guard, family, hosts, settings)
                 });
                 match plan {
                     Ok(plan) => {

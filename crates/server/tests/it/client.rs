@@ -184,6 +184,18 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     socket
 }
 
+/// From another address of this machine.
+pub(crate) fn connect_from(host: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let from = SocketAddr::from((host, 0));
+    let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&fd, &from).unwrap();
+    connect(&fd, &to).unwrap();
+    let socket = TcpStream::from(fd);
+    patient(&socket);
+    socket
+}
+
 pub(crate) fn listen() -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
 }

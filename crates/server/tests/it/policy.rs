@@ -1,9 +1,11 @@
 //! What anonymous users must not do.
 
+use std::{io::Write as _, net::Ipv4Addr};
+
 use godwit_server::Anonymous;
 
 use crate::{
-    client::{listen, port_command, read_all},
+    client::{connect, connect_from, expect_closed, listen, port_command, read_all},
     harness::TestServer,
 };
 
@@ -62,6 +64,48 @@ fn data_connections_go_nowhere_else() {
         ftp.expect(command, 501);
         ftp.expect("RETR /f", 425);
     }
+}
+
+const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+#[test]
+fn data_connections_of_other_hosts_are_not_taken() {
+    let server = TestServer::start();
+    server.write("f", b"abc");
+    let mut ftp = server.login();
+
+    let port = ftp.pasv();
+    let stranger = connect_from(STRANGER, port);
+    ftp.send("RETR /f");
+    expect_closed(stranger);
+    let own = connect(port);
+    ftp.await_code(150);
+    assert_eq!(read_all(own), b"abc");
+    ftp.await_code(226);
+
+    let port = ftp.pasv();
+    let mut stranger = connect_from(STRANGER, port);
+    // It may be closed already.
+    let _ = stranger.write_all(b"forged");
+    ftp.send("STOR /g");
+    expect_closed(stranger);
+    let mut own = connect(port);
+    ftp.await_code(150);
+    own.write_all(b"own").unwrap();
+    drop(own);
+    ftp.await_code(226);
+    assert_eq!(server.read("g"), b"own");
+}
+
+#[test]
+fn data_connections_of_other_hosts_can_be_allowed() {
+    let server = TestServer::with(|s| s.foreign_data_hosts = true);
+    server.write("f", b"abc");
+    let mut ftp = server.login();
+    let other = connect_from(STRANGER, ftp.pasv());
+    ftp.expect("RETR /f", 150);
+    assert_eq!(read_all(other), b"abc");
+    ftp.await_code(226);
 }
 
 #[test]

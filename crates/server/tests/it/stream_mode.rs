@@ -116,11 +116,17 @@ fn dual_stack_sessions_look_like_ipv4_to_ipv4_clients() {
 
 #[test]
 fn announced_address_can_differ() {
-    let server = TestServer::with(|s| {
-        s.data_address = vec!["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()];
-    });
+    let addresses = ["192.0.2.7", "2001:db8::7"].map(|text| text.parse().unwrap());
+    let server = TestServer::with(|s| s.data_address = addresses.to_vec());
     let mut ftp = server.login();
     assert_eq!(ftp.pasv().ip().to_string(), "192.0.2.7");
+    // Whether the client's host connects could not be told.
+    ftp.expect("EPSV 2", 522);
+    let server = TestServer::with(|s| {
+        s.data_address = addresses.to_vec();
+        s.foreign_data_hosts = true;
+    });
+    let mut ftp = server.login();
     let reply = ftp.expect("EPSV 2", 229);
     assert!(reply.text().contains("|2|2001:db8::7|"), "{reply:?}");
 }

@@ -110,6 +110,11 @@ impl ServerPi {
         if form == PassiveForm::Pasv && family == NetworkProtocol::Ipv6 {
             return self.answer(522, "Network protocol not supported, use EPSV (2).");
         }
+        // Nobody could tell there that a connection is from the client's host.
+        if form.protocol(family) != family && !self.session.account.foreign_data_hosts {
+            let refusal = self.other_family();
+            return self.reply(&refusal);
+        }
         if let Some(why) = self.why_unprotected() {
             return self.answer(534, why);
         }

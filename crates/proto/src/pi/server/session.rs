@@ -154,6 +154,7 @@ impl Session {
             layout: self.layout,
             holes: self.holes,
             socket_buffer_bytes: self.socket_buffer_bytes,
+            foreign_hosts: self.account.foreign_data_hosts,
             dcau: self.security.dcau.clone(),
             protection: self.security.protection,
         }

@@ -35,7 +35,8 @@ pub struct ServerConfig {
     pub login_limit: Duration,
     /// Failed logins before the session is closed.
     pub login_attempts_max: u32,
-    /// Whether PORT, EPRT and SPOR may name hosts other than the peer (needed for third-party transfers).
+    /// Whether PORT, EPRT and SPOR may name hosts other than the peer, and data connections may come
+    /// from there (needed for third-party transfers).
     pub foreign_data_hosts: bool,
     /// Most data channels of a transfer; OPTS RETR above it is cut to it.
     pub channels_max: u32,
@@ -325,6 +326,8 @@ pub struct DataChannelSpec {
     pub holes: bool,
     /// TCP buffers, octets; `None` leaves them to the kernel.
     pub socket_buffer_bytes: Option<u64>,
+    /// Connections may come from other hosts than the control connection's.
+    pub foreign_hosts: bool,
     /// Who must be at the other ends.
     pub dcau: Dcau,
     /// What protects the octets; only with `dcau`.
