@@ -15,6 +15,7 @@ use tracing::{error, warn};
 use crate::{
     attempts::{Attempt, Attempts, HandedOn, deliver},
     limits::{Bounds, Limits, Refusal, network},
+    login::Holder,
     metrics::{Metrics, Visit},
     shares::{Pool, Share},
 };
@@ -30,7 +31,7 @@ struct Inner {
     attempts: Attempts,
     next_id: u64,
     /// What sessions of one account share, and those of one address; gone with the last of them.
-    accounts: HashMap<String, Weak<Pool>>,
+    accounts: HashMap<Holder, Weak<Pool>>,
     addresses: HashMap<IpAddr, Weak<Pool>>,
     /// How those who wait hear that they must go.
     waiting: HashMap<u64, Arc<Notify>>,
@@ -180,7 +181,7 @@ impl Pass {
     }
 
     /// From now on nobody sends it away.
-    pub(crate) fn logged_in(&self, account: &str) -> Result<(), Refusal> {
+    pub(crate) fn logged_in(&self, account: &Holder) -> Result<(), Refusal> {
         let mut inner = self.gate.lock();
         inner.limits.logged_in(self.place, account)?;
         inner.waiting.remove(&self.place);
@@ -188,10 +189,10 @@ impl Pass {
     }
 
     /// The part of a session of `account` in the data channels of that and of its address.
-    pub(crate) fn share(&self, account: &str) -> Result<Share, Refusal> {
+    pub(crate) fn share(&self, account: &Holder) -> Result<Share, Refusal> {
         let mut inner = self.gate.lock();
         let bounds = inner.limits.bounds();
-        let account = account.to_owned();
+        let account = account.clone();
         let account = pool(&mut inner.accounts, account, bounds.channels_per_account);
         let address = network(self.address);
         let address = pool(&mut inner.addresses, address, bounds.channels_per_address);

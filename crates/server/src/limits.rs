@@ -12,6 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::login::Holder;
+
 /// Addresses whose failed logins are remembered; above it the one that failed longest ago is forgotten. About 1 MiB.
 const FAILING_MAX: usize = 10_000;
 
@@ -86,7 +88,7 @@ pub(crate) struct Limits {
     /// Connections and, of those, the ones that wait.
     addresses: HashMap<IpAddr, (usize, usize)>,
     waiting: usize,
-    accounts: HashMap<String, usize>,
+    accounts: HashMap<Holder, usize>,
     failing: HashMap<IpAddr, Failures>,
 }
 
@@ -95,7 +97,7 @@ struct Connection {
     address: IpAddr,
     spoke: bool,
     /// `None`: waits.
-    account: Option<String>,
+    account: Option<Holder>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -233,7 +235,7 @@ impl Limits {
     }
 
     /// A login succeeds, unless the account has too many.
-    pub(crate) fn logged_in(&mut self, id: u64, account: &str) -> Result<(), Refusal> {
+    pub(crate) fn logged_in(&mut self, id: u64, account: &Holder) -> Result<(), Refusal> {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(());
         };
@@ -241,13 +243,13 @@ impl Limits {
             return Ok(());
         }
         let limit = self.bounds.per_account;
-        let sessions = self.accounts.entry(account.to_owned()).or_default();
+        let sessions = self.accounts.entry(account.clone()).or_default();
         if *sessions >= limit {
-            let account = account.to_owned();
+            let account = account.to_string();
             return Err(Refusal::Account { account, limit });
         }
         *sessions += 1;
-        connection.account = Some(account.to_owned());
+        connection.account = Some(account.clone());
         self.waiting -= 1;
         if let Some(counts) = self.addresses.get_mut(&connection.address) {
             counts.1 -= 1;
@@ -342,6 +344,10 @@ mod tests {
         [192, 0, 2, last].into()
     }
 
+    fn named(account: &str) -> Holder {
+        Holder::Account(account.to_owned())
+    }
+
     struct Gate {
         limits: Limits,
         now: Instant,
@@ -386,7 +392,7 @@ mod tests {
         let mut gate = Gate::new(BOUNDS);
         for account in ["a", "a", "b"] {
             gate.admit(ip(1)).unwrap();
-            gate.limits.logged_in(gate.next, account).unwrap();
+            gate.limits.logged_in(gate.next, &named(account)).unwrap();
         }
         for last in 2..200 {
             gate.admit(ip(last)).unwrap();
@@ -409,7 +415,7 @@ mod tests {
         for number in 0..6 {
             gate.admit(ip(1)).unwrap();
             let account = format!("user{number}");
-            gate.limits.logged_in(gate.next, &account).unwrap();
+            gate.limits.logged_in(gate.next, &named(&account)).unwrap();
         }
         assert_eq!(gate.admit(ip(1)), Err(Refusal::Address(6)));
         assert_eq!(gate.admit(ip(2)), Ok(None));
@@ -417,12 +423,12 @@ mod tests {
         gate.limits.left(1);
         gate.admit(ip(1)).unwrap();
         let account = "user1".to_owned();
-        gate.limits.logged_in(gate.next, &account).unwrap();
+        gate.limits.logged_in(gate.next, &named(&account)).unwrap();
         gate.limits.left(2);
         gate.limits.left(3);
         for result in [Ok(()), Err(Refusal::Account { account, limit: 2 })] {
             gate.admit(ip(1)).unwrap();
-            assert_eq!(gate.limits.logged_in(gate.next, "user1"), result);
+            assert_eq!(gate.limits.logged_in(gate.next, &named("user1")), result);
         }
     }
 
@@ -432,7 +438,7 @@ mod tests {
         for round in 0..50 {
             gate.admit(ip(round)).unwrap();
             if round % 2 == 0 {
-                gate.limits.logged_in(gate.next, "a").unwrap();
+                gate.limits.logged_in(gate.next, &named("a")).unwrap();
             }
             gate.limits.left(gate.next);
             gate.limits.left(gate.next);
@@ -476,7 +482,7 @@ mod tests {
         assert!(gate.limits.may_try(gate.now, ip(1)).is_err());
         gate.now += PAUSE_MAX;
         gate.admit(ip(1)).unwrap();
-        gate.limits.logged_in(gate.next, "a").unwrap();
+        gate.limits.logged_in(gate.next, &named("a")).unwrap();
         assert_eq!(gate.limits.failing[&ip(1)].count, 5);
         gate.limits.proven(ip(1));
         assert_eq!(gate.limits.failing[&ip(1)].count, 4);
@@ -496,5 +502,27 @@ mod tests {
         assert_eq!(network(six[0]), network(six[1]));
         let four: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
         assert_eq!(network(four), ip(1));
+    }
+
+    #[test]
+    fn a_token_for_root_takes_no_session_of_the_account_root() {
+        let mut gate = Gate::new(BOUNDS);
+        let of = |issuer: &str| Holder::Bearer {
+            issuer: issuer.to_owned(),
+            subject: "root".to_owned(),
+        };
+        let mut enter = |holder: &Holder| {
+            gate.next += 1;
+            gate.limits.admit(gate.now, ip(1), gate.next).unwrap();
+            gate.limits.logged_in(gate.next, holder)
+        };
+        for _ in 0..2 {
+            enter(&of("https://a/")).unwrap();
+        }
+        enter(&of("https://a/")).unwrap_err();
+        // Nor of another issuer's.
+        enter(&of("https://b/")).unwrap();
+        enter(&named("root")).unwrap();
+        enter(&Holder::Anonymous("root".to_owned())).unwrap();
     }
 }

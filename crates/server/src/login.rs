@@ -9,7 +9,7 @@
 //! | nothing | any, where it is allowed | anonymous |
 //! | anything | a session that sshd has started | who sshd has let in |
 
-use std::time::SystemTime;
+use std::{fmt, time::SystemTime};
 
 use godwit_gsi::name::DistinguishedName;
 use godwit_proto::{
@@ -68,11 +68,32 @@ impl Channel {
     }
 }
 
+/// Whose login it is, for limits and logs. Names of accounts, of anonymous users and of the subjects
+/// of each issuer are apart: a token for `root` is not the account root.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Holder {
+    /// Of the gridmap, the password file or the system.
+    Account(String),
+    /// Only a name to log in with.
+    Anonymous(String),
+    /// Of a token.
+    Bearer { issuer: String, subject: String },
+}
+
+/// For logs, and as what a client is told that it is.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Account(name) | Self::Anonymous(name) => f.write_str(name),
+            Self::Bearer { issuer, subject } => write!(f, "{issuer}#{subject}"),
+        }
+    }
+}
+
 /// Somebody who may come in.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    /// For the log.
-    pub(crate) name: String,
+    pub(crate) name: Holder,
     pub(crate) account: Account,
     /// `None`: all that storage allows.
     pub(crate) rights: Option<Rights>,
@@ -186,7 +207,7 @@ pub(crate) fn admit(service: &Service, caller: &Caller) -> Result<Admitted, Stor
     }
     let otherwise = match is_anonymous(&caller.user) {
         true => is_welcome(settings, &caller.user).then(|| Admitted {
-            name: caller.user.clone(),
+            name: Holder::Anonymous(caller.user.clone()),
             account: anonymous_account(settings),
             rights: None,
             actor: Actor::Anonymous,
@@ -235,7 +256,7 @@ fn by_identity(service: &Service, caller: &Caller) -> Option<Result<Admitted, St
             Channel::Gssapi => Method::Gsi,
             Channel::Tls | Channel::Clear => Method::Tls,
         },
-        name,
+        name: Holder::Account(name),
         account: user_account(),
         rights: None,
     }))
@@ -245,9 +266,13 @@ fn by_token(settings: &ServerSettings, caller: &Caller) -> Result<Admitted, Stor
     let settings_of_tokens = settings.tokens.as_ref();
     let tokens = settings_of_tokens.ok_or_else(|| refusal("no tokens are taken here"))?;
     let bearer = tokens::admit(tokens, caller.password.reveal(), SystemTime::now());
-    let Bearer { subject, rights } = bearer.map_err(|why| refusal(&why))?;
+    let Bearer {
+        issuer,
+        subject,
+        rights,
+    } = bearer.map_err(|why| refusal(&why))?;
     Ok(Admitted {
-        name: subject,
+        name: Holder::Bearer { issuer, subject },
         account: Account {
             home: rights.home(),
             writable: rights.writes(),
@@ -272,7 +297,7 @@ fn by_password(service: &Service, caller: &Caller) -> Option<Admitted> {
         .ok()?;
     let entry = passwords.verify(&caller.user, caller.password.reveal().as_bytes())?;
     Some(Admitted {
-        name: entry.user.clone(),
+        name: Holder::Account(entry.user.clone()),
         account: Account {
             home: entry.home.clone(),
             writable: entry.writes,

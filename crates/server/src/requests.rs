@@ -659,9 +659,8 @@ mod tests {
             let (release, held) = std::sync::mpsc::channel::<()>();
             let hung = tokio::task::spawn_blocking(move || held.recv());
             let permits = Arc::new(Semaphore::new(1));
-            let mut login = PendingRequest::of_login(&permits, ready(()), |()| {
-                Answer::Done(Ok(Outcome::Done))
-            });
+            let mut login =
+                PendingRequest::of_login(&permits, ready(()), |()| Answer::Done(Ok(Outcome::Done)));
             let answer = login.next().await;
             assert!(matches!(answer, Answer::Done(Ok(_))), "{answer:?}");
             drop(release);

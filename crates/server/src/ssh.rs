@@ -19,7 +19,7 @@ use crate::{
     config::SshSettings,
     gate::Gate,
     listener::{CUT_LIMIT, ServerError},
-    login::{Actor, Admitted, Method, user_account},
+    login::{Actor, Admitted, Holder, Method, user_account},
     privsep::{self, accounts},
     session::{self, Control, Phase},
 };
@@ -46,7 +46,7 @@ impl Owner {
 
     pub(crate) fn admitted(&self) -> Admitted {
         Admitted {
-            name: self.name.clone(),
+            name: Holder::Account(self.name.clone()),
             actor: Actor::Account(self.name.clone()),
             account: Account {
                 home: self.home.clone(),

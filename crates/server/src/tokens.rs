@@ -24,8 +24,8 @@ const KEYS_OCTETS_MAX: u64 = 1024 * 1024;
 /// An audience that means every service.
 const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
 
-/// Characters of a subject that the log has.
-const SUBJECT_CHARS_MAX: usize = 128;
+/// Longest subject: OpenID Connect Core §2.
+const SUBJECT_CHARS_MAX: usize = 255;
 
 /// Most words of a scope that are looked at.
 const SCOPES_MAX: usize = 256;
@@ -33,7 +33,9 @@ const SCOPES_MAX: usize = 256;
 /// Who presents a good token.
 #[derive(Debug)]
 pub(crate) struct Bearer {
-    /// `sub`, for the log.
+    /// `iss`.
+    pub(crate) issuer: String,
+    /// `sub`: a name among those of its issuer.
     pub(crate) subject: String,
     pub(crate) rights: Rights,
 }
@@ -102,8 +104,15 @@ fn bearer(claims: &Claims) -> Result<Bearer, String> {
                 .into(),
         );
     }
+    // Cut, it would be somebody else's.
+    if claims.subject.chars().count() > SUBJECT_CHARS_MAX {
+        return Err(format!(
+            "the token's subject has more than {SUBJECT_CHARS_MAX} characters"
+        ));
+    }
     Ok(Bearer {
-        subject: claims.subject.chars().take(SUBJECT_CHARS_MAX).collect(),
+        issuer: claims.issuer.clone(),
+        subject: claims.subject.clone(),
         rights: Rights::new(grants, Some(claims.expires())),
     })
 }
@@ -189,6 +198,21 @@ mod tests {
         let end = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
         let check = |now| bearer.rights.check(Deed::Read, &FtpPath::root(), now);
         assert!(check(end - Duration::from_secs(1)).is_ok() && check(end).is_err());
-        assert_eq!(bearer.subject, "jo");
+        assert_eq!(
+            (bearer.issuer.as_str(), bearer.subject.as_str()),
+            ("i", "jo")
+        );
+    }
+
+    #[test]
+    fn a_subject_is_whole_or_refused() {
+        let with = |length: usize| {
+            let mut claims = claims("storage.read:/", Some("1.0"));
+            claims.subject = "x".repeat(length);
+            bearer(&claims)
+        };
+        let longest = with(SUBJECT_CHARS_MAX).unwrap();
+        assert_eq!(longest.subject.len(), SUBJECT_CHARS_MAX);
+        assert!(with(SUBJECT_CHARS_MAX + 1).unwrap_err().contains("subject"));
     }
 }

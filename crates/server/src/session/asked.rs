@@ -4,7 +4,7 @@ use std::{future::ready, sync::Arc, time::Instant};
 
 use godwit_proto::{
     error::StorageFailure,
-    pi::server::{Input, Outcome, Request, is_anonymous},
+    pi::server::{Input, Outcome, Request},
 };
 use rustix::io::Errno;
 use tracing::debug;
@@ -16,7 +16,7 @@ use crate::{
     failure,
     gsi::refusal,
     limits::{Refusal, network},
-    login::{self, Admitted, Caller},
+    login::{self, Admitted, Caller, Holder},
     metrics::Class,
     requests::{Answer, PendingRequest},
     security,
@@ -134,7 +134,7 @@ impl Session {
         admitted: Result<Box<Admitted>, (Class, StorageFailure)>,
     ) -> Result<Outcome, StorageFailure> {
         let entered = admitted.and_then(|admitted| {
-            let entered = self.enters(admitted.name.clone());
+            let entered = self.enters(&admitted.name);
             entered.map_err(|why| (Class::Sessions, why))?;
             Ok(admitted)
         });
@@ -149,27 +149,28 @@ impl Session {
         if let Some(rights) = rights {
             self.keep_to(rights);
         }
+        let name = name.to_string();
         Ok(Outcome::Account { name, account })
     }
 
     /// Somebody logs in to `account`, unless there are too many of it.
-    pub(super) fn enters(&mut self, account: String) -> Result<(), StorageFailure> {
-        let entered = self.pass.share(&account).and_then(|share| {
-            self.pass.logged_in(&account)?;
+    pub(super) fn enters(&mut self, account: &Holder) -> Result<(), StorageFailure> {
+        let entered = self.pass.share(account).and_then(|share| {
+            self.pass.logged_in(account)?;
             Ok(share)
         });
         let share = entered.map_err(|why| refusal(&why.to_string()))?;
         self.channels.set_share(Arc::new(share));
-        self.take_turns_as(&account);
-        self.user = Some(account);
+        self.take_turns_as(account);
+        self.user = Some(account.to_string());
         Ok(())
     }
 
     /// Those who need not prove who they are share an account, and are told apart by where they are.
-    pub(super) fn take_turns_as(&mut self, account: &str) {
-        self.turns = match is_anonymous(account) {
-            true => (self.service.turns).of(&network(self.peer.ip()).to_string()),
-            false => self.service.turns.of(account),
+    pub(super) fn take_turns_as(&mut self, account: &Holder) {
+        self.turns = match account {
+            Holder::Anonymous(_) => (self.service.turns).of(&network(self.peer.ip()).to_string()),
+            _ => self.service.turns.of(&account.to_string()),
         };
     }
 }

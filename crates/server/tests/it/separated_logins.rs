@@ -205,9 +205,14 @@ fn a_tokens_scope_reaches_the_session_and_its_account_is_the_bearers() {
     if site.python(&script) {
         assert_eq!(site.owner("all/new"), uid(KIM));
         assert_eq!(
-            site.audited(&["\"event\":\"login\"", "\"account\":\"robot\""]),
+            site.audited(&[
+                "\"event\":\"login\"",
+                &format!("\"account\":\"{ISSUER}#robot\"")
+            ]),
             1
         );
+        // There is a user of that name, who has nothing to do with it.
+        assert_eq!(site.audited(&["\"account\":\"robot\""]), 0);
     }
 }
 

@@ -116,7 +116,7 @@ impl Connection {
             return Ok(Err((Class::Sessions, why.to_string())));
         }
         self.share = Some(share);
-        self.account = Some(name);
+        self.account = Some(name.to_string());
         Ok(Ok((session, relay, method)))
     }
 
@@ -147,7 +147,7 @@ impl Connection {
             local: self.local,
             ids: system.ids,
             require_sandbox: self.accounts.require_sandbox,
-            name,
+            name: name.to_string(),
             account,
             rights,
             channel,
