@@ -139,7 +139,9 @@ impl Service {
                 // Sessions begin elsewhere.
                 let root = settings.root.canonicalize();
                 settings.root = root.map_err(|error| separated(&error))?;
-                let accounts = Accounts::find(separation).map_err(|error| separated(&error))?;
+                let anonymous = settings.anonymous != Anonymous::Off;
+                let accounts =
+                    Accounts::find(separation, anonymous).map_err(|error| separated(&error))?;
                 Some(Arc::new(accounts))
             }
             None => None,

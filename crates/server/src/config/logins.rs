@@ -143,8 +143,12 @@ pub(super) fn tokens_of(
         return refused("token-issuer", "tokens are for TLS: leave --tls=false out");
     }
     let repeated = |issuer: &IssuerSettings| issuers.iter().filter(|o| o.url == issuer.url).count();
-    if issuers.iter().any(|issuer| repeated(issuer) > 1) {
-        return refused("token-issuer", "an issuer has one file of keys");
+    if let Some(twice) = issuers.iter().find(|issuer| repeated(issuer) > 1) {
+        let reason = format!(
+            "{} is named twice: an issuer has one file of keys",
+            twice.url
+        );
+        return refused("token-issuer", &reason);
     }
     Ok(Some(TokenSettings {
         issuers: issuers.clone(),
@@ -226,7 +230,11 @@ mod tests {
         };
         assert!(refused(&tokens(&["i"], &[]), true).starts_with("token-issuer: "));
         assert!(refused(&tokens(&["i"], &["a"]), false).starts_with("token-issuer: "));
-        assert!(refused(&tokens(&["i", "i"], &["a"]), true).starts_with("token-issuer: "));
+        let twice = refused(&tokens(&["i", "j", "i"], &["a"]), true);
+        assert!(
+            twice.starts_with("token-issuer: i is named twice"),
+            "{twice}"
+        );
         assert!(refused(&tokens(&[], &["a"]), true).starts_with("token-audience: "));
         let good = tokens_of(&tokens(&["i", "j"], &["a"]), true).unwrap();
         assert_eq!(good.unwrap().issuers.len(), 2);

@@ -96,19 +96,36 @@ impl From<BadMessage> for Trouble {
 }
 
 impl Accounts {
-    /// Looks them up. May block.
-    pub(crate) fn find(separation: &Separation) -> Result<Self, NoAccount> {
+    /// Looks them up; `anonymous`: there are users without an account. May block.
+    pub(crate) fn find(separation: &Separation, anonymous: bool) -> Result<Self, NoAccount> {
         let mut front = SystemAccount::find(&separation.front_user)?.ids;
         // It needs nothing of anybody's.
         front.groups.clear();
-        Ok(Self {
+        let accounts = Self {
             front,
             anonymous: SystemAccount::find(&separation.anonymous_user)?,
             bearer: (separation.token_user.as_deref())
                 .map(SystemAccount::find)
                 .transpose()?,
             require_sandbox: separation.require_sandbox,
-        })
+        };
+        if accounts.share_one(anonymous) {
+            warn!(
+                account = separation.front_user,
+                "fronts and users without an account act as one account: name another with --front-user"
+            );
+        }
+        Ok(accounts)
+    }
+
+    /// The kernel counts what an account uses (processes, locked memory) and knows no difference
+    /// between processes of one: system calls keep them from each other, numbers do not.
+    fn share_one(&self, anonymous: bool) -> bool {
+        let others = [anonymous.then_some(&self.anonymous), self.bearer.as_ref()];
+        others
+            .into_iter()
+            .flatten()
+            .any(|other| other.ids.uid == self.front.uid)
     }
 
     /// Whose process serves `actor`. May block.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
+    SeccompRule, sock_filter,
 };
 
 /// What a front may do: read and write what it has, wait, map memory, start threads. It opens no file, makes no socket and starts
@@ -178,16 +178,41 @@ const NOT_FOR_SESSIONS: &[i64] = &[
     libc::SYS_tkill,
     libc::SYS_rt_sigqueueinfo,
     libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_setpriority,
+    libc::SYS_ioprio_set,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setattr,
+    libc::SYS_process_mrelease,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+    libc::SYS_setpgid,
 ];
 
 /// Calls of a session that reach its own process with this argument, and others of its account with any other: anonymous users share
 /// one, perhaps with fronts.
-fn only_for_oneself() -> [(i64, u8, u64); 2] {
+fn only_for_oneself() -> [(i64, u8, u64); 3] {
     [
         (libc::SYS_prlimit64, 0, 0),
+        (libc::SYS_sched_setaffinity, 0, 0),
         (libc::SYS_tgkill, 0, u64::from(std::process::id())),
     ]
 }
+
+/// Commands by which the kernel sends signals of a descriptor to whatever process is named.
+fn naming_others() -> [(i64, u8, Vec<u64>); 2] {
+    let owners = [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX].map(|c| u64::from(c.unsigned_abs()));
+    [
+        (libc::SYS_fcntl, 1, owners.to_vec()),
+        (libc::SYS_ioctl, 1, vec![FIOSETOWN, SIOCSPGRP]),
+    ]
+}
+
+// include/uapi/asm-generic/{fcntl,sockios}.h
+const F_SETSIG: i32 = 10;
+const F_SETOWN_EX: i32 = 15;
+const FIOSETOWN: u64 = 0x8901;
+const SIOCSPGRP: u64 = 0x8902;
 
 #[cfg(target_arch = "x86_64")]
 const NOT_FOR_SESSIONS_OLD: &[i64] = &[
@@ -220,6 +245,12 @@ pub(super) fn for_session() -> Result<BpfProgram, String> {
     rules.insert(libc::SYS_clone, vec![thread(false)?]);
     for (call, argument, own) in only_for_oneself() {
         rules.insert(call, vec![with(argument, SeccompCmpOp::Ne, own)?]);
+    }
+    for (call, argument, values) in naming_others() {
+        let each = values
+            .into_iter()
+            .map(|value| with(argument, SeccompCmpOp::Eq, value));
+        rules.insert(call, each.collect::<Result<_, _>>()?);
     }
     program(rules, SeccompAction::Allow, REFUSE)
 }
@@ -260,9 +291,34 @@ fn program(
 ) -> Result<BpfProgram, String> {
     let arch = std::env::consts::ARCH.try_into();
     let arch = arch.map_err(|error| format!("{}: {error}", std::env::consts::ARCH))?;
-    SeccompFilter::new(rules, otherwise, matching, arch)
+    let program = SeccompFilter::new(rules, otherwise, matching, arch)
         .and_then(BpfProgram::try_from)
-        .map_err(|error| error.to_string())
+        .map_err(|error| error.to_string())?;
+    Ok([&without_x32()[..], &program].concat())
+}
+
+/// Refuses the second set of numbers that x86-64 has for its calls (x32, where the kernel is built
+/// with it): the architecture is the same, and no list of ours names them.
+#[cfg(target_arch = "x86_64")]
+fn without_x32() -> [sock_filter; 3] {
+    /// `__X32_SYSCALL_BIT`
+    const BIT: u32 = 0x4000_0000;
+    let instruction = |code: u32, jf, k| sock_filter {
+        code: u16::try_from(code).unwrap_or_default(),
+        jt: 0,
+        jf,
+        k,
+    };
+    [
+        // The number is what the data begins with.
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, BIT),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, u32::from(REFUSE)),
+    ]
+}
+#[cfg(not(target_arch = "x86_64"))]
+fn without_x32() -> [sock_filter; 0] {
+    []
 }
 
 #[cfg(test)]
@@ -275,6 +331,72 @@ mod tests {
         assert!(!for_session().unwrap().is_empty());
         for call in FRONT.iter().chain(FRONT_OLD) {
             assert!(!NOT_FOR_SESSIONS.contains(call), "{call}");
+        }
+    }
+
+    /// What a filter says to a call, as the kernel would run it (bpf(4), seccomp(2)).
+    #[cfg(target_arch = "x86_64")]
+    fn says(program: &[sock_filter], call: i64, arguments: [u64; 6]) -> u32 {
+        const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+        let number = u32::try_from(call & 0xffff_ffff).unwrap();
+        let mut data = [number.to_ne_bytes(), AUDIT_ARCH_X86_64.to_ne_bytes()].concat();
+        data.extend([0; 8]);
+        data.extend(arguments.iter().flat_map(|argument| argument.to_ne_bytes()));
+        let (mut at, mut sum) = (0, 0_u32);
+        loop {
+            let sock_filter { code, jt, jf, k } = program[at];
+            at += 1;
+            let jump = |yes: bool| usize::from(if yes { jt } else { jf });
+            match code {
+                0x20 => {
+                    let from = k as usize;
+                    sum = u32::from_ne_bytes(data[from..from + 4].try_into().unwrap());
+                }
+                0x54 => sum &= k,
+                0x05 => at += k as usize,
+                0x15 => at += jump(sum == k),
+                0x25 => at += jump(sum > k),
+                0x35 => at += jump(sum >= k),
+                0x45 => at += jump(sum & k != 0),
+                0x06 => return k,
+                other => panic!("instruction {other:#x}"),
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn calls_of_x32_are_refused_to_fronts_and_sessions() {
+        let refused = u32::from(REFUSE);
+        for program in [for_front().unwrap(), for_session().unwrap()] {
+            for call in 0..600_i64 {
+                let says = says(&program, call | 0x4000_0000, [0; 6]);
+                assert_eq!(says, refused, "{call}");
+            }
+            assert_eq!(says(&program, -1, [0; 6]), refused);
+            let allowed = u32::from(SeccompAction::Allow);
+            assert_eq!(says(&program, libc::SYS_read, [0; 6]), allowed);
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn nobody_names_another_process() {
+        let (refused, allowed) = (u32::from(REFUSE), u32::from(SeccompAction::Allow));
+        for program in [for_front().unwrap(), for_session().unwrap()] {
+            for command in [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX] {
+                let arguments = [0, u64::from(command.unsigned_abs()), 1, 0, 0, 0];
+                assert_eq!(says(&program, libc::SYS_fcntl, arguments), refused);
+            }
+            for command in [FIOSETOWN, SIOCSPGRP] {
+                let arguments = [0, command, 1, 0, 0, 0];
+                assert_eq!(says(&program, libc::SYS_ioctl, arguments), refused);
+            }
+            for call in [libc::SYS_kill, libc::SYS_ptrace, libc::SYS_setpriority] {
+                assert_eq!(says(&program, call, [1; 6]), refused);
+            }
+            let arguments = [0, u64::from(libc::F_SETFL.unsigned_abs()), 0, 0, 0, 0];
+            assert_eq!(says(&program, libc::SYS_fcntl, arguments), allowed);
         }
     }
 }

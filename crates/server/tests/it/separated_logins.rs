@@ -274,6 +274,24 @@ fn passwords_in_clear_are_heard_where_that_is_allowed() {
 }
 
 #[test]
+fn fronts_that_share_an_account_are_told_of() {
+    let told = "fronts and users without an account act as one account";
+    for (front, anonymous, shares) in [
+        ("nobody", "ro", true),
+        ("nobody", "off", false),
+        (KIM, "off", true),
+        ("daemon", "ro", false),
+    ] {
+        let arguments = ["--front-user", front, "--anonymous", anonymous];
+        let Some(site) = Site::new(&arguments) else {
+            return;
+        };
+        let log = fs::read_to_string(site.program.log.path()).unwrap();
+        assert_eq!(log.contains(told), shares, "{front}: {log}");
+    }
+}
+
+#[test]
 fn clear_text_behind_auth_tls_is_refused_before_the_handshake() {
     let Some(site) = Site::new(&[]) else { return };
     clear_text_behind_auth_tls_is_refused(site.program.address);
