@@ -1,4 +1,5 @@
-//! `godwit-lab faults`: kills programs, cuts links, and looks whether all arrives all the same.
+//! `godwit-lab faults`: kills programs, cuts links, spoils dialogues, and looks whether all arrives all
+//! the same.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -21,7 +22,8 @@ const PAGE_FILE: &str = "faults.md";
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  godwit-lab faults --quick\n  \
                         godwit-lab faults --seed 7 --count 1000 --out results/faults\n  \
-                        godwit-lab faults --seed 7 --only 41        (that fault again, and nothing else)\n\n\
+                        godwit-lab faults --seed 7 --only 41        (that fault again, and nothing else)\n  \
+                        godwit-lab faults --dialogues --count 300\n\n\
                         Needs emulated networks (see calibrate) and may mount file systems of its own.")]
 pub struct Options {
     /// Everything is drawn from it: equal seeds give equal faults
@@ -39,6 +41,9 @@ pub struct Options {
     /// Only faults of this kind; may be given again. A fault is the same one only with the same kinds
     #[arg(long = "kind", value_name = "KIND")]
     pub kinds: Vec<Kind>,
+    /// Only faults of what clients and servers say to each other: cut listings, lost replies and the like
+    #[arg(long, conflicts_with = "kinds")]
+    pub dialogues: bool,
     /// Only the fault of this number
     #[arg(long, value_name = "N", conflicts_with = "quick")]
     pub only: Option<u64>,
@@ -88,7 +93,7 @@ impl CommandError {
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     let here = Environment::of_ours("faults", options.quick);
     let kinds = options.kinds();
-    let mut campaign = Campaign::new(options.seed)?;
+    let mut campaign = Campaign::new(options.seed);
     let mut file = options.out.as_deref().map(create).transpose()?;
     let numbers = match (options.only, options.quick) {
         (Some(number), _) => number..number.saturating_add(1),
@@ -131,7 +136,10 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
 
 impl Options {
     fn kinds(&self) -> Vec<Kind> {
-        let asked = |kind: &Kind| self.kinds.is_empty() || self.kinds.contains(kind);
+        let asked = |kind: &Kind| match self.dialogues {
+            true => kind.is_of_a_dialogue(),
+            false => self.kinds.is_empty() || self.kinds.contains(kind),
+        };
         // What the user asks for is not left out for taking long.
         let short = |kind: &Kind| *kind != Kind::LongCut || !self.quick || !self.kinds.is_empty();
         let mut kinds = kinds_here();
@@ -142,6 +150,10 @@ impl Options {
     /// The command that repeats one fault.
     fn again(&self, number: u64) -> String {
         let mut words = format!("godwit-lab faults --seed {} --only {number}", self.seed);
+        if self.dialogues {
+            words.push_str(" --dialogues");
+            return words;
+        }
         for kind in self.kinds() {
             words.push_str(&format!(" --kind {kind}"));
         }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::dialogue::Dialogues;
 use super::plan::{Fault, Kind, Shape, Way};
 use super::stage::{Program, Server, Stage};
 use super::store::{self, Store, Trouble};
@@ -82,28 +83,42 @@ impl Outcome {
 /// Everything that faults of one seed need.
 #[derive(Debug)]
 pub struct Campaign {
-    stage: Stage,
+    seed: u64,
+    /// Made for the first fault that needs it.
+    stage: Option<Stage>,
+    dialogues: Option<Dialogues>,
     /// Payload of a command without a fault.
     undisturbed: BTreeMap<(Shape, Way, Program, bool), u64>,
 }
 
 impl Campaign {
-    /// Makes hosts and files. The calling thread, and what it starts, sees mounted file systems of its own from now on.
-    ///
-    /// # Errors
-    /// [`Error::Network`] where there can be no emulated network; [`Error::Io`].
-    pub fn new(seed: u64) -> Result<Campaign, Error> {
-        Ok(Campaign {
-            stage: Stage::set(seed)?,
+    /// A campaign that has run nothing.
+    pub fn new(seed: u64) -> Campaign {
+        Campaign {
+            seed,
+            stage: None,
+            dialogues: None,
             undisturbed: BTreeMap::new(),
-        })
+        }
     }
 
-    /// Runs one fault.
+    /// Runs one fault. The first that needs them makes hosts and files: the calling thread, and what it starts, sees mounted
+    /// file systems of its own from then on.
     ///
     /// # Errors
-    /// A program cannot be started, the kernel refuses something. What the fault led to is no error but a finding.
+    /// [`Error::Network`] where there can be no emulated network. A program cannot be started, the kernel refuses something.
+    /// What the fault led to is no error but a finding.
     pub fn run(&mut self, fault: &Fault) -> Result<Outcome, Error> {
+        if fault.kind.is_of_a_dialogue() {
+            let dialogues = match self.dialogues.take() {
+                Some(dialogues) => dialogues,
+                None => Dialogues::new(self.seed)?,
+            };
+            return self.dialogues.insert(dialogues).run(fault);
+        }
+        if self.stage.is_none() {
+            self.stage = Some(Stage::set(self.seed)?);
+        }
         let program = match fault.kind {
             Kind::GctKilled => Program::Gct,
             _ => Program::Godwitd,
@@ -125,6 +140,12 @@ impl Campaign {
         Ok(outcome)
     }
 
+    fn stage(&self) -> &Stage {
+        self.stage
+            .as_ref()
+            .expect("made before anything is copied on it")
+    }
+
     /// Copies, with or without the fault; also what was sent.
     fn copy(
         &self,
@@ -132,7 +153,7 @@ impl Campaign {
         program: Program,
         disturbed: bool,
     ) -> Result<(Outcome, u64), Error> {
-        let stage = &self.stage;
+        let stage = self.stage();
         stage.clear()?;
         let (source, target) = (stage.source(fault.shape), stage.target().to_owned());
         let watch = Watch::start(&target, &source).map_err(io_error(&target))?;
@@ -202,7 +223,7 @@ impl Campaign {
 
     /// What is not as it must be once all is done.
     fn missing(&self, shape: Shape) -> Result<Vec<String>, Error> {
-        let (source, target) = (self.stage.source(shape), self.stage.target());
+        let (source, target) = (self.stage().source(shape), self.stage().target());
         let mut findings = Vec::new();
         for entry in std::fs::read_dir(&source).map_err(io_error(&source))? {
             let name = entry.map_err(io_error(&source))?.file_name();

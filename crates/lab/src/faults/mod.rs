@@ -9,11 +9,14 @@
 //! [`Shape`] between a client and a server, or two servers. The moment is one in the state of the target (so many octets are there),
 //! not one in time. What is sent is counted by the kernels of the hosts, and compared with the same command undisturbed.
 //!
+//! Faults of what client and server say to each other, `dialogue`, have trees and commands of their own, and other promises.
+//!
 //! Programs that are killed share a host and talk over its loopback; what concerns the path happens on an emulated one of 1 Gbit/s
 //! and 2 ms.
 
 mod account;
 mod campaign;
+mod dialogue;
 mod durable;
 pub mod plan;
 mod stage;

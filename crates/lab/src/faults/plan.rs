@@ -44,11 +44,27 @@ pub enum Kind {
     Slow,
     /// The server stands still for three seconds, as in a virtual machine that is moved: for it the clock jumps.
     Frozen,
+    /// Listings end before their end, with 226 or another reply.
+    ListingCut,
+    /// Listings are refused.
+    ListingRefused,
+    /// Listings have lines that are none.
+    ListingGarbled,
+    /// Renames are refused.
+    RenameRefused,
+    /// A command takes effect, and the control connection ends before its reply.
+    ReplyLost,
+    /// Data connections are refused or reset.
+    DataRefused,
+    /// A directory may not be read.
+    DirectoryUnreadable,
+    /// A worker of the client panics.
+    WorkerPanics,
 }
 
 impl Kind {
     /// All there are.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 25] = [
         Kind::ClientKilled,
         Kind::ServerKilled,
         Kind::SourceKilled,
@@ -66,6 +82,26 @@ impl Kind {
         Kind::ShortWrite,
         Kind::Slow,
         Kind::Frozen,
+        Kind::ListingCut,
+        Kind::ListingRefused,
+        Kind::ListingGarbled,
+        Kind::RenameRefused,
+        Kind::ReplyLost,
+        Kind::DataRefused,
+        Kind::DirectoryUnreadable,
+        Kind::WorkerPanics,
+    ];
+
+    /// Those that concern what client and server say to each other.
+    pub const OF_DIALOGUES: [Kind; 8] = [
+        Kind::ListingCut,
+        Kind::ListingRefused,
+        Kind::ListingGarbled,
+        Kind::RenameRefused,
+        Kind::ReplyLost,
+        Kind::DataRefused,
+        Kind::DirectoryUnreadable,
+        Kind::WorkerPanics,
     ];
 
     /// As it is typed and printed.
@@ -88,6 +124,14 @@ impl Kind {
             Kind::ShortWrite => "short-write",
             Kind::Slow => "slow",
             Kind::Frozen => "frozen",
+            Kind::ListingCut => "listing-cut",
+            Kind::ListingRefused => "listing-refused",
+            Kind::ListingGarbled => "listing-garbled",
+            Kind::RenameRefused => "rename-refused",
+            Kind::ReplyLost => "reply-lost",
+            Kind::DataRefused => "data-refused",
+            Kind::DirectoryUnreadable => "directory-unreadable",
+            Kind::WorkerPanics => "worker-panics",
         }
     }
 
@@ -105,8 +149,16 @@ impl Kind {
         match self {
             Kind::ClientKilled => &[Way::Put, Way::Get, Way::Between],
             Kind::SourceKilled | Kind::TargetKilled => &[Way::Between],
+            // A rename here is the kernel's.
+            Kind::RenameRefused => &[Way::Put, Way::Between],
+            kind if kind.is_of_a_dialogue() => &[Way::Put, Way::Get, Way::Between],
             _ => &[Way::Put, Way::Get],
         }
+    }
+
+    /// Concerns what client and server say to each other; the size of files does not matter.
+    pub fn is_of_a_dialogue(self) -> bool {
+        Kind::OF_DIALOGUES.contains(&self)
     }
 
     /// Kills programs.
@@ -282,6 +334,9 @@ const BLOCK_BYTES: u64 = 1 << 20;
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind.is_of_a_dialogue() {
+            return write!(f, "{} during a {:?}", self.kind, self.way);
+        }
         write!(
             f,
             "{} during a {:?} of {:?} files, {} x {} channels, at {} per mille",

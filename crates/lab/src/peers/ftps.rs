@@ -217,11 +217,25 @@ impl FtpsServer {
 
     /// The URL of a file of its directory, for our client.
     pub fn url(&self, name: &str) -> String {
-        let path = match self.kind {
+        format!("ftpes://{}@{}{}", self.login(), self.addr, self.path(name))
+    }
+
+    /// What its users call a file of its directory.
+    pub fn path(&self, name: &str) -> String {
+        match self.kind {
             Kind::PureFtpd | Kind::Pyftpdlib => format!("/{name}"),
             Kind::Vsftpd | Kind::Proftpd => text(&self.at(name)),
-        };
-        format!("ftpes://{}@{}{path}", self.kind.login(), self.addr)
+        }
+    }
+
+    /// How the tests' user is called.
+    pub fn login(&self) -> &'static str {
+        self.kind.login()
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
     }
 
     /// The account that its sessions act as, where it is not root.

@@ -1,0 +1,117 @@
+//! A run of the client in this process, with an observer that panics: whichever worker tells it the
+//! n-th event panics with it. So nothing in the client waits for a sign to panic.
+
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use godwit_client::Stop;
+use godwit_client::events::{Event, FileState, Observer};
+use godwit_client::flags::{self, Ambient};
+use godwit_client::job;
+use godwit_client::secrets::Secrets;
+use godwit_client::spec::Request;
+
+use super::servers::PASSWORD;
+
+/// What a process that panicked ends with.
+const PANICKED: i32 = 101;
+
+/// What came of it.
+pub(super) struct Panicked {
+    pub(super) status: i32,
+    pub(super) said: String,
+    pub(super) happened: bool,
+    pub(super) hung: bool,
+}
+
+struct Panicking {
+    /// Events that pass.
+    after: u64,
+    heard: AtomicU64,
+    said: Mutex<String>,
+}
+
+impl Panicking {
+    fn happened(&self) -> bool {
+        self.heard.load(Ordering::Relaxed) > self.after
+    }
+}
+
+impl Observer for Panicking {
+    fn on_event(&self, event: &Event) {
+        if let Event::File {
+            state: FileState::Failed,
+            ..
+        }
+        | Event::Warning { .. } = event
+        {
+            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            said.push_str(&format!("{event:?}\n"));
+        }
+        let number = self.heard.fetch_add(1, Ordering::Relaxed);
+        assert!(number != self.after, "this panic is wanted");
+    }
+
+    /// So that there is an event wherever a worker talks with a server.
+    fn hears_dialogue(&self) -> bool {
+        true
+    }
+}
+
+/// Runs a command of words without the program's name. The event after `after` others panics.
+pub(super) fn run(words: &[String], after: u64, limit: Duration) -> io::Result<Panicked> {
+    let user = rustix::process::geteuid().as_raw();
+    let password = |name: &str| (name == "GODWIT_PASSWORD").then(|| PASSWORD.into());
+    let ambient = Ambient {
+        secrets: Secrets::of_environment(password, user),
+        ..Ambient::default()
+    };
+    let program = [std::ffi::OsString::from("godwit")];
+    let words: Vec<_> = program
+        .into_iter()
+        .chain(words.iter().map(Into::into))
+        .collect();
+    let invocation = flags::parse(&words, &ambient)
+        .map_err(|parting| io::Error::new(io::ErrorKind::InvalidInput, parting.text))?;
+    let Request::Copy(spec) = invocation.request else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no copy"));
+    };
+    let observer = Arc::new(Panicking {
+        after,
+        heard: AtomicU64::new(0),
+        said: Mutex::default(),
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let job = job::run(
+        *spec,
+        invocation.connections,
+        Arc::clone(&observer) as _,
+        Stop::default(),
+    );
+    let ended = panic::catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async { tokio::time::timeout(limit, job).await })
+    }));
+    runtime.shutdown_background();
+    let mut said =
+        std::mem::take(&mut *observer.said.lock().unwrap_or_else(PoisonError::into_inner));
+    let (status, hung) = match ended {
+        Err(_) => (PANICKED, false),
+        Ok(Err(_)) => (-1, true),
+        Ok(Ok(Ok(summary))) => (i32::from(summary.exit), false),
+        Ok(Ok(Err(error))) => {
+            said.push_str(&error.explained().to_string());
+            (i32::from(error.exit().code()), false)
+        }
+    };
+    Ok(Panicked {
+        status,
+        said,
+        happened: observer.happened(),
+        hung,
+    })
+}

@@ -1,0 +1,121 @@
+//! Servers that dialogues go wrong with, started once.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::super::{Error, io_error};
+use crate::peers::ftps::{self, FtpsServer};
+use crate::peers::godwit::Godwitd;
+
+/// Of those who have one.
+pub(super) const PASSWORD: &str = "sesame";
+
+/// Which server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Program {
+    Godwitd,
+    Vsftpd,
+    Proftpd,
+    PureFtpd,
+    Pyftpdlib,
+}
+
+impl Program {
+    fn plain(self) -> Option<ftps::Kind> {
+        match self {
+            Program::Godwitd => None,
+            Program::Vsftpd => Some(ftps::Kind::Vsftpd),
+            Program::Proftpd => Some(ftps::Kind::Proftpd),
+            Program::PureFtpd => Some(ftps::Kind::PureFtpd),
+            Program::Pyftpdlib => Some(ftps::Kind::Pyftpdlib),
+        }
+    }
+
+    /// Those that can be started here; ours always, as nothing can be tried without it.
+    pub(super) fn here() -> Vec<Program> {
+        let root = rustix::process::geteuid().is_root();
+        let all = [
+            Program::Godwitd,
+            Program::Vsftpd,
+            Program::Proftpd,
+            Program::PureFtpd,
+            Program::Pyftpdlib,
+        ];
+        let here = all.into_iter().filter(|program| match program.plain() {
+            None => true,
+            Some(ftps::Kind::Proftpd | ftps::Kind::PureFtpd) if !root => false,
+            Some(kind) => kind.program().is_ok(),
+        });
+        here.collect()
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub(super) enum Running {
+    Godwitd { server: Godwitd, root: TempDir },
+    Plain { server: FtpsServer, root: PathBuf },
+}
+
+impl Running {
+    pub(super) fn start(program: Program) -> Result<Running, Error> {
+        match program.plain() {
+            None => {
+                let root = TempDir::new().map_err(io_error(Path::new("a temporary directory")))?;
+                let server = Godwitd::serving(root.path()).start()?;
+                Ok(Running::Godwitd { server, root })
+            }
+            Some(kind) => {
+                let server = FtpsServer::start(kind, false)?;
+                let root = server.at("");
+                let root = fs::canonicalize(&root).map_err(io_error(&root))?;
+                Ok(Running::Plain { server, root })
+            }
+        }
+    }
+
+    /// The directory that it serves.
+    pub(super) fn root(&self) -> &Path {
+        match self {
+            Running::Godwitd { root, .. } => root.path(),
+            Running::Plain { root, .. } => root,
+        }
+    }
+
+    pub(super) fn addr(&self) -> SocketAddr {
+        match self {
+            Running::Godwitd { server, .. } => server.addr(),
+            Running::Plain { server, .. } => server.addr(),
+        }
+    }
+
+    /// The account whose files it serves, where it is not ours.
+    pub(super) fn owner(&self) -> Option<u32> {
+        match self {
+            Running::Godwitd { .. } => None,
+            Running::Plain { server, .. } => server.owner(),
+        }
+    }
+
+    /// The URL of a directory below its root, for clients that reach it at another address.
+    pub(super) fn url(&self, addr: SocketAddr, top: &Path) -> String {
+        let name = top.strip_prefix(self.root()).unwrap_or(top).display();
+        match self {
+            Running::Godwitd { .. } => format!("ftp://{addr}/{name}/"),
+            Running::Plain { server, .. } => {
+                let path = server.path(&format!("{name}/"));
+                format!("ftp://{}@{addr}{path}", server.login())
+            }
+        }
+    }
+
+    pub(super) fn log(&self) -> String {
+        match self {
+            Running::Godwitd { server, .. } => server.log(),
+            Running::Plain { server, .. } => server.log(),
+        }
+    }
+}
