@@ -45,7 +45,9 @@ points to is replaced. Names that --delete removes are never followed, nor is an
 (.godwit-*.part) belong to no tree.
 
 --delete removes what the source does not have, after all copies are done and only if all went well: where a \
-directory of the source could not be listed to its end, or a file failed, nothing is removed.
+directory of either end could not be listed to its end, a line of a listing was not understood, a name could not be looked at, \
+or a file failed, nothing is removed. Devices, pipes and sockets are left out with a warning. Where a server does not show names with a \
+leading dot, such names are not removed.
 
 Patterns are those of rsync, and the first that matches decides: / at the beginning means the top of the tree, / at the end directories only; \
 * and ? match no slash, ** does, [a-z] one octet; DIR/*** is DIR with all below it; a pattern with no other slash is compared with the last \

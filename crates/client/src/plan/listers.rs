@@ -182,6 +182,10 @@ impl Listers {
 }
 
 /// What [`gather`] gives.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one at a time, and nearly all are names"
+)]
 pub(crate) enum Gathered {
     Name(std::result::Result<Entry, BadName>),
     /// The listing broke off and begins again: what came of it before is void.

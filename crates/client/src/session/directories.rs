@@ -1,7 +1,7 @@
 //! What is in a directory of a server, and what is at a path, in the best way that the server has.
 //!
 //! ```text
-//!   MLSD ─ not known, or another shape ─► CWD, LIST -a ─ not understood ─► NLST -a: names, to be looked at
+//!   MLSD ─ not known, or no shape that is known ─► CWD, LIST -a ─ not understood ─► NLST -a, names to be looked at
 //! ```
 //! The older commands are asked for the working directory, not for a path: vsftpd answers `LIST path`
 //! with an empty listing and 226 where there is no such path, and with the name itself where it may
@@ -49,6 +49,7 @@ impl Session {
         let doing = format!("list {}", self.endpoint.url(directory));
         let endpoint = Arc::clone(&self.endpoint);
         let learned = &endpoint.learned;
+        let mut misread = None;
         if !known(&learned.no_mlsd) {
             let command = Command::Mlsd(Some(directory.clone()));
             match self.try_list(command, Form::Facts, &doing, outlet).await? {
@@ -56,6 +57,8 @@ impl Session {
                     self.check_itself(&listed, &learned.mlsd_lists_itself, &doing)?;
                     return Ok(whole);
                 }
+                // What answers so may answer NLST in any way: LIST has to show what is there.
+                Tried::NoSuchWay(why @ Error::Listing { .. }) => misread = Some(why),
                 Tried::NoSuchWay(why) => {
                     let text = format!("directories are listed by LIST or NLST ({why})");
                     self.learn_lack(|l| &l.no_mlsd, "MLSD", &text);
@@ -65,17 +68,23 @@ impl Session {
         let into = self.ask(&Command::Cwd(directory.clone()), &doing).await?;
         match failure_kind(&into) {
             None => {}
-            Some(FailureKind::NotSupported) => return self.list_by_path(directory, outlet).await,
+            Some(FailureKind::NotSupported) if misread.is_none() => {
+                return self.list_by_path(directory, outlet).await;
+            }
             Some(_) => return Err(Error::refused(doing, into)),
         }
         if !known(&learned.no_list) {
             match self.list_here(Form::Long, &doing, outlet).await? {
                 Tried::Listed(whole, _) => return Ok(whole),
-                Tried::NoSuchWay(why) => {
+                Tried::NoSuchWay(why) if misread.is_none() => {
                     let text = format!("names are listed by NLST and looked at one by one ({why})");
                     self.learn_lack(|l| &l.no_list, "LIST", &text);
                 }
+                Tried::NoSuchWay(_) => {}
             }
+        }
+        if let Some(misread) = misread {
+            return Err(misread);
         }
         match self.list_here(Form::Names, &doing, outlet).await? {
             Tried::Listed(whole, _) => Ok(whole),
@@ -99,9 +108,9 @@ impl Session {
                 self.check_itself(&listed, &learned.all_lists_itself, doing)?;
                 return Ok(Tried::Listed(whole, listed));
             }
-            Ok(Tried::Listed(whole, listed)) => {
+            // Nothing at all: it may have looked for that name.
+            Ok(Tried::Listed(_, listed)) => {
                 self.check_itself(&listed, &learned.all_lists_itself, doing)?;
-                drop(whole);
             }
             // Another shape, which it has without the option too.
             Ok(Tried::NoSuchWay(why @ Error::Listing { .. })) => return Ok(Tried::NoSuchWay(why)),

@@ -11,6 +11,9 @@ use std::{
     thread,
 };
 
+/// What becomes of a listing: it is changed, and may be answered otherwise than by 226.
+pub(crate) type Spoil = Arc<dyn Fn(&mut Vec<u8>) -> Option<&'static str> + Send + Sync>;
+
 /// What it does otherwise than a good server. The default is a good server with few features.
 #[derive(Clone, Default)]
 pub(crate) struct Quirks {
@@ -49,6 +52,11 @@ pub(crate) struct Quirks {
     pub(crate) early_150: bool,
     /// What MLSD and NLST send, in place of the names there are.
     pub(crate) listing: Option<&'static [u8]>,
+    pub(crate) spoil: Option<Spoil>,
+    /// It has LIST, and PWD.
+    pub(crate) long: bool,
+    /// LIST and NLST take `-a`, and show names with a leading dot with it alone.
+    pub(crate) options: bool,
     /// The greeting, in place of 220.
     pub(crate) greeting: Option<&'static str>,
     /// What CKSM answers.
@@ -149,6 +157,7 @@ struct Session<'a> {
     listener: Option<TcpListener>,
     rest: usize,
     from: Option<String>,
+    cwd: String,
     /// Answers are not sent.
     silent: bool,
 }
@@ -164,6 +173,7 @@ impl<'a> Session<'a> {
             listener: None,
             rest: 0,
             from: None,
+            cwd: "/".to_owned(),
             silent: false,
         };
         let quirks = shared.quirks.lock().unwrap().clone();
@@ -268,12 +278,25 @@ impl<'a> Session<'a> {
                 None => self.say("550 No such file"),
             },
             "MDTM" if self.file(argument).is_some() => self.say("213 20200229123456"),
-            "CWD" if self.is_directory(argument) => self.say("250 there"),
+            "CWD" if self.is_directory(argument) => {
+                self.cwd = argument.to_owned();
+                self.say("250 there")
+            }
+            "PWD" if quirks.long => self.say(&format!("257 \"{}\"", self.cwd)),
             "CWD" => self.say("550 Not a directory"),
             "MLST" => self.describe(argument),
-            "MLSD" | "NLST" => {
-                let listing = self.listing(quirks, verb == "MLSD", argument);
-                self.send(quirks, &listing)
+            "LIST" if !quirks.long => self.say("500 Command not supported"),
+            "LIST" | "NLST" if argument == "-a" && !quirks.options => self.say("550 No such file"),
+            "MLSD" | "NLST" | "LIST" => {
+                let mut listing = self.listing(quirks, verb, argument);
+                let said = quirks.spoil.as_ref().and_then(|spoil| spoil(&mut listing));
+                let Some(said) = said else {
+                    return self.send(quirks, &listing);
+                };
+                if let Some(mut out) = self.connection(quirks)? {
+                    out.write_all(&listing)?;
+                }
+                self.say(said)
             }
             "RETR" => match self.file(argument) {
                 Some(data) => {
@@ -343,10 +366,14 @@ impl<'a> Session<'a> {
         self.say(&format!("250-status\r\n {facts} {path}\r\n250 End."))
     }
 
-    fn listing(&self, quirks: &Quirks, machine: bool, path: &str) -> Vec<u8> {
+    fn listing(&self, quirks: &Quirks, verb: &str, argument: &str) -> Vec<u8> {
         if let Some(listing) = quirks.listing {
             return listing.to_vec();
         }
+        let path = match argument {
+            "" | "-a" => &self.cwd,
+            path => path,
+        };
         let prefix = format!("{}/", path.trim_end_matches('/'));
         let mut names: Vec<(String, Option<usize>)> = Vec::new();
         for (key, data) in &*self.shared.files.lock().unwrap() {
@@ -361,10 +388,16 @@ impl<'a> Session<'a> {
                 names.push(entry);
             }
         }
-        let line = |(name, size): (String, Option<usize>)| match (machine, size) {
-            (false, _) => format!("{name}\r\n"),
-            (true, Some(size)) => format!("Type=file;Size={size}; {name}\r\n"),
-            (true, None) => format!("Type=dir; {name}\r\n"),
+        if quirks.options && verb != "MLSD" {
+            names.retain(|(name, _)| argument == "-a" || !name.starts_with('.'));
+            names.extend((argument == "-a").then(|| (".".to_owned(), None)));
+        }
+        let line = |(name, size): (String, Option<usize>)| match (verb, size) {
+            ("LIST", Some(size)) => format!("-rw-r--r--  1 a b {size:>8} Nov 25 16:43 {name}\r\n"),
+            ("LIST", None) => format!("drwxr-xr-x  2 a b     4096 Nov 25  2020 {name}\r\n"),
+            ("MLSD", Some(size)) => format!("Type=file;Size={size}; {name}\r\n"),
+            ("MLSD", None) => format!("Type=dir; {name}\r\n"),
+            _ => format!("{name}\r\n"),
         };
         names.into_iter().map(line).collect::<String>().into_bytes()
     }

@@ -24,6 +24,7 @@ mod hostile;
 mod integrity;
 mod interposed;
 mod interrupted;
+mod listings;
 mod live;
 mod manage;
 mod many;

@@ -1,0 +1,329 @@
+//! What a listing does not say is not taken for what is not there.
+
+use std::{fs, path::Path, sync::Arc};
+
+use proptest::{prelude::*, sample::Index, test_runner::TestRunner};
+
+use crate::{
+    fake::{Fake, Quirks},
+    harness::{Ran, run, text, tree},
+};
+
+const NO: &str = "500 Command not supported";
+
+/// How a server lists.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Mlsd,
+    LongAll,
+    Long,
+    NamesAll,
+    Names,
+}
+
+const WAYS: [Way; 5] = [
+    Way::Mlsd,
+    Way::LongAll,
+    Way::Long,
+    Way::NamesAll,
+    Way::Names,
+];
+
+impl Way {
+    fn quirks(self) -> Quirks {
+        let lacks: &[&str] = match self {
+            Self::Mlsd => &[],
+            _ => &["MLSD", "MLST"],
+        };
+        Quirks {
+            replies: lacks.iter().map(|verb| (*verb, NO)).collect(),
+            long: matches!(self, Self::Long | Self::LongAll),
+            options: matches!(self, Self::LongAll | Self::NamesAll),
+            ..Quirks::default()
+        }
+    }
+}
+
+const FILES: [&str; 4] = ["alpha", "beta", ".dot", "sub/gamma"];
+
+fn fill(fake: &Fake, top: &str) {
+    for name in FILES {
+        fake.put(&format!("{top}/{name}"), name.as_bytes());
+    }
+}
+
+fn fill_here(top: &Path) {
+    fs::create_dir_all(top.join("sub")).unwrap();
+    for name in FILES {
+        fs::write(top.join(name), name).unwrap();
+    }
+}
+
+/// Which ends are at servers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ends {
+    Source,
+    Target,
+    Both,
+}
+
+/// Syncs a tree to one that has a file more, and gives what the latter has afterwards.
+fn sync(ends: Ends, source: Quirks, target: Quirks) -> (Ran, Vec<String>) {
+    let here = tempfile::tempdir().unwrap();
+    let (from, to) = (Fake::start(source), Fake::start(target));
+    fill(&from, "/s");
+    fill(&to, "/t");
+    fill_here(&here.path().join("s"));
+    fill_here(&here.path().join("t"));
+    fs::write(here.path().join("t/extra"), "x").unwrap();
+    to.put("/t/extra", b"x");
+    let local = |name: &str| format!("{}/", text(&here.path().join(name)));
+    let source = match ends {
+        Ends::Target => local("s"),
+        _ => from.url("/s/"),
+    };
+    let target = match ends {
+        Ends::Source => local("t"),
+        _ => to.url("/t/"),
+    };
+    let options = ["sync", "--delete", "--size-only", "--retries", "1"];
+    let ran = run(&[&options[..], &[&source, &target]].concat());
+    let mut left: Vec<String> = match ends {
+        Ends::Source => tree(&here.path().join("t")),
+        _ => to.names().iter().map(|name| name[3..].to_owned()).collect(),
+    };
+    left.retain(|name| !name.ends_with('/'));
+    left.sort();
+    (ran, left)
+}
+
+fn names(with_extra: bool) -> Vec<String> {
+    let mut names: Vec<_> = FILES.iter().map(|name| (*name).to_owned()).collect();
+    names.extend(with_extra.then(|| "extra".to_owned()));
+    names.sort();
+    names
+}
+
+#[test]
+fn each_way_to_list_shows_all_names_and_what_is_extra_goes() {
+    for way in WAYS {
+        for ends in [Ends::Source, Ends::Target, Ends::Both] {
+            let (ran, left) = sync(ends, way.quirks(), way.quirks());
+            ran.expect(0, &["1 removed", "4 the same"]);
+            assert_eq!(left, names(false), "{way:?} {ends:?}");
+        }
+    }
+}
+
+/// What happens to a listing.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// It ends early, with this reply. With 226 not at the end of a line: that is another listing,
+    /// and a good one.
+    Cut(Index, &'static str),
+    /// It is whole, and this is the reply.
+    Answered(&'static str),
+    /// A byte of a name is one that no name has.
+    Byte(Index, u8),
+}
+
+impl Fault {
+    fn spoil(self, listing: &mut Vec<u8>) -> Option<&'static str> {
+        match self {
+            Self::Cut(at, reply) => {
+                let mut at = at.index(listing.len().max(1));
+                let is_line_end = at == 0 || listing[at - 1] == b'\n';
+                if reply.starts_with("226") && is_line_end {
+                    at += 1;
+                }
+                listing.truncate(at);
+                Some(reply)
+            }
+            Self::Answered(reply) => Some(reply),
+            Self::Byte(at, byte) => {
+                let find = |name: &[u8]| listing.windows(5).position(|w| w == name);
+                let name = find(b"alpha").or_else(|| find(b"gamma"))?;
+                listing[name + at.index(5)] = byte;
+                None
+            }
+        }
+    }
+}
+
+fn faults() -> impl Strategy<Value = Fault> {
+    let at = any::<Index>;
+    let replies = || prop_oneof![Just("426 broken"), Just("451 error"), Just("550 no")];
+    prop_oneof![
+        3 => at().prop_map(|at| Fault::Cut(at, "226 done")),
+        2 => (at(), replies()).prop_map(|(at, reply)| Fault::Cut(at, reply)),
+        1 => replies().prop_map(Fault::Answered),
+        2 => (at(), prop_oneof![Just(0), Just(b'/'), Just(b'\n')])
+            .prop_map(|(at, byte)| Fault::Byte(at, byte)),
+    ]
+}
+
+/// For any way to list, either end or both, and any place of the fault.
+#[test]
+fn nothing_is_removed_after_a_listing_that_was_cut_garbled_or_refused() {
+    let ends = prop_oneof![Just(Ends::Source), Just(Ends::Target), Just(Ends::Both)];
+    let ways = prop::sample::select(WAYS.to_vec());
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: 60,
+        failure_persistence: None,
+        max_shrink_iters: 20,
+        ..ProptestConfig::default()
+    });
+    let case = (ends, ways.clone(), ways, any::<bool>(), faults());
+    let outcome = runner.run(&case, |(ends, one, other, at_source, fault)| {
+        let at_source = match ends {
+            Ends::Source => true,
+            Ends::Target => false,
+            Ends::Both => at_source,
+        };
+        let quirks = |way: Way, is_spoiled: bool| Quirks {
+            spoil: is_spoiled.then(|| Arc::new(move |l: &mut Vec<u8>| fault.spoil(l)) as _),
+            ..way.quirks()
+        };
+        let (source, target) = (quirks(one, at_source), quirks(other, !at_source));
+        let (ran, left) = sync(ends, source, target);
+        prop_assert!(ran.code > 0, "{}", ran.err);
+        prop_assert_eq!(left, names(true), "{}", ran.err);
+        Ok(())
+    });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn listing(quirks: Quirks, listing: &'static [u8]) -> Fake {
+    let fake = Fake::start(Quirks {
+        listing: Some(listing),
+        ..quirks
+    });
+    fake.put("/d/f", b"12");
+    fake
+}
+
+/// Copies and lists `/d`, and syncs it to a directory that has a file more: all of it fails.
+#[track_caller]
+fn fails_everywhere(fake: &Fake, words: &[&str]) {
+    let here = tempfile::tempdir().unwrap();
+    let to = here.path().join("to");
+    fs::create_dir(&to).unwrap();
+    fs::write(to.join("mine"), "x").unwrap();
+    let (url, pattern, to) = (fake.url("/d/"), fake.url("/d/*"), text(&to));
+    for arguments in [
+        &["sync", "--delete", "--retries", "1", &url, to][..],
+        &["cp", "-r", "--retries", "1", &url, to],
+        &["cp", "--retries", "1", &pattern, to],
+        &["ls", &url],
+    ] {
+        let ran = run(arguments);
+        assert!(ran.code > 0, "{arguments:?}: {}", ran.err);
+        for word in words {
+            assert!(ran.err.contains(word), "{arguments:?}: {}", ran.err);
+        }
+        assert!(Path::new(to).join("mine").exists());
+    }
+}
+
+#[test]
+fn mlsd_in_the_shape_of_list_is_read_as_that() {
+    let fake = listing(
+        Quirks::default(),
+        b"total 1\r\n-rw-r--r--   1 a  b   2 Nov 25 16:43 f\r\n",
+    );
+    let here = tempfile::tempdir().unwrap();
+    let to = here.path().join("to");
+    run(&["cp", "-r", &fake.url("/d/"), text(&to)]).expect(0, &["1 file"]);
+    assert_eq!(fs::read(to.join("f")).unwrap(), b"12");
+    let ran = run(&["ls", &fake.url("/d/")]).expect(0, &[]);
+    assert_eq!(ran.out, b"f\n");
+    fs::write(to.join("extra"), "x").unwrap();
+    let ran = run(&["sync", "--delete", &fake.url("/d/"), text(&to)]);
+    ran.expect(0, &["1 removed"]);
+}
+
+#[test]
+fn lines_of_mlsd_that_are_no_facts_are_failures_that_are_named() {
+    let good_and_bad = b"Type=file;Size=2; f\r\nrubbish here\r\n";
+    let fake = listing(Quirks::default(), good_and_bad);
+    fails_everywhere(&fake, &["rubbish here", "not understood"]);
+    let fake = listing(Quirks::default(), b"rubbish here\r\nmore\r\n");
+    fails_everywhere(&fake, &["rubbish here"]);
+    let fake = listing(Quirks::default(), b"Type=fule;Size=2; f\r\n");
+    fails_everywhere(&fake, &["Type=fule"]);
+}
+
+#[test]
+fn a_name_that_is_listed_and_not_there_is_a_failure() {
+    for (way, names) in [
+        (Way::Names, &b"f\r\ngone\r\n"[..]),
+        (Way::Mlsd, b"Size=2; f\r\nSize=2; gone\r\n"),
+    ] {
+        let fake = listing(way.quirks(), names);
+        let here = tempfile::tempdir().unwrap();
+        fs::write(here.path().join("mine"), "x").unwrap();
+        for verb in [&["sync", "--delete"][..], &["cp", "-r"]] {
+            let ran = run(&[verb, &[&fake.url("/d/"), text(here.path())]].concat());
+            let named = ran.err.contains("gone: no such file");
+            assert!(ran.code > 0 && named, "{}", ran.err);
+            assert!(here.path().join("mine").exists());
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_is_refused_is_a_failure_and_an_empty_one_is_none() {
+    for (said, is_empty) in [
+        ("550 No files found", true),
+        ("450 No such file or directory", true),
+        ("550 Permission denied", false),
+        ("550 Failed", false),
+        ("226 Transfer done (but failed to open directory).", false),
+    ] {
+        let quirks = Quirks {
+            spoil: Some(Arc::new(move |listing: &mut Vec<u8>| {
+                listing.clear();
+                Some(said)
+            })),
+            ..Way::Names.quirks()
+        };
+        let fake = Fake::start(quirks);
+        fake.put("/d/f", b"12");
+        if !is_empty {
+            fails_everywhere(&fake, &["/d"]);
+            continue;
+        }
+        let here = tempfile::tempdir().unwrap();
+        let url = fake.url("/d/");
+        run(&["cp", "-r", &url, text(&here.path().join("to"))]).expect(0, &[]);
+        run(&["ls", &url]).expect(0, &[]);
+    }
+}
+
+#[test]
+fn what_a_server_may_hide_is_not_removed() {
+    let fake = listing(Way::Names.quirks(), b"f\r\n");
+    let here = tempfile::tempdir().unwrap();
+    for name in [".mine", "extra"] {
+        fs::write(here.path().join(name), "x").unwrap();
+    }
+    let url = fake.url("/d/");
+    let ran = run(&["sync", "-v", "--delete", &url, text(here.path())]);
+    ran.expect(0, &["no LIST -a", ".mine: left", "1 removed"]);
+    assert_eq!(tree(here.path()), [".mine", "f"]);
+}
+
+#[test]
+fn special_files_are_left_out_with_status_0() {
+    let fake = listing(
+        Quirks::default(),
+        b"Type=file;Size=2; f\r\nType=OS.unix=fifo; pipe\r\nType=unknown; sock\r\n",
+    );
+    let here = tempfile::tempdir().unwrap();
+    for name in ["pipe", "extra"] {
+        fs::write(here.path().join(name), "x").unwrap();
+    }
+    let ran = run(&["sync", "--delete", &fake.url("/d/"), text(here.path())]);
+    ran.expect(0, &["pipe: neither file nor directory", "1 removed"]);
+    assert_eq!(tree(here.path()), ["f", "pipe"]);
+}
