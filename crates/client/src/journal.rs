@@ -21,6 +21,7 @@
 
 mod littered;
 mod noted;
+mod sources;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -217,26 +218,6 @@ impl Journal {
         encode(target.as_bytes(), &mut name);
         let path = parts.remove(&name)?;
         Some(decoded(&path)).filter(|path| is_ours(path))
-    }
-
-    /// Of which version of its source that copy is the beginning; `None` where nobody has noted it.
-    pub(crate) fn source_of(&self, target: &str) -> Option<Version> {
-        let mut name = Vec::new();
-        encode(target.as_bytes(), &mut name);
-        self.sources.get(&name).copied()
-    }
-
-    /// What [`Self::begins`] has noted is the beginning of this version of its source.
-    pub(crate) fn begins_from(&self, target: &str, source: Version) {
-        let Some(changed) = source.changed else {
-            return;
-        };
-        let mut out = self.out();
-        out.waiting.extend_from_slice(b"source ");
-        encode(target.as_bytes(), &mut out.waiting);
-        // Writing to a `Vec` cannot fail.
-        let _ = writeln!(out.waiting, " {} {changed} .", source.size);
-        let _ = out.write(&self.file);
     }
 
     /// The other such paths, once. They bear names that only we give.

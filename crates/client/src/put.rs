@@ -2,25 +2,25 @@
 
 mod in_order;
 mod input;
+mod open;
 mod relay;
 
 use std::{
-    fs,
     io::{self, Read},
     sync::{Arc, atomic::AtomicBool, atomic::Ordering},
 };
 
 use godwit_engine::{
     data::{Job, Monitor, Source},
-    storage::{FastPath, FileKind, FileRef, Held},
+    storage::FileRef,
 };
 use godwit_proto::{
-    ByteRange, ChecksumAlgorithm, Command, FtpPath, RestartPoint, command::Mode,
-    odd_bytes::OddBytes, pi::transfer::Direction, temporary::marked_temporary_name,
+    ByteRange, Command, FtpPath, RestartPoint, command::Mode, odd_bytes::OddBytes,
+    pi::transfer::Direction, temporary::marked_temporary_name,
 };
 
 use crate::{
-    context::{Context, known},
+    context::known,
     error::{Error, Result},
     job::Carried,
     journal::Journal,
@@ -36,6 +36,7 @@ use crate::{
 };
 
 use input::{Input, Reader};
+use open::{length_of, open_source};
 
 /// A put that has begun: its source is open and its name at the server chosen.
 pub(crate) struct Put {
@@ -647,72 +648,6 @@ impl Put {
     pub(crate) fn rubbish(&self) -> Option<&FtpPath> {
         (self.rename_to.is_some() && self.begun.load(Ordering::Relaxed)).then_some(&self.written_to)
     }
-}
-
-/// Octets to be sent of a file of ours that has `left`, where that is known.
-fn length_of(
-    end: &LocalEnd,
-    from: &Content,
-    left: Option<u64>,
-    offset: u64,
-    wanted: Option<u64>,
-) -> Result<Option<u64>> {
-    if let Some(size) = left.filter(|size| offset > *size) {
-        return Err(Error::Usage(format!(
-            "{end}: --offset {offset} is past its end, it has {size} octets"
-        )));
-    }
-    let left = left.map(|size| size - offset);
-    let endless = matches!(from, Content::File(f) if matches!(f.fast_path(), FastPath::Zeros));
-    Ok(match (left, wanted) {
-        (Some(left), wanted) if !endless => Some(wanted.map_or(left, |w| w.min(left))),
-        (_, Some(wanted)) => Some(wanted),
-        (_, None) if endless => {
-            return Err(Error::Usage(format!("{end}: has no end: give --length")));
-        }
-        (_, None) => None,
-    })
-}
-
-/// A file, or what can only be read in order; with its size, where it has one. `planned_file`: it was no pipe when it was planned.
-fn open_source(
-    context: &Context,
-    path: &std::path::Path,
-    algorithm: Option<ChecksumAlgorithm>,
-    planned_file: bool,
-) -> Result<(Content, Option<u64>)> {
-    use std::os::unix::fs::FileTypeExt;
-    let kind = match planned_file {
-        true => None,
-        false => local::look(path)?.map(|m| m.file_type()),
-    };
-    if kind.is_some_and(|k| k.is_fifo()) {
-        let doing = || format!("open {} for reading", path.display());
-        let pipe = fs::File::open(path).map_err(|e| Error::local(doing(), &e))?;
-        let input = Input::new(Box::new(pipe), algorithm);
-        return Ok((Content::Stream(Arc::new(input)), None));
-    }
-    let (file, metadata) = local::open_read(&context.storage, path)?;
-    if planned_file && metadata.kind != FileKind::File {
-        let what = path.display().to_string();
-        return Err(Error::Changed { what });
-    }
-    if metadata.kind == FileKind::File && metadata.size == 0 && local::has_content(path) {
-        let doing = || format!("open {} for reading", path.display());
-        let file = fs::File::open(path).map_err(|e| Error::local(doing(), &e))?;
-        let input = Input::new(Box::new(file), algorithm);
-        return Ok((Content::Stream(Arc::new(input)), None));
-    }
-    if metadata.kind == FileKind::File {
-        context.tell_of_direct_io(&file, path.display());
-        let held = Held::read(file.as_ref(), &metadata).map_err(Error::Local)?;
-        let file = held.map_or(file, |held| Arc::new(held));
-        return Ok((Content::File(file), Some(metadata.size)));
-    }
-    if matches!(file.fast_path(), FastPath::Discard) {
-        return Ok((Content::File(file), Some(0)));
-    }
-    Ok((Content::File(file), None))
 }
 
 /// A part goes into what is there; a device cannot be renamed over.

@@ -1,6 +1,6 @@
 //! What a session can find out about files and do to them without moving their octets.
 
-use std::{collections::VecDeque, fmt::Display, sync::Arc};
+use std::{collections::VecDeque, fmt::Display};
 
 use godwit_engine::control::Event as Spoken;
 use godwit_proto::{
