@@ -222,24 +222,29 @@ impl Claims {
         }
         let begins = [self.not_before, self.issued_at].into_iter().flatten();
         let begins = begins.fold(0.0, f64::max);
-        match time(begins).duration_since(now) {
-            Ok(ahead) if ahead > SKEW => Err(TokenError::NotYetValid(ahead)),
-            _ => Ok(()),
+        // A time that no clock can show never comes.
+        let ahead = match time(begins) {
+            Some(begins) => begins.duration_since(now).unwrap_or_default(),
+            None => Duration::MAX,
+        };
+        match ahead > SKEW {
+            true => Err(TokenError::NotYetValid(ahead)),
+            false => Ok(()),
         }
     }
 
     /// From then on it is good for nothing.
     #[must_use]
     pub fn expires(&self) -> SystemTime {
-        time(self.expires)
+        // What no clock can show is no promise: it counts as the beginning, when nothing was good.
+        time(self.expires).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 }
 
-/// RFC 7519 §2, NumericDate. What no clock can show is the beginning, when nothing was good.
-fn time(seconds: f64) -> SystemTime {
-    let since = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    let time = SystemTime::UNIX_EPOCH.checked_add(since);
-    time.unwrap_or(SystemTime::UNIX_EPOCH)
+/// RFC 7519 §2, NumericDate. `None` for what no clock can show.
+fn time(seconds: f64) -> Option<SystemTime> {
+    let since = Duration::try_from_secs_f64(seconds).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(since)
 }
 
 impl Audience {

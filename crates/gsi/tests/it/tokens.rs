@@ -135,6 +135,13 @@ fn audience_and_time_are_checked() {
         let later = check(&|c| c[name] = (NOW + 61).into(), NOW);
         assert_eq!(later, Err(TokenError::NotYetValid(Duration::from_secs(61))));
     }
+    // Times that no clock can show: never valid, or valid no more.
+    for name in ["nbf", "iat"] {
+        let never = check(&|c| c[name] = json!(1e300), NOW);
+        assert!(matches!(never, Err(TokenError::NotYetValid(_))), "{name}");
+    }
+    let expired = check(&|c| c["exp"] = json!(1e300), NOW);
+    assert!(matches!(expired, Err(TokenError::Expired(_))));
     // Types are what they are.
     for (name, value) in [
         ("exp", json!("1900000000")),
