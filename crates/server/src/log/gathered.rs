@@ -73,7 +73,7 @@ impl Gathered {
         self.state().send();
     }
 
-    fn put(&self, line: &[u8], at_once: bool) {
+    pub(super) fn put(&self, line: &[u8], at_once: bool) {
         let mut state = self.state();
         let first = state.lines.is_empty();
         state.lines.extend_from_slice(line);

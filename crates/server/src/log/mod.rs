@@ -64,6 +64,13 @@ pub fn gather() {
     }
 }
 
+/// Whole lines that another process has made.
+pub(crate) fn put(lines: &[u8]) {
+    if let Some(out) = LINES.get().filter(|_| !lines.is_empty()) {
+        out.put(lines, true);
+    }
+}
+
 /// Sends the lines that still wait. For the end of the process.
 pub fn flush() {
     if let Some(lines) = LINES.get() {

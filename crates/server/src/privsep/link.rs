@@ -171,19 +171,19 @@ struct Incoming {
 /// How fast a process is listened to. One that is faster waits: a flood of messages costs the parent
 /// no more time, and its logs no more space, than this.
 #[derive(Default)]
-struct Pace {
+pub(super) struct Pace {
     /// When all that has come would have come at [`PACE_OCTETS`].
     due: Option<Instant>,
 }
 
 impl Pace {
-    fn count(&mut self, now: Instant, octets: usize) {
+    pub(super) fn count(&mut self, now: Instant, octets: usize) {
         let took = Duration::from_secs_f64(octets as f64 / f64::from(PACE_OCTETS));
         self.due = Some(self.due.map_or(now, |due| due.max(now)) + took);
     }
 
     /// When to listen again.
-    fn next(&self) -> Option<Instant> {
+    pub(super) fn next(&self) -> Option<Instant> {
         self.due?.checked_sub(PACE_BURST)
     }
 }

@@ -16,7 +16,8 @@
 //!
 //! - [`messages`]: what passes over a link (`foreign`: fuzzed); [`link`]: how; [`accounts`]: uids and groups; [`sandbox`] and [`syscalls`]: what
 //!   is given up; [`parent`]: one connection, as root sees it, with its [`process`]es; [`child`]: how both begin; [`front`] and
-//!   [`session`] go on, [`relay`] joins them; [`reaper`]: a process now and then that removes leftovers
+//!   [`session`] go on, [`relay`] joins them; [`log_lines`]: what it writes to
+//!   the log; [`reaper`]: a process now and then that removes leftovers
 
 pub(crate) mod accounts;
 mod child;
@@ -24,6 +25,7 @@ mod child;
 pub(crate) mod foreign;
 mod front;
 pub(crate) mod link;
+mod log_lines;
 pub(crate) mod messages;
 pub(crate) mod parent;
 mod process;

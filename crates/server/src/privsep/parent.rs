@@ -342,7 +342,8 @@ impl Connection {
                 while let Ok(message) = session.link.receive().await {
                     self.answer(&session.link, message, &mut logged_out).await?;
                 }
-                drop(front.process.wait().await);
+                front.ended().await;
+                session.ended().await;
                 Ok::<_, Trouble>(())
             };
             drop(timeout(FAREWELL, last_words).await);

@@ -2,12 +2,20 @@
 
 use std::{io, process::Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
+use rustix::{
+    pipe::{PipeFlags, pipe_with},
+    process::{Pid, Signal, kill_process},
+};
+use tokio::{
+    net::unix::pipe,
+    process::{Child, Command},
+    task::JoinHandle,
+};
 
 use super::{
     Role,
     link::{ParentEnd, pair},
+    log_lines::pass_on,
 };
 use crate::log;
 
@@ -15,11 +23,16 @@ use crate::log;
 pub(super) struct Process {
     pub(super) process: Child,
     pub(super) link: ParentEnd,
+    /// Until all that it wrote is in the log.
+    log: JoinHandle<()>,
 }
 
 impl Process {
     pub(super) fn start(role: Role) -> io::Result<Self> {
         let ends = pair()?;
+        let (log, lines) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&log, true)?;
+        let log = pipe::Receiver::from_owned_fd(log)?;
         // This very program, also where its file has been replaced meanwhile.
         let mut command = Command::new("/proc/self/exe");
         command
@@ -28,14 +41,23 @@ impl Process {
             .env_clear()
             .stdin(Stdio::from(ends.input))
             .stdout(Stdio::from(ends.output))
+            .stderr(Stdio::from(lines))
             .kill_on_drop(true);
         if let Some(filter) = std::env::var_os(log::FILTER_VARIABLE) {
             command.env(log::FILTER_VARIABLE, filter);
         }
+        let process = command.spawn()?;
         Ok(Self {
-            process: command.spawn()?,
+            process,
+            log: tokio::spawn(pass_on(log)),
             link: ends.parent,
         })
+    }
+
+    /// Ready when it has ended and the log has its last line.
+    pub(super) async fn ended(&mut self) {
+        drop(self.process.wait().await);
+        drop((&mut self.log).await);
     }
 
     /// Nothing where it has ended already.

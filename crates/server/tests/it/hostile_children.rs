@@ -10,8 +10,9 @@ use std::{
 };
 
 use rustix::{
+    fs::ftruncate,
     io::{Errno, write},
-    net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
+    net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg, shutdown},
     process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open},
 };
 
@@ -21,6 +22,8 @@ use crate::{client::Ftp, harness::eventually, privsep::JO, separated_logins::Sit
 /// the second.
 const DOWN: i32 = 0;
 const UP: i32 = 1;
+
+const LOG: i32 = 2;
 
 /// Longest message.
 const MESSAGE_MAX: usize = 64 * 1024;
@@ -290,4 +293,32 @@ fn a_flood_of_messages_takes_no_login_from_others() {
     drop(ftp);
     floods.join().unwrap();
     site.serves();
+}
+
+#[test]
+fn the_log_is_not_theirs_to_close_or_cut() {
+    let Some(site) = site() else { return };
+    let log = || fs::read(site.program.log.path()).unwrap();
+    let (mut ftp, front) = site.with_front();
+    let before = log();
+    assert!(!before.is_empty());
+    let spoils = |process: u32| {
+        let lines = taken(process, LOG);
+        assert_eq!(shutdown(&lines, Shutdown::Both), Err(Errno::NOTSOCK));
+        assert_eq!(ftruncate(&lines, 0), Err(Errno::INVAL));
+        let mut lines = File::from(lines);
+        lines.write_all(b"forged \x1b]0;title\x07\n").unwrap();
+        lines.write_all(&[b'x'; 100_000]).unwrap();
+    };
+    spoils(front);
+    log_in(&mut ftp);
+    spoils(site.program.children("privsep-session")[0]);
+    ftp.expect("QUIT", 221);
+    site.serves();
+    site.await_no_processes();
+    eventually("the log tells of what came after", || {
+        let text = String::from_utf8(log()).unwrap();
+        text.contains("forged") && text.matches("login").count() >= 2
+    });
+    assert!(log().starts_with(&before) && !log().contains(&0x1b));
 }
