@@ -9,7 +9,11 @@
 //! Both sides stand between a socket and an interpreter, which sees clear text only. The wrapped lines are pieces of one
 //! TLS stream: they are opened in order, each once, and after any error the session is over.
 
-use godwit_gsi::{ContextError, Wrap, adat::TOKEN_OCTETS_MAX, wrap::WrapError};
+use godwit_gsi::{
+    ContextError, Wrap,
+    adat::TOKEN_OCTETS_MAX,
+    wrap::{Stream, WrapError},
+};
 use godwit_proto::line::{BadLine, LineEvent, LineReader};
 
 /// Longest line of a protected channel, its end not counted: the longest token in base64 behind the longest word.
@@ -139,6 +143,8 @@ pub enum Received {
     Unprotected,
     /// The answer to a Telnet negotiation, to be sent as it is.
     Telnet([u8; 3]),
+    /// The client has said that it sends no more (close_notify): we answer and end (RFC 5246 §7.2.1).
+    Closed,
 }
 
 /// The server's side: opens commands, seals replies.
@@ -173,8 +179,9 @@ impl ProtectedServer {
         let mut received = Vec::new();
         if self.carrier == Carrier::Records {
             let mut clear = Vec::new();
-            self.wrap.open(octets, &mut clear)?;
+            let stream = self.wrap.open(octets, &mut clear)?;
             received.push(Received::Commands(clear));
+            received.extend((stream == Stream::Closed).then_some(Received::Closed));
             return Ok(received);
         }
         for event in self.lines.push(octets) {

@@ -123,7 +123,8 @@ impl Unsent {
 }
 
 impl Relay {
-    /// `Ok`: the session ended, and its last words are for the client.
+    /// `Ok`: the session ended, and its last words are for the client, or the client said that it
+    /// sends no more, which is answered.
     async fn join(&mut self) -> Result<(), String> {
         loop {
             let lost = |error: io::Error| error.to_string();
@@ -138,8 +139,11 @@ impl Relay {
             tokio::select! {
                 ready = self.handed.control().ready(client.unwrap_or(Interest::ERROR)), if client.is_some() => {
                     let ready = ready.map_err(lost)?;
-                    if reads_client && (ready.is_readable() || ready.is_read_closed()) {
-                        self.hear_client()?;
+                    if reads_client
+                        && (ready.is_readable() || ready.is_read_closed())
+                        && self.hear_client()?
+                    {
+                        return Ok(());
                     }
                 }
                 ready = self.session.ready(session.unwrap_or(Interest::ERROR)), if session.is_some() => {
@@ -160,16 +164,17 @@ impl Relay {
         }
     }
 
-    fn hear_client(&mut self) -> Result<(), String> {
+    /// True where no more comes, in good order.
+    fn hear_client(&mut self) -> Result<bool, String> {
         let mut buffer = [0; READ_OCTETS];
         match self.handed.control().try_read(&mut buffer) {
             Ok(0) => Err("closed by the client".to_owned()),
             Ok(count) => {
-                let commands = self.handed.open(&buffer[..count])?;
+                let (commands, closed) = self.handed.open(&buffer[..count])?;
                 self.to_session.push(&commands);
-                Ok(())
+                Ok(closed)
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error.to_string()),
         }
     }

@@ -172,16 +172,17 @@ impl HandedOver {
         &self.control
     }
 
-    /// What the client's octets mean.
-    pub(crate) fn open(&mut self, octets: &[u8]) -> Result<Vec<u8>, String> {
+    /// What the client's octets mean, and whether it has said that no more come.
+    pub(crate) fn open(&mut self, octets: &[u8]) -> Result<(Vec<u8>, bool), String> {
         let Some(opened) = self.security.open(octets) else {
-            return Ok(octets.to_vec());
+            return Ok((octets.to_vec(), false));
         };
-        let mut commands = Vec::new();
+        let (mut commands, mut closed) = (Vec::new(), false);
         for one in opened.map_err(|error| error.to_string())? {
             match one {
                 Received::Commands(lines) => commands.extend(lines),
                 Received::Telnet(answer) => self.outbox.push(&answer),
+                Received::Closed => closed = true,
                 Received::Unprotected => {
                     self.say(
                         b"533 Commands must be protected, closing control connection.\r\n".to_vec(),
@@ -190,7 +191,7 @@ impl HandedOver {
                 }
             }
         }
-        Ok(commands)
+        Ok((commands, closed))
     }
 
     /// Protects replies and puts them up for sending.

@@ -40,6 +40,7 @@ impl Session {
                         }
                         Received::Unprotected => self.pi.handle_input(now, Input::Unprotected),
                         Received::Telnet(answer) => self.outbox.push(&answer),
+                        Received::Closed => self.pi.handle_input(now, Input::Closed),
                     }
                 }
             }

@@ -18,7 +18,7 @@ use crate::{
     pki::Blueprint,
     privsep::{JO, KIM, can_separate, make_root, uid},
     program::Program,
-    tls::{clear_text_behind_auth_tls_is_refused, python, succeeded},
+    tls::{CLOSE_IN_GOOD_ORDER, clear_text_behind_auth_tls_is_refused, python, succeeded},
 };
 
 const ISSUER: &str = "https://issuer.example.org/";
@@ -145,7 +145,7 @@ fn users_with_passwords_have_the_files_of_their_accounts() {
          assert f.nlst('/jo') == ['f'], f.nlst('/jo')\n\
          refused(lambda: f.retrbinary('RETR /kim/secret', got.write), '550')\n\
          refused(lambda: f.mkd('/made'), '550')\n\
-         f.quit()\n"
+         {CLOSE_IN_GOOD_ORDER}"
     );
     if !site.python(&script) {
         return;

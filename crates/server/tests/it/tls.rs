@@ -232,6 +232,26 @@ fn a_user_with_a_home_stays_there() {
     assert!(!site.server.path("sam/up").exists());
 }
 
+/// unwrap() waits for the server's close_notify, and the end of the connection comes behind it.
+pub(crate) const CLOSE_IN_GOOD_ORDER: &str = "\
+    f.sock.settimeout(20)\n\
+    f.sock.sendall(b'NOOP\\r\\n')\n\
+    assert f.getresp().startswith('200')\n\
+    plain = f.sock.unwrap()\n\
+    assert plain.recv(1) == b''\n";
+
+#[test]
+fn a_close_notify_is_answered_and_ends_the_session() {
+    let site = Site::new(Wishes::default());
+    let script = format!("f.login('kim', 'se cret')\n{CLOSE_IN_GOOD_ORDER}");
+    if let Some(output) = site.python(&script) {
+        succeeded(&output);
+    }
+    if let Some(output) = site.python(&format!("f.auth()\n{CLOSE_IN_GOOD_ORDER}")) {
+        succeeded(&output);
+    }
+}
+
 #[test]
 fn python_moves_files_and_ends_each_connection_in_good_order() {
     let site = Site::new(Wishes {
