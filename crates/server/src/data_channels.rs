@@ -258,6 +258,13 @@ impl ListenPlan {
                 {
                     std::thread::sleep(PORT_RETRY);
                 }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    return Err(StorageFailure {
+                        text: "all ports for data connections are taken, try again later"
+                            .to_owned(),
+                        ..failure_of(&error, LISTENING)
+                    });
+                }
                 Err(error) => return Err(failure_of(&error, LISTENING)),
             }
         }
