@@ -302,7 +302,7 @@ impl Region {
     /// EINVAL for a device to its end, since it may have none.
     pub fn new(file: &dyn File, offset: u64, length: Option<u64>) -> Result<Self> {
         let metadata = file.metadata()?;
-        let is_special = metadata.kind == FileKind::Special;
+        let is_special = matches!(metadata.kind, FileKind::Special(_));
         if length.is_none() && is_special {
             return Err(errno_failure("checksum a device to its end", Errno::INVAL));
         }

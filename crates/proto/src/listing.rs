@@ -18,9 +18,16 @@ pub fn format_line(facts: &Facts, links: u64, name: &[u8], now: Timestamp) -> Ve
         .map_or_else(|| unknown(1), |size| size.to_string());
     let time = facts.modify.map(|modify| time_column(modify, now));
     let time = time.unwrap_or_else(|| unknown(1));
-    let kind = match facts.kind {
+    let kind = match &facts.kind {
         Some(FactType::Dir | FactType::Cdir | FactType::Pdir) => 'd',
-        Some(FactType::File | FactType::Other(_)) => '-',
+        Some(FactType::File) => '-',
+        Some(FactType::Other(word)) => match word.as_str() {
+            "OS.unix=chr" => 'c',
+            "OS.unix=blk" => 'b',
+            "OS.unix=fifo" => 'p',
+            "OS.unix=socket" => 's',
+            _ => '-',
+        },
         None => '?',
     };
     let mut line = format!(

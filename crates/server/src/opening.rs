@@ -91,9 +91,9 @@ fn open_source(
     let file = storage.open_read(path)?;
     let metadata = file.as_opened()?;
     let size = match (metadata.kind, file.fast_path()) {
-        (FileKind::Special, FastPath::Zeros) => ENDLESS,
-        (FileKind::Special, FastPath::Discard) => 0,
-        (FileKind::Special, _) => {
+        (FileKind::Special(_), FastPath::Zeros) => ENDLESS,
+        (FileKind::Special(_), FastPath::Discard) => 0,
+        (FileKind::Special(_), _) => {
             // A terminal or a pipe has no octets at offsets, and may never end.
             return Err(failure(
                 Errno::PERM,

@@ -222,8 +222,33 @@ pub enum FileKind {
     File,
     /// Directory.
     Directory,
-    /// Character device, FIFO, socket, block device: no size, no rename over it.
-    Special,
+    /// No size, no rename over it.
+    Special(Special),
+}
+
+/// What is neither a file nor a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the word is the documentation
+pub enum Special {
+    CharacterDevice,
+    BlockDevice,
+    Fifo,
+    Socket,
+}
+
+impl FileKind {
+    /// As `Type=` of MLSx (RFC 3659 §7.5.1).
+    fn fact(self) -> FactType {
+        let word = match self {
+            Self::File => return FactType::File,
+            Self::Directory => return FactType::Dir,
+            Self::Special(Special::CharacterDevice) => "chr",
+            Self::Special(Special::BlockDevice) => "blk",
+            Self::Special(Special::Fifo) => "fifo",
+            Self::Special(Special::Socket) => "socket",
+        };
+        FactType::Other(format!("OS.unix={word}"))
+    }
 }
 
 /// What stat tells.
@@ -259,15 +284,9 @@ impl Metadata {
 
     /// Like [`Self::facts`], with `Perm` for `who`: what listings use, to ask the kernel only once.
     pub fn facts_for(&self, who: &Identity) -> Facts {
-        let directory = self.kind == FileKind::Directory;
         let (device, inode) = self.unique;
         Facts {
-            // Devices are files to RETR and STOR, and clients know no other word.
-            kind: Some(if directory {
-                FactType::Dir
-            } else {
-                FactType::File
-            }),
+            kind: Some(self.kind.fact()),
             size: Some(self.size),
             modify: Some(Timestamp(self.modified_seconds())),
             perm: Some(self.perm(who)),
@@ -290,7 +309,7 @@ impl Metadata {
         let may = |bits| access & bits == bits;
         let letters: &[(u32, &str)] = match self.kind {
             FileKind::Directory => &[(0o3, "cfmp"), (0o1, "e"), (0o5, "l")],
-            FileKind::File | FileKind::Special => &[(0o2, "aw"), (0o4, "r")],
+            FileKind::File | FileKind::Special(_) => &[(0o2, "aw"), (0o4, "r")],
         };
         letters
             .iter()

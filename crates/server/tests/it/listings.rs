@@ -227,3 +227,31 @@ fn a_million_entries_are_made_as_they_are_read() {
         ftp.await_code(226);
     }
 }
+
+#[test]
+fn what_is_neither_file_nor_directory_is_told_as_what_it_is() {
+    let server = TestServer::start();
+    let status = std::process::Command::new("mkfifo")
+        .arg(server.path("fifo"))
+        .status();
+    assert!(status.unwrap().success());
+    let _socket = std::os::unix::net::UnixListener::bind(server.path("socket")).unwrap();
+    let mut ftp = server.login();
+    for (name, letter) in [("fifo", "p"), ("socket", "s")] {
+        let told = format!("Type=OS.unix={name};");
+        let reply = ftp.expect(&format!("MLST /{name}"), 250);
+        assert!(reply.lines[1].contains(&told), "{reply:?}");
+        for command in ["MLSD /", "MLSR /"] {
+            let lines = String::from_utf8(ftp.get(command)).unwrap();
+            let line = lines
+                .lines()
+                .find(|line| line.ends_with(&format!(" {name}")));
+            assert!(line.unwrap().contains(&told), "{command}: {lines}");
+        }
+        let lines = String::from_utf8(ftp.get("LIST /")).unwrap();
+        let line = lines
+            .lines()
+            .find(|line| line.ends_with(&format!(" {name}")));
+        assert!(line.unwrap().starts_with(letter), "{lines}");
+    }
+}

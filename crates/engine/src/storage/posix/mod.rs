@@ -30,7 +30,7 @@ use rustix::{
 
 use self::root::{NAMED, Resolver, Root};
 use super::{
-    Entries, FileKind, FileRef, Metadata, Result, Storage, WriteMode, errno_failure, owner,
+    Entries, FileKind, FileRef, Metadata, Result, Special, Storage, WriteMode, errno_failure, owner,
 };
 
 /// Files of this machine.
@@ -285,12 +285,15 @@ fn metadata_of(stat: &Stat, link_target: Option<Vec<u8>>) -> Metadata {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => FileKind::File,
         FileType::Directory => FileKind::Directory,
-        _ => FileKind::Special,
+        FileType::CharacterDevice => FileKind::Special(Special::CharacterDevice),
+        FileType::BlockDevice => FileKind::Special(Special::BlockDevice),
+        FileType::Fifo => FileKind::Special(Special::Fifo),
+        _ => FileKind::Special(Special::Socket),
     };
     let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
     Metadata {
         kind,
-        size: if kind == FileKind::Special {
+        size: if matches!(kind, FileKind::Special(_)) {
             0
         } else {
             u64::try_from(stat.st_size).unwrap_or(0)
