@@ -18,6 +18,7 @@ use super::{Session, TransferPlan};
 use crate::{
     context::known,
     error::{Error, Result},
+    local::is_temporary,
 };
 
 impl Session {
@@ -71,7 +72,16 @@ impl Session {
                 self.learn_names(odd);
                 Ok(())
             }
-            (Some(false), _) => Err(self.mangled(path, &seen.unwrap_or_default())),
+            (Some(false), _) => {
+                // Nobody finds it any more by the name that it was given.
+                if let Some(blank) = path.as_bytes().strip_suffix(b" ")
+                    && let Ok(stored) = FtpPath::new([blank, b"_"].concat())
+                    && path.file_name().is_some_and(is_temporary)
+                {
+                    self.remove_files(&[stored]).await?;
+                }
+                Err(self.mangled(path, &seen.unwrap_or_default()))
+            }
             (None, Some(false)) => Err(self.mangled(path, &seen.unwrap_or_default())),
             // Nobody can tell.
             (None, _) => Ok(()),
