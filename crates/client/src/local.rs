@@ -80,7 +80,7 @@ pub(crate) fn has_content(path: &Path) -> bool {
 #[derive(Debug)]
 pub(crate) struct Target {
     temporary: Option<Temporary>,
-    /// Links resolved: what a rename must replace.
+    /// What a rename must replace.
     destination: PathBuf,
     /// Permission bits of the file that will be replaced.
     mode: Option<u32>,
@@ -126,12 +126,14 @@ impl Target {
             false => fs::symlink_metadata(path),
         };
         let (destination, existing) = match found {
-            // A link stays a link: what it points to is replaced.
-            Ok(found) if found.is_symlink() => {
+            // Standard output and the like.
+            Ok(found) if found.is_symlink() && path.starts_with("/dev") => {
                 let destination = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
                 let existing = look(&destination)?;
                 (destination, existing)
             }
+            // Whoever may write to the directory could have put the link there: it is replaced, and not what it points to.
+            Ok(found) if found.is_symlink() => (path.to_owned(), None),
             Ok(found) => (path.to_owned(), Some(found)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => (path.to_owned(), None),
             Err(e) => return Err(Error::local(format!("write {}", path.display()), &e)),
@@ -253,7 +255,7 @@ impl Target {
             )
             .is_ok();
         if !is_new {
-            if fs::metadata(&self.destination).is_ok_and(|there| written.holds(&there)) {
+            if fs::symlink_metadata(&self.destination).is_ok_and(|there| written.holds(&there)) {
                 let path = self.destination.display().to_string();
                 return Err(Error::Collides { path });
             }
@@ -399,18 +401,22 @@ mod tests {
     }
 
     #[test]
-    fn links_stay_links_and_modes_stay_modes() {
+    fn links_are_replaced_and_modes_stay_modes() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let (real, link) = (dir.path().join("real"), dir.path().join("link"));
         fs::write(&real, "old").unwrap();
         fs::set_permissions(&real, fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();
-        let (mut target, file) = create(&link).unwrap();
-        file.write_all_at(0, b"new").unwrap();
-        target.commit(&file, &Written::default(), None).unwrap();
-        assert_eq!(fs::read(&real).unwrap(), b"new");
-        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        for path in [&link, &real] {
+            let (mut target, file) = create(path).unwrap();
+            file.write_all_at(0, b"new").unwrap();
+            target.commit(&file, &Written::default(), None).unwrap();
+            assert_eq!(fs::read(path).unwrap(), b"new");
+            assert!(!fs::symlink_metadata(&link).unwrap().is_symlink());
+            let is_kept = path == &link;
+            assert_eq!(fs::read(&real).unwrap() == b"old", is_kept);
+        }
         assert_eq!(
             fs::metadata(&real).unwrap().permissions().mode() & 0o777,
             0o600
