@@ -23,6 +23,7 @@ fn start(kind: Kind) -> Option<FtpsServer> {
         Kind::Vsftpd => Need::Vsftpd,
         Kind::Proftpd => Need::Proftpd,
         Kind::PureFtpd => Need::PureFtpd,
+        Kind::Pyftpdlib => Need::Pyftpdlib,
     };
     let may = kind == Kind::Vsftpd || am_root("the server becomes its users");
     (may && have(&[Need::Godwit, need])).then(|| FtpsServer::start(kind, false).expect("it starts"))
@@ -99,4 +100,10 @@ fn proftpd_gives_and_takes_the_rest_of_a_file() {
 fn pure_ftpd_gives_and_takes_the_rest_of_a_file() {
     goes_on_after_a_kill(Kind::PureFtpd, true);
     goes_on_after_a_kill(Kind::PureFtpd, false);
+}
+
+#[test]
+fn pyftpdlib_gives_and_takes_the_rest_of_a_file() {
+    goes_on_after_a_kill(Kind::Pyftpdlib, true);
+    goes_on_after_a_kill(Kind::Pyftpdlib, false);
 }
