@@ -6,6 +6,8 @@
 //! ```
 
 use std::{
+    env,
+    ffi::OsStr,
     io,
     net::{IpAddr, UdpSocket},
     os::{fd::OwnedFd, unix::net},
@@ -93,6 +95,13 @@ pub(super) async fn connect(context: &Arc<Context>, endpoint: &Arc<Endpoint>) ->
     })
 }
 
+/// Passwords and tokens of ours are no affair of ssh's, which starts programs of its own (ProxyCommand) and
+/// may hand variables on to the server (SendEnv).
+fn is_secret(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b"GODWIT_") || name.starts_with(b"BEARER_TOKEN")
+}
+
 /// A running ssh. Dropped, it is ended, unless it was left to end by itself.
 pub(super) struct Program {
     child: Child,
@@ -115,7 +124,11 @@ impl Program {
         let (ours, theirs) = net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         // An interrupt is for us: we end in good order, and need the channel for that.
-        let mut child = Run::new("/bin/sh")
+        let mut command = Run::new("/bin/sh");
+        for (name, _) in env::vars_os().filter(|(name, _)| is_secret(name)) {
+            command.env_remove(name);
+        }
+        let mut child = command
             .arg("-c")
             .arg(format!("trap '' INT; exec {} \"$@\"", settings.command))
             .arg("sh")

@@ -1,5 +1,6 @@
 //! `sshftp://` through OpenSSH: our client and our server, and the reference implementation in either place.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -468,4 +469,28 @@ fn the_reference_client_meets_our_server() {
         copy(sshd.root_url(name), local("back"));
         assert_same(&sshd.at("local/f"), &sshd.at("local/back"));
     }
+}
+
+#[test]
+fn ssh_gets_no_password_and_no_token() {
+    if !have(&[Need::Godwit]) {
+        return;
+    }
+    let folder = TempDir::new().expect("a folder");
+    let seen = folder.path().join("seen");
+    let ssh = format!("sh -c 'env > {}; exit 1' ssh", seen.display());
+    let variables = [
+        ("GODWIT_PASSWORD", "secret"),
+        ("GODWIT_FURTHER_TOKEN", "secret"),
+        ("BEARER_TOKEN", "secret"),
+        ("BEARER_TOKEN_FILE", "/secret"),
+        ("FOR_A_PROXY_COMMAND", "kept"),
+    ];
+    let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let arguments = ["ls", "--ssh", &ssh, "sshftp://127.0.0.1/"];
+    let finished = godwit::godwit_with(arguments, variables).expect("runs");
+    assert!(!finished.status.success());
+    let seen = fs::read_to_string(seen).expect("it was started");
+    assert!(seen.contains("FOR_A_PROXY_COMMAND=kept"), "{seen}");
+    assert!(!seen.contains("secret"), "{seen}");
 }
