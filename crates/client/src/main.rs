@@ -23,7 +23,10 @@ use godwit_client::{
     spec::{Invocation, Proxy, Request, Ssh},
     watch::{self, Screen},
 };
-use godwit_engine::placement::Placement;
+use godwit_engine::{
+    placement::Placement,
+    terminal::{shown, shown_lines, shown_octets},
+};
 use godwit_gsi::cert::files::{self, Locations};
 
 /// Names and commands of many small files are made on one thread and dropped on another, which costs the system's allocator a tenth of
@@ -75,7 +78,7 @@ fn part(parting: &Parting) -> ExitCode {
     let _ = if parting.exit == Exit::Done {
         io::stdout().write_all(parting.text.as_bytes())
     } else {
-        io::stderr().write_all(parting.text.as_bytes())
+        io::stderr().write_all(&shown_lines(parting.text.as_bytes()))
     };
     parting.exit.code().into()
 }
@@ -116,9 +119,13 @@ async fn copy_urls(asked: Asked, ambient: Ambient) -> Exit {
     let say = |stream, text: &[u8]| match stream {
         Stream::Out => {
             let mut out = io::stdout().lock();
-            out.write_all(text).and_then(|()| out.flush())
+            let written = match out.is_terminal() {
+                true => out.write_all(&shown_lines(text)),
+                false => out.write_all(text),
+            };
+            written.and_then(|()| out.flush())
         }
-        Stream::Err => io::stderr().write_all(text),
+        Stream::Err => io::stderr().write_all(&shown_lines(text)),
     };
     guc::run(asked, &ambient, Arc::new(say), stop).await
 }
@@ -168,7 +175,9 @@ async fn run(invocation: Invocation) -> Exit {
                     Ok(text) if json => text,
                     _ => told.to_string(),
                 };
-                console.on_output(text.as_bytes());
+                for line in text.lines() {
+                    console.on_output(line.as_bytes());
+                }
                 Exit::Done
             }
         },
@@ -283,7 +292,7 @@ impl Console {
             Shown::Nothing => tell(text),
             Shown::Line(display) => display.suspend(|| tell(text)),
             Shown::Screen(screen) => {
-                if let Some(line) = screen.keep(text.to_string()) {
+                if let Some(line) = screen.keep(shown(&text.to_string()).into_owned()) {
                     tell(format_args!("{line}"));
                 }
             }
@@ -291,15 +300,11 @@ impl Console {
     }
 }
 
-/// Control characters as `?`: a name must not write to the terminal what it likes.
-fn printable(text: &str) -> String {
-    text.replace(char::is_control, "?")
-}
-
-/// A line on standard error, with our name before it.
+/// A line on standard error, with our name before it, and without what would steer a terminal: all that is
+/// said there passes here.
 fn tell(text: std::fmt::Arguments<'_>) {
     // Nobody reads it any more: nothing to be done.
-    let _ = writeln!(io::stderr(), "godwit: {text}");
+    let _ = writeln!(io::stderr(), "godwit: {}", shown(&text.to_string()));
 }
 
 impl Observer for Console {
@@ -327,7 +332,7 @@ impl Observer for Console {
                 path,
                 dry_run,
             } => {
-                let line = format!("{action} {reason} {}", printable(path));
+                let line = format!("{action} {reason} {path}");
                 if *dry_run {
                     self.on_output(line.as_bytes());
                 } else if self.verbosity >= 2 {
@@ -377,9 +382,14 @@ impl Observer for Console {
         }
     }
 
+    /// Programs get names as they are, people what a terminal may show.
     fn on_output(&self, line: &[u8]) {
         let mut out = io::stdout().lock();
-        let written = out.write_all(line).and_then(|()| out.write_all(b"\n"));
+        let written = match out.is_terminal() {
+            true => out.write_all(&shown_octets(line)),
+            false => out.write_all(line),
+        };
+        let written = written.and_then(|()| out.write_all(b"\n"));
         // A reader that has gone away (`| head`) is no failure of ours.
         if let Err(error) = written
             && error.kind() != io::ErrorKind::BrokenPipe

@@ -239,7 +239,7 @@ impl Manager {
             if classify && entry.is_directory() == Some(true) {
                 line.push(b'/');
             }
-            self.context.observer().on_output(&printable(&line));
+            self.context.observer().on_output(&line);
         }
         incomplete.map_or(Ok(()), Err)
     }
@@ -313,9 +313,7 @@ impl Manager {
             Found::Missing | Found::Unknown => ("unknown", Facts::default()),
         };
         for line in stat_lines(url, kind, &facts) {
-            self.context
-                .observer()
-                .on_output(&printable(line.as_bytes()));
+            self.context.observer().on_output(line.as_bytes());
         }
         Ok(())
     }
@@ -349,9 +347,7 @@ impl Manager {
             }
         };
         let line = format!("{value}  {place}");
-        self.context
-            .observer()
-            .on_output(&printable(line.as_bytes()));
+        self.context.observer().on_output(line.as_bytes());
         Ok(())
     }
 
@@ -548,25 +544,7 @@ fn stat_lines(url: &RemoteUrl, kind: &str, facts: &Facts) -> Vec<String> {
     lines
 }
 
-/// Control octets as `?`: a server must not write to the terminal what it likes. UTF-8 and other high octets stay.
-fn printable(line: &[u8]) -> Vec<u8> {
-    line.iter()
-        .map(|b| if b.is_ascii_control() { b'?' } else { *b })
-        .collect()
-}
-
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Timestamp(since.map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_terminal_gets_no_control_octets() {
-        assert_eq!(printable(b"a\x1b[2Jb\x7f"), b"a?[2Jb?");
-        assert_eq!(printable("grün".as_bytes()), "grün".as_bytes());
-    }
 }

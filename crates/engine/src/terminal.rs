@@ -1,6 +1,8 @@
-//! Secrets that people type: asked for on the terminal without showing them, or read from a stream.
+//! What people see and type: foreign text without what would steer a terminal; secrets, asked for on the
+//! terminal without showing them, or read from a stream.
 
 use std::{
+    borrow::Cow,
     fmt,
     fs::File,
     io::{self, BufRead, Read, Write},
@@ -10,6 +12,44 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 use zeroize::Zeroizing;
+
+/// `text` for people: all that would steer a terminal, or show a text in another order than it has, becomes
+/// `?`. Whatever is written to people passes here, since names and replies come from peers.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    match text.contains(steers) {
+        true => Cow::Owned(text.replace(steers, "?")),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// The same for octets, of which those that are no UTF-8 become `?` too: some terminals take the octets from
+/// 0x80 to 0x9f for controls.
+pub fn shown_octets(octets: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(octets);
+    shown(&text.replace(char::REPLACEMENT_CHARACTER, "?"))
+        .into_owned()
+        .into_bytes()
+}
+
+/// The same for text of ours in lines, which may go back to the beginning of one.
+pub fn shown_lines(octets: &[u8]) -> Vec<u8> {
+    let parts = octets.split_inclusive(|octet| matches!(octet, b'\n' | b'\r'));
+    let shown = parts.map(|part| match part.split_last() {
+        Some((end @ (b'\n' | b'\r'), line)) => [&shown_octets(line)[..], &[*end]].concat(),
+        _ => shown_octets(part),
+    });
+    shown.flatten().collect()
+}
+
+/// Controls (C0, DEL, C1) and characters of format that are not seen: directions of writing, separators of
+/// lines, joiners, tags.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}')
+}
 
 /// Longest that OpenSSL takes.
 pub const OCTETS_MAX: usize = 1024;
@@ -72,7 +112,7 @@ pub fn from_reader(reader: impl Read) -> Result<Secret, NoSecret> {
 pub fn from_terminal(prompt: &str) -> Result<Secret, NoSecret> {
     let terminal = File::options().read(true).write(true).open("/dev/tty");
     let mut terminal = terminal.map_err(|_| NoSecret::NoTerminal)?;
-    terminal.write_all(prompt.as_bytes())?;
+    terminal.write_all(shown(prompt).as_bytes())?;
     let silenced = Silenced::new(terminal.try_clone()?)?;
     // Room for all of it: growing would leave copies.
     let mut line = Zeroizing::new(Vec::with_capacity(OCTETS_MAX + 1));
@@ -156,6 +196,19 @@ impl Drop for Silenced {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn foreign_text_steers_no_terminal() {
+        let hostile =
+            "421 \x1b]0;owned\x07\u{9b}2J\x7f\r\n\u{202e}gpj\u{2066}\u{200f}\u{feff}\u{e0041}";
+        assert_eq!(
+            shown(hostile),
+            "421 ?]0;owned??2J???".to_owned() + "?gpj????"
+        );
+        assert_eq!(shown("grün \u{1f426}"), "grün \u{1f426}");
+        assert_eq!(shown_octets(b"a\x9bb\xc3\xbc\n"), "a?bü?".as_bytes());
+        assert_eq!(shown_lines(b"a\x1b\n1%\r2%\rb\x07"), b"a?\n1%\r2%\rb?");
+    }
 
     fn typed(keys: &[u8]) -> (Vec<u8>, Pressed) {
         let mut line = Vec::new();

@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use godwit_engine::terminal::shown;
+
 use super::{
     asked::{Asked, Shows},
     names::{encoded, split},
@@ -114,7 +116,10 @@ impl Teller {
             true => "continuing on error",
             false => "error",
         };
-        self.say(Stream::Err, &format!("\n{word}: {why}\n"));
+        self.say(
+            Stream::Err,
+            &format!("\n{word}: {}\n", lines(&why.to_string())),
+        );
     }
 
     /// The last words: how many errors there were.
@@ -220,12 +225,15 @@ impl Observer for Teller {
                 dry_run: true,
                 ..
             } => self.lock().wanted.push(path.clone()),
-            Event::Warning { text } => self.say(Stream::Err, &format!("\nwarning: {text}\n")),
+            Event::Warning { text } => {
+                self.say(Stream::Err, &format!("\nwarning: {}\n", lines(text)))
+            }
             Event::Dialogue { host, sent, line } if self.debugs => {
                 let what = match sent {
                     true => "sending command to",
                     false => "response from",
                 };
+                let line = lines(line);
                 self.say(Stream::Err, &format!("debug: {what} {host}:\n{line}\n\n"));
             }
             _ => {}
@@ -255,6 +263,12 @@ impl Observer for Teller {
         };
         self.rates(snapshot.bytes, before, since, all);
     }
+}
+
+/// Each line of a foreign text as a terminal may show it.
+fn lines(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(shown).collect();
+    lines.join("\n")
 }
 
 impl Teller {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use godwit_engine::terminal::shown;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -205,10 +206,9 @@ fn word(state: FileState) -> &'static str {
     }
 }
 
-/// So much of a text as is kept; control characters as `?`: a name must not write to the terminal what it likes.
+/// So much of a text as is kept, as a terminal may show it.
 fn short(text: &str) -> String {
-    let printable = |c: char| if c.is_control() { '?' } else { c };
-    text.chars().take(TEXT_MAX).map(printable).collect()
+    shown(text).chars().take(TEXT_MAX).collect()
 }
 
 #[cfg(test)]

@@ -415,3 +415,86 @@ fn hostile_blocks_in_a_pipeline_cost_their_own_file_and_no_other() {
         all_but_one_arrive(what, bad, words);
     }
 }
+
+/// Sets a title, clears the screen by C1, and writes backwards.
+const STEERING: &str = "\x1b]0;owned\x07\u{9b}2J\u{202e}\u{2066}\u{200f}\x7f";
+
+fn assert_steers_nothing(text: &str) {
+    let steers = |c: char| c.is_control() && c != '\n' || "\u{202e}\u{2066}\u{200f}".contains(c);
+    assert!(!text.contains(steers), "{text:?}");
+}
+
+#[test]
+fn nothing_that_a_server_says_steers_the_terminal() {
+    let here = tempfile::tempdir().unwrap();
+    let (file, back) = (here.path().join("f"), here.path().join("back"));
+    let tree = here.path().join("to");
+    fs::write(&file, "x").unwrap();
+    let reply = |code: &str| -> &'static str { format!("{code} {STEERING}").leak() };
+    let replies = |verb: &'static str, code: &str| Quirks {
+        replies: vec![(verb, reply(code))],
+        ..Quirks::default()
+    };
+    let quirks = [
+        Quirks {
+            greeting: Some(reply("421")),
+            ..Quirks::default()
+        },
+        replies("USER", "530"),
+        replies("PASS", "230"),
+        replies("RETR", "550"),
+        replies("STOR", "553"),
+        replies("PASV", "500"),
+        replies("NLST", "550"),
+        replies("SIZE", "550"),
+        replies("TYPE", "501"),
+        replies("DELE", "550"),
+        Quirks {
+            features: FACTS,
+            listing: Some(
+                format!("Type=file;Size=1; a{STEERING}/b\r\n")
+                    .leak()
+                    .as_bytes(),
+            ),
+            ..Quirks::default()
+        },
+    ];
+    for quirks in quirks {
+        let fake = Fake::start(quirks);
+        fake.put("/d/f", b"x");
+        let (get, put, list) = (fake.url("/d/f"), fake.url("/d/g"), fake.url("/d"));
+        let attempts: [&[&str]; 8] = [
+            &["cp", "-vv", "--retries", "1", &get, text(&back)],
+            &["cp", "-r", "--retries", "1", &list, text(&tree)],
+            &["cp", "--retries", "1", text(&file), &put],
+            &["ls", "-vv", &list],
+            &["ls", "-l", &list],
+            &["stat", "-v", &get],
+            &["rm", &get],
+            &[
+                "guc",
+                "-dbg",
+                "-rst-retries",
+                "1",
+                &get,
+                &format!("file://{}", text(&back)),
+            ],
+        ];
+        for words in attempts {
+            let ran = run(words);
+            assert_steers_nothing(&ran.err);
+        }
+    }
+}
+
+#[test]
+fn names_reach_programs_as_they_are() {
+    let fake = Fake::start(Quirks {
+        features: FACTS,
+        listing: Some(b"Type=file;Size=1; a\x1b[2Jb\xff\r\n"),
+        ..Quirks::default()
+    });
+    fake.put("/d/f", b"");
+    let ran = run(&["ls", &fake.url("/d")]).expect(0, &[]);
+    assert_eq!(ran.out, b"a\x1b[2Jb\xff\n");
+}

@@ -9,6 +9,7 @@ use std::{
     sync::OnceLock,
 };
 
+use godwit_engine::terminal::shown;
 use tracing::{Level, field::Field};
 use tracing_subscriber::{
     EnvFilter,
@@ -41,16 +42,19 @@ pub fn init(json: bool, least: Level) {
         .with_writer(LINES.get_or_init(|| Gathered::to(Box::new(io::stderr()))));
     let result = if json {
         builder.json().flatten_event(true).try_init()
-    } else if io::stderr().is_terminal() {
-        builder.with_ansi(true).try_init()
     } else {
-        let field = |out: &mut Writer<'_>, field: &Field, value: &dyn Debug| match field.name() {
-            "message" => write!(out, "{value:?}"),
-            name => write!(out, "{name}={value:?}"),
+        // Values come from clients too.
+        let field = |out: &mut Writer<'_>, field: &Field, value: &dyn Debug| {
+            let value = format!("{value:?}");
+            match field.name() {
+                "message" => write!(out, "{}", shown(&value)),
+                name => write!(out, "{name}={}", shown(&value)),
+            }
         };
         // As is done by default, at a third of the cost: that one asks of each field how a terminal would show it.
         let fields = format::debug_fn(field).delimited(" ");
-        builder.with_ansi(false).fmt_fields(fields).try_init()
+        let ansi = io::stderr().is_terminal();
+        builder.with_ansi(ansi).fmt_fields(fields).try_init()
     };
     // Fails only where a subscriber is there already, as in a program that embeds this library.
     drop(result);
