@@ -29,6 +29,7 @@ mod gsi_server;
 mod guc;
 mod integrity;
 mod leftovers;
+mod listings;
 mod netns;
 mod plain_ftp;
 mod plain_resume;
