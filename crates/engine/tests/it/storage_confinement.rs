@@ -274,7 +274,8 @@ fn devices_are_known() {
     let seen = null.metadata().unwrap();
     assert!(matches!(seen.kind, FileKind::Special(_)));
     assert_eq!(seen.size, 0);
-    assert_eq!(seen.facts().kind, Some(godwit_proto::facts::FactType::File));
+    let kind = godwit_proto::facts::FactType::Other("OS.unix=chr".to_owned());
+    assert_eq!(seen.facts().kind, Some(kind));
     let random = storage.open_read(&p("/urandom")).unwrap();
     assert!(matches!(random.fast_path(), FastPath::Copy));
     assert_eq!(random.read_at(5, &mut octets).unwrap(), 9);
