@@ -4,6 +4,9 @@
 //! |---|---|
 //! | password of `user@host` | in the URL, `--password-file`, `GODWIT_PASSWORD`, `~/.netrc` (or `NETRC`), the terminal |
 //! | bearer token | `--token`, `BEARER_TOKEN`, `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_u<uid>`, `/tmp/bt_u<uid>` (WLCG Bearer Token Discovery) |
+//!
+//! A token is shown to the hosts that it is for (`aud`), and to those that `--token-host` or
+//! `GODWIT_TOKEN_HOSTS` name.
 
 use std::{
     ffi::OsString,
@@ -14,6 +17,7 @@ use std::{
 };
 
 use godwit_engine::terminal::{self, NoSecret};
+use godwit_gsi::token::{Token, names_host};
 use godwit_proto::command::Password;
 
 use crate::error::{Error, Result};
@@ -38,6 +42,8 @@ pub struct Secrets {
     pub token: Option<Password>,
     /// Files that may hold one; need not exist.
     pub token_places: Vec<PathBuf>,
+    /// `--token-host` and `GODWIT_TOKEN_HOSTS`: hosts that the token is meant for, whatever it says.
+    pub token_hosts: Vec<String>,
 }
 
 impl Secrets {
@@ -63,6 +69,11 @@ impl Secrets {
             .into_iter()
             .flatten()
             .collect(),
+            token_hosts: (text("GODWIT_TOKEN_HOSTS").iter())
+                .flat_map(|hosts| hosts.reveal().split([',', ' ']))
+                .filter(|host| !host.is_empty())
+                .map(str::to_owned)
+                .collect(),
             ..Self::default()
         }
     }
@@ -112,6 +123,50 @@ impl Secrets {
             None => Ok(None),
         }
     }
+}
+
+/// Most names of an audience, and characters of one, that an error shows.
+const NAMES_SHOWN_MAX: usize = 4;
+const NAME_CHARS_SHOWN_MAX: usize = 200;
+
+/// Whether the user's token may be shown to `host`. Whoever sees a token can use it, so a server that
+/// has no more than a certificate for its own host must not see one that is for another service.
+///
+/// # Errors
+/// Why not, for the user.
+pub(crate) fn check_audience(
+    token: &Password,
+    host: &str,
+    named: &[String],
+) -> std::result::Result<(), String> {
+    if named.iter().any(|name| names_host(name, host)) {
+        return Ok(());
+    }
+    let token = Token::parse(token.reveal());
+    let names = match &token {
+        Ok(token) if token.audience().includes_host(host) => return Ok(()),
+        Ok(token) => token.audience().names(),
+        Err(_) => &[],
+    };
+    let shown = |name: &String| name.chars().take(NAME_CHARS_SHOWN_MAX).collect::<String>();
+    let shown: Vec<_> = names.iter().take(NAMES_SHOWN_MAX).map(shown).collect();
+    let says = match (&token, names.len()) {
+        (Err(_), _) => "the bearer token does not say what it is for (it is no JWT)".to_owned(),
+        (Ok(_), 0) => "the bearer token does not say what it is for (it has no aud)".to_owned(),
+        (Ok(_), count) => {
+            let more = count - shown.len();
+            let more = if more > 0 {
+                format!(" and {more} more")
+            } else {
+                String::new()
+            };
+            format!("the bearer token is for {}{more}", shown.join(", "))
+        }
+    };
+    Err(format!(
+        "{says}: name the host with --token-host (or GODWIT_TOKEN_HOSTS) if it is meant for it, or \
+         log in without it as anonymous@{host}"
+    ))
 }
 
 /// A file that is ours and that nobody else can read.
@@ -179,6 +234,8 @@ fn words_of(text: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
+    use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+
     use super::*;
 
     fn private(folder: &Path, name: &str, text: &str) -> PathBuf {
@@ -244,6 +301,57 @@ mod tests {
         assert_eq!(token(&chosen).as_deref(), Some("of-folder"));
         chosen.token_file = Some(folder.path().join("none"));
         assert!(chosen.token().is_err(), "somebody meant this one");
+    }
+
+    #[test]
+    fn hosts_that_a_token_is_for_are_in_the_environment() {
+        let hosts = |text: &str| of(&[("GODWIT_TOKEN_HOSTS", Path::new(text))]).token_hosts;
+        assert_eq!(
+            hosts("a.example.org, [::1]:2811,"),
+            ["a.example.org", "[::1]:2811"]
+        );
+        assert_eq!(hosts(""), [""; 0]);
+    }
+
+    fn with_claims(claims: &str) -> Password {
+        let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        let (header, claims) = (part(r#"{"alg":"ES256"}"#), part(claims));
+        Password::new(format!("{header}.{claims}.AAAA"))
+    }
+
+    #[test]
+    fn tokens_are_shown_to_hosts_that_they_are_for_or_that_the_user_names() {
+        let any = "https://wlcg.cern.ch/jwt/v1/any";
+        let aud = |aud: &str| with_claims(&format!(r#"{{"iss":"i","exp":1,"aud":{aud}}}"#));
+        let one = aud(r#""https://b.example.org""#);
+        let two = aud(r#"["https://b.example.org","https://a.example.org:8443/x"]"#);
+        let check = |token: &Password, named: &[&str]| {
+            let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
+            check_audience(token, "a.example.org", &named)
+        };
+        for good in [two, aud(&format!("\"{any}\""))] {
+            assert_eq!(check(&good, &[]), Ok(()));
+        }
+        let opaque = Password::new("opaque");
+        let cases = [
+            (
+                &one,
+                "is for https://b.example.org: name the host with --token-host",
+            ),
+            (&opaque, "it is no JWT"),
+            (&aud("[]"), "it has no aud"),
+            (&with_claims(r#"{"iss":"i","exp":1}"#), "it has no aud"),
+            (
+                &aud(r#"["1","2","3","4","5"]"#),
+                "is for 1, 2, 3, 4 and 1 more",
+            ),
+        ];
+        for (token, why) in cases {
+            let refused = check(token, &["b.example.org"]).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+            assert!(!refused.contains("opaque"), "{refused}");
+            assert_eq!(check(token, &["b.example.org", "A.example.org"]), Ok(()));
+        }
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub const TOKEN_OCTETS_MAX: usize = 16 * 1024;
 /// Most keys of an issuer that are looked at.
 pub const KEYS_MAX: usize = 64;
 
+/// The audience that means every service (WLCG Common JWT Profiles).
+pub const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
+
 /// How far clocks may be apart where a token is not valid yet. That it has expired is taken as it is said.
 const SKEW: Duration = Duration::from_secs(60);
 
@@ -176,6 +179,12 @@ impl<'a> Token<'a> {
         &self.claims.issuer
     }
 
+    /// What services it is for, as it says: for its bearer, who chooses whom to show it to.
+    #[must_use]
+    pub fn audience(&self) -> &Audience {
+        &self.claims.audience
+    }
+
     /// What it says, if one of `keys` has signed it.
     ///
     /// # Errors
@@ -214,7 +223,12 @@ impl Claims {
     /// # Errors
     /// Why not.
     pub fn check(&self, audiences: &[String], now: SystemTime) -> Result<(), TokenError> {
-        if !audiences.iter().any(|name| self.audience.names(name)) {
+        if !self
+            .audience
+            .names()
+            .iter()
+            .any(|name| audiences.contains(name))
+        {
             return Err(TokenError::Audience);
         }
         if let Ok(ago) = now.duration_since(self.expires()) {
@@ -248,12 +262,47 @@ fn time(seconds: f64) -> Option<SystemTime> {
 }
 
 impl Audience {
-    fn names(&self, name: &str) -> bool {
+    /// All names.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
         match self {
-            Self::One(only) => only == name,
-            Self::Several(all) => all.iter().any(|one| one == name),
+            Self::One(only) => std::slice::from_ref(only),
+            Self::Several(all) => all,
         }
     }
+
+    /// Whether it means services of `host`: a name is a host name or a URL, with or without a port,
+    /// or [`ANY_AUDIENCE`].
+    #[must_use]
+    pub fn includes_host(&self, host: &str) -> bool {
+        let mut names = self.names().iter();
+        names.any(|name| name == ANY_AUDIENCE || names_host(name, host))
+    }
+}
+
+/// Whether `name`, a host name or a URL, with or without a port, is of `host`. A port makes no
+/// difference: the certificate that a server shows is for a host.
+#[must_use]
+pub fn names_host(name: &str, host: &str) -> bool {
+    let authority = name.split_once("://").map_or(name, |(_, rest)| rest);
+    let end = authority.find(['/', '?', '#']);
+    let authority = &authority[..end.unwrap_or(authority.len())];
+    let is_digits = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
+    let named = match authority.rsplit_once(':') {
+        // What is left of an address of IPv6 without brackets would be another one.
+        Some((named, port))
+            if is_digits(port) && (!named.contains(':') || named.ends_with(']')) =>
+        {
+            named
+        }
+        _ => authority,
+    };
+    let inner = named
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let named = inner.unwrap_or(named);
+    let bare = |host: &str| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    !named.is_empty() && bare(named) == bare(host)
 }
 
 impl Default for Audience {

@@ -9,7 +9,7 @@ use std::{
     time::SystemTime,
 };
 
-use godwit_gsi::token::{Claims, KeySet, Token};
+use godwit_gsi::token::{ANY_AUDIENCE, Claims, KeySet, Token};
 use godwit_proto::FtpPath;
 use tracing::error;
 
@@ -20,9 +20,6 @@ use crate::{
 
 /// Longest key set that is read.
 const KEYS_OCTETS_MAX: u64 = 1024 * 1024;
-
-/// An audience that means every service.
-const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
 
 /// Longest subject: OpenID Connect Core §2.
 const SUBJECT_CHARS_MAX: usize = 255;

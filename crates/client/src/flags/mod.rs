@@ -216,6 +216,11 @@ pub(crate) struct Common {
     /// and /tmp/bt_u followed by the number of the user, where the URL names no user and the server takes tokens
     #[arg(long, value_name = "FILE")]
     pub(crate) token: Option<PathBuf>,
+    /// Send the bearer token to HOST, whatever the token says (its aud). Without this option it goes to
+    /// hosts that its aud names, or to all where that is WLCG's "any", and to those of
+    /// GODWIT_TOKEN_HOSTS. May be repeated
+    #[arg(long, value_name = "HOST")]
+    pub(crate) token_host: Vec<String>,
     /// Program that sshftp:// runs to get to servers, with options if need be: OpenSSH's client, or what takes its options. Without
     /// this option: GODWIT_SSH, or ssh
     #[arg(long, value_name = "COMMAND")]
@@ -239,6 +244,7 @@ impl Common {
             subject: Vec::new(),
             password_file: None,
             token: None,
+            token_host: Vec::new(),
             ssh: None,
             ssh_server: None,
         }

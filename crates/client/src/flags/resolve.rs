@@ -105,6 +105,7 @@ fn connections(common: &Common, ambient: &Ambient) -> Resolved<Connections> {
         secrets: Secrets {
             password_file: common.password_file.clone(),
             token_file: common.token.clone(),
+            token_hosts: [&ambient.secrets.token_hosts[..], &common.token_host].concat(),
             ..ambient.secrets.clone()
         },
         authorities: match &common.ca {

@@ -21,7 +21,12 @@ use godwit_proto::{
 use super::login::{Opening, lost};
 use crate::{
     panics::on_thread,
-    {context::Context, error::Result, identity},
+    {
+        context::Context,
+        error::{Error, Result},
+        identity,
+        secrets::check_audience,
+    },
 };
 
 /// A control channel under TLS.
@@ -82,6 +87,7 @@ impl Opening<'_> {
         }
         let secrets = self.context.connections.secrets.clone();
         let named = secrets.token_file.is_some();
+        let hosts = secrets.token_hosts.clone();
         let doing = || format!("read the token for {}", self.endpoint.name());
         let Some(token) = on_thread(doing, move || secrets.token()).await?? else {
             return Ok(None);
@@ -99,6 +105,10 @@ impl Opening<'_> {
                 false => Ok(None),
             };
         }
+        check_audience(&token, self.endpoint.host(), &hosts).map_err(|reason| Error::Identity {
+            doing: self.endpoint.name(),
+            reason,
+        })?;
         Ok(Some(Credentials {
             user: TOKEN_USER.to_owned(),
             password: token,

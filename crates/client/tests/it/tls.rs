@@ -24,7 +24,7 @@ use crate::{
 };
 
 const ISSUER: &str = "https://issuer.example.org/";
-const AUDIENCE: &str = "https://data.example.org";
+const AUDIENCE: &str = "https://127.0.0.1:8443/";
 
 /// A server without a grid, and what its users have.
 struct Site {
@@ -101,10 +101,14 @@ impl Site {
     }
 
     fn token(&self, scope: &str, seconds: i64) -> String {
+        self.token_for(AUDIENCE, scope, seconds)
+    }
+
+    fn token_for(&self, audience: &str, scope: &str, seconds: i64) -> String {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = i64::try_from(now.unwrap().as_secs()).unwrap();
         self.issuer.token(&json!({
-            "iss": ISSUER, "sub": "robot", "aud": AUDIENCE, "exp": now + seconds, "wlcg.ver": "1.0",
+            "iss": ISSUER, "sub": "robot", "aud": audience, "exp": now + seconds, "wlcg.ver": "1.0",
             "scope": scope,
         }))
     }
@@ -234,4 +238,35 @@ fn tokens_log_in_and_allow_what_they_say() {
         .expect(3, &["expired"]);
     site.run(&["ls", &site.url("", "/"), "--token", "/nonexistent"], &[])
         .expect(3, &["/nonexistent"]);
+}
+
+#[test]
+fn tokens_for_other_hosts_are_sent_to_hosts_that_the_user_names_alone() {
+    let site = Site::new();
+    let text = site.token_for("https://other.example.org", "storage.read:/", 600);
+    let url = site.url("", "/");
+    let found = ("BEARER_TOKEN", text.as_str());
+    let file = site.private("token", &text);
+    let opaque = [("BEARER_TOKEN", "opaque")];
+    for (option, environment, why) in [
+        (&[][..], &[found][..], "is for https://other.example.org"),
+        (&["--token", &file], &[], "is for https://other.example.org"),
+        (&["--token-host", "other"], &opaque, "it is no JWT"),
+    ] {
+        let ran = site.run(&[&["ls", "-vv", &url], option].concat(), environment);
+        let ran = ran.expect(3, &["127.0.0.1", why, "--token-host"]);
+        assert!(!ran.err.contains("USER"), "{}", ran.err);
+    }
+    // Now the server judges.
+    let judged = "the token is for another service";
+    let ls = ["ls", &url, "--token-host", "127.0.0.1"];
+    site.run(&ls, &[found]).expect(3, &[judged]);
+    let hosts = ("GODWIT_TOKEN_HOSTS", "other 127.0.0.1");
+    site.run(&["ls", &url], &[found, hosts])
+        .expect(3, &[judged]);
+    site.run(&ls, &opaque).expect(3, &["this is no token"]);
+    // What is for every service goes everywhere.
+    let any = site.token_for("https://wlcg.cern.ch/jwt/v1/any", "storage.read:/", 600);
+    site.run(&["ls", &url], &[("BEARER_TOKEN", &any)])
+        .expect(0, &[]);
 }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use godwit_gsi::token::{KeySet, KeySetError, TOKEN_OCTETS_MAX, Token, TokenError};
+use godwit_gsi::token::{
+    ANY_AUDIENCE, Audience, KeySet, KeySetError, TOKEN_OCTETS_MAX, Token, TokenError, names_host,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -24,6 +26,45 @@ fn claims() -> Value {
 
 fn verified(token: &str, keys: &KeySet) -> Result<String, TokenError> {
     Ok(Token::parse(token)?.verify(keys)?.scope)
+}
+
+#[test]
+fn an_audience_names_hosts_by_name_or_url_with_or_without_a_port() {
+    for (name, host) in [
+        ("a.example.org", "a.example.org"),
+        ("A.example.org.", "a.Example.org"),
+        ("a.example.org:2811", "a.example.org"),
+        ("https://a.example.org", "a.example.org"),
+        ("https://a.example.org:8443/webdav?x#y", "a.example.org"),
+        ("ftpes://192.0.2.1/", "192.0.2.1"),
+        ("https://[2001:db8::1]:8443/", "2001:db8::1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("2001:db8::1", "2001:db8::1"),
+    ] {
+        assert!(names_host(name, host), "{name} {host}");
+        assert!(Audience::One(name.to_owned()).includes_host(host));
+    }
+    for name in [
+        "",
+        "https://",
+        "https:///a.example.org",
+        "example.org",
+        "b.a.example.org",
+        "a.example.org.evil.example",
+        "https://evil.example/a.example.org",
+        "https://a.example.org@evil.example/",
+        "https://evil.example@a.example.org/",
+        "https://evil.example#a.example.org",
+        "a.example.org:x",
+        "*.example.org",
+        "https://wlcg.cern.ch/jwt/v1/any/",
+    ] {
+        assert!(!names_host(name, "a.example.org"), "{name}");
+        assert!(!Audience::One(name.to_owned()).includes_host("a.example.org"));
+    }
+    let any = Audience::Several(vec!["x".to_owned(), ANY_AUDIENCE.to_owned()]);
+    assert!(any.includes_host("a.example.org"));
+    assert!(!Audience::default().includes_host("a.example.org"));
 }
 
 #[test]
