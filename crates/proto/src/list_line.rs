@@ -277,7 +277,8 @@ pub fn is_of_emptiness(reply: &Reply) -> bool {
         "directory is empty",
     ];
     let text = reply.text();
-    reply.code.is_failure()
+    // 426 and 451 are about the transfer.
+    matches!(reply.code.get(), 450 | 550)
         && WORDS.iter().any(|w| find_ignoring_case(&text, w).is_some())
         && find_ignoring_case(&text, "denied").is_none()
 }

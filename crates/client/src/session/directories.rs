@@ -104,11 +104,11 @@ impl Session {
             return self.try_list(plain, form, doing, outlet).await;
         }
         match self.try_list(all, form, doing, outlet).await {
-            Ok(Tried::Listed(whole, listed)) if !listed.is_empty || listed.lists_itself => {
+            Ok(Tried::Listed(whole, listed)) if listed.lists_itself => {
                 self.check_itself(&listed, &learned.all_lists_itself, doing)?;
                 return Ok(Tried::Listed(whole, listed));
             }
-            // Nothing at all: it may have looked for that name.
+            // The server may have taken the option for a name: this is no listing of the directory.
             Ok(Tried::Listed(_, listed)) => {
                 self.check_itself(&listed, &learned.all_lists_itself, doing)?;
             }
@@ -211,9 +211,13 @@ impl Session {
             Err(error) if error.refusal() == Some(FailureKind::NotSupported) => {
                 return Ok(Tried::NoSuchWay(error));
             }
-            // Whoever is in the directory already is told in these words that nothing is there.
+            // After CWD the server says in these words that the directory is empty. After some
+            // lines they mean that the listing broke off.
             Err(Error::Refused { reply, .. })
-                if !is_by_path && self.is_usable() && list_line::is_of_emptiness(&reply) => {}
+                if !is_by_path
+                    && self.is_usable()
+                    && !cutter.has_bytes()
+                    && list_line::is_of_emptiness(&reply) => {}
             Err(error) => return Err(error),
         }
         Ok(match cutter.finish(doing, said.as_ref())? {

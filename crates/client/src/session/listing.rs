@@ -333,6 +333,11 @@ impl Cutter {
         self.lock().lists_itself
     }
 
+    /// The server has sent some of it.
+    pub(super) fn has_bytes(&self) -> bool {
+        self.lock().octets > 0
+    }
+
     /// Why it was not taken to its end, if that is the server's doing.
     pub(super) fn refused(&self) -> Option<String> {
         self.lock().refused.clone()

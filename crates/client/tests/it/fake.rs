@@ -286,7 +286,16 @@ impl<'a> Session<'a> {
             "CWD" => self.say("550 Not a directory"),
             "MLST" => self.describe(argument),
             "LIST" if !quirks.long => self.say("500 Command not supported"),
-            "LIST" | "NLST" if argument == "-a" && !quirks.options => self.say("550 No such file"),
+            // Without options it is a name.
+            "LIST" | "NLST"
+                if argument == "-a"
+                    && !quirks.options
+                    && self
+                        .file(&format!("{}/-a", self.cwd.trim_end_matches('/')))
+                        .is_none() =>
+            {
+                self.say("550 No such file")
+            }
             "MLSD" | "NLST" | "LIST" => {
                 let mut listing = self.listing(quirks, verb, argument);
                 let said = quirks.spoil.as_ref().and_then(|spoil| spoil(&mut listing));
@@ -391,6 +400,9 @@ impl<'a> Session<'a> {
         if quirks.options && verb != "MLSD" {
             names.retain(|(name, _)| argument == "-a" || !name.starts_with('.'));
             names.extend((argument == "-a").then(|| (".".to_owned(), None)));
+        }
+        if argument == "-a" && !quirks.options {
+            names.retain(|(name, _)| name == "-a");
         }
         let line = |(name, size): (String, Option<usize>)| match (verb, size) {
             ("LIST", Some(size)) => format!("-rw-r--r--  1 a b {size:>8} Nov 25 16:43 {name}\r\n"),

@@ -152,7 +152,10 @@ impl Fault {
 
 fn faults() -> impl Strategy<Value = Fault> {
     let at = any::<Index>;
-    let replies = || prop_oneof![Just("426 broken"), Just("451 error"), Just("550 no")];
+    let replies = || {
+        let all = ["426 broken", "451 error", "550 no", "451 f: No such file"];
+        prop::sample::select(all.to_vec())
+    };
     prop_oneof![
         3 => at().prop_map(|at| Fault::Cut(at, "226 done")),
         2 => (at(), replies()).prop_map(|(at, reply)| Fault::Cut(at, reply)),
@@ -297,6 +300,42 @@ fn a_directory_that_is_refused_is_a_failure_and_an_empty_one_is_none() {
         let url = fake.url("/d/");
         run(&["cp", "-r", &url, text(&here.path().join("to"))]).expect(0, &[]);
         run(&["ls", &url]).expect(0, &[]);
+    }
+}
+
+#[test]
+fn a_listing_that_breaks_off_at_a_missing_file_is_not_complete() {
+    for (way, line) in [
+        (Way::Names, &b"f\r\n"[..]),
+        (Way::Long, b"-rw-r--r--  1 a b 2 Nov 25 16:43 f\r\n"),
+    ] {
+        for said in ["550 g: No such file or directory", "450 g: not found"] {
+            let fake = Fake::start(Quirks {
+                listing: Some(line),
+                spoil: Some(Arc::new(move |_: &mut Vec<u8>| Some(said))),
+                ..way.quirks()
+            });
+            fake.put("/d/f", b"12");
+            fails_everywhere(&fake, &["/d"]);
+        }
+    }
+}
+
+#[test]
+fn a_file_named_as_the_option_is_not_its_directory() {
+    for way in [Way::Names, Way::Long] {
+        let fake = Fake::start(way.quirks());
+        for name in ["-a", "f", "g"] {
+            fake.put(&format!("/d/{name}"), b"12");
+        }
+        let here = tempfile::tempdir().unwrap();
+        for name in ["f", "g", "extra"] {
+            fs::write(here.path().join(name), "12").unwrap();
+        }
+        let url = fake.url("/d/");
+        let ran = run(&["sync", "--delete", "--size-only", &url, text(here.path())]);
+        ran.expect(0, &["1 removed"]);
+        assert_eq!(tree(here.path()), ["-a", "f", "g"], "{way:?}");
     }
 }
 
