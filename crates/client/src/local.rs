@@ -218,7 +218,10 @@ impl Target {
         let Some(Temporary(path)) = &self.temporary else {
             return Ok(());
         };
-        let cut = File::options().write(true).open(path);
+        // A link there was put by somebody else.
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let cut = openat(CWD, path, flags, Mode::empty());
+        let cut = cut.map(File::from).map_err(io::Error::from);
         let cut = cut.and_then(|file| file.set_len(length));
         cut.map_err(|e| Error::local(format!("write {}", self.destination.display()), &e))
     }
@@ -398,6 +401,22 @@ mod tests {
             told.contains("not/there/yet: ") && told.contains(" are free"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_partial_file_is_not_cut_through() {
+        let dir = tempfile::tempdir().unwrap();
+        let (victim, path) = (dir.path().join("victim"), dir.path().join("f"));
+        fs::write(&victim, "long").unwrap();
+        let (target, file) = create(&path).unwrap();
+        file.write_all_at(0, b"12345").unwrap();
+        target.cut(3).unwrap();
+        assert_eq!(file.metadata().unwrap().size, 3);
+        let Temporary(partial) = target.temporary.as_ref().unwrap();
+        fs::remove_file(partial).unwrap();
+        std::os::unix::fs::symlink(&victim, partial).unwrap();
+        assert!(target.cut(0).is_err());
+        assert_eq!(fs::read(&victim).unwrap(), b"long");
     }
 
     #[test]
