@@ -217,8 +217,13 @@ impl Get {
         result: &Result<u64>,
     ) -> bool {
         let goes_on = self.in_order && range.is_some_and(|range| range.start > 0);
-        let refused = matches!(result, Err(Error::Refused { started: false, .. }));
-        goes_on && refused
+        // After others the same REST is tried again. ProFTPD says 451 where it takes none.
+        let is_of_command = matches!(
+            result,
+            Err(Error::Refused { reply, started: false, .. })
+                if !matches!(reply.code.get(), 421 | 425 | 426 | 450)
+        );
+        goes_on && is_of_command
     }
 
     /// A later run can tell whether what is here is of the same version.

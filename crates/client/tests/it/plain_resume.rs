@@ -90,6 +90,21 @@ fn an_attempt_goes_on_where_the_one_before_was_cut() {
 }
 
 #[test]
+fn a_refusal_for_want_of_a_connection_costs_nothing_that_is_there() {
+    for (get, verb) in [(true, "RETR"), (false, "STOR")] {
+        let quirks = Quirks {
+            nth: vec![(verb, 2, "425 Cannot open a data connection")],
+            ..cuts(1)
+        };
+        let copying = Copying::new(get, quirks);
+        copying.run("5").expect(0, &[]);
+        assert_eq!(copying.copied(), octets(LENGTH, 1), "get: {get}");
+        assert_eq!(copying.fake.moved(), LENGTH, "get: {get}: each byte once");
+        assert!(copying.is_clean());
+    }
+}
+
+#[test]
 fn the_next_command_goes_on_where_the_one_before_failed() {
     for get in [true, false] {
         let copying = Copying::new(get, cuts(2));
