@@ -7,8 +7,8 @@ pub const LINE_OCTETS_MAX: usize = 64 * 1024;
 ///
 /// A bare LF ends a line, too: it can be in no name, and simple clients send it. CR NUL is CR
 /// (RFC 2640 §3.1), and so is a CR before anything else: a line never gets shorter, or one file's
-/// name would become another's. NUL elsewhere is an error of the line. `IAC IAC` is the octet 255
-/// itself; every other pair that begins with IAC is dropped.
+/// name would become another's. NUL elsewhere, and CRs before CRLF, are an error of the line.
+/// `IAC IAC` is the byte 255 itself; every other pair that begins with IAC is dropped.
 #[derive(Debug)]
 pub struct LineReader {
     octets_max: usize,
@@ -42,7 +42,7 @@ const WILL: u8 = 251;
 pub enum LineEvent {
     /// A line without its CRLF.
     Line(Vec<u8>),
-    /// A line that was too long or held a NUL; it has been skipped up to its CRLF.
+    /// A line that is none; it has been skipped up to its CRLF.
     Bad(BadLine),
     /// Octets to send back: `IAC DONT x` for `IAC WILL/WONT x`, `IAC WONT x` for `IAC DO/DONT x`.
     Answer([u8; 3]),
@@ -57,6 +57,9 @@ pub enum BadLine {
     /// A NUL octet.
     #[error("command line holds a NUL octet")]
     Nul,
+    /// CRs before its CRLF.
+    #[error("command line ends in more than one CR; CR in a name is sent as CR NUL")]
+    Crs,
 }
 
 impl Default for LineReader {
@@ -138,7 +141,10 @@ impl LineReader {
     fn text(&mut self, octet: u8) -> Option<LineEvent> {
         match octet {
             b'\n' => {
-                self.crs = 0;
+                // Whether they are a name's is not to be seen: it may be another file without them.
+                if std::mem::take(&mut self.crs) > 1 {
+                    self.refuse(BadLine::Crs);
+                }
                 self.inside_line = false;
                 let line = std::mem::take(&mut self.line);
                 return Some(match self.bad.take() {
@@ -186,9 +192,10 @@ mod tests {
     fn crlf_and_lf_end_a_line_and_cr_is_part_of_it() {
         assert_eq!(read(b"NOOP\r\nPWD"), [line(b"NOOP")]);
         assert_eq!(
-            read(b"A\nB\rC\r\r\n\r\n"),
+            read(b"A\nB\rC\r\n\r\n"),
             [line(b"A"), line(b"B\rC"), line(b"")]
         );
+        assert_eq!(read(b"DELE v\r\r\n"), [LineEvent::Bad(BadLine::Crs)]);
     }
 
     #[test]

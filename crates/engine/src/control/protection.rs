@@ -33,8 +33,8 @@ pub enum ProtectionError {
     /// Nobody's line is so long.
     #[error("a protected line has more than {WRAPPED_LINE_OCTETS_MAX} octets")]
     LineTooLong,
-    /// Base64 holds none.
-    #[error("a protected line holds a NUL octet")]
+    /// Base64 holds neither.
+    #[error("a protected line holds a NUL octet, or CRs before its end")]
     Nul,
     /// TLS did not come about.
     #[error(transparent)]
@@ -191,7 +191,7 @@ impl ProtectedServer {
                     continue;
                 }
                 LineEvent::Bad(BadLine::TooLong) => return Err(ProtectionError::LineTooLong),
-                LineEvent::Bad(BadLine::Nul) => return Err(ProtectionError::Nul),
+                LineEvent::Bad(BadLine::Nul | BadLine::Crs) => return Err(ProtectionError::Nul),
                 LineEvent::Line(line) => line,
             };
             let line = String::from_utf8_lossy(&line);

@@ -95,7 +95,7 @@ impl ServerPi {
         self.drop_data_channel();
         let code = match why {
             BadLine::TooLong => 500,
-            BadLine::Nul => 501,
+            BadLine::Nul | BadLine::Crs => 501,
         };
         self.answer(code, why.to_string());
     }
