@@ -17,6 +17,7 @@ use crate::{
     error::{Error, Result},
     events::Event,
     local,
+    panics::{caught, test_point},
     session::Session,
 };
 
@@ -35,6 +36,8 @@ pub(crate) struct Pool {
     idle: Mutex<Vec<Session>>,
     /// One that is being opened for whoever needs it next.
     ahead: Mutex<Option<Ahead>>,
+    /// A panic of what opens sessions ahead, which fails no file by itself.
+    bug: Arc<Mutex<Option<Error>>>,
     /// Endpoints that were given up: whatever else is wanted from them fails at once, for the same reason.
     given_up: Mutex<Vec<(Arc<Endpoint>, Error)>>,
     /// Sessions open now.
@@ -55,22 +58,44 @@ impl Pool {
             pause,
             idle: Mutex::default(),
             ahead: Mutex::default(),
+            bug: Arc::default(),
             given_up: Mutex::default(),
             alive: AtomicUsize::new(0),
         })
     }
 
-    /// Opens a session that somebody will need soon. What it fails of is told to whoever opens the next one.
+    /// Opens a session that somebody will need soon. Where that fails, whoever opens the next one sees it fail too;
+    /// a bug is kept for [`Pool::take_bug`].
     pub(crate) fn open_ahead(&self, endpoint: &Arc<Endpoint>) {
         let (context, params) = (Arc::clone(&self.context), self.params.clone());
-        let to = Arc::clone(endpoint);
-        let opening = async move { Session::open(&context, &to, params).await.ok() };
+        let (to, found) = (Arc::clone(endpoint), Arc::clone(&self.bug));
+        let opening = async move {
+            let open = async {
+                test_point("ahead", &to.name());
+                Session::open(&context, &to, params).await
+            };
+            let opened = caught(|| format!("log in to {}", to.name()), open).await;
+            let error = match opened.and_then(|opened| opened) {
+                Ok(session) => return Some(session),
+                Err(error) => error,
+            };
+            if matches!(error, Error::Internal { .. }) {
+                *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
+            None
+        };
         let ahead = Ahead {
             endpoint: Arc::clone(endpoint),
             session: task::spawn_local(opening),
         };
         let mut slot = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         slot.get_or_insert(ahead);
+    }
+
+    /// The bug that a session opened ahead has met, once.
+    pub(crate) fn take_bug(&self) -> Option<Error> {
+        let mut bug = self.bug.lock().unwrap_or_else(PoisonError::into_inner);
+        bug.take()
     }
 
     async fn opened_ahead(&self, fits: impl Fn(&Ahead) -> bool) -> Option<Session> {

@@ -297,11 +297,19 @@ async fn move_all(
     if let Err(bug) = tuning.await {
         job.found_bug(joined_badly("choose the setting", bug));
     }
-    match planning.await {
+    let planned = planning.await;
+    if let Some(bug) = job.pool.take_bug() {
+        job.found_bug(bug);
+    }
+    match planned {
         Ok(condemned) => removal::run(job, condemned).await,
         Err(bug) => job.found_bug(joined_badly("find what is to be copied", bug)),
     }
     job.pool.close().await;
+    // One that has met it since.
+    if let Some(bug) = job.pool.take_bug() {
+        job.found_bug(bug);
+    }
     display.abort();
     if let Err(bug) = display.await
         && !bug.is_cancelled()

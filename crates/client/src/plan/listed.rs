@@ -30,6 +30,7 @@ use crate::{
     context::Endpoint,
     error::{Error, Result},
     local,
+    panics::{caught_now, test_point},
     session::{Found, Session},
     spec::{FilesFrom, without_end_slash},
 };
@@ -283,21 +284,35 @@ fn read(list: &FilesFrom) -> Result<mpsc::Receiver<Result<Name>>> {
     std::thread::Builder::new()
         .name("godwit-list".to_owned())
         .spawn(move || {
-            let mut reader = BufReader::new(reader);
-            loop {
-                let name = match next_name(&mut reader, nul) {
-                    Ok(Some(name)) => name,
-                    Ok(None) => return,
-                    Err(e) => Some(Err(Error::local(format!("read {shown}"), &e))),
-                };
-                let ends = matches!(&name, Some(Err(Error::Local(_))));
-                if name.is_some_and(|name| sender.blocking_send(name).is_err()) || ends {
-                    return;
-                }
+            let reading = || read_names(BufReader::new(reader), nul, &shown, &sender);
+            if let Err(bug) = caught_now(|| format!("read {shown}"), reading) {
+                // Else the list would seem to end there.
+                let _ = sender.blocking_send(Err(bug));
             }
         })
         .map_err(failed)?;
     Ok(names)
+}
+
+/// Sends the names until the list ends or nobody wants more.
+fn read_names(
+    mut reader: impl BufRead,
+    nul: bool,
+    shown: &str,
+    sender: &mpsc::Sender<Result<Name>>,
+) {
+    loop {
+        test_point("list", &shown);
+        let name = match next_name(&mut reader, nul) {
+            Ok(Some(name)) => name,
+            Ok(None) => return,
+            Err(e) => Some(Err(Error::local(format!("read {shown}"), &e))),
+        };
+        let ends = matches!(&name, Some(Err(Error::Local(_))));
+        if name.is_some_and(|name| sender.blocking_send(name).is_err()) || ends {
+            return;
+        }
+    }
 }
 
 /// The next line: `None` at the end, `Some(None)` where it means nothing.

@@ -50,7 +50,8 @@ pub(super) async fn reach(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> R
                 context.note(format!("{}: {error}", endpoint.name()));
                 last = Some(error);
             }
-            Some(Err(bug)) => last = Some(joined_badly(doing(), bug)),
+            // Not tried elsewhere: a bug must be seen, even where another address answers.
+            Some(Err(bug)) => return Err(joined_badly(doing(), bug)),
             None => {
                 let none = || Error::Usage(format!("{}: no address", endpoint.name()));
                 return Err(last.unwrap_or_else(none));

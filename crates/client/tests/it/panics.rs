@@ -179,3 +179,33 @@ fn a_checksum_that_panics_is_no_checksum() {
     fs::write(&file, "x").unwrap();
     run_with_bug("cksum:/f", &["cksum", text(&file)]).expect(4, BUG);
 }
+
+#[test]
+fn a_session_opened_ahead_that_panics_is_a_failure_and_nothing_is_removed() {
+    let served = Served::start();
+    let here = TempDir::new().unwrap();
+    let to = here.path().join("to");
+    two_trees(&served.path("from"), &to);
+    let url = served.url("/from/");
+    let arguments = ["sync", "--delete", &url, text(&to)];
+    run_with_bug("ahead:", &arguments).expect(1, BUG);
+    assert_eq!(fs::read(to.join("d/new")).unwrap(), b"new");
+    assert!(to.join("extra").exists() && to.join("d/old").exists());
+    run(&arguments).expect(0, &[]);
+    assert!(!to.join("extra").exists());
+}
+
+#[test]
+fn a_list_of_names_whose_reader_panicked_does_not_seem_to_end_there() {
+    let served = Served::start();
+    let here = TempDir::new().unwrap();
+    fs::write(served.path("f"), "x").unwrap();
+    let (list, to) = (here.path().join("list"), here.path().join("to"));
+    fs::write(&list, "f\n").unwrap();
+    let (url, list) = (served.url("/"), text(&list));
+    let ran = run_with_bug(
+        &format!("list:{list}"),
+        &["cp", "--files-from", list, &url, text(&to)],
+    );
+    ran.expect(4, BUG);
+}
