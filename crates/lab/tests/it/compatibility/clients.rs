@@ -80,6 +80,7 @@ const PLAIN_FTP: &str = "An ordinary FTP client.";
 const COPIES_ALONE: &str = "`globus-url-copy` copies and lists, and does nothing else to files.";
 const NO_WORD: &str = "The program has no option or function for it.";
 const NO_TLS: &str = "Its TLS is that of GSI.";
+const NOT_DEMANDED: &str = "godwitd takes data connections that resume a session, and others.";
 const DOTS: &str = "`arccp -r` takes `.` and `..` for files where MLSD lists them, as the reference server does, too: all is copied, and the status is 1.";
 const ONE_EACH: &str =
     "A session has one data channel; `pget` opens several sessions for one file.";
@@ -112,6 +113,9 @@ fn of_url_copy(operation: Operation) -> Way {
         O::FromServer => Does("{url}/file.dat {other}/file.dat"),
         O::ToServer => Does("{other}/file.dat {url}/file.dat"),
         O::Private => Does("-dcpriv {url}/file.dat file://{here}/file.dat"),
+        O::Resumed => Lacks(NO_TLS),
+        O::Hidden => Does("-r -cd {url}/tree/ file://{here}/tree/"),
+        O::Many => Does("-f {here}/pairs"),
         O::Home => Does("{home}/file.dat file://{here}/file.dat"),
     }
 }
@@ -144,6 +148,9 @@ fn of_gfal2(operation: Operation) -> Way {
         O::FromServer => Does("copy -f {url}/file.dat {other}/file.dat"),
         O::ToServer => Does("copy -f {other}/file.dat {url}/file.dat"),
         O::Private => Lacks(NO_WORD),
+        O::Resumed => Lacks(NO_TLS),
+        O::Hidden => Does("copy -r {url}/tree file://{here}/tree"),
+        O::Many => Does("bulk {url}/file.dat {url}/second.dat {other}/file.dat {other}/second.dat"),
         O::Home => Does("copy -f {home}/file.dat file://{here}/file.dat"),
     }
 }
@@ -179,6 +186,9 @@ fn of_arcs(operation: Operation) -> Way {
         O::Checksum => Does("arcls -m {url}/file.dat"),
         O::FromServer | O::ToServer => Lacks("ARC leaves it to a plug-in made of gfal2."),
         O::Private => Does("arccp --secure {url}/file.dat {here}/file.dat"),
+        O::Resumed => Lacks(NO_TLS),
+        O::Hidden => Fails("arccp -r {url}/tree/ {here}/tree/", DOTS),
+        O::Many => Lacks(NO_WORD),
         O::Home => Does("arccp {home}/file.dat {here}/file.dat"),
     }
 }
@@ -210,6 +220,8 @@ fn of_java(operation: Operation) -> Way {
         }
         O::ToServer => Does("grid {port} to {path}/file.dat {other_host} {other_path}/file.dat"),
         O::Private => Does("grid {port} private {path}/file.dat {here}/file.dat"),
+        O::Resumed => Lacks(NO_TLS),
+        O::Hidden | O::Many => Lacks(BY_PROGRAM),
         O::Home => Does("grid {port} get ~/{name}/file.dat {here}/file.dat"),
     }
 }
@@ -240,6 +252,9 @@ fn of_lftp(operation: Operation) -> Way {
         O::ToServer => Does(
             "set ftp:fxp-force yes; get ftp://{other_host}/%2F{other_path}/file.dat -o ftp://{host}{path}/file.dat",
         ),
+        O::Resumed => Lacks(NOT_DEMANDED),
+        O::Hidden => Does("mirror {path}/tree {here}/tree"),
+        O::Many => Does("mget -O {here} {path}/file.dat {path}/second.dat"),
         O::Home => Does("get ~/{name}/file.dat -o {here}/file.dat"),
     }
 }
@@ -266,6 +281,9 @@ fn of_curl(operation: Operation) -> Way {
             "--ftp-create-dirs -T {here}/tree/one {url}/tree/one\n-Q MFMT+20010909014640+{path}/tree/one {url}/",
         ),
         O::Checksum => Does("-v -Q CKSM+ADLER32+0+-1+{path}/file.dat {url}/"),
+        O::Resumed => Lacks(NOT_DEMANDED),
+        O::Hidden => Lacks(NO_WORD),
+        O::Many => Does("{url}/file.dat -o {here}/file.dat {url}/second.dat -o {here}/second.dat"),
         O::Home => Does("{home}/file.dat -o {here}/file.dat"),
     }
 }
@@ -295,6 +313,8 @@ fn of_ftplib(operation: Operation) -> Way {
         O::ToServer => Does(
             "between('{path}/file.dat', *'{other_host}'.split(':'), '{other_path}/file.dat', False)",
         ),
+        O::Resumed => Lacks(NOT_DEMANDED),
+        O::Hidden | O::Many => Lacks(BY_PROGRAM),
         O::Home => Does("get('~/{name}/file.dat', '{here}/file.dat')"),
     }
 }
@@ -317,6 +337,9 @@ fn of_rclone(operation: Operation) -> Way {
         O::MakeDirectory => Does("mkdir :ftp:{path}/made"),
         O::Rename => Does("moveto :ftp:{path}/file.dat :ftp:{path}/renamed"),
         O::Checksum => Lacks(NO_WORD),
+        O::Resumed => Lacks(NOT_DEMANDED),
+        O::Hidden => Does("copy :ftp:{path}/tree {here}/tree"),
+        O::Many => Does("copy --files-from {here}/names :ftp:{path} {here}"),
         O::Home => Lacks("Its paths without a `/` begin there."),
     }
 }

@@ -76,7 +76,7 @@ impl Column<'_> {
     fn run(&self, operation: Operation, words: &str) -> Result<(), String> {
         let login = match operation {
             Operation::LogIn(login) => login,
-            Operation::Private => self.guarded,
+            Operation::Private | Operation::Resumed => self.guarded,
             _ => self.login,
         };
         let [server, other] = self.servers.map(|server| server.expect("it is here"));

@@ -9,7 +9,7 @@ use std::{
 
 use godwit_lab::peers::Finished;
 
-use super::place::{Login, Place};
+use super::place::{Login, PASSWORD, Place};
 use crate::support::{noise, wait_until, write_noise};
 
 /// A row of the page.
@@ -38,6 +38,10 @@ pub(super) enum Operation {
     FromServer,
     ToServer,
     Private,
+    /// Where data connections must resume the TLS session of the control channel.
+    Resumed,
+    Hidden,
+    Many,
     Home,
 }
 
@@ -70,8 +74,14 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::FromServer,
     Operation::ToServer,
     Operation::Private,
+    Operation::Resumed,
+    Operation::Hidden,
+    Operation::Many,
     Operation::Home,
 ];
+
+const HIDDEN: &str = ".hidden";
+const SECOND: &str = "second.dat";
 
 /// Where a part begins and how long it is; a resumed copy has what is before it already.
 const PART: (usize, usize) = (100_000, 50_000);
@@ -125,6 +135,9 @@ impl Operation {
             Self::FromServer => "send to another server",
             Self::ToServer => "receive from another server",
             Self::Private => "encrypt data",
+            Self::Resumed => "encrypt data, TLS sessions resumed",
+            Self::Hidden => "get hidden files with a tree",
+            Self::Many => "copy many files in one call",
             Self::Home => "begin at home (`/~/`)",
         }
     }
@@ -157,21 +170,47 @@ impl Operation {
                     _ => (here, there),
                 };
                 write(&source, &octets);
+                set_past(&source);
                 match place.by_us {
                     true => {
                         write(&copy.with_file_name(OUR_PART), &octets[..BEGUN]);
-                        let target = match self {
-                            Self::ResumeGet => "{here}/file.dat {here}/",
-                            _ => "{url}/file.dat {path}/",
+                        let (target, folder) = match self {
+                            Self::ResumeGet => ("{here}/file.dat", "{here}/"),
+                            _ => ("{url}/file.dat", "{path}/"),
                         };
-                        let journal = place.filled(&format!("part {target}{OUR_PART} ."));
-                        let journal = format!("godwit-journal 1\n{journal}\n");
+                        // A server tells whole seconds, this machine nanoseconds.
+                        let changed = match self {
+                            Self::ResumeGet => past().as_secs().to_string(),
+                            _ => past().as_nanos().to_string(),
+                        };
+                        let journal = place.filled(&format!(
+                            "part {target} {folder}{OUR_PART} .\nsource {target} {} {changed} .",
+                            octets.len(),
+                        ));
+                        let journal = journal.replace(&format!(":{PASSWORD}@"), "@");
+                        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+                        let boot = boot.expect("the kernel names its start");
+                        let boot = boot.trim();
+                        let journal = format!("godwit-journal 1\nboot {boot} .\n{journal}\n");
                         write(&place.here("journal"), journal.as_bytes());
                     }
                     false => write(&copy, &begun(&octets)),
                 }
             }
             Self::GetTree | Self::DeleteTree => tree(&place.there("tree")),
+            Self::Hidden => {
+                tree(&place.there("tree"));
+                write(&place.there("tree").join(HIDDEN), &octets);
+            }
+            Self::Many => {
+                write(&there, &octets);
+                write(&place.there(SECOND), &octets);
+                let names = format!("{FILE}\n{SECOND}\n");
+                write(&place.here("names"), names.as_bytes());
+                let pair = |name: &str| format!("{{url}}/{name} {{other}}/{name}\n");
+                let pairs = place.filled(&[pair(FILE), pair(SECOND)].concat());
+                write(&place.here("pairs"), pairs.as_bytes());
+            }
             Self::GetPattern => {
                 write(&there, &octets);
                 write(&place.there("other"), b"not wanted");
@@ -207,7 +246,18 @@ impl Operation {
             )
         };
         match self {
-            Self::LogIn(_) | Self::Get | Self::Private | Self::Home => holds(&here, &octets),
+            Self::LogIn(_) | Self::Get | Self::Private | Self::Resumed | Self::Home => {
+                holds(&here, &octets)
+            }
+            Self::Hidden => {
+                same_tree(&place.here("tree"))?;
+                holds(&place.here("tree").join(HIDDEN), &octets)
+            }
+            // To this machine or to another server.
+            Self::Many => [FILE, SECOND].iter().try_for_each(|name| {
+                let copied = holds(&place.here(name), &octets);
+                copied.or_else(|_| holds(&place.at_other(name), &octets))
+            }),
             Self::Put => holds(&there, &octets),
             Self::List => says(&[FILE]),
             Self::Facts => says(&["300001"]),
@@ -277,7 +327,8 @@ impl Operation {
             Self::Time => {
                 let copy = fs::metadata(place.there("tree/one")).map_err(|e| e.to_string())?;
                 let time = copy.modified().map_err(|e| e.to_string())?;
-                ok(time == past(), format_args!("{time:?}"))
+                let is_past = time == SystemTime::UNIX_EPOCH + past();
+                ok(is_past, format_args!("{time:?}"))
             }
             Self::Checksum => says(&SUMS),
             Self::FromServer => holds(&place.at_other(FILE), &octets),
@@ -327,9 +378,15 @@ fn resumed(octets: &[u8]) -> Vec<u8> {
     [&begun(octets)[..], &octets[PART.0..]].concat()
 }
 
-/// Long ago, in whole seconds.
-fn past() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000)
+/// Long ago, in whole seconds since 1970.
+const fn past() -> Duration {
+    Duration::from_secs(1_000_000_000)
+}
+
+fn set_past(path: &Path) {
+    let file = fs::File::options().write(true).open(path).expect("opens");
+    let set = file.set_modified(SystemTime::UNIX_EPOCH + past());
+    set.expect("a time");
 }
 
 const TREE: [(&str, usize); 3] = [("one", 1), ("empty", 0), ("below/two", 70_000)];
@@ -338,8 +395,7 @@ fn tree(root: &Path) {
     fs::create_dir_all(root.join("below")).expect("a directory");
     for (name, length) in TREE {
         write_noise(&root.join(name), length, 1);
-        let file = fs::File::options().write(true).open(root.join(name));
-        file.expect("opens").set_modified(past()).expect("a time");
+        set_past(&root.join(name));
     }
 }
 

@@ -178,7 +178,8 @@ impl Grounds {
     }
 
     pub(super) fn plain(&self, kind: ftps::Kind) -> Server {
-        let server = FtpsServer::start(kind, false).expect("it starts");
+        // Those that can demand it see whether data connections resume a TLS session.
+        let server = FtpsServer::start(kind, true).expect("it starts");
         let url = server.url("");
         let (_, rest) = url.split_once('@').expect("a user");
         let (host, path) = rest.split_once('/').expect("a path");

@@ -108,6 +108,13 @@ pub(super) fn gfal2(place: &Place<'_>, words: &str) -> Command {
         ("rename", gfal::RENAME),
         ("chmod", gfal::CHMOD),
     ];
+    if let Some(urls) = words.strip_prefix("bulk ") {
+        let mut command = command(place, gfal::PYTHON);
+        // Under `ftp://` it names no user in bulk copies, not even the anonymous one.
+        let urls = urls.replace("ftp://", "gsiftp://");
+        command.args(["-c", gfal::BULK_COPY]).args(urls.split(' '));
+        return command;
+    }
     named(place, &tools, words)
 }
 

@@ -19,6 +19,7 @@ pub(super) struct Others {
     vsftpd: Option<Server>,
     proftpd: Option<Server>,
     pure_ftpd: Option<Server>,
+    pyftpdlib: Option<Server>,
 }
 
 impl Others {
@@ -30,6 +31,7 @@ impl Others {
             vsftpd: plain(Need::Vsftpd, Kind::Vsftpd),
             proftpd: plain(Need::Proftpd, Kind::Proftpd),
             pure_ftpd: plain(Need::PureFtpd, Kind::PureFtpd),
+            pyftpdlib: plain(Need::Pyftpdlib, Kind::Pyftpdlib),
         }
     }
 }
@@ -109,7 +111,14 @@ pub(super) fn columns<'a>(grounds: &'a Grounds, others: &'a Others) -> Vec<Colum
             of_program(Kind::PureFtpd, "--help"),
             others.pure_ftpd.as_ref(),
             [Password, Tls],
-            with_users,
+            with_undemanding,
+        ),
+        column(
+            "pyftpdlib",
+            of_package("python3-pyftpdlib"),
+            others.pyftpdlib.as_ref(),
+            [Password, Tls],
+            with_undemanding,
         ),
     ]
 }
@@ -142,19 +151,24 @@ const fn words(operation: Operation) -> &'static str {
         O::Checksum => "cksum -a md5 {url}/file.dat",
         O::FromServer => "cp {url}/file.dat {other}/file.dat",
         O::ToServer => "cp {other}/file.dat {url}/file.dat",
-        O::Private => "cp --protect private {url}/file.dat {here}/file.dat",
+        O::Private | O::Resumed => "cp --protect private {url}/file.dat {here}/file.dat",
+        O::Hidden => "cp -r {url}/tree {here}/",
+        O::Many => "cp --files-from {here}/names {url} {other}",
         O::Home => "cp {home}/file.dat {here}/file.dat",
     }
 }
 
 fn with_ours(operation: Operation) -> Way {
-    Does(words(operation))
+    match operation {
+        O::Resumed => Lacks(NOT_DEMANDED),
+        _ => Does(words(operation)),
+    }
 }
 
 fn with_gct(operation: Operation) -> Way {
     match operation {
         O::LogIn(Password) => Lacks(NO_USERS),
-        O::LogIn(Tls) => Lacks("Its TLS is that of GSI."),
+        O::LogIn(Tls) | O::Resumed => Lacks("Its TLS is that of GSI."),
         _ => Does(words(operation)),
     }
 }
@@ -164,6 +178,7 @@ fn with_arc(operation: Operation) -> Way {
         O::LogIn(Anonymous | Password | Tls | Ssh) => {
             Lacks("ARC's server takes grid certificates alone.")
         }
+        O::Resumed => Lacks("Its TLS is that of GSI."),
         O::ResumeGet | O::ResumePut => Fails(words(operation), NO_SUMS_TO_RESUME),
         O::GetBySeveral | O::PutBySeveral => Fails(
             words(operation),
@@ -190,6 +205,13 @@ fn with_vsftpd(operation: Operation) -> Way {
     }
 }
 
+fn with_undemanding(operation: Operation) -> Way {
+    match operation {
+        O::Resumed => Lacks(NOT_DEMANDED),
+        _ => with_users(operation),
+    }
+}
+
 fn with_users(operation: Operation) -> Way {
     match operation {
         O::LogIn(Anonymous) => Lacks("Tried with users who have passwords."),
@@ -202,13 +224,13 @@ fn plain(operation: Operation) -> Way {
         O::LogIn(Grid | Ssh) | O::GetBySeveral | O::PutBySeveral => {
             Lacks("An ordinary FTP server.")
         }
-        O::ResumeGet | O::ResumePut => Fails(words(operation), NO_SUMS_TO_RESUME),
         O::Checksum => Fails(words(operation), NO_CKSM),
         _ => Does(words(operation)),
     }
 }
 
 const NO_USERS: &str = "Tried without users who have passwords.";
+const NOT_DEMANDED: &str = "The server does not demand it.";
 const NO_CKSM: &str = "The server tells no checksums.";
 const NO_MFMT: &str = "The server has no MFMT.";
-const NO_SUMS_TO_RESUME: &str = "godwit goes on where checksums of parts tell what is there, which the server does not have: it copies the file anew.";
+const NO_SUMS_TO_RESUME: &str = "godwit continues a file where the server computes checksums of its parts, or has REST STREAM and SIZE. This one does neither: the file is copied from its first byte.";
