@@ -103,7 +103,7 @@ impl Planner {
         }
         let remotes: Vec<_> = wanted.iter().map(|(_, remote)| remote.clone()).collect();
         let server = endpoint.name();
-        let look = async |session: &mut Session| session.look_at_all(&remotes).await;
+        let look = async |session: &mut Session| session.look_at_all(&remotes, false).await;
         let found = self.carrier.attempt(step(&endpoint, &server), look).await?;
         if let Base::There(url) = to {
             let there = found.iter().zip(&wanted);

@@ -98,8 +98,16 @@ impl Planner {
             false => self.look_remote(&at.endpoint, &at.path).await?,
         };
         let wants_directory = destination.names_directory();
-        if wants_directory && found == Found::Missing {
-            self.make_remote(&at.endpoint, &at.path).await?;
+        if wants_directory && !is_device(&at.path) {
+            match found {
+                Found::Missing => self.make_remote(&at.endpoint, &at.path).await?,
+                // It may be missing where nothing can be listed.
+                Found::Unknown => match self.make_remote(&at.endpoint, &at.path).await {
+                    Err(error) if error.refusal().is_none() => return Err(error),
+                    _ => {}
+                },
+                Found::File(_) | Found::Directory(_) => {}
+            }
         }
         Ok(wants_directory || self.goes_into(matches!(found, Found::Directory(_))))
     }

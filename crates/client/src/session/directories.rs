@@ -12,7 +12,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use godwit_engine::data::{Job, Sink};
 use godwit_proto::{
-    Command, FtpPath,
+    Command, FtpPath, Reply,
     error::{FailureKind, failure_kind},
     facts::{FactType, Facts},
     list_line,
@@ -23,7 +23,7 @@ use godwit_proto::{
 use super::{
     Session, TransferPlan,
     files::{Found, Size, TOGETHER_MAX, found_in},
-    listing::{Cutter, Entry, Finished, Form, Outlet, Whole},
+    listing::{self, Cutter, Entry, Finished, Form, Names, Outlet, Whole},
 };
 use crate::{
     context::{Learned, known},
@@ -235,8 +235,38 @@ impl Session {
         })
     }
 
-    /// What is at `path`: MLST, or what older commands tell. Links are followed.
+    /// What is at `path`: MLST, or what older commands tell. Links are followed. Where their answers
+    /// do not tell whether there is anything, its directory is listed.
+    ///
+    /// # Errors
+    /// It is there, and the server does not say what it is.
     pub(crate) async fn look(&mut self, path: &FtpPath) -> Result<Found> {
+        self.look_or_ask_parent(path, false).await
+    }
+
+    /// The same; a name that is `listed` is known to be there.
+    pub(super) async fn look_or_ask_parent(
+        &mut self,
+        path: &FtpPath,
+        listed: bool,
+    ) -> Result<Found> {
+        let refusal = match self.ask_what(path).await? {
+            Ok(found) => return Ok(found),
+            Err(refusal) => refusal,
+        };
+        let found = match listed {
+            true => None,
+            false => self.look_in_parents(path).await?,
+        };
+        found.ok_or_else(|| {
+            let doing = format!("look at {}", self.endpoint.url(path));
+            Error::refused(doing, refusal)
+        })
+    }
+
+    /// What MLST or older commands tell; `Err` for an answer that may mean that nothing is there,
+    /// or something that may not be looked at.
+    async fn ask_what(&mut self, path: &FtpPath) -> Result<std::result::Result<Found, Reply>> {
         let doing = format!("look at {}", self.endpoint.url(path));
         if !known(&self.endpoint.learned.no_mlst) {
             let reply = self.ask(&Command::Mlst(Some(path.clone())), &doing).await?;
@@ -244,27 +274,35 @@ impl Session {
                 None => {
                     let found = found_in(reply.body());
                     return match found.is_link() {
-                        true => self.look_through(path).await,
-                        false => Ok(found),
+                        true => self.ask_size_and_way(path).await,
+                        false => Ok(Ok(found)),
                     };
                 }
                 Some(FailureKind::NotFound | FailureKind::NotADirectory) => {
-                    return Ok(Found::Missing);
+                    return Ok(Ok(Found::Missing));
                 }
                 Some(FailureKind::NotSupported) => {
                     let instead = "SIZE and CWD tell what they can";
                     self.lesson(|l| &l.no_mlst, &reply, "MLST", instead);
                 }
-                Some(FailureKind::Other) if reply.code.get() == 550 => return Ok(Found::Missing),
+                Some(FailureKind::Other) if reply.code.get() == 550 => return Ok(Err(reply)),
                 Some(_) => return Err(Error::refused(doing, reply)),
             }
         }
-        self.look_through(path).await
+        self.ask_size_and_way(path).await
     }
 
-    /// What older commands tell of `path`, or of what it leads to: MLST of Pure-FTPd describes a
-    /// link, and that of ProFTPD gives the size of one.
+    /// What older commands tell of `path`, which is listed, or of what it leads to: MLST of
+    /// Pure-FTPd describes a link, and that of ProFTPD gives the size of one.
     pub(crate) async fn look_through(&mut self, path: &FtpPath) -> Result<Found> {
+        // A link that leads nowhere, or where we may not look.
+        Ok(self.ask_size_and_way(path).await?.unwrap_or(Found::Unknown))
+    }
+
+    async fn ask_size_and_way(
+        &mut self,
+        path: &FtpPath,
+    ) -> Result<std::result::Result<Found, Reply>> {
         let doing = format!("look at {}", self.endpoint.url(path));
         // Every path we send is absolute, so the working directory may change.
         let into = self.ask(&Command::Cwd(path.clone()), &doing).await?;
@@ -274,11 +312,11 @@ impl Session {
                 Err(error) if !self.is_usable() => return Err(error),
                 told => told.ok().filter(|real| real != path),
             };
-            return Ok(Found::Directory(Box::new(Facts {
+            return Ok(Ok(Found::Directory(Box::new(Facts {
                 kind: Some(FactType::Dir),
                 unix_slink: real.map(|real| real.as_bytes().to_vec()),
                 ..Facts::default()
-            })));
+            }))));
         }
         Ok(match self.ask_size(path).await? {
             Size::Known(size) => {
@@ -287,16 +325,73 @@ impl Session {
                     .into_iter()
                     .next()
                     .and_then(|time| time.ok().flatten());
-                Found::File(Box::new(Facts {
+                Ok(Found::File(Box::new(Facts {
                     kind: Some(FactType::File),
                     size: Some(size),
                     modify,
                     ..Facts::default()
-                }))
+                })))
             }
-            Size::Missing => Found::Missing,
-            Size::Unknown => Found::Unknown,
+            Size::Missing => Ok(Found::Missing),
+            // SIZE is refused for a directory too, whose name CWD may have been refused for cause.
+            Size::Refused(_) if failure_kind(&into) == Some(FailureKind::PermissionDenied) => {
+                Err(into)
+            }
+            Size::Refused(reply) => Err(reply),
+            Size::Unknown => Ok(Found::Unknown),
         })
+    }
+
+    /// What the listing of its directory says of `path`, or that of a directory above it: nothing is
+    /// below what is not there. `None`: it is there, and is not what its listing can describe.
+    async fn look_in_parents(&mut self, path: &FtpPath) -> Result<Option<Found>> {
+        let mut at = path.clone();
+        while let (Some(parent), Some(name)) = (at.parent(), at.file_name().map(<[u8]>::to_vec)) {
+            match self.find_listed(&parent, &name).await {
+                Ok(Some(None)) => return Ok(Some(Found::Missing)),
+                Ok(Some(Some(entry))) if at == *path => {
+                    return Ok(match entry.is_directory() {
+                        Some(false) => Some(Found::File(Box::new(entry.facts))),
+                        _ => None,
+                    });
+                }
+                // Its directory is there and may not be listed, or not all of it is known.
+                Ok(_) => break,
+                Err(error) if !self.is_usable() => return Err(error),
+                Err(error @ Error::Interrupted) => return Err(error),
+                Err(error) if error.refusal().is_some() => at = parent,
+                Err(_) => break,
+            }
+        }
+        Ok(Some(Found::Unknown))
+    }
+
+    /// The entry of `name` in the listing of `directory`; `None` where the listing does not show
+    /// for certain that there is none.
+    async fn find_listed(
+        &mut self,
+        directory: &FtpPath,
+        name: &[u8],
+    ) -> Result<Option<Option<Entry>>> {
+        let (queue, mut lines) = listing::queue();
+        let whole = self.list(directory, &mut Outlet::new(queue, 0)).await?;
+        let mut names = Names::new(directory);
+        let mut found = None;
+        while let Ok(some) = lines.try_recv() {
+            if names.begins_again(&some) {
+                found = None;
+            }
+            let text = some.text()?;
+            for entry in names.read(&some, &text).flatten() {
+                if entry.name == name {
+                    found = Some(entry);
+                }
+            }
+        }
+        let is_certain = names
+            .complete(&whole)
+            .is_some_and(|all| !all.may_hide(name));
+        Ok((found.is_some() || is_certain).then_some(found))
     }
 
     /// What names of `directory` are, as far as their listing has not told, in order. Of a link that
@@ -333,7 +428,7 @@ impl Session {
         let (links, bare): (Vec<_>, Vec<_>) =
             bare.into_iter().partition(|(at, _)| entries[*at].is_link());
         let paths: Vec<_> = bare.iter().map(|(_, path)| path.clone()).collect();
-        let mut found = self.look_at_all(&paths).await?;
+        let mut found = self.look_at_all(&paths, true).await?;
         for (_, path) in &links {
             found.push(match self.look_through(path).await {
                 Err(error) if !self.is_usable() => return Err(error),

@@ -65,7 +65,7 @@ impl Session {
     pub(crate) async fn size(&mut self, path: &FtpPath) -> Result<Option<u64>> {
         Ok(match self.ask_size(path).await? {
             Size::Known(size) => Some(size),
-            Size::Missing | Size::Unknown => None,
+            Size::Missing | Size::Refused(_) | Size::Unknown => None,
         })
     }
 
@@ -87,7 +87,7 @@ impl Session {
                 self.lesson(|l| &l.no_size, &reply, "SIZE", instead);
                 Size::Unknown
             }
-            Some(_) => Size::Unknown,
+            Some(_) => Size::Refused(reply),
         })
     }
 
@@ -158,7 +158,12 @@ impl Session {
     }
 
     /// What is at each of `paths`, in order, asked all at once where the server has MLST.
-    pub(crate) async fn look_at_all(&mut self, paths: &[FtpPath]) -> Result<Vec<Result<Found>>> {
+    /// A name that is `listed` is there: its directory is not listed again to find that out.
+    pub(crate) async fn look_at_all(
+        &mut self,
+        paths: &[FtpPath],
+        listed: bool,
+    ) -> Result<Vec<Result<Found>>> {
         let mut found = Vec::with_capacity(paths.len());
         for paths in paths.chunks(TOGETHER_MAX) {
             let mut replies = Vec::new();
@@ -173,7 +178,7 @@ impl Session {
                         Ok(found_in(reply.body()))
                     }
                     // Whatever else it is, it is asked again with the words for it.
-                    _ => match self.look(path).await {
+                    _ => match self.look_or_ask_parent(path, listed).await {
                         Err(error) if !self.is_usable() => return Err(error),
                         looked => looked,
                     },
@@ -314,6 +319,8 @@ pub(crate) fn checksum_in(reply: Reply, doing: impl Display) -> Result<String> {
 pub(super) enum Size {
     Known(u64),
     Missing,
+    /// The server has the command; its answer does not tell whether there is a file.
+    Refused(Reply),
     Unknown,
 }
 

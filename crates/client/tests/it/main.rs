@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ambiguous;
 mod asides;
 mod attributes;
 mod between;

@@ -73,8 +73,9 @@ fn by_certain_code(code: u16) -> Option<FailureKind> {
     }
 }
 
-/// Texts of the C library (GCT's chains, proftpd and others carry them), then those of vsftpd, then loose words. The
-/// order matters: what a path may hold by chance comes last.
+/// Texts of the C library, which most servers pass on, then loose words of others. A text that a
+/// server has for several reasons is not here: vsftpd says "Failed to open file." of a file that is
+/// missing and of one that may not be read. The caller asks further then.
 const PHRASES: &[(&str, FailureKind)] = &[
     ("no such file or directory", FailureKind::NotFound),
     ("permission denied", FailureKind::PermissionDenied),
@@ -86,6 +87,7 @@ const PHRASES: &[(&str, FailureKind)] = &[
     ("not a regular file", FailureKind::IsADirectory),
     ("not a plain file", FailureKind::IsADirectory),
     ("no space left", FailureKind::NoSpace),
+    ("not enough space", FailureKind::NoSpace),
     ("quota exceeded", FailureKind::NoSpace),
     ("operation not supported", FailureKind::NotSupported),
     ("login incorrect", FailureKind::PermissionDenied),
@@ -95,27 +97,34 @@ const PHRASES: &[(&str, FailureKind)] = &[
     ("broken pipe", FailureKind::Transient),
     ("end-of-file was reached", FailureKind::Transient),
     ("an end of file occurred", FailureKind::Transient),
-    // vsftpd says no more than this.
-    ("failed to open file", FailureKind::NotFound),
-    ("failed to change directory", FailureKind::NotFound),
-    ("could not get file size", FailureKind::NotFound),
-    (
-        "could not get file modification time",
-        FailureKind::NotFound,
-    ),
-    ("could not create file", FailureKind::PermissionDenied),
     ("no such file", FailureKind::NotFound),
     ("no such directory", FailureKind::NotFound),
     ("not found", FailureKind::NotFound),
     ("does not exist", FailureKind::NotFound),
+    ("doesn't exist", FailureKind::NotFound),
+    ("cannot find the file", FailureKind::NotFound),
+    ("cannot find the path", FailureKind::NotFound),
     ("already exists", FailureKind::Exists),
+    ("directory exists", FailureKind::Exists),
     ("access denied", FailureKind::PermissionDenied),
+    ("access is denied", FailureKind::PermissionDenied),
+    ("not enough privileges", FailureKind::PermissionDenied),
+    ("directory name is invalid", FailureKind::NotADirectory),
 ];
 
+/// The reason stands at the end of a line (`/the/path: Permission denied`), and a path before it may
+/// hold any words; only where no line ends so are phrases searched for in the whole text.
 fn by_phrase(text: &str) -> Option<FailureKind> {
     let lower = text.to_ascii_lowercase();
-    let mut found = PHRASES.iter().filter(|(phrase, _)| lower.contains(phrase));
-    found.next().map(|(_, kind)| *kind)
+    let kind_where = |fits: &dyn Fn(&str) -> bool| {
+        let mut fitting = PHRASES.iter().filter(|(phrase, _)| fits(phrase));
+        fitting.next().map(|(_, kind)| *kind)
+    };
+    let ends_so = |line: &str| {
+        let line = line.trim_end_matches(|c: char| c.is_ascii_whitespace() || c == '.');
+        kind_where(&|phrase| line.ends_with(phrase))
+    };
+    (lower.lines().rev().find_map(ends_so)).or_else(|| kind_where(&|phrase| lower.contains(phrase)))
 }
 
 fn by_code(code: u16, text: &str) -> FailureKind {

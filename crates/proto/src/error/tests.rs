@@ -156,13 +156,11 @@ fn foreign_replies_are_understood() {
             FailureKind::NotADirectory,
         ),
         (550, "p: Not a directory.", FailureKind::NotADirectory),
-        (550, "Failed to open file.", FailureKind::NotFound),
         (
             550,
             "Create directory operation failed.",
             FailureKind::Other,
         ),
-        (553, "Could not create file.", FailureKind::PermissionDenied),
         (
             550,
             "/data/exists: Permission denied",
@@ -203,4 +201,157 @@ fn foreign_replies_are_understood() {
         failure_kind(&Reply::new(ReplyCode::of(226), "not found")),
         None
     );
+}
+
+/// What servers say, and what it means. Those that have one text for several reasons are not guessed.
+#[test]
+fn texts_of_ftp_servers_are_read_for_what_they_say() {
+    use FailureKind::*;
+    for (code, text, kind) in [
+        // vsftpd
+        (550, "Failed to open file.", Other),
+        (550, "Failed to change directory.", Other),
+        (550, "Could not get file size.", Other),
+        (550, "Could not get file modification time.", Other),
+        (550, "Delete operation failed.", Other),
+        (550, "Remove directory operation failed.", Other),
+        (550, "Create directory operation failed.", Other),
+        (550, "RNFR command failed.", Other),
+        (550, "Rename failed.", Other),
+        (550, "Permission denied.", PermissionDenied),
+        (553, "Could not create file.", Other),
+        (451, "Failure writing to local file.", Transient),
+        // ProFTPD
+        (550, "/p/f: No such file or directory", NotFound),
+        (550, "/p/f: Permission denied", PermissionDenied),
+        (550, "/p/f: Not a regular file", IsADirectory),
+        (550, "/p/f: not a regular file", IsADirectory),
+        (550, "/p/f: Not a directory", NotADirectory),
+        (550, "/p/f: Operation not permitted", PermissionDenied),
+        (550, "/p/d: File exists", Exists),
+        (550, "/p/d: Directory not empty", Other),
+        (550, "Rename /p/f: File exists", Exists),
+        (450, "/p/f: No such file or directory", NotFound),
+        (450, "/p/f: Overwrite permission denied", PermissionDenied),
+        (550, "/p/f: Overwrite permission denied", PermissionDenied),
+        (
+            451,
+            "/p/f: Append/Restart not permitted, try again",
+            Transient,
+        ),
+        (552, "Transfer aborted. Disk quota exceeded", NoSpace),
+        // Pure-FTPd
+        (550, "Can't open /p/f: No such file or directory", NotFound),
+        (550, "Can't open /p/f: Permission denied", PermissionDenied),
+        (
+            550,
+            "Can't change directory to /p: Not a directory",
+            NotADirectory,
+        ),
+        (550, "Can't check for file existence", Other),
+        (550, "Can't create directory: File exists", Exists),
+        (550, "I can only retrieve regular files", Other),
+        (
+            553,
+            "Can't open that file: Permission denied",
+            PermissionDenied,
+        ),
+        (553, "Can't open that file: Is a directory", IsADirectory),
+        (
+            550,
+            "Rename/move failure: No such file or directory",
+            NotFound,
+        ),
+        (552, "Disk full - please upload later", NoSpace),
+        // pyftpdlib
+        (550, "No such file or directory.", NotFound),
+        (550, "No such file.", NotFound),
+        (550, "No such directory.", NotFound),
+        (550, "Not enough privileges.", PermissionDenied),
+        (550, "Is a directory.", IsADirectory),
+        (550, "/p is not retrievable.", Other),
+        (550, "SIZE not allowed in ASCII mode.", Other),
+        (550, "Unexpected error.", Other),
+        // IIS
+        (
+            550,
+            "The system cannot find the file specified. \n Win32 error:   The system cannot find \
+             the file specified. \n Error details: File system returned an error.\nEnd",
+            NotFound,
+        ),
+        (550, "The system cannot find the path specified. ", NotFound),
+        (550, "Access is denied. ", PermissionDenied),
+        (550, "The directory name is invalid. ", NotADirectory),
+        (550, "The directory is not empty. ", Other),
+        (
+            550,
+            "Cannot create a file when that file already exists. ",
+            Exists,
+        ),
+        (550, "The parameter is incorrect. ", Other),
+        (451, "There is not enough space on the disk. ", NoSpace),
+        // FileZilla Server, old and new
+        (550, "File not found", NotFound),
+        (550, "CWD failed. \"/p\": directory not found.", NotFound),
+        (550, "File or directory not found.", NotFound),
+        (550, "Directory already exists", Exists),
+        (550, "can't access file.", Other),
+        (550, "Couldn't open the file", Other),
+        (550, "Couldn't open the directory", Other),
+        // GCT
+        (
+            550,
+            "/p/f: Could not change directory. : GlobusError: v=1 c=PATH_NOT_FOUND\nEnd.",
+            NotFound,
+        ),
+        (
+            500,
+            "Command failed. : globus_xio: Unable to open file /permission denied\n\
+             globus_xio: System error in open: No such file or directory\n\
+             globus_xio: A system call failed: No such file or directory\nEnd.",
+            NotFound,
+        ),
+        // ARC
+        (550, "Directory not found", NotFound),
+        (550, "Object unavailable.", Other),
+        (450, "Requested file action not taken.", Transient),
+        // wu-ftpd
+        (550, "/p/f: No such file or directory.", NotFound),
+        (550, "/p: not a plain file.", IsADirectory),
+        (553, "/p/f: Permission denied. (Upload)", PermissionDenied),
+        (
+            550,
+            "/p/f: Permission denied on server. (Delete)",
+            PermissionDenied,
+        ),
+        (521, "\"/p\" directory exists", Exists),
+        (452, "Error writing file: No space left on device.", NoSpace),
+        // RFC 959's own words
+        (550, "Requested action not taken.", Other),
+        (553, "Requested action not taken.", Other),
+        // Words in a path are not the server's.
+        (
+            550,
+            "/no such file or directory/f: Permission denied",
+            PermissionDenied,
+        ),
+        (
+            550,
+            "/permission denied: No such file or directory",
+            NotFound,
+        ),
+        (
+            550,
+            "/file exists/not found: Not a directory.",
+            NotADirectory,
+        ),
+        (553, "/no such file/f: Permission denied", PermissionDenied),
+    ] {
+        let reply = Reply {
+            code: ReplyCode::of(code),
+            lines: text.split('\n').map(|l| l.as_bytes().to_vec()).collect(),
+            style: BodyStyle::Code,
+        };
+        assert_eq!(failure_kind(&reply), Some(kind), "{reply}");
+    }
 }

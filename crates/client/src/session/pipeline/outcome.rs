@@ -156,15 +156,17 @@ impl<F: Feed> Pipeline<'_, F> {
         // Where all has come that was not to be sent, it was another's.
         let begun = slot.begun || slot.is_whole();
         let kind = failure_kind(&reply);
-        let of_the_file = matches!(
-            kind,
+        let of_the_file = match kind {
             Some(
                 FailureKind::NotFound
-                    | FailureKind::PermissionDenied
-                    | FailureKind::NotADirectory
-                    | FailureKind::IsADirectory
-            )
-        );
+                | FailureKind::PermissionDenied
+                | FailureKind::NotADirectory
+                | FailureKind::IsADirectory,
+            ) => true,
+            // Some say so of any file that does not open.
+            Some(FailureKind::Other) => matches!(reply.code.get(), 550 | 553),
+            _ => false,
+        };
         let error = Error::Refused {
             doing: slot.load.doing().to_string(),
             reply: Box::new(reply.clone()),
