@@ -165,7 +165,7 @@ impl Target {
             && found.is_file()
         {
             let mode = match found.len() <= begun.most {
-                true => WriteMode::Keep,
+                true => WriteMode::KeepNoFollow,
                 false => WriteMode::Replace,
             };
             let file = storage.open_write(&as_ftp_path(&begun.at)?, mode);
@@ -195,9 +195,22 @@ impl Target {
         }
     }
 
-    /// Opens for writing in place, and keeps what is there.
+    /// Opens for writing in place, and keeps what is there. Links are followed in `/dev` alone:
+    /// whoever may write to a directory chooses what a link in it leads to.
     pub(crate) fn within(storage: &PosixStorage, path: &Path) -> Result<(Self, FileRef)> {
-        let file = storage.open_write(&as_ftp_path(path)?, WriteMode::Keep);
+        let mode = match path.starts_with("/dev") {
+            true => WriteMode::Keep,
+            false => WriteMode::KeepNoFollow,
+        };
+        let file = storage
+            .open_write(&as_ftp_path(path)?, mode)
+            .map_err(|mut failure| {
+                if failure.errno == rustix::io::Errno::LOOP.raw_os_error() {
+                    failure.text =
+                        "it is a symbolic link: name the file that it leads to".to_owned();
+                }
+                failure
+            });
         let target = Self {
             temporary: None,
             destination: path.to_owned(),
@@ -328,6 +341,26 @@ mod tests {
             .unwrap()
             .map(|e| e.unwrap().file_name().into_string().unwrap())
             .collect()
+    }
+
+    #[test]
+    fn a_part_is_not_written_into_what_a_symbolic_link_leads_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = PosixStorage::unconfined();
+        let [victim, link, new] = ["victim", "link", "new"].map(|name| dir.path().join(name));
+        fs::write(&victim, b"mine").unwrap();
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        let error = Target::within(&storage, &link).err().unwrap().to_string();
+        assert!(
+            error.contains("symbolic link") && error.contains("/link"),
+            "{error}"
+        );
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&new, &link).unwrap();
+        assert!(Target::within(&storage, &link).is_err());
+        assert!(!new.exists());
+        assert!(Target::within(&storage, &victim).is_ok());
+        assert_eq!(fs::read(&victim).unwrap(), b"mine");
     }
 
     #[test]

@@ -110,6 +110,8 @@ pub enum WriteMode {
     Replace,
     /// Create or keep what is there.
     Keep,
+    /// The same, and the name itself may be no symbolic link (O_NOFOLLOW).
+    KeepNoFollow,
     /// Must not exist (O_EXCL): a partial file of ours.
     New,
 }

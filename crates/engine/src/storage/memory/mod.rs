@@ -82,7 +82,8 @@ impl MemoryStorage {
         create: Option<WriteMode>,
     ) -> std::result::Result<FileRef, Errno> {
         let mut tree = self.tree();
-        let place = tree.locate(path.as_bytes(), create != Some(WriteMode::New))?;
+        let follow = !matches!(create, Some(WriteMode::New | WriteMode::KeepNoFollow));
+        let place = tree.locate(path.as_bytes(), follow)?;
         match (place.node.and_then(|id| tree.nodes.get(&id)), create) {
             (Some(_), Some(WriteMode::New)) => Err(Errno::EXIST),
             (Some(Node::Directory(..)), _) => Err(Errno::ISDIR),
@@ -92,7 +93,7 @@ impl MemoryStorage {
                 }
                 Ok(Arc::clone(file) as FileRef)
             }
-            // `locate` follows the last link unless New refused it above.
+            // `locate` follows the last link unless the mode forbids it.
             (Some(Node::Link(..)), _) => Err(Errno::LOOP),
             (None, None) => Err(Errno::NOENT),
             (None, Some(_)) => {

@@ -68,11 +68,12 @@ pub(super) fn open_write(
     let doing = || format!("open {path} for writing");
     let create = match how {
         WriteMode::Replace | WriteMode::Keep => OFlags::CREATE,
+        WriteMode::KeepNoFollow => OFlags::CREATE | OFlags::NOFOLLOW,
         WriteMode::New => OFlags::CREATE | OFlags::EXCL,
     };
     // What is made has no other end to wait for.
     let wait = match how {
-        WriteMode::Replace | WriteMode::Keep => OFlags::NONBLOCK,
+        WriteMode::Replace | WriteMode::Keep | WriteMode::KeepNoFollow => OFlags::NONBLOCK,
         WriteMode::New => OFlags::empty(),
     };
     let base = create | wait | OFlags::NOCTTY;
