@@ -106,6 +106,8 @@ struct Service {
     settings: ServerSettings,
     /// Also the way to storage.
     committer: Arc<Committer>,
+    /// By logins that may create files and not change them.
+    made: scoped::MadeBy,
     /// Where users prove who they are.
     gsi: Option<Arc<Gsi>>,
     audit: Arc<Audit>,
@@ -177,6 +179,7 @@ impl Service {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             committer: Committer::new(settings.durability, storage),
+            made: scoped::MadeBy::default(),
             gsi: gsi.map(Arc::new),
             tls: None,
             settings,

@@ -1,36 +1,63 @@
 //! Storage as somebody with limited rights sees it: the one place where a path becomes an operation, whatever command asks for it.
 
 use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::SystemTime,
 };
 
 use godwit_engine::storage::{Clock, Entries, FileRef, Metadata, Result, Storage, WriteMode};
-use godwit_proto::{FtpPath, error::StorageFailure};
+use godwit_proto::{FtpPath, error::StorageFailure, temporary};
 use rustix::io::Errno;
 
 use crate::rights::{Deed, Denied, Rights};
 
-/// Files of a session that are remembered as its own: far more than wait for their final names.
+/// Files of a login that are remembered as its own: far more than wait for their final names.
 const MADE_MAX: usize = 4096;
+
+/// Files made with the right to create alone, the last at the end: path, device and inode. The
+/// sessions of one login (the same subject of the same issuer) share it: a client writes a large
+/// file in several, and renames it in any.
+#[derive(Debug, Default)]
+pub(crate) struct Made(Mutex<VecDeque<(FtpPath, (u64, u64))>>);
+
+/// What each login has made, as long as it has a session in this process.
+#[derive(Debug, Default)]
+pub(crate) struct MadeBy(Mutex<HashMap<String, Weak<Made>>>);
+
+impl MadeBy {
+    pub(crate) fn of(&self, holder: &str) -> Arc<Made> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = all.get(holder).and_then(Weak::upgrade) {
+            return made;
+        }
+        all.retain(|_, made| made.strong_count() > 0);
+        let made = Arc::default();
+        all.insert(holder.to_owned(), Arc::downgrade(&made));
+        made
+    }
+}
 
 /// [`Storage`] behind [`Rights`], which are looked at at each call: what was opened stays open when they end.
 pub(crate) struct ScopedStorage {
     inner: Arc<dyn Storage>,
     rights: Rights,
     clock: Clock,
-    /// Files made with the right to create alone, the last at the end: path, device and inode.
-    made: Mutex<VecDeque<(FtpPath, (u64, u64))>>,
+    made: Arc<Made>,
 }
 
 impl ScopedStorage {
-    pub(crate) fn new(inner: Arc<dyn Storage>, rights: Rights, clock: Clock) -> Self {
+    pub(crate) fn new(
+        inner: Arc<dyn Storage>,
+        rights: Rights,
+        clock: Clock,
+        made: Arc<Made>,
+    ) -> Self {
         Self {
             inner,
             rights,
             clock,
-            made: Mutex::default(),
+            made,
         }
     }
 
@@ -51,17 +78,17 @@ impl ScopedStorage {
     }
 
     fn remember(&self, path: &FtpPath, file: (u64, u64)) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.0.lock().unwrap_or_else(PoisonError::into_inner);
         if made.len() == MADE_MAX {
             made.pop_front();
         }
         made.push_back((path.clone(), file));
     }
 
-    /// What this session made at `path`, if it is still what is there.
+    /// What this login made at `path`, if it is still what is there.
     fn made(&self, path: &FtpPath) -> Option<(u64, u64)> {
         let there = self.inner.stat(path).ok()?.unique;
-        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = self.made.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut last_first = made.iter().rev();
         last_first
             .any(|(name, file)| name == path && *file == there)
@@ -69,7 +96,7 @@ impl ScopedStorage {
     }
 
     fn forget(&self, path: &FtpPath) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.0.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|(name, _)| name != path);
     }
 
@@ -84,16 +111,28 @@ impl ScopedStorage {
     fn may(&self, deed: Deed, path: &FtpPath) -> bool {
         self.check(deed, path).is_ok()
     }
+
+    /// The same as [`Self::check`], and who may create may do all with a file of their own that
+    /// has a temporary name still: it is written in several parts, compared, and removed if it
+    /// fails. With its final name it is as another's.
+    fn check_file(&self, deed: Deed, path: &FtpPath) -> Result<()> {
+        self.check(deed, path).or_else(|denied| {
+            let is_temporary = path.file_name().is_some_and(temporary::is_temporary);
+            let unfinished =
+                is_temporary && self.may(Deed::Create, path) && self.made(path).is_some();
+            unfinished.then_some(()).ok_or(denied)
+        })
+    }
 }
 
 impl Storage for ScopedStorage {
     fn open_read(&self, path: &FtpPath) -> Result<FileRef> {
-        self.check(Deed::Read, path)?;
+        self.check_file(Deed::Read, path)?;
         self.inner.open_read(path)
     }
 
     fn open_write(&self, path: &FtpPath, how: WriteMode) -> Result<FileRef> {
-        if self.may(Deed::Modify, path) {
+        if self.check_file(Deed::Modify, path).is_ok() {
             return self.inner.open_write(path, how);
         }
         self.check(Deed::Create, path)?;
@@ -126,7 +165,7 @@ impl Storage for ScopedStorage {
     }
 
     fn remove_file(&self, path: &FtpPath) -> Result<()> {
-        self.check(Deed::Modify, path)?;
+        self.check_file(Deed::Modify, path)?;
         self.inner.remove_file(path)
     }
 
@@ -135,8 +174,8 @@ impl Storage for ScopedStorage {
         self.inner.remove_tree(path)
     }
 
-    /// A session that may only create may give a file that it has made its final name, unless that
-    /// is taken. Other files keep their names: one that was renamed could be stored anew.
+    /// Who may only create may give a file that they have made its final name, unless that is
+    /// taken. Other files keep their names: one that was renamed could be stored anew.
     fn rename(&self, from: &FtpPath, to: &FtpPath) -> Result<()> {
         self.check(Deed::Create, from)?;
         self.check(Deed::Create, to)?;
@@ -164,22 +203,22 @@ impl Storage for ScopedStorage {
     }
 
     fn set_modified(&self, path: &FtpPath, modified: SystemTime) -> Result<()> {
-        self.check(Deed::Modify, path)?;
+        self.check_file(Deed::Modify, path)?;
         self.inner.set_modified(path, modified)
     }
 
     fn set_mode(&self, path: &FtpPath, mode: u32) -> Result<()> {
-        self.check(Deed::Modify, path)?;
+        self.check_file(Deed::Modify, path)?;
         self.inner.set_mode(path, mode)
     }
 
     fn set_group(&self, path: &FtpPath, group: &str) -> Result<()> {
-        self.check(Deed::Modify, path)?;
+        self.check_file(Deed::Modify, path)?;
         self.inner.set_group(path, group)
     }
 
     fn set_len(&self, path: &FtpPath, length: u64) -> Result<()> {
-        self.check(Deed::Modify, path)?;
+        self.check_file(Deed::Modify, path)?;
         self.inner.set_len(path, length)
     }
 
@@ -225,7 +264,12 @@ mod tests {
             path: path(text),
         });
         let rights = Rights::new(grants.collect(), None);
-        ScopedStorage::new(Arc::new(inner), rights, Arc::new(SystemTime::now))
+        ScopedStorage::new(
+            Arc::new(inner),
+            rights,
+            Arc::new(SystemTime::now),
+            Arc::default(),
+        )
     }
 
     /// What can be done to what is at `at`: a letter each, in this order.
@@ -335,7 +379,7 @@ mod tests {
         let clock = Arc::clone(&now);
         let rights = Rights::new(vec![grant], Some(end));
         let clock = Arc::new(move || *clock.lock().unwrap());
-        let storage = ScopedStorage::new(Arc::new(inner), rights, clock);
+        let storage = ScopedStorage::new(Arc::new(inner), rights, clock, Arc::default());
         let open = storage.open_read(&file).unwrap();
         *now.lock().unwrap() = end;
         let failure = storage.open_read(&file).err().unwrap();
@@ -353,5 +397,42 @@ mod tests {
             assert_eq!(failure.errno, Errno::KEYREJECTED.raw_os_error());
             assert!(failure.text.contains("does not allow"), "{}", failure.text);
         }
+    }
+
+    #[test]
+    fn unfinished_files_belong_to_all_sessions_of_one_login_and_to_no_other() {
+        let inner: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let logins = MadeBy::default();
+        let session = |holder: &str| {
+            let grant = Grant {
+                access: Access::Create,
+                path: path("/"),
+            };
+            let rights = Rights::new(vec![grant], None);
+            let clock = Arc::new(SystemTime::now);
+            ScopedStorage::new(Arc::clone(&inner), rights, clock, logins.of(holder))
+        };
+        let (first, second, other) = (session("jo"), session("jo"), session("kim"));
+        let part = path(&format!("/{}", temporary::temporary_name(7)));
+        first.open_write(&part, WriteMode::New).unwrap();
+        assert!(other.open_write(&part, WriteMode::Keep).is_err());
+        assert!(other.open_read(&part).is_err() && other.remove_file(&part).is_err());
+        assert!(other.rename(&part, &path("/g")).is_err());
+        let file = second.open_write(&part, WriteMode::Keep).unwrap();
+        file.write_all_at(0, b"x").unwrap();
+        assert!(second.open_read(&part).is_ok() && second.set_len(&part, 1).is_ok());
+        second.rename(&part, &path("/f")).unwrap();
+        // Finished: nobody changes it.
+        for session in [&first, &second, &other] {
+            assert!(session.open_write(&path("/f"), WriteMode::Keep).is_err());
+            assert!(session.open_read(&path("/f")).is_err());
+            assert!(session.remove_file(&path("/f")).is_err());
+        }
+        first.open_write(&part, WriteMode::New).unwrap();
+        second.remove_file(&part).unwrap();
+        // A login without sessions is forgotten.
+        first.open_write(&part, WriteMode::New).unwrap();
+        drop((first, second));
+        assert!(session("jo").remove_file(&part).is_err());
     }
 }

@@ -500,9 +500,10 @@ impl Session {
         self.pi.handle_input(Instant::now(), input);
     }
 
-    fn keep_to(&mut self, rights: Rights) {
+    fn keep_to(&mut self, rights: Rights, holder: &str) {
         let inner = self.committer.storage();
-        let scoped = ScopedStorage::new(inner, rights, Arc::new(SystemTime::now));
+        let made = self.service.made.of(holder);
+        let scoped = ScopedStorage::new(inner, rights, Arc::new(SystemTime::now), made);
         self.committer = Committer::new(self.committer.durability(), Arc::new(scoped));
     }
 

@@ -270,3 +270,35 @@ fn tokens_for_other_hosts_are_sent_to_hosts_that_the_user_names_alone() {
     site.run(&["ls", &url], &[("BEARER_TOKEN", &any)])
         .expect(0, &[]);
 }
+
+#[test]
+fn a_token_that_may_only_create_is_enough_to_put_files() {
+    let site = Site::new();
+    fs::create_dir(site.served.path("data")).unwrap();
+    let tree = site.at("tree");
+    fs::create_dir_all(tree.join("below")).unwrap();
+    for n in 0..60 {
+        fs::write(tree.join(format!("below/{n}")), octets(1000 + n)).unwrap();
+    }
+    let large = octets(48 << 20);
+    fs::write(tree.join("large"), &large).unwrap();
+    for (to, scope) in [
+        ("a", "storage.create:/data"),
+        ("b", "storage.create:/data storage.read:/data"),
+    ] {
+        let token = site.private("token", &site.token(scope, 600));
+        let url = site.url("", &format!("/data/{to}"));
+        let many = ["--concurrency", "4", "-p", "4", "--token", &token];
+        let put = ["cp", "-r", tree.to_str().unwrap(), &url];
+        site.run(&[&put[..], &many[..]].concat(), &[])
+            .expect(0, &["61 files"]);
+        let there = site.served.path(&format!("data/{to}"));
+        assert!(fs::read(there.join("large")).unwrap() == large);
+        for n in 0..60 {
+            let stored = fs::read(there.join(format!("below/{n}"))).unwrap();
+            assert_eq!(stored, octets(1000 + n));
+        }
+        assert_eq!(fs::read_dir(there.join("below")).unwrap().count(), 60);
+        assert_eq!(fs::read_dir(&there).unwrap().count(), 2);
+    }
+}

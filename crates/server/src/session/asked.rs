@@ -146,10 +146,10 @@ impl Session {
             rights,
             ..
         } = *entered.map_err(|(_, why)| why)?;
-        if let Some(rights) = rights {
-            self.keep_to(rights);
-        }
         let name = name.to_string();
+        if let Some(rights) = rights {
+            self.keep_to(rights, &name);
+        }
         Ok(Outcome::Account { name, account })
     }
 

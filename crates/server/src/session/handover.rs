@@ -95,10 +95,10 @@ pub(crate) async fn go_on(
     });
     session.security = security;
     session.channels.set_share(Arc::new(share));
-    session.user = Some(name);
     if let Some(rights) = rights {
-        session.keep_to(rights);
+        session.keep_to(rights, &name);
     }
+    session.user = Some(name);
     drop(session.live(phase).await);
 }
 
