@@ -141,6 +141,11 @@ impl Pool {
         }
     }
 
+    /// Somebody has a session.
+    pub(crate) fn has_sessions(&self) -> bool {
+        self.alive.load(Ordering::Relaxed) > 0
+    }
+
     fn take_idle(&self, fits: impl Fn(&Session) -> bool) -> Option<Session> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let at = idle.iter().position(fits)?;
@@ -184,7 +189,7 @@ pub(crate) enum Setback {
     /// It failed for good.
     Failed(Error),
     /// The server lets no further session in, but others run: they shall do it.
-    Crowded(Error),
+    Crowded(Arc<Endpoint>, Error),
 }
 
 impl From<Error> for Setback {
@@ -196,7 +201,7 @@ impl From<Error> for Setback {
 impl From<Setback> for Error {
     fn from(setback: Setback) -> Self {
         match setback {
-            Setback::Failed(error) | Setback::Crowded(error) => error,
+            Setback::Failed(error) | Setback::Crowded(_, error) => error,
         }
     }
 }
@@ -260,8 +265,11 @@ impl Carrier {
             if self.pool.context.stop.is_set() {
                 return Err(Setback::Failed(Error::Interrupted));
             }
-            if unopened.is_some() && self.may_yield && self.pool.alive.load(Ordering::Relaxed) > 0 {
-                return Err(Setback::Crowded(error));
+            if let Some(endpoint) = &unopened
+                && self.may_yield
+                && self.pool.has_sessions()
+            {
+                return Err(Setback::Crowded(Arc::clone(endpoint), error));
             }
             let never_reached = matches!(error, Error::Unreachable { .. })
                 && unopened

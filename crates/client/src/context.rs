@@ -28,6 +28,7 @@ use tokio::sync::{OnceCell, watch};
 
 use crate::{
     addresses::Addresses,
+    ceiling::Ceiling,
     error::Result,
     events::{Event, EventLog, Observer, SettingView},
     journal::Journal,
@@ -64,10 +65,6 @@ pub(crate) struct Context {
     /// What our data channels send with.
     pub(crate) congestion: Arc<Congestion>,
     pub(crate) started: Instant,
-    /// Sessions that servers let in at a time, as far as anybody has found out.
-    sessions_max: AtomicU32,
-    /// Data channels that they take in one transfer, likewise.
-    channels_max: AtomicU32,
     /// Small files in flight on a session, as it was last told.
     pipelining: AtomicU32,
     /// When that was told last, and the most of all that was.
@@ -99,8 +96,6 @@ impl Context {
             written: Written::default(),
             congestion: Arc::default(),
             started: Instant::now(),
-            sessions_max: AtomicU32::new(u32::MAX),
-            channels_max: AtomicU32::new(u32::MAX),
             pipelining: AtomicU32::new(1),
             pipelining_told: Mutex::default(),
             observer,
@@ -144,29 +139,41 @@ impl Context {
     /// `setting` as far as servers were found to let it.
     pub(crate) fn fit(&self, setting: Setting) -> Setting {
         Setting {
-            concurrency: setting
-                .concurrency
-                .min(self.sessions_max.load(Ordering::Relaxed)),
-            parallelism: setting
-                .parallelism
-                .min(self.channels_max.load(Ordering::Relaxed)),
+            concurrency: setting.concurrency.min(self.limit(|l| &l.sessions)),
+            parallelism: setting.parallelism.min(self.limit(|l| &l.channels)),
             ..setting
         }
     }
 
-    /// A server lets no more than `most` sessions in: the target keeps to that from now on.
-    pub(crate) fn limit_sessions(&self, most: u32) {
-        self.sessions_max.fetch_min(most, Ordering::Relaxed);
-        self.keep_to_limits("the server lets no further session in");
+    /// The limit of the run. Files go to any of the endpoints that take them and come from any of those that send
+    /// them: the most generous counts on either side.
+    fn limit(&self, ceiling: fn(&Learned) -> &Mutex<Ceiling>) -> u32 {
+        let now = Instant::now();
+        let endpoints = (self.endpoints.lock()).unwrap_or_else(PoisonError::into_inner);
+        let of_side = |side: fn(&Learned) -> &AtomicBool| {
+            let limits = (endpoints.iter().map(|e| &e.learned))
+                .filter(|learned| known(side(learned)))
+                .map(|learned| locked(ceiling(learned)).in_force(now).unwrap_or(u32::MAX));
+            limits.max().unwrap_or(u32::MAX)
+        };
+        of_side(|l| &l.has_files).min(of_side(|l| &l.sends_files))
     }
 
-    /// A server takes no more than `most` data channels in a transfer: the target keeps to that from now on.
-    pub(crate) fn limit_channels(&self, most: u32) {
-        self.channels_max.fetch_min(most.max(1), Ordering::Relaxed);
-        self.keep_to_limits("the server gave up when channels were added");
+    /// `endpoint` let no more than `most` sessions in.
+    pub(crate) fn sessions_refused(&self, endpoint: &Endpoint, most: u32) {
+        if locked(&endpoint.learned.sessions).refused(most, Instant::now()) {
+            self.keep_to_limits(endpoint, "the server lets no further session in");
+        }
     }
 
-    fn keep_to_limits(&self, why: &str) {
+    /// `endpoint` gave up a transfer that had grown to more than `most` data channels.
+    pub(crate) fn channels_refused(&self, endpoint: &Endpoint, most: u32) {
+        if locked(&endpoint.learned.channels).refused(most, Instant::now()) {
+            self.keep_to_limits(endpoint, "the server gave up when channels were added");
+        }
+    }
+
+    fn keep_to_limits(&self, endpoint: &Endpoint, why: &str) {
         let before = *self.target.borrow();
         let (from, to) = (before.setting, self.fit(before.setting));
         if from != to {
@@ -177,7 +184,7 @@ impl Context {
             self.emit(&Event::Decision {
                 from: Some(self.view(from)),
                 to: self.view(to),
-                reason: format!("{from} -> {to}: {why}"),
+                reason: format!("{from} -> {to}: {}: {why}", endpoint.name),
             });
         }
     }
@@ -302,12 +309,24 @@ pub(crate) struct Endpoint {
     pub(crate) learned: Learned,
 }
 
+fn locked(ceiling: &Mutex<Ceiling>) -> MutexGuard<'_, Ceiling> {
+    ceiling.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What a server turned out to lack. Sessions of one endpoint share it, so that each lesson costs one command.
 #[derive(Default)]
 pub(crate) struct Learned {
     /// It answered a greeting once: failures to connect are passing from now on.
     pub(crate) reached: AtomicBool,
     pub(crate) addresses: Addresses,
+    /// Sessions that it lets in at a time, as far as anybody has found out.
+    sessions: Mutex<Ceiling>,
+    /// Data channels that it takes in one transfer, likewise.
+    channels: Mutex<Ceiling>,
+    /// Files go there, or come from there to this machine.
+    pub(crate) has_files: AtomicBool,
+    /// It sends files to another server.
+    pub(crate) sends_files: AtomicBool,
     pub(crate) no_port: AtomicBool,
     pub(crate) no_pasv: AtomicBool,
     /// It connects to no host but ours.
@@ -358,6 +377,12 @@ pub(crate) struct Learned {
 const CLOSED_FOLDERS_MAX: usize = 10_000;
 
 impl Learned {
+    /// Data channels of a new transfer, of the `wanted`.
+    pub(crate) fn fit_channels(&self, wanted: u32) -> u32 {
+        let most = locked(&self.channels).at(Instant::now());
+        most.map_or(wanted, |most| wanted.min(most))
+    }
+
     /// A put into the directory of `path` was refused.
     pub(crate) fn folder_is_closed(&self, path: &FtpPath) {
         let mut closed = self.closed();

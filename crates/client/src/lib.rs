@@ -24,6 +24,7 @@
 mod abreast;
 mod addresses;
 mod carrier;
+mod ceiling;
 mod company;
 mod congestion;
 mod context;

@@ -1,8 +1,11 @@
 //! As many workers as the target wants: they come when it rises and there is something to do, and leave when it falls.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use tokio::task::JoinSet;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
 
 use super::{
     Job,
@@ -13,6 +16,9 @@ use crate::{
     panics::joined_badly,
 };
 
+/// Time until another worker is tried where the server let one too few in. The planner may have the only session.
+const SESSION_PAUSE: Duration = Duration::from_secs(1);
+
 /// Runs workers until nothing is left to do.
 pub(super) async fn run(job: &Arc<Job>) {
     let mut crew = Crew {
@@ -20,7 +26,7 @@ pub(super) async fn run(job: &Arc<Job>) {
         workers: JoinSet::new(),
         ranks: BTreeSet::new(),
         generation: 0,
-        most: u32::MAX,
+        held_until: None,
     };
     let mut target = job.context.target.subscribe();
     loop {
@@ -29,16 +35,21 @@ pub(super) async fn run(job: &Arc<Job>) {
         tokio::pin!(changed);
         changed.as_mut().enable();
         let now = *target.borrow_and_update();
-        if !job.context.stop.is_set() && job.queue.has_work() {
+        let has_work = !job.context.stop.is_set() && job.queue.has_work();
+        if has_work {
             crew.fill(now);
         }
-        if crew.ranks.is_empty() {
+        let held = crew.held_until.filter(|_| has_work);
+        if crew.ranks.is_empty() && held.is_none() {
             return;
         }
+        let due = held.unwrap_or_else(Instant::now);
         tokio::select! {
-            ended = crew.workers.join_next() => crew.ended(ended),
+            ended = crew.workers.join_next(), if !crew.workers.is_empty() => crew.ended(ended),
             _ = target.changed() => {}
             () = changed => {}
+            () = sleep_until(due), if held.is_some() => crew.held_until = None,
+            () = job.context.stop.wait(), if held.is_some() => {}
         }
     }
 }
@@ -48,8 +59,8 @@ struct Crew<'a> {
     workers: JoinSet<(u32, Farewell)>,
     ranks: BTreeSet<u32>,
     generation: u64,
-    /// The server let no more in.
-    most: u32,
+    /// The server let no more in, and others have sessions: until then no worker is added.
+    held_until: Option<Instant>,
 }
 
 impl Crew<'_> {
@@ -61,8 +72,12 @@ impl Crew<'_> {
             }
             self.generation = target.generation;
         }
-        for rank in 0..target.setting.concurrency.min(self.most) {
-            if self.ranks.len() >= self.most as usize || !self.ranks.insert(rank) {
+        if self.held_until.is_some() && self.job.pool.has_sessions() {
+            return;
+        }
+        let setting = self.job.context.fit(target.setting);
+        for rank in 0..setting.concurrency {
+            if self.ranks.len() >= setting.concurrency as usize || !self.ranks.insert(rank) {
                 continue;
             }
             let place = Place {
@@ -79,9 +94,10 @@ impl Crew<'_> {
         match ended {
             Some(Ok((rank, farewell))) => {
                 self.ranks.remove(&rank);
-                if farewell == Farewell::Crowded {
-                    self.most = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX).max(1);
-                    self.job.context.limit_sessions(self.most);
+                if let Farewell::Crowded(by) = farewell {
+                    self.held_until = Some(Instant::now() + SESSION_PAUSE);
+                    let most = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+                    by.inspect(|by| self.job.context.sessions_refused(by, most));
                 }
             }
             // Panics that concern a file are caught by the worker. After another one nobody knows what was taken
@@ -89,7 +105,6 @@ impl Crew<'_> {
             Some(Err(bug)) => {
                 self.job.found_bug(joined_badly("move files", bug));
                 self.job.queue.close();
-                self.most = 0;
             }
             None => self.ranks.clear(),
         }

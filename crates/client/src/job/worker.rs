@@ -35,6 +35,8 @@ pub(crate) struct Worker {
     next: Option<Ahead>,
     /// Of the last piece of a get.
     speed: Speed,
+    /// What let in no session for this worker.
+    refused_by: Option<Arc<Endpoint>>,
 }
 
 /// Octets that are moved next.
@@ -45,14 +47,14 @@ struct Ahead {
 }
 
 /// Why a worker went home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Farewell {
     /// Nothing is left to do, or the user interrupted.
     Over,
     /// The target wants fewer, or all anew.
     Spare,
     /// The server lets no further session in.
-    Crowded,
+    Crowded(Option<Arc<Endpoint>>),
 }
 
 impl Worker {
@@ -66,6 +68,7 @@ impl Worker {
             carrier,
             next: None,
             speed: Speed::default(),
+            refused_by: None,
         }
     }
 
@@ -116,7 +119,7 @@ impl Worker {
                 if file.has_failed() {
                     self.piece_over(&file, Ok(0), Vec::new()).await;
                 } else if !self.piece(file, piece).await {
-                    return Farewell::Crowded;
+                    return Farewell::Crowded(self.refused_by.take());
                 }
                 continue;
             }
@@ -148,7 +151,7 @@ impl Worker {
                 }
             };
             if !goes_on {
-                return Farewell::Crowded;
+                return Farewell::Crowded(self.refused_by.take());
             }
         }
     }
@@ -156,6 +159,11 @@ impl Worker {
     /// Begins a file and moves its first piece, or it and others like it in a pipeline. False: this worker is one too many.
     async fn file(&mut self, item: Item) -> bool {
         let job = Arc::clone(&self.job);
+        let receives = &item.endpoint.learned;
+        receives.has_files.store(true, Ordering::Relaxed);
+        if let Some(sender) = item.sender() {
+            sender.learned.sends_files.store(true, Ordering::Relaxed);
+        }
         let Some(item) = self.pipeline(item).await else {
             return true;
         };
@@ -191,8 +199,8 @@ impl Worker {
                 job.queue.decided(shared.then_some(&file));
                 self.piece(file, piece).await
             }
-            Err(Setback::Crowded(error)) => {
-                self.one_too_many(&error);
+            Err(Setback::Crowded(endpoint, error)) => {
+                self.one_too_many(endpoint, &error);
                 job.queue.give_back(Planned::File(item));
                 false
             }
@@ -297,9 +305,9 @@ impl Worker {
                 Err(error)
             }
             // Only whole files come without a range, and whoever has begun one has a session.
-            Err(Setback::Crowded(error)) if piece.is_none() => Err(error),
-            Err(Setback::Crowded(error)) => {
-                self.one_too_many(&error);
+            Err(Setback::Crowded(_, error)) if piece.is_none() => Err(error),
+            Err(Setback::Crowded(endpoint, error)) => {
+                self.one_too_many(endpoint, &error);
                 goes_on = false;
                 Ok(moved)
             }
@@ -497,8 +505,8 @@ impl Worker {
                     self.job.file_done(&file.item, seconds, octets, agreed);
                     return true;
                 }
-                Err(Setback::Crowded(_)) if repairs == 0 => return false,
-                Err(Setback::Crowded(error) | Setback::Failed(error)) => file.explain(error),
+                Err(Setback::Crowded(..)) if repairs == 0 => return false,
+                Err(Setback::Crowded(_, error) | Setback::Failed(error)) => file.explain(error),
             };
             let Some(bad) = file.to_repair(&error, repairs) else {
                 self.discard(file, moved, &error).await;
@@ -645,7 +653,8 @@ impl Worker {
         Ok(outcome?)
     }
 
-    fn one_too_many(&self, error: &Error) {
+    fn one_too_many(&mut self, endpoint: Arc<Endpoint>, error: &Error) {
+        self.refused_by = Some(endpoint);
         let text = format!("no further session, going on with those there are: {error}");
         self.job.context.note(text);
     }

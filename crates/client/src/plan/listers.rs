@@ -119,7 +119,7 @@ impl Listers {
             let listed = match caught(|| format!("list {shown}"), listing_it).await {
                 Ok(Ok(_)) => Listed::Whole,
                 Ok(Err(Setback::Failed(error))) => Listed::Failed(error),
-                Ok(Err(Setback::Crowded(_))) => Listed::Later,
+                Ok(Err(Setback::Crowded(..))) => Listed::Later,
                 Err(bug) => {
                     carrier.discard();
                     Listed::Failed(bug)

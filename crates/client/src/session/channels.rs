@@ -205,7 +205,7 @@ impl Session {
     /// Asks for the data channels of gets in MODE E as the target wants them and waits for no answer: what follows is
     /// refused where one of them was.
     pub(super) fn listen_ahead(&mut self) -> Result<()> {
-        self.params.parallelism = self.context.target.borrow().setting.parallelism;
+        self.params.parallelism = self.channels_wanted();
         self.set = None;
         let (set, address) = self.open_listener(Mode::ExtendedBlock)?;
         let settings = self.settings(Mode::ExtendedBlock, Direction::Get);

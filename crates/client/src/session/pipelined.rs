@@ -53,7 +53,7 @@ impl Session {
         let Some(Next::Get(next)) = &plan.next else {
             return;
         };
-        let wanted = self.context.target.borrow().setting.parallelism;
+        let wanted = self.channels_wanted();
         // Other channels need a new address between the two, unless those that are there can be changed.
         let channels_stay =
             self.server.features.live_channels || self.server.parallelism == Some(wanted);

@@ -145,7 +145,7 @@ impl Session {
             .server
             .parallelism
             .filter(|_| long && there && source.changes_channels());
-        kept.unwrap_or_else(|| self.context.target.borrow().setting.parallelism)
+        kept.unwrap_or_else(|| self.channels_wanted())
     }
 
     /// Its server opens and retires channels while it sends.
@@ -220,7 +220,7 @@ impl Relay<'_> {
                     if self.relaying.is_due(Side::Sender) || self.asides.is_waiting() => self.heard(Side::Sender, spoken),
                 Ok(()) = target.changed(), if self.relaying.flows() => {
                     let target = *target.borrow_and_update();
-                    self.asides.want(target.setting.parallelism);
+                    self.asides.want(self.receiver.channels_wanted());
                     self.cut = self.plan.may_be_cut && !target.wants(self.receiver.place);
                 }
                 () = sleep_until(wake.unwrap_or(later)), if wake.is_some() => {}

@@ -15,7 +15,6 @@ use godwit_proto::{
     error::TransferFailure,
     pi::{client::CommandId, transfer::Direction},
 };
-use godwit_tune::Setting;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
@@ -150,10 +149,16 @@ impl Session {
         self.judge(&plan, mode, ending)
     }
 
+    /// The target's data channels, as far as the server takes them.
+    pub(super) fn channels_wanted(&self) -> u32 {
+        let target = self.context.target.borrow().setting.parallelism;
+        self.endpoint.learned.fit_channels(target)
+    }
+
     /// Channels to begin with: the target's, or those that are there, where the server can change them while it sends. New ones would
     /// have to find their windows again.
     fn parallelism_for(&self, direction: Direction) -> u32 {
-        let wanted = self.context.target.borrow().setting.parallelism;
+        let wanted = self.channels_wanted();
         let there = self.server.can_reuse(direction)
             && self.set.as_ref().is_some_and(|set| set.cached() > 0);
         let asides = direction == Direction::Get
@@ -282,8 +287,9 @@ impl Session {
                     if plan.may_be_cut && !target.wants(self.place) {
                         monitor.cut();
                     } else {
-                        ending.followed(plan.direction, target.setting.parallelism);
-                        self.follow(plan, &monitor, &mut asides, target.setting);
+                        let wanted = self.channels_wanted();
+                        ending.followed(plan.direction, wanted);
+                        self.follow(plan, &monitor, &mut asides, wanted);
                     }
                 }
                 event = transfer.next_event(), if ending.report.is_none() => match event {
@@ -338,16 +344,16 @@ impl Session {
         plan: &TransferPlan<'_>,
         monitor: &Monitor,
         asides: &mut Asides,
-        target: Setting,
+        channels: u32,
     ) {
         match plan.direction {
             Direction::Put => {
-                let Steered { opened, retired } = monitor.steer(target.parallelism);
+                let Steered { opened, retired } = monitor.steer(channels);
                 self.tell(ChannelState::Opened, opened);
                 self.tell(ChannelState::Retired, retired);
             }
             // The server connects: where it takes no asides, with what OPTS asked for before, and the next transfer follows.
-            Direction::Get => asides.want(target.parallelism),
+            Direction::Get => asides.want(channels),
         }
     }
 
@@ -487,7 +493,7 @@ impl Session {
         }
         errors.extend(ending.lost);
         if let Some(before) = too_many_from.filter(|_| !errors.is_empty()) {
-            self.context.limit_channels(before);
+            self.context.channels_refused(&self.endpoint, before);
         }
         let cached = ending.report.as_ref().map_or(0, |r| r.cached);
         self.check_pipelined(errors.is_empty() && cached > 0);

@@ -499,6 +499,39 @@ fn sessions_that_are_not_let_in_leave_their_work_to_the_others() {
     assert_eq!(fake.names().len(), 20);
 }
 
+/// The event log of a copy of twenty files over several sessions.
+fn events_of_a_copy(fake: &Fake, sessions: &str) -> String {
+    let here = tempfile::tempdir().unwrap();
+    let (top, log) = (here.path().join("top"), here.path().join("log"));
+    fs::create_dir(&top).unwrap();
+    for i in 0..20 {
+        fs::write(top.join(i.to_string()), octets(1000, i)).unwrap();
+    }
+    let options = ["cp", "-r", "-c", sessions, "--events", text(&log)];
+    let up = fake.url("/d/");
+    run(&[&options[..], &[text(&top), &up]].concat()).expect(0, &[]);
+    assert_eq!(fake.names().len(), 20);
+    fs::read_to_string(&log).unwrap()
+}
+
+#[test]
+fn sessions_are_limited_from_the_second_refusal_on_and_the_reason_names_the_server() {
+    let once = Fake::start(Quirks {
+        // The second session is one opened ahead, whose refusal counts for nothing.
+        nth: vec![("USER", 3, "421 Too many connections")],
+        ..Quirks::default()
+    });
+    let events = events_of_a_copy(&once, "3");
+    assert!(!events.contains("lets no further session in"), "{events}");
+    let often = Fake::start(Quirks {
+        sessions_max: Some(2),
+        ..Quirks::default()
+    });
+    let events = events_of_a_copy(&often, "6");
+    let limited = format!("{}: the server lets no further session in", often.address);
+    assert!(events.contains(&limited), "{events}");
+}
+
 #[test]
 fn where_one_session_is_all_there_is_files_are_finished_by_the_one_that_moved_them() {
     let fake = Fake::start(Quirks {

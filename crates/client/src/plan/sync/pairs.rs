@@ -139,7 +139,7 @@ async fn list_both([one, other]: &mut [Carrier; 2], pair: &Pair) -> Listed {
         (Ok(source), Ok(target)) => Listed::Both(source, target),
         (Err((what, setback)), _) | (_, Err((what, setback))) => match setback {
             Setback::Failed(error) => Listed::Failed(what, error),
-            Setback::Crowded(_) => Listed::Later,
+            Setback::Crowded(..) => Listed::Later,
         },
     }
 }

@@ -111,7 +111,7 @@ impl Session {
     }
 
     fn has_channels_wanted(&self) -> bool {
-        let wanted = self.context.target.borrow().setting.parallelism;
+        let wanted = self.channels_wanted();
         self.server.parallelism == Some(wanted)
     }
 
@@ -271,7 +271,7 @@ impl<F: Feed> Pipeline<'_, F> {
                     return;
                 }
                 target = &mut changed => {
-                    self.wanted = target.borrow().setting.parallelism;
+                    self.wanted = self.session.channels_wanted();
                     changed.set(when_changed(target));
                 }
                 item = self.feed.next(), if room => match item {

@@ -1,0 +1,100 @@
+//! How much a server takes at a time, as its refusals show. No I/O, and no clock.
+//!
+//! One refusal may have any cause: a busy moment, a lost connection. Only a second one soon after it counts, and no
+//! server is held to it for the rest of a long run.
+
+use std::time::{Duration, Instant};
+
+/// Refusals that put a ceiling in force.
+const REFUSALS_MIN: u32 = 2;
+/// A refusal that is older than this says nothing about a new one.
+const REFUSALS_WITHIN: Duration = Duration::from_mins(1);
+/// After a first refusal the next attempts keep to what the server took, for this long.
+const FIRST_HOLDS: Duration = Duration::from_secs(5);
+/// A ceiling in force is forgotten so long after the last refusal: the server may take more by then.
+const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);
+
+/// A limit of one endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Ceiling {
+    /// What the server still took.
+    most: u32,
+    refusals: u32,
+    last: Option<Instant>,
+}
+
+impl Ceiling {
+    /// The server refused more than `most`. True where the ceiling is in force.
+    pub(crate) fn refused(&mut self, most: u32, now: Instant) -> bool {
+        let before = self.in_force(now);
+        if before.is_none() && self.age(now).is_none_or(|age| age > REFUSALS_WITHIN) {
+            self.refusals = 0;
+        }
+        self.refusals = self.refusals.saturating_add(1);
+        self.most = before.map_or(most, |before| before.min(most)).max(1);
+        self.last = Some(now);
+        self.in_force(now).is_some()
+    }
+
+    /// The limit, where two refusals have shown it.
+    pub(crate) fn in_force(&self, now: Instant) -> Option<u32> {
+        let is_fresh = self.age(now).is_some_and(|age| age < FORGOTTEN_AFTER);
+        (self.refusals >= REFUSALS_MIN && is_fresh).then_some(self.most)
+    }
+
+    /// The limit that attempts of this moment keep to.
+    pub(crate) fn at(&self, now: Instant) -> Option<u32> {
+        let holds = self.age(now).is_some_and(|age| age < FIRST_HOLDS);
+        self.in_force(now).or(holds.then_some(self.most))
+    }
+
+    fn age(&self, now: Instant) -> Option<Duration> {
+        Some(now.saturating_duration_since(self.last?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_refusal_holds_for_a_moment_and_two_put_the_ceiling_in_force() {
+        let start = Instant::now();
+        let mut ceiling = Ceiling::default();
+        assert_eq!((ceiling.at(start), ceiling.in_force(start)), (None, None));
+        assert!(!ceiling.refused(4, start));
+        assert_eq!(
+            (ceiling.at(start), ceiling.in_force(start)),
+            (Some(4), None)
+        );
+        let later = start + FIRST_HOLDS;
+        assert_eq!(ceiling.at(later), None, "the target counts again");
+        assert!(ceiling.refused(6, later));
+        assert_eq!(ceiling.in_force(later + FIRST_HOLDS), Some(6));
+        assert!(ceiling.refused(3, later));
+        assert!(ceiling.refused(0, later));
+        assert_eq!(ceiling.at(later), Some(1), "never none at all");
+    }
+
+    #[test]
+    fn refusals_that_are_far_apart_are_single_ones() {
+        let start = Instant::now();
+        let mut ceiling = Ceiling::default();
+        for nth in 0..5 {
+            let now = start + nth * (REFUSALS_WITHIN + Duration::from_secs(1));
+            assert!(!ceiling.refused(4, now), "{nth}");
+        }
+    }
+
+    #[test]
+    fn a_ceiling_is_forgotten_after_a_while() {
+        let start = Instant::now();
+        let mut ceiling = Ceiling::default();
+        ceiling.refused(4, start);
+        assert!(ceiling.refused(4, start));
+        let later = start + FORGOTTEN_AFTER;
+        assert_eq!((ceiling.at(later), ceiling.in_force(later)), (None, None));
+        assert!(!ceiling.refused(8, later), "two are needed again");
+        assert_eq!(ceiling.at(later), Some(8));
+    }
+}
