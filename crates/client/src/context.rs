@@ -351,6 +351,8 @@ pub(crate) struct Learned {
     pub(crate) no_mdtm: AtomicBool,
     pub(crate) no_cksm: AtomicBool,
     pub(crate) no_rename: AtomicBool,
+    /// How files are named until they are whole: the number of [`crate::put::Naming`].
+    pub(crate) naming: AtomicU8,
     pub(crate) no_rest_stor: AtomicBool,
     pub(crate) no_append: AtomicBool,
     pub(crate) rename_probed: AtomicBool,

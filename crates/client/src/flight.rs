@@ -22,6 +22,7 @@ use godwit_proto::{
 use tokio::task::JoinHandle;
 
 use crate::{
+    context::{Context, Endpoint},
     error::{Error, Result},
     get::Get,
     panics::joined_badly,
@@ -163,6 +164,19 @@ impl Flight {
                 put.begins();
                 Command::Stor(put.written_to.clone())
             }
+        }
+    }
+
+    /// The server refuses its temporary name, and another is tried.
+    pub(crate) fn refused_name(
+        &self,
+        context: &Context,
+        endpoint: &Endpoint,
+        error: &Error,
+    ) -> bool {
+        match &self.end {
+            End::Get(_) => false,
+            End::Put(put) => put.refused_name(context, endpoint, error).is_some(),
         }
     }
 

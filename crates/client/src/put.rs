@@ -2,6 +2,7 @@
 
 mod in_order;
 mod input;
+mod naming;
 mod open;
 mod relay;
 
@@ -15,8 +16,7 @@ use godwit_engine::{
     storage::FileRef,
 };
 use godwit_proto::{
-    ByteRange, Command, FtpPath, RestartPoint, command::Mode, odd_bytes::OddBytes,
-    pi::transfer::Direction, temporary::marked_temporary_name,
+    ByteRange, Command, FtpPath, RestartPoint, command::Mode, pi::transfer::Direction,
 };
 
 use crate::{
@@ -24,7 +24,6 @@ use crate::{
     error::{Error, Result},
     job::Carried,
     journal::Journal,
-    local,
     plan::{Item, LocalEnd, Origin, is_device},
     remote::RemoteSource,
     session::{Aside, Found, Next, Outcome, Session, TransferPlan},
@@ -35,7 +34,10 @@ use crate::{
     verify::{self, Agreed, Both, Regions},
 };
 
+pub(crate) use naming::Naming;
+
 use input::{Input, Reader};
+use naming::temporary_beside;
 use open::{length_of, open_source};
 
 /// A put that has begun: its source is open and its name at the server chosen.
@@ -145,8 +147,9 @@ impl Put {
         };
         let begun = begun_beside(item).filter(|_| !in_order || is_of_version());
         let goes_on = begun.is_some();
+        let naming = Naming::of(&session.endpoint.learned);
         let written_to = match can_rename && !writes_in_place(item, part) {
-            true => begun.or_else(|| temporary_beside(&item.remote)),
+            true => begun.or_else(|| temporary_beside(&item.remote, naming)),
             false => None,
         };
         Ok(Self {
@@ -659,12 +662,4 @@ fn writes_in_place(item: &Item, part: Option<Part>) -> bool {
 fn begun_beside(item: &Item) -> Option<FtpPath> {
     let begun = FtpPath::new(item.begun.as_deref()?).ok()?;
     (begun.parent() == item.remote.parent()).then_some(begun)
-}
-
-/// A name beside the final one.
-fn temporary_beside(remote: &FtpPath) -> Option<FtpPath> {
-    // What some servers change in the final name is in the temporary name too, so that it is seen before anything is
-    // renamed.
-    let name = marked_temporary_name(local::random(), OddBytes::of(remote.as_bytes()));
-    remote.sibling(&name)
 }

@@ -9,7 +9,7 @@ use godwit_proto::{ByteRange, FtpPath, RangeSet};
 use tokio::sync::Notify;
 
 use crate::{
-    context::Endpoint,
+    context::{Context, Endpoint},
     error::{Error, Result},
     events::Event,
     get::{Get, PROOF_BYTES},
@@ -529,6 +529,17 @@ impl FileJob {
             false => (ranges, REPAIRS_MAX),
         };
         (repairs < most && !self.is_stream()).then_some(bad)
+    }
+
+    /// The server refused the temporary name of a put: it is begun again, under another one.
+    pub(crate) fn refused_name(&self, context: &Context, error: &Error) -> bool {
+        match &self.side {
+            Side::Get(_) => false,
+            Side::Put(put) => {
+                let instead = put.refused_name(context, &self.endpoint, error);
+                !put.is_stream() && instead.is_some()
+            }
+        }
     }
 
     /// What a failure leaves at the server; what it leaves here goes with this value.

@@ -241,6 +241,12 @@ impl Queue {
         self.decided(None);
     }
 
+    /// A file was decided, and is to be begun another time.
+    pub(crate) fn begin_again(&self, planned: Planned) {
+        self.lock().returned.push_front(planned);
+        self.changed.notify_waiters();
+    }
+
     /// A piece of a shared file is done, or given back in part.
     pub(crate) fn piece_done(&self) {
         self.changed.notify_waiters();

@@ -326,6 +326,9 @@ impl Worker {
         match file.piece_done(outcome, left) {
             After::Others => {}
             After::Finish { moved } => self.leave(file, moved).await,
+            After::Discard { error, .. } if file.refused_name(&self.job.context, &error) => {
+                self.job.queue.begin_again(Planned::File(file.item.clone()));
+            }
             After::Discard { error, moved } => self.discard(file, moved, &error).await,
         }
         self.job.queue.piece_done();

@@ -551,6 +551,30 @@ fn where_one_session_is_all_there_is_files_are_finished_by_the_one_that_moved_th
 }
 
 #[test]
+fn files_get_a_visible_temporary_name_where_dots_are_refused_and_their_own_where_both_are() {
+    let here = tempfile::tempdir().unwrap();
+    let top = here.path().join("top");
+    fs::create_dir(&top).unwrap();
+    for i in 0..9 {
+        fs::write(top.join(i.to_string()), octets(1000, i)).unwrap();
+    }
+    for (prefix, said, renames) in [
+        ("/d/top/.", "a visible temporary name", true),
+        ("/d/top/.|/d/top/godwit-", "its final name at once", false),
+    ] {
+        let fake = Fake::start(Quirks {
+            refused_names: Some(prefix),
+            ..Quirks::default()
+        });
+        let up = fake.url("/d/");
+        run(&["cp", "-r", "-v", text(&top), &up]).expect(0, &["refuses the temporary name", said]);
+        let names: Vec<_> = (0..9).map(|i| format!("/d/top/{i}")).collect();
+        assert_eq!(fake.names(), names);
+        assert_eq!(fake.heard("RNTO") == 9, renames);
+    }
+}
+
+#[test]
 fn secrets_are_masked_in_the_dialogue() {
     let fake = Fake::start(Quirks::default());
     fake.put("/f", b"x");

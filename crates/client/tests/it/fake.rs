@@ -57,6 +57,8 @@ pub(crate) struct Quirks {
     pub(crate) long: bool,
     /// LIST and NLST take `-a`, and show names with a leading dot with it alone.
     pub(crate) options: bool,
+    /// STOR of what begins with one of these, divided by `|`, is refused as Pure-FTPd refuses names with leading dots.
+    pub(crate) refused_names: Option<&'static str>,
     /// The greeting, in place of 220.
     pub(crate) greeting: Option<&'static str>,
     /// What CKSM answers.
@@ -314,6 +316,12 @@ impl<'a> Session<'a> {
                 }
                 None => self.say("550 No such file"),
             },
+            "STOR"
+                if (quirks.refused_names)
+                    .is_some_and(|names| names.split('|').any(|n| argument.starts_with(n))) =>
+            {
+                self.say("553 Prohibited file name")
+            }
             "STOR" => {
                 let rest = std::mem::take(&mut self.rest);
                 self.receive(quirks, argument, rest)

@@ -41,6 +41,7 @@ use crate::{
     pipelining::{COMMAND_OCTETS_A_FILE, COMMANDS_A_FILE, DEPTH_MAX, DEPTH_MAX_PATIENT, Pace},
     plan::Item,
     progress::{Here, Running},
+    put::Naming,
     spec::JobSpec,
     verify::Agreed,
 };
@@ -85,7 +86,10 @@ impl Session {
         let ready = match direction {
             Direction::Get => known(&learned.gets_pipelined) || there && self.can_keep_channels(),
             // Octets go out before the server has agreed to take them: a final name must not be in reach.
-            Direction::Put => there && known(&learned.rename_probed) && !known(&learned.no_rename),
+            Direction::Put => {
+                let renames = known(&learned.rename_probed) && !known(&learned.no_rename);
+                there && renames && Naming::of(learned) != Naming::InPlace
+            }
         };
         ready && self.is_usable() && self.pipelined.is_none() && !known(&learned.no_pipelining)
     }

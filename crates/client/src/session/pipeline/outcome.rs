@@ -177,6 +177,11 @@ impl<F: Feed> Pipeline<'_, F> {
             learn(&self.session.context, &self.session.endpoint, &reply);
             return self.give_up(None);
         }
+        let (context, endpoint) = (&self.session.context, &self.session.endpoint);
+        if slot.load.refused_name(context, endpoint, &error) {
+            // Its name was refused: it goes alone, under another one.
+            return self.give_up(Some((at, error)));
+        }
         match self.direction {
             Direction::Get if begun => self.give_up(Some((at, error))),
             // The server has sent nothing for it.
