@@ -188,6 +188,8 @@ pub struct JobSpec {
     pub files_from: Option<FilesFrom>,
     /// Only what differs, and perhaps more than copies; then there is one source, and no part.
     pub sync: Option<SyncSpec>,
+    /// What else than bytes a copy has of its source; `sync` decides for itself.
+    pub preserve: Preserve,
     /// Where finished files are noted.
     pub journal: JournalSpec,
     /// How safe files are that arrive here.
@@ -251,6 +253,15 @@ impl JobSpec {
         let is_remote = |place: &Location| matches!(place, Location::Remote(_));
         is_remote(&self.destination) && self.sources.iter().all(is_remote)
     }
+}
+
+/// `--preserve`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preserve {
+    /// The time of the last change, in whole seconds.
+    pub times: bool,
+    /// The permission bits.
+    pub modes: bool,
 }
 
 /// `sync`: the destination becomes like the source.

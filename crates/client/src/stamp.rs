@@ -7,11 +7,20 @@ use std::{
     path::Path,
 };
 
-use godwit_proto::{Command, FtpPath, facts::Facts, site::Site, timestamp::Timestamp};
+use godwit_proto::{
+    Command, FtpPath,
+    facts::{FactType, Facts},
+    site::Site,
+    timestamp::Timestamp,
+};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
+
+use crate::spec::Preserve;
 
 /// Bits that travel. Nobody's file runs as somebody else because a server says so.
 const MODE_MASK: u32 = 0o777;
+/// Of a directory also the sticky bit: without it everybody could remove what others have there.
+const DIRECTORY_MODE_MASK: u32 = 0o1777;
 
 /// What is known of it; what is not known stays as the destination makes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +35,7 @@ impl Stamp {
     pub(crate) fn of_metadata(metadata: &fs::Metadata) -> Self {
         Self {
             modified: Some(Timestamp(metadata.mtime())),
-            mode: Some(metadata.mode() & MODE_MASK),
+            mode: Some(metadata.mode() & mask(metadata.is_dir())),
         }
     }
 
@@ -34,8 +43,17 @@ impl Stamp {
     pub(crate) fn of_facts(facts: &Facts) -> Self {
         Self {
             modified: facts.modify,
-            mode: facts.unix_mode.map(|mode| mode & MODE_MASK),
+            mode: (facts.unix_mode).map(|mode| mode & mask(facts.kind == Some(FactType::Dir))),
         }
+    }
+
+    /// What `--preserve` asks for of it; `None` where that is nothing.
+    pub(crate) fn preserved(self, preserve: Preserve) -> Option<Self> {
+        let stamp = Self {
+            modified: self.modified.filter(|_| preserve.times),
+            mode: self.mode.filter(|_| preserve.modes),
+        };
+        (stamp != Self::default()).then_some(stamp)
     }
 
     /// Gives it to a file of this machine.
@@ -76,6 +94,13 @@ impl Stamp {
     }
 }
 
+fn mask(is_directory: bool) -> u32 {
+    match is_directory {
+        true => DIRECTORY_MODE_MASK,
+        false => MODE_MASK,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,5 +127,17 @@ mod tests {
         Stamp::default().put_on(&path).unwrap();
         assert_eq!(Stamp::of_metadata(&fs::metadata(&path).unwrap()), again);
         assert_eq!(Stamp::default().commands(&FtpPath::root()).count(), 0);
+    }
+
+    #[test]
+    fn directories_keep_the_sticky_bit_and_no_set_id_bits() {
+        let facts = |kind| Facts {
+            kind: Some(kind),
+            unix_mode: Some(0o7775),
+            ..Facts::default()
+        };
+        let mode = |kind| Stamp::of_facts(&facts(kind)).mode;
+        assert_eq!(mode(FactType::Dir), Some(0o1775));
+        assert_eq!(mode(FactType::File), Some(0o775));
     }
 }

@@ -28,6 +28,8 @@ pub use resolve::{Ambient, Parting, parse};
 use sync::SyncArgs;
 use transfer::TransferArgs;
 
+use crate::spec::Preserve;
+
 /// What the command line is read by, for manuals and completions.
 pub fn command() -> clap::Command {
     Cli::command()
@@ -322,6 +324,7 @@ Examples:
   godwit cp --protect private f gsiftp://host/f      nobody reads it on the way
   godwit cp --offset 1M --length 64K ftp://host/f f  a part of a file
   godwit cp -r --max-rate 200M run7 sshftp://host/~/ as your ssh lets you in, at 200 Mbit/s
+  godwit cp -r --preserve run7 gsiftp://host/        with times and permissions, also of directories
   godwit cp - gsiftp://host/log < log                from standard input
 
 A destination that is a directory, or ends in /, takes the sources by their names; several sources need one. \
@@ -329,6 +332,9 @@ With -r, DIR copies the directory and DIR/ its contents, and a destination that 
 The last component of a source may hold * ? and [ ].
 
 Where all of them are URLs the files go from server to server and do not pass here.
+
+With --preserve copies get the time of change and the permission bits of their sources, directories last, when all \
+in them is there; where a server cannot set them (MFMT, SITE CHMOD) or does not tell them, that is said, and is no failure.
 
 Files arrive under temporary names (.godwit-*.part) beside their destination and get their names when they \
 are whole and verified. Destinations that are special files, as /dev/null, are written in place.
@@ -351,6 +357,11 @@ pub(crate) struct CpArgs {
     /// Names of --files-from end in NUL
     #[arg(short = '0', long, requires = "files_from")]
     pub(crate) from0: bool,
+    /// Give files and directories the time of change (in whole seconds) and the permission bits of
+    /// their sources; alone both. Never set-user-ID and set-group-ID bits
+    #[arg(long, value_name = "times,mode", num_args = 0..=1, require_equals = true,
+          default_missing_value = "times,mode", value_parser = preserve)]
+    pub(crate) preserve: Option<Preserve>,
     /// First octet of a partial transfer
     #[arg(long, value_name = "N", value_parser = units::bytes)]
     pub(crate) offset: Option<u64>,
@@ -367,6 +378,18 @@ pub(crate) struct CpArgs {
 fn algorithm(text: &str) -> Result<ChecksumAlgorithm, String> {
     text.parse()
         .map_err(|e| format!("{e}: use adler32, crc32c, md5, sha1, sha256 or sha512"))
+}
+
+fn preserve(text: &str) -> Result<Preserve, String> {
+    let mut preserve = Preserve::default();
+    for word in text.split(',') {
+        match word {
+            "times" => preserve.times = true,
+            "mode" => preserve.modes = true,
+            _ => return Err("wanted times, mode or times,mode".to_owned()),
+        }
+    }
+    Ok(preserve)
 }
 
 fn protect(text: &str) -> Result<Floor, String> {

@@ -22,7 +22,7 @@ use crate::{
     secrets::Secrets,
     spec::{
         CongestionChoice, Connections, FilesFrom, Invocation, JobSpec, JournalSpec, Manage, Part,
-        Proxy, ProxyInfo, ProxyInit, Rates, Request, Ssh, TunerSpec, Verify,
+        Preserve, Proxy, ProxyInfo, ProxyInit, Rates, Request, Ssh, TunerSpec, Verify,
     },
 };
 
@@ -243,6 +243,15 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
             return Err("--offset and --length reach past the end of any file".to_owned());
         }
     }
+    let preserve = args.preserve.unwrap_or_default();
+    if preserve != Preserve::default() {
+        if places.contains(&Location::Standard) || destination == Location::Standard {
+            return Err("--preserve needs files at both ends, - is none".to_owned());
+        }
+        if part.is_some() {
+            return Err("--preserve takes whole files: leave --offset and --length out".to_owned());
+        }
+    }
     let files_from = args.files_from.clone().map(|file| FilesFrom::List {
         file: (file.as_os_str() != "-").then_some(file),
         nul: args.from0,
@@ -259,6 +268,7 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
         recursive: args.recursive,
         files_from,
         part,
+        preserve,
         ..job_of(args.transfer, places, destination, arguments)?
     })
 }
@@ -279,6 +289,7 @@ pub(super) fn job_of(
         files_from: None,
         part: None,
         sync: None,
+        preserve: Preserve::default(),
         tuner: tuner(&args)?,
         pipelining: args.pipelining,
         socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),

@@ -38,7 +38,7 @@ in /. Where both are URLs the files go from server to server and do not pass her
 
 A file is copied where the destination lacks it, or has one of another size or time of change (in whole seconds). It gets the time \
 and the permission bits of its source, so that a repeated command moves nothing; where a server cannot set times (MFMT), sizes alone are \
-compared, and that is said. With --checksum files of the same size are read at both ends, whatever their times. Directories are made with the permissions that the destination gives them.
+compared, and that is said. With --checksum files of the same size are read at both ends, whatever their times. Directories get the times of those of the source when all else is done, and the permissions that the destination gives them.
 
 Symbolic links are followed in the source, since the protocol cannot copy them, and a link in the destination stays one: what it \
 points to is replaced. Names that --delete removes are never followed, nor is anything removed behind a link. Temporary files of godwit \

@@ -7,6 +7,7 @@
 //! ```
 
 mod crew;
+mod directory_stamps;
 mod feed;
 mod file;
 mod finisher;
@@ -302,7 +303,11 @@ async fn move_all(
         job.found_bug(bug);
     }
     match planned {
-        Ok(condemned) => removal::run(job, condemned).await,
+        Ok(at_end) => {
+            removal::run(job, at_end.condemned).await;
+            // After all that changes a directory.
+            directory_stamps::run(job, at_end.directories).await;
+        }
         Err(bug) => job.found_bug(joined_badly("find what is to be copied", bug)),
     }
     job.pool.close().await;

@@ -25,6 +25,7 @@ use crate::{
     local,
     session::{BadName, Entry, Found, Lines, Session},
     spec::without_end_slash,
+    stamp::Stamp,
 };
 
 /// Names of a directory that wait to be looked at until all of it is listed.
@@ -96,6 +97,7 @@ impl Planner {
             true => false,
             false => self.directory_there(destination, &at).await?,
         };
+        self.check_preserve(&at).await?;
         self.check_many(sources.len() > 1, is_directory)?;
         Ok((Goal::There(at), is_directory))
     }
@@ -134,6 +136,7 @@ impl Planner {
                     remote: source.path,
                     goal: target,
                     is_new: false,
+                    stamp: Some(Stamp::of_facts(facts)),
                     depth: 0,
                 };
                 for branch in self.make(&source.endpoint, vec![branch]).await {
@@ -160,8 +163,12 @@ impl Planner {
         let mut branches = vec![top];
         while !self.context.stop.is_set() {
             while listers.wants(branches.len())
-                && let Some(branch) = branches.pop()
+                && let Some(mut branch) = branches.pop()
             {
+                // Once: a directory may be listed again. Before those in it, which its listing names.
+                if let Some(stamp) = branch.stamp.take() {
+                    self.preserve_directory(&branch.goal, stamp).await;
+                }
                 listers.begin(branch);
             }
             let Some(told) = listers.next().await else {
@@ -303,6 +310,7 @@ impl Planner {
             return Ok(());
         }
         let trail = branch.trail.on_to(&entry.name, &facts);
+        let stamp = Some(Stamp::of_facts(&facts));
         let unique = facts.unique;
         let is_above = unique.as_ref().is_some_and(|u| branch.above.contains(u));
         let Some(trail) = trail.filter(|_| !is_above) else {
@@ -322,6 +330,7 @@ impl Planner {
             goal,
             is_new: false,
             above,
+            stamp,
             trail,
             depth: branch.depth + 1,
         });
@@ -529,7 +538,7 @@ fn item(endpoint: Arc<Endpoint>, remote: FtpPath, other: OtherEnd, facts: &Facts
         other,
         size: facts.size,
         changed: facts.modify.map(|t| t.0),
-        stamp: None,
+        stamp: Some(Stamp::of_facts(facts)),
         is_new: false,
         begun: None,
         setbacks: 0,

@@ -41,6 +41,14 @@ impl Goal {
         }
     }
 
+    /// Its path at its end.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Here(path) => path.as_os_str().as_bytes(),
+            Self::There(at) => at.path.as_bytes(),
+        }
+    }
+
     pub(super) fn path_there(&self) -> Option<FtpPath> {
         match self {
             Self::Here(_) => None,

@@ -33,6 +33,7 @@ use crate::{
     panics::{caught_now, test_point},
     session::{Found, Session},
     spec::{FilesFrom, without_end_slash},
+    stamp::Stamp,
 };
 
 /// Names that are looked at together.
@@ -152,12 +153,16 @@ impl Planner {
                 if let Goal::Here(here) = &goal {
                     make_all_local(here)?;
                 }
-                if self.spec.recursive {
+                let stamp = Stamp::of_facts(&facts);
+                if !self.spec.recursive {
+                    self.preserve_directory(&goal, stamp).await;
+                } else {
                     let branch = Branch {
                         trail: Trail::new(&remote),
                         remote,
                         goal,
                         is_new: false,
+                        stamp: Some(stamp),
                         above: facts.unique.into_iter().collect(),
                         depth: 0,
                     };
@@ -208,13 +213,13 @@ impl Planner {
             match look_here(from, url, name) {
                 Ok((here, remote, metadata)) => {
                     folders.extend(ancestors(url, name, metadata.is_dir()));
-                    found.push((here, remote, metadata));
+                    found.push((name, here, remote, metadata));
                 }
                 Err(error) => self.fail(shown(name), error).await,
             }
         }
         self.make_folders(&endpoint, folders, made).await?;
-        for (here, remote, metadata) in found {
+        for (name, here, remote, metadata) in found {
             if !metadata.is_dir() {
                 let item = put(&endpoint, LocalEnd::Path(here), remote, Some(&metadata));
                 self.hand_on(item).await;
@@ -223,6 +228,10 @@ impl Planner {
                 if let Err(error) = self.walk_from(&endpoint, here, remote, &metadata).await {
                     self.fail(what, error).await;
                 }
+            } else {
+                let goal = self.goal(&Base::There(url.clone()), name)?;
+                let stamp = Stamp::of_metadata(&metadata);
+                self.preserve_directory(&goal, stamp).await;
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ use crate::{
     error::{Error, Result},
     panics::{caught, test_point},
     session::{BadName, Complete, Entry, Lines, Names, Outlet, Queue, Session, queue},
+    stamp::Stamp,
 };
 
 /// Sessions that list. A listing in MODE S costs about four round trips whatever its length, so that this many make a tree of
@@ -27,6 +28,8 @@ pub(super) struct Branch {
     /// `Unique` facts from the top down to here: one that comes again is a loop.
     pub(super) above: Vec<String>,
     pub(super) trail: Trail,
+    /// Of the source, until it is noted for the goal.
+    pub(super) stamp: Option<Stamp>,
     pub(super) depth: usize,
 }
 

@@ -5,6 +5,7 @@
 //! before the files in them are handed on.
 
 mod checksums;
+mod directories;
 mod finished;
 mod get;
 mod goal;
@@ -16,6 +17,7 @@ mod sync;
 mod trail;
 
 pub(crate) use self::{
+    directories::{DirectoryStamps, Stamped},
     get::hostile,
     listers::{Gathered, gather},
     pattern::Pattern,
@@ -32,6 +34,7 @@ use std::{
 use godwit_proto::{FtpPath, pi::transfer::Direction, url::Location};
 use tokio::sync::mpsc;
 
+use self::goal::Goal;
 use crate::{
     carrier::{Carrier, Pool},
     context::{Context, Endpoint},
@@ -160,7 +163,8 @@ impl Item {
     /// That a file of ours is still what it was when it was compared with its copy. A copy that gets the time of its source must not get it
     /// for other octets.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
-        match self.stamp.is_none() || self.is_unchanged()? {
+        let gets_time = self.stamp.is_some_and(|stamp| stamp.modified.is_some());
+        match !gets_time || self.is_unchanged()? {
             true => Ok(()),
             false => Err(Error::Changed {
                 what: self.source(),
@@ -206,6 +210,14 @@ pub(crate) enum Planned {
     },
 }
 
+/// What is to be done when all is copied.
+#[derive(Debug)]
+pub(crate) struct AtEnd {
+    /// What a sync found that has to go, if all of the source is known.
+    pub(crate) condemned: Option<Sealed>,
+    pub(crate) directories: DirectoryStamps,
+}
+
 /// Finds what a job has to copy.
 pub(crate) struct Planner {
     spec: Arc<JobSpec>,
@@ -217,6 +229,9 @@ pub(crate) struct Planner {
     targets: Option<Fingerprints>,
     /// What a sync found that has to go.
     condemned: Option<Sealed>,
+    directories: DirectoryStamps,
+    /// It was said that a source does not tell what is to be preserved.
+    told_of_lack: bool,
     out: mpsc::Sender<Planned>,
 }
 
@@ -228,6 +243,8 @@ impl Planner {
         Self {
             doubtful: Vec::new(),
             condemned: None,
+            directories: DirectoryStamps::default(),
+            told_of_lack: false,
             targets: (spec.sources.len() > 1).then(Fingerprints::default),
             spec,
             context: Arc::clone(&carrier.pool.context),
@@ -236,9 +253,9 @@ impl Planner {
         }
     }
 
-    /// Finds everything. What fails is handed on as failed, named by the source it belongs to. Where there is something, gives what is to go
-    /// when all of it is there.
-    pub(crate) async fn run(mut self) -> Option<Sealed> {
+    /// Finds everything. What fails is handed on as failed, named by the source it belongs to. Gives
+    /// what is to be done when all of it is there.
+    pub(crate) async fn run(mut self) -> AtEnd {
         let spec = Arc::clone(&self.spec);
         let outcome = match (&spec.destination, &spec.files_from) {
             _ if spec.sync.is_some() => self.plan_sync().await,
@@ -267,10 +284,55 @@ impl Planner {
             files: counters.files_found.load(Ordering::Relaxed),
             bytes: counters.bytes_found.load(Ordering::Relaxed),
         });
-        self.condemned
+        AtEnd {
+            condemned: self.condemned,
+            directories: self.directories,
+        }
     }
 
-    async fn hand_on(&mut self, item: Item) {
+    /// Says so where the server of the destination has no times to preserve.
+    async fn check_preserve(&mut self, at: &AtServer) -> Result<()> {
+        if self.spec.preserve.times && !self.keeps_times(&Goal::There(at.clone())).await? {
+            self.context.warn(format!(
+                "{}: has no MFMT to set times with, so that copies do not get those of their sources",
+                at.endpoint.name()
+            ));
+        }
+        Ok(())
+    }
+
+    /// A directory of the destination gets its stamp when all is copied.
+    async fn preserve_directory(&mut self, goal: &Goal, stamp: Stamp) {
+        if let Some(stamp) = stamp.preserved(self.spec.preserve) {
+            self.stamp_later(goal, stamp).await;
+        }
+    }
+
+    async fn stamp_later(&mut self, goal: &Goal, stamp: Stamp) {
+        if let Err(e) = self.directories.push(goal.as_bytes(), stamp) {
+            let error = Error::local(local::spooling(), &e);
+            self.fail(goal.to_string(), error).await;
+        }
+    }
+
+    /// What of the stamp of its source a copy is to have.
+    fn preserved(&mut self, item: &Item) -> Option<Stamp> {
+        let preserve = self.spec.preserve;
+        let stamp = item.stamp.unwrap_or_default();
+        let lacks = (preserve.times && stamp.modified.is_none())
+            || (preserve.modes && stamp.mode.is_none());
+        if lacks && item.size.is_some() && !std::mem::replace(&mut self.told_of_lack, true) {
+            self.context.warn(format!(
+                "{}: nothing tells its time or its permissions, which are not preserved; this may be \
+                 true of other files too",
+                item.source()
+            ));
+        }
+        stamp.preserved(preserve)
+    }
+
+    async fn hand_on(&mut self, mut item: Item) {
+        item.stamp = self.preserved(&item);
         if item.direction() == Direction::Put
             && let Some(targets) = &mut self.targets
             && !targets.insert(&item.remote)

@@ -18,6 +18,7 @@ use godwit_proto::{
 use super::{
     AtServer, DEPTH_MAX, Item, LocalEnd, Origin, OtherEnd, Planner, changed,
     get::step,
+    goal::Goal,
     is_device, needs_recursive,
     pattern::{Pattern, is_pattern, only_last},
     too_deep,
@@ -28,6 +29,7 @@ use crate::{
     local,
     session::{Found, Session},
     spec::without_end_slash,
+    stamp::Stamp,
 };
 
 /// Directories that are read before those below them are made.
@@ -39,6 +41,7 @@ struct Branch {
     remote: FtpPath,
     /// Device and inode from the top down to here: a pair that comes again is a loop.
     above: Vec<(u64, u64)>,
+    stamp: Stamp,
     depth: usize,
 }
 
@@ -66,6 +69,7 @@ impl Planner {
             path: base.clone(),
         };
         let is_directory = self.directory_there(destination, &at).await?;
+        self.check_preserve(&at).await?;
         self.check_many(sources.len() > 1, is_directory)?;
         for source in sources {
             let Some(path) = source else {
@@ -159,6 +163,7 @@ impl Planner {
             local,
             remote,
             above: vec![(metadata.dev(), metadata.ino())],
+            stamp: Stamp::of_metadata(metadata),
             depth: 0,
         }];
         while !branches.is_empty() {
@@ -168,6 +173,11 @@ impl Planner {
                 if self.context.stop.is_set() {
                     return Err(Error::Interrupted);
                 }
+                let goal = Goal::There(AtServer {
+                    endpoint: Arc::clone(endpoint),
+                    path: branch.remote.clone(),
+                });
+                self.preserve_directory(&goal, branch.stamp).await;
                 if let Err(error) = self.walk_local(endpoint, &branch, &mut below).await {
                     self.fail(branch.local.display().to_string(), error).await;
                 }
@@ -250,6 +260,7 @@ impl Planner {
             local: path.to_owned(),
             remote,
             above,
+            stamp: Stamp::of_metadata(&metadata),
             depth: branch.depth + 1,
         });
         Ok(())
@@ -341,7 +352,8 @@ pub(super) fn put(
         other: OtherEnd::From(Origin::Here(from)),
         size,
         changed: file.and_then(changed),
-        stamp: None,
+        // One without a size is no regular file, or one that the kernel makes up as it is read.
+        stamp: file.filter(|_| size.is_some()).map(Stamp::of_metadata),
         is_new: false,
         begun: None,
         setbacks: 0,

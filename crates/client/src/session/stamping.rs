@@ -53,6 +53,46 @@ impl Session {
         Ok(())
     }
 
+    /// The same for directories: what is said of each that the server refuses. Some set times of files
+    /// alone, so that there may be many.
+    pub(crate) async fn stamp_directories(
+        &mut self,
+        stamps: &[(FtpPath, Stamp)],
+    ) -> Result<Vec<String>> {
+        let mut commands = Vec::new();
+        for (path, stamp) in stamps {
+            let each = self.stamping(Some(stamp), path);
+            commands.extend(each.into_iter().map(|command| (command, path)));
+        }
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let asked = commands.iter().map(|(command, _)| command.clone());
+        let replies = self
+            .ask_all(asked, "set times and permissions of directories")
+            .await?;
+        let mut refused = Vec::new();
+        let mut last = None;
+        for ((command, path), reply) in commands.into_iter().zip(replies) {
+            match failure_kind(&reply) {
+                None => {}
+                Some(kind) if is_unknown(kind, &reply) => {
+                    self.heed_stamped(&[(command, reply)], None);
+                }
+                // Time and permissions of one directory are said together.
+                Some(_) if last == Some(path) => {}
+                Some(_) => {
+                    last = Some(path);
+                    refused.push(format!(
+                        "{} (server said: {reply})",
+                        self.endpoint.url(path)
+                    ));
+                }
+            }
+        }
+        Ok(refused)
+    }
+
     /// What a server answers to [`Self::stamping`]: one that does not know the command is asked no further, and another refusal is
     /// about that file alone.
     pub(crate) fn heed_stamped(&self, answered: &[(Command, Reply)], shown: Option<&str>) {
@@ -71,9 +111,7 @@ impl Session {
         let Some(kind) = failure_kind(reply) else {
             return;
         };
-        let lacks =
-            kind == FailureKind::NotSupported && matches!(reply.code.get(), 500 | 502 | 504);
-        if !lacks {
+        if !is_unknown(kind, reply) {
             let text = match learned.stamps_refused.fetch_add(1, Ordering::Relaxed) {
                 ..REFUSALS_SHOWN if is_time => format!(
                     "{}: the server did not set its time, so that it will seem changed the next time (server said: {reply})",
@@ -108,4 +146,9 @@ impl Session {
             ),
         }
     }
+}
+
+/// The server does not have the command at all.
+fn is_unknown(kind: FailureKind, reply: &Reply) -> bool {
+    kind == FailureKind::NotSupported && matches!(reply.code.get(), 500 | 502 | 504)
 }

@@ -18,7 +18,7 @@ fn write(path: &Path, content: &[u8], seconds: u64, mode: u32) {
 }
 
 fn set_time(path: &Path, seconds: u64) {
-    let file = File::options().write(true).open(path).unwrap();
+    let file = File::open(path).unwrap();
     // Parts of a second do not travel.
     let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1000 * seconds + 456);
     file.set_modified(time).unwrap();
@@ -45,14 +45,27 @@ fn write_tree(top: &Path) {
         );
     }
     fs::create_dir(top.join("empty")).unwrap();
+    set_directory_times(top);
 }
 
-/// Same names, octets, times in whole seconds and permissions.
+/// Times of directories that no run of a test has by itself.
+fn set_directory_times(top: &Path) {
+    for (i, name) in (0..).zip(["", "a", "a/b", "empty"]) {
+        set_time(&top.join(name), 1_400_000_000 + i);
+    }
+}
+
+/// Same names, octets, times in whole seconds and permissions; of directories names and times.
 #[track_caller]
 fn assert_alike(one: &Path, other: &Path) {
     assert_eq!(tree(one), tree(other));
-    for name in tree(one).iter().filter(|name| !name.ends_with('/')) {
-        let (one, other) = (one.join(name), other.join(name));
+    for name in tree(one) {
+        let (one, other) = (one.join(&name), other.join(&name));
+        if name.ends_with('/') {
+            let time = |path: &Path| fs::metadata(path).unwrap().mtime();
+            assert_eq!(time(&one), time(&other), "{name}");
+            continue;
+        }
         assert!(
             fs::read(&one).unwrap() == fs::read(&other).unwrap(),
             "{name}"
@@ -130,11 +143,15 @@ fn what_differs_is_told_with_its_reason_and_copied() {
         let contents = format!("{source}/");
         run(&["sync", &contents, target]).expect(0, &[]);
         write(&from.join("new/file"), b"new", 1_600_000_000, 0o644);
+        set_time(&from.join("new"), 1_600_000_001);
+        set_directory_times(from);
         fs::remove_file(to.join("a/c")).unwrap();
         write(&to.join("plain"), b"larger", 1_500_000_000, 0o644);
         set_time(&to.join("a/b/deep"), 1_500_000_005);
         fs::set_permissions(to.join("ünïcode"), Permissions::from_mode(0o640)).unwrap();
         fs::write(to.join("extra"), "").unwrap();
+        set_directory_times(to);
+        set_time(&to.join("empty"), 1_400_000_010);
         let before = state(to);
         let dry = run(&["sync", "-n", &contents, target]).expect(0, &["dry run: 4 to copy"]);
         let expected = [
@@ -144,6 +161,7 @@ fn what_differs_is_told_with_its_reason_and_copied() {
             "copy size plain",
             "make missing new/",
             "set mode ünïcode",
+            "set mtime empty/",
         ];
         assert_eq!(lines(dry), expected);
         assert_eq!(state(to), before, "a dry run changes nothing");
@@ -152,6 +170,29 @@ fn what_differs_is_told_with_its_reason_and_copied() {
         run(&["sync", &contents, target]).expect(0, &["4 files", "4 the same"]);
         fs::remove_file(to.join("extra")).unwrap();
         assert_alike(from, to);
+    });
+}
+
+#[test]
+fn directories_get_their_times_after_copies_and_removals() {
+    each_way(|from, source, to, target| {
+        write_tree(from);
+        let contents = format!("{source}/");
+        run(&["sync", &contents, target]).expect(0, &[]);
+        let top = |path: &Path| fs::metadata(path).unwrap().mtime();
+        assert_eq!(
+            top(to),
+            1_400_000_000,
+            "the contents are those of a directory with a time"
+        );
+        // Each of these changes one directory of the destination, whose time is right before.
+        write(&to.join("a/b/deep"), b"other", 1_500_000_000, 0o644);
+        fs::create_dir_all(to.join("empty/extra/inner")).unwrap();
+        set_directory_times(to);
+        run(&["sync", "--delete", &contents, target]).expect(0, &["1 file,"]);
+        assert_alike(from, to);
+        assert_eq!(top(to), 1_400_000_000);
+        assert_eq!(lines(run(&["sync", "-n", &contents, target])), [""; 0]);
     });
 }
 

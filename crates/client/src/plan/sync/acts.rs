@@ -11,6 +11,7 @@ use crate::{
     local,
     plan::{DEPTH_MAX, get::step, goal::Goal},
     session::Session,
+    spec::Level,
     stamp::Stamp,
 };
 
@@ -49,6 +50,40 @@ impl Syncing<'_> {
             .carrier
             .attempt(step(&endpoint, &shown), stamp)
             .await?)
+    }
+
+    /// A directory of the destination has not the time of its source, though it could. One that is
+    /// not there is told of as one to be made.
+    pub(super) fn is_stale(&mut self, below: &[u8], source: &Facts, there: Option<&Facts>) -> bool {
+        let Some(there) = there else {
+            return true;
+        };
+        let times_count = self.spec.stamps
+            && self.keeps_times
+            && matches!(self.spec.level, Level::Modified | Level::Checksum);
+        let is_stale = times_count
+            && source
+                .modify
+                .zip(there.modify)
+                .is_some_and(|(ours, theirs)| ours != theirs);
+        if is_stale {
+            let path = if below.is_empty() { b"./" } else { below };
+            self.tell("set", "mtime", path.to_vec());
+        }
+        is_stale
+    }
+
+    /// A directory gets the time of its source when all is done. `changes`: something in it is
+    /// copied, made or removed, which changes its time.
+    pub(super) async fn stamp_directory(&mut self, pair: &Pair, changes: bool) {
+        let is_wanted = self.spec.stamps && self.keeps_times && !self.spec.dry_run;
+        if is_wanted && pair.source.is_some() && (pair.is_stale || changes) {
+            let stamp = Stamp {
+                modified: pair.modified,
+                mode: None,
+            };
+            self.planner.stamp_later(&pair.target, stamp).await;
+        }
     }
 
     /// Makes the directories that are not there. Those that can be gone on with.
@@ -124,6 +159,7 @@ impl Syncing<'_> {
             return Ok(None);
         }
         path.push(b'/');
+        self.changes += 1;
         let doomed = Doomed::new(target.clone(), path.clone(), pair.doomed.clone());
         Ok(Some(Pair {
             below: path,
@@ -133,6 +169,8 @@ impl Syncing<'_> {
             is_behind_link: false,
             above: Vec::new(),
             trail: None,
+            modified: None,
+            is_stale: false,
             depth: pair.depth + 1,
             doomed: Some(doomed),
         }))
@@ -149,7 +187,8 @@ impl Syncing<'_> {
         pushed.map_err(|e| Error::local(local::spooling(), &e))
     }
 
-    pub(super) fn tell(&self, action: &'static str, reason: &'static str, path: Vec<u8>) {
+    pub(super) fn tell(&mut self, action: &'static str, reason: &'static str, path: Vec<u8>) {
+        self.changes += u64::from(action != "set");
         self.planner.context.emit(&Event::Difference {
             action,
             reason,

@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read, Seek, Write},
-    os::unix::ffi::OsStrExt,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -66,12 +65,8 @@ impl Condemned {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn push(&mut self, is_directory: bool, place: &Goal) -> io::Result<()> {
-        let path = match place {
-            Goal::Here(path) => path.as_os_str().as_bytes(),
-            Goal::There(at) => at.path.as_bytes(),
-        };
         self.here.push(if is_directory { b'd' } else { b'f' });
-        self.here.extend_from_slice(path);
+        self.here.extend_from_slice(place.as_bytes());
         // No path holds one.
         self.here.push(0);
         self.count += 1;
@@ -162,7 +157,7 @@ impl Doomed {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::{os::unix::ffi::OsStrExt, path::PathBuf};
 
     use super::*;
 

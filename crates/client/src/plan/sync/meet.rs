@@ -142,6 +142,8 @@ impl Syncing<'_> {
                 trail => trail,
             },
         };
+        let modified = facts.modify;
+        let is_stale = self.is_stale(&[&path[..], b"/"].concat(), &facts, there.as_ref());
         let mut above = pair.above.clone();
         if let Some(unique) = facts.unique {
             if above.contains(&unique) {
@@ -168,6 +170,8 @@ impl Syncing<'_> {
             is_behind_link: pair.is_behind_link || is_link,
             above,
             trail,
+            modified,
+            is_stale,
             depth: pair.depth + 1,
             doomed: None,
         });
@@ -190,6 +194,8 @@ impl Syncing<'_> {
         let verdict = judge(self.spec.level, self.keeps_times, facts, there.as_ref());
         match (verdict, there) {
             (Verdict::Unsure, Some(target)) => {
+                // What the checksums tell comes too late for the directory.
+                self.changes += 1;
                 let source = facts.clone();
                 self.doubt(Doubt {
                     meeting,
@@ -277,18 +283,14 @@ pub(super) fn no_directory(target: &Goal) -> Error {
 /// A copy, with the time and the permissions of its source.
 fn item_of(source: Goal, target: Goal, facts: &Facts) -> Result<Item> {
     match (source, target) {
-        (Goal::There(at), target) => Ok(Item {
-            stamp: Some(Stamp::of_facts(facts)),
-            ..get(&at.endpoint, at.path, target, facts)
-        }),
+        (Goal::There(at), target) => Ok(get(&at.endpoint, at.path, target, facts)),
         (Goal::Here(path), Goal::There(at)) => {
             let found = local::look(&path)?;
             let metadata = found.ok_or_else(|| Error::Missing {
                 what: path.display().to_string(),
             })?;
-            let stamp = Some(Stamp::of_metadata(&metadata));
-            let put = put(&at.endpoint, LocalEnd::Path(path), at.path, Some(&metadata));
-            Ok(Item { stamp, ..put })
+            let from = LocalEnd::Path(path);
+            Ok(put(&at.endpoint, from, at.path, Some(&metadata)))
         }
         // The flags have seen to it.
         (Goal::Here(path), Goal::Here(_)) => Err(Error::Usage(format!(

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use godwit_proto::{
     ChecksumAlgorithm,
     facts::{FactType, Facts},
+    timestamp::Timestamp,
     url::{Location, names_directory},
 };
 
@@ -58,6 +59,10 @@ struct Pair {
     /// Of the source, where that is at a server.
     trail: Option<Trail>,
     depth: usize,
+    /// When the source last changed.
+    modified: Option<Timestamp>,
+    /// The target has another time of change, or is new.
+    is_stale: bool,
     /// The target itself goes.
     doomed: Option<Arc<Doomed>>,
 }
@@ -96,6 +101,7 @@ impl Planner {
             marks: Vec::new(),
             condemned: Condemned::default(),
             census: Census::default(),
+            changes: 0,
             spec,
         };
         syncing.choose_algorithm([&place, &target]).await?;
@@ -172,7 +178,7 @@ impl Planner {
         })
     }
 
-    async fn keeps_times(&mut self, target: &Goal) -> Result<bool> {
+    pub(super) async fn keeps_times(&mut self, target: &Goal) -> Result<bool> {
         let Goal::There(at) = target else {
             return Ok(true);
         };
@@ -201,6 +207,8 @@ struct Syncing<'a> {
     marks: Vec<(AtServer, Stamp)>,
     condemned: Condemned,
     census: Census,
+    /// Names that are copied, made or removed, or may be.
+    changes: u64,
 }
 
 impl Syncing<'_> {
@@ -250,9 +258,10 @@ impl Syncing<'_> {
             tops.push((tops[0].0.join(&name)?, [&name[..], b"/"].concat()));
         }
         let mut missing = Vec::new();
+        let mut there = None;
         for (place, below) in &tops {
             match self.planner.look_at(place).await? {
-                Seen::Directory(_) => {}
+                Seen::Directory(facts) => there = Some(facts),
                 Seen::File(_) => return Err(no_directory(place)),
                 Seen::Missing => missing.push((place.clone(), below.clone())),
             }
@@ -268,8 +277,11 @@ impl Syncing<'_> {
             Goal::Here(_) => None,
             Goal::There(at) => Some(Trail::new(&at.path)),
         };
+        let is_stale = !is_there || self.is_stale(&below, &facts, there.as_ref());
         self.walk(Pair {
             below,
+            modified: facts.modify,
+            is_stale,
             source: Some(source),
             target,
             is_there,
@@ -311,7 +323,9 @@ impl Syncing<'_> {
                     let complete = (source.complete.as_ref(), target.complete.as_ref());
                     self.census.count(&pair, complete.0, complete.1);
                     pairs.trade(&mut self.other, &mut self.planner.carrier);
+                    let changes = self.changes;
                     let met = self.meet(&pair, source, target, &mut branches).await;
+                    self.stamp_directory(&pair, self.changes > changes).await;
                     pairs.trade(&mut self.other, &mut self.planner.carrier);
                     if let Err(error) = met {
                         self.lost(&pair, pair.target.to_string(), error).await;
