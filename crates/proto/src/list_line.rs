@@ -15,8 +15,8 @@ pub enum ListLine {
     /// A name and what is known of it. No times but those of EPLF: others are in the zone of the
     /// server, and to the minute or day.
     Entry(Box<Facts>, Vec<u8>),
-    /// `total 12`, which `ls -l` writes first.
-    Total,
+    /// `total 12`, which `ls -l` writes first: disk blocks of all that follows.
+    Total(u64),
 }
 
 /// Reads one line, with or without its end.
@@ -30,7 +30,7 @@ pub fn parse_line(line: &[u8]) -> Option<ListLine> {
     }
     if let Some(count) = line.strip_prefix(b"total ") {
         let count = std::str::from_utf8(count).ok()?;
-        return decimal::<u64>(count.trim()).map(|_| ListLine::Total);
+        return decimal(count.trim()).map(ListLine::Total);
     }
     let (facts, name) = match line.first()? {
         b'+' => eplf(&line[1..]),
@@ -266,20 +266,17 @@ pub fn shortfall(reply: &Reply, lines: u64) -> Option<String> {
 }
 
 /// The server refuses to list a directory since nothing is in it: "550 No files found". To be asked
-/// only of a directory that is known to be there.
-pub fn is_of_emptiness(reply: &Reply) -> bool {
-    const WORDS: [&str; 6] = [
-        "no files",
-        "no such file",
-        "no match",
-        "not found",
-        "directory empty",
-        "directory is empty",
-    ];
+/// only of a directory that is known to be there. Of NLST (`names`) old servers say so in the words
+/// for a missing file, too; of LIST these words may mean anything.
+pub fn is_of_emptiness(reply: &Reply, names: bool) -> bool {
+    const WORDS: [&str; 3] = ["no files", "directory empty", "directory is empty"];
+    const WORDS_OF_NAMES: [&str; 3] = ["no such file", "no match", "not found"];
     let text = reply.text();
     // 426 and 451 are about the transfer.
     matches!(reply.code.get(), 450 | 550)
-        && WORDS.iter().any(|w| find_ignoring_case(&text, w).is_some())
+        && (WORDS.iter())
+            .chain(WORDS_OF_NAMES.iter().filter(|_| names))
+            .any(|w| find_ignoring_case(&text, w).is_some())
         && find_ignoring_case(&text, "denied").is_none()
 }
 

@@ -217,7 +217,7 @@ impl Session {
                 if !is_by_path
                     && self.is_usable()
                     && !cutter.has_bytes()
-                    && list_line::is_of_emptiness(&reply) => {}
+                    && list_line::is_of_emptiness(&reply, form == Form::Names) => {}
             Err(error) => return Err(error),
         }
         Ok(match cutter.finish(doing, said.as_ref())? {

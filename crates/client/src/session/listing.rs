@@ -259,6 +259,8 @@ struct Cut {
     lists_itself: bool,
     /// It says of itself that its files cannot be looked at.
     may_not_enter: bool,
+    /// `total` announces blocks of files, and none has come.
+    lacks_announced: bool,
     /// A name that begins with a dot is among them.
     lists_dotted: bool,
     /// The line for which no more is read: the server has another shape than was asked for.
@@ -281,6 +283,7 @@ impl Cutter {
             lines: 0,
             lists_itself: false,
             may_not_enter: false,
+            lacks_announced: false,
             lists_dotted: false,
             misunderstood: None,
             kept: Vec::new(),
@@ -316,8 +319,11 @@ impl Cutter {
         let barred = cut
             .may_not_enter
             .then(|| "it may be read and not be entered, so that names may be missing".to_owned());
+        let announced = cut
+            .lacks_announced
+            .then(|| "its first line announces files, and none came".to_owned());
         let short = || reply.and_then(|reply| list_line::shortfall(reply, cut.lines));
-        if let Some(why) = barred.or_else(short) {
+        if let Some(why) = barred.or(announced).or_else(short) {
             let doing = doing.to_owned();
             return Err(Error::Listing { doing, why });
         }
@@ -380,8 +386,14 @@ impl Cut {
                     continue;
                 }
                 Form::Long => match list_line::parse_line(line) {
-                    Some(ListLine::Entry(_, name)) => name,
-                    Some(ListLine::Total) => continue,
+                    Some(ListLine::Entry(_, name)) => {
+                        self.lacks_announced = false;
+                        name
+                    }
+                    Some(ListLine::Total(blocks)) => {
+                        self.lacks_announced = blocks > 0;
+                        continue;
+                    }
                     None => {
                         let line = String::from_utf8_lossy(line).into_owned();
                         self.misunderstood = Some(line);
@@ -541,7 +553,7 @@ impl Names {
         let parsed = match form {
             Form::Facts => facts::parse_line(line),
             Form::Long => match list_line::parse_line(line) {
-                Some(ListLine::Total) => return None,
+                Some(ListLine::Total(_)) => return None,
                 Some(ListLine::Entry(facts, name)) => Some((*facts, name)),
                 None => None,
             },

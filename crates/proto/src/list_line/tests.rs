@@ -101,7 +101,7 @@ fn lines_of_servers_are_read() {
     ] {
         assert_eq!(read(line), facts, "{line}");
     }
-    assert_eq!(parse_line(b"total 12\r\n"), Some(ListLine::Total));
+    assert_eq!(parse_line(b"total 12\r\n"), Some(ListLine::Total(12)));
 }
 
 #[test]
@@ -170,14 +170,15 @@ fn a_success_may_say_that_a_listing_is_not_whole() {
 
 #[test]
 fn refusals_of_empty_directories_are_told_from_others() {
-    for (said, is_empty) in [
-        ("550 No files found", true),
-        ("550 No such file or directory", true),
-        ("450 No files found or access denied", false),
-        ("550 Permission denied", false),
-        ("550 Can't check for file existence", false),
-        ("226 no files", false),
+    for (said, of_list, of_names) in [
+        ("550 No files found", true, true),
+        ("550 No such file or directory", false, true),
+        ("450 No files found or access denied", false, false),
+        ("550 Permission denied", false, false),
+        ("550 Can't check for file existence", false, false),
+        ("226 no files", false, false),
     ] {
-        assert_eq!(is_of_emptiness(&reply(said)), is_empty, "{said}");
+        assert_eq!(is_of_emptiness(&reply(said), false), of_list, "{said}");
+        assert_eq!(is_of_emptiness(&reply(said), true), of_names, "{said}");
     }
 }
