@@ -61,14 +61,14 @@ pub(super) fn open_source(
         let what = path.display().to_string();
         return Err(Error::Changed { what });
     }
-    if metadata.kind == FileKind::File && metadata.size == 0 && local::has_content(path) {
-        let doing = || format!("open {} for reading", path.display());
-        let file = fs::File::open(path).map_err(|e| Error::local(doing(), &e))?;
-        let input = Input::new(Box::new(file), algorithm);
-        return Ok((Content::Stream(Arc::new(input)), None));
-    }
     if metadata.kind == FileKind::File {
         context.tell_of_direct_io(&file, path.display());
+        if metadata.size == 0 && local::has_content(path) {
+            let doing = || format!("open {} for reading", path.display());
+            let file = fs::File::open(path).map_err(|e| Error::local(doing(), &e))?;
+            let input = Input::new(Box::new(file), algorithm);
+            return Ok((Content::Stream(Arc::new(input)), None));
+        }
         let held = Held::read(file.as_ref(), &metadata).map_err(Error::Local)?;
         let file = held.map_or(file, |held| Arc::new(held));
         return Ok((Content::File(file), Some(metadata.size)));
