@@ -199,11 +199,17 @@ fn split_scheme(text: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 /// Where a password begins and ends in what follows `://`, as far as can be told of text that may be no
-/// valid URL: the first `:`, but for those of an address in brackets, and the last `@` behind it.
+/// valid URL: the first `:`, but for those of an address in brackets, and the last `@` behind it. A port
+/// that servers have by default is a port: transfer services write `gsiftp://host:2811/path/a@b`.
 fn login(rest: &[u8]) -> Option<(usize, usize)> {
     let at = rest.iter().rposition(|b| *b == b'@')?;
-    Some((colon(rest)?, at)).filter(|(colon, at)| colon < at)
+    let colon = colon(rest).filter(|colon| *colon < at)?;
+    let port = rest[colon + 1..].split(|b| *b == b'/').next()?;
+    (!DEFAULT_PORTS.contains(&port)).then_some((colon, at))
 }
+
+/// Of `ftp://` and `ftpes://`, `sshftp://`, FTP over TLS from the first byte, `gsiftp://`.
+const DEFAULT_PORTS: [&[u8]; 4] = [b"21", b"22", b"990", b"2811"];
 
 fn colon(rest: &[u8]) -> Option<usize> {
     let address = match rest.first() {

@@ -195,10 +195,14 @@ fn what_may_be_a_password_is_refused_and_not_shown() {
         let shown = format!("{}: {error}", masked(text));
         assert!(!shown.contains(SECRET), "{text}: {shown}");
     }
-    for text in ["ftp://jo:12/34@h/", "ftp://h:21/a@b", "ftp://h/10:30@x"] {
+    for text in ["ftp://jo:12/34@h/", "ftp://h:2121/a@b", "ftp://h/10:30@x"] {
         let refused = Location::parse(text.as_bytes());
         assert_eq!(refused, Err(UrlError::Ambiguous), "{text}");
     }
+    let Ok(Location::Remote(url)) = Location::parse(b"gsiftp://h:2811/a@b") else {
+        panic!("a port that servers have by default is a port");
+    };
+    assert_eq!((&url.host[..], url.path.as_bytes()), ("h", &b"/a@b"[..]));
 }
 
 #[test]
@@ -211,6 +215,8 @@ fn all_that_may_be_a_password_is_masked() {
         ("ftp://[::1]:21/f", "ftp://[::1]:21/f"),
         ("ftp://[::1]/f@g", "ftp://[::1]/f@g"),
         ("ftp://h:21/f", "ftp://h:21/f"),
+        ("gsiftp://h:2811/a@b", "gsiftp://h:2811/a@b"),
+        ("gsiftp://jo:2811@h/a@b", "gsiftp://jo:***@b"),
         ("ftp://h:99999/f", "ftp://h:***"),
         ("ftp://h:/f", "ftp://h:/f"),
         ("ftp://h/a:b", "ftp://h/a:b"),
