@@ -52,6 +52,11 @@ pub enum FactType {
     Other(String),
 }
 
+/// How `OS.unix=` goes on for what is neither file, directory nor link.
+const SPECIAL_KINDS: [&str; 9] = [
+    "chr", "cdev", "blk", "bdev", "fifo", "pipe", "sock", "door", "special",
+];
+
 impl FactType {
     /// Case-insensitive (RFC 3659 §7.5.1).
     fn parse(value: &str) -> Self {
@@ -83,11 +88,11 @@ impl FactType {
         let Self::Other(word) = self else {
             return false;
         };
-        let is_known = |prefix: &[u8]| {
-            let start = word.as_bytes().get(..prefix.len());
-            start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-        };
-        !self.is_link() && (is_known(b"OS.") || word.eq_ignore_ascii_case("unknown"))
+        let word = word.to_ascii_lowercase();
+        // Some append the numbers of a device: `OS.unix=chr-13/29`.
+        let of_unix = word.strip_prefix("os.unix=");
+        let is_kind = |kind: &str| SPECIAL_KINDS.iter().any(|known| kind.starts_with(known));
+        of_unix.is_some_and(is_kind) || word == "unknown"
     }
 
     fn as_str(&self) -> &str {
@@ -378,7 +383,15 @@ mod tests {
         for special in ["OS.unix=chr-1/3", "OS.unix=fifo", "unknown"] {
             assert_eq!(told(special), (false, true), "{special}");
         }
-        for other in ["file", "dir", "cdir", "fule", "OS"] {
+        for other in [
+            "file",
+            "dir",
+            "cdir",
+            "fule",
+            "OS",
+            "OS.unix=x",
+            "OS.foo=chr",
+        ] {
             assert_eq!(told(other), (false, false), "{other}");
         }
     }
