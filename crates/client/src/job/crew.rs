@@ -40,7 +40,8 @@ pub(super) async fn run(job: &Arc<Job>) {
             crew.fill(now);
         }
         let held = crew.held_until.filter(|_| has_work);
-        if crew.ranks.is_empty() && held.is_none() {
+        // A worker that panicked has gone, and its rank has not.
+        if crew.workers.is_empty() && held.is_none() {
             return;
         }
         let due = held.unwrap_or_else(Instant::now);
