@@ -255,7 +255,7 @@ fn channel_params(spec: &JobSpec, context: &Context) -> ChannelParams {
         allowance: None,
         connect_limit: connections.stall_limit.min(CONNECT_LIMIT),
         stall_limit: connections.stall_limit,
-        // Each session sets it for its own data ports.
+        // Another host of a striped server may send, and one that two servers share.
         only_from: None,
         // The server may say no word before its connections end.
         closes_late: false,

@@ -23,7 +23,7 @@ use godwit_proto::{
 
 use super::{
     Session,
-    data_address::{Proof, accepted_from, data_address},
+    data_address::{Proof, data_address},
 };
 use crate::{
     context::{Learned, known},
@@ -219,7 +219,7 @@ impl Session {
 
     /// A listener, and the command that tells the server of it.
     fn open_listener(&mut self, mode: Mode) -> Result<(ChannelSet, Command)> {
-        let [here, peer] = self.addresses;
+        let [here, _] = self.addresses;
         let range = self.context.connections.port_range.as_ref();
         let no_listener = |error: std::io::Error| Error::System {
             doing: format!("listen for data connections on {here}"),
@@ -230,11 +230,8 @@ impl Session {
         let address = listener.local_addr().map_err(no_listener)?;
         let command = Self::connect_command(address);
         let movers = [self.mover()?];
-        let params = ChannelParams {
-            only_from: accepted_from(peer, self.proof()),
-            ..self.params_for(mode)
-        };
-        let set = ChannelSet::passive(&movers, listener, params).map_err(no_listener)?;
+        let set =
+            ChannelSet::passive(&movers, listener, self.params_for(mode)).map_err(no_listener)?;
         Ok((set, command))
     }
 
@@ -324,11 +321,14 @@ impl Session {
             _ => hostport::parse_229(&text, peer),
         };
         let announced = parsed.ok_or_else(|| Error::refused(doing, reply.clone()))?;
-        let address =
-            data_address(announced, peer, self.proof()).ok_or_else(|| Error::LowPort {
-                endpoint: self.endpoint.name(),
-                announced,
-            })?;
+        let proof = match self.params.guard {
+            Some(Safeguard::Identities(_)) => Proof::Identities,
+            _ => Proof::None,
+        };
+        let address = data_address(announced, peer, proof).ok_or_else(|| Error::LowPort {
+            endpoint: self.endpoint.name(),
+            announced,
+        })?;
         if address != announced {
             self.context.note(format!(
                 "{}: announced {announced} for data: using {address}, the host of the control \
@@ -337,14 +337,6 @@ impl Session {
             ));
         }
         Ok(address)
-    }
-
-    /// What the data connections of this session show before data flows.
-    fn proof(&self) -> Proof {
-        match self.params.guard {
-            Some(Safeguard::Identities(_)) => Proof::Identities,
-            _ => Proof::None,
-        }
     }
 
     /// Who waits for data connections, as far as is known of the server: it, or we.

@@ -1,13 +1,9 @@
-//! Where data connections may lead that a server has asked for (PASV, EPSV), and from where the
-//! client accepts them (PORT, EPRT).
+//! Where data connections may lead that a server has asked for (PASV, EPSV).
 //!
 //! A server that announces the address of another host would have the client send its file there, or
 //! connect to services that only the client can reach. So connections lead to the host of the control
 //! connection, whatever is announced, unless each of them proves who is at its end (DCAU): then the
 //! server may have other hosts that move its data. They never lead to ports of well-known services.
-//!
-//! The same holds for the client's own data ports: whoever connected first could supply the content
-//! of a file that the client gets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -36,11 +32,6 @@ pub(super) fn data_address(
     let follows = host == peer || proof == Proof::Identities && !leads_astray(host, peer);
     let host = if follows { announced.ip() } else { peer };
     Some(SocketAddr::new(host, announced.port()))
-}
-
-/// The only host from which the client accepts data connections of the server at `peer`. `None`: any.
-pub(super) fn accepted_from(peer: IpAddr, proof: Proof) -> Option<IpAddr> {
-    (proof == Proof::None).then_some(peer)
 }
 
 /// `address` cannot be meant by a server at `peer`: to us it is another place, perhaps one that the
@@ -106,13 +97,6 @@ mod tests {
         for (announced, peer, _) in CASES {
             assert_eq!(host(announced, peer, Proof::None), peer, "{announced}");
         }
-    }
-
-    #[test]
-    fn connections_that_prove_nothing_are_accepted_from_the_host_of_the_control_connection() {
-        let peer: IpAddr = "192.0.2.1".parse().unwrap();
-        assert_eq!(accepted_from(peer, Proof::None), Some(peer));
-        assert_eq!(accepted_from(peer, Proof::Identities), None);
     }
 
     #[test]

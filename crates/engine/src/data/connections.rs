@@ -60,7 +60,7 @@ impl EventLoop {
                     if !set.params.admits(peer.ip()) {
                         // A stranger could fill the log.
                         if !std::mem::replace(told, true) {
-                            tracing::warn!(%peer, "a data connection from another host than the control connection's is closed");
+                            tracing::warn!(%peer, "a data connection that is not from the client's host is closed");
                         }
                         continue;
                     }
