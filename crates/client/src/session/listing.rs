@@ -95,6 +95,9 @@ pub(crate) struct BadName {
     pub(crate) is_line: bool,
 }
 
+/// What ARC lists beside the content of its root: itself, without a name.
+const ROOT_OF_ARC: &[u8] = b"type=dir;size=0;modify=19700101000000;perm=; ";
+
 /// In which shape a server lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
@@ -365,6 +368,9 @@ impl Cut {
         let lines = text.split(|b| *b == b'\n').filter_map(without_end);
         for line in lines {
             self.lines += 1;
+            if self.form == Form::Facts && line == ROOT_OF_ARC {
+                continue;
+            }
             let is_first = self.lines == 1;
             if self.form == Form::Facts && is_first && facts::parse_line(line).is_none() {
                 // Some servers answer MLSD in the shape of LIST.
@@ -550,6 +556,9 @@ impl Names {
     }
 
     fn entry(&mut self, line: &[u8], form: Form) -> Option<std::result::Result<Entry, BadName>> {
+        if form == Form::Facts && line == ROOT_OF_ARC {
+            return None;
+        }
         let parsed = match form {
             Form::Facts => facts::parse_line(line),
             Form::Long => match list_line::parse_line(line) {

@@ -249,14 +249,15 @@ fn odd_names_survive(kind: Kind) {
     for (seed, name) in (1..).zip(&names) {
         let octets = write_noise(&site.local("names").join(name), 300, seed);
         let local = typed(&site, &format!("names/{name}"));
-        // Encoded, so that no pattern is seen; a file of the machine is no pattern where it exists.
-        let url = site.url(name).replace('*', "%2A");
+        // Encoded, so that no pattern is seen, and no login; a file of the machine is no pattern where it exists.
+        let url_of = |name: &str| site.url(name).replace('*', "%2A").replace('@', "%40");
+        let url = url_of(name);
         site.godwit(&["cp", "--", &local, &url]);
         assert_holds(&site.at(name), &octets);
         site.godwit(&["cp", &url, &typed(&site, "back")]);
         assert_holds(&site.local("back"), &octets);
         site.godwit(&["cksum", &url]);
-        let moved = site.url(&format!("{}x", &name[1..]));
+        let moved = url_of(&format!("{}x", &name[1..]));
         site.godwit(&["mv", &url, &moved]);
         site.godwit(&["rm", &moved]);
     }
