@@ -1,4 +1,4 @@
-//! Octets of a control channel as a server reads them.
+//! Bytes of a control channel as a server reads them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

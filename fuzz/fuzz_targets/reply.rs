@@ -1,4 +1,4 @@
-//! Octets of a control channel as a client reads them.
+//! Bytes of a control channel as a client reads them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{pipelining::with_overhead, progress::Counters};
 
-/// How fast each session goes, octets/s, as far as that is known.
+/// How fast each session goes, bytes/s, as far as that is known.
 #[derive(Debug, Default)]
 pub(crate) struct Abreast(Mutex<Rates>);
 
@@ -60,7 +60,7 @@ impl Place {
         }
     }
 
-    /// It goes at `rate`, octets/s.
+    /// It goes at `rate`, bytes/s.
     pub(crate) fn goes_at(&mut self, rate: f64) {
         if rate == self.rate {
             return;
@@ -71,7 +71,7 @@ impl Place {
         rates.known.push((self.key, rate));
     }
 
-    /// Whether it would still be at the `backlog` octets that it has asked for when all the rest could be there. A moment of a round trip is
+    /// Whether it would still be at the `backlog` bytes that it has asked for when all the rest could be there. A moment of a round trip is
     /// no loss. Never where it is not known how much is left.
     pub(crate) fn lags(&self, backlog: f64) -> bool {
         let counters = &self.counters;
@@ -83,12 +83,12 @@ impl Place {
             found.saturating_sub(done.load(Ordering::Relaxed))
         };
         let files = left(&counters.files_found, &counters.files_done);
-        let octets = left(&counters.bytes_found, &counters.bytes_done);
+        let bytes = left(&counters.bytes_found, &counters.bytes_done);
         let known = counters.abreast.sum();
         lags(
             backlog,
             self.rate,
-            with_overhead(files, octets),
+            with_overhead(files, bytes),
             known,
             self.round_trip,
         )

@@ -29,7 +29,7 @@ pub(crate) struct Company {
     /// What we say to the others on this host.
     wish: Wish,
     rates: Rates,
-    /// Seconds and octets when our rate was last measured.
+    /// Seconds and bytes when our rate was last measured.
     measured: (f64, u64),
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Plan {
     pub(crate) settles: bool,
     /// Standstill counts (`--epoch-mode restart`).
     pub(crate) counts_idle: bool,
-    /// Over with so many octets, where that is known; `seconds` are a guess then.
+    /// Over with so many bytes, where that is known; `seconds` are a guess then.
     pub(crate) chunk_bytes: Option<u64>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Look {
     pub(crate) totals: Sample,
     /// Of control channels, s; 0: nobody knows. A receiver knows no other.
     pub(crate) round_trip: f64,
-    /// Octets of other jobs under the same setting.
+    /// Bytes of other jobs under the same setting.
     pub(crate) others_bytes: u64,
     /// A transfer is running.
     pub(crate) running: bool,
@@ -83,7 +83,7 @@ pub(crate) struct Measured {
     pub(crate) observation: Observation,
     /// Channels at its end.
     pub(crate) channels: u32,
-    /// Octets of other jobs under the same setting; the observation has ours.
+    /// Bytes of other jobs under the same setting; the observation has ours.
     pub(crate) others_bytes: u64,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Epoch {
 
 struct Measuring {
     base: Look,
-    /// Begin of the present sample: octets, `counted`.
+    /// Begin of the present sample: bytes, `counted`.
     sample: (u64, f64),
     rates_bps: Vec<f64>,
 }
@@ -125,7 +125,7 @@ impl Epoch {
             self.begin_if_settled(&look);
             return None;
         };
-        // A transfer that came and went between two looks has left its octets.
+        // A transfer that came and went between two looks has left its bytes.
         let flows = last.running && look.running || look.totals.bytes > last.totals.bytes;
         if flows || self.plan.counts_idle {
             self.counted += (look.at - last.at).max(0.0);
@@ -237,7 +237,7 @@ impl Measuring {
         half >= SAMPLES_OF_HALF && sum(last) > RISING * sum(first)
     }
 
-    #[allow(clippy::cast_precision_loss)] // 53 bits of octets are enough for a rate
+    #[allow(clippy::cast_precision_loss)] // 53 bits of bytes are enough for a rate
     fn sample(&mut self, counted: f64, bytes: u64) {
         let (from_bytes, from) = self.sample;
         if counted - from >= SAMPLE_SECONDS {
@@ -329,7 +329,7 @@ mod tests {
         }
     }
 
-    /// Looks every 50 ms from `from` to `to`, at 1000 octets a second while `flows`.
+    /// Looks every 50 ms from `from` to `to`, at 1000 bytes a second while `flows`.
     fn looks(
         epoch: &mut Epoch,
         steps: std::ops::Range<u32>,
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_over_with_its_last_octet_or_when_it_is_far_too_slow() {
+    fn a_chunk_is_over_with_its_last_byte_or_when_it_is_far_too_slow() {
         let chunk = |bytes| Plan {
             settles: false,
             counts_idle: true,

@@ -82,13 +82,13 @@ pub enum Error {
         failure: TransferFailure,
     },
     /// Both sides say that all is well, and the sizes differ.
-    #[error("{doing}: {got} octets arrived, {expected} were expected")]
+    #[error("{doing}: {got} bytes arrived, {expected} were expected")]
     Size {
         /// Verb and URL.
         doing: String,
-        /// Octets.
+        /// Bytes.
         expected: u64,
-        /// Octets.
+        /// Bytes.
         got: u64,
     },
     /// The checksums of both ends differ.
@@ -217,11 +217,11 @@ pub struct Mismatch {
     pub doing: String,
     /// Algorithm.
     pub algorithm: ChecksumAlgorithm,
-    /// Hexadecimal; of how many octets, where that is known.
+    /// Hexadecimal; of how many bytes, where that is known.
     pub ours: String,
     /// The same.
     pub theirs: String,
-    /// Where they differ, in octets of what was copied; empty: nobody knows.
+    /// Where they differ, in bytes of what was copied; empty: nobody knows.
     pub ranges: Vec<ByteRange>,
 }
 
@@ -233,8 +233,8 @@ fn in_ranges(ranges: &[ByteRange]) -> String {
     let named: Vec<_> = named.map(|r| format!("{} to {}", r.start, r.end)).collect();
     match ranges.len().checked_sub(RANGES_NAMED_MAX) {
         _ if named.is_empty() => String::new(),
-        None | Some(0) => format!(", in octets {}", named.join(", ")),
-        Some(more) => format!(", in octets {} and {more} more ranges", named.join(", ")),
+        None | Some(0) => format!(", in bytes {}", named.join(", ")),
+        Some(more) => format!(", in bytes {} and {more} more ranges", named.join(", ")),
     }
 }
 
@@ -384,7 +384,7 @@ impl Error {
         }
     }
 
-    /// What it leaves of a file may still be gone on with: nothing says that these octets are wrong, or are not to be there.
+    /// What it leaves of a file may still be gone on with: nothing says that these bytes are wrong, or are not to be there.
     pub(crate) fn leaves_what_is_there(&self) -> bool {
         match self {
             Self::Interrupted => true,

@@ -32,7 +32,7 @@ pub enum Event {
     Plan {
         /// Files.
         files: u64,
-        /// Octets of those whose size is known.
+        /// Bytes of those whose size is known.
         bytes: u64,
     },
     /// The ends of a sync differ.
@@ -52,7 +52,7 @@ pub enum Event {
         setting: SettingView,
         /// Time that counts: neither settling nor standstill.
         seconds: f64,
-        /// Octets that arrived in it.
+        /// Bytes that arrived in it.
         bytes: u64,
         /// `bytes` x 8 / `seconds`.
         goodput_bps: f64,
@@ -104,7 +104,7 @@ pub enum Event {
     Retry {
         /// URL or path of the source.
         path: String,
-        /// Octets concerned, half-open; absent where the whole file is.
+        /// Bytes concerned, half-open; absent where the whole file is.
         #[serde(skip_serializing_if = "Option::is_none")]
         range: Option<[u64; 2]>,
         /// Which attempt failed, from 1.
@@ -116,7 +116,7 @@ pub enum Event {
     Begins {
         /// URL or path of the source.
         path: String,
-        /// Octets of it; absent where nobody knows.
+        /// Bytes of it; absent where nobody knows.
         #[serde(skip_serializing_if = "Option::is_none")]
         bytes: Option<u64>,
     },
@@ -124,9 +124,9 @@ pub enum Event {
     File {
         /// URL or path of the source.
         path: String,
-        /// Octets moved, those that were moved again included.
+        /// Bytes moved, those that were moved again included.
         bytes: u64,
-        /// Octets of the copy; absent where it failed.
+        /// Bytes of the copy; absent where it failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         size: Option<u64>,
         /// From its first attempt to its end.
@@ -200,14 +200,14 @@ pub enum ChannelState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // the names are the documentation
 pub struct Computed {
-    pub source: Octets,
-    pub destination: Octets,
+    pub source: Bytes,
+    pub destination: Bytes,
 }
 
-/// Whose octets.
+/// Whose bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Octets {
+pub enum Bytes {
     /// What a server read back.
     ServerFile,
     /// What was read back here.

@@ -31,7 +31,7 @@ pub struct Explanation {
 pub struct Run {
     /// The command line.
     pub command: String,
-    /// Octets of files that are there; without a summary those of the epochs.
+    /// Bytes of files that are there; without a summary those of the epochs.
     pub bytes: u64,
     /// Seconds; without a summary the time of the last event.
     pub seconds: f64,
@@ -45,13 +45,13 @@ pub struct Run {
     pub exit: Option<u64>,
     /// Attempts that failed and were repeated.
     pub retries: u64,
-    /// Octets that TCP sent again.
+    /// Bytes that TCP sent again.
     pub retransmitted_bytes: Option<u64>,
     /// As measured.
     pub epochs: Vec<Phase>,
-    /// Neighbouring epochs with the same setting as one, with what limited most octets of it.
+    /// Neighbouring epochs with the same setting as one, with what limited most bytes of it.
     pub phases: Vec<Phase>,
-    /// What limited it, most octets first.
+    /// What limited it, most bytes first.
     pub limits: Vec<Share>,
     /// Most small files in flight on a control channel; 1 without a pipeline, 0 where the log tells nothing.
     pub pipelining: u64,
@@ -70,7 +70,7 @@ pub struct Phase {
     pub parallelism: u64,
     /// Seconds that were measured.
     pub seconds: f64,
-    /// Octets of them.
+    /// Bytes of them.
     pub bytes: u64,
     /// Bits per second of them.
     pub goodput_bps: f64,
@@ -83,7 +83,7 @@ pub struct Phase {
 pub struct Share {
     /// The word of the log.
     pub limited_by: String,
-    /// Of the measured octets, `0..=1`.
+    /// Of the measured bytes, `0..=1`.
     pub share: f64,
     /// What helps; absent for words of later versions.
     pub advice: Option<&'static str>,
@@ -210,7 +210,7 @@ fn sum(epochs: &[Phase]) -> u64 {
     epochs.iter().fold(0, |sum, e| sum.saturating_add(e.bytes))
 }
 
-/// Octets under each word, most first.
+/// Bytes under each word, most first.
 fn by_word(epochs: &[Phase]) -> Vec<(&str, u64)> {
     let mut words = BTreeMap::<&str, u64>::new();
     for epoch in epochs {

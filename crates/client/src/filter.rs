@@ -4,8 +4,8 @@
 //! directory that is left out is not entered. Of a pattern:
 //! - `/` at its beginning: it is matched from the top of the tree; else against the end of the path, whole components;
 //! - `/` at its end: directories only;
-//! - `*` and `?`: anything, one octet, but no slash; `**`: anything with slashes too; `[a-z]`, `[!a]`, `[[:digit:]]`: one octet;
-//!   `\`: the next octet means itself, if there is a wildcard at all;
+//! - `*` and `?`: anything, one byte, but no slash; `**`: anything with slashes too; `[a-z]`, `[!a]`, `[[:digit:]]`: one byte;
+//!   `\`: the next byte means itself, if there is a wildcard at all;
 //! - `dir/***`: the directory and all below it.
 //!
 //! Source: rsync(1), "PATTERN MATCHING RULES"; a test compares with rsync itself.
@@ -14,8 +14,8 @@ use std::fmt;
 
 use regex::bytes::{RegexSet, RegexSetBuilder, SetMatches};
 
-/// Octets that the rules may take when they are compiled. Some ten thousand rules.
-const COMPILED_OCTETS_MAX: usize = 64 << 20;
+/// Bytes that the rules may take when they are compiled. Some ten thousand rules.
+const COMPILED_BYTES_MAX: usize = 64 << 20;
 
 /// Rules, in order. Without any, every name takes part.
 #[derive(Clone, Default)]
@@ -56,7 +56,7 @@ impl Filter {
         let patterns = RegexSetBuilder::new(rules.iter().map(|rule| &rule.regex))
             .unicode(false)
             .dot_matches_new_line(true)
-            .size_limit(COMPILED_OCTETS_MAX)
+            .size_limit(COMPILED_BYTES_MAX)
             .build();
         Ok(Self {
             patterns: patterns.map_err(|e| format!("--include and --exclude: {e}"))?,
@@ -134,10 +134,10 @@ impl Rule {
     }
 }
 
-fn literal(octet: u8) -> String {
-    match octet.is_ascii_alphanumeric() || octet == b'/' {
-        true => char::from(octet).to_string(),
-        false => format!(r"\x{octet:02x}"),
+fn literal(byte: u8) -> String {
+    match byte.is_ascii_alphanumeric() || byte == b'/' {
+        true => char::from(byte).to_string(),
+        false => format!(r"\x{byte:02x}"),
     }
 }
 
@@ -154,8 +154,8 @@ fn translated(mut pattern: &[u8]) -> String {
             }
             b'?' => regex.push_str("[^/]"),
             b'[' => match class(rest) {
-                Some((octets, rest)) => {
-                    regex.push_str(&octets);
+                Some((bytes, rest)) => {
+                    regex.push_str(&bytes);
                     pattern = rest;
                 }
                 // It has no end, and rsync takes it for nothing.
@@ -168,7 +168,7 @@ fn translated(mut pattern: &[u8]) -> String {
                 }
                 None => regex.push_str(NEVER),
             },
-            octet => regex.push_str(&literal(*octet)),
+            byte => regex.push_str(&literal(*byte)),
         }
     }
     regex
@@ -177,7 +177,7 @@ fn translated(mut pattern: &[u8]) -> String {
 /// Matches nothing.
 const NEVER: &str = r"[^\x00-\xff]";
 
-/// The octets of a class, whose `[` has been read, and what follows it.
+/// The bytes of a class, whose `[` has been read, and what follows it.
 fn class(mut pattern: &[u8]) -> Option<(String, &[u8])> {
     let negated = matches!(pattern.first(), Some(b'!' | b'^'));
     if negated {
@@ -187,10 +187,10 @@ fn class(mut pattern: &[u8]) -> Option<(String, &[u8])> {
     let mut before = None;
     let mut first = true;
     loop {
-        let (octet, rest) = pattern.split_first()?;
+        let (byte, rest) = pattern.split_first()?;
         pattern = rest;
-        let mut take = *octet;
-        match octet {
+        let mut take = *byte;
+        match byte {
             b']' if !first => break,
             b'[' if rest.first() == Some(&b':') => {
                 let end = rest.iter().position(|b| *b == b']')?;
@@ -222,9 +222,9 @@ fn class(mut pattern: &[u8]) -> Option<(String, &[u8])> {
         (before, first) = (Some(take), false);
     }
     let mut regex = String::from("[");
-    for (octet, within) in (0..=255_u8).zip(within) {
-        if within != negated && octet != b'/' {
-            regex.push_str(&format!(r"\x{octet:02x}"));
+    for (byte, within) in (0..=255_u8).zip(within) {
+        if within != negated && byte != b'/' {
+            regex.push_str(&format!(r"\x{byte:02x}"));
         }
     }
     match regex.len() {

@@ -1,9 +1,9 @@
-//! A set that remembers things by 64 bits each: some nine octets a thing, so that ten million names cost 90 MB.
+//! A set that remembers things by 64 bits each: some nine bytes a thing, so that ten million names cost 90 MB.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
 /// Fingerprints in a bucket, on the average, before there are twice as many buckets. More of them make an insertion
-/// move more octets, fewer cost more in headers of vectors.
+/// move more bytes, fewer cost more in headers of vectors.
 const BUCKET_MAX: usize = 128;
 /// Room that is made in a full bucket. The vector's own doubling would waste a quarter of all memory.
 const GROWTH: usize = 8;
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thing_costs_some_nine_octets() {
+    fn a_thing_costs_some_nine_bytes() {
         let mut set = Fingerprints::default();
         for i in 0..200_000_u32 {
             set.insert(&i);

@@ -26,7 +26,7 @@ use crate::{
     error::{Error, Result},
     get::Get,
     panics::joined_badly,
-    pipelining::SMALL_OCTETS_MAX,
+    pipelining::SMALL_BYTES_MAX,
     plan::{Item, LocalEnd, Origin, OtherEnd, is_device},
     put::Put,
     session::{Session, checksum_in},
@@ -40,7 +40,7 @@ use crate::{
 /// Setbacks after which a file goes alone.
 const SETBACKS_MAX: u8 = 8;
 
-/// Octets whose checksum is computed at once; more of them on a thread of its own.
+/// Bytes whose checksum is computed at once; more of them on a thread of its own.
 const DIGEST_AT_ONCE_MAX: u64 = 256 << 10;
 
 /// A file whose both ends are open.
@@ -75,7 +75,7 @@ enum Check {
 
 /// Whether a file can travel among others, as far as it depends on the file and on what is known of its server.
 pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
-    item.size.is_some_and(|size| size <= SMALL_OCTETS_MAX)
+    item.size.is_some_and(|size| size <= SMALL_BYTES_MAX)
         && spec.part.is_none()
         && !matches!(
             item.other,
@@ -139,7 +139,7 @@ impl Flight {
             .or(size_tells.then_some(Check::Size));
         let size = length.unwrap_or(0);
         let summed = match (&check, &end) {
-            (Some(Check::Checksum(algorithm)), End::Get(get)) if size <= Summed::OCTETS_MAX => {
+            (Some(Check::Checksum(algorithm)), End::Get(get)) if size <= Summed::BYTES_MAX => {
                 (get.file()).map(|file| Summed::new(Arc::clone(file), *algorithm))
             }
             _ => None,
@@ -224,14 +224,14 @@ impl Flight {
         self.at_source = reply;
     }
 
-    /// Octets.
+    /// Bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Octets that a later run would have to move again: it goes on with larger files.
+    /// Bytes that a later run would have to move again: it goes on with larger files.
     pub(crate) fn perishable(&self) -> u64 {
-        match self.size > taking_up::OCTETS_MIN {
+        match self.size > taking_up::BYTES_MIN {
             true => 0,
             false => self.size,
         }
@@ -248,7 +248,7 @@ impl Flight {
         fmt::from_fn(move |f| write!(f, "{verb} {}", endpoint.url(remote)))
     }
 
-    /// Its octets have moved: whether that were all.
+    /// Its bytes have moved: whether that were all.
     pub(crate) fn moved(&mut self, report: &TransferReport) -> Result<()> {
         let all = match &self.end {
             End::Get(get) => report.bytes >= self.size && get.holds_all(&report.safe),
@@ -329,7 +329,7 @@ impl Flight {
     async fn own_digest(&mut self, algorithm: ChecksumAlgorithm) -> Result<String> {
         let doing = format!("compute {algorithm} of {}", self.doing());
         let summed = self.summed.take().and_then(|summed| summed.finish());
-        if let Some((_, digest)) = summed.filter(|(octets, _)| *octets == self.size) {
+        if let Some((_, digest)) = summed.filter(|(bytes, _)| *bytes == self.size) {
             return Ok(digest);
         }
         let digested = match self.digest.take() {
@@ -419,7 +419,7 @@ impl Flight {
 
     /// What is there of a file that is not little stays, for when it goes alone.
     pub(crate) fn keep(&mut self) {
-        if self.size > taking_up::OCTETS_MIN {
+        if self.size > taking_up::BYTES_MIN {
             self.item.begun = match &self.end {
                 End::Get(get) => get.keep(),
                 End::Put(put) => put.keep(),
@@ -487,6 +487,6 @@ fn whole_checksum(algorithm: ChecksumAlgorithm, path: &FtpPath) -> Command {
 }
 
 fn compute(file: &FileRef, algorithm: ChecksumAlgorithm, size: u64) -> Digested {
-    // One octet more, so that a file that is too long does not pass.
+    // One byte more, so that a file that is too long does not pass.
     digest::of_file(file.as_ref(), algorithm, 0, Some(size + 1), &mut |_| true)
 }

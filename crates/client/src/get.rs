@@ -33,7 +33,7 @@ use crate::{
     written::Written,
 };
 
-/// Octets of a file for which room is looked for. Chosen arbitrarily: those of a smaller one are here soon enough to see.
+/// Bytes of a file for which room is looked for. Chosen arbitrarily: those of a smaller one are here soon enough to see.
 const FAR_AWAY: u64 = 64 << 20;
 
 /// Bytes of a range that are fetched again where all of it is here and only the server's word is missing. Chosen arbitrarily.
@@ -59,7 +59,7 @@ enum Destination {
     File {
         target: Mutex<Target>,
         file: FileRef,
-        /// Where in it the first octet goes.
+        /// Where in it the first byte goes.
         at: u64,
     },
     Output(Arc<Output>),
@@ -180,7 +180,7 @@ impl Get {
         self.from.length
     }
 
-    /// Which octets of the whole file are not here; `None` where nobody can tell.
+    /// Which bytes of the whole file are not here; `None` where nobody can tell.
     pub(crate) async fn missing(&self, session: &mut Session) -> Result<Option<Vec<ByteRange>>> {
         let whole = self.from.length.and_then(|l| ByteRange::new(0, l));
         if self.in_order {
@@ -290,7 +290,7 @@ impl Get {
         follows.then_some(Next::Get(way.command))
     }
 
-    /// Fetches octets of the region, `None` for all of it. On failure tells which of them are there already. `next` is what
+    /// Fetches bytes of the region, `None` for all of it. On failure tells which of them are there already. `next` is what
     /// will be asked for next, on the same session, whatever comes of this one.
     pub(crate) async fn fetch(
         &self,
@@ -363,9 +363,9 @@ impl Get {
             .transfer(plan, |_: Mode| {
                 let sink = self.sink(base, stream_start, limit);
                 Job::Receive(match way.cut {
-                    Some(octets) => Sink::Cut {
+                    Some(bytes) => Sink::Cut {
                         sink: Box::new(sink),
-                        octets,
+                        bytes,
                     },
                     None => sink,
                 })
@@ -461,7 +461,7 @@ impl Get {
         }
     }
 
-    /// Octets go to standard output.
+    /// Bytes go to standard output.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.to, Destination::Output(_))
     }
@@ -582,10 +582,10 @@ impl Output {
 struct Writer(Arc<Output>);
 
 impl Write for Writer {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        let written = (&self.0.file).write(octets)?;
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = (&self.0.file).write(bytes)?;
         if let Some((_, digest)) = &mut *lock(&self.0.digest) {
-            digest.update(&octets[..written]);
+            digest.update(&bytes[..written]);
         }
         Ok(written)
     }

@@ -1,13 +1,13 @@
 //! Transfers of one user on one host over one path: one of them tunes for all.
 //!
 //! Transfers that tune side by side disturb each other: what one observes is what the others are trying out. So those that
-//! leave this host for the same server in the same direction form a *group*. Its members tell each other how many octets they
+//! leave this host for the same server in the same direction form a *group*. Its members tell each other how many bytes they
 //! have moved; the one that holds the leader's lock observes their sum, decides one total setting, and each runs its
 //! share of that, by weight. When the leader ends, however it ends, the lock is free and another goes on from the same total.
 //!
 //! ```text
 //!   $XDG_RUNTIME_DIR/godwit/PATH/        a roster, and
-//!       ID         weight, octets and, where it has one, the cap of the member, bit/s
+//!       ID         weight, bytes and, where it has one, the cap of the member, bit/s
 //!       leader     locked by the leader
 //!       total      the setting that all share, replaced as a whole
 //! ```
@@ -32,9 +32,9 @@ pub(crate) struct Group {
     weight: f64,
     /// Held by the leader.
     leader: Option<File>,
-    /// Octets of each other member when it was last looked at.
+    /// Bytes of each other member when it was last looked at.
     seen: HashMap<String, u64>,
-    /// Octets that others have moved since we joined.
+    /// Bytes that others have moved since we joined.
     others_bytes: u64,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct View {
     pub(crate) leads: bool,
     /// Members, we included.
     pub(crate) members: usize,
-    /// Octets that the others have moved since we joined, ever growing.
+    /// Bytes that the others have moved since we joined, ever growing.
     pub(crate) others_bytes: u64,
     /// Our part of the whole, `0..=1`.
     pub(crate) part: f64,
@@ -76,7 +76,7 @@ impl Group {
         Ok(group)
     }
 
-    /// Tells the others how many octets we have moved since we joined and what we may have at most, bit/s, and looks at theirs.
+    /// Tells the others how many bytes we have moved since we joined and what we may have at most, bit/s, and looks at theirs.
     /// Takes some ten microseconds a member.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn octets_of_others_count_from_the_first_look() {
+    fn bytes_of_others_count_from_the_first_look() {
         let folder = folder();
         let mut first = member(&folder, 1.0);
         first.exchange(1000, None).unwrap();

@@ -62,8 +62,8 @@ fn below(home: &FtpPath, rest: &[u8]) -> Result<FtpPath> {
     }
 }
 
-fn path(octets: Vec<u8>) -> Result<FtpPath> {
-    FtpPath::new(octets).map_err(|error| Error::Usage(error.to_string()))
+fn path(bytes: Vec<u8>) -> Result<FtpPath> {
+    FtpPath::new(bytes).map_err(|error| Error::Usage(error.to_string()))
 }
 
 #[cfg(test)]

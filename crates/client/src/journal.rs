@@ -11,9 +11,9 @@
 //! ```
 //! One line a file that is begun, appended before anything has that name: target, and the name that it has until it is whole. Small files of this
 //! machine, which are never taken up, share one line a directory instead: the first half of the digits that all their names have in this run. One line when a file is
-//! finished: octets of the source, its time of change, source and target. That waits for others, a fifth of a second at most. What is no printable ASCII is percent-encoded, and each line ends in a dot: one without it was torn by a crash
+//! finished: bytes of the source, its time of change, source and target. That waits for others, a fifth of a second at most. What is no printable ASCII is percent-encoded, and each line ends in a dot: one without it was torn by a crash
 //! and counts for nothing. A file that is not finished is copied once more; what was begun of it is taken up where leaves can tell what of it is
-//! right ([`godwit_proto::leaves`]), else it is removed: nothing here says which octets are safe, so nothing need be synced for it to be true.
+//! right ([`godwit_proto::leaves`]), else it is removed: nothing here says which bytes are safe, so nothing need be synced for it to be true.
 //! Where a server has no leaves, what was begun is believed to be the beginning of the same version of the source, the one of a `source` line: its
 //! size and its time of change.
 //! Each run first says since which start of the machine it runs: what was finished before an earlier one may have been lost with the power, or may never have
@@ -52,8 +52,8 @@ const HEAD: &str = "godwit-journal 1";
 /// Directories of this run that are remembered as noted. One more, and all are noted anew.
 const DIRECTORIES_MAX: usize = 1000;
 
-/// Octets of notes that wait for the next write. A killed process copies those files again.
-const WAITING_OCTETS_MAX: usize = 4 << 10;
+/// Bytes of notes that wait for the next write. A killed process copies those files again.
+const WAITING_BYTES_MAX: usize = 4 << 10;
 
 /// The journal of one job.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub(crate) struct Journal {
     littered: Mutex<HashSet<Littered>>,
     /// Small files of ours begin with it.
     run: u32,
-    /// Nothing but begun files of more than so many octets is noted.
+    /// Nothing but begun files of more than so many bytes is noted.
     least: Option<u64>,
     /// Holds a lock, so that another run of the same job sees that we live.
     _lock: Option<File>,
@@ -156,7 +156,7 @@ impl Journal {
                     sources: noted.sources,
                     littered: Mutex::new(noted.littered),
                     run: (local::random() >> 32) as u32,
-                    least: one.then_some(taking_up::OCTETS_MIN),
+                    least: one.then_some(taking_up::BYTES_MIN),
                     _lock: lock,
                     noted_until,
                     out: Mutex::default(),
@@ -238,7 +238,7 @@ impl Journal {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a file of `size` octets on its way to `target`, which is at `destination` on this machine, is written to before it is whole. It is
+    /// Where a file of `size` bytes on its way to `target`, which is at `destination` on this machine, is written to before it is whole. It is
     /// beside, and noted.
     pub(crate) fn begins_beside(
         &self,
@@ -246,7 +246,7 @@ impl Journal {
         size: Option<u64>,
         target: impl FnOnce() -> String,
     ) -> PathBuf {
-        let is_small = size.is_some_and(|size| size <= taking_up::OCTETS_MIN);
+        let is_small = size.is_some_and(|size| size <= taking_up::BYTES_MIN);
         if self.least.is_some() || !is_small {
             let beside = destination.with_file_name(local::temporary_name());
             self.begins(&target(), beside.as_os_str().as_bytes(), size);
@@ -305,7 +305,7 @@ impl Journal {
         }
         let mut out = self.out();
         out.take(&mark.0);
-        match out.waiting.len() < WAITING_OCTETS_MAX {
+        match out.waiting.len() < WAITING_BYTES_MAX {
             true => Ok(()),
             false => out.write(&self.file),
         }
@@ -547,7 +547,7 @@ mod tests {
         assert!(!text().contains("2 2 a b"));
         journal.flush().unwrap();
         assert!(text().ends_with("2 2 a b .\n"));
-        let long = "x".repeat(WAITING_OCTETS_MAX);
+        let long = "x".repeat(WAITING_BYTES_MAX);
         journal.note(&mark(&long)).unwrap();
         assert!(text().ends_with(&format!("{long} .\n")));
         journal.note(&mark("3 3 a b")).unwrap();
@@ -574,16 +574,16 @@ mod tests {
 
     #[test]
     fn a_line_that_a_full_disk_has_torn_does_not_join_the_next() {
-        /// Takes so many octets until it is told that there is room again.
+        /// Takes so many bytes until it is told that there is room again.
         struct Disk(Vec<u8>, usize);
         impl Write for Disk {
-            fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-                let taken = octets.len().min(self.1);
-                if taken == 0 && !octets.is_empty() {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let taken = bytes.len().min(self.1);
+                if taken == 0 && !bytes.is_empty() {
                     return Err(io::ErrorKind::StorageFull.into());
                 }
                 self.1 -= taken;
-                self.0.extend_from_slice(&octets[..taken]);
+                self.0.extend_from_slice(&bytes[..taken]);
                 Ok(taken)
             }
 
@@ -604,7 +604,7 @@ mod tests {
             fs::write(&file, &disk.0).unwrap();
             let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
             for noted in ["3 4 /s/b /d/b", "5 6 /s/c /d/c"] {
-                assert!(has(&journal, noted), "{room} octets were written");
+                assert!(has(&journal, noted), "{room} bytes were written");
             }
         }
     }
@@ -643,10 +643,10 @@ mod tests {
         let file = folder.path().join("journal");
         let open = || Journal::open(Some(&file), "", true).unwrap().unwrap();
         let (journal, part) = (open(), b"/d/.godwit-0123456789abcdef.part");
-        journal.begins("ftp://h/f", part, Some(taking_up::OCTETS_MIN));
+        journal.begins("ftp://h/f", part, Some(taking_up::BYTES_MIN));
         journal.note(&mark("1 2 a b")).unwrap();
         assert!(!file.exists());
-        journal.begins("ftp://h/f", part, Some(taking_up::OCTETS_MIN + 1));
+        journal.begins("ftp://h/f", part, Some(taking_up::BYTES_MIN + 1));
         drop(journal);
         assert_eq!(open().take_part("ftp://h/f").as_deref(), Some(&part[..]));
     }
@@ -672,7 +672,7 @@ mod tests {
         let mut begun: Vec<_> = ["f", "g", "h"].map(small).into();
         assert_eq!(lines(), 1);
         begun.iter().for_each(|path| fs::write(path, "x").unwrap());
-        for size in [None, Some(taking_up::OCTETS_MIN + 1)] {
+        for size in [None, Some(taking_up::BYTES_MIN + 1)] {
             journal.begins_beside(&data.join("large"), size, || "ftp://h/large".into());
         }
         assert_eq!(lines(), 3);

@@ -25,8 +25,8 @@ use crate::{
 /// Temporary names are made anew this often before a directory is thought to be playing games.
 const NAMES_MAX: u32 = 16;
 
-/// Octets of a name that file systems take, most of them (NAME_MAX of Linux). To look for a longer one says that it is none.
-const NAME_OCTETS_MAX: usize = 255;
+/// Bytes of a name that file systems take, most of them (NAME_MAX of Linux). To look for a longer one says that it is none.
+const NAME_BYTES_MAX: usize = 255;
 
 /// A name that no file has: nobody can guess the digits.
 pub(crate) fn temporary_name() -> String {
@@ -90,7 +90,7 @@ pub(crate) struct Target {
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) at: PathBuf,
-    /// With more octets than these it is not what it should be, and is emptied.
+    /// With more bytes than these it is not what it should be, and is emptied.
     pub(crate) most: u64,
 }
 
@@ -120,7 +120,7 @@ impl Target {
         // Of many small files most are new: that costs one question at most.
         let is_plain = path
             .file_name()
-            .is_some_and(|name| name.len() <= NAME_OCTETS_MAX);
+            .is_some_and(|name| name.len() <= NAME_BYTES_MAX);
         let found = match is_new && is_plain {
             true => Err(io::ErrorKind::NotFound.into()),
             false => fs::symlink_metadata(path),
@@ -290,7 +290,7 @@ impl Target {
     }
 }
 
-/// Says where fewer than `wanted` octets are free for a file. `None`: there is room, or nobody can tell.
+/// Says where fewer than `wanted` bytes are free for a file. `None`: there is room, or nobody can tell.
 pub(crate) fn shortage(path: &Path, wanted: u64) -> Option<String> {
     let free = PosixStorage::unconfined()
         .free_bytes(&as_ftp_path(path).ok()?)
@@ -322,9 +322,9 @@ pub(crate) fn spooling() -> String {
     format!("keep a listing in {}", env::temp_dir().display())
 }
 
-/// A local path from octets.
-pub(crate) fn path_of(octets: &[u8]) -> PathBuf {
-    PathBuf::from(OsStr::from_bytes(octets))
+/// A local path from bytes.
+pub(crate) fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use godwit_client::{
 };
 use godwit_engine::{
     placement::Placement,
-    terminal::{shown, shown_lines, shown_octets},
+    terminal::{shown, shown_bytes, shown_lines},
 };
 use godwit_gsi::cert::files::{self, Locations};
 
@@ -386,7 +386,7 @@ impl Observer for Console {
     fn on_output(&self, line: &[u8]) {
         let mut out = io::stdout().lock();
         let written = match out.is_terminal() {
-            true => out.write_all(&shown_octets(line)),
+            true => out.write_all(&shown_bytes(line)),
             false => out.write_all(line),
         };
         let written = written.and_then(|()| out.write_all(b"\n"));

@@ -25,7 +25,7 @@ use crate::{
 /// Between two files.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Octets of a file that is read again; ours have three thousand.
+/// Bytes of a file that is read again; ours have three thousand.
 const FILE_MAX: u64 = 64 * 1024;
 
 #[cfg(test)]
@@ -218,7 +218,7 @@ impl State {
         let done = summary.map_or(self.now.files.saturating_sub(failed), |s| s.files_done);
         out.counter(
             "godwit_transfer_bytes_total",
-            "Octets of this run: moved so far, at its end those of the files that are there.",
+            "Bytes of this run: moved so far, at its end those of the files that are there.",
         )
         .labelled(labels, summary.map_or(self.now.bytes, |s| s.bytes));
         let mut of = out.counter(
@@ -234,12 +234,12 @@ impl State {
         if let Some(synced) = summary.and_then(|s| s.synced) {
             of_result("skipped", synced.files_same);
         }
-        if let Some(octets) = summary.and_then(|s| s.retransmitted_bytes) {
+        if let Some(bytes) = summary.and_then(|s| s.retransmitted_bytes) {
             out.counter(
                 "godwit_retransmitted_bytes_total",
-                "Octets that TCP has sent again in this run, where the kernel tells; known at its end.",
+                "Bytes that TCP has sent again in this run, where the kernel tells; known at its end.",
             )
-            .labelled(labels, octets);
+            .labelled(labels, bytes);
         }
         out.gauge(
             "godwit_goodput_bits_per_second",
@@ -263,14 +263,14 @@ impl State {
             .labelled(labels, u8::from(runs));
         out.gauge(
             "godwit_bytes_expected",
-            "Octets of all files that were found so far.",
+            "Bytes of all files that were found so far.",
         )
         .labelled(labels, self.now.bytes_total);
         out.gauge("godwit_files_expected", "Files that were found so far.")
             .labelled(labels, self.now.files_total);
         out.gauge(
             "godwit_data_channels",
-            "Data channels that carry octets now.",
+            "Data channels that carry bytes now.",
         )
         .labelled(labels, while_it_runs(self.now.channels.into()));
         let sessions = self.now.setting.map_or(0, |setting| setting.concurrency);

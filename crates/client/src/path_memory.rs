@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 /// Paths remembered; the ones unused for longest go first.
 const PATHS_MAX: usize = 512;
-/// Octets read of the file.
-const FILE_OCTETS_MAX: u64 = 1 << 20;
+/// Bytes read of the file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Numbers above this are not settings but damage.
 const CHANNELS_MAX: u32 = 1 << 16;
 
@@ -108,14 +108,14 @@ impl PathMemory {
     fn read(&self) -> Remembered {
         let mut text = String::new();
         File::open(&self.file)
-            .and_then(|file| file.take(FILE_OCTETS_MAX).read_to_string(&mut text))
+            .and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text))
             .ok()
             .and_then(|_| serde_json::from_str(&text).ok())
             .unwrap_or_default()
     }
 }
 
-/// Name of a path: the server's `host:port` and the way octets go, `put` or `get`. Our own end is this host.
+/// Name of a path: the server's `host:port` and the way bytes go, `put` or `get`. Our own end is this host.
 pub(crate) fn path_key(server: &str, way: &str) -> String {
     format!("{way} {server}")
 }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::{context::Target, progress::Counters};
 
-/// Smallest piece that a file is cut into, octets. Below that a round trip and a slow start cost more than a second
+/// Smallest piece that a file is cut into, bytes. Below that a round trip and a slow start cost more than a second
 /// session gains. Chosen arbitrarily within a factor of four.
 pub(crate) const PIECE_BYTES_MIN: u64 = 8 << 20;
 
@@ -39,7 +39,7 @@ impl Speed {
         clippy::cast_sign_loss,
         reason = "casts of floats saturate, and NaN is 0"
     )]
-    fn octets_in(self, seconds: f64) -> u64 {
+    fn bytes_in(self, seconds: f64) -> u64 {
         self.rate_bps.map_or(0, |bps| (bps / 8.0 * seconds) as u64)
     }
 }
@@ -66,7 +66,7 @@ impl Cutter {
         }
     }
 
-    /// Whether a file of so many octets is shared between workers, now or later.
+    /// Whether a file of so many bytes is shared between workers, now or later.
     pub(crate) fn shares(&self, length: u64) -> bool {
         (self.may_change || self.workers() > 1) && length >= 2 * PIECE_BYTES_MIN
     }
@@ -76,7 +76,7 @@ impl Cutter {
     /// session holds the tail.
     pub(crate) fn piece(&self, left: ByteRange, speed: Speed) -> ByteRange {
         let patience = match self.may_change {
-            true => speed.octets_in(PIECE_SECONDS),
+            true => speed.bytes_in(PIECE_SECONDS),
             false => u64::MAX >> 1,
         };
         self.cut(left, speed, patience)
@@ -95,7 +95,7 @@ impl Cutter {
             true => share(self.workers().max(WORKERS_TO_COME)),
             false => share(self.workers()),
         };
-        let far = speed.octets_in((PIECE_ROUND_TRIPS * speed.round_trip).as_secs_f64());
+        let far = speed.bytes_in((PIECE_ROUND_TRIPS * speed.round_trip).as_secs_f64());
         let length = share
             .min(patience)
             .max(far.min(of_job / (2 * u64::from(self.workers()))))

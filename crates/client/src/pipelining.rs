@@ -1,7 +1,7 @@
 //! How many small files a session has in flight. No I/O.
 //!
 //! A file is in flight from the moment its transfer command is sent until the server's answers to it are there. On a path of rate
-//! `C` octets/s and round trip `R` that needs `C R / S` files of `S` octets, so that the path never runs dry while an answer is on its way
+//! `C` bytes/s and round trip `R` that needs `C R / S` files of `S` bytes, so that the path never runs dry while an answer is on its way
 //! (Bresnahan et al., "GridFTP Pipelining", 2007, §3).
 
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub(crate) const DEPTH_MAX: u32 = 240;
 /// of 60 ms on one session.
 pub(crate) const DEPTH_MAX_PATIENT: u32 = 960;
 
-/// Files in flight before anything is known, and at least. Costs a few hundred octets of commands; saves a wake-up a file where there is
+/// Files in flight before anything is known, and at least. Costs a few hundred bytes of commands; saves a wake-up a file where there is
 /// no round trip to save. From there on each file that arrives lets two follow, until the path does not keep up: what TCP does when
 /// it begins.
 const DEPTH_FIRST: u32 = 16;
@@ -22,24 +22,24 @@ const DEPTH_FIRST: u32 = 16;
 /// Commands a file that may wait for their answers, up to [`DEPTH_MAX`] files: fewer together than GCT's server hangs up at.
 pub(crate) const COMMANDS_A_FILE: usize = 4;
 
-/// Octets of commands a file that may wait for their answers: up to [`DEPTH_MAX`] files they are what sockets on both sides hold
+/// Bytes of commands a file that may wait for their answers: up to [`DEPTH_MAX`] files they are what sockets on both sides hold
 /// without anybody reading.
-pub(crate) const COMMAND_OCTETS_A_FILE: usize = 272;
+pub(crate) const COMMAND_BYTES_A_FILE: usize = 272;
 
 /// From here on it tells for seconds whether windows can grow with each round trip; nearer they have grown before anybody looks.
 const FAR: Duration = Duration::from_millis(5);
 
-/// Octets of files in flight at least while a session with a server far away begins: TCP doubles what it sends with each round
+/// Bytes of files in flight at least while a session with a server far away begins: TCP doubles what it sends with each round
 /// trip, and each time that it has nothing to send for want of answers costs it one.
-const OCTETS_FIRST: u64 = 2 << 20;
+const BYTES_FIRST: u64 = 2 << 20;
 
-/// Octets a channel of little files that may be in flight to or from a server that is near, where the path holds no more. What waits there for its
+/// Bytes a channel of little files that may be in flight to or from a server that is near, where the path holds no more. What waits there for its
 /// name is sent again when one of the two is killed: a block a channel may be.
-const NEAR_OCTETS_A_CHANNEL: u64 = 1 << 20;
+const NEAR_BYTES_A_CHANNEL: u64 = 1 << 20;
 
-/// Octets that may be in flight to or from a server far away, where the path holds no more: the channels can become others only when
+/// Bytes that may be in flight to or from a server far away, where the path holds no more: the channels can become others only when
 /// nothing is in flight, which on a path that has become slow is to come soon.
-const FAR_OCTETS: u64 = 32 << 20;
+const FAR_BYTES: u64 = 32 << 20;
 
 /// Files that may be in flight in any case: one that flows, and those whose answers are on their way before and behind it.
 const FILES_MIN: usize = 4;
@@ -48,8 +48,8 @@ const FILES_MIN: usize = 4;
 const GROWTH: f64 = 1.25;
 const LOOKS_WITHOUT_MAX: u8 = 2;
 
-/// Octets that a file costs beside its own: headers of its blocks, commands and replies.
-const OVERHEAD_OCTETS: f64 = 512.0;
+/// Bytes that a file costs beside its own: headers of its blocks, commands and replies.
+const OVERHEAD_BYTES: f64 = 512.0;
 
 /// Times what the path holds: the rate may grow, and answers come in bunches.
 const SPARE: f64 = 2.0;
@@ -67,9 +67,9 @@ const ROUND_TRIPS: u32 = 16;
 
 /// Files larger than this go one by one, so that the channels can follow the tuner while they move. Those from here on may
 /// also be shared between sessions.
-pub(crate) const SMALL_OCTETS_MAX: u64 = 2 * crate::pieces::PIECE_BYTES_MIN - 1;
+pub(crate) const SMALL_BYTES_MAX: u64 = 2 * crate::pieces::PIECE_BYTES_MIN - 1;
 
-/// Files in flight that keep a path of `rate` octets/s busy for `round_trip` with files of `mean` octets each (without overhead),
+/// Files in flight that keep a path of `rate` bytes/s busy for `round_trip` with files of `mean` bytes each (without overhead),
 /// `1..=most`. What is no number counts as nothing.
 #[allow(
     clippy::cast_possible_truncation,
@@ -78,7 +78,7 @@ pub(crate) const SMALL_OCTETS_MAX: u64 = 2 * crate::pieces::PIECE_BYTES_MIN - 1;
 )]
 pub(crate) fn depth(round_trip: Duration, rate: f64, mean: f64, most: u32) -> u32 {
     let held = round_trip.as_secs_f64() * rate.max(0.0);
-    let files = spare(round_trip) * held / (mean.max(0.0) + OVERHEAD_OCTETS);
+    let files = spare(round_trip) * held / (mean.max(0.0) + OVERHEAD_BYTES);
     (files.ceil() as u32).clamp(1, most)
 }
 
@@ -89,13 +89,13 @@ fn spare(round_trip: Duration) -> f64 {
     }
 }
 
-/// So many octets, and what the files that have them cost beside.
-#[allow(clippy::cast_precision_loss, reason = "octets as a rate")]
-pub(crate) fn with_overhead(files: u64, octets: u64) -> f64 {
-    octets as f64 + files as f64 * OVERHEAD_OCTETS
+/// So many bytes, and what the files that have them cost beside.
+#[allow(clippy::cast_precision_loss, reason = "bytes as a rate")]
+pub(crate) fn with_overhead(files: u64, bytes: u64) -> f64 {
+    bytes as f64 + files as f64 * OVERHEAD_BYTES
 }
 
-/// Octets that keep a path of `rate` octets/s busy for `round_trip`.
+/// Bytes that keep a path of `rate` bytes/s busy for `round_trip`.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -129,8 +129,8 @@ pub(crate) struct Pace {
     round_trip: Duration,
     since: Option<Instant>,
     files: u32,
-    octets: u64,
-    /// Octets/s when it was measured last, 0 before.
+    bytes: u64,
+    /// Bytes/s when it was measured last, 0 before.
     rate: f64,
 }
 
@@ -157,7 +157,7 @@ impl Pace {
             round_trip,
             since: None,
             files: 0,
-            octets: 0,
+            bytes: 0,
             rate: 0.0,
         }
     }
@@ -167,28 +167,28 @@ impl Pace {
         self.depth
     }
 
-    /// Whether another file may join so many in flight on so many channels. `perishable`: octets of those that are little.
+    /// Whether another file may join so many in flight on so many channels. `perishable`: bytes of those that are little.
     #[allow(clippy::cast_precision_loss, reason = "a bound")]
     pub(crate) fn lets_join(&self, files: usize, perishable: u64, channels: u32) -> bool {
-        let near = NEAR_OCTETS_A_CHANNEL.saturating_mul(channels.into());
+        let near = NEAR_BYTES_A_CHANNEL.saturating_mul(channels.into());
         let held = held(self.round_trip, self.rate);
         self.fixed
             || files < FILES_MIN
             || match self.round_trip >= FAR {
-                true => self.octets_of(files) < held.max(FAR_OCTETS) as f64,
+                true => self.bytes_of(files) < held.max(FAR_BYTES) as f64,
                 false => perishable < held.max(near),
             }
     }
 
-    /// A file of so many octets is asked for.
-    pub(crate) fn asked(&mut self, octets: u64) {
+    /// A file of so many bytes is asked for.
+    pub(crate) fn asked(&mut self, bytes: u64) {
         let (files, all) = (
             self.asked.0.saturating_add(1),
-            self.asked.1.saturating_add(octets),
+            self.asked.1.saturating_add(bytes),
         );
         self.asked = (files, all);
         if self.start.as_ref().is_some_and(|start| start.far) {
-            let first = OCTETS_FIRST.saturating_mul(u64::from(files)) / all.max(1);
+            let first = BYTES_FIRST.saturating_mul(u64::from(files)) / all.max(1);
             let first = u32::try_from(first).unwrap_or(u32::MAX);
             self.depth = self.depth.max(first.min(self.most));
         }
@@ -197,15 +197,15 @@ impl Pace {
     /// No file was let in for a while, and the channels may be others: the depth is kept until they have found their rate.
     pub(crate) fn interrupted(&mut self) {
         self.patience = patience(self.round_trip);
-        (self.begun, self.since, self.files, self.octets) = (None, None, 0, 0);
+        (self.begun, self.since, self.files, self.bytes) = (None, None, 0, 0);
     }
 
-    /// A file of so many octets has arrived. True where the depth changes.
-    pub(crate) fn arrived(&mut self, octets: u64, now: Instant) -> bool {
+    /// A file of so many bytes has arrived. True where the depth changes.
+    pub(crate) fn arrived(&mut self, bytes: u64, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         let age = now.saturating_duration_since(*self.begun.get_or_insert(now));
         self.files += 1;
-        self.octets += octets;
+        self.bytes += bytes;
         let before = self.depth;
         if self.start.is_some() {
             self.depth = (self.depth + 1).min(self.most);
@@ -228,33 +228,33 @@ impl Pace {
             if !self.fixed {
                 self.depth = wanted.clamp(least, most);
             }
-            (self.since, self.files, self.octets) = (Some(now), 0, 0);
+            (self.since, self.files, self.bytes) = (Some(now), 0, 0);
         }
         before != self.depth
     }
 
-    /// Octets/s with what files cost beside theirs, when that was measured last; 0 before.
+    /// Bytes/s with what files cost beside theirs, when that was measured last; 0 before.
     pub(crate) fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// What so many files of those that were asked for come to, octets with what they cost beside theirs.
+    /// What so many files of those that were asked for come to, bytes with what they cost beside theirs.
     #[allow(clippy::cast_precision_loss, reason = "a mean")]
-    pub(crate) fn octets_of(&self, files: usize) -> f64 {
-        let (asked, octets) = self.asked;
-        files as f64 * with_overhead(u64::from(asked), octets) / f64::from(asked.max(1))
+    pub(crate) fn bytes_of(&self, files: usize) -> f64 {
+        let (asked, bytes) = self.asked;
+        files as f64 * with_overhead(u64::from(asked), bytes) / f64::from(asked.max(1))
     }
 
-    /// Octets/s with what files cost beside theirs.
+    /// Bytes/s with what files cost beside theirs.
     fn measured(&self, span: Duration) -> f64 {
-        with_overhead(u64::from(self.files), self.octets) / span.as_secs_f64()
+        with_overhead(u64::from(self.files), self.bytes) / span.as_secs_f64()
     }
 
     /// A rate that the depth holds down asks for twice the depth; doubling at most, so that a burst does no more. It comes down by
     /// steps too: a pause of the server is no reason to begin anew.
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     fn wanted(&self, rate: f64) -> u32 {
-        let mean = self.octets as f64 / f64::from(self.files.max(1));
+        let mean = self.bytes as f64 / f64::from(self.files.max(1));
         depth(self.round_trip, rate, mean, self.most).max(DEPTH_FIRST)
     }
 }
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn enough_files_for_what_the_path_holds() {
-        // 1 Gbit/s x 20 ms = 2.5 MB; 10 KB a file and 512 octets beside it; four times.
+        // 1 Gbit/s x 20 ms = 2.5 MB; 10 KB a file and 512 bytes beside it; four times.
         assert_eq!(depth(20 * MS, 125e6, 9728.0, DEPTH_MAX), DEPTH_MAX);
         assert_eq!(depth(20 * MS, 12.5e6, 9728.0, DEPTH_MAX), 98);
         assert_eq!(depth(20 * MS, 125e6, 1e6, DEPTH_MAX), 10);
@@ -320,13 +320,13 @@ mod tests {
     }
 
     /// A server far away that has its answer ready a round trip after it was asked.
-    fn settled(round_trip: Duration, files_per_second: f64, octets: u64) -> u32 {
+    fn settled(round_trip: Duration, files_per_second: f64, bytes: u64) -> u32 {
         let mut pace = Pace::new(None, round_trip, 0, DEPTH_MAX);
         let mut now = Instant::now();
         for _ in 0..20_000 {
             let held_down = round_trip.as_secs_f64() / f64::from(pace.depth());
             now += Duration::from_secs_f64(held_down.max(1.0 / files_per_second));
-            pace.arrived(octets, now);
+            pace.arrived(bytes, now);
         }
         pace.depth()
     }
@@ -392,32 +392,32 @@ mod tests {
         assert!((100..=200).contains(&pace.depth()), "{}", pace.depth());
     }
 
-    /// Octets of files in flight at which no other may join.
-    fn octets_max(pace: &Pace, channels: u32) -> u64 {
-        let octets = (0..).step_by(1 << 18);
-        let mut full = octets.skip_while(|octets| pace.lets_join(FILES_MIN, *octets, channels));
+    /// Bytes of files in flight at which no other may join.
+    fn bytes_max(pace: &Pace, channels: u32) -> u64 {
+        let bytes = (0..).step_by(1 << 18);
+        let mut full = bytes.skip_while(|bytes| pace.lets_join(FILES_MIN, *bytes, channels));
         full.next().unwrap()
     }
 
     #[test]
     fn near_by_no_more_is_in_flight_than_the_path_holds() {
         let mut pace = Pace::new(None, MS, 0, DEPTH_MAX_PATIENT);
-        assert_eq!(octets_max(&pace, 4), 4 << 20);
+        assert_eq!(bytes_max(&pace, 4), 4 << 20);
         // 40 Gbit/s.
         let mut now = Instant::now();
         for _ in 0..2000 {
             now += MS / 10;
             pace.arrived(500_000, now);
         }
-        let held = octets_max(&pace, 4);
+        let held = bytes_max(&pace, 4);
         assert!((10_000_000..10_500_000).contains(&held), "{held}");
         // What waits longer than a round trip waits for the server.
         for _ in 0..2000 {
             now += MS;
             pace.arrived(100_000, now);
         }
-        assert_eq!(octets_max(&pace, 4), 4 << 20);
-        assert_eq!(octets_max(&pace, 1), 1 << 20);
+        assert_eq!(bytes_max(&pace, 4), 4 << 20);
+        assert_eq!(bytes_max(&pace, 1), 1 << 20);
         assert!(pace.lets_join(3, u64::MAX, 1), "a few in any case");
         let fixed = Pace::new(Some(100), MS, 0, DEPTH_MAX);
         assert!(fixed.lets_join(99, u64::MAX, 1));
@@ -429,10 +429,10 @@ mod tests {
             let mut files = (0..).skip_while(|files| pace.lets_join(*files, u64::MAX, 1));
             files.next().unwrap()
         };
-        for (octets, files) in [(10_000_000, FILES_MIN), (1_000_000, 34), (10_000, 3193)] {
+        for (bytes, files) in [(10_000_000, FILES_MIN), (1_000_000, 34), (10_000, 3193)] {
             let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
-            pace.asked(octets);
-            assert_eq!(most(&pace), files, "{octets}");
+            pace.asked(bytes);
+            assert_eq!(most(&pace), files, "{bytes}");
         }
         let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
         let mut now = Instant::now();
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn large_files_are_not_asked_for_by_octets() {
+    fn large_files_are_not_asked_for_by_bytes() {
         let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
         pace.asked(10_000_000);
         assert_eq!(pace.depth(), DEPTH_FIRST);

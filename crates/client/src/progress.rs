@@ -29,7 +29,7 @@ const RATE_WEIGHT: f64 = 0.07;
 /// Numbers of a run.
 #[derive(Default)]
 pub(crate) struct Counters {
-    /// Files found so far, and their octets as far as known.
+    /// Files found so far, and their bytes as far as known.
     pub(crate) files_found: AtomicU64,
     pub(crate) bytes_found: AtomicU64,
     /// Left out, since an earlier run has copied them.
@@ -42,9 +42,9 @@ pub(crate) struct Counters {
     pub(crate) scanned: AtomicBool,
     pub(crate) files_done: AtomicU64,
     pub(crate) files_failed: AtomicU64,
-    /// Octets of transfers that are over and were of use.
+    /// Bytes of transfers that are over and were of use.
     pub(crate) bytes_moved: AtomicU64,
-    /// Octets of files that are there.
+    /// Bytes of files that are there.
     pub(crate) bytes_done: AtomicU64,
     /// Checksums being computed now.
     pub(crate) verifying: AtomicU64,
@@ -105,7 +105,7 @@ impl Here {
 }
 
 impl Entry {
-    /// Both sides: a sender knows TCP and the source, a receiver the destination. The octets are ours, and both have movers. Of what passes
+    /// Both sides: a sender knows TCP and the source, a receiver the destination. The bytes are ours, and both have movers. Of what passes
     /// elsewhere only that is known which was told, as of then.
     fn sample(&self) -> Sample {
         let Some(mut sample) = self.here.sample() else {
@@ -137,7 +137,7 @@ impl Entry {
 }
 
 impl Entry {
-    /// Octets and channels.
+    /// Bytes and channels.
     fn progress(&self) -> (u64, u32) {
         match (self.here.progress(), &self.remote) {
             (Some(p), _) => (p.bytes, p.channels),
@@ -151,13 +151,13 @@ impl Entry {
 #[derive(Default)]
 struct Limits {
     last: Option<Limit>,
-    /// Octets moved under each.
+    /// Bytes moved under each.
     bytes: BTreeMap<Limit, u64>,
 }
 
 /// One look at the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[allow(missing_docs)] // the names say it; octets and counts
+#[allow(missing_docs)] // the names say it; bytes and counts
 pub struct Snapshot {
     pub phase: Phase,
     pub bytes: u64,
@@ -179,7 +179,7 @@ pub enum Phase {
     /// Finding files.
     #[default]
     Scan,
-    /// Moving octets.
+    /// Moving bytes.
     Transfer,
     /// Comparing checksums.
     Verify,
@@ -237,7 +237,7 @@ impl Counters {
         Duration::from_micros(self.round_trip_us.load(Ordering::Relaxed))
     }
 
-    /// So many octets of use have moved.
+    /// So many bytes of use have moved.
     pub(crate) fn moved(&self, bytes: u64) {
         self.bytes_moved.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -251,7 +251,7 @@ impl Counters {
         }
     }
 
-    /// What held for most octets.
+    /// What held for most bytes.
     pub(crate) fn limited_by(&self) -> Option<Limit> {
         let limits = self.limits();
         limits

@@ -42,7 +42,7 @@ use open::{length_of, open_source};
 
 /// A put that has begun: its source is open and its name at the server chosen.
 pub(crate) struct Put {
-    /// Where the octets go at first.
+    /// Where the bytes go at first.
     pub(crate) written_to: FtpPath,
     /// The final name, where it is another one.
     rename_to: Option<FtpPath>,
@@ -60,7 +60,7 @@ pub(crate) struct Put {
     rename_asked: AtomicBool,
     /// What had the final name.
     aside: Aside,
-    /// A session has sent octets of it before their turn.
+    /// A session has sent bytes of it before their turn.
     went_ahead: AtomicBool,
     journal: Option<Arc<Journal>>,
     /// What sessions are sending, for those who come to help.
@@ -195,7 +195,7 @@ impl Put {
         self.can_split(session) && (!self.is_relayed() || session.can_call_off())
     }
 
-    /// Which octets of `range` are not at the server, `None`: of the whole file. `None` where nobody can tell.
+    /// Which bytes of `range` are not at the server, `None`: of the whole file. `None` where nobody can tell.
     pub(crate) async fn missing(
         &self,
         session: &mut Session,
@@ -226,12 +226,12 @@ impl Put {
         matches!(self.from, Content::Server(_))
     }
 
-    /// Octets come from standard input or a pipe.
+    /// Bytes come from standard input or a pipe.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.from, Content::Stream(_))
     }
 
-    /// Octets can go out behind those of another file, before the server has agreed to take them: a final name is not in reach then.
+    /// Bytes can go out behind those of another file, before the server has agreed to take them: a final name is not in reach then.
     pub(crate) fn can_follow(&self, session: &Session) -> bool {
         let ours = matches!(self.from, Content::File(_));
         ours && self.rename_to.is_some() && self.can_split(session)
@@ -257,7 +257,7 @@ impl Put {
         })
     }
 
-    /// Octets of it went out before their turn, on a session that is gone.
+    /// Bytes of it went out before their turn, on a session that is gone.
     pub(crate) fn went_ahead_in_vain(&self, session: &Session) -> bool {
         self.went_ahead.swap(false, Ordering::Relaxed) && !session.has_begun_next()
     }
@@ -273,7 +273,7 @@ impl Put {
         range.or_else(|| self.length.and_then(|l| ByteRange::new(0, l)))
     }
 
-    /// Sends octets of the region, `None` for all of it; `began` is told when others may take of them. `next` is what the session sends
+    /// Sends bytes of the region, `None` for all of it; `began` is told when others may take of them. `next` is what the session sends
     /// behind them, whatever comes of these.
     pub(crate) async fn send(
         &self,
@@ -420,11 +420,11 @@ impl Put {
             Content::File(file) if session.sends_holes() => file.metadata().map(|m| m.stored).ok(),
             Content::File(_) | Content::Stream(_) | Content::Server(_) => None,
         };
-        let octets = |range: ByteRange| range.len().min(stored.unwrap_or(u64::MAX));
-        range.filter(|_| takes).map(|r| Command::Allo(octets(r)))
+        let bytes = |range: ByteRange| range.len().min(stored.unwrap_or(u64::MAX));
+        range.filter(|_| takes).map(|r| Command::Allo(bytes(r)))
     }
 
-    /// Takes the later half of what some session has not begun, at least `least` octets.
+    /// Takes the later half of what some session has not begun, at least `least` bytes.
     pub(crate) fn take_tail(&self, least: u64) -> Option<ByteRange> {
         self.tails.take(least)
     }
@@ -533,7 +533,7 @@ impl Put {
                         to: at,
                         offset: self.offset,
                         length: self.length.filter(|_| self.is_part),
-                        octets: self.length,
+                        bytes: self.length,
                     };
                     verify::compare_servers(session, self.wish, algorithm, regions).await?
                 }

@@ -1,4 +1,4 @@
-//! A file at a server, to be read: which command fetches which part of it, whoever takes the octets.
+//! A file at a server, to be read: which command fetches which part of it, whoever takes the bytes.
 
 use godwit_proto::{ByteRange, Command, FtpPath, command::Region};
 
@@ -13,9 +13,9 @@ use crate::{
 pub(crate) struct RemoteSource {
     pub(crate) path: FtpPath,
     pub(crate) is_part: bool,
-    /// First octet at the server.
+    /// First byte at the server.
     pub(crate) offset: u64,
-    /// Octets wanted and expected; `None`: whatever there is.
+    /// Bytes wanted and expected; `None`: whatever there is.
     pub(crate) length: Option<u64>,
     /// Upper bound of a part whose end nobody knows.
     ask: Option<u64>,
@@ -33,7 +33,7 @@ impl RemoteSource {
         let left = match size {
             Some(size) if offset > size => {
                 return Err(Error::Usage(format!(
-                    "{url}: --offset {offset} is past its end, it has {size} octets"
+                    "{url}: --offset {offset} is past its end, it has {size} bytes"
                 )));
             }
             size => size.map(|s| s - offset),
@@ -116,11 +116,11 @@ pub(crate) struct Way {
     /// MODE S even where MODE E works.
     pub(crate) stream: bool,
     pub(crate) rest: Option<u64>,
-    /// Octet of what is read that has wire offset 0.
+    /// Byte of what is read that has wire offset 0.
     pub(crate) base: u64,
     pub(crate) stream_start: u64,
     pub(crate) limit: Option<u64>,
-    /// The server sends more than these octets, which whoever receives them has to cut off.
+    /// The server sends more than these bytes, which whoever receives them has to cut off.
     pub(crate) cut: Option<u64>,
 }
 

@@ -19,8 +19,8 @@ use crate::local;
 
 /// Members that are looked at.
 const MEMBERS_MAX: usize = 256;
-/// Octets read of a file in the folder.
-const NOTE_OCTETS_MAX: u64 = 64 << 10;
+/// Bytes read of a file in the folder.
+const NOTE_BYTES_MAX: u64 = 64 << 10;
 /// Ending of the files whose locks say who lives.
 const ALIVE: &str = ".alive";
 
@@ -123,7 +123,7 @@ impl Roster {
     pub(crate) fn read(&self, name: &str) -> Option<String> {
         let mut text = String::new();
         let file = File::open(self.folder.join(name)).ok()?;
-        file.take(NOTE_OCTETS_MAX).read_to_string(&mut text).ok()?;
+        file.take(NOTE_BYTES_MAX).read_to_string(&mut text).ok()?;
         Some(text.trim_end().to_owned())
     }
 }

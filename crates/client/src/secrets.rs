@@ -23,7 +23,7 @@ use godwit_proto::command::Password;
 use crate::error::{Error, Result};
 
 /// Longest file that is read.
-const FILE_OCTETS_MAX: u64 = 1024 * 1024;
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Where to look.
 #[derive(Clone, Debug, Default)]
@@ -182,7 +182,7 @@ fn read_private(path: &Path) -> Result<String> {
         return Err(unusable(&name, "it is open to others: chmod 600"));
     }
     let mut text = String::new();
-    let read = file.take(FILE_OCTETS_MAX).read_to_string(&mut text);
+    let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
     read.map_err(|error| unusable(&name, error))?;
     Ok(text)
 }

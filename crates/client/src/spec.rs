@@ -63,7 +63,7 @@ pub enum Request {
 /// What holds for every connection.
 #[derive(Clone, Debug)]
 pub struct Connections {
-    /// Time without an answer or an octet.
+    /// Time without an answer or a byte.
     pub stall_limit: Duration,
     /// Where passwords and tokens lie.
     pub secrets: Secrets,
@@ -248,7 +248,7 @@ impl JobSpec {
         self.recursive || self.sources.len() > 1 || self.files_from.is_some()
     }
 
-    /// Servers send to a server, and the octets do not pass here.
+    /// Servers send to a server, and the bytes do not pass here.
     pub fn is_between_servers(&self) -> bool {
         let is_remote = |place: &Location| matches!(place, Location::Remote(_));
         is_remote(&self.destination) && self.sources.iter().all(is_remote)
@@ -368,9 +368,9 @@ pub enum Durability {
 /// Part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// First octet.
+    /// First byte.
     pub offset: u64,
-    /// Octets; `None`: to the end.
+    /// Bytes; `None`: to the end.
     pub length: Option<u64>,
     /// A get writes it where it was, into a file that keeps the rest of what it has; else the part becomes the whole file.
     pub stays: bool,

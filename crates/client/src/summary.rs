@@ -10,7 +10,7 @@ use crate::{
 /// Last words of a job: the `summary` event, the object of `--json`, and the closing line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// Octets of the files that are there.
+    /// Bytes of the files that are there.
     pub bytes: u64,
     /// From the start of the job to its end.
     pub seconds: f64,
@@ -20,7 +20,7 @@ pub struct Summary {
     pub files_done: u64,
     /// Files that are not.
     pub files_failed: u64,
-    /// Octets that TCP sent again; absent where the system does not tell.
+    /// Bytes that TCP sent again; absent where the system does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmitted_bytes: Option<u64>,
     /// What the transfer waited for; absent where nobody found out.
@@ -40,7 +40,7 @@ pub struct Synced {
     pub dry_run: bool,
     /// Files that were to be copied.
     pub files_differing: u64,
-    /// Their octets, as far as known.
+    /// Their bytes, as far as known.
     pub bytes_differing: u64,
     /// Files that were there already.
     pub files_same: u64,

@@ -59,7 +59,7 @@ impl Tails {
         Some(inner.tails.swap_remove(at).range)
     }
 
-    /// The later half of the longest tail, at least `least` octets.
+    /// The later half of the longest tail, at least `least` bytes.
     pub(crate) fn take(&self, least: u64) -> Option<ByteRange> {
         let mut inner = self.lock();
         let longest = inner.tails.iter_mut().max_by_key(|t| t.unbegun())?;

@@ -1,5 +1,5 @@
 //! What of a file is at its destination already, since an earlier run or an earlier attempt has put it there: both ends compute checksums of
-//! parts of it, and what agrees is not moved again. Nobody need have noted which octets are safe.
+//! parts of it, and what agrees is not moved again. Nobody need have noted which bytes are safe.
 //!
 //! A server that can do neither, but has REST STREAM and SIZE, is sent and sends files in order: what is there of one is its beginning
 //! ([`is_in_order`]). That beginning is believed where this command has moved it, or where the journal of an earlier one names the same
@@ -8,7 +8,7 @@
 use godwit_engine::{digest, storage::FileRef};
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath,
-    leaves::{self, LEAF_OCTETS_MIN, Leaves},
+    leaves::{self, LEAF_BYTES_MIN, Leaves},
     timestamp::Timestamp,
 };
 
@@ -18,8 +18,8 @@ use crate::{
     verify::{Computing, Verifying},
 };
 
-/// Files of more octets are taken up. Chosen arbitrarily: what a fault costs of a smaller one is no more than a block.
-pub(crate) const OCTETS_MIN: u64 = 1 << 20;
+/// Files of more bytes are taken up. Chosen arbitrarily: what a fault costs of a smaller one is no more than a block.
+pub(crate) const BYTES_MIN: u64 = 1 << 20;
 
 /// Parts of which a server without leaves is asked, at most: each costs it a command.
 const CHECKSUMS_MAX: u64 = 256;
@@ -86,7 +86,7 @@ pub(crate) fn is_possible(session: &Session) -> bool {
     means(session).is_some()
 }
 
-/// Which octets of `region` the destination does not have of those of the source. `whole`: it should have no others. `None` where nobody
+/// Which bytes of `region` the destination does not have of those of the source. `whole`: it should have no others. `None` where nobody
 /// can tell, and where nothing is there.
 ///
 /// # Errors
@@ -100,7 +100,7 @@ pub(crate) async fn missing(
     let Some(means) = means(session).filter(|_| !region.is_empty()) else {
         return Ok(None);
     };
-    // One octet more shows a copy that is too long.
+    // One byte more shows a copy that is too long.
     let asked = ByteRange {
         start: region.start,
         end: region.end.saturating_add(u64::from(whole)),
@@ -116,14 +116,14 @@ pub(crate) async fn missing(
         Copy::There(_) | Copy::AtSource(_) => None,
     };
     let there = parts.of(session, to, asked).await?;
-    let Some(there) = there.filter(|there| there.octets > 0) else {
+    let Some(there) = there.filter(|there| there.bytes > 0) else {
         return Ok(None);
     };
     let all = match ours {
         Some(ours) => Some(ours.value().await?),
         None => parts.of(session, from, region).await?,
     };
-    let all = all.filter(|all| all.octets == region.len());
+    let all = all.filter(|all| all.bytes == region.len());
     let moved = |r: ByteRange| ByteRange {
         start: region.start + r.start,
         end: region.start + r.end,
@@ -146,13 +146,13 @@ fn means(session: &Session) -> Option<Means> {
 }
 
 impl Means {
-    /// How long the parts of so many octets are: as short as the bound of their number lets them be.
-    fn leaf(self, octets: u64) -> u64 {
+    /// How long the parts of so many bytes are: as short as the bound of their number lets them be.
+    fn leaf(self, bytes: u64) -> u64 {
         match self {
-            Self::Leaves => leaves::finest_leaf_octets(octets),
-            Self::Checksums(_) => octets
+            Self::Leaves => leaves::finest_leaf_bytes(bytes),
+            Self::Checksums(_) => bytes
                 .div_ceil(CHECKSUMS_MAX)
-                .max(LEAF_OCTETS_MIN)
+                .max(LEAF_BYTES_MIN)
                 .next_power_of_two(),
         }
     }
@@ -162,7 +162,7 @@ impl Means {
 #[derive(Clone, Copy)]
 struct Parts {
     means: Means,
-    /// Octets of each but the last.
+    /// Bytes of each but the last.
     leaf: u64,
 }
 
@@ -204,17 +204,17 @@ impl Parts {
         Computing::begin(file, move |file, go_on| match means {
             Means::Leaves => digest::leaves_of_file(file, leaf, start, length, go_on),
             Means::Checksums(algorithm) => {
-                let octets = file.metadata()?.size.saturating_sub(start);
-                let octets = octets.min(region.len());
+                let bytes = file.metadata()?.size.saturating_sub(start);
+                let bytes = bytes.min(region.len());
                 let mut digests = Vec::new();
-                for part in parts(octets, leaf) {
+                for part in parts(bytes, leaf) {
                     let (start, length) = (start + part.start, Some(part.len()));
                     let digest = digest::of_file(file, algorithm, start, length, go_on)?;
                     digests.extend(value(&digest));
                 }
                 Ok(Leaves {
                     leaf,
-                    octets,
+                    bytes,
                     digests,
                 })
             }
@@ -231,10 +231,10 @@ impl Parts {
         let Some(size) = session.size(path).await? else {
             return Ok(None);
         };
-        let octets = size.saturating_sub(region.start).min(region.len());
+        let bytes = size.saturating_sub(region.start).min(region.len());
         let doing = format!("compute {algorithm} of {}", session.endpoint.url(path));
         let mut digests = Vec::new();
-        let parts: Vec<_> = parts(octets, self.leaf).collect();
+        let parts: Vec<_> = parts(bytes, self.leaf).collect();
         for parts in parts.chunks(TOGETHER_MAX) {
             let commands = parts.iter().map(|part| Command::Cksm {
                 algorithm,
@@ -251,19 +251,19 @@ impl Parts {
         }
         Ok(Some(Leaves {
             leaf: self.leaf,
-            octets,
+            bytes,
             digests,
         }))
     }
 }
 
-/// So many octets, cut.
-fn parts(octets: u64, leaf: u64) -> impl Iterator<Item = ByteRange> {
+/// So many bytes, cut.
+fn parts(bytes: u64, leaf: u64) -> impl Iterator<Item = ByteRange> {
     let cut = move |n| ByteRange {
         start: n * leaf,
-        end: octets.min((n + 1) * leaf),
+        end: bytes.min((n + 1) * leaf),
     };
-    (0..octets.div_ceil(leaf)).map(cut)
+    (0..bytes.div_ceil(leaf)).map(cut)
 }
 
 /// Some servers print Adler-32 as a bare number without leading zeros.

@@ -1,5 +1,5 @@
 //! End-to-end checksums: both ends compute at the same time, then the values are compared. Servers of ours tell them by leaves
-//! ([`godwit_proto::leaves`]), so that where they differ it is known which octets do.
+//! ([`godwit_proto::leaves`]), so that where they differ it is known which bytes do.
 
 use std::{
     fmt::Display,
@@ -16,7 +16,7 @@ use godwit_engine::{
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
     error::{FailureKind, StorageFailure},
-    leaves::{ALGORITHM, Leaves, leaf_octets},
+    leaves::{ALGORITHM, Leaves, leaf_bytes},
 };
 use tokio::task::JoinHandle;
 
@@ -53,8 +53,8 @@ pub(crate) struct Both<'a> {
     pub(crate) offset: u64,
     /// `None`: both to their ends.
     pub(crate) length: Option<u64>,
-    /// How many octets there should be; `None`: nobody knows.
-    pub(crate) octets: Option<u64>,
+    /// How many bytes there should be; `None`: nobody knows.
+    pub(crate) bytes: Option<u64>,
 }
 
 /// The algorithm to use with this server, or these two: the cheapest that both know. `None`: do not compare.
@@ -113,14 +113,14 @@ pub(crate) async fn compare(
     regions: Regions<'_>,
 ) -> Result<Option<Agreed>> {
     let _shown = Verifying::new(&session.context.counters);
-    let octets = match regions.length {
+    let bytes = match regions.length {
         Some(length) => length,
         None => {
             let all = regions.local.metadata().map_err(Error::Local)?.size;
             all.saturating_sub(regions.local_offset)
         }
     };
-    let leaf = leaf_for(&[session], octets);
+    let leaf = leaf_for(&[session], bytes);
     let whole = match leaf {
         Some(_) if algorithm == ALGORITHM => None,
         _ => Some(compare_whole(session, algorithm, &regions).await),
@@ -130,7 +130,7 @@ pub(crate) async fn compare(
             located(mismatch, compare_leaves(session, leaf, &regions).await)
         }
         (Some(compared), _) => compared,
-        (None, leaf) => compare_leaves(session, leaf.unwrap_or(octets), &regions).await,
+        (None, leaf) => compare_leaves(session, leaf.unwrap_or(bytes), &regions).await,
     };
     match compared {
         Err(error) => unable(session, wish, error),
@@ -138,7 +138,7 @@ pub(crate) async fn compare(
     }
 }
 
-/// The same of two servers: of the source's file from an octet on, and of ours.
+/// The same of two servers: of the source's file from a byte on, and of ours.
 pub(crate) async fn compare_servers(
     session: &mut Session,
     wish: Verify,
@@ -149,7 +149,7 @@ pub(crate) async fn compare_servers(
     let Some(mut source) = session.source.take() else {
         return Ok(None);
     };
-    let leaf = (regions.octets).and_then(|octets| leaf_for(&[session, &source], octets));
+    let leaf = (regions.bytes).and_then(|bytes| leaf_for(&[session, &source], bytes));
     let (offset, length) = (regions.offset, regions.length);
     let compared = match leaf {
         Some(leaf) if algorithm == ALGORITHM => {
@@ -176,12 +176,12 @@ pub(crate) async fn compare_servers(
     }
 }
 
-/// How long leaves are by which a region of so many octets is compared. `None` where one of the servers does not know them, and where
+/// How long leaves are by which a region of so many bytes is compared. `None` where one of the servers does not know them, and where
 /// there would be only one: then CKSM tells as much.
-fn leaf_for(sessions: &[&Session], octets: u64) -> Option<u64> {
-    let leaf = leaf_octets(octets);
+fn leaf_for(sessions: &[&Session], bytes: u64) -> Option<u64> {
+    let leaf = leaf_bytes(bytes);
     let known = sessions.iter().all(|s| s.server.features.leaves);
-    (known && octets > leaf).then_some(leaf)
+    (known && bytes > leaf).then_some(leaf)
 }
 
 async fn compare_whole(
@@ -246,7 +246,7 @@ impl<T> Drop for Computing<T> {
     }
 }
 
-/// A mismatch of all the octets, with the place as far as leaves told it.
+/// A mismatch of all the bytes, with the place as far as leaves told it.
 fn located(mut mismatch: Box<Mismatch>, leaves: Result<Agreed>) -> Result<Agreed> {
     match leaves {
         // One of the two is not what it was a moment ago.
@@ -295,7 +295,7 @@ fn agree_by_leaves(doing: &str, ours: &Leaves, theirs: &Leaves) -> Result<Agreed
     if differing.as_ref().is_some_and(Vec::is_empty) {
         return Ok(agreed(ALGORITHM, &digest::whole(ours)));
     }
-    let shown = |leaves: &Leaves| format!("{} of {} octets", digest::whole(leaves), leaves.octets);
+    let shown = |leaves: &Leaves| format!("{} of {} bytes", digest::whole(leaves), leaves.bytes);
     Err(Error::Mismatch(Box::new(Mismatch {
         doing: format!("verify {doing}"),
         algorithm: ALGORITHM,

@@ -50,7 +50,7 @@ impl Written {
         lock(&self.files).contains(&(metadata.dev(), metadata.ino()))
     }
 
-    /// Before a file gets its name: with a name that outlasts a loss of power its octets must.
+    /// Before a file gets its name: with a name that outlasts a loss of power its bytes must.
     pub(crate) fn make_safe(&self, file: &Path) -> io::Result<()> {
         match self.durability() {
             Durability::File => File::open(file)?.sync_all(),

@@ -138,8 +138,8 @@ fn texts_in(folder: &Path) -> Result<Vec<String>, String> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name = name.to_uppercase();
         if path.is_file() && NAMES.iter().any(|begin| name.starts_with(begin)) {
-            let octets = fs::read(&path).map_err(failed)?;
-            texts.push(String::from_utf8_lossy(&octets).trim_end().to_owned());
+            let bytes = fs::read(&path).map_err(failed)?;
+            texts.push(String::from_utf8_lossy(&bytes).trim_end().to_owned());
         }
     }
     texts.sort();

@@ -67,10 +67,10 @@ fn programs() -> [Program; 3] {
 }
 
 /// Writes a file, and the directories above it.
-fn put(path: &Path, octets: &[u8]) -> Result<(), Error> {
+fn put(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(path, octets))
+        .and_then(|()| std::fs::write(path, bytes))
         .map_err(|error| Error::Write {
             path: path.to_owned(),
             error,

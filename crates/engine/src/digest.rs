@@ -14,11 +14,11 @@ use sha2::Digest as _;
 
 use crate::storage::{FastPath, File, FileKind, Pages, Result, Run, ZEROS, errno_failure};
 
-/// Octets read at a time: large enough that the system call costs nothing, small enough for the second-level cache.
+/// Bytes read at a time: large enough that the system call costs nothing, small enough for the second-level cache.
 const BUFFER_MAX: usize = 1 << 20;
 /// A file may have grown since it was looked at.
 const BUFFER_MIN: usize = 1 << 12;
-/// Octets between two calls of `progress`.
+/// Bytes between two calls of `progress`.
 const PROGRESS_BYTES: u64 = 16 << 20;
 /// What one step of a [`Region`] takes, in bytes and in time, whichever is reached first.
 const STEP_BYTES: u64 = 16 << 20;
@@ -39,7 +39,7 @@ enum State {
 }
 
 impl Digest {
-    /// Of no octets.
+    /// Of no bytes.
     pub fn new(algorithm: ChecksumAlgorithm) -> Self {
         Self(match algorithm {
             ChecksumAlgorithm::Adler32 => State::Adler32(simd_adler32::Adler32::new()),
@@ -51,15 +51,15 @@ impl Digest {
         })
     }
 
-    /// Takes the next octets.
-    pub fn update(&mut self, octets: &[u8]) {
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
-            State::Adler32(s) => s.write(octets),
-            State::Crc32c(s) => *s = crc32c::crc32c_append(*s, octets),
-            State::Md5(s) => s.update(octets),
-            State::Sha1(s) => s.update(octets),
-            State::Sha256(s) => s.update(octets),
-            State::Sha512(s) => s.update(octets),
+            State::Adler32(s) => s.write(bytes),
+            State::Crc32c(s) => *s = crc32c::crc32c_append(*s, bytes),
+            State::Md5(s) => s.update(bytes),
+            State::Sha1(s) => s.update(bytes),
+            State::Sha256(s) => s.update(bytes),
+            State::Sha512(s) => s.update(bytes),
         }
     }
 
@@ -77,7 +77,7 @@ impl Digest {
 }
 
 /// Checksum of `offset..offset+length` (`None`: to the end) of `file`, read in order; what lies past the end of the
-/// file counts for nothing. `progress` is called with the octets so far about every 16 MiB and stops the work by
+/// file counts for nothing. `progress` is called with the bytes so far about every 16 MiB and stops the work by
 /// returning false (the result is then ECANCELED). EINVAL for a device to its end, since it may have none.
 pub fn of_file(
     file: &dyn File,
@@ -91,7 +91,7 @@ pub fn of_file(
     Ok(digest.finish())
 }
 
-/// The same region by leaves of `leaf` octets, at least 1. EFBIG where it has more than [`LEAVES_MAX`] of them.
+/// The same region by leaves of `leaf` bytes, at least 1. EFBIG where it has more than [`LEAVES_MAX`] of them.
 pub fn leaves_of_file(
     file: &dyn File,
     leaf: u64,
@@ -203,7 +203,7 @@ impl SummedLeaves {
     pub fn new(leaf: u64) -> Self {
         let leaves = Leaves {
             leaf,
-            octets: 0,
+            bytes: 0,
             digests: Vec::new(),
         };
         Self {
@@ -219,7 +219,7 @@ impl SummedLeaves {
 
     /// Bytes that the present leaf has room for, after one was begun where none is; at least 1.
     fn room(&mut self) -> Result<u64> {
-        let within = self.leaves.octets % self.leaves.leaf;
+        let within = self.leaves.bytes % self.leaves.leaf;
         if within == 0 {
             if self.leaves.digests.len() as u64 == LEAVES_MAX {
                 return Err(errno_failure("checksum so many leaves", Errno::FBIG));
@@ -233,7 +233,7 @@ impl SummedLeaves {
         if let Some(last) = self.leaves.digests.last_mut() {
             *last = digest(*last);
         }
-        self.leaves.octets += bytes;
+        self.leaves.bytes += bytes;
     }
 }
 
@@ -263,15 +263,15 @@ impl Sum for SummedLeaves {
     }
 }
 
-/// CRC-32C of all octets that `leaves` were made of, lower-case hexadecimal: CRCs of neighbours can be joined.
+/// CRC-32C of all bytes that `leaves` were made of, lower-case hexadecimal: CRCs of neighbours can be joined.
 pub fn whole(leaves: &Leaves) -> String {
-    let mut left = leaves.octets;
+    let mut left = leaves.bytes;
     let joined = leaves.digests.iter().fold(0, |joined, digest| {
-        let octets = left.min(leaves.leaf);
-        left -= octets;
+        let bytes = left.min(leaves.leaf);
+        left -= bytes;
         // A length beyond the address space is only on 32-bit machines, whose files are shorter.
-        let octets = usize::try_from(octets).unwrap_or(usize::MAX);
-        crc32c::crc32c_combine(joined, *digest, octets)
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        crc32c::crc32c_combine(joined, *digest, bytes)
     });
     format!("{joined:08x}")
 }
@@ -392,12 +392,12 @@ impl Region {
     }
 }
 
-fn hex(octets: &[u8]) -> String {
-    octets
+fn hex(bytes: &[u8]) -> String {
+    bytes
         .iter()
-        .fold(String::with_capacity(octets.len() * 2), |mut out, octet| {
+        .fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
             // Writing to a String cannot fail.
-            let _ = write!(out, "{octet:02x}");
+            let _ = write!(out, "{byte:02x}");
             out
         })
 }
@@ -409,10 +409,10 @@ mod tests {
     use super::*;
     use crate::storage::{Held, MemoryStorage, PosixStorage, Storage as _, WriteMode};
 
-    fn value(algorithm: ChecksumAlgorithm, octets: &[u8]) -> String {
+    fn value(algorithm: ChecksumAlgorithm, bytes: &[u8]) -> String {
         let mut digest = Digest::new(algorithm);
         // Uneven pieces: the value must not depend on them.
-        octets.chunks(7).for_each(|piece| digest.update(piece));
+        bytes.chunks(7).for_each(|piece| digest.update(piece));
         digest.finish()
     }
 
@@ -421,7 +421,7 @@ mod tests {
     fn published_values() {
         use ChecksumAlgorithm as A;
         let abc = b"abc".as_slice();
-        for (algorithm, octets, want) in [
+        for (algorithm, bytes, want) in [
             (A::Adler32, b"".as_slice(), "00000001"),
             (A::Adler32, b"Wikipedia", "11e60398"),
             (A::Crc32c, b"", "00000000"),
@@ -455,18 +455,18 @@ mod tests {
                  2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f",
             ),
         ] {
-            assert_eq!(value(algorithm, octets), want, "{algorithm} of {octets:?}");
+            assert_eq!(value(algorithm, bytes), want, "{algorithm} of {bytes:?}");
             assert_eq!(want.len(), algorithm.hex_digits());
         }
     }
 
     #[test]
     fn a_file_in_memory_has_the_checksums_of_its_regions() {
-        let octets = b"what is read";
+        let bytes = b"what is read";
         let path = FtpPath::new("/f").unwrap();
         let file = MemoryStorage::new().open_write(&path, WriteMode::New);
         let file = file.unwrap();
-        file.write_all_at(0, octets).unwrap();
+        file.write_all_at(0, bytes).unwrap();
         let held = Held::read(file.as_ref(), &file.metadata().unwrap());
         let held = held.unwrap().unwrap();
         let algorithm = ChecksumAlgorithm::Crc32c;
@@ -477,17 +477,17 @@ mod tests {
             (13, None, 12..12),
         ] {
             let found = of_file(&held, algorithm, offset, length, &mut |_| true);
-            assert_eq!(found.unwrap(), value(algorithm, &octets[region]));
+            assert_eq!(found.unwrap(), value(algorithm, &bytes[region]));
         }
     }
 
     #[test]
     fn leaves_are_checksums_of_their_parts_and_join_to_that_of_all() {
-        let octets: Vec<u8> = (0..2_500_000_u32).map(|i| (i % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..2_500_000_u32).map(|i| (i % 251) as u8).collect();
         let storage = MemoryStorage::new();
         let path = FtpPath::new("/f").unwrap();
         let file = storage.open_write(&path, WriteMode::New).unwrap();
-        file.write_all_at(0, &octets).unwrap();
+        file.write_all_at(0, &bytes).unwrap();
         let of = |leaf: usize, offset: usize, length: Option<u64>| {
             let (leaf, offset) = (leaf as u64, offset as u64);
             leaves_of_file(file.as_ref(), leaf, offset, length, &mut |_| true)
@@ -499,10 +499,10 @@ mod tests {
             (1 << 20, 2_500_000, None),
             (5, 0, Some(0)),
         ] {
-            let region = &octets[offset..];
+            let region = &bytes[offset..];
             let region = &region[..length.unwrap_or(region.len())];
             let leaves = of(leaf, offset, length.map(|n| n as u64)).unwrap();
-            assert_eq!(leaves.octets, region.len() as u64);
+            assert_eq!(leaves.bytes, region.len() as u64);
             let want: Vec<_> = region.chunks(leaf).map(crc32c::crc32c).collect();
             assert_eq!(leaves.digests, want);
             assert_eq!(whole(&leaves), value(ChecksumAlgorithm::Crc32c, region));
@@ -578,7 +578,7 @@ mod tests {
         assert_eq!(sum(ChecksumAlgorithm::Adler32), format!("{adler:08x}"));
         let leaf = TERABYTE / LEAVES_MAX;
         let leaves = leaves_of_file(&*file, leaf, 0, None, &mut |_| true).unwrap();
-        assert_eq!(leaves.octets, TERABYTE);
+        assert_eq!(leaves.bytes, TERABYTE);
         assert_eq!(sum(ChecksumAlgorithm::Crc32c), whole(&leaves));
     }
 }

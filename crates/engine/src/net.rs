@@ -151,7 +151,7 @@ pub fn parse_port_range(text: &str) -> Option<PortRange> {
 pub fn usual_congestion() -> io::Result<String> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     let name = socket.tcp_congestion()?;
-    let name = name.split(|octet| *octet == 0).next().unwrap_or_default();
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 

@@ -22,21 +22,21 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The same for octets, of which those that are no UTF-8 become `?` too: some terminals take the octets from
+/// The same for bytes, of which those that are no UTF-8 become `?` too: some terminals take the bytes from
 /// 0x80 to 0x9f for controls.
-pub fn shown_octets(octets: &[u8]) -> Vec<u8> {
-    let text = String::from_utf8_lossy(octets);
+pub fn shown_bytes(bytes: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(bytes);
     shown(&text.replace(char::REPLACEMENT_CHARACTER, "?"))
         .into_owned()
         .into_bytes()
 }
 
 /// The same for text of ours in lines, which may go back to the beginning of one.
-pub fn shown_lines(octets: &[u8]) -> Vec<u8> {
-    let parts = octets.split_inclusive(|octet| matches!(octet, b'\n' | b'\r'));
+pub fn shown_lines(bytes: &[u8]) -> Vec<u8> {
+    let parts = bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r'));
     let shown = parts.map(|part| match part.split_last() {
-        Some((end @ (b'\n' | b'\r'), line)) => [&shown_octets(line)[..], &[*end]].concat(),
-        _ => shown_octets(part),
+        Some((end @ (b'\n' | b'\r'), line)) => [&shown_bytes(line)[..], &[*end]].concat(),
+        _ => shown_bytes(part),
     });
     shown.flatten().collect()
 }
@@ -52,13 +52,13 @@ fn steers(c: char) -> bool {
 }
 
 /// Longest that OpenSSL takes.
-pub const OCTETS_MAX: usize = 1024;
+pub const BYTES_MAX: usize = 1024;
 
 /// A password or a pass phrase. `Debug` prints stars; it leaves no copy behind.
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// The octets, for whoever needs them.
+    /// The bytes, for whoever needs them.
     pub fn reveal(&self) -> &[u8] {
         &self.0
     }
@@ -80,7 +80,7 @@ pub enum NoSecret {
     #[error("what was typed cannot be read: {0}")]
     Io(#[from] io::Error),
     /// Longer than anything makes use of.
-    #[error("what was typed is longer than {OCTETS_MAX} octets")]
+    #[error("what was typed is longer than {BYTES_MAX} bytes")]
     TooLong,
     /// Ctrl-C at the prompt.
     #[error("interrupted")]
@@ -92,14 +92,14 @@ pub enum NoSecret {
 /// # Errors
 /// When it cannot be read or is too long.
 pub fn from_reader(reader: impl Read) -> Result<Secret, NoSecret> {
-    let mut line = Zeroizing::new(Vec::with_capacity(OCTETS_MAX + 2));
+    let mut line = Zeroizing::new(Vec::with_capacity(BYTES_MAX + 2));
     // Two more for a line end.
-    let bound = OCTETS_MAX as u64 + 2;
+    let bound = BYTES_MAX as u64 + 2;
     io::BufReader::new(reader.take(bound)).read_until(b'\n', &mut line)?;
     while matches!(line.last(), Some(b'\n' | b'\r')) {
         line.pop();
     }
-    if line.len() > OCTETS_MAX {
+    if line.len() > BYTES_MAX {
         return Err(NoSecret::TooLong);
     }
     Ok(Secret(line))
@@ -115,12 +115,12 @@ pub fn from_terminal(prompt: &str) -> Result<Secret, NoSecret> {
     terminal.write_all(shown(prompt).as_bytes())?;
     let silenced = Silenced::new(terminal.try_clone()?)?;
     // Room for all of it: growing would leave copies.
-    let mut line = Zeroizing::new(Vec::with_capacity(OCTETS_MAX + 1));
+    let mut line = Zeroizing::new(Vec::with_capacity(BYTES_MAX + 1));
     let outcome = loop {
-        let mut octet = [0];
-        match terminal.read(&mut octet) {
+        let mut byte = [0];
+        match terminal.read(&mut byte) {
             Ok(0) => break Pressed::Done,
-            Ok(_) => match press(&mut line, octet[0]) {
+            Ok(_) => match press(&mut line, byte[0]) {
                 Pressed::More => {}
                 end => break end,
             },
@@ -132,7 +132,7 @@ pub fn from_terminal(prompt: &str) -> Result<Secret, NoSecret> {
     terminal.write_all(b"\n")?;
     match outcome {
         Pressed::Interrupted => Err(NoSecret::Interrupted),
-        _ if line.len() > OCTETS_MAX => Err(NoSecret::TooLong),
+        _ if line.len() > BYTES_MAX => Err(NoSecret::TooLong),
         _ => Ok(Secret(line)),
     }
 }
@@ -145,22 +145,22 @@ enum Pressed {
 }
 
 /// One key. The terminal does not edit lines while it is silenced, so this does.
-fn press(line: &mut Vec<u8>, octet: u8) -> Pressed {
+fn press(line: &mut Vec<u8>, byte: u8) -> Pressed {
     const CTRL_C: u8 = 3;
     const CTRL_D: u8 = 4;
     const BACKSPACE: u8 = 8;
     const CTRL_U: u8 = 21;
     const DELETE: u8 = 127;
-    match octet {
+    match byte {
         b'\n' | b'\r' | CTRL_D => return Pressed::Done,
         CTRL_C => return Pressed::Interrupted,
         BACKSPACE | DELETE => {
             // A whole character of UTF-8.
-            while line.pop().is_some_and(|octet| octet & 0xc0 == 0x80) {}
+            while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
         }
         CTRL_U => line.clear(),
         // What is too long is kept as one too many, and refused as a whole.
-        _ if line.len() <= OCTETS_MAX => line.push(octet),
+        _ if line.len() <= BYTES_MAX => line.push(byte),
         _ => {}
     }
     Pressed::More
@@ -206,7 +206,7 @@ mod tests {
             "421 ?]0;owned??2J???".to_owned() + "?gpj????"
         );
         assert_eq!(shown("grün \u{1f426}"), "grün \u{1f426}");
-        assert_eq!(shown_octets(b"a\x9bb\xc3\xbc\n"), "a?bü?".as_bytes());
+        assert_eq!(shown_bytes(b"a\x9bb\xc3\xbc\n"), "a?bü?".as_bytes());
         assert_eq!(shown_lines(b"a\x1b\n1%\r2%\rb\x07"), b"a?\n1%\r2%\rb?");
     }
 
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(typed(b"wrong\x15right\n").0, b"right");
         assert_eq!(typed(b"\x7f\x7fa\n").0, b"a");
         assert_eq!(typed(b"sec\x03").1, Pressed::Interrupted);
-        assert_eq!(typed(&vec![b'a'; 5000]).0.len(), OCTETS_MAX + 1);
+        assert_eq!(typed(&vec![b'a'; 5000]).0.len(), BYTES_MAX + 1);
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         ] {
             assert_eq!(from_reader(stream).expect("reads").reveal(), expected);
         }
-        let long = vec![b'a'; OCTETS_MAX + 1];
+        let long = vec![b'a'; BYTES_MAX + 1];
         assert!(matches!(from_reader(&long[..]), Err(NoSecret::TooLong)));
         let fits = [&long[1..], b"\n"].concat();
         assert_eq!(from_reader(&fits[..]).expect("fits").reveal(), &long[1..]);

@@ -2,14 +2,14 @@
 
 use std::io::{self, Read, Write};
 
-/// Octets taken from the inner reader, or handed to the inner writer, at a time.
+/// Bytes taken from the inner reader, or handed to the inner writer, at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Reads text for sending: each LF that has no CR before it becomes CRLF; a CRLF that is already there stays.
 pub struct CrlfReader<R> {
     inner: R,
     piece: Box<[u8]>,
-    /// Octets of `piece` that were read, and how many of them are given out.
+    /// Bytes of `piece` that were read, and how many of them are given out.
     filled: usize,
     given: usize,
     after_cr: bool,
@@ -93,10 +93,10 @@ impl<W: Write> LfWriter<W> {
 }
 
 impl<W: Write> Write for LfWriter<W> {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        let octets = &octets[..octets.len().min(PIECE_BYTES)];
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let bytes = &bytes[..bytes.len().min(PIECE_BYTES)];
         self.piece.clear();
-        let mut rest = octets;
+        let mut rest = bytes;
         while !rest.is_empty() {
             if self.holds_cr && rest[0] != b'\n' {
                 self.piece.push(b'\r');
@@ -115,7 +115,7 @@ impl<W: Write> Write for LfWriter<W> {
             }
         }
         self.inner.write_all(&self.piece)?;
-        Ok(octets.len())
+        Ok(bytes.len())
     }
 
     /// The data end here: a CR that was held back goes out.
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives its octets in pieces of the stated lengths, then one by one.
+    /// Gives its bytes in pieces of the stated lengths, then one by one.
     struct Sliced<'a>(&'a [u8], std::vec::IntoIter<usize>);
 
     impl Read for Sliced<'_> {
@@ -151,10 +151,10 @@ mod tests {
         }
     }
 
-    fn to_crlf(octets: &[u8]) -> Vec<u8> {
+    fn to_crlf(bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        for (i, b) in octets.iter().enumerate() {
-            if *b == b'\n' && (i == 0 || octets[i - 1] != b'\r') {
+        for (i, b) in bytes.iter().enumerate() {
+            if *b == b'\n' && (i == 0 || bytes[i - 1] != b'\r') {
                 out.push(b'\r');
             }
             out.push(*b);
@@ -162,9 +162,9 @@ mod tests {
         out
     }
 
-    fn to_lf(octets: &[u8]) -> Vec<u8> {
-        let keep = |i: &usize| !(octets[*i] == b'\r' && octets.get(i + 1) == Some(&b'\n'));
-        (0..octets.len()).filter(keep).map(|i| octets[i]).collect()
+    fn to_lf(bytes: &[u8]) -> Vec<u8> {
+        let keep = |i: &usize| !(bytes[*i] == b'\r' && bytes.get(i + 1) == Some(&b'\n'));
+        (0..bytes.len()).filter(keep).map(|i| bytes[i]).collect()
     }
 
     fn text() -> impl Strategy<Value = Vec<u8>> {
@@ -174,9 +174,9 @@ mod tests {
     proptest! {
         #[test]
         fn reader_is_the_same_for_any_slicing(
-            octets in text(), from in vec(1_usize..9, 60), into in vec(1_usize..9, 130),
+            bytes in text(), from in vec(1_usize..9, 60), into in vec(1_usize..9, 130),
         ) {
-            let mut reader = CrlfReader::new(Sliced(&octets, from.into_iter()));
+            let mut reader = CrlfReader::new(Sliced(&bytes, from.into_iter()));
             let mut got = Vec::new();
             for size in into.into_iter().chain(std::iter::repeat(3)) {
                 let mut buffer = vec![0; size];
@@ -186,13 +186,13 @@ mod tests {
                 }
                 got.extend_from_slice(&buffer[..count]);
             }
-            prop_assert_eq!(got, to_crlf(&octets));
+            prop_assert_eq!(got, to_crlf(&bytes));
         }
 
         #[test]
-        fn writer_is_the_same_for_any_slicing(octets in text(), cuts in vec(1_usize..9, 60)) {
+        fn writer_is_the_same_for_any_slicing(bytes in text(), cuts in vec(1_usize..9, 60)) {
             let mut writer = LfWriter::new(Vec::new());
-            let mut rest = octets.as_slice();
+            let mut rest = bytes.as_slice();
             for size in cuts.into_iter().chain(std::iter::repeat(4)) {
                 if rest.is_empty() {
                     break;
@@ -201,16 +201,16 @@ mod tests {
                 writer.write_all(piece).unwrap();
                 rest = after;
             }
-            prop_assert_eq!(writer.finish().unwrap(), to_lf(&octets));
+            prop_assert_eq!(writer.finish().unwrap(), to_lf(&bytes));
         }
 
         #[test]
-        fn text_without_cr_survives_the_trip(octets in vec(prop_oneof![Just(b'\n'), Just(b'x')], 0..60)) {
+        fn text_without_cr_survives_the_trip(bytes in vec(prop_oneof![Just(b'\n'), Just(b'x')], 0..60)) {
             let mut sent = Vec::new();
-            CrlfReader::new(octets.as_slice()).read_to_end(&mut sent).unwrap();
+            CrlfReader::new(bytes.as_slice()).read_to_end(&mut sent).unwrap();
             let mut writer = LfWriter::new(Vec::new());
             writer.write_all(&sent).unwrap();
-            prop_assert_eq!(writer.finish().unwrap(), octets);
+            prop_assert_eq!(writer.finish().unwrap(), bytes);
         }
     }
 }

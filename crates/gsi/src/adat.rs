@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Longest token, in octets before base64. A chain of certificates is in one.
-pub const TOKEN_OCTETS_MAX: usize = 128 * 1024;
+/// Longest token, in bytes before base64. A chain of certificates is in one.
+pub const TOKEN_BYTES_MAX: usize = 128 * 1024;
 
 /// The text is no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -13,8 +13,8 @@ pub enum TokenError {
     /// Not the standard alphabet, or cut short.
     #[error("not base64")]
     Base64,
-    /// Longer than [`TOKEN_OCTETS_MAX`].
-    #[error("longer than {TOKEN_OCTETS_MAX} octets")]
+    /// Longer than [`TOKEN_BYTES_MAX`].
+    #[error("longer than {TOKEN_BYTES_MAX} bytes")]
     TooLong,
 }
 
@@ -30,7 +30,7 @@ pub fn encode(token: &[u8]) -> String {
 /// When it is not base64, or too long.
 pub fn decode(text: &str) -> Result<Vec<u8>, TokenError> {
     let text = text.trim();
-    if text.len() > TOKEN_OCTETS_MAX.div_ceil(3) * 4 {
+    if text.len() > TOKEN_BYTES_MAX.div_ceil(3) * 4 {
         return Err(TokenError::TooLong);
     }
     STANDARD.decode(text).map_err(|_| TokenError::Base64)
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn tokens_survive_both_forms() {
-        for length in [0, 1, 2, 3, 1000, TOKEN_OCTETS_MAX] {
+        for length in [0, 1, 2, 3, 1000, TOKEN_BYTES_MAX] {
             let token = vec![0xfb; length];
             let command = command(&token);
             let argument = command.strip_prefix("ADAT ").expect("a command");
@@ -90,7 +90,7 @@ mod tests {
         ] {
             assert_eq!(decode(text), Err(TokenError::Base64), "{text}");
         }
-        let long = "A".repeat(TOKEN_OCTETS_MAX * 4 / 3 + 8);
+        let long = "A".repeat(TOKEN_BYTES_MAX * 4 / 3 + 8);
         assert_eq!(decode(&long), Err(TokenError::TooLong));
     }
 }

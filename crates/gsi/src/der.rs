@@ -2,7 +2,7 @@
 //!
 //! Strict where it matters for safety: definite lengths only, nothing past the end, no recursion.
 
-/// The octets are no DER, or not of the expected shape.
+/// The bytes are no DER, or not of the expected shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -24,8 +24,8 @@ pub(crate) const fn context(n: u8) -> u8 {
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(octets: &'a [u8]) -> Self {
-        Self(octets)
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -77,18 +77,18 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The length of the whole first element, header included, once enough octets are there to tell: how much of a message
+/// The length of the whole first element, header included, once enough bytes are there to tell: how much of a message
 /// is still to come.
-pub(crate) fn total_length(octets: &[u8]) -> Result<Option<usize>, Malformed> {
-    match header(octets)? {
+pub(crate) fn total_length(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+    match header(bytes)? {
         Some((header, length)) => header.checked_add(length).map(Some).ok_or(Malformed),
         None => Ok(None),
     }
 }
 
-/// Octets of tag and length, and the length they tell.
-fn header(octets: &[u8]) -> Result<Option<(usize, usize)>, Malformed> {
-    let Some(&first) = octets.get(1) else {
+/// Bytes of tag and length, and the length they tell.
+fn header(bytes: &[u8]) -> Result<Option<(usize, usize)>, Malformed> {
+    let Some(&first) = bytes.get(1) else {
         return Ok(None);
     };
     if first < 0x80 {
@@ -98,7 +98,7 @@ fn header(octets: &[u8]) -> Result<Option<(usize, usize)>, Malformed> {
     if count == 0 || count > 4 {
         return Err(Malformed);
     }
-    let Some(digits) = octets.get(2..2 + count) else {
+    let Some(digits) = bytes.get(2..2 + count) else {
         return Ok(None);
     };
     let length = digits.iter().fold(0, |n, &d| n << 8 | usize::from(d));
@@ -128,12 +128,12 @@ pub(crate) fn small_unsigned(content: &[u8]) -> Result<u32, Malformed> {
 pub(crate) fn oid_text(content: &[u8]) -> Result<String, Malformed> {
     let mut arcs: Vec<u64> = Vec::new();
     let mut arc: u64 = 0;
-    for (i, &octet) in content.iter().enumerate() {
+    for (i, &byte) in content.iter().enumerate() {
         if arc >> 56 != 0 || arcs.len() > 32 {
             return Err(Malformed);
         }
-        arc = arc << 7 | u64::from(octet & 0x7f);
-        if octet & 0x80 != 0 {
+        arc = arc << 7 | u64::from(byte & 0x7f);
+        if byte & 0x80 != 0 {
             if i + 1 == content.len() {
                 return Err(Malformed);
             }
@@ -218,8 +218,8 @@ mod tests {
             &[0x30, 0x85, 1, 1, 1, 1, 1],
             &[0x3f, 0x81, 0x00],
         ];
-        for octets in cases {
-            assert_eq!(Reader::new(octets).element(), Err(Malformed), "{octets:?}");
+        for bytes in cases {
+            assert_eq!(Reader::new(bytes).element(), Err(Malformed), "{bytes:?}");
         }
     }
 

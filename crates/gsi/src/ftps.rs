@@ -1,7 +1,7 @@
 //! TLS as FTP has it without GSI (RFC 4217): the server shows a certificate, the client may.
 //!
 //! ```text
-//!   Client ──connect──► Handshake ◄── octets ──► Handshake ◄──accept── Server
+//!   Client ──connect──► Handshake ◄── bytes ──► Handshake ◄──accept── Server
 //!                           └────────► Secured ◄────────┘
 //! ```
 //! FTP's client is the client of TLS, on data channels too, whoever has connected (RFC 4217 §7). The calling contract is that of
@@ -20,7 +20,7 @@ use openssl::ssl::{Ssl, SslContext, SslVerifyMode};
 use openssl::x509::verify::{X509CheckFlags, X509VerifyFlags};
 
 use crate::cert::{Certificate, Credential, CredentialError};
-use crate::context::{ContextError, HANDSHAKE_OCTETS_MAX};
+use crate::context::{ContextError, HANDSHAKE_BYTES_MAX};
 use crate::sessions;
 use crate::tls::{Keep, Role, Tls, TlsFault, Versions, builder, show};
 use crate::verify::{Anchors, HostName, Peer, Policy, Refusal, Strength, verify};
@@ -66,7 +66,7 @@ pub enum ServerIs {
 pub struct Handshake {
     tls: Option<Tls>,
     expect: Expect,
-    octets_in: usize,
+    bytes_in: usize,
     output: Vec<u8>,
     secured: Option<Secured>,
     is_over: bool,
@@ -80,7 +80,7 @@ pub struct Secured {
     pub server: Option<Certificate>,
     /// Seals and opens what follows.
     pub wrap: Wrap,
-    /// Octets that came behind the handshake, for whichever goes on.
+    /// Bytes that came behind the handshake, for whichever goes on.
     pub rest: Vec<u8>,
 }
 
@@ -155,7 +155,7 @@ impl Client {
         })
     }
 
-    /// Begins: the first octets are ready at once.
+    /// Begins: the first bytes are ready at once.
     ///
     /// # Errors
     /// When OpenSSL does not take the host's name.
@@ -206,20 +206,20 @@ impl Handshake {
         Self {
             tls: Some(tls),
             expect,
-            octets_in: 0,
+            bytes_in: 0,
             output: Vec::new(),
             secured: None,
             is_over: false,
         }
     }
 
-    /// Octets from the peer, cut anywhere. A step takes some milliseconds of a processor.
+    /// Bytes from the peer, cut anywhere. A step takes some milliseconds of a processor.
     ///
     /// # Errors
     /// Why it has failed. There may still be output then, an alert for the peer.
     pub fn handle_input(&mut self, now: SystemTime, input: &[u8]) -> Result<(), ContextError> {
         if let Some(secured) = &mut self.secured {
-            if secured.rest.len() + input.len() > HANDSHAKE_OCTETS_MAX {
+            if secured.rest.len() + input.len() > HANDSHAKE_BYTES_MAX {
                 return Err(too_much());
             }
             secured.rest.extend_from_slice(input);
@@ -228,8 +228,8 @@ impl Handshake {
         if self.is_over {
             return Err(ContextError::Over);
         }
-        self.octets_in += input.len();
-        let result = if self.octets_in > HANDSHAKE_OCTETS_MAX {
+        self.bytes_in += input.len();
+        let result = if self.bytes_in > HANDSHAKE_BYTES_MAX {
             Err(too_much())
         } else {
             self.advance(now, input)
@@ -241,7 +241,7 @@ impl Handshake {
         result
     }
 
-    /// Octets for the peer.
+    /// Bytes for the peer.
     pub fn poll_output(&mut self) -> Option<Vec<u8>> {
         if self.output.is_empty() {
             None
@@ -314,7 +314,7 @@ impl Handshake {
 
 fn too_much() -> ContextError {
     ContextError::TooMuch {
-        max: HANDSHAKE_OCTETS_MAX,
+        max: HANDSHAKE_BYTES_MAX,
     }
 }
 

@@ -13,14 +13,14 @@
 
 use std::collections::HashMap;
 
-use crate::name::{DistinguishedName, TEXT_OCTETS_MAX};
+use crate::name::{DistinguishedName, TEXT_BYTES_MAX};
 
-/// Most octets of a file: a million users.
-pub const FILE_OCTETS_MAX: usize = 256 * 1024 * 1024;
+/// Most bytes of a file: a million users.
+pub const FILE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Most accounts of one name.
 pub const ACCOUNTS_MAX: usize = 256;
 /// Longest local account, as `useradd` has it.
-pub const ACCOUNT_OCTETS_MAX: usize = 256;
+pub const ACCOUNT_BYTES_MAX: usize = 256;
 
 /// The name that clients log in with to be given their default account.
 pub const MAPPED_USER: &str = ":globus-mapping:";
@@ -203,14 +203,14 @@ fn entry(line: &str) -> Result<Option<(DistinguishedName, Vec<String>)>, &'stati
     }
     if accounts
         .iter()
-        .any(|account| account.len() > ACCOUNT_OCTETS_MAX)
+        .any(|account| account.len() > ACCOUNT_BYTES_MAX)
     {
         return Err("an overlong account");
     }
     Ok(Some((name, accounts)))
 }
 
-/// Splits off the name, its quotes and escapes resolved. Octets outside of printable ASCII stay, or become, `\xHH`, as
+/// Splits off the name, its quotes and escapes resolved. Bytes outside of printable ASCII stay, or become, `\xHH`, as
 /// they are in names of certificates.
 fn name_and_rest(line: &str) -> Result<Option<(String, &str)>, &'static str> {
     let line = line.trim();
@@ -225,7 +225,7 @@ fn name_and_rest(line: &str) -> Result<Option<(String, &str)>, &'static str> {
     let mut name = String::new();
     let mut characters = quoted.char_indices();
     while let Some((at, character)) = characters.next() {
-        if name.len() > TEXT_OCTETS_MAX {
+        if name.len() > TEXT_BYTES_MAX {
             return Err("an overlong name");
         }
         match character {
@@ -238,15 +238,15 @@ fn name_and_rest(line: &str) -> Result<Option<(String, &str)>, &'static str> {
                     let (Some(high), Some(low)) = (high, low) else {
                         return Err("\\x wants two hexadecimal digits");
                     };
-                    push_octet(&mut name, high << 4 | low);
+                    push_byte(&mut name, high << 4 | low);
                 }
                 _ => return Err("an unknown escape"),
             },
             ' '..='~' => name.push(character),
             other => {
-                let mut octets = [0; 4];
-                for octet in other.encode_utf8(&mut octets).bytes() {
-                    push_octet(&mut name, u32::from(octet));
+                let mut bytes = [0; 4];
+                for byte in other.encode_utf8(&mut bytes).bytes() {
+                    push_byte(&mut name, u32::from(byte));
                 }
             }
         }
@@ -254,12 +254,12 @@ fn name_and_rest(line: &str) -> Result<Option<(String, &str)>, &'static str> {
     Err("a quote stays open")
 }
 
-fn push_octet(name: &mut String, octet: u32) {
+fn push_byte(name: &mut String, byte: u32) {
     use std::fmt::Write as _;
-    match char::from_u32(octet) {
+    match char::from_u32(byte) {
         Some(plain @ ' '..='~') => name.push(plain),
         _ => {
-            let _ = write!(name, "\\x{octet:02X}");
+            let _ = write!(name, "\\x{byte:02X}");
         }
     }
 }

@@ -25,11 +25,11 @@
 //!   after each reply: an initiator that has neither output nor outcome after a whole 335 has met a peer that does not
 //!   keep to GSI, and gives up.
 //! - *Data channel.* The side that connected initiates. Tokens are written as they are; what is read is handed in as it comes.
-//!   [`context::Established::rest`] holds what came behind the handshake: raw octets with PROT C, else octets for
+//!   [`context::Established::rest`] holds what came behind the handshake: raw bytes with PROT C, else bytes for
 //!   [`Records::open`], which [`Wrap::into_records`] gives. The credential is the delegated one, the peer is [`context::Expect::Identity`].
 //! - *Time* is an argument and never read. Every wait is the caller's, and to be bounded by it.
-//! - *Memory* is bounded: [`context::HANDSHAKE_OCTETS_MAX`] until the peer is known, [`adat::TOKEN_OCTETS_MAX`] and
-//!   [`wrap::CLEAR_OCTETS_MAX`] a line afterwards.
+//! - *Memory* is bounded: [`context::HANDSHAKE_BYTES_MAX`] until the peer is known, [`adat::TOKEN_BYTES_MAX`] and
+//!   [`wrap::CLEAR_BYTES_MAX`] a line afterwards.
 //! - *Processor time*: one call may take as long as an RSA signature and, where a proxy is taken, the making of an RSA key. A
 //!   server on an event loop calls it where blocking is allowed.
 //!

@@ -9,7 +9,7 @@ use std::fmt::{self, Write as _};
 use openssl::{nid::Nid, x509::X509NameRef};
 
 /// Longest name that is read from text; chosen well above what certificates of real people have.
-pub const TEXT_OCTETS_MAX: usize = 4096;
+pub const TEXT_BYTES_MAX: usize = 4096;
 
 /// A distinguished name in its one-line form.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,7 +19,7 @@ pub struct DistinguishedName {
 }
 
 impl DistinguishedName {
-    /// The name as OpenSSL's one-line form has it: `/` before each attribute, octets outside of printable ASCII as
+    /// The name as OpenSSL's one-line form has it: `/` before each attribute, bytes outside of printable ASCII as
     /// `\xHH`. Attributes without a short name are told by their dotted identifier.
     #[must_use]
     pub fn from_x509(name: &X509NameRef) -> Self {
@@ -34,11 +34,11 @@ impl DistinguishedName {
                     .map_or_else(|_| object.to_string(), str::to_owned),
             };
             let mut value = String::new();
-            for &octet in entry.data().as_slice() {
-                if (b' '..=b'~').contains(&octet) {
-                    value.push(char::from(octet));
+            for &byte in entry.data().as_slice() {
+                if (b' '..=b'~').contains(&byte) {
+                    value.push(char::from(byte));
                 } else {
-                    let _ = write!(value, "\\x{octet:02X}");
+                    let _ = write!(value, "\\x{byte:02X}");
                 }
             }
             ambiguous |= looks_like_attributes(&value);
@@ -54,7 +54,7 @@ impl DistinguishedName {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
-        if text.is_empty() || text.len() > TEXT_OCTETS_MAX {
+        if text.is_empty() || text.len() > TEXT_BYTES_MAX {
             return None;
         }
         let text = if text.starts_with('/') {
@@ -62,8 +62,8 @@ impl DistinguishedName {
         } else {
             from_rfc2253(text)?
         };
-        // The other form grows where it is turned around: an octet outside of printable ASCII becomes four.
-        (text.len() <= TEXT_OCTETS_MAX).then_some(Self {
+        // The other form grows where it is turned around: a byte outside of printable ASCII becomes four.
+        (text.len() <= TEXT_BYTES_MAX).then_some(Self {
             text,
             ambiguous: false,
         })
@@ -161,11 +161,11 @@ fn from_rfc2253(text: &str) -> Option<String> {
                 match (first.to_digit(16), second.and_then(|c| c.to_digit(16))) {
                     (Some(high), Some(low)) => {
                         characters.next();
-                        let octet = high << 4 | low;
-                        match char::from_u32(octet) {
+                        let byte = high << 4 | low;
+                        match char::from_u32(byte) {
                             Some(plain @ ' '..='~') => part.push(plain),
                             _ => {
-                                let _ = write!(part, "\\x{octet:02X}");
+                                let _ = write!(part, "\\x{byte:02X}");
                             }
                         }
                     }
@@ -176,9 +176,9 @@ fn from_rfc2253(text: &str) -> Option<String> {
             ',' | ';' | '+' if !quoted => parts.push(std::mem::take(&mut part)),
             ' '..='~' => part.push(character),
             other => {
-                let mut octets = [0; 4];
-                for octet in other.encode_utf8(&mut octets).bytes() {
-                    let _ = write!(part, "\\x{octet:02X}");
+                let mut bytes = [0; 4];
+                for byte in other.encode_utf8(&mut bytes).bytes() {
+                    let _ = write!(part, "\\x{byte:02X}");
                 }
             }
         }
@@ -252,13 +252,13 @@ mod tests {
 
     #[test]
     fn names_are_as_long_as_the_limit_after_they_were_turned_around() {
-        let text = |octets| format!("CN={}", "\u{f6}".repeat(octets / 8));
-        let longest = DistinguishedName::parse(&text(TEXT_OCTETS_MAX - 8)).expect("a name");
+        let text = |bytes| format!("CN={}", "\u{f6}".repeat(bytes / 8));
+        let longest = DistinguishedName::parse(&text(TEXT_BYTES_MAX - 8)).expect("a name");
         assert_eq!(
             DistinguishedName::parse(longest.as_str()).as_ref(),
             Some(&longest)
         );
-        assert_eq!(DistinguishedName::parse(&text(TEXT_OCTETS_MAX)), None);
+        assert_eq!(DistinguishedName::parse(&text(TEXT_BYTES_MAX)), None);
     }
 
     #[test]

@@ -1,31 +1,31 @@
-//! Octets on their way to the socket: clear in the places where they are to be sealed, then as records.
+//! Bytes on their way to the socket: clear in the places where they are to be sealed, then as records.
 //!
 //! ```text
 //!   │new keys│header│ 16 KiB │type│tag│header│ 16 KiB │type│tag│ ...
 //!   │   27   │  5   │ clear  │  1 │16 │
 //! ```
-//! What is read from a file goes straight to its places, past the octets that protection adds: nothing is copied between the file
+//! What is read from a file goes straight to its places, past the bytes that protection adds: nothing is copied between the file
 //! and the socket but by the cipher.
 
 use std::{io::IoSliceMut, ops::Range};
 
-use crate::records::{HEADER_OCTETS, RECORD_CLEAR_OCTETS_MAX};
+use crate::records::{HEADER_BYTES, RECORD_CLEAR_BYTES_MAX};
 
-/// What protection adds behind the clear octets of a record: their type, and the tag of each of the suites of TLS 1.3.
-pub(crate) const TAIL_OCTETS: usize = 1 + TAG_OCTETS;
-pub(crate) const TAG_OCTETS: usize = 16;
+/// What protection adds behind the clear bytes of a record: their type, and the tag of each of the suites of TLS 1.3.
+pub(crate) const TAIL_BYTES: usize = 1 + TAG_BYTES;
+pub(crate) const TAG_BYTES: usize = 16;
 
 /// The record that says that new keys follow.
-pub(crate) const NEW_KEYS_OCTETS: usize = HEADER_OCTETS + 5 + TAIL_OCTETS;
+pub(crate) const NEW_KEYS_BYTES: usize = HEADER_BYTES + 5 + TAIL_BYTES;
 
 /// From one record to the next.
-const STRIDE: usize = HEADER_OCTETS + RECORD_CLEAR_OCTETS_MAX + TAIL_OCTETS;
+const STRIDE: usize = HEADER_BYTES + RECORD_CLEAR_BYTES_MAX + TAIL_BYTES;
 
 /// What is to be sealed at once, and then what was.
 #[derive(Default)]
 pub struct Outgoing {
-    octets: Vec<u8>,
-    /// Clear octets in their places.
+    bytes: Vec<u8>,
+    /// Clear bytes in their places.
     clear: usize,
     /// Records that the socket has not taken.
     unsent: Range<usize>,
@@ -34,19 +34,19 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Clear octets at a time: whole records.
-    pub const CLEAR_OCTETS_MAX: usize = 4 * RECORD_CLEAR_OCTETS_MAX;
+    /// Clear bytes at a time: whole records.
+    pub const CLEAR_BYTES_MAX: usize = 4 * RECORD_CLEAR_BYTES_MAX;
 
-    /// How many clear octets still fit. None before what was sealed has been sent.
+    /// How many clear bytes still fit. None before what was sealed has been sent.
     #[must_use]
     pub fn room(&self) -> usize {
         match self.is_sent() {
-            true => Self::CLEAR_OCTETS_MAX - self.clear,
+            true => Self::CLEAR_BYTES_MAX - self.clear,
             false => 0,
         }
     }
 
-    /// Takes what fits of `part` behind what is there; how many octets that are.
+    /// Takes what fits of `part` behind what is there; how many bytes that are.
     pub fn put(&mut self, part: &[u8]) -> usize {
         let mut rest = part;
         for mut place in self.places(part.len()) {
@@ -59,20 +59,20 @@ impl Outgoing {
         taken
     }
 
-    /// Where the next clear octets go, `most` of them or as many as fit, in order. What is in them means nothing.
+    /// Where the next clear bytes go, `most` of them or as many as fit, in order. What is in them means nothing.
     pub fn places(&mut self, most: usize) -> Vec<IoSliceMut<'_>> {
         let mut left = most.min(self.room());
         self.grow(end_of(self.clear + left));
-        let mut at = self.clear % RECORD_CLEAR_OCTETS_MAX;
+        let mut at = self.clear % RECORD_CLEAR_BYTES_MAX;
         let mut rest = match left {
             0 => &mut [],
-            _ => &mut self.octets[start_of(self.clear / RECORD_CLEAR_OCTETS_MAX)..],
+            _ => &mut self.bytes[start_of(self.clear / RECORD_CLEAR_BYTES_MAX)..],
         };
-        let mut places = Vec::with_capacity(left.div_ceil(RECORD_CLEAR_OCTETS_MAX) + 1);
+        let mut places = Vec::with_capacity(left.div_ceil(RECORD_CLEAR_BYTES_MAX) + 1);
         while left > 0 {
-            let now = left.min(RECORD_CLEAR_OCTETS_MAX - at);
+            let now = left.min(RECORD_CLEAR_BYTES_MAX - at);
             let (record, later) = rest.split_at_mut(rest.len().min(STRIDE));
-            let place = HEADER_OCTETS + at..HEADER_OCTETS + at + now;
+            let place = HEADER_BYTES + at..HEADER_BYTES + at + now;
             places.push(IoSliceMut::new(&mut record[place]));
             rest = later;
             left -= now;
@@ -87,20 +87,20 @@ impl Outgoing {
         self.clear == 0
     }
 
-    /// So many octets of [`Self::places`] hold something now.
-    pub fn came(&mut self, octets: usize) {
-        self.clear += octets.min(self.room());
+    /// So many bytes of [`Self::places`] hold something now.
+    pub fn came(&mut self, bytes: usize) {
+        self.clear += bytes.min(self.room());
     }
 
     /// Records for the socket.
     #[must_use]
     pub fn unsent(&self) -> &[u8] {
-        &self.octets[self.unsent.clone()]
+        &self.bytes[self.unsent.clone()]
     }
 
-    /// The socket has taken so many octets more.
-    pub fn sent(&mut self, octets: usize) {
-        self.unsent.start += octets.min(self.unsent.len());
+    /// The socket has taken so many bytes more.
+    pub fn sent(&mut self, bytes: usize) {
+        self.unsent.start += bytes.min(self.unsent.len());
     }
 
     /// The socket has taken all that was sealed.
@@ -116,26 +116,26 @@ impl Outgoing {
         }
     }
 
-    /// How many records the clear octets take.
+    /// How many records the clear bytes take.
     pub(crate) fn records(&self) -> u64 {
-        self.clear.div_ceil(RECORD_CLEAR_OCTETS_MAX) as u64
+        self.clear.div_ceil(RECORD_CLEAR_BYTES_MAX) as u64
     }
 
-    /// Clear octets become records: `seal` is given each, from its header to its tag. With `new_keys`, which is one, before them.
+    /// Clear bytes become records: `seal` is given each, from its header to its tag. With `new_keys`, which is one, before them.
     pub(crate) fn seal_in_place<E>(
         &mut self,
-        new_keys: Option<[u8; NEW_KEYS_OCTETS]>,
+        new_keys: Option<[u8; NEW_KEYS_BYTES]>,
         mut seal: impl FnMut(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let clear = std::mem::take(&mut self.clear);
         let end = end_of(clear);
         self.grow(end);
-        for record in self.octets[NEW_KEYS_OCTETS..end].chunks_mut(STRIDE) {
+        for record in self.bytes[NEW_KEYS_BYTES..end].chunks_mut(STRIDE) {
             seal(record)?;
         }
-        self.unsent = NEW_KEYS_OCTETS..end;
+        self.unsent = NEW_KEYS_BYTES..end;
         if let Some(record) = new_keys {
-            self.octets[..NEW_KEYS_OCTETS].copy_from_slice(&record);
+            self.bytes[..NEW_KEYS_BYTES].copy_from_slice(&record);
             self.unsent.start = 0;
         }
         Ok(())
@@ -149,10 +149,10 @@ impl Outgoing {
         let clear = std::mem::take(&mut self.clear);
         let mut sealed = std::mem::take(&mut self.spare);
         sealed.clear();
-        let records = self.octets.get(NEW_KEYS_OCTETS..end_of(clear));
+        let records = self.bytes.get(NEW_KEYS_BYTES..end_of(clear));
         for record in records.unwrap_or_default().chunks(STRIDE) {
             seal(
-                &record[HEADER_OCTETS..record.len() - TAIL_OCTETS],
+                &record[HEADER_BYTES..record.len() - TAIL_BYTES],
                 &mut sealed,
             )?;
         }
@@ -163,29 +163,29 @@ impl Outgoing {
     /// Records that others have made, in place of all that was there.
     pub(crate) fn set_sealed(&mut self, sealed: Vec<u8>) {
         self.unsent = 0..sealed.len();
-        self.spare = std::mem::replace(&mut self.octets, sealed);
+        self.spare = std::mem::replace(&mut self.bytes, sealed);
     }
 
-    fn grow(&mut self, octets: usize) {
-        if self.octets.len() < octets {
-            self.octets.resize(octets, 0);
+    fn grow(&mut self, bytes: usize) {
+        if self.bytes.len() < bytes {
+            self.bytes.resize(bytes, 0);
         }
     }
 }
 
 /// Where a record begins.
 fn start_of(record: usize) -> usize {
-    NEW_KEYS_OCTETS + record * STRIDE
+    NEW_KEYS_BYTES + record * STRIDE
 }
 
-/// Where the records of so many clear octets end.
+/// Where the records of so many clear bytes end.
 fn end_of(clear: usize) -> usize {
-    let rest = clear % RECORD_CLEAR_OCTETS_MAX;
+    let rest = clear % RECORD_CLEAR_BYTES_MAX;
     let last = match rest {
         0 => 0,
-        _ => HEADER_OCTETS + rest + TAIL_OCTETS,
+        _ => HEADER_BYTES + rest + TAIL_BYTES,
     };
-    start_of(clear / RECORD_CLEAR_OCTETS_MAX) + last
+    start_of(clear / RECORD_CLEAR_BYTES_MAX) + last
 }
 
 #[cfg(test)]
@@ -195,58 +195,58 @@ mod tests {
     use super::*;
 
     /// The records, each with `<` and `>` where the cipher puts what it adds.
-    fn seal(outgoing: &mut Outgoing, new_keys: Option<[u8; NEW_KEYS_OCTETS]>) -> Vec<u8> {
+    fn seal(outgoing: &mut Outgoing, new_keys: Option<[u8; NEW_KEYS_BYTES]>) -> Vec<u8> {
         let sealed = outgoing.seal_in_place(new_keys, |record| {
-            let tail = record.len() - TAIL_OCTETS;
-            record[..HEADER_OCTETS].fill(b'<');
+            let tail = record.len() - TAIL_BYTES;
+            record[..HEADER_BYTES].fill(b'<');
             record[tail..].fill(b'>');
             Ok::<_, ()>(())
         });
         sealed.unwrap();
-        let octets = outgoing.unsent().to_vec();
-        outgoing.sent(octets.len());
-        octets
+        let bytes = outgoing.unsent().to_vec();
+        outgoing.sent(bytes.len());
+        bytes
     }
 
     fn expected(clear: &[u8]) -> Vec<u8> {
-        let records = clear.chunks(RECORD_CLEAR_OCTETS_MAX);
+        let records = clear.chunks(RECORD_CLEAR_BYTES_MAX);
         let records =
-            records.map(|clear| [&[b'<'; HEADER_OCTETS], clear, &[b'>'; TAIL_OCTETS]].concat());
+            records.map(|clear| [&[b'<'; HEADER_BYTES], clear, &[b'>'; TAIL_BYTES]].concat());
         records.collect::<Vec<_>>().concat()
     }
 
     proptest! {
         #[test]
-        fn octets_lie_in_order_however_they_came(
+        fn bytes_lie_in_order_however_they_came(
             rows in vec(vec((0usize..40_000, 0usize..40_000, any::<bool>()), 0..5), 1..4),
         ) {
             let mut outgoing = Outgoing::default();
             for row in rows {
                 let mut clear = Vec::new();
-                for (octets, fewer, reads) in row {
-                    let part: Vec<u8> = (0..octets).map(|at| (at * 7).to_le_bytes()[0]).collect();
+                for (bytes, fewer, reads) in row {
+                    let part: Vec<u8> = (0..bytes).map(|at| (at * 7).to_le_bytes()[0]).collect();
                     let room = outgoing.room();
                     let taken = match reads {
                         false => outgoing.put(&part),
                         // A file may give less than there is room for.
                         true => {
-                            let places = outgoing.places(octets);
+                            let places = outgoing.places(bytes);
                             let mut rest = &part[..];
                             for mut place in places {
                                 let (now, later) = rest.split_at(place.len());
                                 place.copy_from_slice(now);
                                 rest = later;
                             }
-                            let came = (octets - rest.len()).saturating_sub(fewer);
+                            let came = (bytes - rest.len()).saturating_sub(fewer);
                             outgoing.came(came);
                             came
                         }
                     };
-                    prop_assert!(reads || taken == octets.min(room));
+                    prop_assert!(reads || taken == bytes.min(room));
                     clear.extend_from_slice(&part[..taken]);
-                    prop_assert_eq!(outgoing.room(), Outgoing::CLEAR_OCTETS_MAX - clear.len());
+                    prop_assert_eq!(outgoing.room(), Outgoing::CLEAR_BYTES_MAX - clear.len());
                 }
-                prop_assert_eq!(outgoing.records(), clear.len().div_ceil(RECORD_CLEAR_OCTETS_MAX) as u64);
+                prop_assert_eq!(outgoing.records(), clear.len().div_ceil(RECORD_CLEAR_BYTES_MAX) as u64);
                 prop_assert!(seal(&mut outgoing, None) == expected(&clear));
             }
         }
@@ -257,25 +257,25 @@ mod tests {
         let mut outgoing = Outgoing::default();
         assert!(outgoing.is_sent() && outgoing.unsent().is_empty());
         outgoing.put(b"abc");
-        let sealed = outgoing.seal_in_place(Some([b'k'; NEW_KEYS_OCTETS]), |_| Ok::<_, ()>(()));
+        let sealed = outgoing.seal_in_place(Some([b'k'; NEW_KEYS_BYTES]), |_| Ok::<_, ()>(()));
         sealed.unwrap();
-        assert!(outgoing.unsent().starts_with(&[b'k'; NEW_KEYS_OCTETS]));
-        outgoing.sent(NEW_KEYS_OCTETS);
+        assert!(outgoing.unsent().starts_with(&[b'k'; NEW_KEYS_BYTES]));
+        outgoing.sent(NEW_KEYS_BYTES);
         outgoing.release();
-        assert_eq!(&outgoing.unsent()[HEADER_OCTETS..][..3], b"abc");
+        assert_eq!(&outgoing.unsent()[HEADER_BYTES..][..3], b"abc");
         assert_eq!((outgoing.room(), outgoing.put(b"d")), (0, 0));
-        outgoing.sent(HEADER_OCTETS + 3 + TAIL_OCTETS);
-        assert_eq!(outgoing.room(), Outgoing::CLEAR_OCTETS_MAX);
+        outgoing.sent(HEADER_BYTES + 3 + TAIL_BYTES);
+        assert_eq!(outgoing.room(), Outgoing::CLEAR_BYTES_MAX);
         assert!(seal(&mut outgoing, None).is_empty());
         outgoing.release();
-        assert_eq!(seal(&mut outgoing, Some([1; NEW_KEYS_OCTETS])), [1; 27]);
+        assert_eq!(seal(&mut outgoing, Some([1; NEW_KEYS_BYTES])), [1; 27]);
     }
 
     #[test]
     fn what_others_seal_is_given_in_parts_of_a_record() {
         let mut outgoing = Outgoing::default();
-        for octets in [0, 1, 40_000, 5] {
-            let clear = vec![3; octets];
+        for bytes in [0, 1, 40_000, 5] {
+            let clear = vec![3; bytes];
             outgoing.put(&clear);
             let mut parts = Vec::new();
             let sealed = outgoing.seal_elsewhere(|part, sealed| {
@@ -285,8 +285,8 @@ mod tests {
             });
             sealed.unwrap();
             assert_eq!(outgoing.unsent(), clear);
-            assert_eq!(parts.len(), octets.div_ceil(RECORD_CLEAR_OCTETS_MAX));
-            outgoing.sent(octets);
+            assert_eq!(parts.len(), bytes.div_ceil(RECORD_CLEAR_BYTES_MAX));
+            outgoing.sent(bytes);
         }
     }
 }

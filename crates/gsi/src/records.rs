@@ -1,10 +1,10 @@
-//! What follows the handshake of a protected data channel: clear octets to records and back, in the caller's buffers.
+//! What follows the handshake of a protected data channel: clear bytes to records and back, in the caller's buffers.
 //!
 //! ```text
 //!   handshake (OpenSSL) ──► TLS 1.3: the traffic secrets ──► Traffic: keys of both directions, made and used here
 //!                      └──► TLS 1.2: OpenSSL between two buffers, as on control channels
 //! ```
-//! Octets are sealed where they were put ([`Outgoing`]), and a record is opened where it lies: the clear octets of a buffer end up
+//! Bytes are sealed where they were put ([`Outgoing`]), and a record is opened where it lies: the clear bytes of a buffer end up
 //! side by side at its beginning, and nothing is copied on the way. See `docs/adr/0065-records-of-data-channels.md`.
 
 use std::fmt;
@@ -16,14 +16,14 @@ use crate::traffic::{Content, Suite, Traffic};
 use crate::wrap::{WrapError, read_bounded};
 
 /// Type, version and length.
-pub(crate) const HEADER_OCTETS: usize = 5;
+pub(crate) const HEADER_BYTES: usize = 5;
 
-/// Clear octets of one record at most (RFC 8446 §5.1).
-pub const RECORD_CLEAR_OCTETS_MAX: usize = 16 * 1024;
+/// Clear bytes of one record at most (RFC 8446 §5.1).
+pub const RECORD_CLEAR_BYTES_MAX: usize = 16 * 1024;
 
 /// Longest record, its header included: what RFC 5246 §6.2.3 lets protection add is more than RFC 8446 does. Whoever collects
-/// octets for [`Records::open`] has a whole record when there are so many.
-pub const RECORD_OCTETS_MAX: usize = HEADER_OCTETS + RECORD_CLEAR_OCTETS_MAX + 2048;
+/// bytes for [`Records::open`] has a whole record when there are so many.
+pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + RECORD_CLEAR_BYTES_MAX + 2048;
 
 /// Records that may be sealed under one key.
 pub const RECORDS_A_KEY_MAX: u64 = crate::traffic::RECORDS_MAX;
@@ -34,18 +34,18 @@ pub const NEW_KEYS: [u8; 5] = crate::traffic::NEW_KEYS;
 /// Type of a record that holds messages of the handshake.
 pub const HANDSHAKE: u8 = Content::Handshake as u8;
 
-/// What came of octets from the peer.
+/// What came of bytes from the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// So many clear octets stand at the beginning of the buffer.
+    /// So many clear bytes stand at the beginning of the buffer.
     pub clear: usize,
-    /// So many octets were used up. What follows them is the beginning of a record and is to be given again, with more behind it.
+    /// So many bytes were used up. What follows them is the beginning of a record and is to be given again, with more behind it.
     pub taken: usize,
     /// The peer has said that it sends no more (close_notify). Many close the connection without saying so.
     pub is_closed: bool,
 }
 
-/// Seals and opens the octets of one data connection.
+/// Seals and opens the bytes of one data connection.
 pub struct Records(Kind);
 
 enum Kind {
@@ -100,7 +100,7 @@ impl Records {
         matches!(&self.0, Kind::Tls13(traffic) if traffic.owes_keys())
     }
 
-    /// Makes records of all that was put into `outgoing`: one for each [`RECORD_CLEAR_OCTETS_MAX`], of at most 29 octets more.
+    /// Makes records of all that was put into `outgoing`: one for each [`RECORD_CLEAR_BYTES_MAX`], of at most 29 bytes more.
     ///
     /// # Errors
     /// When the stream is broken, after which it stays so.
@@ -113,15 +113,15 @@ impl Records {
         }
     }
 
-    /// Opens all whole records at the beginning of `octets`, in place. Behind the clear octets the buffer has no meaning up to
+    /// Opens all whole records at the beginning of `bytes`, in place. Behind the clear bytes the buffer has no meaning up to
     /// [`Opened::taken`].
     ///
     /// # Errors
     /// When a record was changed, is missing, is longer than records are or is not TLS at all.
-    pub fn open(&mut self, octets: &mut [u8]) -> Result<Opened, WrapError> {
+    pub fn open(&mut self, bytes: &mut [u8]) -> Result<Opened, WrapError> {
         match &mut self.0 {
-            Kind::Tls13(traffic) => traffic.open(octets),
-            Kind::Tls12(tls) => open_by(tls, octets),
+            Kind::Tls13(traffic) => traffic.open(bytes),
+            Kind::Tls12(tls) => open_by(tls, bytes),
         }
     }
 
@@ -149,20 +149,20 @@ impl fmt::Debug for Records {
 }
 
 /// OpenSSL is given whole records only: what they open to is then shorter than they are, and fits where they were.
-fn open_by(tls: &mut Tls, octets: &mut [u8]) -> Result<Opened, WrapError> {
+fn open_by(tls: &mut Tls, bytes: &mut [u8]) -> Result<Opened, WrapError> {
     let mut taken = 0;
-    while let Some(length) = record_octets(&octets[taken..])? {
+    while let Some(length) = record_bytes(&bytes[taken..])? {
         taken += length;
     }
-    tls.feed(&octets[..taken]);
+    tls.feed(&bytes[..taken]);
     let mut clear = 0;
     loop {
-        // Of one octet more than fits there is never any.
+        // Of one byte more than fits there is never any.
         if clear == taken {
             break;
         }
-        match read_bounded(tls, &mut octets[clear..taken])? {
-            ReadOutcome::Octets(count) => clear += count,
+        match read_bounded(tls, &mut bytes[clear..taken])? {
+            ReadOutcome::Bytes(count) => clear += count,
             ReadOutcome::Starved => break,
             ReadOutcome::Closed => {
                 return Ok(Opened {
@@ -180,14 +180,14 @@ fn open_by(tls: &mut Tls, octets: &mut [u8]) -> Result<Opened, WrapError> {
     })
 }
 
-/// Octets of the record at the beginning, header included, where all of it is there.
-pub(crate) fn record_octets(octets: &[u8]) -> Result<Option<usize>, WrapError> {
-    let [_, major, _, high, low, ..] = *octets else {
+/// Bytes of the record at the beginning, header included, where all of it is there.
+pub(crate) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, WrapError> {
+    let [_, major, _, high, low, ..] = *bytes else {
         return Ok(None);
     };
-    let length = HEADER_OCTETS + usize::from(u16::from_be_bytes([high, low]));
-    if major != 3 || length > RECORD_OCTETS_MAX {
+    let length = HEADER_BYTES + usize::from(u16::from_be_bytes([high, low]));
+    if major != 3 || length > RECORD_BYTES_MAX {
         return Err(WrapError::Tls("no record of TLS".into()));
     }
-    Ok((octets.len() >= length).then_some(length))
+    Ok((bytes.len() >= length).then_some(length))
 }

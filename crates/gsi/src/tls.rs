@@ -73,7 +73,7 @@ fn secrets_index() -> Result<Index<Ssl, Secrets>, ErrorStack> {
     Ok(*SECRETS.get_or_init(|| index))
 }
 
-/// OpenSSL tells secrets of a handshake in no other way than this, a line each: what it is, the client's random octets, and the
+/// OpenSSL tells secrets of a handshake in no other way than this, a line each: what it is, the client's random bytes, and the
 /// secret, in hexadecimal. Only those are taken that were asked for, and none goes anywhere but to the connection itself.
 fn hear_secret(ssl: &SslRef, line: &str) {
     let Some(secrets) = SECRETS.get().and_then(|index| ssl.ex_data(*index)) else {
@@ -90,15 +90,15 @@ fn hear_secret(ssl: &SslRef, line: &str) {
 }
 
 fn from_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let digit = |octet: u8| char::from(octet).to_digit(16);
-    let octets = text.as_bytes().chunks(2).map(|pair| match *pair {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let bytes = text.as_bytes().chunks(2).map(|pair| match *pair {
         [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
         _ => None,
     });
-    octets.collect::<Option<Vec<u8>>>().map(Zeroizing::new)
+    bytes.collect::<Option<Vec<u8>>>().map(Zeroizing::new)
 }
 
-/// What OpenSSL has to say against the peer's octets.
+/// What OpenSSL has to say against the peer's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFault(pub(crate) String);
 
@@ -108,8 +108,8 @@ pub(crate) const NO_CERTIFICATE: &str = "peer did not return a certificate";
 /// What a read came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadOutcome {
-    /// So many octets.
-    Octets(usize),
+    /// So many bytes.
+    Bytes(usize),
     /// Nothing until more records come.
     Starved,
     /// The peer has closed its half.
@@ -164,12 +164,12 @@ impl Tls {
         }
     }
 
-    /// Octets from the peer, cut anywhere.
-    pub(crate) fn feed(&mut self, octets: &[u8]) {
-        self.stream.get_mut().input.extend_from_slice(octets);
+    /// Bytes from the peer, cut anywhere.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().input.extend_from_slice(bytes);
     }
 
-    /// Octets that no record has taken.
+    /// Bytes that no record has taken.
     pub(crate) fn take_unread(&mut self) -> Vec<u8> {
         let buffers = self.stream.get_mut();
         let rest = buffers.input.split_off(buffers.taken);
@@ -178,17 +178,17 @@ impl Tls {
         rest
     }
 
-    /// Octets for the peer.
+    /// Bytes for the peer.
     pub(crate) fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.stream.get_mut().output)
     }
 
-    /// How many octets for the peer nobody has taken.
+    /// How many bytes for the peer nobody has taken.
     pub(crate) fn output_waits(&self) -> usize {
         self.stream.get_ref().output.len()
     }
 
-    /// Appends octets for the peer, and keeps the memory they were in.
+    /// Appends bytes for the peer, and keeps the memory they were in.
     pub(crate) fn append_output(&mut self, to: &mut Vec<u8>) {
         to.append(&mut self.stream.get_mut().output);
     }
@@ -206,7 +206,7 @@ impl Tls {
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome, TlsFault> {
         forget_errors();
         match self.stream.ssl_read(buffer) {
-            Ok(count) => Ok(ReadOutcome::Octets(count)),
+            Ok(count) => Ok(ReadOutcome::Bytes(count)),
             Err(error) if is_starved(&error) => Ok(ReadOutcome::Starved),
             Err(error) if error.code() == ErrorCode::ZERO_RETURN => Ok(ReadOutcome::Closed),
             Err(error) => Err(fault(&error)),
@@ -414,9 +414,9 @@ impl Read for Buffers {
 }
 
 impl Write for Buffers {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.output.extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.output.extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -26,7 +26,7 @@ use serde::Deserialize;
 use crate::verify::{RSA_BITS_MAX, Strength};
 
 /// Longest token. Tokens of the grids' have some 1.5 KiB.
-pub const TOKEN_OCTETS_MAX: usize = 16 * 1024;
+pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// Most keys of an issuer that are looked at.
 pub const KEYS_MAX: usize = 64;
@@ -155,7 +155,7 @@ impl<'a> Token<'a> {
     /// # Errors
     /// [`TokenError::Malformed`].
     pub fn parse(text: &'a str) -> Result<Self, TokenError> {
-        if text.len() > TOKEN_OCTETS_MAX {
+        if text.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::Malformed("it is too long"));
         }
         let (signed, signature) = text.rsplit_once('.').ok_or(NOT_THREE)?;
@@ -365,8 +365,8 @@ impl Key {
     /// `None`: of no use here.
     fn of(jwk: Jwk) -> Option<Self> {
         let number = |text: &Option<String>| -> Option<BigNum> {
-            let octets = URL_SAFE_NO_PAD.decode(text.as_ref()?).ok()?;
-            BigNum::from_slice(&octets).ok()
+            let bytes = URL_SAFE_NO_PAD.decode(text.as_ref()?).ok()?;
+            BigNum::from_slice(&bytes).ok()
         };
         let (name, key) = match (jwk.kty.as_str(), jwk.crv.as_deref()) {
             ("EC", Some("P-256")) => {
@@ -383,8 +383,8 @@ impl Key {
                 ("RS256", Some(key).filter(|key| bits.contains(&key.bits()))?)
             }
             ("OKP", Some("Ed25519")) => {
-                let octets = URL_SAFE_NO_PAD.decode(jwk.x.as_ref()?).ok()?;
-                let key = PKey::public_key_from_raw_bytes(&octets, Id::ED25519).ok()?;
+                let bytes = URL_SAFE_NO_PAD.decode(jwk.x.as_ref()?).ok()?;
+                let key = PKey::public_key_from_raw_bytes(&bytes, Id::ED25519).ok()?;
                 ("EdDSA", key)
             }
             _ => return None,
@@ -408,7 +408,7 @@ impl Key {
                 Verifier::new_without_digest(&self.key)?.verify_oneshot(signature, signed)
             }
             Algorithm::Es256 => {
-                // RFC 7518 §3.4: two numbers of 32 octets each.
+                // RFC 7518 §3.4: two numbers of 32 bytes each.
                 let Some((r, s)) = signature
                     .split_at_checked(32)
                     .filter(|(_, s)| s.len() == 32)

@@ -1,6 +1,6 @@
 //! The record protection of TLS 1.3, once the handshake is over (RFC 8446 §5, §4.6, §6, §7.2 and §7.3).
 //!
-//! Bounded: one record at a time, and [`MESSAGES_OCTETS_MAX`] of messages that go on over several. Whatever the peer sends costs no
+//! Bounded: one record at a time, and [`MESSAGES_BYTES_MAX`] of messages that go on over several. Whatever the peer sends costs no
 //! more than opening it.
 
 use ring::{
@@ -11,18 +11,18 @@ use ring::{
 };
 use zeroize::Zeroizing;
 
-use crate::outgoing::{NEW_KEYS_OCTETS, Outgoing, TAG_OCTETS};
-use crate::records::{HEADER_OCTETS, Opened, RECORD_CLEAR_OCTETS_MAX, record_octets};
+use crate::outgoing::{NEW_KEYS_BYTES, Outgoing, TAG_BYTES};
+use crate::records::{HEADER_BYTES, Opened, RECORD_CLEAR_BYTES_MAX, record_bytes};
 use crate::wrap::WrapError;
 
 /// Of each of the three suites.
-const NONCE_OCTETS: usize = 12;
+const NONCE_BYTES: usize = 12;
 
 /// Records under one key of ours. RFC 8446 §5.5 lets AES-GCM seal 2^24.5 full records: new keys come after 256 GiB.
 pub(crate) const RECORDS_MAX: u64 = 1 << 24;
 
 /// Longest message of the handshake that may come behind it: a ticket can hold a chain of certificates.
-const MESSAGES_OCTETS_MAX: usize = 64 * 1024;
+const MESSAGES_BYTES_MAX: usize = 64 * 1024;
 
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
@@ -31,7 +31,7 @@ pub(crate) const NEW_KEYS: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 const CLOSE_NOTIFY: u8 = 0;
 const USER_CANCELED: u8 = 90;
 
-/// What a record is of. Its number is the octet behind the clear octets.
+/// What a record is of. Its number is the byte behind the clear bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Content {
@@ -55,10 +55,10 @@ pub enum Cipher {
 pub struct SendingKeys {
     /// What they are of.
     pub cipher: Cipher,
-    /// As many octets as the cipher has.
+    /// As many bytes as the cipher has.
     pub key: Zeroizing<Vec<u8>>,
     /// What numbers of records are combined with.
-    pub iv: [u8; NONCE_OCTETS],
+    pub iv: [u8; NONCE_BYTES],
     /// Number of the next record.
     pub sequence: u64,
 }
@@ -155,45 +155,45 @@ impl Traffic {
         self.owes_keys
     }
 
-    pub(crate) fn open(&mut self, octets: &mut [u8]) -> Result<Opened, WrapError> {
+    pub(crate) fn open(&mut self, bytes: &mut [u8]) -> Result<Opened, WrapError> {
         if self.is_broken {
             return Err(broken("it was broken before"));
         }
-        let opened = self.open_records(octets);
+        let opened = self.open_records(bytes);
         self.is_broken = opened.is_err();
         opened
     }
 
-    fn open_records(&mut self, octets: &mut [u8]) -> Result<Opened, WrapError> {
+    fn open_records(&mut self, bytes: &mut [u8]) -> Result<Opened, WrapError> {
         let (mut clear, mut taken) = (0, 0);
         while !self.is_closed
-            && let Some(length) = record_octets(&octets[taken..])?
+            && let Some(length) = record_bytes(&bytes[taken..])?
         {
             let end = taken + length;
-            let (content, count) = self.theirs.open(&mut octets[clear..end], taken - clear)?;
+            let (content, count) = self.theirs.open(&mut bytes[clear..end], taken - clear)?;
             taken = end;
             let came = clear..clear + count;
             match content {
                 DATA if self.message.is_empty() => clear = came.end,
-                HANDSHAKE if count > 0 => self.hear_messages(&octets[came])?,
-                ALERT => self.hear_alert(&octets[came])?,
+                HANDSHAKE if count > 0 => self.hear_messages(&bytes[came])?,
+                ALERT => self.hear_alert(&bytes[came])?,
                 _ => return Err(broken("a record that has no place here")),
             }
         }
         Ok(Opened {
             clear,
             // Nothing counts that comes behind the end.
-            taken: if self.is_closed { octets.len() } else { taken },
+            taken: if self.is_closed { bytes.len() } else { taken },
             is_closed: self.is_closed,
         })
     }
 
     /// RFC 8446 §4.6: tickets, which we never use, and new keys.
-    fn hear_messages(&mut self, octets: &[u8]) -> Result<(), WrapError> {
-        self.message.extend_from_slice(octets);
+    fn hear_messages(&mut self, bytes: &[u8]) -> Result<(), WrapError> {
+        self.message.extend_from_slice(bytes);
         while let [kind, high, middle, low, rest @ ..] = &*self.message {
             let length = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
-            if length > MESSAGES_OCTETS_MAX {
+            if length > MESSAGES_BYTES_MAX {
                 return Err(broken("an overlong message behind the handshake"));
             }
             let Some(body) = rest.get(..length) else {
@@ -264,7 +264,7 @@ struct Keys {
     suite: Suite,
     secret: Zeroizing<Vec<u8>>,
     key: LessSafeKey,
-    iv: [u8; NONCE_OCTETS],
+    iv: [u8; NONCE_BYTES],
     /// Records so far with this key.
     sequence: u64,
 }
@@ -276,7 +276,7 @@ impl Keys {
             return None;
         }
         let key = expand_key(suite, &secret)?;
-        let iv = expand(suite, &secret, b"iv", NONCE_OCTETS)?;
+        let iv = expand(suite, &secret, b"iv", NONCE_BYTES)?;
         Some(Self {
             key: LessSafeKey::new(UnboundKey::new(suite.aead(), &key).ok()?),
             iv: (**iv).try_into().ok()?,
@@ -305,21 +305,21 @@ impl Keys {
     }
 
     /// The record that says that the next has new keys, and these.
-    fn announce_new(&mut self) -> Result<[u8; NEW_KEYS_OCTETS], WrapError> {
-        let mut record = [0; NEW_KEYS_OCTETS];
-        record[HEADER_OCTETS..][..NEW_KEYS.len()].copy_from_slice(&NEW_KEYS);
+    fn announce_new(&mut self) -> Result<[u8; NEW_KEYS_BYTES], WrapError> {
+        let mut record = [0; NEW_KEYS_BYTES];
+        record[HEADER_BYTES..][..NEW_KEYS.len()].copy_from_slice(&NEW_KEYS);
         self.seal(Content::Handshake, &mut record)?;
         self.renew()?;
         Ok(record)
     }
 
-    /// Seals a record in whose midst, between what is its header and its tail, are the clear octets.
+    /// Seals a record in whose midst, between what is its header and its tail, are the clear bytes.
     fn seal(&mut self, content: Content, record: &mut [u8]) -> Result<(), WrapError> {
         let too_short = || broken("a record too short");
         let too_long = |_| broken("a record too long");
         let (head, body) = (record.split_first_chunk_mut()).ok_or_else(too_short)?;
         *head = u16::try_from(body.len()).map(header).map_err(too_long)?;
-        let (body, tag) = (body.split_last_chunk_mut::<TAG_OCTETS>()).ok_or_else(too_short)?;
+        let (body, tag) = (body.split_last_chunk_mut::<TAG_BYTES>()).ok_or_else(too_short)?;
         *body.last_mut().ok_or_else(too_short)? = content as u8;
         let (nonce, aad) = (self.nonce()?, Aad::from(*head));
         let sealed = self.key.seal_in_place_separate_tag(nonce, aad, body);
@@ -328,11 +328,11 @@ impl Keys {
         Ok(())
     }
 
-    /// Opens the record that is at `start` of `octets` and all the rest of it: its clear octets are at the beginning then. What it
+    /// Opens the record that is at `start` of `bytes` and all the rest of it: its clear bytes are at the beginning then. What it
     /// is of, and how many they are.
-    fn open(&mut self, octets: &mut [u8], start: usize) -> Result<(u8, usize), WrapError> {
-        let body = start + HEADER_OCTETS;
-        let header: [u8; HEADER_OCTETS] = octets
+    fn open(&mut self, bytes: &mut [u8], start: usize) -> Result<(u8, usize), WrapError> {
+        let body = start + HEADER_BYTES;
+        let header: [u8; HEADER_BYTES] = bytes
             .get(start..body)
             .and_then(|header| header.try_into().ok())
             .ok_or_else(|| broken("no record of TLS"))?;
@@ -342,12 +342,12 @@ impl Keys {
         let nonce = self.nonce()?;
         let opened = self
             .key
-            .open_within(nonce, Aad::from(header), octets, body..)
+            .open_within(nonce, Aad::from(header), bytes, body..)
             .map_err(|_| broken("a record was changed, or one is missing"))?;
         // Behind the content is its type, behind that nothing but zeros (§5.4).
-        let padding = opened.iter().rev().take_while(|&&octet| octet == 0).count();
+        let padding = opened.iter().rev().take_while(|&&byte| byte == 0).count();
         match opened.split_at(opened.len() - padding).0 {
-            [content @ .., kind] if content.len() <= RECORD_CLEAR_OCTETS_MAX => {
+            [content @ .., kind] if content.len() <= RECORD_CLEAR_BYTES_MAX => {
                 Ok((*kind, content.len()))
             }
             _ => Err(broken("a record without a type, or too long")),
@@ -357,11 +357,11 @@ impl Keys {
     /// Each is used once (§5.3).
     fn nonce(&mut self) -> Result<Nonce, WrapError> {
         let mut nonce = self.iv;
-        for (octet, number) in nonce[NONCE_OCTETS - 8..]
+        for (byte, number) in nonce[NONCE_BYTES - 8..]
             .iter_mut()
             .zip(self.sequence.to_be_bytes())
         {
-            *octet ^= number;
+            *byte ^= number;
         }
         self.sequence =
             (self.sequence.checked_add(1)).ok_or_else(|| broken("no number is left"))?;
@@ -369,7 +369,7 @@ impl Keys {
     }
 }
 
-fn header(length: u16) -> [u8; HEADER_OCTETS] {
+fn header(length: u16) -> [u8; HEADER_BYTES] {
     let [high, low] = length.to_be_bytes();
     [DATA, 3, 3, high, low]
 }
@@ -379,20 +379,20 @@ fn expand_key(suite: Suite, secret: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
 }
 
 /// HKDF-Expand-Label without a context (RFC 8446 §7.1).
-fn expand(suite: Suite, secret: &[u8], label: &[u8], octets: usize) -> Option<Zeroizing<Vec<u8>>> {
+fn expand(suite: Suite, secret: &[u8], label: &[u8], bytes: usize) -> Option<Zeroizing<Vec<u8>>> {
     const PREFIX: &[u8] = b"tls13 ";
-    struct Octets(usize);
-    impl KeyType for Octets {
+    struct Bytes(usize);
+    impl KeyType for Bytes {
         fn len(&self) -> usize {
             self.0
         }
     }
-    let length = u16::try_from(octets).ok()?.to_be_bytes();
+    let length = u16::try_from(bytes).ok()?.to_be_bytes();
     let label_length = [u8::try_from(PREFIX.len() + label.len()).ok()?];
     let info = [&length[..], &label_length, PREFIX, label, &[0]];
-    let mut out = Zeroizing::new(vec![0; octets]);
+    let mut out = Zeroizing::new(vec![0; bytes]);
     let secret = Prk::new_less_safe(suite.hkdf, secret);
-    let expanded = secret.expand(&info, Octets(octets)).ok()?;
+    let expanded = secret.expand(&info, Bytes(bytes)).ok()?;
     expanded.fill(&mut out).ok()?;
     Some(out)
 }
@@ -424,24 +424,24 @@ mod tests {
         outgoing.unsent().to_vec()
     }
 
-    fn open(to: &mut Traffic, mut octets: Vec<u8>) -> Result<Vec<u8>, WrapError> {
-        let opened = to.open(&mut octets)?;
-        assert_eq!(opened.taken, octets.len());
-        octets.truncate(opened.clear);
-        Ok(octets)
+    fn open(to: &mut Traffic, mut bytes: Vec<u8>) -> Result<Vec<u8>, WrapError> {
+        let opened = to.open(&mut bytes)?;
+        assert_eq!(opened.taken, bytes.len());
+        bytes.truncate(opened.clear);
+        Ok(bytes)
     }
 
     const ASK: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 1];
 
     #[test]
     fn secrets_are_of_their_suite() {
-        for (name, octets) in [
+        for (name, bytes) in [
             ("TLS_AES_128_GCM_SHA256", 32),
             ("TLS_AES_256_GCM_SHA384", 48),
             ("TLS_CHACHA20_POLY1305_SHA256", 32),
         ] {
             let suite = Suite::named(name).unwrap();
-            for (length, fits) in [(octets, true), (octets - 1, false), (0, false)] {
+            for (length, fits) in [(bytes, true), (bytes - 1, false), (0, false)] {
                 let secret = vec![1; length];
                 assert_eq!(Traffic::new(suite, &secret, &secret).is_some(), fits);
             }
@@ -449,22 +449,22 @@ mod tests {
         assert!(Suite::named("ECDHE-RSA-AES128-GCM-SHA256").is_none());
     }
 
-    /// RFC 8448 §3, "{server} derive write traffic keys for application data", and the record of the client's 50 octets.
+    /// RFC 8448 §3, "{server} derive write traffic keys for application data", and the record of the client's 50 bytes.
     #[test]
     fn keys_and_records_are_those_of_the_published_trace() {
-        let octets = |hex: &str| -> Vec<u8> {
+        let bytes = |hex: &str| -> Vec<u8> {
             let hex: String = hex.split_whitespace().collect();
             let at = (0..hex.len()).step_by(2);
             at.map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap())
                 .collect()
         };
         let suite = Suite::named("TLS_AES_128_GCM_SHA256").unwrap();
-        let client = octets(
+        let client = bytes(
             "9e 40 64 6c e7 9a 7f 9d c0 5a f8 88 9b ce 65 52 87 5a fa 0b 06 df 00 87 f7 92 eb b7 c1 75 04 a5",
         );
         let mut traffic = Traffic::new(suite, &client, &[0; 32]).unwrap();
         let clear: Vec<u8> = (0..50).collect();
-        let sealed = octets(
+        let sealed = bytes(
             "17 03 03 00 43 a2 3f 70 54 b6 2c 94 d0 af fa fe 82 28 ba 55 cb ef ac ea 42 f9 14 aa 66 bc ab 3f 2b 98 19 \
              a8 a5 b4 6b 39 5b d5 4a 9a 20 44 1e 2b 62 97 4e 1f 5a 62 92 a2 97 70 14 bd 1e 3d ea e6 3a ee bb 21 69 49 \
              15 e4",
@@ -484,10 +484,10 @@ mod tests {
         assert_eq!(open(&mut other, sealed), Ok(b"under new keys".to_vec()));
         // One record with the answer, one with what is said.
         let sealed = seal(&mut other, Content::Data, b"so do I");
-        assert_eq!(sealed.len(), 2 * (HEADER_OCTETS + 1 + TAG_OCTETS) + 5 + 7);
+        assert_eq!(sealed.len(), 2 * (HEADER_BYTES + 1 + TAG_BYTES) + 5 + 7);
         assert_eq!(open(&mut one, sealed), Ok(b"so do I".to_vec()));
         let sealed = seal(&mut other, Content::Data, b"once");
-        assert_eq!(sealed.len(), HEADER_OCTETS + 4 + 1 + TAG_OCTETS);
+        assert_eq!(sealed.len(), HEADER_BYTES + 4 + 1 + TAG_BYTES);
         assert_eq!(open(&mut one, sealed), Ok(b"once".to_vec()));
     }
 
@@ -496,7 +496,7 @@ mod tests {
         let (mut one, mut other) = ends();
         one.ours.sequence = RECORDS_MAX - 1;
         other.theirs.sequence = RECORDS_MAX - 1;
-        let clear = vec![3; 3 * RECORD_CLEAR_OCTETS_MAX];
+        let clear = vec![3; 3 * RECORD_CLEAR_BYTES_MAX];
         let sealed = seal(&mut one, Content::Data, &clear);
         assert_eq!(one.ours.sequence, 3, "none of them had the old keys");
         assert!(open(&mut other, sealed) == Ok(clear));
@@ -564,13 +564,13 @@ mod tests {
             (b"\x16", None),
             (b"text\x18", None),
         ] {
-            let mut sealed = [&[0; HEADER_OCTETS][..], clear].concat();
+            let mut sealed = [&[0; HEADER_BYTES][..], clear].concat();
             // As `seal`, without a type.
-            let length = u16::try_from(clear.len() + TAG_OCTETS).unwrap();
-            sealed[..HEADER_OCTETS].copy_from_slice(&header(length));
+            let length = u16::try_from(clear.len() + TAG_BYTES).unwrap();
+            sealed[..HEADER_BYTES].copy_from_slice(&header(length));
             let nonce = one.ours.nonce().unwrap();
             let aad = Aad::from(header(length));
-            let body = &mut sealed[HEADER_OCTETS..];
+            let body = &mut sealed[HEADER_BYTES..];
             let tag = one.ours.key.seal_in_place_separate_tag(nonce, aad, body);
             sealed.extend_from_slice(tag.unwrap().as_ref());
             assert_eq!(

@@ -1,7 +1,7 @@
 //! What follows an established context on a control channel: commands and replies in base64, or a TLS stream.
 //!
 //! Wrapping is writing to the one TLS stream of the context, so pieces must be unwrapped in the order in which they were
-//! wrapped, each once. MIC, ENC and CONF name the same octets: which one a peer says decides nothing (RFC 2228 §4, as the Grid
+//! wrapped, each once. MIC, ENC and CONF name the same bytes: which one a peer says decides nothing (RFC 2228 §4, as the Grid
 //! Community Toolkit has it).
 
 use crate::adat::{self, TokenError};
@@ -9,11 +9,11 @@ use crate::records::Records;
 use crate::tls::{ReadOutcome, Tls, TlsFault};
 
 /// Longest clear text of one command or one line of a reply.
-pub const CLEAR_OCTETS_MAX: usize = 96 * 1024;
+pub const CLEAR_BYTES_MAX: usize = 96 * 1024;
 
-/// Most octets of answers of TLS's own that wait for something to be written: new keys may be asked for, again and again, by somebody
+/// Most bytes of answers of TLS's own that wait for something to be written: new keys may be asked for, again and again, by somebody
 /// who never lets us write. Some hundreds of such answers; one is due after some hundred gigabytes.
-const ANSWERS_OCTETS_MAX: usize = 16 * 1024;
+const ANSWERS_BYTES_MAX: usize = 16 * 1024;
 
 /// A command or reply cannot be unwrapped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,11 +22,11 @@ pub enum WrapError {
     /// The argument is no base64, or too long.
     #[error("the protected text is {0}")]
     Token(#[from] TokenError),
-    /// The octets are not what the peer has sealed, or not in order.
+    /// The bytes are not what the peer has sealed, or not in order.
     #[error("the protected text does not unwrap: {0}")]
     Tls(String),
     /// The text is longer than anything FTP knows.
-    #[error("the protected text has more than {CLEAR_OCTETS_MAX} octets")]
+    #[error("the protected text has more than {CLEAR_BYTES_MAX} bytes")]
     TooLong,
     /// It is not made of whole records: the rest would have to come with another command.
     #[error("the protected text is incomplete")]
@@ -45,7 +45,7 @@ impl From<TlsFault> for WrapError {
     }
 }
 
-/// What came of protected octets.
+/// What came of protected bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// There may be more.
@@ -70,14 +70,14 @@ impl Wrap {
         self.tls.describe()
     }
 
-    /// What goes on with the octets of a data connection, in place of this. Right behind the handshake only: nothing was sealed or
+    /// What goes on with the bytes of a data connection, in place of this. Right behind the handshake only: nothing was sealed or
     /// opened yet.
     #[must_use]
     pub fn into_records(self) -> Records {
         Records::behind(self.tls)
     }
 
-    /// Appends the records for `clear` to `sealed`: about 22 octets more a record, and a record for 16 KiB.
+    /// Appends the records for `clear` to `sealed`: about 22 bytes more a record, and a record for 16 KiB.
     ///
     /// # Errors
     /// When the stream is broken, after which it stays so.
@@ -85,7 +85,7 @@ impl Wrap {
         Ok(self.tls.write_to(clear, sealed)?)
     }
 
-    /// Takes octets from the peer, cut anywhere, and appends what they open to. Output is never longer than all input.
+    /// Takes bytes from the peer, cut anywhere, and appends what they open to. Output is never longer than all input.
     ///
     /// # Errors
     /// When a record was changed, is missing or is not TLS at all, or the peer wants too many answers from TLS itself.
@@ -94,7 +94,7 @@ impl Wrap {
         let mut buffer = [0; 16 * 1024];
         loop {
             match read_bounded(&mut self.tls, &mut buffer)? {
-                ReadOutcome::Octets(count) => clear.extend_from_slice(&buffer[..count]),
+                ReadOutcome::Bytes(count) => clear.extend_from_slice(&buffer[..count]),
                 ReadOutcome::Starved => return Ok(Stream::Open),
                 ReadOutcome::Closed => return Ok(Stream::Closed),
             }
@@ -139,7 +139,7 @@ impl Wrap {
     /// As [`Wrap::command`].
     pub fn reply(&mut self, reply: &[u8]) -> Result<String, WrapError> {
         let mut wrapped = String::new();
-        let mut lines = reply.split_inclusive(|&octet| octet == b'\n').peekable();
+        let mut lines = reply.split_inclusive(|&byte| byte == b'\n').peekable();
         while let Some(line) = lines.next() {
             let separator = if lines.peek().is_some() { '-' } else { ' ' };
             wrapped.push_str("632");
@@ -163,7 +163,7 @@ impl Wrap {
         match line.as_bytes().get(3) {
             Some(b' ' | b'-') if is_wrapped => {
                 let mut text = self.clear_text(&line[4..])?;
-                text.retain(|&octet| octet != 0);
+                text.retain(|&byte| byte != 0);
                 Ok(Some(text))
             }
             _ => Ok(None),
@@ -171,7 +171,7 @@ impl Wrap {
     }
 
     fn text(&mut self, clear: &[u8]) -> Result<String, WrapError> {
-        if clear.len() > CLEAR_OCTETS_MAX {
+        if clear.len() > CLEAR_BYTES_MAX {
             return Err(WrapError::TooLong);
         }
         let mut sealed = Vec::new();
@@ -187,22 +187,22 @@ impl Wrap {
         let mut clear = Vec::new();
         match self.open(&sealed, &mut clear)? {
             Stream::Closed => Err(WrapError::Closed),
-            Stream::Open if clear.len() > CLEAR_OCTETS_MAX => Err(WrapError::TooLong),
+            Stream::Open if clear.len() > CLEAR_BYTES_MAX => Err(WrapError::TooLong),
             Stream::Open => Ok(clear),
         }
     }
 }
 
-/// The next clear octets, of one record at most.
+/// The next clear bytes, of one record at most.
 pub(crate) fn read_bounded(tls: &mut Tls, clear: &mut [u8]) -> Result<ReadOutcome, WrapError> {
     let outcome = tls.read(clear)?;
-    match tls.output_waits() > ANSWERS_OCTETS_MAX {
+    match tls.output_waits() > ANSWERS_BYTES_MAX {
         true => Err(WrapError::Answers),
         false => Ok(outcome),
     }
 }
 
-/// Nothing is missing of the last record. RFC 8446 §5.1: type, version and a length of two octets, then so many.
+/// Nothing is missing of the last record. RFC 8446 §5.1: type, version and a length of two bytes, then so many.
 fn is_whole_records(sealed: &[u8]) -> bool {
     let mut rest = sealed;
     while let [_, _, _, high, low, behind @ ..] = rest {

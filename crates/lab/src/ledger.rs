@@ -24,7 +24,7 @@ impl Ledger {
         self.connections.values()
     }
 
-    /// Payload octets received over all of them.
+    /// Payload bytes received over all of them.
     pub fn bytes_received(&self) -> u64 {
         self.connections().map(|c| c.bytes_received).sum()
     }

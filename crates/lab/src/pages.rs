@@ -15,33 +15,33 @@ use std::{
 
 use memmap2::{Advice, MmapMut};
 
-/// Octets of a page, what a file of any length on tmpfs is rounded up to.
-const PAGE_OCTETS: u64 = 4096;
+/// Bytes of a page, what a file of any length on tmpfs is rounded up to.
+const PAGE_BYTES: u64 = 4096;
 
 /// What the kernel keeps of a file on tmpfs beside its pages: its inode and its name.
-const RECORD_OCTETS: u64 = 1024;
+const RECORD_BYTES: u64 = 1024;
 
-/// Octets written at once.
-const BLOCK_OCTETS: u64 = 1 << 20;
+/// Bytes written at once.
+const BLOCK_BYTES: u64 = 1 << 20;
 
-/// Octets that are given back at a time.
-const PART_OCTETS: usize = 32 << 20;
+/// Bytes that are given back at a time.
+const PART_BYTES: usize = 32 << 20;
 
 /// Free memory beyond what there was at first: what a run can take between two looks.
-const AHEAD_OCTETS: u64 = 256 << 20;
+const AHEAD_BYTES: u64 = 256 << 20;
 
 /// How often the free memory is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Octets of memory that so many files of `file_bytes` take on tmpfs.
+/// Bytes of memory that so many files of `file_bytes` take on tmpfs.
 pub(crate) fn held(files: u32, file_bytes: u64) -> u64 {
     let file = file_bytes
-        .next_multiple_of(PAGE_OCTETS)
-        .saturating_add(RECORD_OCTETS);
+        .next_multiple_of(PAGE_BYTES)
+        .saturating_add(RECORD_BYTES);
     u64::from(files).saturating_mul(file)
 }
 
-/// Has the machine hold so many octets of memory that are free: writes them to a file in `folder`, which is on tmpfs, and
+/// Has the machine hold so many bytes of memory that are free: writes them to a file in `folder`, which is on tmpfs, and
 /// removes it. For a GB and what goes beside an emulator, which a [`Reserve`] disturbs each time it gives back.
 ///
 /// # Errors
@@ -57,7 +57,7 @@ pub(crate) fn touch(folder: &Path, bytes: u64) -> io::Result<()> {
 }
 
 fn fill(path: &Path, bytes: u64) -> io::Result<()> {
-    let block = vec![0; usize::try_from(BLOCK_OCTETS.min(bytes)).unwrap_or(0)];
+    let block = vec![0; usize::try_from(BLOCK_BYTES.min(bytes)).unwrap_or(0)];
     let mut file = File::create(path)?;
     let mut left = bytes;
     while left > 0 {
@@ -76,22 +76,22 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// Takes so many octets, or half of what is free where that is less, in pages as large as there are.
+    /// Takes so many bytes, or half of what is free where that is less, in pages as large as there are.
     ///
     /// # Errors
     /// The system gives no memory, no thread, or no account of it.
     pub(crate) fn of(bytes: u64) -> io::Result<Self> {
         let wanted = bytes.min(free()? / 2);
-        let parts = wanted.div_ceil(PART_OCTETS as u64);
+        let parts = wanted.div_ceil(PART_BYTES as u64);
         let parts: Vec<MmapMut> = (0..parts).map(|_| part()).collect::<io::Result<_>>()?;
-        let goal = free()?.saturating_add(AHEAD_OCTETS);
+        let goal = free()?.saturating_add(AHEAD_BYTES);
         let (stop, stopped) = mpsc::channel::<()>();
         let keep = move || {
             let mut parts = parts;
             while !parts.is_empty() && stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout)
             {
                 let missing = goal.saturating_sub(free().unwrap_or(0));
-                let released = missing.div_ceil(PART_OCTETS as u64);
+                let released = missing.div_ceil(PART_BYTES as u64);
                 let left = (parts.len() as u64).saturating_sub(released);
                 parts.truncate(usize::try_from(left).unwrap_or(0));
             }
@@ -116,7 +116,7 @@ impl Drop for Reserve {
 
 /// Memory that is there: each of its pages was written to.
 fn part() -> io::Result<MmapMut> {
-    let mut part = MmapMut::map_anon(PART_OCTETS)?;
+    let mut part = MmapMut::map_anon(PART_BYTES)?;
     // Given back at once, where small pages would take a tenth of a second for a GB. A kernel without has small ones.
     drop(part.advise(Advice::HugePage));
     for page in part.chunks_mut(4096) {
@@ -125,7 +125,7 @@ fn part() -> io::Result<MmapMut> {
     Ok(part)
 }
 
-/// Octets of memory that nobody uses.
+/// Bytes of memory that nobody uses.
 fn free() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemFree:"));
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_reserve_of_any_size_ends_when_it_is_dropped() {
-        for bytes in [0, 1, PART_OCTETS as u64 + 1] {
+        for bytes in [0, 1, PART_BYTES as u64 + 1] {
             drop(Reserve::of(bytes).expect("a few pages"));
         }
     }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn nothing_stays_of_what_was_touched() {
         let folder = tempfile::tempdir().expect("a folder");
-        for bytes in [0, 1, BLOCK_OCTETS + 1] {
+        for bytes in [0, 1, BLOCK_BYTES + 1] {
             touch(folder.path(), bytes).expect("room for a megabyte");
             assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
         }

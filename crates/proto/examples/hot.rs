@@ -10,7 +10,7 @@ use godwit_proto::{
     reply::ReplyReader,
 };
 
-/// Octets of a block.
+/// Bytes of a block.
 const BLOCK: u64 = 1 << 20;
 
 fn main() -> ExitCode {
@@ -38,10 +38,10 @@ fn case_of(name: &str) -> Option<fn(u64)> {
     })
 }
 
-/// A header to octets and back.
+/// A header to bytes and back.
 fn header(time: u64) {
-    let octets = black_box(BlockHeader::data(time * BLOCK, BLOCK).encode());
-    let _ = black_box(BlockHeader::decode(&octets));
+    let bytes = black_box(BlockHeader::data(time * BLOCK, BLOCK).encode());
+    let _ = black_box(BlockHeader::decode(&bytes));
 }
 
 /// 64 blocks that arrive in another order than they have in the file, as those of several channels do.

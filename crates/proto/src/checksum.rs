@@ -82,8 +82,8 @@ impl FromStr for ChecksumAlgorithm {
     type Err = UnknownAlgorithm;
     /// Case-insensitive; hyphens are ignored (`sha-256`).
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        let letters = s.bytes().filter(|octet| *octet != b'-');
-        let folded = letters.map(|octet| octet.to_ascii_uppercase());
+        let letters = s.bytes().filter(|byte| *byte != b'-');
+        let folded = letters.map(|byte| byte.to_ascii_uppercase());
         Self::ALL
             .into_iter()
             .find(|a| a.wire_name().bytes().eq(folded.clone()))

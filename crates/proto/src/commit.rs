@@ -19,14 +19,14 @@ pub struct Commit {
     pub path: FtpPath,
 }
 
-/// A name without a directory that can be a fact: no control octet, blank, `/`, `;` or DEL, and not `.` or `..`.
+/// A name without a directory that can be a fact: no control byte, blank, `/`, `;` or DEL, and not `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemporaryName(Vec<u8>);
 
 impl TemporaryName {
-    /// `None` for any other octets.
+    /// `None` for any other bytes.
     pub fn new(name: &[u8]) -> Option<Self> {
-        let is_plain = |octet: &u8| !matches!(octet, 0..=b' ' | b'/' | b';' | 0x7f);
+        let is_plain = |byte: &u8| !matches!(byte, 0..=b' ' | b'/' | b';' | 0x7f);
         let is_name = !name.is_empty() && name != b"." && name != b"..";
         (is_name && name.iter().all(is_plain)).then(|| Self(name.to_vec()))
     }
@@ -40,7 +40,7 @@ impl TemporaryName {
 /// What a file must be to get its name. Of nothing that is `None` or empty anything is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// Octets.
+    /// Bytes.
     pub size: Option<u64>,
     /// Algorithm and value in lower-case hexadecimal; each must be right.
     pub checksums: Vec<(ChecksumAlgorithm, String)>,

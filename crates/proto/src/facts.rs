@@ -11,7 +11,7 @@ use crate::{text::decimal, timestamp::Timestamp};
 pub struct Facts {
     /// `Type=`.
     pub kind: Option<FactType>,
-    /// `Size=`, octets.
+    /// `Size=`, bytes.
     pub size: Option<u64>,
     /// `Modify=`.
     pub modify: Option<Timestamp>,
@@ -29,7 +29,7 @@ pub struct Facts {
     pub unix_gid: Option<u32>,
     /// `Unique=`: device-inode; equal values are the same file.
     pub unique: Option<String>,
-    /// `UNIX.slink=`: where the symbolic link points, octets.
+    /// `UNIX.slink=`: where the symbolic link points, bytes.
     pub unix_slink: Option<Vec<u8>>,
     /// `X.count=` on a cdir: number of entries.
     pub count: Option<u64>,
@@ -173,9 +173,9 @@ impl FactSelection {
     }
 }
 
-/// `Type=file;Size=3000; name`: writes selected facts. Values have non-graphic octets, `%`, `=`, `;` percent-encoded; the name is raw.
+/// `Type=file;Size=3000; name`: writes selected facts. Values have non-graphic bytes, `%`, `=`, `;` percent-encoded; the name is raw.
 ///
-/// A name with CR, LF or NUL cannot be listed: callers leave such entries out. Were one to come here, these octets become `?`,
+/// A name with CR, LF or NUL cannot be listed: callers leave such entries out. Were one to come here, these bytes become `?`,
 /// so that it cannot forge another line.
 pub fn write_line(facts: &Facts, selection: FactSelection, name: &[u8], out: &mut Vec<u8>) {
     for (i, fact) in NAMES.iter().enumerate().filter(|(i, _)| selection.has(*i)) {

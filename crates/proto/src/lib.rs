@@ -19,7 +19,7 @@
 //! `handle_input(now, input)` takes what happened; then call `poll_output()` until it returns `None`;
 //! then wait for input or until `poll_timeout()`, whichever comes first, and hand the timeout in as an input.
 //! Time is an argument and never read. Payload never enters this crate: the MODE E machines see
-//! 17-octet headers and answer "this many octets, at this offset".
+//! 17-byte headers and answer "this many bytes, at this offset".
 
 pub mod checksum;
 pub mod command;

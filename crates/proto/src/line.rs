@@ -1,7 +1,7 @@
-//! Octets of a control channel to command lines, as a server reads them.
+//! Bytes of a control channel to command lines, as a server reads them.
 
 /// Longest command line, CRLF not counted. A DCSC line with a chain reaches 10-20 KiB.
-pub const LINE_OCTETS_MAX: usize = 64 * 1024;
+pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Splits a stream at CRLF, strips Telnet (RFC 854) sequences and answers the negotiations.
 ///
@@ -11,13 +11,13 @@ pub const LINE_OCTETS_MAX: usize = 64 * 1024;
 /// `IAC IAC` is the byte 255 itself; every other pair that begins with IAC is dropped.
 #[derive(Debug)]
 pub struct LineReader {
-    octets_max: usize,
+    bytes_max: usize,
     line: Vec<u8>,
     bad: Option<BadLine>,
     /// CRs behind `line`: part of it, or of its end.
     crs: usize,
     telnet: Telnet,
-    /// Octets came behind the last line's end, also such as are dropped.
+    /// Bytes came behind the last line's end, also such as are dropped.
     inside_line: bool,
 }
 
@@ -44,18 +44,18 @@ pub enum LineEvent {
     Line(Vec<u8>),
     /// A line that is none; it has been skipped up to its CRLF.
     Bad(BadLine),
-    /// Octets to send back: `IAC DONT x` for `IAC WILL/WONT x`, `IAC WONT x` for `IAC DO/DONT x`.
+    /// Bytes to send back: `IAC DONT x` for `IAC WILL/WONT x`, `IAC WONT x` for `IAC DO/DONT x`.
     Answer([u8; 3]),
 }
 
 /// Why a line was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadLine {
-    /// More octets before CRLF than the reader takes.
-    #[error("command line is longer than {LINE_OCTETS_MAX} octets")]
+    /// More bytes before CRLF than the reader takes.
+    #[error("command line is longer than {LINE_BYTES_MAX} bytes")]
     TooLong,
-    /// A NUL octet.
-    #[error("command line holds a NUL octet")]
+    /// A NUL byte.
+    #[error("command line holds a NUL byte")]
     Nul,
     /// CRs before its CRLF.
     #[error("command line ends in more than one CR; CR in a name is sent as CR NUL")]
@@ -65,16 +65,16 @@ pub enum BadLine {
 impl Default for LineReader {
     /// For command lines in clear.
     fn default() -> Self {
-        Self::with_octets_max(LINE_OCTETS_MAX)
+        Self::with_bytes_max(LINE_BYTES_MAX)
     }
 }
 
 impl LineReader {
-    /// For lines of at most `octets_max`, CRLF not counted: wrapped commands are longer than those in clear.
+    /// For lines of at most `bytes_max`, CRLF not counted: wrapped commands are longer than those in clear.
     #[must_use]
-    pub fn with_octets_max(octets_max: usize) -> Self {
+    pub fn with_bytes_max(bytes_max: usize) -> Self {
         Self {
-            octets_max,
+            bytes_max,
             line: Vec::new(),
             bad: None,
             crs: 0,
@@ -83,11 +83,11 @@ impl LineReader {
         }
     }
 
-    /// Takes the next octets; events in order. Memory is bounded by the longest line.
-    pub fn push(&mut self, octets: &[u8]) -> Vec<LineEvent> {
+    /// Takes the next bytes; events in order. Memory is bounded by the longest line.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<LineEvent> {
         let mut events = Vec::new();
-        let mut rest = octets;
-        while let Some((&octet, behind)) = rest.split_first() {
+        let mut rest = bytes;
+        while let Some((&byte, behind)) = rest.split_first() {
             self.inside_line = true;
             let plain = self.plain(rest);
             rest = &rest[plain..];
@@ -96,41 +96,41 @@ impl LineReader {
             }
             rest = behind;
             match self.telnet {
-                Telnet::Text if octet == IAC => self.telnet = Telnet::Command,
-                Telnet::Text => events.extend(self.text(octet)),
+                Telnet::Text if byte == IAC => self.telnet = Telnet::Command,
+                Telnet::Text => events.extend(self.text(byte)),
                 Telnet::Command => {
-                    self.telnet = match octet {
+                    self.telnet = match byte {
                         WILL | WONT => Telnet::Option(DONT),
                         DO | DONT => Telnet::Option(WONT),
                         _ => Telnet::Text,
                     };
-                    if octet == IAC {
-                        events.extend(self.text(octet));
+                    if byte == IAC {
+                        events.extend(self.text(byte));
                     }
                 }
                 Telnet::Option(answer) => {
                     self.telnet = Telnet::Text;
-                    events.push(LineEvent::Answer([IAC, answer, octet]));
+                    events.push(LineEvent::Answer([IAC, answer, byte]));
                 }
             }
         }
         events
     }
 
-    /// Octets came behind the end of the last line, also such as are dropped.
+    /// Bytes came behind the end of the last line, also such as are dropped.
     pub fn is_inside_line(&self) -> bool {
         self.inside_line
     }
 
-    /// Takes the octets at the front that are nothing but text, as far as the line has room; how many.
-    fn plain(&mut self, octets: &[u8]) -> usize {
+    /// Takes the bytes at the front that are nothing but text, as far as the line has room; how many.
+    fn plain(&mut self, bytes: &[u8]) -> usize {
         if self.telnet != Telnet::Text || self.bad.is_some() || self.crs > 0 {
             return 0;
         }
-        let room = self.octets_max - self.line.len();
-        let front = &octets[..octets.len().min(room)];
+        let room = self.bytes_max - self.line.len();
+        let front = &bytes[..bytes.len().min(room)];
         let plain = (front.iter())
-            .position(|&octet| matches!(octet, 0 | b'\r' | b'\n' | IAC))
+            .position(|&byte| matches!(byte, 0 | b'\r' | b'\n' | IAC))
             .unwrap_or(front.len());
         if plain > 0 {
             self.line.extend_from_slice(&front[..plain]);
@@ -138,8 +138,8 @@ impl LineReader {
         plain
     }
 
-    fn text(&mut self, octet: u8) -> Option<LineEvent> {
-        match octet {
+    fn text(&mut self, byte: u8) -> Option<LineEvent> {
+        match byte {
             b'\n' => {
                 // Whether they are a name's is not to be seen: it may be another file without them.
                 if std::mem::take(&mut self.crs) > 1 {
@@ -157,13 +157,13 @@ impl LineReader {
             0 if self.crs == 0 => self.refuse(BadLine::Nul),
             _ => {
                 let crs = std::mem::take(&mut self.crs);
-                let room = self.octets_max - self.line.len();
-                if crs + usize::from(octet != 0) > room {
+                let room = self.bytes_max - self.line.len();
+                if crs + usize::from(byte != 0) > room {
                     self.refuse(BadLine::TooLong);
                     return None;
                 }
                 self.line.resize(self.line.len() + crs, b'\r');
-                self.line.extend((octet != 0).then_some(octet));
+                self.line.extend((byte != 0).then_some(byte));
             }
         }
         None
@@ -180,8 +180,8 @@ impl LineReader {
 mod tests {
     use super::*;
 
-    fn read(octets: &[u8]) -> Vec<LineEvent> {
-        LineReader::default().push(octets)
+    fn read(bytes: &[u8]) -> Vec<LineEvent> {
+        LineReader::default().push(bytes)
     }
 
     fn line(text: &[u8]) -> LineEvent {
@@ -214,8 +214,8 @@ mod tests {
     }
 
     #[test]
-    fn dropped_octets_are_seen_behind_a_line() {
-        for (octets, inside) in [
+    fn dropped_bytes_are_seen_behind_a_line() {
+        for (bytes, inside) in [
             (&b"AUTH TLS\r\n"[..], false),
             (b"AUTH TLS\r\n\n", false),
             (b"AUTH TLS\r\n\r", true),
@@ -224,19 +224,19 @@ mod tests {
             (b"AUTH TLS\r\n\r\n", false),
         ] {
             let mut reader = LineReader::default();
-            drop(reader.push(octets));
-            assert_eq!(reader.is_inside_line(), inside, "{octets:?}");
+            drop(reader.push(bytes));
+            assert_eq!(reader.is_inside_line(), inside, "{bytes:?}");
         }
     }
 
     #[test]
-    fn how_the_octets_are_cut_makes_no_difference() {
-        let octets = b"A\nB\r\r\nSTOR a\r\0\r\xff\xffb\0c\r\n\xff\xfb\x01NOOP\r\n\r\nPWD\r\n";
-        let whole = read(octets);
+    fn how_the_bytes_are_cut_makes_no_difference() {
+        let bytes = b"A\nB\r\r\nSTOR a\r\0\r\xff\xffb\0c\r\n\xff\xfb\x01NOOP\r\n\r\nPWD\r\n";
+        let whole = read(bytes);
         assert_eq!(whole.len(), 7);
-        for step in 1..octets.len() {
+        for step in 1..bytes.len() {
             let mut reader = LineReader::default();
-            let pieces = octets.chunks(step);
+            let pieces = bytes.chunks(step);
             let events: Vec<_> = pieces.flat_map(|piece| reader.push(piece)).collect();
             assert_eq!(events, whole, "{step} at a time");
         }
@@ -246,7 +246,7 @@ mod tests {
     fn cr_nul_is_a_cr_of_the_name() {
         assert_eq!(read(b"DELE a\r\0b\r\0\r\n"), [line(b"DELE a\rb\r")]);
         assert_eq!(read(b"DELE a\0b\r\n"), [LineEvent::Bad(BadLine::Nul)]);
-        let crs = vec![b'\r'; LINE_OCTETS_MAX + 1];
+        let crs = vec![b'\r'; LINE_BYTES_MAX + 1];
         assert_eq!(
             read(&[&crs[..], b"\0\n"].concat()),
             [LineEvent::Bad(BadLine::TooLong)]
@@ -255,9 +255,9 @@ mod tests {
 
     #[test]
     fn bad_lines_are_skipped_whole() {
-        let mut long = vec![b'x'; LINE_OCTETS_MAX];
+        let mut long = vec![b'x'; LINE_BYTES_MAX];
         long.extend_from_slice(b"\r\n");
-        assert_eq!(read(&long), [line(&long[..LINE_OCTETS_MAX])]);
+        assert_eq!(read(&long), [line(&long[..LINE_BYTES_MAX])]);
         long.insert(0, b'x');
         long.extend_from_slice(b"A\0B\r\nNOOP\r\n");
         assert_eq!(

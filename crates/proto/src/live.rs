@@ -34,21 +34,21 @@ pub enum Live {
 /// reports tells what was between. What the server does not know is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveReport {
-    /// Payload octets moved.
+    /// Payload bytes moved.
     pub bytes: u64,
     /// Channels that carry data, or will as soon as they are up.
     pub channels: u32,
-    /// Octets that the peer's kernel has for certain (sending).
+    /// Bytes that the peer's kernel has for certain (sending).
     pub acknowledged: Option<u64>,
     /// TCP segments sent on all channels, those that have ended included.
     pub segments_sent: Option<u64>,
     /// Those among them that were sent again.
     pub segments_retransmitted: Option<u64>,
-    /// Payload octets sent again.
+    /// Payload bytes sent again.
     pub bytes_retransmitted: Option<u64>,
     /// Time that the channels were part of the transfer, added up.
     pub channel_us: Option<u64>,
-    /// Part of it with octets to send or unacknowledged.
+    /// Part of it with bytes to send or unacknowledged.
     pub busy_us: Option<u64>,
     /// Part of that in which the receiver's window had no room.
     pub receive_window_limited_us: Option<u64>,
@@ -113,7 +113,7 @@ impl LiveReport {
     }
 
     /// Reads a 258: facts in any order, names without case, unknown ones passed over, the last of each counts. `None` for
-    /// another code, and where octets or channels are not told.
+    /// another code, and where bytes or channels are not told.
     pub fn from_reply(reply: &Reply) -> Option<Self> {
         if reply.code != DONE {
             return None;

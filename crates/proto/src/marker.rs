@@ -7,14 +7,14 @@ use crate::{
     text::{decimal, find_ignoring_case},
 };
 
-/// 112: octets of one stripe so far (GFD.020 "Performance Markers").
+/// 112: bytes of one stripe so far (GFD.020 "Performance Markers").
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerfMarker {
     /// UNIX time in seconds, one decimal on the wire.
     pub timestamp: f64,
     /// `0..stripe_count`.
     pub stripe_index: u32,
-    /// Octets moved for this transfer and stripe since it began; cumulative.
+    /// Bytes moved for this transfer and stripe since it began; cumulative.
     pub stripe_bytes: u64,
     /// At least 1.
     pub stripe_count: u32,
@@ -67,14 +67,14 @@ impl PerfMarker {
 }
 
 /// Ranges that one 111 says at most, so that its line stays below what readers take
-/// ([`crate::line::LINE_OCTETS_MAX`]). What was said can be read back with [`parse_range_marker`].
+/// ([`crate::line::LINE_BYTES_MAX`]). What was said can be read back with [`parse_range_marker`].
 pub const MARKER_RANGES_MAX: usize = 1000;
 
-/// The 111 reply for octets newly safe, or `None` where `fresh` has nothing that can be said.
+/// The 111 reply for bytes newly safe, or `None` where `fresh` has nothing that can be said.
 ///
 /// Range starts are rounded up and ends down to multiples of 2, but never 0 and never an end equal to `end_of_file`, so that
-/// no two ranges are ever one octet apart: GCT's and jglobus' readers merge such ranges and
-/// would never ask for the octet between. At most the first [`MARKER_RANGES_MAX`] ranges are said.
+/// no two ranges are ever one byte apart: GCT's and jglobus' readers merge such ranges and
+/// would never ask for the byte between. At most the first [`MARKER_RANGES_MAX`] ranges are said.
 pub fn range_marker(fresh: &RangeSet, end_of_file: Option<u64>) -> Option<Reply> {
     let last = fresh.iter().last()?;
     let mut text = "Range Marker ".to_owned();
@@ -195,7 +195,7 @@ mod tests {
             said(&[(0, 7_864_320)], None).as_deref(),
             Some("Range Marker 0-7864320")
         );
-        // Octet 100 is missing: a reader that merges 0-100 and 101-200 would lose it.
+        // Byte 100 is missing: a reader that merges 0-100 and 101-200 would lose it.
         assert_eq!(
             said(&[(0, 100), (101, 200)], None).as_deref(),
             Some("Range Marker 0-100,102-200")
@@ -229,7 +229,7 @@ mod tests {
             })
             .collect();
         let reply = range_marker(&many, None).unwrap();
-        assert!(written(&reply).len() < crate::line::LINE_OCTETS_MAX);
+        assert!(written(&reply).len() < crate::line::LINE_BYTES_MAX);
         assert_eq!(
             parse_range_marker(&reply).unwrap().count(),
             MARKER_RANGES_MAX

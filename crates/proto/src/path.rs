@@ -2,46 +2,46 @@
 
 use std::fmt;
 
-/// A path as octets: not empty, and without NUL and LF, which no control channel can carry. CR is
+/// A path as bytes: not empty, and without NUL and LF, which no control channel can carry. CR is
 /// in none that a client makes: servers that know CR NUL (RFC 2640 §3.1) are rare, others store
 /// another name.
 ///
-/// Octets and not text, since file systems hold names that are not UTF-8 and nothing may be lost
+/// Bytes and not text, since file systems hold names that are not UTF-8 and nothing may be lost
 /// (RFC 2640 §3 asks for UTF-8 where it is possible).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FtpPath(Vec<u8>);
 
-/// Why octets are no [`FtpPath`].
+/// Why bytes are no [`FtpPath`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
-    /// No octet at all.
+    /// No byte at all.
     #[error("empty path")]
     Empty,
     /// NUL, CR or LF inside.
-    #[error("path holds octet {0:#04x}, which a control channel cannot carry")]
-    Octet(u8),
+    #[error("path holds byte {0:#04x}, which a control channel cannot carry")]
+    Byte(u8),
 }
 
 impl FtpPath {
-    /// Checks `octets`.
-    pub fn new(octets: impl Into<Vec<u8>>) -> Result<Self, BadPath> {
-        let octets = octets.into();
-        if octets.is_empty() {
+    /// Checks `bytes`.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, BadPath> {
+        let bytes = bytes.into();
+        if bytes.is_empty() {
             return Err(BadPath::Empty);
         }
-        match octets.iter().find(|b| matches!(b, 0 | b'\r' | b'\n')) {
-            Some(b) => Err(BadPath::Octet(*b)),
-            None => Ok(Self(octets)),
+        match bytes.iter().find(|b| matches!(b, 0 | b'\r' | b'\n')) {
+            Some(b) => Err(BadPath::Byte(*b)),
+            None => Ok(Self(bytes)),
         }
     }
 
     /// As [`Self::new`], for a name that a peer sent as CR NUL where it holds CR.
-    pub fn received(octets: impl Into<Vec<u8>>) -> Result<Self, BadPath> {
-        let octets = octets.into();
-        match octets.iter().find(|b| matches!(b, 0 | b'\n')) {
-            _ if octets.is_empty() => Err(BadPath::Empty),
-            Some(b) => Err(BadPath::Octet(*b)),
-            None => Ok(Self(octets)),
+    pub fn received(bytes: impl Into<Vec<u8>>) -> Result<Self, BadPath> {
+        let bytes = bytes.into();
+        match bytes.iter().find(|b| matches!(b, 0 | b'\n')) {
+            _ if bytes.is_empty() => Err(BadPath::Empty),
+            Some(b) => Err(BadPath::Byte(*b)),
+            None => Ok(Self(bytes)),
         }
     }
 
@@ -50,7 +50,7 @@ impl FtpPath {
         Self(b"/".to_vec())
     }
 
-    /// The octets as they travel.
+    /// The bytes as they travel.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -136,7 +136,7 @@ impl FtpPath {
 }
 
 impl fmt::Display for FtpPath {
-    /// Lossy where the octets are not UTF-8: for people, never for the wire.
+    /// Lossy where the bytes are not UTF-8: for people, never for the wire.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(&self.0))
     }
@@ -180,6 +180,6 @@ mod tests {
         assert_eq!(p("/a/b//").parent(), Some(p("/a")));
         assert_eq!(p("/a").parent(), Some(p("/")));
         assert_eq!(p("a").parent(), None);
-        assert_eq!(FtpPath::new("a\nb"), Err(BadPath::Octet(b'\n')));
+        assert_eq!(FtpPath::new("a\nb"), Err(BadPath::Byte(b'\n')));
     }
 }

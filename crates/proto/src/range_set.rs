@@ -2,15 +2,15 @@
 
 use std::{collections::BTreeMap, fmt};
 
-/// Octets `start..end` of a file, half-open. `start <= end`.
+/// Bytes `start..end` of a file, half-open. `start <= end`.
 ///
 /// On the wire (111, REST) we write exclusive ends and read foreign ends as exclusive: reading
-/// a foreign end too low costs one repeated octet, too high loses one (ADR 0003).
+/// a foreign end too low costs one repeated byte, too high loses one (ADR 0003).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ByteRange {
-    /// First octet.
+    /// First byte.
     pub start: u64,
-    /// One past the last octet.
+    /// One past the last byte.
     pub end: u64,
 }
 
@@ -28,7 +28,7 @@ impl ByteRange {
         start: 0,
         end: u64::MAX,
     };
-    /// Octets inside.
+    /// Bytes inside.
     pub const fn len(self) -> u64 {
         self.end - self.start
     }
@@ -44,7 +44,7 @@ impl fmt::Display for ByteRange {
     }
 }
 
-/// A set of octet positions, kept as disjoint ranges that do not touch.
+/// A set of byte positions, kept as disjoint ranges that do not touch.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RangeSet {
     /// start -> end
@@ -150,7 +150,7 @@ impl RangeSet {
         out
     }
 
-    /// True where every octet of `range` is in the set.
+    /// True where every byte of `range` is in the set.
     pub fn contains(&self, range: ByteRange) -> bool {
         range.is_empty()
             || self
@@ -167,7 +167,7 @@ impl RangeSet {
             .map(|(s, e)| ByteRange { start: *s, end: *e })
     }
 
-    /// Octets in the set.
+    /// Bytes in the set.
     pub fn covered(&self) -> u64 {
         self.iter().fold(0, |n, r| n.saturating_add(r.len()))
     }
@@ -177,7 +177,7 @@ impl RangeSet {
         self.ranges.len()
     }
 
-    /// True where no octet is in the set.
+    /// True where no byte is in the set.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

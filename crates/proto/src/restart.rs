@@ -8,7 +8,7 @@ use crate::{
 /// Where a transfer resumes: what the receiver already has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestartPoint {
-    /// Stream form: octets `0..n` are there (RFC 3659 §5).
+    /// Stream form: bytes `0..n` are there (RFC 3659 §5).
     Offset(u64),
     /// List form, exclusive ends (GFD.020 §"Restart").
     Ranges(RangeSet),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_of_one_octet_stays_a_gap() {
+    fn a_gap_of_one_byte_stays_a_gap() {
         let set = RestartPoint::parse("0-100,101-200").unwrap().to_ranges();
         assert_eq!(set.to_string(), "0-100,101-200");
     }

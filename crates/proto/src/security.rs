@@ -1,4 +1,4 @@
-//! What guards data channels: DCAU (GFD.020) says who must be at their other end, PROT (RFC 2228 §3) what is done to their octets.
+//! What guards data channels: DCAU (GFD.020) says who must be at their other end, PROT (RFC 2228 §3) what is done to their bytes.
 
 use std::{fmt, str::FromStr};
 
@@ -11,7 +11,7 @@ pub const TOKEN_USER: &str = ":token:";
 /// Line of FEAT: this server takes bearer tokens.
 pub const TOKEN_FEATURE: &str = "X-GODWIT TOKEN";
 
-/// PROT: what is done to the octets of a data channel. Ordered by what it gives.
+/// PROT: what is done to the bytes of a data channel. Ordered by what it gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Protection {
     /// C: nothing.
@@ -87,7 +87,7 @@ impl Token {
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Token({} octets)", self.0.len())
+        write!(f, "Token({} bytes)", self.0.len())
     }
 }
 
@@ -149,7 +149,7 @@ pub enum Floor {
     Clear,
     /// Both ends know each other: DCAU A or S.
     Identity,
-    /// And nobody can change octets unseen: PROT S, E or P. (E is TLS here, which does both.)
+    /// And nobody can change bytes unseen: PROT S, E or P. (E is TLS here, which does both.)
     Integrity,
     /// And nobody else can read them: PROT E or P.
     Private,
@@ -203,7 +203,7 @@ mod tests {
             };
             assert_eq!(text.parse::<Dcau>(), expected, "{text}");
         }
-        assert_eq!(format!("{:?}", Token::new("c2VjcmV0")), "Token(8 octets)");
+        assert_eq!(format!("{:?}", Token::new("c2VjcmV0")), "Token(8 bytes)");
         assert_eq!("CS".parse::<Protection>(), Err(BadSecurityArgument::Letter));
         assert!(Protection::Private > Protection::Safe && Protection::Safe > Protection::Clear);
     }

@@ -55,7 +55,7 @@ pub enum Site {
     Commit(Commit),
     /// `GODWIT LEAVES CRC32C leaf offset length path`: see [`crate::leaves`].
     Leaves {
-        /// Octets of a leaf, at least [`crate::leaves::LEAF_OCTETS_MIN`].
+        /// Bytes of a leaf, at least [`crate::leaves::LEAF_BYTES_MIN`].
         leaf: u64,
         offset: u64,
         /// `None`: to the end.

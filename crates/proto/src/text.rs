@@ -8,10 +8,10 @@ pub(crate) fn decimal<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.parse().ok()
 }
 
-/// `octets` for people: lossy, control characters escaped, at most `chars_max` characters.
-pub(crate) fn printable(octets: &[u8], chars_max: usize) -> String {
+/// `bytes` for people: lossy, control characters escaped, at most `chars_max` characters.
+pub(crate) fn printable(bytes: &[u8], chars_max: usize) -> String {
     let mut out = String::new();
-    for (i, c) in String::from_utf8_lossy(octets).chars().enumerate() {
+    for (i, c) in String::from_utf8_lossy(bytes).chars().enumerate() {
         if i == chars_max {
             out.push('…');
             break;
@@ -25,18 +25,18 @@ pub(crate) fn printable(octets: &[u8], chars_max: usize) -> String {
     out
 }
 
-/// `octets` without leading blanks.
-pub(crate) fn skip_blanks(octets: &[u8]) -> &[u8] {
-    let n = octets.iter().take_while(|b| **b == b' ').count();
-    &octets[n..]
+/// `bytes` without leading blanks.
+pub(crate) fn skip_blanks(bytes: &[u8]) -> &[u8] {
+    let n = bytes.iter().take_while(|b| **b == b' ').count();
+    &bytes[n..]
 }
 
-/// The first word of `octets` (leading blanks skipped) and what follows the one blank behind it.
-pub(crate) fn split_word(octets: &[u8]) -> (&[u8], &[u8]) {
-    let octets = skip_blanks(octets);
-    match octets.iter().position(|b| *b == b' ') {
-        Some(i) => (&octets[..i], &octets[i + 1..]),
-        None => (octets, &[]),
+/// The first word of `bytes` (leading blanks skipped) and what follows the one blank behind it.
+pub(crate) fn split_word(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let bytes = skip_blanks(bytes);
+    match bytes.iter().position(|b| *b == b' ') {
+        Some(i) => (&bytes[..i], &bytes[i + 1..]),
+        None => (bytes, &[]),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The audit log: who did what, from where, as whom, and how it ended. One JSON object a line, written at once.
 //!
 //! ```text
-//!   {"time":"…Z","session":7,"peer":"192.0.2.1:4711","identity":"/O=Grid/CN=Jo","account":"jo","event":"put","path":"/f","octets":12,"result":"done"}
+//!   {"time":"…Z","session":7,"peer":"192.0.2.1:4711","identity":"/O=Grid/CN=Jo","account":"jo","event":"put","path":"/f","bytes":12,"result":"done"}
 //! ```
 //! Beside it, of transfers alone and in the form of others, the transfer log: [`transfers`].
 //!
@@ -32,7 +32,7 @@ mod transfers;
 
 pub(crate) use transfers::{Command, Wire};
 
-/// Octets of each text from outside; what is longer is cut.
+/// Bytes of each text from outside; what is longer is cut.
 pub(crate) const TEXT_MAX: usize = 4096;
 
 /// The files, or nothing.
@@ -98,7 +98,7 @@ pub(crate) struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     to: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) octets: Option<u64>,
+    pub(crate) bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
     pub(crate) result: Verdict,
@@ -114,7 +114,7 @@ pub(crate) struct Entry {
     /// Of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) class: Option<Class>,
-    /// Of a transfer, octets that TCP has sent again.
+    /// Of a transfer, bytes that TCP has sent again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) retransmitted: Option<u64>,
     /// Of the session, when a transfer has ended.
@@ -167,7 +167,7 @@ impl Entry {
             event,
             path: None,
             to: None,
-            octets: None,
+            bytes: None,
             seconds: None,
             result: Verdict::Done,
             reason: None,
@@ -210,8 +210,8 @@ impl Entry {
         self
     }
 
-    pub(crate) fn moved(mut self, octets: u64, time: Duration) -> Self {
-        self.octets = Some(octets);
+    pub(crate) fn moved(mut self, bytes: u64, time: Duration) -> Self {
+        self.bytes = Some(bytes);
         self.seconds = Some(time.as_secs_f64());
         self
     }
@@ -350,9 +350,9 @@ fn ends_in_part_of_a_line(path: &Path, file: &File) -> bool {
     else {
         return false;
     };
-    let mut octet = [0];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut octet, last));
-    read.is_ok() && octet != *b"\n"
+    let mut byte = [0];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut byte, last));
+    read.is_ok() && byte != *b"\n"
 }
 
 pub(crate) fn line(now: SystemTime, who: &Who, event: &Entry) -> String {
@@ -424,7 +424,7 @@ mod tests {
         let line = line(now, &who(), &event);
         let start = "{\"time\":\"2000-02-29T00:00:00.125Z\",\"session\":7,\"peer\":\"192.0.2.1:4711\",\
             \"identity\":\"/O=Grid/CN=Jo\",\"account\":\"jo\",\"event\":\"put\",\
-            \"path\":\"/a\\u001b[31m\\\"\\u009b\\u007fb\",\"octets\":12,\"seconds\":1.5,\"result\":\"failed\",\"reason\":\"xxx";
+            \"path\":\"/a\\u001b[31m\\\"\\u009b\\u007fb\",\"bytes\":12,\"seconds\":1.5,\"result\":\"failed\",\"reason\":\"xxx";
         assert!(line.starts_with(start), "{line}");
         assert!(line.len() < start.len() + TEXT_MAX + 10);
         assert!(line.ends_with("\"}\n") && !line[..line.len() - 1].contains(char::is_control));
@@ -437,13 +437,13 @@ mod tests {
         /// Has so much room.
         struct Disk(Vec<u8>, usize);
         impl io::Write for Disk {
-            fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-                let taken = octets.len().min(self.1);
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let taken = bytes.len().min(self.1);
                 if taken == 0 {
                     return Err(io::ErrorKind::StorageFull.into());
                 }
                 self.1 -= taken;
-                self.0.extend_from_slice(&octets[..taken]);
+                self.0.extend_from_slice(&bytes[..taken]);
                 Ok(taken)
             }
 

@@ -1,4 +1,4 @@
-//! What success of a receipt depends on when its octets have come.
+//! What success of a receipt depends on when its bytes have come.
 
 use std::{
     io::Write as _,
@@ -67,7 +67,7 @@ impl Checks {
             blocking(move || writer.flush().map_err(|e| failure_of(&e, &doing))).await?;
         }
         for (algorithm, expected) in &self.checksums {
-            // The file as it now is, read back: what the octets on the wire were proves less.
+            // The file as it now is, read back: what the bytes on the wire were proves less.
             let file = open(Arc::clone(&self.storage), self.path.clone()).await?;
             let go_on = &mut |_| !stop.load(Ordering::Relaxed);
             let computed = checksum(file, *algorithm, 0, None, turns, go_on).await?;

@@ -191,7 +191,7 @@ pub struct Options {
     pub token_audience: Vec<String>,
 
     /// What data channels must have at least, or are refused: clear (nothing), identity (both ends prove who they are), integrity (and
-    /// nobody can change octets unseen), private (nor read them); more than clear needs --gsi or --tls, which has private alone, and no
+    /// nobody can change bytes unseen), private (nor read them); more than clear needs --gsi or --tls, which has private alone, and no
     /// --anonymous [default: clear]
     #[arg(long, value_name = "clear|identity|integrity|private")]
     pub protect: Option<Protect>,
@@ -218,7 +218,7 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS")]
     pub idle_timeout: Option<u64>,
 
-    /// Time for a data connection to come up, and without an octet on any of a transfer's [default: 60]
+    /// Time for a data connection to come up, and without a byte on any of a transfer's [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub data_timeout: Option<u64>,
 
@@ -375,7 +375,7 @@ pub struct ServerSettings {
     pub idle_limit: Duration,
     /// Time for the dialogue before login.
     pub login_limit: Duration,
-    /// Time for data connections to come up, and without an octet on any of them.
+    /// Time for data connections to come up, and without a byte on any of them.
     pub data_limit: Duration,
     /// Time that a client may leave our replies unread, once the kernel's buffers are full, before its session is closed.
     pub unread_limit: Duration,
@@ -684,7 +684,7 @@ fn checked_banner(banner: String) -> Result<String, ConfigError> {
     if banner.is_empty() || banner.contains('\0') || banner.len() > 16 * 1024 {
         return Err(ConfigError::Value {
             name: "banner",
-            reason: "must have text, no NUL and at most 16384 octets".to_owned(),
+            reason: "must have text, no NUL and at most 16384 bytes".to_owned(),
         });
     }
     Ok(banner)

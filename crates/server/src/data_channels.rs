@@ -42,7 +42,7 @@ pub(crate) struct DataChannels {
     closed_at: Option<Instant>,
     /// In the channels of account and address; `None` before login.
     share: Option<Arc<Share>>,
-    /// Of the set: octets of socket buffers, 0 as the kernel has it, and of a block.
+    /// Of the set: bytes of socket buffers, 0 as the kernel has it, and of a block.
     sizes: (u64, u64),
     passed: Arc<LastPassed>,
     last_names: LastNames,
@@ -129,7 +129,7 @@ impl DataChannels {
         (self.share.as_ref()).map_or_else(Channels::default, |share| share.channels())
     }
 
-    /// Octets of socket buffers that the client asked for, 0 where it did not, and of a block at most.
+    /// Bytes of socket buffers that the client asked for, 0 where it did not, and of a block at most.
     pub(crate) fn sizes(&self) -> (u64, u64) {
         self.sizes
     }

@@ -209,9 +209,9 @@ fn run_round(round: Vec<Entry>, storage: &dyn Storage, together: bool) {
         };
         let result = result.and_then(|()| {
             for directory in directories {
-                let octets = directory.as_bytes().to_vec();
+                let bytes = directory.as_bytes().to_vec();
                 names
-                    .entry(octets)
+                    .entry(bytes)
                     .or_insert_with(|| storage.sync_directory(&directory))
                     .clone()?;
             }

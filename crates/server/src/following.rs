@@ -57,7 +57,7 @@ pub(crate) fn is_passable(request: &Request) -> bool {
 
 /// What tells the last part of the path from others, where it is a temporary name.
 pub(crate) fn temporary(path: &FtpPath) -> Option<u64> {
-    temporary_digits(path.as_bytes().rsplit(|octet| *octet == b'/').next()?)
+    temporary_digits(path.as_bytes().rsplit(|byte| *byte == b'/').next()?)
 }
 
 #[cfg(test)]

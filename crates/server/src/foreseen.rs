@@ -162,7 +162,7 @@ impl Foreseen {
         !self.ending.is_empty()
     }
 
-    /// Where something was forgotten, waits until none of it touches a file any more. Else never ends, and lets those whose octets
+    /// Where something was forgotten, waits until none of it touches a file any more. Else never ends, and lets those whose bytes
     /// have moved be made durable before their turn. Cancel-safe.
     pub(crate) async fn settle(&mut self, channels: &DataChannels) {
         if self.ending.is_empty() {

@@ -12,7 +12,7 @@ use godwit_engine::data::{Guard, Safeguard};
 use godwit_gsi::{
     Channel, Context, ContextError, Expect, Settings, Versions,
     cert::{Credential, CredentialError, files},
-    gridmap::{AllowList, FILE_OCTETS_MAX, Gridmap, GridmapFault, MAPPED_USER, NotMapped},
+    gridmap::{AllowList, FILE_BYTES_MAX, Gridmap, GridmapFault, MAPPED_USER, NotMapped},
     name::DistinguishedName,
     verify::{Anchors, Directory, Policy},
 };
@@ -197,12 +197,12 @@ pub(crate) fn refusal(text: &str) -> StorageFailure {
 
 fn read_gridmap(path: &Path) -> std::io::Result<(Gridmap, Vec<GridmapFault>)> {
     let mut content = Vec::new();
-    let limit = FILE_OCTETS_MAX as u64;
+    let limit = FILE_BYTES_MAX as u64;
     File::open(path)?
         .take(limit + 1)
         .read_to_end(&mut content)?;
     if content.len() as u64 > limit {
-        return Err(std::io::Error::other(format!("larger than {limit} octets")));
+        return Err(std::io::Error::other(format!("larger than {limit} bytes")));
     }
     Ok(Gridmap::parse(&String::from_utf8_lossy(&content)))
 }

@@ -92,10 +92,10 @@ pub use listener::{Reloader, Server, ServerError, Status};
 pub use privsep::{Protection, Role, Separation, run_child};
 pub use ssh::serve as serve_ssh;
 
-/// For the fuzz target: octets of a process that somebody has taken over.
+/// For the fuzz target: bytes of a process that somebody has taken over.
 #[cfg(fuzzing)]
-pub fn hear_foreign_message(octets: &[u8]) {
-    privsep::foreign::message(octets);
+pub fn hear_foreign_message(bytes: &[u8]) {
+    privsep::foreign::message(bytes);
 }
 
 /// Threads that work on logins at a time: each reads files, or asks a parent, and is soon done.

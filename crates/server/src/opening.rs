@@ -1,4 +1,4 @@
-//! Opening what a transfer works on: which octets of which file go out, or where those that come in belong.
+//! Opening what a transfer works on: which bytes of which file go out, or where those that come in belong.
 
 use std::{
     sync::Arc,
@@ -24,7 +24,7 @@ use crate::{checks::Checks, failure, shared_writer::SharedWriter};
 /// Largest offset that a file can have: `off_t` is signed.
 const FILE_OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// Octets of a RETR of an endless device: until the client has had enough.
+/// Bytes of a RETR of an endless device: until the client has had enough.
 const ENDLESS: u64 = FILE_OFFSET_MAX;
 
 /// A file that is open, ready for the data plane.
@@ -94,7 +94,7 @@ fn open_source(
         (FileKind::Special(_), FastPath::Zeros) => ENDLESS,
         (FileKind::Special(_), FastPath::Discard) => 0,
         (FileKind::Special(_), _) => {
-            // A terminal or a pipe has no octets at offsets, and may never end.
+            // A terminal or a pipe has no bytes at offsets, and may never end.
             return Err(failure(
                 Errno::PERM,
                 &format!("read the special file {path}"),
@@ -118,8 +118,8 @@ fn open_source(
         TypeCode::Image => Source::File { file, base, ranges },
         TypeCode::Ascii => {
             let start = ranges.first().map_or(length, |range| range.start);
-            let octets = FileCursor::new(file, base + start).until(base + length);
-            Source::Stream(Box::new(CrlfReader::new(octets)))
+            let bytes = FileCursor::new(file, base + start).until(base + length);
+            Source::Stream(Box::new(CrlfReader::new(bytes)))
         }
     };
     Ok(Opened {
@@ -130,7 +130,7 @@ fn open_source(
     })
 }
 
-/// Octet of the file where the region begins, and how long it is: a region past the end is short or empty.
+/// Byte of the file where the region begins, and how long it is: a region past the end is short or empty.
 fn region_of(size: u64, region: Option<Region>) -> (u64, u64) {
     match region {
         None => (0, size),
@@ -148,7 +148,7 @@ fn ranges_to_send(length: u64, restart: Option<&RestartPoint>, mode: Mode) -> Ve
     };
     let there = restart.map(RestartPoint::to_ranges).unwrap_or_default();
     let mut gaps = there.gaps(whole);
-    // A stream has no offsets: all from the first missing octet on. Octets repeat at worst.
+    // A stream has no offsets: all from the first missing byte on. Bytes repeat at worst.
     if mode == Mode::Stream
         && let Some(first) = gaps.first().copied()
     {
@@ -185,10 +185,7 @@ fn open_sink(
     let Some(limit) = limit.filter(|limit| stream_start <= *limit) else {
         return Err(failure(
             Errno::FBIG,
-            &format!(
-                "write {path} at octet {}",
-                base.saturating_add(stream_start)
-            ),
+            &format!("write {path} at byte {}", base.saturating_add(stream_start)),
         ));
     };
     let image = type_code == TypeCode::Image;
@@ -202,8 +199,8 @@ fn open_sink(
             limit: Some(limit),
         }
     } else {
-        let octets = FileCursor::new(file, base.saturating_add(stream_start));
-        let writer = SharedWriter::new(LfWriter::new(octets));
+        let bytes = FileCursor::new(file, base.saturating_add(stream_start));
+        let writer = SharedWriter::new(LfWriter::new(bytes));
         checks.flush_at_the_end(writer.clone());
         Sink::Stream(Box::new(writer))
     };
@@ -215,7 +212,7 @@ fn open_sink(
     })
 }
 
-/// A restart that leaves octets in place must not truncate them away.
+/// A restart that leaves bytes in place must not truncate them away.
 fn write_mode(placement: Placement, there: &RangeSet) -> WriteMode {
     match placement {
         Placement::Replace if there.is_empty() => WriteMode::Replace,
@@ -305,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_goes_on_at_the_first_missing_octet() {
+    fn a_stream_goes_on_at_the_first_missing_byte() {
         assert_eq!(first_missing(&RangeSet::new()), 0);
         assert_eq!(first_missing(&RestartPoint::Offset(7).to_ranges()), 7);
         assert_eq!(first_missing(&ranges(&[(5, 9)]).to_ranges()), 0);

@@ -16,23 +16,23 @@ pub(crate) const UNSENT_MAX: usize = 8 * 1024 * 1024;
 /// Capacity that an empty outbox keeps; most replies in a row fit, and ten thousand idle sessions stay cheap.
 const CAPACITY_IDLE: usize = 4096;
 
-/// Octets not yet taken by the kernel.
+/// Bytes not yet taken by the kernel.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    octets: Vec<u8>,
-    /// Octets of the front that are sent.
+    bytes: Vec<u8>,
+    /// Bytes of the front that are sent.
     sent: usize,
-    /// When the kernel first refused octets, if it has not taken any since.
+    /// When the kernel first refused bytes, if it has not taken any since.
     stalled_since: Option<Instant>,
 }
 
 impl Outbox {
-    pub(crate) fn push(&mut self, octets: &[u8]) {
-        self.octets.extend_from_slice(octets);
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
     }
 
     pub(crate) fn unsent(&self) -> usize {
-        self.octets.len() - self.sent
+        self.bytes.len() - self.sent
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -46,17 +46,17 @@ impl Outbox {
 
     /// Hands the kernel what it takes now.
     pub(crate) fn send(&mut self, socket: &Control, now: Instant) -> io::Result<()> {
-        while self.sent < self.octets.len() {
-            match socket.try_write(&self.octets[self.sent..]) {
+        while self.sent < self.bytes.len() {
+            match socket.try_write(&self.bytes[self.sent..]) {
                 Ok(count) => {
                     self.sent += count;
                     self.stalled_since = None;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.stalled_since.get_or_insert(now);
-                    // Else a client that always leaves one octet unread makes the sent front grow for ever.
+                    // Else a client that always leaves one byte unread makes the sent front grow for ever.
                     if self.sent > UNSENT_PAUSE {
-                        self.octets.drain(..self.sent);
+                        self.bytes.drain(..self.sent);
                         self.sent = 0;
                     }
                     return Ok(());
@@ -65,8 +65,8 @@ impl Outbox {
                 Err(error) => return Err(error),
             }
         }
-        self.octets.clear();
-        self.octets.shrink_to(CAPACITY_IDLE);
+        self.bytes.clear();
+        self.bytes.shrink_to(CAPACITY_IDLE);
         self.sent = 0;
         self.stalled_since = None;
         Ok(())

@@ -38,7 +38,7 @@ struct Last {
 struct Passed {
     path: FtpPath,
     file: FileRef,
-    /// The same file, where its octets are summed.
+    /// The same file, where its bytes are summed.
     summed: Option<Arc<Summed>>,
     /// Of a file that was sent: when it was changed, as it was opened.
     modified: Option<SystemTime>,
@@ -47,7 +47,7 @@ struct Passed {
 /// What a whole file is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    pub(crate) octets: u64,
+    pub(crate) bytes: u64,
     /// Its checksum, where one was asked for.
     pub(crate) digest: Option<String>,
 }
@@ -164,17 +164,17 @@ impl LastPassed {
             last.passed.drain(at..).next()?
         };
         let now = passed.file.metadata().ok()?;
-        let octets = now.size;
+        let bytes = now.size;
         let Some(algorithm) = algorithm else {
             let digest = None;
-            return Some(Known { octets, digest });
+            return Some(Known { bytes, digest });
         };
         let summed = passed.summed.filter(|of| of.algorithm() == algorithm)?;
         let (summed, digest) = summed.finish()?;
         let untouched =
-            summed == octets && passed.modified.is_none_or(|before| before == now.modified);
+            summed == bytes && passed.modified.is_none_or(|before| before == now.modified);
         untouched.then_some(Known {
-            octets,
+            bytes,
             digest: Some(digest),
         })
     }
@@ -191,7 +191,7 @@ impl LastPassed {
 
 /// The whole of a small file; an empty one has no ranges, and nothing to sum.
 fn is_small(ranges: &[ByteRange]) -> bool {
-    matches!(ranges, [whole] if whole.start == 0 && whole.end <= Summed::OCTETS_MAX)
+    matches!(ranges, [whole] if whole.start == 0 && whole.end <= Summed::BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -238,10 +238,10 @@ mod tests {
         }
     }
 
-    fn file_of(octets: &[u8]) -> (Arc<MemoryStorage>, FileRef) {
+    fn file_of(bytes: &[u8]) -> (Arc<MemoryStorage>, FileRef) {
         let storage = Arc::new(MemoryStorage::new());
         let file = storage.open_write(&path("/f"), WriteMode::New).unwrap();
-        file.write_all_at(0, octets).unwrap();
+        file.write_all_at(0, bytes).unwrap();
         (storage, file)
     }
 
@@ -281,7 +281,7 @@ mod tests {
         send(&last);
         let known = last.take(&cksm(path("/f"))).unwrap();
         assert_eq!(
-            (known.octets, known.digest.as_deref()),
+            (known.bytes, known.digest.as_deref()),
             (9, Some("e3069283"))
         );
         assert_eq!(last.take(&cksm(path("/f"))), None, "once");
@@ -403,7 +403,7 @@ mod tests {
             receive(&last, name.clone(), &file, Placement::Replace);
             let known = last.take(&commit()).unwrap();
             assert_eq!(
-                (known.octets, known.digest.as_deref()),
+                (known.bytes, known.digest.as_deref()),
                 (9, Some("e3069283"))
             );
             // Something may lie behind what is written.
@@ -422,21 +422,21 @@ mod tests {
     fn the_size_is_known_of_what_has_a_temporary_name() {
         let (_storage, file) = file_of(b"");
         let last = LastPassed::default();
-        let octets = |last: &LastPassed, name| last.take(&commit(name, &[])).map(|k| k.octets);
+        let bytes = |last: &LastPassed, name| last.take(&commit(name, &[])).map(|k| k.bytes);
         receive(&last, begun(), &file, Placement::Replace);
         file.write_all_at(9, b"0").unwrap();
-        assert_eq!(octets(&last, begun()), Some(10), "as it is by now");
-        assert_eq!(octets(&last, begun()), None, "once");
+        assert_eq!(bytes(&last, begun()), Some(10), "as it is by now");
+        assert_eq!(bytes(&last, begun()), None, "once");
         receive(&last, begun(), &file, Placement::Replace);
         last.take(&Request::RemoveFile(begun()));
-        assert_eq!(octets(&last, begun()), None, "it may be gone");
+        assert_eq!(bytes(&last, begun()), None, "it may be gone");
         receive(&last, begun(), &file, Placement::Replace);
         let summed = commit(begun(), &[ALGORITHM]);
         assert_eq!(last.take(&summed), None, "nobody had asked");
         receive(&last, path("/f"), &file, Placement::Replace);
-        assert_eq!(octets(&last, path("/f")), Some(10), "asked by now");
+        assert_eq!(bytes(&last, path("/f")), Some(10), "asked by now");
         let nobody_asks = LastPassed::default();
         receive(&nobody_asks, path("/f"), &file, Placement::Replace);
-        assert_eq!(octets(&nobody_asks, path("/f")), None);
+        assert_eq!(bytes(&nobody_asks, path("/f")), None);
     }
 }

@@ -34,8 +34,8 @@ mod edit;
 
 pub use edit::{Change, EditError, edit};
 
-/// Longest file that is read. A line has some 120 octets.
-const FILE_OCTETS_MAX: u64 = 4 * 1024 * 1024;
+/// Longest file that is read. A line has some 120 bytes.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Most memory that a hash may ask for, KiB: each login in progress takes as much.
 const MEMORY_KIB_MAX: u32 = 256 * 1024;
@@ -56,8 +56,8 @@ const KEPT_KIB_MAX: usize = 32 * 1024;
 /// A file that has changed so lately may change again without another time of change.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Octets of salt of a new hash.
-const SALT_OCTETS: usize = 16;
+/// Bytes of salt of a new hash.
+const SALT_BYTES: usize = 16;
 
 /// What the password file said when it was read last, and memory for verifications. Both are kept:
 /// to read a file of many users takes as long as to verify a password, and memory that was given
@@ -225,10 +225,10 @@ fn check_owner(metadata: &Metadata) -> io::Result<()> {
 
 fn text_of(file: File) -> io::Result<String> {
     let mut text = String::new();
-    file.take(FILE_OCTETS_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_OCTETS_MAX {
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
         return Err(io::Error::other(format!(
-            "larger than {FILE_OCTETS_MAX} octets"
+            "larger than {FILE_BYTES_MAX} bytes"
         )));
     }
     Ok(text)
@@ -256,7 +256,7 @@ impl Passwords {
             };
             faults.push(Fault { line: at + 1, what });
         }
-        let nobody = hash_with(cost.unwrap_or_default(), b"", &[0; SALT_OCTETS]);
+        let nobody = hash_with(cost.unwrap_or_default(), b"", &[0; SALT_BYTES]);
         let memory = Arc::default();
         let passwords = Self {
             entries,
@@ -285,8 +285,8 @@ impl Passwords {
         let hash = PasswordHash::new(hash).ok()?;
         let cost = Params::try_from(&hash).ok()?;
         let (expected, salt) = (hash.hash?, hash.salt?);
-        let mut octets = [0; Salt::MAX_LENGTH];
-        let salt = salt.decode_b64(&mut octets).ok()?;
+        let mut bytes = [0; Salt::MAX_LENGTH];
+        let salt = salt.decode_b64(&mut bytes).ok()?;
         let mut blocks = self.memory.take();
         let needed = cost.block_count();
         blocks.resize(blocks.len().max(needed), Block::default());
@@ -374,15 +374,15 @@ fn check_hash(text: &str) -> Result<(), &'static str> {
 }
 
 /// A new hash of `password`. `salt` is random.
-fn hash(password: &[u8], salt: &[u8; SALT_OCTETS]) -> String {
+fn hash(password: &[u8], salt: &[u8; SALT_BYTES]) -> String {
     let (memory, passes, lanes) = COST;
     let cost = Params::new(memory, passes, lanes, None);
     hash_with(cost.unwrap_or_default(), password, salt)
 }
 
-fn hash_with(cost: Params, password: &[u8], salt: &[u8; SALT_OCTETS]) -> String {
+fn hash_with(cost: Params, password: &[u8], salt: &[u8; SALT_BYTES]) -> String {
     let hasher = Argon2::new(Algorithm::Argon2id, Version::V0x13, cost);
-    let salt = SaltString::encode_b64(salt).expect("sixteen octets are a salt");
+    let salt = SaltString::encode_b64(salt).expect("sixteen bytes are a salt");
     let hash = hasher.hash_password(password, &salt);
     hash.expect("the cost is in bounds").to_string()
 }
@@ -410,7 +410,7 @@ mod tests {
     /// Cheap: tests run many.
     fn cheap(password: &str) -> String {
         let cost = Params::new(64, 1, 1, None).unwrap();
-        hash_with(cost, password.as_bytes(), &[7; SALT_OCTETS])
+        hash_with(cost, password.as_bytes(), &[7; SALT_BYTES])
     }
 
     #[test]

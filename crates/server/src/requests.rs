@@ -39,8 +39,8 @@ use crate::{
 /// Entries of one MLSC page: some 100 KiB of facts, well below what pauses a session.
 const PAGE_ENTRIES: usize = 500;
 
-/// Checksums of so few octets are made by the mover whose turn it is: more would keep the other channels waiting.
-const AT_ONCE_OCTETS: u64 = 256 * 1024;
+/// Checksums of so few bytes are made by the mover whose turn it is: more would keep the other channels waiting.
+const AT_ONCE_BYTES: u64 = 256 * 1024;
 
 /// Answers that may wait for the session.
 const ANSWERS_QUEUED: usize = 2;
@@ -50,7 +50,7 @@ const ANSWERS_QUEUED: usize = 2;
 pub(crate) enum Answer {
     /// The result, or a page of it that is not the last.
     Done(Result<Outcome, StorageFailure>),
-    /// Octets a checksum has seen.
+    /// Bytes a checksum has seen.
     Progress(u64),
     /// It was queued, and dropped before its turn came; the last answer.
     Unrun(Request),
@@ -60,7 +60,7 @@ pub(crate) enum Answer {
     Handshake(Box<HandshakeStep>),
     /// The relay to the session of who has logged in, or why not; the last answer.
     Entered(Result<OwnedFd, String>),
-    /// What octets of a handshake of TLS came to; the last answer, and none of the interpreter's.
+    /// What bytes of a handshake of TLS came to; the last answer, and none of the interpreter's.
     Tls(Box<TlsStep>),
     /// What came of a login by this name; the last answer.
     Login {
@@ -268,12 +268,12 @@ impl Replier {
     }
 
     /// Progress is news only while it is fresh: dropped when the session is busy. False where nobody listens.
-    fn progress(&self, octets: u64) -> bool {
-        if octets == 0 {
+    fn progress(&self, bytes: u64) -> bool {
+        if bytes == 0 {
             return !self.answers.is_closed();
         }
         !matches!(
-            self.answers.try_send(Answer::Progress(octets)),
+            self.answers.try_send(Answer::Progress(bytes)),
             Err(mpsc::error::TrySendError::Closed(_))
         )
     }
@@ -295,7 +295,7 @@ fn spawn(request: Request, committer: &Arc<Committer>, turns: &TurnsOf, mut repl
         tokio::spawn(async move {
             let mut result = match computes {
                 true => {
-                    let go_on = &mut |octets| replier.progress(octets);
+                    let go_on = &mut |bytes| replier.progress(bytes);
                     sums::answer(request, storage, &turns, go_on).await
                 }
                 false => sums::blocking(move || run_simple(request, &*storage)).await,
@@ -417,12 +417,12 @@ mod tests {
             size: Some(8),
             ..Expected::default()
         };
-        let other_octets = Expected {
+        let other_bytes = Expected {
             size: Some(9),
             checksums: checksums("e3069284"),
             ..Expected::default()
         };
-        for expected in [other_size, other_octets] {
+        for expected in [other_size, other_bytes] {
             let answers = commit(&storage, expected);
             assert!(
                 matches!(&answers[..], [Answer::Done(Ok(Outcome::Unlike { .. }))]),

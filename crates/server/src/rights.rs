@@ -24,7 +24,7 @@ pub(crate) struct Grant {
 /// What a grant allows. WLCG Common JWT Profiles §"Capability based authorization" has the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Access {
-    /// `storage.read`: octets, names, properties.
+    /// `storage.read`: bytes, names, properties.
     Read,
     /// `storage.create`: new files and directories, and final names for the files that a session
     /// has made itself.
@@ -38,7 +38,7 @@ pub(crate) enum Access {
 pub(crate) enum Deed {
     /// Ask for its properties.
     Look,
-    /// Read its octets, or the names in it.
+    /// Read its bytes, or the names in it.
     Read,
     /// Make something that is not there.
     Create,
@@ -128,7 +128,7 @@ fn is_within(path: &FtpPath, top: &FtpPath) -> bool {
 fn components(path: &FtpPath) -> Option<impl Iterator<Item = &[u8]>> {
     let rest = path.as_bytes().strip_prefix(b"/")?;
     let parts = || {
-        rest.split(|octet| *octet == b'/')
+        rest.split(|byte| *byte == b'/')
             .filter(|part| !part.is_empty())
     };
     parts()
@@ -287,7 +287,7 @@ mod tests {
             let rights = Rights::within(&top, true);
             let meant = sent.resolve(&folded(&cwd), &top);
             let names = |path: &FtpPath| -> Vec<Vec<u8>> {
-                let parts = path.as_bytes().split(|octet| *octet == b'/');
+                let parts = path.as_bytes().split(|byte| *byte == b'/');
                 parts.filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect()
             };
             let below = names(&meant).starts_with(&names(&top));
@@ -298,7 +298,7 @@ mod tests {
         #[test]
         fn dots_are_refused_where_they_are_left(top in any_path(), path in any_path()) {
             let rights = Rights::within(&top, true);
-            let dots = path.as_bytes().split(|octet| *octet == b'/').any(|part| part == b"." || part == b"..");
+            let dots = path.as_bytes().split(|byte| *byte == b'/').any(|part| part == b"." || part == b"..");
             if dots {
                 prop_assert!(rights.check(Deed::Look, &path, NOW).is_err());
             }

@@ -2,9 +2,9 @@
 //! themselves with.
 //!
 //! ```text
-//!   socket ──octets──► Security::open ──clear commands──► ServerPi ──replies──► Security::seal ──► outbox
+//!   socket ──bytes──► Security::open ──clear commands──► ServerPi ──replies──► Security::seal ──► outbox
 //!                          ADAT ──► a blocking thread: `shake_hands` ──► 335 or 235, then `protect`
-//!                      AUTH TLS ──► 234, then `protect`: octets go to a blocking thread, `hear_tls`, until it is established
+//!                      AUTH TLS ──► 234, then `protect`: bytes go to a blocking thread, `hear_tls`, until it is established
 //! ```
 
 use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
@@ -63,7 +63,7 @@ enum Tls {
     Established(ftps::Server),
 }
 
-/// What octets of a handshake of TLS have come to.
+/// What bytes of a handshake of TLS have come to.
 pub(crate) struct TlsStep {
     handshake: Box<ftps::Handshake>,
     /// For the peer.
@@ -73,7 +73,7 @@ pub(crate) struct TlsStep {
 
 /// How a handshake of TLS stands.
 pub(crate) enum TlsProgress {
-    /// More octets are needed.
+    /// More bytes are needed.
     More,
     /// Lines are protected from here on. What came behind the handshake, to be opened.
     Established {
@@ -93,8 +93,8 @@ impl fmt::Debug for TlsStep {
 }
 
 /// Continues a handshake of TLS. Takes some milliseconds of a processor, and reads certificates of CAs where the client shows one.
-pub(crate) fn hear_tls(mut handshake: Box<ftps::Handshake>, octets: &[u8]) -> TlsStep {
-    let heard = handshake.handle_input(SystemTime::now(), octets);
+pub(crate) fn hear_tls(mut handshake: Box<ftps::Handshake>, bytes: &[u8]) -> TlsStep {
+    let heard = handshake.handle_input(SystemTime::now(), bytes);
     TlsStep {
         output: handshake.poll_output().unwrap_or_default(),
         fault: heard.err().map(|error| error.to_string()),
@@ -140,8 +140,8 @@ pub(crate) fn shake_hands(
     };
     let heard = adat::decode(token.reveal())
         .map_err(|error| format!("the token is {error}"))
-        .and_then(|octets| {
-            let heard = context.handle_input(SystemTime::now(), &octets);
+        .and_then(|bytes| {
+            let heard = context.handle_input(SystemTime::now(), &bytes);
             heard.map_err(|error| error.to_string())
         });
     let output = context.poll_output().map(|token| adat::encode(&token));
@@ -250,7 +250,7 @@ impl Security {
         }
     }
 
-    /// Octets are for a handshake of TLS: the machine, for [`hear_tls`].
+    /// Bytes are for a handshake of TLS: the machine, for [`hear_tls`].
     pub(crate) fn take_handshake(&mut self) -> Option<Box<ftps::Handshake>> {
         match &mut self.tls {
             Tls::Shaking(handshake, _) => handshake.take(),
@@ -258,7 +258,7 @@ impl Security {
         }
     }
 
-    /// A step of a handshake is made: no octet may be read meanwhile.
+    /// A step of a handshake is made: no byte may be read meanwhile.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self.tls, Tls::Shaking(None, _))
     }
@@ -304,9 +304,9 @@ impl Security {
         self.disbelief.as_deref()
     }
 
-    /// What octets of the socket are; `None`: themselves, nothing is protected.
-    pub(crate) fn open(&mut self, octets: &[u8]) -> Option<Result<Vec<Received>, ProtectionError>> {
-        self.lines.as_mut().map(|lines| lines.open(octets))
+    /// What bytes of the socket are; `None`: themselves, nothing is protected.
+    pub(crate) fn open(&mut self, bytes: &[u8]) -> Option<Result<Vec<Received>, ProtectionError>> {
+        self.lines.as_mut().map(|lines| lines.open(bytes))
     }
 
     /// Replies as they leave. In a handshake of TLS there is no way to say anything.

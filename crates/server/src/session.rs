@@ -1,7 +1,7 @@
 //! One session: a task that owns the control connection, the interpreter, and what the interpreter is waiting for.
 //!
 //! ```text
-//!   socket ──octets──► Security ──► ServerPi ──outputs──► Security ──► outbox ──► socket
+//!   socket ──bytes──► Security ──► ServerPi ──outputs──► Security ──► outbox ──► socket
 //!                                     ▲  │
 //!                   answers, steps ───┘  └──► PendingRequest | RunningTransfer (at most one), DataChannels, Foreseen
 //! ```
@@ -59,8 +59,8 @@ use crate::{
     turns::TurnsOf,
 };
 
-/// Octets taken from a control connection at a time.
-const READ_OCTETS: usize = 16 * 1024;
+/// Bytes taken from a control connection at a time.
+const READ_BYTES: usize = 16 * 1024;
 
 /// Steps of transfers and answers that are taken before their replies leave, where the next is there already.
 const STEPS_A_WRITE: usize = 64;
@@ -186,7 +186,7 @@ struct Session {
     pass: Pass,
     /// The parent decides on a login.
     entering: bool,
-    /// Octets behind that login.
+    /// Bytes behind that login.
     held: Vec<u8>,
     /// The way to the process that goes on.
     relay: Option<OwnedFd>,
@@ -350,7 +350,7 @@ impl Session {
 
     async fn next_event(&mut self, phase: &mut watch::Receiver<Phase>) -> Event {
         let has_room = self.outbox.unsent() < UNSENT_PAUSE;
-        let takes = self.pi.wants_octets() && !self.security.is_busy() && !self.entering;
+        let takes = self.pi.wants_bytes() && !self.security.is_busy() && !self.entering;
         let reads = has_room && !self.closing && takes;
         let writes = !self.outbox.is_empty();
         // Commands that wait in the kernel would hide the end behind them for as long as work goes on.
@@ -415,7 +415,7 @@ impl Session {
         if self.closing || self.security.is_busy() {
             return None;
         }
-        let mut buffer = [0; READ_OCTETS];
+        let mut buffer = [0; READ_BYTES];
         match self.socket.try_read(&mut buffer) {
             Ok(0) => {
                 self.pi.handle_input(Instant::now(), Input::Closed);
@@ -453,7 +453,7 @@ impl Session {
                 let announced = self.channels.listen(&plan, listener, settings);
                 Input::Done(announced.map(|address| Outcome::Listening(vec![address])))
             }
-            Answer::Progress(octets) => Input::ChecksumProgress(octets),
+            Answer::Progress(bytes) => Input::ChecksumProgress(bytes),
             Answer::Handshake(step) => {
                 self.request = None;
                 let kept = match &self.service.gsi {
@@ -605,7 +605,7 @@ impl Session {
                     self.log_foreseen();
                     self.foreseen.forget();
                 }
-                Output::Send(octets) => self.say(octets),
+                Output::Send(bytes) => self.say(bytes),
                 Output::Protect => self.protect(),
                 Output::Request(request) => self.carry_out_request(request),
                 Output::StartTransfer(request) => self.start_transfer(request),

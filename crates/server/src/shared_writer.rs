@@ -16,12 +16,12 @@ impl SharedWriter {
 }
 
 impl io::Write for SharedWriter {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // A writer that panicked has lost its place at worst; the transfer fails by checksum or size.
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .write(octets)
+            .write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

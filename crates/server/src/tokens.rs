@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Longest key set that is read.
-const KEYS_OCTETS_MAX: u64 = 1024 * 1024;
+const KEYS_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Longest subject: OpenID Connect Core §2.
 const SUBJECT_CHARS_MAX: usize = 255;
@@ -70,19 +70,19 @@ pub(crate) fn admit(
 /// # Errors
 /// When the file cannot be read, or holds none.
 pub(crate) fn keys_of(issuer: &IssuerSettings) -> io::Result<KeySet> {
-    let octets = read_bounded(&issuer.keys)?;
-    KeySet::parse(&octets).map_err(io::Error::other)
+    let bytes = read_bounded(&issuer.keys)?;
+    KeySet::parse(&bytes).map_err(io::Error::other)
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let mut octets = Vec::new();
-    let mut file = File::open(path)?.take(KEYS_OCTETS_MAX + 1);
-    file.read_to_end(&mut octets)?;
-    match octets.len() as u64 > KEYS_OCTETS_MAX {
+    let mut bytes = Vec::new();
+    let mut file = File::open(path)?.take(KEYS_BYTES_MAX + 1);
+    file.read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > KEYS_BYTES_MAX {
         true => Err(io::Error::other(format!(
-            "larger than {KEYS_OCTETS_MAX} octets"
+            "larger than {KEYS_BYTES_MAX} bytes"
         ))),
-        false => Ok(octets),
+        false => Ok(bytes),
     }
 }
 
@@ -126,7 +126,7 @@ fn grant(word: &str) -> Option<Grant> {
     };
     let path = FtpPath::new(path).ok().filter(FtpPath::is_absolute)?;
     let folds = |part: &[u8]| part == b"." || part == b"..";
-    if path.as_bytes().split(|octet| *octet == b'/').any(folds) {
+    if path.as_bytes().split(|byte| *byte == b'/').any(folds) {
         return None;
     }
     Some(Grant { access, path })

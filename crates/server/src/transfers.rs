@@ -1,4 +1,4 @@
-//! One transfer: the file first (a fast failure leaves the data channel alone), then connections, then octets,
+//! One transfer: the file first (a fast failure leaves the data channel alone), then connections, then bytes,
 //! then what success depends on (checksums, modification time).
 //!
 //! ```text
@@ -57,7 +57,7 @@ pub(crate) struct RunningTransfer {
     /// Taken from the data plane and not yet told.
     steps: VecDeque<TransferStep>,
     bytes: u64,
-    /// Known once the octets have moved.
+    /// Known once the bytes have moved.
     totals: Sample,
     /// The session has said 150 already.
     announced: bool,
@@ -209,7 +209,7 @@ impl RunningTransfer {
         }
     }
 
-    /// Takes what the data plane says until the octets have moved, so that they are made durable before it is this transfer's
+    /// Takes what the data plane says until the bytes have moved, so that they are made durable before it is this transfer's
     /// turn. Cancel-safe.
     pub(crate) async fn move_on(&mut self, channels: &DataChannels) {
         while let Stage::Moving(_) = self.stage {
@@ -258,7 +258,7 @@ impl RunningTransfer {
             Ok(Err(failure)) => {
                 let mut end = TransferEnd::failed(failure.into());
                 // A receipt that fails before it starts must not leave connections behind: the client may have put
-                // the file's octets on them already.
+                // the file's bytes on them already.
                 end.cached = !self.receiving && channels.cached() > 0;
                 return Some(end);
             }
@@ -283,7 +283,7 @@ impl RunningTransfer {
         }
     }
 
-    /// The octets have moved, or not. `None`: there is more to check.
+    /// The bytes have moved, or not. `None`: there is more to check.
     fn moved(&mut self, report: TransferReport) -> Option<TransferEnd> {
         let mut fresh = self.fresh();
         if self.committer.durability() != Durability::None {
@@ -341,7 +341,7 @@ impl RunningTransfer {
         }
     }
 
-    /// What the data plane knows of the whole transfer, once the octets have moved.
+    /// What the data plane knows of the whole transfer, once the bytes have moved.
     pub(crate) fn totals(&self) -> Sample {
         self.totals
     }
@@ -353,12 +353,12 @@ impl RunningTransfer {
             _ => self.totals,
         };
         Flow {
-            octets: sample.bytes.max(self.bytes),
+            bytes: sample.bytes.max(self.bytes),
             retransmitted: sample.tcp.map_or(0, |tcp| tcp.bytes_retransmitted),
         }
     }
 
-    /// Octets so far, and ranges that became safe since the last call.
+    /// Bytes so far, and ranges that became safe since the last call.
     pub(crate) fn progress(&mut self) -> (u64, RangeSet) {
         if let Stage::Moving(transfer) = &self.stage {
             self.bytes = transfer.monitor().progress().bytes;

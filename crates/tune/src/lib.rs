@@ -43,7 +43,7 @@ pub use setting::{Bounds, Setting};
 pub struct Observation {
     /// The setting that was in force.
     pub setting: Setting,
-    /// Payload octets that became safe (or were acknowledged) in the epoch.
+    /// Payload bytes that became safe (or were acknowledged) in the epoch.
     pub bytes: u64,
     /// Length of the epoch after the settling time was left out, seconds; may be 0 or NaN when a clock misbehaves.
     pub seconds: f64,
@@ -95,7 +95,7 @@ impl Observation {
         }
     }
 
-    /// An epoch of `seconds` at `goodput_bps`, and nothing else known; nonsense is no octets.
+    /// An epoch of `seconds` at `goodput_bps`, and nothing else known; nonsense is no bytes.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -110,7 +110,7 @@ impl Observation {
     }
 
     /// Payload bits per second, finite; 0 where `seconds` is no number of at least a nanosecond.
-    #[allow(clippy::cast_precision_loss)] // 53 bits of octets are enough for a rate
+    #[allow(clippy::cast_precision_loss)] // 53 bits of bytes are enough for a rate
     pub fn goodput_bps(&self) -> f64 {
         if self.seconds.is_finite() && self.seconds >= 1e-9 {
             self.bytes as f64 * 8.0 / self.seconds
@@ -129,7 +129,7 @@ pub struct Decision {
     pub rationale: String,
     /// How long to measure the setting once it has settled, seconds; `None`: as long as the user's epoch.
     pub epoch_seconds: Option<f64>,
-    /// The goodput that the tuner expects of the setting, bit/s. Where an epoch is a chunk of octets (`--epoch-mode
+    /// The goodput that the tuner expects of the setting, bit/s. Where an epoch is a chunk of bytes (`--epoch-mode
     /// restart`), its size is this times the wanted length of the epoch.
     pub expected_bps: Option<f64>,
 }
@@ -145,7 +145,7 @@ impl Decision {
         }
     }
 
-    /// Octets of a chunk that lasts about `seconds`: X = expected goodput x Delta (APT §3), at least 1. `None` where nothing is
+    /// Bytes of a chunk that lasts about `seconds`: X = expected goodput x Delta (APT §3), at least 1. `None` where nothing is
     /// expected; nonsense (zero, negative, NaN) makes the smallest chunk.
     #[allow(
         clippy::cast_possible_truncation,

@@ -33,7 +33,7 @@ pub(crate) fn said(command: &mut Command) -> String {
 
 /// All that a command has said.
 pub(crate) fn told(output: &Output) -> String {
-    let [out, err] = [&output.stdout, &output.stderr].map(|octets| String::from_utf8_lossy(octets));
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     format!("{}\n{out}{err}", output.status)
 }
 

@@ -22,7 +22,7 @@ pub(super) fn check_ends(sources: &[Location], destination: &Location) -> Resolv
     Ok(())
 }
 
-/// Octets that do not pass here cannot be held back here.
+/// Bytes that do not pass here cannot be held back here.
 pub(super) fn check_between(
     sources: &[Location],
     destination: &Location,
@@ -36,7 +36,7 @@ pub(super) fn check_between(
     ] {
         if between && value.is_some() {
             return Err(format!(
-                "{option}: the octets of a copy between two servers do not pass here: ask for fewer channels with --max-channels"
+                "{option}: the bytes of a copy between two servers do not pass here: ask for fewer channels with --max-channels"
             ));
         }
     }

@@ -362,10 +362,10 @@ pub(crate) struct CpArgs {
     #[arg(long, value_name = "times,mode", num_args = 0..=1, require_equals = true,
           default_missing_value = "times,mode", value_parser = preserve)]
     pub(crate) preserve: Option<Preserve>,
-    /// First octet of a partial transfer
+    /// First byte of a partial transfer
     #[arg(long, value_name = "N", value_parser = units::bytes)]
     pub(crate) offset: Option<u64>,
-    /// Octets of a partial transfer
+    /// Bytes of a partial transfer
     #[arg(long, value_name = "N", value_parser = units::bytes)]
     pub(crate) length: Option<u64>,
 

@@ -22,8 +22,8 @@ use crate::{
     spec::{Deletion, JobSpec, Level, SyncSpec},
 };
 
-/// Octets of a file of patterns.
-const PATTERNS_OCTETS_MAX: u64 = 16 << 20;
+/// Bytes of a file of patterns.
+const PATTERNS_BYTES_MAX: u64 = 16 << 20;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -50,7 +50,7 @@ or a file failed, nothing is removed. Devices, pipes and sockets are left out wi
 leading dot, such names are not removed.
 
 Patterns are those of rsync, and the first that matches decides: / at the beginning means the top of the tree, / at the end directories only; \
-* and ? match no slash, ** does, [a-z] one octet; DIR/*** is DIR with all below it; a pattern with no other slash is compared with the last \
+* and ? match no slash, ** does, [a-z] one byte; DIR/*** is DIR with all below it; a pattern with no other slash is compared with the last \
 component. What is left out is neither copied nor removed. \"+ PATTERN\" and \"- PATTERN\" say which is meant in a file with both, ! alone forgets those before it.
 
 With -n, -v and in the event log each difference is told as ACTION REASON PATH: make (a directory), copy, set (time, permissions) or delete; missing, \
@@ -178,8 +178,8 @@ fn patterns_in(file: &Path) -> Resolved<Vec<Vec<u8>>> {
     let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
     let opened = File::open(file).map_err(|e| failed(&e))?;
     let mut text = Vec::new();
-    let read = opened.take(PATTERNS_OCTETS_MAX).read_to_end(&mut text);
-    if read.map_err(|e| failed(&e))? as u64 == PATTERNS_OCTETS_MAX {
+    let read = opened.take(PATTERNS_BYTES_MAX).read_to_end(&mut text);
+    if read.map_err(|e| failed(&e))? as u64 == PATTERNS_BYTES_MAX {
         return Err(failed(&"too long for a list of patterns"));
     }
     let lines = text.split(|b| matches!(b, b'\n' | b'\r'));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Octets: `K M G T` are powers of 1024. `8M` is 8388608.
+/// Bytes: `K M G T` are powers of 1024. `8M` is 8388608.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, power) = suffixed(text)?;
     let number: u64 = digits
@@ -49,7 +49,7 @@ fn suffixed(text: &str) -> Result<(&str, u32), String> {
     Ok((&text[..i], power))
 }
 
-/// Octets, at least 1.
+/// Bytes, at least 1.
 pub(crate) fn some_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {
         0 => Err("wanted at least 1".to_owned()),

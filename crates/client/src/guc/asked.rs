@@ -345,7 +345,7 @@ fn whole(name: &str, text: &str) -> Asking<u64> {
         .map_err(|_| wrong(format!("{name} {text}: argument is not a positive integer")))
 }
 
-/// `4M`: powers of 1024, `B` for octets.
+/// `4M`: powers of 1024, `B` for bytes.
 fn size(name: &str, text: &str) -> Asking<u64> {
     let invalid = || wrong(format!("invalid value for {name}: {text}"));
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

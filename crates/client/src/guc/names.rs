@@ -39,10 +39,10 @@ pub(super) fn is_pattern(name: &[u8]) -> bool {
 /// A path as it stands in a URL. An `@` could end a login, and is escaped.
 pub(super) fn encoded(path: &str) -> Vec<u8> {
     let mut text = Vec::with_capacity(path.len());
-    for octet in path.bytes() {
-        match octet.is_ascii_alphanumeric() || b"/-._~!$&'()+,=:".contains(&octet) {
-            true => text.push(octet),
-            false => text.extend(format!("%{octet:02X}").bytes()),
+    for byte in path.bytes() {
+        match byte.is_ascii_alphanumeric() || b"/-._~!$&'()+,=:".contains(&byte) {
+            true => text.push(byte),
+            false => text.extend(format!("%{byte:02X}").bytes()),
         }
     }
     text

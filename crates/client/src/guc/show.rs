@@ -99,7 +99,7 @@ impl Teller {
         });
     }
 
-    /// It has ended after so many octets.
+    /// It has ended after so many bytes.
     pub(super) fn ends(&self, bytes: u64) {
         let job = self.lock().job.take();
         if let (Some(job), Shows::Rates) = (job, self.shows) {
@@ -151,8 +151,8 @@ impl Teller {
     }
 
     /// What programs read, as it is.
-    pub(super) fn hand_out(&self, octets: &[u8]) -> io::Result<()> {
-        (self.say)(Stream::Out, octets)
+    pub(super) fn hand_out(&self, bytes: &[u8]) -> io::Result<()> {
+        (self.say)(Stream::Out, bytes)
     }
 
     /// That a source of this name, as events have it, is copied.

@@ -22,7 +22,7 @@ use crate::{
     verify::Agreed,
 };
 
-/// Bad ranges of a file are moved again so often. Chosen arbitrarily: a path that spoils octets each time is to be heard of.
+/// Bad ranges of a file are moved again so often. Chosen arbitrarily: a path that spoils bytes each time is to be heard of.
 const REPAIRS_MAX: u32 = 3;
 
 /// A file that has been begun.
@@ -51,7 +51,7 @@ enum Side {
 
 #[derive(Default)]
 struct Pieces {
-    /// Octets that nobody has begun, in order.
+    /// Bytes that nobody has begun, in order.
     unclaimed: Vec<ByteRange>,
     /// Workers that move a piece now.
     busy: u32,
@@ -59,10 +59,10 @@ struct Pieces {
     failure: Option<Error>,
 }
 
-/// How moving some octets went.
+/// How moving some bytes went.
 pub(crate) struct Carried {
     pub(crate) result: Result<()>,
-    /// Octets that are there for good.
+    /// Bytes that are there for good.
     pub(crate) moved: u64,
     /// What is still to be moved, also after a success that was cut short; `None` in it: all of the file.
     pub(crate) left: Vec<Option<ByteRange>>,
@@ -78,7 +78,7 @@ impl Carried {
         }
     }
 
-    /// It failed, and octets of `range` are `safe`, counted from its start.
+    /// It failed, and bytes of `range` are `safe`, counted from its start.
     pub(crate) fn failed_but(error: Error, range: ByteRange, safe: &RangeSet) -> Self {
         let Self { moved, left, .. } = Self::cut_short(range, safe);
         // All of it is there, and a server called it a failure: that is no success, whatever it was.
@@ -88,7 +88,7 @@ impl Carried {
         Self::failed(error, moved, left)
     }
 
-    /// It was called off, and octets of `range` are `safe`, counted from its start.
+    /// It was called off, and bytes of `range` are `safe`, counted from its start.
     pub(crate) fn cut_short(range: ByteRange, safe: &RangeSet) -> Self {
         let left = safe.gaps(ByteRange {
             start: 0,
@@ -230,7 +230,7 @@ impl FileJob {
         }
     }
 
-    /// Octets to be moved, as far as known.
+    /// Bytes to be moved, as far as known.
     pub(crate) fn length(&self) -> Option<u64> {
         match &self.side {
             Side::Get(get) => get.length(),
@@ -238,7 +238,7 @@ impl FileJob {
         }
     }
 
-    /// Octets that an earlier run has brought.
+    /// Bytes that an earlier run has brought.
     pub(crate) fn there(&self) -> u64 {
         let missing = self.missing.as_ref().zip(self.length());
         missing.map_or(0, |(missing, length)| {
@@ -254,7 +254,7 @@ impl FileJob {
         };
     }
 
-    /// What of `todo` a server has that was sent it before, in an attempt that failed: how many octets, which are to be moved no more.
+    /// What of `todo` a server has that was sent it before, in an attempt that failed: how many bytes, which are to be moved no more.
     pub(crate) async fn take_up(
         &self,
         session: &mut Session,
@@ -281,11 +281,11 @@ impl FileJob {
         let mut there = 0;
         let mut left = Vec::new();
         for range in todo.iter() {
-            let octets = range.map(ByteRange::len).or(put.length());
-            match (put.missing(session, *range).await?, octets) {
-                (Some(ranges), Some(octets)) => {
+            let bytes = range.map(ByteRange::len).or(put.length());
+            match (put.missing(session, *range).await?, bytes) {
+                (Some(ranges), Some(bytes)) => {
                     let missing = ranges.iter().map(|r| r.len()).sum::<u64>();
-                    there += octets.saturating_sub(missing);
+                    there += bytes.saturating_sub(missing);
                     // The last is sent first.
                     left.extend(ranges.into_iter().rev().map(Some));
                 }
@@ -345,7 +345,7 @@ impl FileJob {
         }
     }
 
-    /// Octets wait that nobody has begun.
+    /// Bytes wait that nobody has begun.
     pub(crate) fn has_unclaimed(&self) -> bool {
         !self.lock().unclaimed.is_empty()
     }
@@ -389,7 +389,7 @@ impl FileJob {
         }
     }
 
-    /// Octets of it went out before their turn, on a session that is gone.
+    /// Bytes of it went out before their turn, on a session that is gone.
     pub(crate) fn went_ahead_in_vain(&self, session: &Session) -> bool {
         match &self.side {
             Side::Get(_) => false,
@@ -397,7 +397,7 @@ impl FileJob {
         }
     }
 
-    /// Moves octets. `next` is what the session moves next, whatever comes of this.
+    /// Moves bytes. `next` is what the session moves next, whatever comes of this.
     pub(crate) async fn carry(
         &self,
         session: &mut Session,
@@ -452,7 +452,7 @@ impl FileJob {
         Carried::failed(error, 0, vec![range])
     }
 
-    /// Octets pass by once: a failed attempt cannot be followed by another.
+    /// Bytes pass by once: a failed attempt cannot be followed by another.
     pub(crate) fn is_stream(&self) -> bool {
         match &self.side {
             Side::Get(get) => get.is_stream(),
@@ -517,8 +517,8 @@ impl FileJob {
         }
     }
 
-    /// Octets that are to be moved again after `error`, which followed so many repairs; `None` where that is no remedy. Where nobody
-    /// knows which octets are bad, once more is enough: what moves them badly each time is nothing that another attempt mends.
+    /// Bytes that are to be moved again after `error`, which followed so many repairs; `None` where that is no remedy. Where nobody
+    /// knows which bytes are bad, once more is enough: what moves them badly each time is nothing that another attempt mends.
     pub(crate) fn to_repair(&self, error: &Error, repairs: u32) -> Option<Vec<Option<ByteRange>>> {
         let Error::Mismatch(mismatch) = error else {
             return None;

@@ -16,7 +16,7 @@ use crate::context::Place;
 /// Files that wait to be finished, at most; each holds a file open.
 const WAITING_MAX: usize = 16;
 
-/// A file whose octets are all there, and how many were moved.
+/// A file whose bytes are all there, and how many were moved.
 pub(super) type Moved = (Arc<FileJob>, u64);
 
 /// Where workers leave files that are to be finished.

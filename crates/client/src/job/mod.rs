@@ -224,7 +224,7 @@ fn journal_of(spec: &JobSpec) -> Result<Option<Journal>> {
     Journal::open(file, &key.join("\n"), one)
 }
 
-/// What a job goes over: the server, and the way octets go.
+/// What a job goes over: the server, and the way bytes go.
 fn path_of(spec: &JobSpec) -> String {
     let at = |server: &RemoteUrl| format!("{}:{}", server.host, server.port);
     match (&spec.destination, spec.sources.first()) {
@@ -407,7 +407,7 @@ impl Job {
         }
     }
 
-    /// Counts a file that is there, after so many octets were moved, and has so many.
+    /// Counts a file that is there, after so many bytes were moved, and has so many.
     pub(crate) fn file_done(
         &self,
         item: &Item,

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc};
 use super::file::{Claim, FileJob};
 use crate::{
     pieces::{Cutter, Speed},
-    pipelining::SMALL_OCTETS_MAX,
+    pipelining::SMALL_BYTES_MAX,
     plan::{Item, Planned},
 };
 
@@ -34,7 +34,7 @@ pub(crate) enum Task {
     Begin(Planned),
     /// A piece of one that is shared.
     Piece(Arc<FileJob>, ByteRange),
-    /// A file that is to be finished, and the octets moved for it.
+    /// A file that is to be finished, and the bytes moved for it.
     Finish(Arc<FileJob>, u64),
 }
 
@@ -307,5 +307,5 @@ enum Look<T> {
 }
 
 fn is_large(planned: &Planned) -> bool {
-    matches!(planned, Planned::File(item) if item.size.is_none_or(|s| s > SMALL_OCTETS_MAX))
+    matches!(planned, Planned::File(item) if item.size.is_none_or(|s| s > SMALL_BYTES_MAX))
 }

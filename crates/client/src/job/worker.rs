@@ -39,7 +39,7 @@ pub(crate) struct Worker {
     refused_by: Option<Arc<Endpoint>>,
 }
 
-/// Octets that are moved next.
+/// Bytes that are moved next.
 struct Ahead {
     file: Arc<FileJob>,
     /// `None`: all of it.
@@ -402,7 +402,7 @@ impl Worker {
         }
     }
 
-    /// Moves octets until all pieces are there or one was cut short, keeping what failed attempts brought. Tells how many were moved
+    /// Moves bytes until all pieces are there or one was cut short, keeping what failed attempts brought. Tells how many were moved
     /// and what is left. With `ahead` the server hears of what comes next while the last is moved.
     async fn carry(
         &mut self,
@@ -455,7 +455,7 @@ impl Worker {
         (outcome, total, todo.into_iter().flatten().collect())
     }
 
-    /// All octets of a file are there: finishes it, or leaves that to the finisher where there is more to move.
+    /// All bytes of a file are there: finishes it, or leaves that to the finisher where there is more to move.
     async fn leave(&mut self, file: &Arc<FileJob>, moved: u64) {
         let job = Arc::clone(&self.job);
         let waits = || file.item.direction() == Direction::Put && job.queue.has_files();
@@ -504,8 +504,8 @@ impl Worker {
             let error = match finished {
                 Ok(agreed) => {
                     let seconds = file.began.elapsed().as_secs_f64();
-                    let octets = (moved, file.length().unwrap_or(moved));
-                    self.job.file_done(&file.item, seconds, octets, agreed);
+                    let bytes = (moved, file.length().unwrap_or(moved));
+                    self.job.file_done(&file.item, seconds, bytes, agreed);
                     return true;
                 }
                 Err(Setback::Crowded(..)) if repairs == 0 => return false,
@@ -562,17 +562,17 @@ impl Worker {
             0 => {
                 format!("{path}: nothing of what an earlier run has left can be used: begins anew")
             }
-            _ => format!("{path}: {there} octets are there from an earlier run"),
+            _ => format!("{path}: {there} bytes are there from an earlier run"),
         });
     }
 
-    /// Octets of a file differ and are moved again.
+    /// Bytes of a file differ and are moved again.
     fn tell_repair(&self, file: &FileJob, bad: &[Option<ByteRange>], attempt: u32, error: &Error) {
         let context = &self.job.context;
         for range in bad {
-            let octets = range.map(ByteRange::len).or(file.length());
+            let bytes = range.map(ByteRange::len).or(file.length());
             let found = &context.counters.bytes_found;
-            found.fetch_add(octets.unwrap_or(0), Ordering::Relaxed);
+            found.fetch_add(bytes.unwrap_or(0), Ordering::Relaxed);
             context.emit(&Event::Retry {
                 path: file.path.clone(),
                 range: range.map(|r| [r.start, r.end]),
@@ -673,7 +673,7 @@ pub(super) fn end_of(job: &Job, place: Place) -> End {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // 53 bits of octets are enough for a rate
+#[allow(clippy::cast_precision_loss)] // 53 bits of bytes are enough for a rate
 fn rate(bytes: u64, time: Duration) -> Option<f64> {
     (bytes > 0 && !time.is_zero()).then(|| bytes as f64 * 8.0 / time.as_secs_f64())
 }

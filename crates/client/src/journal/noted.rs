@@ -10,8 +10,8 @@ use std::{
 use super::{HEAD, littered::Littered};
 use crate::{fingerprints::Fingerprints, local, taking_up::Version};
 
-/// Longest line that is read: two paths, each octet of them encoded.
-const LINE_OCTETS_MAX: u64 = 64 << 10;
+/// Longest line that is read: two paths, each byte of them encoded.
+const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Hexadecimal digits of what the names of a run begin with.
 const RUN_DIGITS: usize = 8;
@@ -55,7 +55,7 @@ pub(super) fn read(file: &Path) -> io::Result<Noted> {
     let mut too_long = false;
     loop {
         line.clear();
-        let mut bounded = io::Read::take(&mut reader, LINE_OCTETS_MAX);
+        let mut bounded = io::Read::take(&mut reader, LINE_BYTES_MAX);
         if bounded.read_until(b'\n', &mut line)? == 0 {
             return Ok(noted);
         }
@@ -141,8 +141,8 @@ pub(super) fn boot() -> Option<String> {
 }
 
 /// So that it is one word of printable ASCII.
-pub(super) fn encode(octets: &[u8], out: &mut Vec<u8>) {
-    let mut rest = octets;
+pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+    let mut rest = bytes;
     while let Some(other) = rest
         .iter()
         .position(|o| *o == b'%' || !o.is_ascii_graphic())
@@ -162,12 +162,12 @@ pub(super) fn decoded(text: &[u8]) -> Vec<u8> {
     let mut rest = text;
     while let Some((first, after)) = rest.split_first() {
         let digits = after.get(..2).and_then(|d| std::str::from_utf8(d).ok());
-        let octet = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
-        let (octet, after) = match (first, octet) {
-            (b'%', Some(octet)) => (octet, &after[2..]),
+        let byte = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
+        let (byte, after) = match (first, byte) {
+            (b'%', Some(byte)) => (byte, &after[2..]),
             _ => (*first, after),
         };
-        out.push(octet);
+        out.push(byte);
         rest = after;
     }
     out
@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn paths_are_one_word_each() {
         let any: Vec<u8> = (0..=255).collect();
-        let encoded = |octets: &[u8]| {
+        let encoded = |bytes: &[u8]| {
             let mut text = Vec::new();
-            encode(octets, &mut text);
+            encode(bytes, &mut text);
             text
         };
         assert_eq!(decoded(&encoded(&any)), any);

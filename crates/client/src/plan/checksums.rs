@@ -18,8 +18,8 @@ use crate::{
 /// Files that are compared together.
 pub(super) const TOGETHER: usize = 100;
 
-/// And their octets: more of them at a time save nothing.
-pub(super) const OCTETS_TOGETHER: u64 = 1 << 30;
+/// And their bytes: more of them at a time save nothing.
+pub(super) const BYTES_TOGETHER: u64 = 1 << 30;
 
 /// What a server can compute.
 pub(super) async fn offered(

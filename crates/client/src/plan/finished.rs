@@ -15,7 +15,7 @@ use godwit_proto::{
 
 use super::{
     AtServer, Item, LocalEnd, Origin, OtherEnd, Planner,
-    checksums::{OCTETS_TOGETHER, TOGETHER, checksums, checksums_here, offered},
+    checksums::{BYTES_TOGETHER, TOGETHER, checksums, checksums_here, offered},
     get::step,
     goal::Goal,
 };
@@ -115,8 +115,8 @@ impl Planner {
         // Only gets are read, to be compared.
         let gets = (self.doubtful.iter()).filter(|item| item.direction() == Direction::Get);
         let sizes = gets.filter_map(|item| item.size);
-        let octets = sizes.fold(0, u64::saturating_add);
-        if self.doubtful.len() >= TOGETHER || octets >= OCTETS_TOGETHER {
+        let bytes = sizes.fold(0, u64::saturating_add);
+        if self.doubtful.len() >= TOGETHER || bytes >= BYTES_TOGETHER {
             self.settle_doubts().await;
         }
     }
@@ -133,9 +133,9 @@ impl Planner {
         }
     }
 
-    /// Files of ours that were finished before the machine was started: only their octets tell whether they have reached the disk.
+    /// Files of ours that were finished before the machine was started: only their bytes tell whether they have reached the disk.
     async fn compare(&mut self, endpoint: Arc<Endpoint>, items: Vec<Item>) {
-        let same = self.have_same_octets(&endpoint, &items).await;
+        let same = self.have_same_bytes(&endpoint, &items).await;
         let same = same.unwrap_or_else(|why| {
             self.context.note(format!(
                 "{}: cannot tell whether files that were finished before this machine was started are whole, so they are copied again: {why}",
@@ -153,8 +153,8 @@ impl Planner {
         }
     }
 
-    /// Of each whether both ends have the same octets.
-    async fn have_same_octets(
+    /// Of each whether both ends have the same bytes.
+    async fn have_same_bytes(
         &mut self,
         endpoint: &Arc<Endpoint>,
         items: &[Item],

@@ -39,7 +39,7 @@ use crate::{
 /// Names that are looked at together.
 const BATCH_MAX: usize = 100;
 /// Longest name that is read.
-const NAME_OCTETS_MAX: u64 = 64 << 10;
+const NAME_BYTES_MAX: u64 = 64 << 10;
 
 /// Where names of a source at a server go.
 enum Base {
@@ -332,11 +332,11 @@ fn read_names(
 fn next_name(reader: &mut impl BufRead, nul: bool) -> io::Result<Option<Option<Result<Name>>>> {
     let end = if nul { 0 } else { b'\n' };
     let mut line = Vec::new();
-    if reader.take(NAME_OCTETS_MAX).read_until(end, &mut line)? == 0 {
+    if reader.take(NAME_BYTES_MAX).read_until(end, &mut line)? == 0 {
         return Ok(None);
     }
-    if line.len() as u64 == NAME_OCTETS_MAX {
-        let why = format!("a name of more than {NAME_OCTETS_MAX} octets");
+    if line.len() as u64 == NAME_BYTES_MAX {
+        let why = format!("a name of more than {NAME_BYTES_MAX} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
     let line = line.strip_suffix(&[end]).unwrap_or(&line);

@@ -39,7 +39,7 @@ use crate::{
     carrier::{Carrier, Pool},
     context::{Context, Endpoint},
     error::{Error, Result},
-    events::{Computed, Event, Octets},
+    events::{Bytes, Computed, Event},
     fingerprints::Fingerprints,
     journal::{Finished, Mark},
     local,
@@ -62,11 +62,11 @@ pub(crate) struct Item {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) remote: FtpPath,
     pub(crate) other: OtherEnd,
-    /// Octets of the whole file; `None`: nobody knows, or it is a device.
+    /// Bytes of the whole file; `None`: nobody knows, or it is a device.
     pub(crate) size: Option<u64>,
     /// When the source last changed: seconds at servers, nanoseconds here; `None` where nobody tells.
     pub(crate) changed: Option<i64>,
-    /// What the copy is to have of its source beside the octets.
+    /// What the copy is to have of its source beside the bytes.
     pub(crate) stamp: Option<Stamp>,
     /// Nothing is at its target: the directory there was made for this copy.
     pub(crate) is_new: bool,
@@ -89,7 +89,7 @@ pub(crate) enum OtherEnd {
 #[derive(Clone, Debug)]
 pub(crate) enum Origin {
     Here(LocalEnd),
-    /// Another server: the octets go from one to the other and do not pass here.
+    /// Another server: the bytes go from one to the other and do not pass here.
     Server(AtServer),
 }
 
@@ -116,7 +116,7 @@ pub(crate) enum LocalEnd {
 }
 
 impl Item {
-    /// Which way octets go, seen from the endpoint.
+    /// Which way bytes go, seen from the endpoint.
     pub(crate) fn direction(&self) -> Direction {
         match self.other {
             OtherEnd::To(_) => Direction::Get,
@@ -136,14 +136,14 @@ impl Item {
     pub(crate) fn computed(&self) -> Computed {
         let here = |end: &LocalEnd| match (end, self.direction()) {
             // What has no size is read once: a pipe.
-            (LocalEnd::Path(_), Direction::Put) if self.size.is_none() => Octets::ClientStream,
-            (LocalEnd::Path(_), _) => Octets::ClientFile,
-            (LocalEnd::Standard, _) => Octets::ClientStream,
+            (LocalEnd::Path(_), Direction::Put) if self.size.is_none() => Bytes::ClientStream,
+            (LocalEnd::Path(_), _) => Bytes::ClientFile,
+            (LocalEnd::Standard, _) => Bytes::ClientStream,
         };
         let (source, destination) = match &self.other {
-            OtherEnd::To(end) => (Octets::ServerFile, here(end)),
-            OtherEnd::From(Origin::Here(end)) => (here(end), Octets::ServerFile),
-            OtherEnd::From(Origin::Server(_)) => (Octets::ServerFile, Octets::ServerFile),
+            OtherEnd::To(end) => (Bytes::ServerFile, here(end)),
+            OtherEnd::From(Origin::Here(end)) => (here(end), Bytes::ServerFile),
+            OtherEnd::From(Origin::Server(_)) => (Bytes::ServerFile, Bytes::ServerFile),
         };
         Computed {
             source,
@@ -161,7 +161,7 @@ impl Item {
     }
 
     /// That a file of ours is still what it was when it was compared with its copy. A copy that gets the time of its source must not get it
-    /// for other octets.
+    /// for other bytes.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
         let gets_time = self.stamp.is_some_and(|stamp| stamp.modified.is_some());
         match !gets_time || self.is_unchanged()? {
@@ -421,7 +421,7 @@ fn changed(metadata: &fs::Metadata) -> Option<i64> {
 
 /// A copy of it that an earlier run has begun is not thrown away.
 pub(crate) fn is_worth_taking_up(item: &Item, part: Option<Part>) -> bool {
-    part.is_none() && item.size.is_some_and(|size| size > taking_up::OCTETS_MIN)
+    part.is_none() && item.size.is_some_and(|size| size > taking_up::BYTES_MIN)
 }
 
 /// The error for a directory where -r was not given.

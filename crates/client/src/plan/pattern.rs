@@ -6,16 +6,16 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use crate::error::{Error, Result};
 
-/// What `*`, `?` and `[ ]` in a name match. Other octets mean themselves; a leading dot must be written, unless it is said that it need not.
+/// What `*`, `?` and `[ ]` in a name match. Other bytes mean themselves; a leading dot must be written, unless it is said that it need not.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     matcher: GlobMatcher,
     dotted: bool,
 }
 
-/// True for octets that could be a pattern.
-pub(crate) fn is_pattern(octets: &[u8]) -> bool {
-    octets.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
+/// True for bytes that could be a pattern.
+pub(crate) fn is_pattern(bytes: &[u8]) -> bool {
+    bytes.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
 }
 
 impl Pattern {

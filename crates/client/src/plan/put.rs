@@ -296,9 +296,9 @@ impl Planner {
 }
 
 /// The files that a source means: itself, or what its pattern matches.
-fn expand_local(octets: &[u8], dotted: bool) -> Result<Vec<PathBuf>> {
-    let path = local::path_of(octets);
-    if local::look(&path)?.is_some() || !is_pattern(octets) {
+fn expand_local(bytes: &[u8], dotted: bool) -> Result<Vec<PathBuf>> {
+    let path = local::path_of(bytes);
+    if local::look(&path)?.is_some() || !is_pattern(bytes) {
         return Ok(vec![path]);
     }
     let shown = path.display().to_string();

@@ -36,7 +36,7 @@ fn devices_lie_right_in_dev() {
     }
 }
 
-/// A server with one directory of so many files, made as they are listed. Counts the octets of listings.
+/// A server with one directory of so many files, made as they are listed. Counts the bytes of listings.
 struct Lister {
     address: SocketAddr,
     listed: Arc<AtomicU64>,

@@ -13,7 +13,7 @@ use crate::{
     plan::LocalEnd,
 };
 
-/// Octets to be sent of a file of ours that has `left`, where that is known.
+/// Bytes to be sent of a file of ours that has `left`, where that is known.
 pub(super) fn length_of(
     end: &LocalEnd,
     from: &Content,
@@ -23,7 +23,7 @@ pub(super) fn length_of(
 ) -> Result<Option<u64>> {
     if let Some(size) = left.filter(|size| offset > *size) {
         return Err(Error::Usage(format!(
-            "{end}: --offset {offset} is past its end, it has {size} octets"
+            "{end}: --offset {offset} is past its end, it has {size} bytes"
         )));
     }
     let left = left.map(|size| size - offset);

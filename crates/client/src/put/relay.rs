@@ -1,4 +1,4 @@
-//! A put whose octets come from another server.
+//! A put whose bytes come from another server.
 
 use godwit_proto::{ByteRange, Command, RestartPoint};
 
@@ -6,13 +6,13 @@ use super::Put;
 use crate::{
     error::{Error, Result},
     job::Carried,
-    pipelining::SMALL_OCTETS_MAX,
+    pipelining::SMALL_BYTES_MAX,
     remote::RemoteSource,
     session::{RelayPlan, Session},
 };
 
 impl Put {
-    /// Has the other server send octets of the region. What has arrived when it fails is not sent again.
+    /// Has the other server send bytes of the region. What has arrived when it fails is not sent again.
     pub(super) async fn relay(
         &self,
         session: &mut Session,
@@ -76,7 +76,7 @@ impl Put {
             retrieving,
             stream: way.stream,
             may_be_cut: range.is_some() && self.can_be_cut(session),
-            long: self.length.is_none_or(|length| length > SMALL_OCTETS_MAX),
+            long: self.length.is_none_or(|length| length > SMALL_BYTES_MAX),
             room: self.room(session, range),
             store: self.store(session, range)?,
             restart: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),

@@ -21,7 +21,7 @@ pub(super) struct Ending {
     pub(super) reply: Option<Reply>,
     pub(super) report: Option<TransferReport>,
     pub(super) lost: Option<Error>,
-    /// Octets of the region that are on the server's storage, as it says (111).
+    /// Bytes of the region that are on the server's storage, as it says (111).
     pub(super) safe: RangeSet,
     /// The server said 1xx.
     pub(super) started: bool,

@@ -1,4 +1,4 @@
-//! What a session can find out about files and do to them without moving their octets.
+//! What a session can find out about files and do to them without moving their bytes.
 
 use std::{collections::VecDeque, fmt::Display};
 
@@ -61,7 +61,7 @@ impl Session {
         told.ok_or_else(|| Error::refused(doing, reply))
     }
 
-    /// Octets of a file, where the server tells.
+    /// Bytes of a file, where the server tells.
     pub(crate) async fn size(&mut self, path: &FtpPath) -> Result<Option<u64>> {
         Ok(match self.ask_size(path).await? {
             Size::Known(size) => Some(size),
@@ -265,7 +265,7 @@ impl Session {
         Ok(replies)
     }
 
-    /// The server's checksum of `length` octets (`None`: to the end) of a file from `offset`, lower-case hexadecimal.
+    /// The server's checksum of `length` bytes (`None`: to the end) of a file from `offset`, lower-case hexadecimal.
     pub(crate) async fn checksum(
         &mut self,
         algorithm: ChecksumAlgorithm,
@@ -366,14 +366,14 @@ fn named_directory(text: &[u8]) -> Option<FtpPath> {
     let start = text.iter().position(|b| *b == b'"')?;
     let mut path = Vec::new();
     let mut rest = text[start + 1..].iter();
-    while let Some(octet) = rest.next() {
-        if *octet == b'"' && rest.as_slice().first() != Some(&b'"') {
+    while let Some(byte) = rest.next() {
+        if *byte == b'"' && rest.as_slice().first() != Some(&b'"') {
             return FtpPath::new(path).ok().filter(FtpPath::is_absolute);
         }
-        if *octet == b'"' {
+        if *byte == b'"' {
             rest.next();
         }
-        path.push(*octet);
+        path.push(*byte);
     }
     None
 }

@@ -11,9 +11,9 @@ use crate::progress::{Counters, Here, Running};
 /// turn of a processor some hundreds.
 const FILES_MAX: usize = 32;
 
-/// And their octets: what was sent behind a refusal was sent in vain. Fewer would leave channels without work that are through with one file
+/// And their bytes: what was sent behind a refusal was sent in vain. Fewer would leave channels without work that are through with one file
 /// before others are.
-const OCTETS_MAX: u64 = 32 << 20;
+const BYTES_MAX: u64 = 32 << 20;
 
 /// The transfers, in the order of their turns.
 pub(super) struct Flowing {
@@ -21,7 +21,7 @@ pub(super) struct Flowing {
     queued: VecDeque<(Transfer, u64)>,
     /// All of them, and those that are over: each by itself is too short to tell of its path. Begins with the first.
     running: Option<Running>,
-    octets: u64,
+    bytes: u64,
 }
 
 impl Flowing {
@@ -30,7 +30,7 @@ impl Flowing {
             counters: Arc::clone(counters),
             queued: VecDeque::new(),
             running: None,
-            octets: 0,
+            bytes: 0,
         }
     }
 
@@ -39,11 +39,11 @@ impl Flowing {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.queued.len() < FILES_MAX && self.octets < OCTETS_MAX
+        self.queued.len() < FILES_MAX && self.bytes < BYTES_MAX
     }
 
-    /// A file of `octets` has its turn after those that have theirs already.
-    pub(super) fn queue(&mut self, set: &ChannelSet, job: Job, octets: u64) {
+    /// A file of `bytes` has its turn after those that have theirs already.
+    pub(super) fn queue(&mut self, set: &ChannelSet, job: Job, bytes: u64) {
         let sends = matches!(job, Job::Send(_));
         let series = || Running::new(&self.counters, Here::Series(set.series()));
         let running = self.running.get_or_insert_with(series);
@@ -51,8 +51,8 @@ impl Flowing {
             running.rests(false);
         }
         let transfer = set.queue(sends, true, Box::new(move || Ok(job)));
-        self.octets += octets;
-        self.queued.push_back((transfer, octets));
+        self.bytes += bytes;
+        self.queued.push_back((transfer, bytes));
     }
 
     /// What the other end says of the channels.
@@ -64,12 +64,12 @@ impl Flowing {
 
     /// How the first of them went, once it is over. Never where there is none. Cancel-safe.
     pub(super) async fn next_end(&mut self) -> TransferReport {
-        let Some((first, octets)) = self.queued.front_mut() else {
+        let Some((first, bytes)) = self.queued.front_mut() else {
             return std::future::pending().await;
         };
         loop {
             if let TransferEvent::Done(report) = first.next_event().await {
-                self.octets -= *octets;
+                self.bytes -= *bytes;
                 self.queued.pop_front();
                 if self.queued.is_empty()
                     && let Some(running) = &self.running
@@ -85,6 +85,6 @@ impl Flowing {
     pub(super) fn clear(&mut self) {
         self.running = None;
         self.queued.clear();
-        self.octets = 0;
+        self.bytes = 0;
     }
 }

@@ -5,11 +5,11 @@
 //!   get    ──► Waiting ─────► (its turn) ──► Flowing ──► Moved ──► ripe
 //!   put    ──► Waiting ─► (its turn, no 1xx awaited) ──► Flowing ──► Moved ──► ripe ──► Renaming ──► ripe
 //! ```
-//! A MODE E block says where in its file it belongs and not of which file it is: octets belong to files in the order of the
+//! A MODE E block says where in its file it belongs and not of which file it is: bytes belong to files in the order of the
 //! transfers that the server has begun. So a get reads only after the 1xx of its file, and a refused one is passed over. Of a server that ends
 //! the data channels with each get that it refuses it reads at once: what comes then is the file's, and where the channels end the answer
 //! says why. A put is sent
-//! before its 1xx, or each would cost a round trip; then a refusal means that its octets lie on the channels and
+//! before its 1xx, or each would cost a round trip; then a refusal means that its bytes lie on the channels and
 //! meet the next file (GCT's server writes them into it), so that nothing sent behind it counts.
 
 use std::collections::VecDeque;
@@ -27,13 +27,13 @@ pub(super) struct Lineup<T> {
     /// Gets read before their 1xx.
     reads_ahead: bool,
     slots: VecDeque<Slot<T>>,
-    /// Slots whose octets have moved, behind them those that flow, behind them all that wait: octets follow the order of the files.
+    /// Slots whose bytes have moved, behind them those that flow, behind them all that wait: bytes follow the order of the files.
     moved: usize,
     flowing: usize,
     renaming: usize,
-    /// Octets of commands of files in flight.
-    command_octets: usize,
-    /// Octets of files that would come anew, were the session lost.
+    /// Bytes of commands of files in flight.
+    command_bytes: usize,
+    /// Bytes of files that would come anew, were the session lost.
     perishable: u64,
 }
 
@@ -48,8 +48,8 @@ pub(super) struct Slot<T> {
     rename: Option<[CommandId; 2]>,
     /// What sets its time and mode, sent before what gives it its name.
     stamping: Vec<(CommandId, Command)>,
-    /// Octets of its commands.
-    octets: usize,
+    /// Bytes of its commands.
+    bytes: usize,
     perishable: u64,
     /// A 1xx came.
     pub(super) begun: bool,
@@ -95,22 +95,22 @@ impl<T> Lineup<T> {
             moved: 0,
             flowing: 0,
             renaming: 0,
-            command_octets: 0,
+            command_bytes: 0,
             perishable: 0,
         }
     }
 
-    /// The commands of a further file were sent, so many octets. Of the file so many would come anew, were the session lost.
+    /// The commands of a further file were sent, so many bytes. Of the file so many would come anew, were the session lost.
     pub(super) fn push(
         &mut self,
         load: T,
         transfer: CommandId,
         stamping: Vec<(CommandId, Command)>,
         check: Option<CommandId>,
-        octets: usize,
+        bytes: usize,
         perishable: u64,
     ) {
-        self.command_octets += octets;
+        self.command_bytes += bytes;
         self.perishable += perishable;
         self.slots.push_back(Slot {
             load,
@@ -118,7 +118,7 @@ impl<T> Lineup<T> {
             check,
             rename: None,
             stamping,
-            octets,
+            bytes,
             perishable,
             begun: false,
             data: Data::Waiting,
@@ -143,12 +143,12 @@ impl<T> Lineup<T> {
         self.slots.len() - self.renaming
     }
 
-    /// Octets of commands of files in flight.
-    pub(super) fn command_octets(&self) -> usize {
-        self.command_octets
+    /// Bytes of commands of files in flight.
+    pub(super) fn command_bytes(&self) -> usize {
+        self.command_bytes
     }
 
-    /// Octets of files that would come anew, were the session lost.
+    /// Bytes of files that would come anew, were the session lost.
     pub(super) fn perishable(&self) -> u64 {
         self.perishable
     }
@@ -212,7 +212,7 @@ impl<T> Lineup<T> {
         }
         let unheard = self.reads_ahead && !slot.begun;
         match (&slot.answer, &slot.data) {
-            // Its octets are on their way, or the answer that tells why they are not.
+            // Its bytes are on their way, or the answer that tells why they are not.
             (Some(_), Data::Flowing) | (None, Data::Moved(Err(_))) if unheard => State::Open,
             (Some(answer), _) if !answer.code.is_success() => State::Refused,
             // Without a 1xx nobody reads what is called whole.
@@ -233,13 +233,13 @@ impl<T> Lineup<T> {
         at: usize,
         stamping: Vec<(CommandId, Command)>,
         rename: [CommandId; 2],
-        octets: usize,
+        bytes: usize,
     ) {
         if let Some(slot) = self.slots.get_mut(at) {
             slot.stamping = stamping;
             self.renaming += usize::from(slot.rename.replace(rename).is_none());
-            let before = std::mem::replace(&mut slot.octets, octets);
-            self.command_octets = self.command_octets - before + octets;
+            let before = std::mem::replace(&mut slot.bytes, bytes);
+            self.command_bytes = self.command_bytes - before + bytes;
         }
     }
 
@@ -260,7 +260,7 @@ impl<T> Lineup<T> {
             Data::Moved(_) => self.moved -= 1,
         }
         self.renaming -= usize::from(slot.rename.is_some());
-        self.command_octets -= slot.octets;
+        self.command_bytes -= slot.bytes;
         self.perishable -= slot.perishable;
         Some(slot)
     }
@@ -286,7 +286,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Its octets do not come: it was refused before it began.
+    /// Its bytes do not come: it was refused before it began.
     fn is_refused(&self) -> bool {
         let refused = (self.answer.as_ref()).is_some_and(|reply| !reply.code.is_success());
         refused && !self.begun
@@ -297,7 +297,7 @@ impl<T> Slot<T> {
         matches!(self.data, Data::Moved(Ok(())))
     }
 
-    /// Why its octets did not move.
+    /// Why its bytes did not move.
     pub(super) fn failure(&self) -> Option<&TransferFailure> {
         match &self.data {
             Data::Moved(result) => result.as_ref().err(),
@@ -357,7 +357,7 @@ mod tests {
         // The second is refused, and the channels end, which they may do between two transfers without a word.
         assert!(!lineup.flows_no_more());
         assert_eq!(lineup.hear(CommandId(2), reply(550)), Some(1));
-        assert_eq!(lineup.state(1), State::Open, "its octets first");
+        assert_eq!(lineup.state(1), State::Open, "its bytes first");
         assert!(lineup.flows_no_more());
         let lost = || Err(TransferFailure::ConnectionLost("x".into()));
         assert_eq!(lineup.moved(lost()), Some(1));
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(lineup.state(0), State::Arrived);
         let stamping = vec![(CommandId(8), Command::Noop)];
         lineup.renames(0, stamping, [CommandId(6), CommandId(7)], 8);
-        assert_eq!((lineup.in_flight(), lineup.command_octets()), (2, 28));
+        assert_eq!((lineup.in_flight(), lineup.command_bytes()), (2, 28));
         lineup.hear(CommandId(8), reply(550));
         assert_eq!(lineup.state(0), State::Open, "whatever that says");
         lineup.hear(CommandId(6), reply(350));
@@ -427,19 +427,19 @@ mod tests {
         // One that flows, then one that waits.
         assert_eq!(lineup.remove(1).map(|s| s.load), Some('b'));
         assert_eq!(lineup.remove(1).map(|s| s.load), Some('c'));
-        assert_eq!((lineup.in_flight(), lineup.command_octets()), (1, 10));
+        assert_eq!((lineup.in_flight(), lineup.command_bytes()), (1, 10));
         assert_eq!(lineup.next_to_flow(), None);
         lineup.push('d', CommandId(8), Vec::new(), None, 7, 5);
         assert_eq!(lineup.moved(Ok(())), Some(0));
         assert_eq!(lineup.moved(Ok(())), None, "nothing else flows");
         assert_eq!(lineup.next_to_flow(), Some(&'d'));
         lineup.renames(0, Vec::new(), [CommandId(20), CommandId(21)], 30);
-        assert_eq!((lineup.in_flight(), lineup.command_octets()), (1, 37));
+        assert_eq!((lineup.in_flight(), lineup.command_bytes()), (1, 37));
         assert_eq!(lineup.remove(0).map(|s| s.load), Some('a'));
-        assert_eq!((lineup.in_flight(), lineup.command_octets()), (1, 7));
+        assert_eq!((lineup.in_flight(), lineup.command_bytes()), (1, 7));
         assert_eq!(lineup.moved(Ok(())), Some(0));
         assert_eq!(lineup.give_up().collect::<String>(), "d");
-        assert_eq!((lineup.in_flight(), lineup.command_octets()), (0, 0));
+        assert_eq!((lineup.in_flight(), lineup.command_bytes()), (0, 0));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! comes once.
 //!
 //! ```text
-//!   data channel ──octets──► Cutter (on the mover) ──whole lines──► queue ──► Names ──► who asked
+//!   data channel ──bytes──► Cutter (on the mover) ──whole lines──► queue ──► Names ──► who asked
 //!                                                      └► spool ──┘
 //! ```
 //! A directory is [`Complete`] when its listing ended well and each line of it was understood. Only
@@ -34,17 +34,17 @@ use crate::{
     local,
 };
 
-/// Octets that the listing of one directory may have, whatever they mean: some fifty million names. Ends one that has no end.
-const LISTING_OCTETS_MAX: u64 = 4 << 30;
+/// Bytes that the listing of one directory may have, whatever they mean: some fifty million names. Ends one that has no end.
+const LISTING_BYTES_MAX: u64 = 4 << 30;
 
-/// Octets that a line may have: the longest path of Linux is 4096, and facts are a few hundred.
-const LINE_OCTETS_MAX: usize = 64 << 10;
+/// Bytes that a line may have: the longest path of Linux is 4096, and facts are a few hundred.
+const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Octets that are taken, and handed on, at a time.
-const LINES_OCTETS: usize = 64 << 10;
+/// Bytes that are taken, and handed on, at a time.
+const LINES_BYTES: usize = 64 << 10;
 
-/// Octets that wait in memory, of all listings that share a queue: some hundred thousand names.
-const WAITING_OCTETS_MAX: usize = 16 << 20;
+/// Bytes that wait in memory, of all listings that share a queue: some hundred thousand names.
+const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// One name of a directory.
 #[derive(Clone, Debug)]
@@ -161,11 +161,11 @@ pub(crate) struct Lines {
     /// A listing that broke off begins anew, with a higher number.
     attempt: u32,
     form: Form,
-    octets: Octets,
+    bytes: Bytes,
 }
 
 #[derive(Debug)]
-enum Octets {
+enum Bytes {
     Here(
         Vec<u8>,
         #[allow(dead_code, reason = "held while they wait")] OwnedSemaphorePermit,
@@ -188,13 +188,13 @@ impl Lines {
     /// # Errors
     /// The spool cannot be read.
     pub(crate) fn text(&self) -> Result<Cow<'_, [u8]>> {
-        match &self.octets {
-            Octets::Here(octets, _) => Ok(Cow::Borrowed(octets)),
-            Octets::Spooled { file, at, length } => {
-                let mut octets = vec![0; *length];
-                file.read_exact_at(&mut octets, *at)
+        match &self.bytes {
+            Bytes::Here(bytes, _) => Ok(Cow::Borrowed(bytes)),
+            Bytes::Spooled { file, at, length } => {
+                let mut bytes = vec![0; *length];
+                file.read_exact_at(&mut bytes, *at)
                     .map_err(|e| Error::local(local::spooling(), &e))?;
-                Ok(Cow::Owned(octets))
+                Ok(Cow::Owned(bytes))
             }
         }
     }
@@ -204,14 +204,14 @@ impl Lines {
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     lines: mpsc::UnboundedSender<Lines>,
-    /// A permit for each octet that may wait in memory.
+    /// A permit for each byte that may wait in memory.
     room: Arc<Semaphore>,
 }
 
 /// A queue for lines. What it holds in memory is bounded.
 pub(crate) fn queue() -> (Queue, mpsc::UnboundedReceiver<Lines>) {
     let (lines, reader) = mpsc::unbounded_channel();
-    let room = Arc::new(Semaphore::new(WAITING_OCTETS_MAX));
+    let room = Arc::new(Semaphore::new(WAITING_BYTES_MAX));
     (Queue { lines, room }, reader)
 }
 
@@ -249,7 +249,7 @@ pub(super) enum Finished {
     Misunderstood(String),
 }
 
-/// Cuts octets into whole lines as they come. Clones share it.
+/// Cuts bytes into whole lines as they come. Clones share it.
 #[derive(Clone)]
 pub(super) struct Cutter(Arc<Mutex<Cut>>);
 
@@ -270,8 +270,8 @@ struct Cut {
     misunderstood: Option<String>,
     /// Came, and was not handed on.
     kept: Vec<u8>,
-    octets: u64,
-    octets_max: u64,
+    bytes: u64,
+    bytes_max: u64,
     /// What memory has no room for, and how long it is.
     spool: Option<(Arc<File>, u64)>,
     /// Why no more is taken.
@@ -290,8 +290,8 @@ impl Cutter {
             lists_dotted: false,
             misunderstood: None,
             kept: Vec::new(),
-            octets: 0,
-            octets_max: LISTING_OCTETS_MAX,
+            bytes: 0,
+            bytes_max: LISTING_BYTES_MAX,
             spool: None,
             refused: None,
         })))
@@ -344,7 +344,7 @@ impl Cutter {
 
     /// The server has sent some of it.
     pub(super) fn has_bytes(&self) -> bool {
-        self.lock().octets > 0
+        self.lock().bytes > 0
     }
 
     /// Why it was not taken to its end, if that is the server's doing.
@@ -423,8 +423,8 @@ impl Cut {
         let queue = &self.outlet.queue;
         let permits = u32::try_from(lines.len()).unwrap_or(u32::MAX);
         let room = Arc::clone(&queue.room).try_acquire_many_owned(permits);
-        let octets = match room {
-            Ok(room) => Octets::Here(lines, room),
+        let bytes = match room {
+            Ok(room) => Bytes::Here(lines, room),
             Err(_) => {
                 let (file, end) = match &mut self.spool {
                     Some(spool) => spool,
@@ -433,7 +433,7 @@ impl Cut {
                 let at = *end;
                 file.write_all_at(&lines, at)?;
                 *end += lines.len() as u64;
-                Octets::Spooled {
+                Bytes::Spooled {
                     file: Arc::clone(file),
                     at,
                     length: lines.len(),
@@ -444,7 +444,7 @@ impl Cut {
             listing: self.outlet.listing,
             attempt: self.outlet.attempt,
             form: self.form,
-            octets,
+            bytes,
         };
         let sent = queue.lines.send(lines);
         sent.map_err(|_| io::Error::other("nobody reads this listing any more"))
@@ -452,35 +452,35 @@ impl Cut {
 }
 
 impl Write for Cutter {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut cut = self.lock();
-        let octets = &octets[..octets.len().min(LINES_OCTETS)];
-        cut.octets += octets.len() as u64;
-        if cut.octets > cut.octets_max {
-            let most = cut.octets_max >> 20;
+        let bytes = &bytes[..bytes.len().min(LINES_BYTES)];
+        cut.bytes += bytes.len() as u64;
+        if cut.bytes > cut.bytes_max {
+            let most = cut.bytes_max >> 20;
             return Err(cut.refuse(format!(
                 "the listing is longer than {most} MiB, and may have no end"
             )));
         }
         if cut.misunderstood.is_some() {
-            return Ok(octets.len());
+            return Ok(bytes.len());
         }
-        cut.kept.extend_from_slice(octets);
+        cut.kept.extend_from_slice(bytes);
         let whole = cut.kept.iter().rposition(|b| *b == b'\n');
         let whole = whole.map_or(0, |last| last + 1);
-        if cut.kept.len() - whole > LINE_OCTETS_MAX {
+        if cut.kept.len() - whole > LINE_BYTES_MAX {
             return Err(cut.refuse(format!(
-                "a line of the listing is longer than {LINE_OCTETS_MAX} octets"
+                "a line of the listing is longer than {LINE_BYTES_MAX} bytes"
             )));
         }
         // Little at a time only to somebody who has nothing to do.
-        let idle = cut.outlet.queue.room.available_permits() == WAITING_OCTETS_MAX;
-        if whole > 0 && (idle || cut.kept.len() >= LINES_OCTETS) {
+        let idle = cut.outlet.queue.room.available_permits() == WAITING_BYTES_MAX;
+        if whole > 0 && (idle || cut.kept.len() >= LINES_BYTES) {
             let rest = cut.kept.split_off(whole);
             let whole = std::mem::replace(&mut cut.kept, rest);
             cut.hand_on(whole)?;
         }
-        Ok(octets.len())
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -49,8 +49,8 @@ const TOKENS_MAX: usize = 16;
 /// Tokens that prove who we are; what follows is delegation.
 const TOKENS_TO_PROVE: usize = 2;
 
-/// What we announce with PBSZ, octets: as other clients do. TLS has no use for it.
-const PBSZ_OCTETS: &str = "1048576";
+/// What we announce with PBSZ, bytes: as other clients do. TLS has no use for it.
+const PBSZ_BYTES: &str = "1048576";
 
 /// A server that has greeted us.
 pub(super) struct Connected {
@@ -475,7 +475,7 @@ impl Opening<'_> {
         let wanted = levels(protect);
         let questions = [
             ("DCAU", "A".to_owned()),
-            ("PBSZ", PBSZ_OCTETS.to_owned()),
+            ("PBSZ", PBSZ_BYTES.to_owned()),
             ("PROT", wanted[0].to_string()),
         ];
         let [dcau, pbsz, prot] = self.security_at_once(questions).await?;

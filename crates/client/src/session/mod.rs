@@ -81,7 +81,7 @@ pub(crate) struct Session {
     program: Option<ssh::Program>,
     mover: Option<Mover>,
     set: Option<ChannelSet>,
-    /// With the server that sends to this one, where octets go from server to server. It lives and dies with this one.
+    /// With the server that sends to this one, where bytes go from server to server. It lives and dies with this one.
     pub(crate) source: Option<Box<Session>>,
     /// It was asked to tell often how far it is.
     tells_often: bool,

@@ -1,9 +1,9 @@
 //! The next transfer, begun while the present one runs, so that both ends go from one to the other without a round trip in
-//! between: a server that sends hears its command early, and one that receives is sent the octets behind those of the present one.
+//! between: a server that sends hears its command early, and one that receives is sent the bytes behind those of the present one.
 //! A pause costs more than its round trip: TCP sends a whole window at once behind it, and a queue that holds less loses the rest.
 //!
 //! Both use the same data channels, and nothing else may be asked between them. What comes early stays where it is: replies
-//! here, octets in the kernel. In doubt the session is given up: the server owes a transfer, and nobody could tell its octets
+//! here, bytes in the kernel. In doubt the session is given up: the server owes a transfer, and nobody could tell its bytes
 //! from others.
 
 use std::sync::Arc;
@@ -148,7 +148,7 @@ impl Session {
                         self.endpoint.name()
                     ),
                 );
-                // Its octets are on their way.
+                // Its bytes are on their way.
                 self.broken |= pipelined.sending.is_some();
                 None
             }

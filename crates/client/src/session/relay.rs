@@ -61,9 +61,9 @@ pub(crate) struct Relayed {
     pub(crate) result: Result<()>,
     /// It was called off on its way, since the worker is wanted no more.
     pub(crate) is_cut: bool,
-    /// Octets of the region that the receiver called safe.
+    /// Bytes of the region that the receiver called safe.
     pub(crate) safe: RangeSet,
-    /// Octets that have arrived, where the receiver tells.
+    /// Bytes that have arrived, where the receiver tells.
     pub(crate) bytes: Option<u64>,
 }
 
@@ -184,7 +184,7 @@ struct Relay<'a> {
     running: Running,
     /// When something last moved.
     news: Instant,
-    /// Octets that the sender has sent, where it tells.
+    /// Bytes that the sender has sent, where it tells.
     reported: Option<u64>,
     stopped: bool,
     /// The worker is wanted no more.

@@ -10,7 +10,7 @@ use godwit_proto::{
 
 use crate::error::Error;
 
-/// Stripes whose octets are counted. More than any server has.
+/// Stripes whose bytes are counted. More than any server has.
 const STRIPES_MAX: u32 = 4096;
 
 /// Disjoint ranges that are remembered as safe; what lies in others is sent once more after a failure.
@@ -54,12 +54,12 @@ struct Half {
 #[derive(Debug, Default)]
 pub(super) struct Told {
     stripes: BTreeMap<u32, u64>,
-    /// Octets of the region that are on its storage.
+    /// Bytes of the region that are on its storage.
     pub(super) safe: RangeSet,
 }
 
 impl Told {
-    /// Octets that it has; `None` where it tells nothing.
+    /// Bytes that it has; `None` where it tells nothing.
     pub(super) fn bytes(&self) -> Option<u64> {
         let of_stripes = self
             .stripes
@@ -85,7 +85,7 @@ impl Told {
 }
 
 impl Relaying {
-    /// A 1xx. True where it is news: somebody has begun, or octets have arrived.
+    /// A 1xx. True where it is news: somebody has begun, or bytes have arrived.
     pub(super) fn hear(&mut self, side: Side, preliminary: &Reply) -> bool {
         if side == Side::Receiver && matches!(preliminary.code.get(), 111 | 112) {
             let before = self.told.bytes();
@@ -117,7 +117,7 @@ impl Relaying {
         self.failures.push((side, error));
     }
 
-    /// What `side`, which was to connect to the other, says of that; `None`: something else happened to it, or octets have moved.
+    /// What `side`, which was to connect to the other, says of that; `None`: something else happened to it, or bytes have moved.
     pub(super) fn unconnected(&self, side: Side) -> Option<String> {
         let failure = self.failures.iter().find(|(of, _)| *of == side);
         match failure {
@@ -139,7 +139,7 @@ impl Relaying {
         !half.begun
     }
 
-    /// Octets that the receiver has; `None` where it tells nothing.
+    /// Bytes that the receiver has; `None` where it tells nothing.
     pub(super) fn bytes(&self) -> Option<u64> {
         self.told.bytes()
     }
@@ -159,7 +159,7 @@ impl Relaying {
     }
 
     /// Silence means that nothing moves: one of them has not begun, or the receiver is one that tells how far it is and still gets
-    /// octets.
+    /// bytes.
     pub(super) fn silence_tells(&self) -> bool {
         let begun = self.receiver.begun && self.sender.begun;
         !begun || !self.sender.over && self.told.bytes().is_some()
@@ -316,6 +316,6 @@ mod tests {
         relaying.hear(Side::Receiver, &perf(100, 0));
         relaying.answer(Side::Sender, reply(425, ours), "get x");
         let later = relaying.unconnected(Side::Sender);
-        assert!(later.is_none(), "octets have moved");
+        assert!(later.is_none(), "bytes have moved");
     }
 }

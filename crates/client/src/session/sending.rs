@@ -14,13 +14,13 @@ pub(super) struct Sending {
     due: VecDeque<Due>,
     running: Running,
     channels: u32,
-    octets: u64,
+    bytes: u64,
 }
 
 struct Due {
     transfer: CommandId,
     check: Option<CommandId>,
-    octets: u64,
+    bytes: u64,
     /// It has said that it has sent the file.
     sent: bool,
 }
@@ -41,22 +41,22 @@ impl Sending {
             due: VecDeque::new(),
             running,
             channels,
-            octets: 0,
+            bytes: 0,
         }
     }
 
-    /// Asks for a file of `octets` behind those that were asked for, and for its checksum.
+    /// Asks for a file of `bytes` behind those that were asked for, and for its checksum.
     pub(super) fn queue(
         &mut self,
         source: &mut Session,
         transfer: &Command,
         check: Option<&Command>,
-        octets: u64,
+        bytes: u64,
     ) {
         self.due.push_back(Due {
             transfer: source.control.submit(transfer),
             check: check.map(|check| source.control.submit(check)),
-            octets,
+            bytes,
             sent: false,
         });
     }
@@ -92,9 +92,9 @@ impl Sending {
     }
 
     fn sent(&mut self, checked: Option<Reply>) -> Sent {
-        self.octets += self.due.pop_front().map_or(0, |due| due.octets);
+        self.bytes += self.due.pop_front().map_or(0, |due| due.bytes);
         self.running.tell(Sample {
-            bytes: self.octets,
+            bytes: self.bytes,
             channels: self.channels,
             ..Sample::default()
         });

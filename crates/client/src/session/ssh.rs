@@ -60,8 +60,8 @@ const OPTIONS: [&str; 4] = [
     "-oClearAllForwardings=yes",
 ];
 
-/// Octets kept of what ssh says on standard error, the last ones.
-const SAID_OCTETS_MAX: usize = 4096;
+/// Bytes kept of what ssh says on standard error, the last ones.
+const SAID_BYTES_MAX: usize = 4096;
 
 /// Time for ssh to end and tell why, once the channel has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -182,7 +182,7 @@ async fn listen(from: Option<tokio::process::ChildStderr>, said: Arc<Mutex<Vec<u
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         let mut said = lock(&said);
         said.extend_from_slice(&buffer[..count]);
-        let excess = said.len().saturating_sub(SAID_OCTETS_MAX);
+        let excess = said.len().saturating_sub(SAID_BYTES_MAX);
         said.drain(..excess);
     }
 }

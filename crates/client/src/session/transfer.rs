@@ -1,6 +1,6 @@
 //! One transfer command with its data, to the end of both.
 //!
-//! Success takes two: the data plane's "all octets moved" and the server's 2xx. Either alone is a failure, whichever came
+//! Success takes two: the data plane's "all bytes moved" and the server's 2xx. Either alone is a failure, whichever came
 //! first, and a 2xx after we gave up is none.
 
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub(crate) struct TransferPlan<'a> {
     /// is another one.
     pub(crate) ahead: Option<Command>,
     pub(crate) command: Command,
-    /// Octets that will come, where that is known.
+    /// Bytes that will come, where that is known.
     pub(crate) length: Option<u64>,
     /// The transfer that follows on this session for certain.
     pub(crate) next: Option<Next>,
@@ -62,7 +62,7 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) counts: bool,
     /// A put that ends early where its worker is wanted no more: what is left can be sent by others.
     pub(crate) may_be_cut: bool,
-    /// A get that ends when `length` octets are here: the server has more, and what it says when we go is no failure.
+    /// A get that ends when `length` bytes are here: the server has more, and what it says when we go is no failure.
     pub(crate) is_cut: bool,
     /// Told once the server has begun.
     pub(crate) began: Option<&'a dyn Fn(&Monitor)>,
@@ -72,7 +72,7 @@ pub(crate) struct TransferPlan<'a> {
 pub(crate) struct Outcome {
     /// `None` where it never began.
     pub(crate) report: Option<TransferReport>,
-    /// Octets of the region that the server has said to be on its storage.
+    /// Bytes of the region that the server has said to be on its storage.
     pub(crate) safe: RangeSet,
     /// The server's last word, where there was one.
     pub(crate) reply: Option<Reply>,
@@ -391,7 +391,7 @@ impl Session {
         overdue
     }
 
-    /// A get whose server has sent the last octet before it hears a question.
+    /// A get whose server has sent the last byte before it hears a question.
     #[allow(clippy::cast_precision_loss)] // an estimate
     fn ends_soon(&self, plan: &TransferPlan<'_>, monitor: &Monitor, began: Instant) -> bool {
         let moved = monitor.progress().bytes;

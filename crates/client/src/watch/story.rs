@@ -70,7 +70,7 @@ pub(super) struct Story {
     pub(super) heard: usize,
     #[serde(skip)]
     pub(super) rate: Rate,
-    /// Of the second that is not over: when it began, and with how many octets.
+    /// Of the second that is not over: when it began, and with how many bytes.
     #[serde(skip)]
     pub(super) second: Option<(f64, u64)>,
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{octets, run, text},
+    harness::{bytes, run, text},
 };
 
 /// As vsftpd answers, without MLST and with nothing but this for each file.
@@ -36,7 +36,7 @@ fn a_file_whose_directory_lists_it_is_copied() {
     for quirks in SERVERS {
         let fake = Fake::start(quirks());
         let here = tempfile::tempdir().unwrap();
-        let (data, back) = (octets(1000, 3), here.path().join("back"));
+        let (data, back) = (bytes(1000, 3), here.path().join("back"));
         fake.put("/d/f", &data);
         run(&["cp", &fake.url("/d/f"), text(&back)]).expect(0, &[]);
         assert_eq!(fs::read(&back).unwrap(), data);

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use crate::harness::{octets, run, text};
+use crate::harness::{bytes, run, text};
 
 /// What the server does about an aside, and about the transfer that runs meanwhile.
 #[derive(Clone, Copy, PartialEq)]
@@ -181,7 +181,7 @@ fn connect(address: &str) -> std::io::Result<TcpStream> {
 
 /// Copies a file from such a server; what standard error says, and how many asides there were.
 fn copy(manners: Manners) -> (String, usize) {
-    let data = octets(200_000, 5);
+    let data = bytes(200_000, 5);
     let server = Server::start(manners, data.clone());
     let here = tempfile::tempdir().unwrap();
     let to = here.path().join("f");

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{Served, octets, run, text},
+    harness::{Served, bytes, run, text},
 };
 
 #[test]
@@ -45,7 +45,7 @@ fn a_time_that_is_refused_is_that_of_one_file() {
 fn write_tree(top: &Path) -> Vec<&'static str> {
     fs::create_dir_all(top.join("dir/empty")).unwrap();
     fs::write(top.join("small"), "small").unwrap();
-    fs::write(top.join("dir/large"), octets(3_000_000, 1)).unwrap();
+    fs::write(top.join("dir/large"), bytes(3_000_000, 1)).unwrap();
     // From the inside out: the last of them cannot be written to.
     let all = [
         ("small", 0o604, 1_400_000_000),

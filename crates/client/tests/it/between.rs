@@ -1,13 +1,13 @@
-//! Copies between two servers: the octets go from one to the other.
+//! Copies between two servers: the bytes go from one to the other.
 
 use std::{fs, path::Path};
 
-use crate::harness::{Served, octets, run, text, tree};
+use crate::harness::{Served, bytes, run, text, tree};
 
-/// Two servers, `from` with a file of so many octets.
+/// Two servers, `from` with a file of so many bytes.
 fn pair(size: usize) -> (Served, Served, Vec<u8>) {
     let (from, to) = (Served::start(), Served::start());
-    let data = octets(size, 7);
+    let data = bytes(size, 7);
     fs::write(from.path("f"), &data).unwrap();
     (from, to, data)
 }
@@ -21,7 +21,7 @@ fn assert_holds(path: &Path, data: &[u8]) {
 fn files_of_every_size_go_from_server_to_server() {
     let (from, to) = (Served::start(), Served::start());
     for (i, size) in [0, 1, 255, 256 << 10, 3_000_001].into_iter().enumerate() {
-        let data = octets(size, i as u64 + 1);
+        let data = bytes(size, i as u64 + 1);
         fs::write(from.path("f"), &data).unwrap();
         for channels in ["1", "4"] {
             let name = format!("f{i}-{channels}");
@@ -71,7 +71,7 @@ fn trees_go_from_server_to_server() {
     for (i, name) in names.iter().enumerate() {
         let path = from.path("top").join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, octets(i * 1000, i as u64)).unwrap();
+        fs::write(path, bytes(i * 1000, i as u64)).unwrap();
     }
     fs::create_dir(from.path("top/empty")).unwrap();
     for (options, target) in [(&["-c", "1"][..], "a"), (&["-c", "3", "-p", "2"], "b")] {
@@ -120,7 +120,7 @@ fn listed_files_go_from_server_to_server() {
 #[test]
 fn parts_go_to_the_same_place_at_the_other_server() {
     let (from, to, data) = pair(1_000_000);
-    let old = octets(1_000_000, 8);
+    let old = bytes(1_000_000, 8);
     fs::write(to.path("f"), &old).unwrap();
     let (source, target) = (from.url("/f"), to.url("/f"));
     let part = ["--offset", "300001", "--length", "200000"];
@@ -146,7 +146,7 @@ fn one_server_may_be_both_ends() {
 fn what_fails_at_either_server_is_told_by_name_and_stops_no_other() {
     let (from, to) = (Served::start(), Served::start());
     for name in ["a", "b", "c"] {
-        fs::write(from.path(name), octets(5000, 1)).unwrap();
+        fs::write(from.path(name), bytes(5000, 1)).unwrap();
     }
     fs::create_dir_all(to.path("there/b")).unwrap();
     let sources = ["/a", "/b", "/c", "/missing"].map(|name| from.url(name));

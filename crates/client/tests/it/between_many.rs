@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use crate::harness::{Served, octets, run, text, tree};
+use crate::harness::{Served, bytes, run, text, tree};
 use crate::interposed::interposed;
 use crate::many::{assert_same, cutting_proxy, events, most_unanswered, write_many};
 
@@ -36,7 +36,7 @@ fn small_and_large_files_go_together() {
     write_many(&from.path("many"), 400);
     for i in 0..3 {
         let large = from.path(&format!("many/large{i}"));
-        fs::write(large, octets(20 << 20, i)).unwrap();
+        fs::write(large, bytes(20 << 20, i)).unwrap();
     }
     let (source, target) = (from.url("/many"), to.url("/there"));
     run(&["cp", "-r", "-c", "3", &source, &target]).expect(0, &["403 files"]);
@@ -55,7 +55,7 @@ fn misled(server: &Served, verb: &'static str, name: &'static str) -> String {
     )
 }
 
-/// What the sender refuses leaves the receiver waiting for octets, and those that come are the next file's. What the receiver refuses
+/// What the sender refuses leaves the receiver waiting for bytes, and those that come are the next file's. What the receiver refuses
 /// was sent all the same, and the next file is written with it.
 #[test]
 fn what_either_server_refuses_in_the_middle_fails_alone() {
@@ -87,15 +87,15 @@ fn sessions_that_are_cut_at_either_end_lose_no_file_and_count_none_twice() {
     let (from, to) = (Served::start(), Served::start());
     let here = tempfile::tempdir().unwrap();
     write_many(&from.path("many"), 300);
-    for octets in [3000, 7000, 20_011] {
+    for bytes in [3000, 7000, 20_011] {
         for end in ["sender", "receiver"] {
             let (mut sender, mut receiver) = (from.address, to.address);
             let cut = match end {
                 "sender" => &mut sender,
                 _ => &mut receiver,
             };
-            *cut = cutting_proxy(*cut, vec![octets; 3]);
-            let there = format!("{end}{octets}");
+            *cut = cutting_proxy(*cut, vec![bytes; 3]);
+            let there = format!("{end}{bytes}");
             let source = format!("ftp://{sender}/many");
             let target = format!("ftp://{receiver}/{there}");
             let log = here.path().join("log");

@@ -5,7 +5,7 @@ use std::{fs, net::SocketAddr};
 use godwit_server::ServerSettings;
 use tokio::net::TcpSocket;
 
-use crate::harness::{Ran, Served, octets, run};
+use crate::harness::{Ran, Served, bytes, run};
 use crate::interposed::interposed;
 
 /// A server whose data ports are closed to all others.
@@ -42,7 +42,7 @@ const LISTENING: &[&str] = &["PASV", "EPSV"];
 fn copy(from: &Served, to: &Served, source: &str, target: &str) -> Ran {
     fs::create_dir(from.path("top")).unwrap();
     for i in 0..3 {
-        fs::write(from.path(&format!("top/f{i}")), octets(300_000, i)).unwrap();
+        fs::write(from.path(&format!("top/f{i}")), bytes(300_000, i)).unwrap();
     }
     let sources = [0, 1, 2].map(|i| format!("{source}/top/f{i}"));
     let target = format!("{target}/there/");
@@ -52,7 +52,7 @@ fn copy(from: &Served, to: &Served, source: &str, target: &str) -> Ran {
     let ran = run(&arguments);
     for i in (0..3).filter(|_| ran.code == 0) {
         let got = fs::read(to.path(&format!("there/f{i}"))).unwrap();
-        assert!(got == octets(300_000, i), "f{i}");
+        assert!(got == bytes(300_000, i), "f{i}");
     }
     ran
 }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::{
     fake::{Fake, Quirks},
     gsi::{self, World},
-    harness::{Ran, Served, godwit, octets, run, text},
+    harness::{Ran, Served, bytes, godwit, run, text},
     pki::Blueprint,
 };
 
@@ -47,7 +47,7 @@ impl Place {
         let fixed = Served::start_with(|settings| settings.anonymous = Anonymous::Ro);
         let here = tempfile::tempdir().unwrap();
         for root in [open.root.path(), fixed.root.path(), here.path()] {
-            fs::write(root.join("f"), octets(100_000, 1)).unwrap();
+            fs::write(root.join("f"), bytes(100_000, 1)).unwrap();
             fs::create_dir_all(root.join("d")).unwrap();
             fs::write(root.join("d/g"), "g").unwrap();
         }
@@ -353,7 +353,7 @@ fn a_full_disk_is_4() {
 }
 
 #[test]
-fn octets_that_differ_are_4() {
+fn bytes_that_differ_are_4() {
     let fake = Fake::start(Quirks {
         features: Some(&["SIZE", "CKSM CRC32C"]),
         checksum: Some("00000000"),
@@ -387,7 +387,7 @@ fn a_server_that_dies_each_time_is_4() {
             hang_up: Some(verb),
             ..Quirks::default()
         });
-        fake.put("/f", &octets(1000, 1));
+        fake.put("/f", &bytes(1000, 1));
         let (get, put) = (fake.url("/f"), fake.url("/up"));
         let arguments = match verb {
             "STOR" => ["cp", "--retries", "2", &up, &put],
@@ -417,7 +417,7 @@ fn a_server_that_says_nothing_is_4() {
             mute: Some(verb),
             ..Quirks::default()
         });
-        fake.put("/f", &octets(1000, 1));
+        fake.put("/f", &bytes(1000, 1));
         let (f, here) = (fake.url("/f"), place.here("f"));
         let arguments = match verb {
             "DELE" => vec!["rm", &f],
@@ -529,7 +529,7 @@ fn whoever_interrupts_gets_130() {
                 mute: Some(verb),
                 ..Quirks::default()
             });
-            fake.put("/d/f", &octets(1000, 1));
+            fake.put("/d/f", &bytes(1000, 1));
             let (f, new, d) = (fake.url("/d/f"), place.here("new"), fake.url("/d"));
             let arguments = match verb {
                 "RETR" | "USER" => ["cp", &f, &new],

@@ -5,7 +5,7 @@ use std::{fs, net::TcpStream};
 use tokio::net::TcpSocket;
 
 use crate::{
-    harness::{Served, octets, run, text},
+    harness::{Served, bytes, run, text},
     interposed::interposed,
 };
 
@@ -59,7 +59,7 @@ fn goes_on(wall: Wall, limit: &[&str]) {
     let here = tempfile::tempdir().unwrap();
     let (url, _kept) = walled(&served, wall);
     fs::create_dir(served.path("d")).unwrap();
-    let data = octets(100_000, 1);
+    let data = bytes(100_000, 1);
     fs::write(served.path("d/f"), &data).unwrap();
     let (directory, up) = (format!("{url}/d"), format!("{url}/up"));
     let said = "its data ports are closed to us";

@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use crate::harness::{Served, godwit, octets, run, run_with_input, text, tree};
+use crate::harness::{Served, bytes, godwit, run, run_with_input, text, tree};
 
 #[test]
 fn files_of_every_size_come_and_go_whole() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     for (i, size) in [0, 1, 255, 256 << 10, 3_000_000].into_iter().enumerate() {
-        let data = octets(size, i as u64 + 1);
+        let data = bytes(size, i as u64 + 1);
         let (file, back) = (here.path().join(format!("f{i}")), here.path().join("back"));
         fs::write(&file, &data).unwrap();
         let url = served.url(&format!("/f{i}"));
@@ -46,7 +46,7 @@ fn trees_with_odd_names_are_the_same_after_there_and_back() {
     for (i, name) in names.iter().enumerate() {
         let path = top.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, octets(i * 1000, i as u64)).unwrap();
+        fs::write(path, bytes(i * 1000, i as u64)).unwrap();
     }
     fs::create_dir(top.join("empty")).unwrap();
     std::os::unix::fs::symlink("..", top.join("deep/loop")).unwrap();
@@ -131,7 +131,7 @@ fn files_that_the_kernel_makes_as_they_are_read_are_read_to_their_end() {
     fs::write(top.join("empty"), "").unwrap();
     std::os::unix::fs::symlink(source, top.join("id")).unwrap();
     for i in 0..20 {
-        fs::write(top.join(format!("f{i}")), octets(100, i)).unwrap();
+        fs::write(top.join(format!("f{i}")), bytes(100, i)).unwrap();
     }
     run(&["cp", "-r", text(&top), &served.url("/top")]).expect(0, &["22 files"]);
     assert_eq!(fs::read(served.path("top/id")).unwrap(), id);
@@ -163,7 +163,7 @@ fn a_file_where_a_directory_is_fails_and_is_no_wrong_usage() {
 #[test]
 fn standard_input_and_output_are_files_too() {
     let served = Served::start();
-    let data = octets(700_000, 9);
+    let data = bytes(700_000, 9);
     run_with_input(&["cp", "-", &served.url("/in")], &data).expect(0, &[]);
     assert_eq!(fs::read(served.path("in")).unwrap(), data);
     let ran = run(&["cp", "--json", "-q", &served.url("/in"), "/dev/null"]).expect(0, &[]);
@@ -183,7 +183,7 @@ fn standard_input_and_output_are_files_too() {
 fn a_large_file_is_shared_between_sessions() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
-    let data = octets(70 << 20, 4);
+    let data = bytes(70 << 20, 4);
     let (file, log) = (here.path().join("big"), here.path().join("log"));
     fs::write(&file, &data).unwrap();
     let url = served.url("/big");
@@ -215,7 +215,7 @@ fn a_large_file_is_shared_between_sessions() {
 fn parts_are_cut_out_and_put_in() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
-    let data = octets(100_000, 5);
+    let data = bytes(100_000, 5);
     fs::write(served.path("f"), &data).unwrap();
     let part = here.path().join("part");
     let url = served.url("/f");
@@ -234,7 +234,7 @@ fn parts_are_cut_out_and_put_in() {
     assert_eq!(fs::read(&part).unwrap(), &data[99_000..]);
     run(&["cp", "--offset", "100001", &url, text(&part)]).expect(2, &["past its end"]);
     let mut want = data.clone();
-    let ours = octets(100_000, 6);
+    let ours = bytes(100_000, 6);
     fs::write(&part, &ours).unwrap();
     let put = [
         "cp",
@@ -259,7 +259,7 @@ fn many_small_files_use_their_data_channels_again() {
     let back = here.path().join("b");
     fs::create_dir(&top).unwrap();
     for i in 0..40 {
-        fs::write(top.join(format!("{i}")), octets(i * 37, i as u64)).unwrap();
+        fs::write(top.join(format!("{i}")), bytes(i * 37, i as u64)).unwrap();
     }
     let put = [
         "cp",

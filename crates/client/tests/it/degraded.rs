@@ -5,14 +5,14 @@ use std::fs;
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{octets, run, text, tree},
+    harness::{bytes, run, text, tree},
 };
 
 /// Copies a file there and back and expects both to be right.
 fn round_trip(quirks: Quirks, words: &[&str]) -> Fake {
     let fake = Fake::start(quirks);
     let here = tempfile::tempdir().unwrap();
-    let data = octets(300_000, 3);
+    let data = bytes(300_000, 3);
     let (file, back) = (here.path().join("f"), here.path().join("back"));
     fs::write(&file, &data).unwrap();
     let put = run(&[
@@ -151,7 +151,7 @@ fn cut_gets_are_tried_again_and_go_on_where_rest_is_there() {
             cut_at: 70_000,
             ..Quirks::default()
         });
-        let data = octets(200_000, 8);
+        let data = bytes(200_000, 8);
         fake.put("/f", &data);
         let here = tempfile::tempdir().unwrap();
         let back = here.path().join("back");
@@ -173,7 +173,7 @@ fn a_part_is_cut_out_of_a_stream_where_there_is_no_eret() {
         features: Some(&["SIZE", "MLST", "REST STREAM"]),
         ..Quirks::default()
     });
-    let data = octets(LONG, 8);
+    let data = bytes(LONG, 8);
     fake.put("/f", &data);
     let url = fake.url("/f");
     let here = tempfile::tempdir().unwrap();
@@ -216,7 +216,7 @@ fn a_part_needs_eret_or_rest() {
         features: Some(&["SIZE", "MLST"]),
         ..Quirks::default()
     });
-    fake.put("/f", &octets(5000, 8));
+    fake.put("/f", &bytes(5000, 8));
     let here = tempfile::tempdir().unwrap();
     let back = here.path().join("back");
     let get = |offset| {
@@ -225,7 +225,7 @@ fn a_part_needs_eret_or_rest() {
     };
     get("1").expect(4, &["no ERET and no REST STREAM"]);
     get("0").expect(0, &[]);
-    assert_eq!(fs::read(&back).unwrap(), octets(5000, 8)[..10]);
+    assert_eq!(fs::read(&back).unwrap(), bytes(5000, 8)[..10]);
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn attempts_end_and_nothing_stays() {
         cut_at: 10,
         ..Quirks::default()
     });
-    fake.put("/f", &octets(5000, 1));
+    fake.put("/f", &bytes(5000, 1));
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("mine");
     run(&[
@@ -298,7 +298,7 @@ fn attempts_end_and_nothing_stays() {
     ])
     .expect(4, &[&fake.url("/f"), "426 broken"]);
     assert_eq!(tree(here.path()), Vec::<String>::new());
-    fs::write(&file, octets(5000, 2)).unwrap();
+    fs::write(&file, bytes(5000, 2)).unwrap();
     run(&["cp", "--retries", "2", text(&file), &fake.url("/up")]).expect(4, &["put", "/up"]);
     assert_eq!(fake.names(), ["/f"]);
 }
@@ -312,7 +312,7 @@ fn a_226_for_a_short_file_is_a_failure() {
         lies: true,
         ..Quirks::default()
     });
-    fake.put("/f", &octets(5000, 1));
+    fake.put("/f", &bytes(5000, 1));
     let here = tempfile::tempdir().unwrap();
     run(&[
         "cp",
@@ -321,10 +321,10 @@ fn a_226_for_a_short_file_is_a_failure() {
         &fake.url("/f"),
         text(&here.path().join("back")),
     ])
-    .expect(4, &["10 octets arrived, 5000 were expected"]);
+    .expect(4, &["10 bytes arrived, 5000 were expected"]);
     assert_eq!(tree(here.path()), Vec::<String>::new());
     let file = here.path().join("mine");
-    fs::write(&file, octets(3_000_000, 2)).unwrap();
+    fs::write(&file, bytes(3_000_000, 2)).unwrap();
     run(&["cp", "--retries", "1", text(&file), &fake.url("/up")]).expect(4, &["/up"]);
     assert_eq!(fake.names(), ["/f"]);
 }
@@ -493,7 +493,7 @@ fn sessions_that_are_not_let_in_leave_their_work_to_the_others() {
     let top = here.path().join("top");
     fs::create_dir(&top).unwrap();
     for i in 0..20 {
-        fs::write(top.join(i.to_string()), octets(1000, i)).unwrap();
+        fs::write(top.join(i.to_string()), bytes(1000, i)).unwrap();
     }
     run(&["cp", "-r", "-c", "6", text(&top), &fake.url("/d/")]).expect(0, &["20 files"]);
     assert_eq!(fake.names().len(), 20);
@@ -505,7 +505,7 @@ fn events_of_a_copy(fake: &Fake, sessions: &str) -> String {
     let (top, log) = (here.path().join("top"), here.path().join("log"));
     fs::create_dir(&top).unwrap();
     for i in 0..20 {
-        fs::write(top.join(i.to_string()), octets(1000, i)).unwrap();
+        fs::write(top.join(i.to_string()), bytes(1000, i)).unwrap();
     }
     let options = ["cp", "-r", "-c", sessions, "--events", text(&log)];
     let up = fake.url("/d/");
@@ -542,7 +542,7 @@ fn where_one_session_is_all_there_is_files_are_finished_by_the_one_that_moved_th
     let top = here.path().join("top");
     fs::create_dir(&top).unwrap();
     for i in 0..4 {
-        fs::write(top.join(i.to_string()), octets(17 << 20, i)).unwrap();
+        fs::write(top.join(i.to_string()), bytes(17 << 20, i)).unwrap();
     }
     let options = ["cp", "-r", "-c", "1", "-p", "1"];
     let up = fake.url("/d/");
@@ -556,7 +556,7 @@ fn files_get_a_visible_temporary_name_where_dots_are_refused_and_their_own_where
     let top = here.path().join("top");
     fs::create_dir(&top).unwrap();
     for i in 0..9 {
-        fs::write(top.join(i.to_string()), octets(1000, i)).unwrap();
+        fs::write(top.join(i.to_string()), bytes(1000, i)).unwrap();
     }
     for (prefix, said, renames) in [
         ("/d/top/.", "a visible temporary name", true),
@@ -584,7 +584,7 @@ fn secrets_are_masked_in_the_dialogue() {
 }
 
 #[test]
-fn all_octets_and_a_failure_is_a_failure() {
+fn all_bytes_and_a_failure_is_a_failure() {
     let fake = Fake::start(Quirks {
         features: Some(&["SIZE", "MLST", "ERET", "REST STREAM"]),
         cuts: usize::MAX,
@@ -593,7 +593,7 @@ fn all_octets_and_a_failure_is_a_failure() {
         whole_cuts: true,
         ..Quirks::default()
     });
-    fake.put("/f", &octets(5000, 1));
+    fake.put("/f", &bytes(5000, 1));
     let here = tempfile::tempdir().unwrap();
     run(&[
         "cp",
@@ -614,7 +614,7 @@ fn what_passes_by_once_is_tried_once() {
         cut_at: 10,
         ..Quirks::default()
     });
-    let ran = crate::harness::run_with_input(&["cp", "-", &fake.url("/up")], &octets(500_000, 1));
+    let ran = crate::harness::run_with_input(&["cp", "-", &fake.url("/up")], &bytes(500_000, 1));
     ran.expect(4, &["put", "/up"]);
     assert_eq!((fake.heard("STOR"), fake.names().len()), (1, 0));
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::harness::{Served, octets, run, text};
+use crate::harness::{Served, bytes, run, text};
 
 const LENGTHS: [usize; 6] = [0, 1, 70_000, 1 << 20, (3 << 20) + 4097, (5 << 20) - 1];
 
@@ -21,7 +21,7 @@ fn trees_go_there_and_back() {
     let source = folder.path().join("source");
     fs::create_dir(&source).unwrap();
     for length in LENGTHS {
-        fs::write(source.join(name(length)), octets(length, 1)).unwrap();
+        fs::write(source.join(name(length)), bytes(length, 1)).unwrap();
     }
     for (round, options) in [&["-p", "1", "-c", "1"][..], &["-p", "3", "-c", "2"]]
         .into_iter()
@@ -46,7 +46,7 @@ fn parts_of_files_are_put_where_they_belong() {
     let served = Served::start_with(|settings| settings.direct_io = true);
     let folder = tempfile::tempdir().unwrap();
     let (source, back) = (folder.path().join("f"), folder.path().join("back"));
-    let content = octets(4 << 20, 3);
+    let content = bytes(4 << 20, 3);
     fs::write(&source, &content).unwrap();
     fs::write(served.path("f"), vec![7; 4 << 20]).unwrap();
     let (from, to) = (text(&source), served.url("/f"));

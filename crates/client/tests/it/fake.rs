@@ -37,7 +37,7 @@ pub(crate) struct Quirks {
     pub(crate) no_replace: bool,
     /// Verb, which of its commands, and the reply to that.
     pub(crate) nth: Vec<(&'static str, usize, &'static str)>,
-    /// The first so many data transfers are cut after so many octets, and answered with 426.
+    /// The first so many data transfers are cut after so many bytes, and answered with 426.
     pub(crate) cuts: usize,
     pub(crate) cut_at: usize,
     /// A transfer counts as cut also where it had come to its end.
@@ -448,7 +448,7 @@ impl<'a> Session<'a> {
         Ok(Some(data))
     }
 
-    /// How many octets this transfer may move before it is cut.
+    /// How many bytes this transfer may move before it is cut.
     fn cut(&self, quirks: &Quirks) -> Option<usize> {
         let nth = self.shared.transfers.fetch_add(1, Ordering::SeqCst);
         (nth < quirks.cuts).then_some(quirks.cut_at)

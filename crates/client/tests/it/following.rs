@@ -17,11 +17,11 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    harness::{Ran, Served, godwit, octets, run, text, tree},
+    harness::{Ran, Served, bytes, godwit, run, text, tree},
     many::{assert_same, cutting_proxy},
 };
 
-/// Octets of a file that does not travel among the small ones.
+/// Bytes of a file that does not travel among the small ones.
 const LENGTH: usize = 20 << 20;
 
 /// What becomes of the server's words that a transfer is over, on the control channel.
@@ -79,7 +79,7 @@ fn between(server: SocketAddr, words: Words) -> (SocketAddr, Arc<AtomicBool>) {
 fn write_large(top: &Path, count: u64) {
     fs::create_dir(top).unwrap();
     for i in 0..count {
-        fs::write(top.join(format!("large{i}")), octets(LENGTH, i)).unwrap();
+        fs::write(top.join(format!("large{i}")), bytes(LENGTH, i)).unwrap();
     }
 }
 
@@ -116,10 +116,10 @@ fn what_went_out_behind_a_lost_session_arrives_all_the_same() {
     let here = tempfile::tempdir().unwrap();
     let top = here.path().join("top");
     write_large(&top, 4);
-    // A login takes some 1000 octets of replies, a file some 50.
-    for octets in (900..1500).step_by(100) {
-        let proxy = cutting_proxy(served.address, vec![octets; 3]);
-        let to = format!("up{octets}");
+    // A login takes some 1000 bytes of replies, a file some 50.
+    for bytes in (900..1500).step_by(100) {
+        let proxy = cutting_proxy(served.address, vec![bytes; 3]);
+        let to = format!("up{bytes}");
         let url = format!("ftp://{proxy}/{to}");
         run(&["cp", "-r", "-c", "1", text(&top), &url]).expect(0, &["4 files"]);
         // No temporary file is left either.

@@ -78,9 +78,9 @@ impl Sender {
     }
 
     fn send(&self, mut stream: TcpStream) -> Option<()> {
-        let mut octets = [0; 16 << 10];
-        let mut hear = |stream: &mut TcpStream| match stream.read(&mut octets) {
-            Ok(count @ 1..) => Some(octets[..count].to_vec()),
+        let mut bytes = [0; 16 << 10];
+        let mut hear = |stream: &mut TcpStream| match stream.read(&mut bytes) {
+            Ok(count @ 1..) => Some(bytes[..count].to_vec()),
             _ => None,
         };
         let (count, words) = self.refuses;

@@ -139,8 +139,8 @@ pub(crate) fn run_with_input(arguments: &[&str], input: &[u8]) -> Ran {
     output.into()
 }
 
-/// Octets without a pattern that a shifted copy could share, the same for the same seed.
-pub(crate) fn octets(length: usize, seed: u64) -> Vec<u8> {
+/// Bytes without a pattern that a shifted copy could share, the same for the same seed.
+pub(crate) fn bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut out = Vec::with_capacity(length + 8);
     while out.len() < length {

@@ -10,12 +10,12 @@ use std::{
 
 use rustix::fs::{SeekFrom, seek};
 
-use crate::harness::{Ran, Served, godwit, octets, run, text, tree};
+use crate::harness::{Ran, Served, bytes, godwit, run, text, tree};
 
 /// Multiple of the blocks of any file system that tests run on.
 const UNIT: u64 = 1 << 16;
 
-/// Octets of a file in units; the rest are holes.
+/// Bytes of a file in units; the rest are holes.
 const DATA: [(u64, u64); 4] = [(1, 2), (40, 44), (700, 701), (900, 932)];
 
 const LENGTH: u64 = 1000;
@@ -24,8 +24,8 @@ fn make_sparse(path: &Path, data: &[(u64, u64)], length: u64) {
     let file = File::create(path).unwrap();
     file.set_len(length * UNIT).unwrap();
     for (start, end) in data {
-        let octets = octets(usize::try_from((end - start) * UNIT).unwrap(), *start);
-        file.write_all_at(&octets, start * UNIT).unwrap();
+        let bytes = bytes(usize::try_from((end - start) * UNIT).unwrap(), *start);
+        file.write_all_at(&bytes, start * UNIT).unwrap();
     }
 }
 
@@ -102,7 +102,7 @@ fn small_sparse_files_in_a_pipeline_too() {
         let data = [(i, i + 1), (10 + i, 11 + i)];
         make_sparse(&tree_here.join(format!("f{i}")), &data, 20 + i % 3);
     }
-    fs::write(tree_here.join("dense"), octets(100_000, 1)).unwrap();
+    fs::write(tree_here.join("dense"), bytes(100_000, 1)).unwrap();
     make_sparse(&tree_here.join("nothing"), &[], 7);
     let url = here.served.url("/t/");
     run(&["cp", "-r", &format!("{}/", text(&tree_here)), &url]).expect(0, &["10 files"]);
@@ -165,7 +165,7 @@ fn parts_clear_what_was_in_their_place() {
     let here = Here::new();
     let source = here.sparse();
     let whole = usize::try_from(LENGTH * UNIT).unwrap();
-    let old = octets(whole, 99);
+    let old = bytes(whole, 99);
     let (from, to) = (40 * 65_536 - 100, 890 * 65_536 + 5);
     let part = |dir: [&str; 2]| {
         let (offset, length) = (from.to_string(), (to - from).to_string());
@@ -185,7 +185,7 @@ fn parts_clear_what_was_in_their_place() {
 /// Kills a copy in the midst of a file, spoils what lies in its holes, and gives the same command again.
 #[test]
 fn a_copy_goes_on_where_it_died_in_the_midst_of_holes() {
-    /// Octets every now and then.
+    /// Bytes every now and then.
     const SPREAD: u64 = 8;
     let data: Vec<_> = (0..120)
         .map(|n| (n * SPREAD, n * SPREAD + 1 + n % 3))

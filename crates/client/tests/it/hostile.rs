@@ -214,7 +214,7 @@ fn an_endless_line_ends_the_listing() {
     fake.put("/d/f", b"x");
     let here = tempfile::tempdir().unwrap();
     let words = [
-        "a line of the listing is longer than 65536 octets",
+        "a line of the listing is longer than 65536 bytes",
         "list ftp://",
         "ask whoever runs the server",
     ];
@@ -222,17 +222,17 @@ fn an_endless_line_ends_the_listing() {
     run(&["ls", &fake.url("/d")]).expect(4, &words);
 }
 
-/// Octets of a file that lists as ten octets long.
-type Octets = Vec<u8>;
+/// Bytes of a file that lists as ten bytes long.
+type Bytes = Vec<u8>;
 
-fn header(descriptor: u8, count: u64, offset: u64) -> Octets {
+fn header(descriptor: u8, count: u64, offset: u64) -> Bytes {
     let mut header = vec![descriptor];
     header.extend(count.to_be_bytes());
     header.extend(offset.to_be_bytes());
     header
 }
 
-fn block(descriptor: u8, offset: u64, data: &[u8]) -> Octets {
+fn block(descriptor: u8, offset: u64, data: &[u8]) -> Bytes {
     [header(descriptor, data.len() as u64, offset), data.to_vec()].concat()
 }
 
@@ -240,14 +240,14 @@ const EOF: u8 = 64;
 const EOD: u8 = 8;
 
 /// What an honest server sends for [`GOOD`].
-fn honest() -> Octets {
+fn honest() -> Bytes {
     [block(0, 0, GOOD), header(EOF | EOD, 0, 1)].concat()
 }
 
-const GOOD: &[u8] = b"ten octets";
+const GOOD: &[u8] = b"ten bytes.";
 
 /// Serves a directory of ten files in MODE E. `bad` is sent for the one in the middle.
-fn in_mode_e(bad: Octets) -> SocketAddr {
+fn in_mode_e(bad: Bytes) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -307,12 +307,12 @@ fn converse(mut control: TcpStream, bad: &[u8]) -> std::io::Result<()> {
                     }
                 };
                 control.write_all(b"150 now\r\n")?;
-                let octets = if argument.ends_with("f5") {
+                let bytes = if argument.ends_with("f5") {
                     bad.to_vec()
                 } else {
                     honest()
                 };
-                if data.write_all(&octets).is_ok() {
+                if data.write_all(&bytes).is_ok() {
                     cached = Some(data);
                 }
                 "226 done"
@@ -325,7 +325,7 @@ fn converse(mut control: TcpStream, bad: &[u8]) -> std::io::Result<()> {
 }
 
 #[track_caller]
-fn all_but_one_arrive(what: &str, bad: Octets, words: &[&str]) {
+fn all_but_one_arrive(what: &str, bad: Bytes, words: &[&str]) {
     let server = in_mode_e(bad);
     let here = tempfile::tempdir().unwrap();
     let to = here.path().join("to");
@@ -374,7 +374,7 @@ fn hostile_blocks_in_a_pipeline_cost_their_own_file_and_no_other() {
         ),
         ("far past it", block(0, 1 << 40, b"x"), broke),
         (
-            "past the last octet of all",
+            "past the last byte of all",
             block(0, u64::MAX, b"xy"),
             broke,
         ),
@@ -382,12 +382,12 @@ fn hostile_blocks_in_a_pipeline_cost_their_own_file_and_no_other() {
         (
             "too little",
             [block(0, 0, b"five."), end.clone()].concat(),
-            &["5 octets"],
+            &["5 bytes"],
         ),
         (
             "a hole",
             [block(0, 0, b"five."), block(0, 0, b"five."), end.clone()].concat(),
-            &["10 octets"],
+            &["10 bytes"],
         ),
         (
             "two ends",

@@ -1,11 +1,11 @@
-//! Octets that change on their way are found, and no more than their leaf is moved again.
+//! Bytes that change on their way are found, and no more than their leaf is moved again.
 
 use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Ran, Served, godwit, octets, run, text, tree},
+    harness::{Ran, Served, bytes, godwit, run, text, tree},
     relay::{Relay, Spoil},
 };
 
@@ -13,19 +13,19 @@ use crate::{
 const LENGTH: usize = (18 << 20) + (100 << 10) + 7;
 const LEAF: u64 = 256 << 10;
 
-/// A leaf in the middle, and an octet of payload in it: before it there are a header of 17 octets for each MiB.
+/// A leaf in the middle, and a byte of payload in it: before it there are a header of 17 bytes for each MiB.
 const SPOILT: [u64; 2] = [5 << 20, (5 << 20) + LEAF];
 const IN_SPOILT_LEAF: u64 = SPOILT[0] + 1000;
 
-/// Octets that an earlier run has brought.
+/// Bytes that an earlier run has brought.
 const BROUGHT: usize = 12 << 20;
 
-/// A file here, a server, and something between that spoils octets.
+/// A file here, a server, and something between that spoils bytes.
 struct Here {
     folder: tempfile::TempDir,
     served: Served,
     relay: Relay,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl Here {
@@ -35,10 +35,10 @@ impl Here {
             folder: tempfile::tempdir().unwrap(),
             relay: Relay::to(served.address, spoil),
             served,
-            octets: octets(length, 1),
+            bytes: bytes(length, 1),
         };
-        fs::write(here.folder.path().join("source"), &here.octets).unwrap();
-        fs::write(here.served.path("there"), &here.octets).unwrap();
+        fs::write(here.folder.path().join("source"), &here.bytes).unwrap();
+        fs::write(here.served.path("there"), &here.bytes).unwrap();
         here
     }
 
@@ -67,8 +67,8 @@ impl Here {
     /// What is at the destination, of a put or a get.
     fn holds(&self, copy: &Path) {
         assert!(self.relay.has_spoiled());
-        assert_eq!(fs::metadata(copy).unwrap().len(), self.octets.len() as u64);
-        assert!(fs::read(copy).unwrap() == self.octets);
+        assert_eq!(fs::metadata(copy).unwrap().len(), self.bytes.len() as u64);
+        assert!(fs::read(copy).unwrap() == self.bytes);
     }
 
     fn events(&self, name: &str) -> Vec<Value> {
@@ -79,17 +79,17 @@ impl Here {
         lines.filter(|event| event["event"] == name).collect()
     }
 
-    /// These octets were moved again, and no others; they were a range of the file, or all of it.
+    /// These bytes were moved again, and no others; they were a range of the file, or all of it.
     #[track_caller]
-    fn moved_again(&self, range: Value, octets: u64) {
+    fn moved_again(&self, range: Value, bytes: u64) {
         let retries = self.events("retry");
         assert_eq!(retries.len(), 1, "{retries:#?}");
         assert_eq!(retries[0]["range"], range);
         let files = self.events("file");
         assert_eq!(files.len(), 1);
         assert_eq!(files[0]["state"], "verified");
-        assert_eq!(files[0]["size"], self.octets.len());
-        assert_eq!(files[0]["bytes"], self.octets.len() as u64 + octets);
+        assert_eq!(files[0]["size"], self.bytes.len());
+        assert_eq!(files[0]["bytes"], self.bytes.len() as u64 + bytes);
     }
 }
 
@@ -138,7 +138,7 @@ fn parts_of_files_are_repaired_within() {
     here.get(&part).expect(0, &[]);
     assert!(here.relay.has_spoiled());
     let copy = fs::read(here.path("copy")).unwrap();
-    assert!(copy == here.octets[3 << 20..13 << 20]);
+    assert!(copy == here.bytes[3 << 20..13 << 20]);
     assert_eq!(here.events("retry")[0]["range"], json!(SPOILT));
 }
 
@@ -160,7 +160,7 @@ fn a_file_of_one_leaf_is_moved_again_as_a_whole() {
     }
 }
 
-/// Octets of each of [`MANY`] files.
+/// Bytes of each of [`MANY`] files.
 const LITTLE: usize = 10_000;
 const MANY: usize = 200;
 
@@ -175,7 +175,7 @@ fn of_many_little_files_only_the_one_is_moved_again_in_which_a_bit_has_turned() 
         };
         fs::create_dir(&from).unwrap();
         for n in 0..MANY {
-            fs::write(from.join(n.to_string()), octets(LITTLE, n as u64)).unwrap();
+            fs::write(from.join(n.to_string()), bytes(LITTLE, n as u64)).unwrap();
         }
         let options = ["-r", "--pipelining", "64"];
         let ran = match get {
@@ -186,23 +186,20 @@ fn of_many_little_files_only_the_one_is_moved_again_in_which_a_bit_has_turned() 
         assert!(here.relay.has_spoiled());
         for n in 0..MANY {
             let copy = fs::read(to.join(n.to_string())).unwrap();
-            assert!(copy == octets(LITTLE, n as u64), "{n}");
+            assert!(copy == bytes(LITTLE, n as u64), "{n}");
         }
         assert_eq!(here.events("retry").len(), 1, "get: {get}");
         // Headers, a list, and the one file.
         let beside = here.relay.carried() - (MANY * LITTLE) as u64;
-        assert!(
-            beside < 100_000,
-            "get: {get}, {beside} octets more than all"
-        );
+        assert!(beside < 100_000, "get: {get}, {beside} bytes more than all");
     }
 }
 
 #[test]
-fn a_path_that_spoils_octets_each_time_is_given_up_and_leaves_nothing() {
+fn a_path_that_spoils_bytes_each_time_is_given_up_and_leaves_nothing() {
     for get in [true, false] {
         let here = Here::new(LENGTH, Spoil::Always(100 << 10));
-        let words = ["CRC32C differs", "in octets 0 to ", "check the network"];
+        let words = ["CRC32C differs", "in bytes 0 to ", "check the network"];
         match get {
             true => here.get(&[]).expect(4, &words),
             false => here.put(&[]).expect(4, &words),
@@ -228,7 +225,7 @@ fn what_passes_by_once_is_not_repaired() {
 fn between_two_servers_the_leaf_is_sent_again() {
     let here = Here::new(LENGTH, Spoil::Once(IN_SPOILT_LEAF));
     let source = Served::start();
-    fs::write(source.path("f"), &here.octets).unwrap();
+    fs::write(source.path("f"), &here.bytes).unwrap();
     here.copy(&[], &source.url("/f"), &here.url("/copy"))
         .expect(0, &[]);
     here.holds(&here.served.path("copy"));
@@ -257,7 +254,7 @@ impl Here {
         fs::write(self.path("journal"), journal).unwrap();
     }
 
-    /// Runs the command that was killed; the octets it moved and what it said.
+    /// Runs the command that was killed; the bytes it moved and what it said.
     #[track_caller]
     fn goes_on(&self, get: bool) -> (u64, String) {
         let journal = self.path("journal");
@@ -270,7 +267,7 @@ impl Here {
             true => self.path("copy"),
             false => self.served.path("copy"),
         };
-        assert!(fs::read(copy).unwrap() == self.octets);
+        assert!(fs::read(copy).unwrap() == self.bytes);
         let there = [tree(self.folder.path()), tree(self.served.root.path())].concat();
         assert!(
             !there.iter().any(|name| name.contains(".godwit-")),
@@ -285,7 +282,7 @@ impl Here {
 fn of_a_file_that_was_begun_only_what_is_missing_or_wrong_is_moved() {
     for get in [true, false] {
         let here = Here::new(LENGTH, Spoil::Never);
-        let mut part = here.octets[..BROUGHT + 5].to_vec();
+        let mut part = here.bytes[..BROUGHT + 5].to_vec();
         part[BROUGHT / 3 + 70] ^= 1;
         here.begun(get, &part);
         let (moved, _) = here.goes_on(get);
@@ -298,7 +295,7 @@ fn of_a_file_that_was_begun_only_what_is_missing_or_wrong_is_moved() {
 fn of_a_file_that_was_brought_to_its_end_nothing_is_moved() {
     for get in [true, false] {
         let here = Here::new(LENGTH, Spoil::Never);
-        here.begun(get, &here.octets);
+        here.begun(get, &here.bytes);
         assert_eq!(here.goes_on(get).0, 0);
     }
 }
@@ -309,7 +306,7 @@ fn where_the_source_is_another_now_the_copy_begins_anew_and_says_so() {
         let here = Here::new(LENGTH, Spoil::Never);
         // Of the same size, shorter, longer, empty.
         for length in [LENGTH, 100, LENGTH + 1, 0] {
-            here.begun(get, &octets(length, 2));
+            here.begun(get, &bytes(length, 2));
             let (moved, said) = here.goes_on(get);
             assert_eq!(moved, LENGTH as u64);
             assert!(said.contains("begins anew"), "{said}");
@@ -321,7 +318,7 @@ fn where_the_source_is_another_now_the_copy_begins_anew_and_says_so() {
 fn what_was_begun_before_the_source_changed_is_removed() {
     for get in [true, false] {
         let here = Here::new(LENGTH, Spoil::Never);
-        here.begun(get, &here.octets);
+        here.begun(get, &here.bytes);
         let source = match get {
             true => here.served.path("there"),
             false => here.path("source"),
@@ -343,7 +340,7 @@ fn what_lies_elsewhere_or_is_a_link_is_not_gone_on_with() {
     let journal = here.path("journal");
     here.get(&["--journal", text(&journal)]).expect(0, &[]);
     assert_eq!(fs::read(&other).unwrap(), b"mine");
-    assert!(fs::read(here.path("copy")).unwrap() == here.octets);
+    assert!(fs::read(here.path("copy")).unwrap() == here.bytes);
 }
 
 #[test]
@@ -367,14 +364,14 @@ fn where_a_data_connection_ends_the_same_run_goes_on_with_what_is_there() {
 #[test]
 fn a_copy_between_servers_is_gone_on_with() {
     let here = Here::new(LENGTH, Spoil::Never);
-    fs::write(here.served.path(PART), &here.octets[..BROUGHT]).unwrap();
+    fs::write(here.served.path(PART), &here.bytes[..BROUGHT]).unwrap();
     let (to, journal) = (here.url("/copy"), here.path("journal"));
     let lines = format!("godwit-journal 1\npart {to} /{PART} .\n");
     fs::write(&journal, lines).unwrap();
     let options = ["-v", "--journal", text(&journal)];
     let from = here.served.url("/there");
     here.copy(&options, &from, &to).expect(0, &[]);
-    assert!(fs::read(here.served.path("copy")).unwrap() == here.octets);
+    assert!(fs::read(here.served.path("copy")).unwrap() == here.bytes);
     let moved = here.events("file")[0]["bytes"].as_u64().unwrap();
     assert_eq!(moved, (LENGTH - BROUGHT) as u64);
     assert_eq!(tree(here.served.root.path()), ["copy", "there"]);
@@ -416,6 +413,6 @@ fn a_single_large_copy_that_is_killed_is_gone_on_with_without_being_asked() {
         let moved = here.events("file")[0]["bytes"].as_u64().unwrap();
         assert!(moved < LENGTH as u64, "{moved}");
         assert!(begun().is_none());
-        assert!(fs::read(lies.join("copy")).unwrap() == here.octets);
+        assert!(fs::read(lies.join("copy")).unwrap() == here.bytes);
     }
 }

@@ -11,11 +11,11 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::harness::{Ran, Served, godwit, octets, text, tree};
+use crate::harness::{Ran, Served, bytes, godwit, text, tree};
 
 const LENGTH: usize = 24 << 20;
 
-/// Octets that are there when the signal comes.
+/// Bytes that are there when the signal comes.
 const THERE: u64 = 8 << 20;
 
 struct Here {
@@ -37,7 +37,7 @@ impl Here {
             true => here.served.path("f"),
             false => here.folder.path().join("f"),
         };
-        fs::write(source, octets(LENGTH, 1)).unwrap();
+        fs::write(source, bytes(LENGTH, 1)).unwrap();
         here
     }
 
@@ -72,7 +72,7 @@ impl Here {
     }
 }
 
-/// Octets of what is in `folder` under a temporary name; `None`: nothing is.
+/// Bytes of what is in `folder` under a temporary name; `None`: nothing is.
 fn begun(folder: &Path) -> Option<u64> {
     let mut names = tree(folder).into_iter();
     let part = names.find(|name| name.contains(".godwit-"))?;
@@ -96,7 +96,7 @@ fn interrupt(mut child: Child, folder: &Path, signal: Signal) -> Ran {
     ran
 }
 
-/// Octets that a run has moved of its one file, as its event log tells.
+/// Bytes that a run has moved of its one file, as its event log tells.
 fn moved(log: &Path) -> u64 {
     let log = fs::read_to_string(log).unwrap();
     let mut events = log
@@ -119,9 +119,9 @@ fn the_server_is_told_to_give_up_and_the_same_command_goes_on() {
         ran.expect(130, &["-> ABOR", "<- 426", "<- 226", "goes on from here"]);
         assert!(begun(here.target()) >= Some(THERE));
         let again: Ran = here.copy(&[]).wait_with_output().unwrap().into();
-        again.expect(0, &["octets are there from an earlier run"]);
+        again.expect(0, &["bytes are there from an earlier run"]);
         let copy = fs::read(here.target().join("copy")).unwrap();
-        assert!(copy == octets(LENGTH, 1));
+        assert!(copy == bytes(LENGTH, 1));
         assert_eq!(begun(here.target()), None);
         let moved = moved(&here.folder.path().join("log"));
         // What had come is not asked for again, but for a leaf of each channel, and what each had gathered.
@@ -133,7 +133,7 @@ fn the_server_is_told_to_give_up_and_the_same_command_goes_on() {
 /// A file of which no two pieces are alike, large enough to be caught while it is copied.
 fn write_large(path: &Path) -> u64 {
     const PIECES: u64 = 512;
-    let mut piece = octets(1 << 20, 2);
+    let mut piece = bytes(1 << 20, 2);
     let mut file = fs::File::create(path).unwrap();
     for i in 0..PIECES {
         piece[..8].copy_from_slice(&i.to_le_bytes());
@@ -166,7 +166,7 @@ fn of_two_servers_the_sender_is_told_first_and_what_it_has_sent_is_there() {
         assert!(told.ends_with("127.0.0.1 "), "{}", ran.err);
         let there = begun(to.root.path()).unwrap();
         let again: Ran = copy().wait_with_output().unwrap().into();
-        again.expect(0, &["octets are there from an earlier run"]);
+        again.expect(0, &["bytes are there from an earlier run"]);
         let [sent, got] = [from.path("f"), to.path("copy")].map(|path| fs::read(path).unwrap());
         assert!(sent == got);
         assert_eq!(begun(to.root.path()), None);
@@ -184,7 +184,7 @@ fn what_a_killed_run_has_begun_of_small_files_is_cleared_away() {
     for i in 0..FILES {
         fs::write(
             served.path(&format!("d/f{i}")),
-            octets(1 << 20, u64::from(i)),
+            bytes(1 << 20, u64::from(i)),
         )
         .unwrap();
     }

@@ -22,7 +22,7 @@ use godwit_server::ServerSettings;
 use godwit_tune::{Decision, Observation, Setting, Tuner};
 use serde_json::Value;
 
-use crate::harness::{Served, octets, run, text};
+use crate::harness::{Served, bytes, run, text};
 
 /// Jumps as no tuner would, and never measures for long.
 struct Wild(usize, &'static [(u32, u32)]);
@@ -137,7 +137,7 @@ fn there_and_back(length: usize, options: &[&str]) -> [Vec<Value>; 2] {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let (file, log) = (here.path().join("big"), here.path().join("log"));
-    let data = octets(length, 11);
+    let data = bytes(length, 11);
     fs::write(&file, &data).unwrap();
     let options = [&["--block-size", "64K"], options].concat();
     let (summary, put) = cp(&options, text(&file), &served.url("/big"), &log);
@@ -203,7 +203,7 @@ fn channels_change_while_small_files_flow() {
     let (source, back) = (here.path().join("source"), here.path().join("back"));
     fs::create_dir(&source).unwrap();
     for i in 0..3000 {
-        fs::write(source.join(format!("{i}")), octets(3000 + i, 3)).unwrap();
+        fs::write(source.join(format!("{i}")), bytes(3000 + i, 3)).unwrap();
     }
     let there = server.url("/up/");
     let (from, to) = (format!("{}/", text(&source)), format!("{}/", text(&back)));
@@ -224,7 +224,7 @@ fn channels_change_while_small_files_flow() {
         assert!(channels.iter().any(retired), "{channels:?}");
     }
     for i in 0..3000 {
-        assert!(fs::read(back.join(format!("{i}"))).unwrap() == octets(3000 + i, 3));
+        assert!(fs::read(back.join(format!("{i}"))).unwrap() == bytes(3000 + i, 3));
     }
 }
 
@@ -233,7 +233,7 @@ fn a_server_that_takes_no_more_channels_is_left_with_those_it_took() {
     let served = Served::start_with(|settings| settings.channels_max = 6);
     let here = tempfile::tempdir().unwrap();
     let (file, log) = (here.path().join("big"), here.path().join("log"));
-    let data = octets(320 << 20, 5);
+    let data = bytes(320 << 20, 5);
     fs::write(&file, &data).unwrap();
     let options = ["-c", "1", "--block-size", "64K"];
     let jumps = &[(1, 2), (1, 12)];
@@ -255,7 +255,7 @@ fn the_log_of_a_copy_explains_it() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let (file, log) = (here.path().join("f"), here.path().join("log"));
-    fs::write(&file, octets(50_000_000, 3)).unwrap();
+    fs::write(&file, bytes(50_000_000, 3)).unwrap();
     let put = ["cp", "--events", text(&log), text(&file), &served.url("/f")];
     run(&put).expect(0, &[]);
     let told = run(&["explain", text(&log)]).expect(0, &[]).out;

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use crate::harness::{Ran, Served, godwit, octets, run, run_with_input, text, tree};
+use crate::harness::{Ran, Served, bytes, godwit, run, run_with_input, text, tree};
 
 /// `count` files of different content and size below `top`, some in directories.
 pub(crate) fn write_many(top: &Path, count: usize) {
@@ -18,7 +18,7 @@ pub(crate) fn write_many(top: &Path, count: usize) {
         let folder = top.join(format!("d{}", i % 7));
         fs::create_dir_all(&folder).unwrap();
         let size = [0, 1, 100, 5000, 10_240, 70_000][i % 6];
-        fs::write(folder.join(format!("f{i}")), octets(size, i as u64)).unwrap();
+        fs::write(folder.join(format!("f{i}")), bytes(size, i as u64)).unwrap();
     }
 }
 
@@ -124,13 +124,13 @@ fn the_depth_is_the_users_where_he_fixes_it() {
 }
 
 #[test]
-fn to_a_server_near_by_no_more_octets_are_in_flight_than_may_come_again() {
+fn to_a_server_near_by_no_more_bytes_are_in_flight_than_may_come_again() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let top = here.path().join("top");
     fs::create_dir(&top).unwrap();
     for i in 0..60 {
-        fs::write(top.join(i.to_string()), octets(200_000, i)).unwrap();
+        fs::write(top.join(i.to_string()), bytes(200_000, i)).unwrap();
     }
     // A MiB a channel and what the last file is longer.
     for (channels, most) in [("1", 6), ("2", 11)] {
@@ -206,7 +206,7 @@ fn small_and_large_files_travel_together() {
     let (top, back) = (here.path().join("top"), here.path().join("back"));
     write_many(&top, 400);
     for i in 0..3 {
-        fs::write(top.join(format!("large{i}")), octets(20 << 20, i)).unwrap();
+        fs::write(top.join(format!("large{i}")), bytes(20 << 20, i)).unwrap();
     }
     let url = served.url("/up");
     for (from, to) in [(text(&top), url.as_str()), (url.as_str(), text(&back))] {
@@ -222,7 +222,7 @@ fn large_files_are_checked_while_the_next_move() {
     let (top, back) = (here.path().join("top"), here.path().join("back"));
     fs::create_dir(&top).unwrap();
     for i in 0..4 {
-        fs::write(top.join(format!("large{i}")), octets(24 << 20, i)).unwrap();
+        fs::write(top.join(format!("large{i}")), bytes(24 << 20, i)).unwrap();
     }
     let url = served.url("/up");
     for (from, to) in [(text(&top), url.as_str()), (url.as_str(), text(&back))] {
@@ -236,7 +236,7 @@ fn large_files_are_checked_while_the_next_move() {
     assert_same(&top, &back);
 }
 
-/// Stands between client and server on the control channel, and cuts the first sessions after so many octets of replies each.
+/// Stands between client and server on the control channel, and cuts the first sessions after so many bytes of replies each.
 pub(crate) fn cutting_proxy(server: SocketAddr, limits: Vec<u64>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -267,19 +267,19 @@ fn sessions_that_are_cut_anywhere_lose_no_file_and_count_none_twice() {
     let here = tempfile::tempdir().unwrap();
     let top = here.path().join("top");
     write_many(&top, 300);
-    for octets in [3000, 7000, 20_011] {
-        let proxy = cutting_proxy(served.address, vec![octets; 3]);
-        let url = format!("ftp://{proxy}/up{octets}");
-        let back = here.path().join(format!("back{octets}"));
+    for bytes in [3000, 7000, 20_011] {
+        let proxy = cutting_proxy(served.address, vec![bytes; 3]);
+        let url = format!("ftp://{proxy}/up{bytes}");
+        let back = here.path().join(format!("back{bytes}"));
         for (from, to) in [(text(&top), url.as_str()), (url.as_str(), text(&back))] {
             let log = here.path().join("log");
             run(&["cp", "-r", "-c", "1", "--events", text(&log), from, to])
                 .expect(0, &["300 files"]);
             let files = events(&log, "file");
             let names: BTreeSet<_> = files.iter().map(|f| f["path"].to_string()).collect();
-            assert_eq!((files.len(), names.len()), (300, 300), "cut at {octets}");
+            assert_eq!((files.len(), names.len()), (300, 300), "cut at {bytes}");
         }
-        assert_same(&top, &served.path(&format!("up{octets}")));
+        assert_same(&top, &served.path(&format!("up{bytes}")));
         assert_same(&top, &back);
     }
 }
@@ -436,7 +436,7 @@ fn an_upload_goes_on_by_itself_and_asks_the_server_what_is_still_there() {
     // Gone, of another size, and written to since.
     fs::remove_file(served.path("up/d1/f1")).unwrap();
     fs::write(served.path("up/d2/f2"), "not what we sent").unwrap();
-    fs::write(served.path("up/d4/f4"), octets(10_240, 1)).unwrap();
+    fs::write(served.path("up/d4/f4"), bytes(10_240, 1)).unwrap();
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
     let touched = fs::File::options()
         .write(true)
@@ -488,7 +488,7 @@ fn trees_of_many_small_directories_are_listed_and_made() {
     for i in 0..60 {
         let folder = top.join(format!("a{}/b{}/c{i}", i % 3, i % 5));
         fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("f"), octets(2000, i)).unwrap();
+        fs::write(folder.join("f"), bytes(2000, i)).unwrap();
     }
     let url = served.url("/up");
     run(&["cp", "-r", text(&top), &url]).expect(0, &["60 files"]);

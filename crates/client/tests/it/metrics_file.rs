@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    harness::{Served, godwit, octets, run, text, tree},
+    harness::{Served, bytes, godwit, run, text, tree},
     scraped::Scraped,
 };
 
@@ -29,7 +29,7 @@ fn a_copy_is_seen_while_it_runs_and_at_its_end() {
         .spawn()
         .unwrap();
     let mut input = copy.stdin.take().unwrap();
-    let data = octets(3 << 20, 1);
+    let data = bytes(3 << 20, 1);
     input.write_all(&data).unwrap();
     let of = |name: &str, more: &str| {
         format!("{name}{{run=\"nightly\",source=\"local\",destination=\"127.0.0.1\"{more}}}")

@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 use tempfile::TempDir;
 
 use crate::{
-    harness::{Ran, Served, godwit, octets, run, text, tree},
+    harness::{Ran, Served, bytes, godwit, run, text, tree},
     many::assert_same,
 };
 
@@ -122,7 +122,7 @@ fn a_file_whose_worker_panicked_fails_alone_and_nobody_waits_for_it() {
             };
             fs::create_dir_all(&from).unwrap();
             for i in 0..4 {
-                fs::write(from.join(format!("f{i}")), octets(size, i)).unwrap();
+                fs::write(from.join(format!("f{i}")), bytes(size, i)).unwrap();
             }
             let (a, b) = match put {
                 true => (text(&from).to_owned(), served.url("/to")),

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{Ran, godwit, octets, run, text, tree},
+    harness::{Ran, bytes, godwit, run, text, tree},
 };
 
 const LENGTH: usize = 3 << 20;
@@ -47,8 +47,8 @@ impl Copying {
 
     fn change_source(&self, seed: u64) {
         match self.get {
-            true => self.fake.put("/f", &octets(LENGTH, seed)),
-            false => fs::write(self.at("f"), octets(LENGTH, seed)).unwrap(),
+            true => self.fake.put("/f", &bytes(LENGTH, seed)),
+            false => fs::write(self.at("f"), bytes(LENGTH, seed)).unwrap(),
         }
     }
 
@@ -83,7 +83,7 @@ fn an_attempt_goes_on_where_the_one_before_was_cut() {
     for get in [true, false] {
         let copying = Copying::new(get, cuts(2));
         copying.run("5").expect(0, &[]);
-        assert_eq!(copying.copied(), octets(LENGTH, 1), "get: {get}");
+        assert_eq!(copying.copied(), bytes(LENGTH, 1), "get: {get}");
         assert_eq!(copying.fake.moved(), LENGTH, "get: {get}: each byte once");
         assert!(copying.is_clean());
     }
@@ -98,7 +98,7 @@ fn a_refusal_for_want_of_a_connection_costs_nothing_that_is_there() {
         };
         let copying = Copying::new(get, quirks);
         copying.run("5").expect(0, &[]);
-        assert_eq!(copying.copied(), octets(LENGTH, 1), "get: {get}");
+        assert_eq!(copying.copied(), bytes(LENGTH, 1), "get: {get}");
         assert_eq!(copying.fake.moved(), LENGTH, "get: {get}: each byte once");
         assert!(copying.is_clean());
     }
@@ -111,9 +111,9 @@ fn the_next_command_goes_on_where_the_one_before_failed() {
         let words = ["the same command goes on"];
         copying.run("1").expect(4, &words);
         let ran = copying.run("1").expect(4, &words);
-        assert!(ran.err.contains("1048576 octets are there"), "{}", ran.err);
+        assert!(ran.err.contains("1048576 bytes are there"), "{}", ran.err);
         copying.run("1").expect(0, &[]);
-        assert_eq!(copying.copied(), octets(LENGTH, 1), "get: {get}");
+        assert_eq!(copying.copied(), bytes(LENGTH, 1), "get: {get}");
         assert_eq!(copying.fake.moved(), LENGTH, "get: {get}: each byte once");
         assert!(copying.is_clean());
     }
@@ -129,7 +129,7 @@ fn a_source_that_has_changed_since_begins_at_its_first_byte() {
             quirks.replies.push(("MDTM", "213 20210101000000"));
         });
         copying.run("1").expect(0, &[]);
-        assert_eq!(copying.copied(), octets(LENGTH, 2), "get: {get}");
+        assert_eq!(copying.copied(), bytes(LENGTH, 2), "get: {get}");
         assert_eq!(copying.fake.moved(), CUT_AT + LENGTH);
         assert!(copying.is_clean());
     }
@@ -143,7 +143,7 @@ fn a_source_that_changes_between_two_attempts_begins_at_its_first_byte() {
         quirks.once = times.map(|time| ("MDTM", time)).to_vec();
     });
     copying.run("5").expect(0, &[]);
-    assert_eq!(copying.copied(), octets(LENGTH, 1));
+    assert_eq!(copying.copied(), bytes(LENGTH, 1));
     assert_eq!(copying.fake.moved(), CUT_AT + LENGTH);
 }
 
@@ -161,7 +161,7 @@ fn without_size_or_rest_every_attempt_begins_at_the_first_byte() {
                 },
             );
             copying.run("5").expect(0, &[]);
-            assert_eq!(copying.copied(), octets(LENGTH, 1));
+            assert_eq!(copying.copied(), bytes(LENGTH, 1));
             assert_eq!(copying.fake.moved(), CUT_AT + LENGTH);
         }
     }
@@ -174,7 +174,7 @@ fn where_rest_is_refused_a_put_appends_and_a_get_begins_at_its_first_byte() {
         quirks.replies.push(("REST", "502 no"));
         let copying = Copying::new(get, quirks);
         copying.run("5").expect(0, &[]);
-        assert_eq!(copying.copied(), octets(LENGTH, 1), "get: {get}");
+        assert_eq!(copying.copied(), bytes(LENGTH, 1), "get: {get}");
         let twice = if get { CUT_AT } else { 0 };
         assert_eq!(copying.fake.moved(), twice + LENGTH);
         assert_eq!(copying.fake.heard("APPE"), usize::from(!get));
@@ -190,7 +190,7 @@ fn where_nothing_can_be_continued_a_put_begins_at_its_first_byte() {
     ]);
     let copying = Copying::new(false, quirks);
     copying.run("5").expect(0, &["no APPE"]);
-    assert_eq!(copying.copied(), octets(LENGTH, 1));
+    assert_eq!(copying.copied(), bytes(LENGTH, 1));
 }
 
 #[test]
@@ -204,10 +204,10 @@ fn a_server_that_passes_over_rest_spoils_nothing() {
         match get {
             true => {
                 copying.run("5").expect(0, &[]);
-                assert_eq!(copying.copied(), octets(LENGTH, 1));
+                assert_eq!(copying.copied(), bytes(LENGTH, 1));
             }
             false => {
-                copying.run("5").expect(4, &["octets arrived"]);
+                copying.run("5").expect(4, &["bytes arrived"]);
                 assert!(copying.fake.get("/copy").is_none());
             }
         }
@@ -220,11 +220,11 @@ fn a_source_here_that_has_changed_meanwhile_is_not_continued() {
     copying.run("1").expect(4, &[]);
     // Of the same size and time, the file is another only for who reads it.
     let (file, old) = (copying.at("f"), fs::metadata(copying.at("f")).unwrap());
-    fs::write(&file, octets(LENGTH + 1, 2)).unwrap();
+    fs::write(&file, bytes(LENGTH + 1, 2)).unwrap();
     let opened = fs::File::options().write(true).open(&file).unwrap();
     opened.set_modified(old.modified().unwrap()).unwrap();
     copying.run("1").expect(0, &[]);
-    assert_eq!(copying.copied(), octets(LENGTH + 1, 2));
+    assert_eq!(copying.copied(), bytes(LENGTH + 1, 2));
 }
 
 #[test]
@@ -233,5 +233,5 @@ fn a_part_asked_for_by_the_user_is_fetched_as_before() {
     let copy = copying.at("part");
     let url = copying.fake.url("/f");
     run(&["cp", "--offset", "5", "--length", "7", &url, text(&copy)]).expect(0, &[]);
-    assert_eq!(fs::read(copy).unwrap(), octets(LENGTH, 1)[5..12]);
+    assert_eq!(fs::read(copy).unwrap(), bytes(LENGTH, 1)[5..12]);
 }

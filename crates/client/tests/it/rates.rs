@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::harness::{Served, godwit, octets, run, text};
+use crate::harness::{Served, bytes, godwit, run, text};
 
 const CAP: &str = "80M";
 const CAP_BPS: f64 = 80e6;
@@ -44,7 +44,7 @@ fn there_and_back(options: &[&str]) {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let (file, copy) = (here.path().join("f"), here.path().join("copy"));
-    let data = octets(LENGTH, 3);
+    let data = bytes(LENGTH, 3);
     fs::write(&file, &data).unwrap();
     let url = served.url("/f");
     for (from, to) in [(text(&file), url.as_str()), (&url, text(&copy))] {
@@ -77,7 +77,7 @@ fn a_tuner_adds_no_channels_against_a_cap() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("f");
-    fs::write(&file, octets(LENGTH, 5)).unwrap();
+    fs::write(&file, bytes(LENGTH, 5)).unwrap();
     let (summary, epochs) = capped(&[], text(&file), &served.url("/f"));
     assert!(summary["goodput_bps"].as_f64().unwrap() < 1.05 * CAP_BPS);
     if epochs.iter().all(reached) {
@@ -90,7 +90,7 @@ fn a_tuner_adds_no_channels_against_a_cap() {
 fn side_by_side(options: [&[&str]; 2]) -> [Value; 2] {
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("f");
-    fs::write(&file, octets(LENGTH, 7)).unwrap();
+    fs::write(&file, bytes(LENGTH, 7)).unwrap();
     let servers = [Served::start(), Served::start()];
     let members = here.path().join("godwit/host");
     let puts = [0, 1].map(|i| {

@@ -1,4 +1,4 @@
-//! Stands between a client and a server of this machine, and spoils octets of their data connections.
+//! Stands between a client and a server of this machine, and spoils bytes of their data connections.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-/// Which octets of a data connection come out with a bit turned, counted from its first one, headers of MODE E included.
+/// Which bytes of a data connection come out with a bit turned, counted from its first one, headers of MODE E included.
 #[derive(Clone, Copy)]
 pub(crate) enum Spoil {
     /// This one, of the first connection that carries so many.
@@ -69,7 +69,7 @@ impl Relay {
         self.spoiler.spoiled.load(SeqCst) > 0
     }
 
-    /// Octets of data connections that went through.
+    /// Bytes of data connections that went through.
     pub(crate) fn carried(&self) -> u64 {
         self.spoiler.carried.load(SeqCst)
     }
@@ -159,10 +159,10 @@ fn data(mut from: TcpStream, mut to: TcpStream, spoiler: &Spoiler) {
             Ok(n) if n > 0 => n,
             _ => break,
         };
-        let octets = &mut buffer[..read];
-        spoiler.touch(octets, passed);
+        let bytes = &mut buffer[..read];
+        spoiler.touch(bytes, passed);
         passed += read as u64;
-        if to.write_all(octets).is_err() {
+        if to.write_all(bytes).is_err() {
             break;
         }
         spoiler.carried.fetch_add(read as u64, SeqCst);
@@ -180,9 +180,9 @@ impl Spoiler {
             && self.spoiled.fetch_add(1, SeqCst) == 0
     }
 
-    /// `octets` are those behind so many.
-    fn touch(&self, octets: &mut [u8], passed: u64) {
-        let end = passed + octets.len() as u64;
+    /// `bytes` are those behind so many.
+    fn touch(&self, bytes: &mut [u8], passed: u64) {
+        let end = passed + bytes.len() as u64;
         let first = match self.spoil {
             Spoil::Never | Spoil::End(_) => return,
             Spoil::Once(at) => at,
@@ -197,6 +197,6 @@ impl Spoiler {
         if matches!(self.spoil, Spoil::Once(_)) && before > 0 {
             return;
         }
-        octets[usize::try_from(first - passed).unwrap()] ^= 0x10;
+        bytes[usize::try_from(first - passed).unwrap()] ^= 0x10;
     }
 }

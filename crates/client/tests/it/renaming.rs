@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{Ran, Served, octets, run, text},
+    harness::{Ran, Served, bytes, run, text},
     interposed::interposed,
     many::assert_same,
 };
@@ -172,7 +172,7 @@ fn small_files_whose_answers_are_lost_are_there_and_once() {
             let top = here.path().join("top");
             fs::create_dir(&top).unwrap();
             for i in 0..12 {
-                fs::write(top.join(format!("f{i}")), octets(size, i)).unwrap();
+                fs::write(top.join(format!("f{i}")), bytes(size, i)).unwrap();
             }
             let url = format!("ftp://{address}/to");
             let ran = run(&["cp", "-r", "-c", "1", "-vv", text(&top), &url]);

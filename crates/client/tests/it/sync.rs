@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::harness::{Ran, Served, octets, run, text, tree};
+use crate::harness::{Ran, Served, bytes, run, text, tree};
 
 /// A file with its own time and permissions.
 fn write(path: &Path, content: &[u8], seconds: u64, mode: u32) {
@@ -39,7 +39,7 @@ fn write_tree(top: &Path) {
         let mode = [0o644, 0o600, 0o755][i % 3];
         write(
             &top.join(name),
-            &octets(i * 40_000, i as u64),
+            &bytes(i * 40_000, i as u64),
             1_500_000_000 + i as u64,
             mode,
         );
@@ -55,7 +55,7 @@ fn set_directory_times(top: &Path) {
     }
 }
 
-/// Same names, octets, times in whole seconds and permissions; of directories names and times.
+/// Same names, bytes, times in whole seconds and permissions; of directories names and times.
 #[track_caller]
 fn assert_alike(one: &Path, other: &Path) {
     assert_eq!(tree(one), tree(other));
@@ -86,7 +86,7 @@ fn lines(ran: Ran) -> Vec<String> {
     lines
 }
 
-/// Everything below, with octets and times, to see that nothing changes.
+/// Everything below, with bytes and times, to see that nothing changes.
 fn state(top: &Path) -> Vec<(String, i64, u64)> {
     let of = |name: String| {
         let metadata = fs::metadata(top.join(&name)).unwrap();
@@ -414,7 +414,7 @@ fn checksums_tell_what_sizes_and_times_do_not() {
         for i in 0..130 {
             write(
                 &from.join(format!("d/f{i}")),
-                &octets(1000, i),
+                &bytes(1000, i),
                 1_500_000_000,
                 0o644,
             );
@@ -423,7 +423,7 @@ fn checksums_tell_what_sizes_and_times_do_not() {
         run(&["sync", "--checksum", &contents, target]).expect(0, &["130 files"]);
         assert_alike(from, to);
         let odd = to.join("d/f77");
-        write(&odd, &octets(1000, 1), 1_500_000_000, 0o644);
+        write(&odd, &bytes(1000, 1), 1_500_000_000, 0o644);
         set_time(&to.join("d/f5"), 1_600_000_000);
         run(&["sync", &contents, target]).expect(0, &["1 file,"]);
         set_time(&to.join("d/f5"), 1_600_000_000);
@@ -483,7 +483,7 @@ fn a_run_that_was_cut_is_finished_by_the_next() {
         for i in 0..300 {
             write(
                 &from.join(format!("f{i}")),
-                &octets(50_000, i),
+                &bytes(50_000, i),
                 1_500_000_000 + i,
                 0o644,
             );

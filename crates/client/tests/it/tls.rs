@@ -114,9 +114,9 @@ impl Site {
     }
 }
 
-fn octets(count: usize) -> Vec<u8> {
-    let octet = |i: usize| (i / 251 + i).to_le_bytes()[0];
-    (0..count).map(octet).collect()
+fn bytes(count: usize) -> Vec<u8> {
+    let byte = |i: usize| (i / 251 + i).to_le_bytes()[0];
+    (0..count).map(byte).collect()
 }
 
 #[test]
@@ -124,9 +124,9 @@ fn files_go_both_ways_over_many_channels_with_a_password() {
     let site = Site::new();
     let tree = site.at("tree");
     fs::create_dir(&tree).unwrap();
-    fs::write(tree.join("large"), octets(20_000_000)).unwrap();
+    fs::write(tree.join("large"), bytes(20_000_000)).unwrap();
     for i in 0..40 {
-        fs::write(tree.join(format!("small{i}")), octets(i)).unwrap();
+        fs::write(tree.join(format!("small{i}")), bytes(i)).unwrap();
     }
     let password = [("GODWIT_PASSWORD", "s3cret")];
     let (tree, back) = (tree.display().to_string(), site.at("back"));
@@ -149,10 +149,7 @@ fn files_go_both_ways_over_many_channels_with_a_password() {
     let listed = site
         .run(&["ls", &site.url("jo@", "/up")], &password)
         .expect(0, &[]);
-    assert_eq!(
-        listed.out.iter().filter(|octet| **octet == b'\n').count(),
-        41
-    );
+    assert_eq!(listed.out.iter().filter(|byte| **byte == b'\n').count(), 41);
 }
 
 #[test]
@@ -205,7 +202,7 @@ fn a_server_that_nobody_vouches_for_hears_no_password() {
 fn tokens_log_in_and_allow_what_they_say() {
     let site = Site::new();
     fs::create_dir(site.served.path("data")).unwrap();
-    fs::write(site.served.path("data/f"), octets(1000)).unwrap();
+    fs::write(site.served.path("data/f"), bytes(1000)).unwrap();
     fs::write(site.served.path("f"), b"x").unwrap();
     let text = site.token("storage.read:/data storage.modify:/data", 600);
     let token = site.private("token", &text);
@@ -223,10 +220,10 @@ fn tokens_log_in_and_allow_what_they_say() {
         !told.err.contains(text.rsplit('.').next().unwrap()),
         "a secret was shown"
     );
-    assert_eq!(fs::read(&here).unwrap(), octets(1000));
+    assert_eq!(fs::read(&here).unwrap(), bytes(1000));
     let put = ["cp", &here, &site.url("", "/data/g"), "--token", &token];
     site.run(&put, &[]).expect(0, &[]);
-    assert_eq!(fs::read(site.served.path("data/g")).unwrap(), octets(1000));
+    assert_eq!(fs::read(site.served.path("data/g")).unwrap(), bytes(1000));
     // Found where it is usually kept.
     let environment = [("BEARER_TOKEN", text.as_str())];
     site.run(&["ls", &site.url("", "/data/")], &environment)
@@ -278,9 +275,9 @@ fn a_token_that_may_only_create_is_enough_to_put_files() {
     let tree = site.at("tree");
     fs::create_dir_all(tree.join("below")).unwrap();
     for n in 0..60 {
-        fs::write(tree.join(format!("below/{n}")), octets(1000 + n)).unwrap();
+        fs::write(tree.join(format!("below/{n}")), bytes(1000 + n)).unwrap();
     }
-    let large = octets(48 << 20);
+    let large = bytes(48 << 20);
     fs::write(tree.join("large"), &large).unwrap();
     for (to, scope) in [
         ("a", "storage.create:/data"),
@@ -296,7 +293,7 @@ fn a_token_that_may_only_create_is_enough_to_put_files() {
         assert!(fs::read(there.join("large")).unwrap() == large);
         for n in 0..60 {
             let stored = fs::read(there.join(format!("below/{n}"))).unwrap();
-            assert_eq!(stored, octets(1000 + n));
+            assert_eq!(stored, bytes(1000 + n));
         }
         assert_eq!(fs::read_dir(there.join("below")).unwrap().count(), 60);
         assert_eq!(fs::read_dir(&there).unwrap().count(), 2);

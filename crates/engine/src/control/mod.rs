@@ -79,7 +79,7 @@ pub type DialogueLog = Arc<dyn Fn(bool, &str) + Send + Sync>;
 
 /// A control connection.
 ///
-/// Every future of it may be dropped at any await and called again: octets read and half-written commands stay here,
+/// Every future of it may be dropped at any await and called again: bytes read and half-written commands stay here,
 /// not in the future.
 pub struct ControlChannel {
     stream: Stream,
@@ -93,11 +93,11 @@ pub struct ControlChannel {
     failed: Option<ControlError>,
 }
 
-/// Octets asked of the kernel at a time. Chosen arbitrarily; a FEAT fits.
-const READ_OCTETS: usize = 16 * 1024;
+/// Bytes asked of the kernel at a time. Chosen arbitrarily; a FEAT fits.
+const READ_BYTES: usize = 16 * 1024;
 
-/// Octets of commands that wait while replies are taken.
-const UNSENT_OCTETS_MAX: usize = 4 * 1024;
+/// Bytes of commands that wait while replies are taken.
+const UNSENT_BYTES_MAX: usize = 4 * 1024;
 
 /// Time for a QUIT to be answered before the connection is closed anyway.
 const QUIT_LIMIT: Duration = Duration::from_secs(2);
@@ -180,8 +180,8 @@ impl ControlChannel {
     ) -> Result<Option<Certificate>, ControlError> {
         self.expect_silence()?;
         loop {
-            while let Some(octets) = handshake.poll_output() {
-                self.unsent.extend(octets);
+            while let Some(bytes) = handshake.poll_output() {
+                self.unsent.extend(bytes);
             }
             self.write_what_fits()?;
             if self.unsent.is_empty()
@@ -198,7 +198,7 @@ impl ControlChannel {
             if !ready.map_err(|e| self.broke(e))?.is_readable() {
                 continue;
             }
-            let mut buffer = [0; READ_OCTETS];
+            let mut buffer = [0; READ_BYTES];
             let heard = match self.stream.try_read(&mut buffer) {
                 Ok(0) => return Err(self.broke(io::ErrorKind::UnexpectedEof.into())),
                 Ok(n) => handshake.handle_input(SystemTime::now(), &buffer[..n]),
@@ -220,7 +220,7 @@ impl ControlChannel {
         let mut clear = Vec::new();
         let opened = protected.open(&secured.rest, &mut clear);
         opened.map_err(|error| self.unprotected(error))?;
-        self.pi.handle_input(Instant::now(), Input::Octets(&clear));
+        self.pi.handle_input(Instant::now(), Input::Bytes(&clear));
         self.protection = Some(Box::new(protected));
         Ok(secured.server)
     }
@@ -228,7 +228,7 @@ impl ControlChannel {
     fn expect_silence(&mut self) -> Result<(), ControlError> {
         self.take_outputs()?;
         if self.pi.is_inside_reply() || self.pi.in_flight() > 0 || !self.events.is_empty() {
-            let error = ProtectionError::InClear("octets before the channel is protected".into());
+            let error = ProtectionError::InClear("bytes before the channel is protected".into());
             return Err(self.unprotected(error));
         }
         Ok(())
@@ -266,7 +266,7 @@ impl ControlChannel {
         loop {
             let outcome = self.take_outputs();
             // What the replies that came together lead to leaves together.
-            if self.events.len() <= 1 || self.unsent.len() >= UNSENT_OCTETS_MAX {
+            if self.events.len() <= 1 || self.unsent.len() >= UNSENT_BYTES_MAX {
                 self.write_what_fits()?;
             }
             if let Some(event) = self.events.pop_front() {
@@ -308,10 +308,10 @@ impl ControlChannel {
         let mut greeting = None;
         while let Some(output) = self.pi.poll_output() {
             match output {
-                Output::Send(octets) => match &mut self.protection {
-                    None => self.unsent.extend_from_slice(&octets),
+                Output::Send(bytes) => match &mut self.protection {
+                    None => self.unsent.extend_from_slice(&bytes),
                     Some(protected) => {
-                        let sealed = protected.seal(&octets, &mut self.unsent);
+                        let sealed = protected.seal(&bytes, &mut self.unsent);
                         sealed.map_err(|error| self.unprotected(error))?;
                     }
                 },
@@ -338,7 +338,7 @@ impl ControlChannel {
         Ok(greeting)
     }
 
-    /// Waits until octets went either way or the interpreter's time is up.
+    /// Waits until bytes went either way or the interpreter's time is up.
     async fn exchange(&mut self) -> Result<(), ControlError> {
         let interest = if self.unsent.is_empty() {
             Interest::READABLE
@@ -366,18 +366,18 @@ impl ControlChannel {
     }
 
     fn read_what_came(&mut self) -> Result<(), ControlError> {
-        let mut buffer = [0; READ_OCTETS];
+        let mut buffer = [0; READ_BYTES];
         match self.stream.try_read(&mut buffer) {
             Ok(0) => self.pi.handle_input(Instant::now(), Input::Closed),
             Ok(n) => {
-                let octets = &buffer[..n];
+                let bytes = &buffer[..n];
                 let Some(protected) = &mut self.protection else {
-                    self.pi.handle_input(Instant::now(), Input::Octets(octets));
+                    self.pi.handle_input(Instant::now(), Input::Bytes(bytes));
                     return Ok(());
                 };
                 let mut clear = Vec::new();
-                let opened = protected.open(octets, &mut clear);
-                self.pi.handle_input(Instant::now(), Input::Octets(&clear));
+                let opened = protected.open(bytes, &mut clear);
+                self.pi.handle_input(Instant::now(), Input::Bytes(&clear));
                 opened.map_err(|error| self.unprotected(error))?;
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -386,7 +386,7 @@ impl ControlChannel {
         Ok(())
     }
 
-    /// Writes without waiting. A write error is not told here when octets may still be read: the server's last
+    /// Writes without waiting. A write error is not told here when bytes may still be read: the server's last
     /// words (a 421) say more than "broken pipe".
     fn write_what_fits(&mut self) -> Result<(), ControlError> {
         while !self.unsent.is_empty() {

@@ -11,13 +11,13 @@
 
 use godwit_gsi::{
     ContextError, Wrap,
-    adat::TOKEN_OCTETS_MAX,
+    adat::TOKEN_BYTES_MAX,
     wrap::{Stream, WrapError},
 };
 use godwit_proto::line::{BadLine, LineEvent, LineReader};
 
 /// Longest line of a protected channel, its end not counted: the longest token in base64 behind the longest word.
-pub const WRAPPED_LINE_OCTETS_MAX: usize = "CONF ".len() + TOKEN_OCTETS_MAX.div_ceil(3) * 4;
+pub const WRAPPED_LINE_BYTES_MAX: usize = "CONF ".len() + TOKEN_BYTES_MAX.div_ceil(3) * 4;
 
 /// The peer did not keep to the protection that both had agreed on. The session is over: what follows cannot be trusted, or
 /// not be opened.
@@ -31,10 +31,10 @@ pub enum ProtectionError {
     #[error("the server answered in clear on a protected control channel: {0}")]
     InClear(String),
     /// Nobody's line is so long.
-    #[error("a protected line has more than {WRAPPED_LINE_OCTETS_MAX} octets")]
+    #[error("a protected line has more than {WRAPPED_LINE_BYTES_MAX} bytes")]
     LineTooLong,
     /// Base64 holds neither.
-    #[error("a protected line holds a NUL octet, or CRs before its end")]
+    #[error("a protected line holds a NUL byte, or CRs before its end")]
     Nul,
     /// TLS did not come about.
     #[error(transparent)]
@@ -83,39 +83,39 @@ impl ProtectedClient {
     /// Appends the lines `ENC <base64>`, or records, for whole command lines, each with its CRLF.
     ///
     /// # Errors
-    /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_OCTETS_MAX`]: nobody takes such a command.
+    /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_BYTES_MAX`]: nobody takes such a command.
     pub fn seal(&mut self, commands: &[u8], sealed: &mut Vec<u8>) -> Result<(), ProtectionError> {
         if self.carrier == Carrier::Records {
             return Ok(self.wrap.seal(commands, sealed)?);
         }
-        for line in commands.split_inclusive(|&octet| octet == b'\n') {
+        for line in commands.split_inclusive(|&byte| byte == b'\n') {
             sealed.extend_from_slice(self.wrap.command(line)?.as_bytes());
             sealed.extend_from_slice(b"\r\n");
         }
         Ok(())
     }
 
-    /// Takes octets from the socket in any slicing and appends the clear text of all whole lines among them: 631, 632 and
+    /// Takes bytes from the socket in any slicing and appends the clear text of all whole lines among them: 631, 632 and
     /// 633, each with a line of a reply or with all of it.
     ///
     /// # Errors
     /// When a line is not wrapped or does not open.
-    pub fn open(&mut self, octets: &[u8], clear: &mut Vec<u8>) -> Result<(), ProtectionError> {
+    pub fn open(&mut self, bytes: &[u8], clear: &mut Vec<u8>) -> Result<(), ProtectionError> {
         if self.carrier == Carrier::Records {
             // That nothing follows the connection's own end says too.
-            self.wrap.open(octets, clear)?;
+            self.wrap.open(bytes, clear)?;
             return Ok(());
         }
         let mut searched = self.unread.len();
-        self.unread.extend_from_slice(octets);
+        self.unread.extend_from_slice(bytes);
         let mut taken = 0;
         while let Some(at) = self.unread[searched..]
             .iter()
-            .position(|&octet| octet == b'\n')
+            .position(|&byte| byte == b'\n')
         {
             let end = searched + at;
             let line = self.unread[taken..end].trim_ascii_end();
-            if line.len() > WRAPPED_LINE_OCTETS_MAX {
+            if line.len() > WRAPPED_LINE_BYTES_MAX {
                 return Err(ProtectionError::LineTooLong);
             }
             let line = str::from_utf8(line).map_err(|_| in_clear(line))?;
@@ -127,7 +127,7 @@ impl ProtectedClient {
             searched = taken;
         }
         self.unread.drain(..taken);
-        if self.unread.len() > WRAPPED_LINE_OCTETS_MAX {
+        if self.unread.len() > WRAPPED_LINE_BYTES_MAX {
             return Err(ProtectionError::LineTooLong);
         }
         Ok(())
@@ -161,7 +161,7 @@ impl ProtectedServer {
         Self {
             wrap,
             carrier,
-            lines: LineReader::with_octets_max(WRAPPED_LINE_OCTETS_MAX),
+            lines: LineReader::with_bytes_max(WRAPPED_LINE_BYTES_MAX),
         }
     }
 
@@ -171,20 +171,20 @@ impl ProtectedServer {
         self.wrap.describe()
     }
 
-    /// Takes octets from the socket in any slicing. Output is never longer than all input.
+    /// Takes bytes from the socket in any slicing. Output is never longer than all input.
     ///
     /// # Errors
     /// When a line does not open: 535, and the session is over.
-    pub fn open(&mut self, octets: &[u8]) -> Result<Vec<Received>, ProtectionError> {
+    pub fn open(&mut self, bytes: &[u8]) -> Result<Vec<Received>, ProtectionError> {
         let mut received = Vec::new();
         if self.carrier == Carrier::Records {
             let mut clear = Vec::new();
-            let stream = self.wrap.open(octets, &mut clear)?;
+            let stream = self.wrap.open(bytes, &mut clear)?;
             received.push(Received::Commands(clear));
             received.extend((stream == Stream::Closed).then_some(Received::Closed));
             return Ok(received);
         }
-        for event in self.lines.push(octets) {
+        for event in self.lines.push(bytes) {
             let line = match event {
                 LineEvent::Answer(answer) => {
                     received.push(Received::Telnet(answer));
@@ -208,7 +208,7 @@ impl ProtectedServer {
     /// each line is wrapped for itself, and the last of each reply says that it is the last.
     ///
     /// # Errors
-    /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_OCTETS_MAX`].
+    /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_BYTES_MAX`].
     pub fn seal(&mut self, replies: &[u8], sealed: &mut Vec<u8>) -> Result<(), ProtectionError> {
         if self.carrier == Carrier::Records {
             return Ok(self.wrap.seal(replies, sealed)?);
@@ -230,13 +230,13 @@ impl ProtectedServer {
     }
 }
 
-/// Octets of the first of several replies: to the end of the first line that begins with three digits and a blank.
+/// Bytes of the first of several replies: to the end of the first line that begins with three digits and a blank.
 fn first_reply(replies: &[u8]) -> usize {
     let mut length = 0;
-    for line in replies.split_inclusive(|&octet| octet == b'\n') {
+    for line in replies.split_inclusive(|&byte| byte == b'\n') {
         length += line.len();
         if let [a, b, c, b' ', ..] = line
-            && [a, b, c].iter().all(|octet| octet.is_ascii_digit())
+            && [a, b, c].iter().all(|byte| byte.is_ascii_digit())
         {
             break;
         }

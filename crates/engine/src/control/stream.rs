@@ -32,10 +32,10 @@ impl Stream {
         }
     }
 
-    pub(super) fn try_write(&self, octets: &[u8]) -> io::Result<usize> {
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.try_write(octets),
-            Self::Local(stream) => stream.try_write(octets),
+            Self::Tcp(stream) => stream.try_write(bytes),
+            Self::Local(stream) => stream.try_write(bytes),
         }
     }
 }

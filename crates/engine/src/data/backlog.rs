@@ -2,7 +2,7 @@
 //!
 //! The kernel lets a socket's buffer grow to more than twice what the path holds. A channel that is slower than others takes as much of
 //! a file as they do, and then has it for seconds while they have nothing left: 9 MB were seen where a channel sent 27 MB/s. So each
-//! takes about half a round trip's octets at a time, as its congestion window has it, and its socket holds no more in advance. Over a
+//! takes about half a round trip's bytes at a time, as its congestion window has it, and its socket holds no more in advance. Over a
 //! short path that is little, gone in microseconds, and each turn of a channel costs about 20: there it takes what it sends in
 //! two milliseconds. Where there are very many, the turn of each comes seldom, and it holds more so that it lasts.
 
@@ -17,7 +17,7 @@ use std::{
 use nix::{getsockopt_impl, libc, sockopt_impl, sys::socket::getsockopt};
 use socket2::SockRef;
 
-/// What all channels of a transfer may hold unsent, octets.
+/// What all channels of a transfer may hold unsent, bytes.
 const OF_ALL: u32 = 1 << 20;
 
 /// What one may hold at most where there are many: a mover that is woken each time half of it has left keeps up with 10 Gbit/s.
@@ -30,7 +30,7 @@ const OF_EACH_MOST: u32 = 2 << 20;
 /// What a channel takes at least, as time in which it sends that alone, microseconds.
 const TAKES_US: u32 = 2000;
 
-/// And at most, where half a round trip's octets are not more.
+/// And at most, where half a round trip's bytes are not more.
 const TAKES_MOST: u32 = 2 << 20;
 
 /// The least, about the window of a new connection.
@@ -63,7 +63,7 @@ pub struct TcpInfoHead {
     _path: [u32; 5],
     snd_cwnd: u32,
     _receiver: [u32; 5],
-    _rates_and_octets: [u64; 4],
+    _rates_and_bytes: [u64; 4],
     _counts: [u32; 3],
     /// Microseconds.
     min_rtt: u32,
@@ -72,7 +72,7 @@ pub struct TcpInfoHead {
 /// The bound of a socket.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    /// Octets; 0: as the kernel has it.
+    /// Bytes; 0: as the kernel has it.
     bound: u32,
     window: Window,
     last: Option<Look>,
@@ -86,22 +86,22 @@ struct Look {
     block: u64,
 }
 
-/// Congestion window of a connection when it came up, or last took a block beside others, octets.
+/// Congestion window of a connection when it came up, or last took a block beside others, bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window(Arc<AtomicU32>);
 
 impl Window {
-    pub(super) fn octets(&self) -> u32 {
+    pub(super) fn bytes(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set(&self, octets: u32) {
-        self.0.store(octets, Ordering::Relaxed);
+    pub(super) fn set(&self, bytes: u32) {
+        self.0.store(bytes, Ordering::Relaxed);
     }
 }
 
 impl Backlog {
-    /// Bounds what `socket` may hold unsent, one of so many `channels`. Octets of the next block, at most.
+    /// Bounds what `socket` may hold unsent, one of so many `channels`. Bytes of the next block, at most.
     pub(super) fn adapt(&mut self, socket: &mio::net::TcpStream, channels: u32) -> u64 {
         let at = Instant::now();
         match &self.last {
@@ -152,7 +152,7 @@ impl Backlog {
 /// The path as a connection knows it.
 #[derive(Clone, Copy, Debug)]
 struct Path {
-    /// Congestion window, octets.
+    /// Congestion window, bytes.
     window: u32,
     /// Shortest round trip seen, microseconds; far more than any where none was.
     round_trip_us: u32,
@@ -167,7 +167,7 @@ fn path(socket: &mio::net::TcpStream) -> Option<Path> {
 }
 
 impl Path {
-    /// Octets that one of several channels takes at a time.
+    /// Bytes that one of several channels takes at a time.
     fn block(self) -> u32 {
         let windows = TAKES_US / self.round_trip_us.max(1);
         let soon = self.window.saturating_mul(windows).min(TAKES_MOST);
@@ -194,7 +194,7 @@ mod tests {
             assert_eq!(backlog.adapt(&socket, channels), block);
             assert!((LEAST..=most).contains(&bound()), "{}", bound());
             assert!(u64::from(bound()) <= block);
-            assert!(u64::from(backlog.window.octets() / 2) <= block);
+            assert!(u64::from(backlog.window.bytes() / 2) <= block);
         }
         assert_eq!(backlog.adapt(&socket, 1), u64::MAX);
         assert_eq!(bound(), as_it_was);

@@ -52,7 +52,7 @@ impl Body {
     ) -> Self {
         match job {
             Job::Send(Source::File { file, base, ranges }) => {
-                let octets = ranges.iter().map(|r| r.len()).sum::<u64>();
+                let bytes = ranges.iter().map(|r| r.len()).sum::<u64>();
                 let mut queues = match layout {
                     Some(layout) if stripes > 1 => {
                         let total = ranges.last().map_or(0, |r| r.end);
@@ -62,11 +62,11 @@ impl Body {
                                     .clone()
                                     .into_iter()
                                     .flat_map(move |r| layout.pieces(r, total, i, stripes));
-                                WorkQueue::new(own, octets / stripes as u64, block_bytes)
+                                WorkQueue::new(own, bytes / stripes as u64, block_bytes)
                             })
                             .collect()
                     }
-                    _ => vec![WorkQueue::new(ranges, octets, block_bytes)],
+                    _ => vec![WorkQueue::new(ranges, bytes, block_bytes)],
                 };
                 if holes {
                     let told =
@@ -99,13 +99,13 @@ impl Body {
                 next: 0,
                 cut,
             })),
-            Sink::Cut { sink, octets } => {
-                Self::receive(*sink, Some(cut.map_or(octets, |cut| cut.min(octets))))
+            Sink::Cut { sink, bytes } => {
+                Self::receive(*sink, Some(cut.map_or(bytes, |cut| cut.min(bytes))))
             }
         }
     }
 
-    /// Octets of a stream that are wanted, where that is not all of it.
+    /// Bytes of a stream that are wanted, where that is not all of it.
     pub(super) fn cut(&self) -> Option<u64> {
         match self {
             Self::ReceiveFile { cut, .. } => *cut,

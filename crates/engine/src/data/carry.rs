@@ -1,4 +1,4 @@
-//! Octets that were read past what was asked for: the next block's, or the next transfer's.
+//! Bytes that were read past what was asked for: the next block's, or the next transfer's.
 
 /// Read from a connection and not yet used.
 ///
@@ -8,7 +8,7 @@
 /// ```
 #[derive(Default)]
 pub(super) struct Carry {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     used: usize,
     filled: usize,
     /// What is sealed is the beginning of a record: it is carried once all of the record is here and opened.
@@ -20,58 +20,58 @@ impl Carry {
         self.used == self.filled
     }
 
-    /// Carries octets that are in clear.
-    pub(super) fn put(&mut self, octets: &[u8]) {
+    /// Carries bytes that are in clear.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
         self.forget_used();
-        self.octets.truncate(self.end);
-        self.octets.extend_from_slice(octets);
-        self.end = self.octets.len();
+        self.bytes.truncate(self.end);
+        self.bytes.extend_from_slice(bytes);
+        self.end = self.bytes.len();
         self.filled = self.end;
     }
 
-    /// Where `count` octets go that are read next. What is there already means nothing.
+    /// Where `count` bytes go that are read next. What is there already means nothing.
     pub(super) fn room(&mut self, count: usize) -> &mut [u8] {
         self.forget_used();
         let end = self.end + count;
-        if self.octets.len() < end {
-            self.octets.resize(end, 0);
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
         }
-        &mut self.octets[self.end..end]
+        &mut self.bytes[self.end..end]
     }
 
     /// Where all that is carried was taken, what is behind it moves to the front.
     fn forget_used(&mut self) {
         if self.is_empty() {
-            self.octets.copy_within(self.filled..self.end, 0);
+            self.bytes.copy_within(self.filled..self.end, 0);
             self.end -= self.filled;
             self.used = 0;
             self.filled = 0;
         }
     }
 
-    /// So many octets of the room were read.
+    /// So many bytes of the room were read.
     pub(super) fn came(&mut self, count: usize) {
-        self.end = (self.end + count).min(self.octets.len());
+        self.end = (self.end + count).min(self.bytes.len());
     }
 
     /// All that is sealed: to be opened in place.
     pub(super) fn sealed(&mut self) -> &mut [u8] {
-        &mut self.octets[self.filled..self.end]
+        &mut self.bytes[self.filled..self.end]
     }
 
-    /// Of what is sealed, `taken` octets were opened to `clear`, which are now at its beginning and are carried.
+    /// Of what is sealed, `taken` bytes were opened to `clear`, which are now at its beginning and are carried.
     pub(super) fn opened(&mut self, clear: usize, taken: usize) {
         let rest = self.filled + taken;
         self.filled += clear;
-        self.octets.copy_within(rest..self.end, self.filled);
+        self.bytes.copy_within(rest..self.end, self.filled);
         self.end -= taken - clear;
     }
 
-    /// The next octets, `most` of them or as many as there are.
+    /// The next bytes, `most` of them or as many as there are.
     pub(super) fn take(&mut self, most: usize) -> &[u8] {
         let start = self.used;
         self.used += most.min(self.filled - start);
-        &self.octets[start..self.used]
+        &self.bytes[start..self.used]
     }
 
     /// Gives its memory back: where what comes next is large, nothing is carried.
@@ -101,13 +101,13 @@ mod tests {
         assert_eq!(carry.take(1), b"x");
     }
 
-    /// Records of this test: two octets become one.
+    /// Records of this test: two bytes become one.
     #[test]
     fn what_is_opened_is_carried_and_the_rest_waits_for_more() {
         let mut carry = Carry::default();
-        let came = |carry: &mut Carry, octets: &[u8]| {
-            carry.room(octets.len()).copy_from_slice(octets);
-            carry.came(octets.len());
+        let came = |carry: &mut Carry, bytes: &[u8]| {
+            carry.room(bytes.len()).copy_from_slice(bytes);
+            carry.came(bytes.len());
         };
         came(&mut carry, b"a-b-c");
         assert!(carry.is_empty());
@@ -128,6 +128,6 @@ mod tests {
         carry.opened(1, 2);
         assert_eq!(carry.take(9), b"d");
         carry.release();
-        assert!(carry.octets.is_empty());
+        assert!(carry.bytes.is_empty());
     }
 }

@@ -26,7 +26,7 @@ use super::{
     set::{IdleChannel, SetShared},
     share::Share,
     transfer::{Attachment, Past, TransferShared},
-    wire::{AHEAD_OCTETS, Wire},
+    wire::{AHEAD_BYTES, Wire},
 };
 use crate::tcp_diag::Ends;
 
@@ -37,8 +37,8 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 /// The same, where the kernel seals what we have sent and may still have some of it: a slow path takes its time.
 const LEAVE_LIMIT_OF_KERNEL: Duration = Duration::from_secs(300);
 
-/// Octets a channel may move before others get their turn.
-pub(super) const TURN_OCTETS: u64 = 4 << 20;
+/// Bytes a channel may move before others get their turn.
+pub(super) const TURN_BYTES: u64 = 4 << 20;
 
 pub(super) struct Channel {
     pub(super) serial: u64,
@@ -184,7 +184,7 @@ impl Channel {
                 self.socket.writable || self.socket.read_closed
             }
             Activity::Handshaking { .. } => true,
-            // Octets of the next transfer stay in the kernel; only an end of the connection matters.
+            // Bytes of the next transfer stay in the kernel; only an end of the connection matters.
             Activity::Idle => {
                 self.socket.read_closed || (self.socket.writable && self.socket.holds_back())
             }
@@ -395,7 +395,7 @@ impl Channel {
                 };
             }
             Activity::Sending(_) | Activity::Receiving(_) => match rate.grant() {
-                Ok(granted) => granted.min(TURN_OCTETS),
+                Ok(granted) => granted.min(TURN_BYTES),
                 Err(then) => return Flow::Pause(then),
             },
         };
@@ -487,7 +487,7 @@ impl Channel {
         }
         if self.socket.is_sealed() {
             // What is there may be no more than the word that nothing follows.
-            return match self.socket.read_ahead(scratch, AHEAD_OCTETS) {
+            return match self.socket.read_ahead(scratch, AHEAD_BYTES) {
                 Ok(Some(0)) if self.used => Flow::Close,
                 Ok(Some(0)) | Ok(None) => Flow::Wait,
                 Ok(Some(_)) => Flow::Again,

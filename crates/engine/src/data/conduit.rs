@@ -1,4 +1,4 @@
-//! A pipe through which octets go from a socket to a file without passing through user space: one copy less for each.
+//! A pipe through which bytes go from a socket to a file without passing through user space: one copy less for each.
 //!
 //! The kernel hands over what the socket holds by reference, and copies it once, into the file's pages.
 
@@ -12,9 +12,9 @@ use rustix::{
     pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice},
 };
 
-/// Octets that are asked for: what an ordinary user may have (pipe(7), `pipe-max-size`). A pipe holds a reference for each
+/// Bytes that are asked for: what an ordinary user may have (pipe(7), `pipe-max-size`). A pipe holds a reference for each
 /// page or smaller piece, so it may be full with less.
-const CAPACITY_OCTETS: usize = 1 << 20;
+const CAPACITY_BYTES: usize = 1 << 20;
 
 /// A pipe that holds less, as of a user who has many of them, costs more calls than it spares copies.
 const CAPACITY_LEAST: usize = 64 << 10;
@@ -34,7 +34,7 @@ pub(super) struct Pipe {
     into: OwnedFd,
 }
 
-/// What became of octets.
+/// What became of bytes.
 pub(super) enum Carried {
     /// So many are in the file.
     Whole(usize),
@@ -68,11 +68,11 @@ impl Pipe {
         let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // A user who may have no more at once keeps what a new one has.
         let capacity =
-            fcntl_setpipe_size(&into, CAPACITY_OCTETS).or_else(|_| fcntl_getpipe_size(&into))?;
+            fcntl_setpipe_size(&into, CAPACITY_BYTES).or_else(|_| fcntl_getpipe_size(&into))?;
         Ok((capacity >= CAPACITY_LEAST).then_some(Self { out, into }))
     }
 
-    /// Moves what the socket has, `most` octets of it or what fits, to `at` in the file. 0: the peer sends no more.
+    /// Moves what the socket has, `most` bytes of it or what fits, to `at` in the file. 0: the peer sends no more.
     ///
     /// # Errors
     /// Of the socket. WouldBlock: it is empty.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn octets_go_to_their_place_and_the_end_is_seen() {
+    fn bytes_go_to_their_place_and_the_end_is_seen() {
         let (mut sender, receiver) = joined();
         receiver.set_nonblocking(true).unwrap();
         let mut conduit = Conduit::default();
@@ -188,8 +188,8 @@ mod tests {
             panic!("it cannot be written to");
         };
         assert_eq!(written, 0);
-        let mut octets = [0; 8];
-        assert_eq!(pipe.drain(&mut octets).unwrap(), came);
-        assert_eq!(octets[..came], b"abc"[..came]);
+        let mut bytes = [0; 8];
+        assert_eq!(pipe.drain(&mut bytes).unwrap(), came);
+        assert_eq!(bytes[..came], b"abc"[..came]);
     }
 }

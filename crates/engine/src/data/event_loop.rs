@@ -46,8 +46,8 @@ const GATHER_LEAST: u64 = 256 << 10;
 /// For how long: at 100 Gbit/s some 1.2 MB.
 const GATHER_FOR: Duration = Duration::from_micros(100);
 
-/// Octets that all channels of a mover share as receive buffer: fits into a second-level cache.
-const SCRATCH_OCTETS: usize = 256 * 1024;
+/// Bytes that all channels of a mover share as receive buffer: fits into a second-level cache.
+const SCRATCH_BYTES: usize = 256 * 1024;
 
 pub(super) struct EventLoop {
     pub(super) poll: Poll,
@@ -96,7 +96,7 @@ impl EventLoop {
             watched: HashMap::new(),
             deadlines_until: Instant::now(),
             room: Room {
-                scratch: vec![0; SCRATCH_OCTETS].into_boxed_slice(),
+                scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
                 conduit: Conduit::default(),
                 received: 0,
             },

@@ -3,10 +3,10 @@
 
 use crate::storage::{Pages, past_page};
 
-/// Octets written at a time, those before the first page counted in.
-const GATHERED_OCTETS: usize = 1 << 20;
+/// Bytes written at a time, those before the first page counted in.
+const GATHERED_BYTES: usize = 1 << 20;
 
-/// Octets that follow each other. They lie in memory as they will in the file.
+/// Bytes that follow each other. They lie in memory as they will in the file.
 #[derive(Default)]
 pub(super) struct Gathered {
     pages: Pages,
@@ -15,22 +15,22 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Where the next octets go, which belong to `position` in the file and follow those that are here. Not where it is full.
+    /// Where the next bytes go, which belong to `position` in the file and follow those that are here. Not where it is full.
     pub(super) fn room(&mut self, position: u64) -> &mut [u8] {
         if self.is_empty() {
-            self.pages.resize(GATHERED_OCTETS);
+            self.pages.resize(GATHERED_BYTES);
             self.start = past_page(position);
             self.end = self.start;
         }
         &mut self.pages[self.end..]
     }
 
-    /// So many octets of the room hold something now.
-    pub(super) fn came(&mut self, octets: usize) {
-        self.end = (self.end + octets).min(self.pages.len());
+    /// So many bytes of the room hold something now.
+    pub(super) fn came(&mut self, bytes: usize) {
+        self.end = (self.end + bytes).min(self.pages.len());
     }
 
-    pub(super) fn octets(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.pages[self.start..self.end]
     }
 
@@ -53,9 +53,9 @@ mod tests {
     use crate::storage::PAGE;
 
     #[test]
-    fn octets_lie_as_in_the_file_and_the_next_begin_at_a_page() {
+    fn bytes_lie_as_in_the_file_and_the_next_begin_at_a_page() {
         let mut gathered = Gathered::default();
-        assert!(gathered.is_empty() && !gathered.is_full() && gathered.octets().is_empty());
+        assert!(gathered.is_empty() && !gathered.is_full() && gathered.bytes().is_empty());
         let mut position = 3 * PAGE as u64 + 5;
         gathered.room(position)[..2].copy_from_slice(b"ab");
         gathered.came(2);
@@ -66,12 +66,12 @@ mod tests {
         room.fill(b'c');
         gathered.came(rest);
         assert!(gathered.is_full());
-        assert_eq!(gathered.octets().len(), GATHERED_OCTETS - 5);
-        assert_eq!(gathered.octets()[..3], *b"abc");
+        assert_eq!(gathered.bytes().len(), GATHERED_BYTES - 5);
+        assert_eq!(gathered.bytes()[..3], *b"abc");
         gathered.clear();
         assert!(gathered.is_empty());
         position += rest as u64;
         assert_eq!(position % PAGE as u64, 0);
-        assert_eq!(gathered.room(position).len(), GATHERED_OCTETS);
+        assert_eq!(gathered.room(position).len(), GATHERED_BYTES);
     }
 }

@@ -30,7 +30,7 @@ pub struct Guard {
     pub policy: Policy,
     /// Who must be at the other end: the same identity as ours (DCAU A) or a named subject (DCAU S).
     pub peer: DistinguishedName,
-    /// What follows the handshake: octets in clear (PROT C), or TLS, which does for S, E and P alike.
+    /// What follows the handshake: bytes in clear (PROT C), or TLS, which does for S, E and P alike.
     pub protection: Protection,
     /// Versions of TLS.
     pub versions: Versions,
@@ -73,7 +73,7 @@ impl Guard {
     }
 }
 
-/// What comes before the first octet of each connection of a set.
+/// What comes before the first byte of each connection of a set.
 #[derive(Clone, Debug)]
 pub enum Safeguard {
     /// Both ends prove who they are (DCAU A and S).
@@ -134,7 +134,7 @@ impl Safeguard {
         }
     }
 
-    /// The handshake is all: octets travel as they are (DCAU with PROT C).
+    /// The handshake is all: bytes travel as they are (DCAU with PROT C).
     pub(super) fn ends_with_handshake(&self) -> bool {
         match self {
             Self::Identities(guard) => guard.protection == Protection::Clear,
@@ -149,10 +149,10 @@ impl Safeguard {
 }
 
 impl Machine {
-    pub(super) fn handle_input(&mut self, octets: &[u8]) -> Result<(), ContextError> {
+    pub(super) fn handle_input(&mut self, bytes: &[u8]) -> Result<(), ContextError> {
         match self {
-            Self::Identities(context) => context.handle_input(SystemTime::now(), octets),
-            Self::Tls(handshake) => handshake.handle_input(SystemTime::now(), octets),
+            Self::Identities(context) => context.handle_input(SystemTime::now(), bytes),
+            Self::Tls(handshake) => handshake.handle_input(SystemTime::now(), bytes),
         }
     }
 
@@ -163,7 +163,7 @@ impl Machine {
         }
     }
 
-    /// What seals and opens the octets that follow, and those that are here already.
+    /// What seals and opens the bytes that follow, and those that are here already.
     pub(super) fn outcome(&mut self) -> Option<(Wrap, Vec<u8>)> {
         match self {
             Self::Identities(context) => context.outcome().map(|end| (end.wrap, end.rest)),

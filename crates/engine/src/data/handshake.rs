@@ -19,8 +19,8 @@ use super::{
 };
 use crate::storage::text_of;
 
-/// Octets read in a step: a chain of certificates comes in one or two.
-const READ_OCTETS: usize = 16 * 1024;
+/// Bytes read in a step: a chain of certificates comes in one or two.
+const READ_BYTES: usize = 16 * 1024;
 
 /// A peer that refuses us says so in an alert, as a rule.
 const CLOSED: &str =
@@ -52,7 +52,7 @@ pub(super) enum Step {
     Wait,
     /// There may be more to do at once.
     Again,
-    /// The peer is known, and all that it must hear of this has left. What seals and opens the octets that follow, and those that
+    /// The peer is known, and all that it must hear of this has left. What seals and opens the bytes that follow, and those that
     /// were read already.
     Done(Box<(Wrap, Vec<u8>)>),
 }
@@ -108,12 +108,12 @@ impl Handshake {
         self.heard || self.role == Role::Initiator
     }
 
-    fn hear(&mut self, wire: &mut Wire, octets: &[u8]) -> Result<(), Unproven> {
+    fn hear(&mut self, wire: &mut Wire, bytes: &[u8]) -> Result<(), Unproven> {
         self.heard = true;
         let Some(machine) = &mut self.machine else {
             return Ok(());
         };
-        let heard = machine.handle_input(octets);
+        let heard = machine.handle_input(bytes);
         self.take_output();
         heard.map_err(|error| failed(wire, &error.to_string()))
     }
@@ -149,13 +149,13 @@ impl Handshake {
         Ok(true)
     }
 
-    /// Octets read, `None` when there are none now.
+    /// Bytes read, `None` when there are none now.
     fn read(&self, wire: &mut Wire, scratch: &mut [u8]) -> Result<Option<usize>, Unproven> {
         while wire.readable {
-            match wire.stream.read(&mut scratch[..READ_OCTETS]) {
+            match wire.stream.read(&mut scratch[..READ_BYTES]) {
                 Ok(0) => return Err(self.left(wire, CLOSED)),
                 Ok(count) => {
-                    wire.readable = count == READ_OCTETS || wire.read_closed;
+                    wire.readable = count == READ_BYTES || wire.read_closed;
                     return Ok(Some(count));
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -1,43 +1,43 @@
 //! Headers of MODE E that are due on a connection.
 //!
-//! A channel that had no part in a small file has to say so all the same, in an EOD of 17 octets. With many channels that would be more segments than
+//! A channel that had no part in a small file has to say so all the same, in an EOD of 17 bytes. With many channels that would be more segments than
 //! the files are: such a header waits until there is something to send behind it, or until its mover has nothing else to do.
 
-use godwit_proto::mode_e::{BlockHeader, HEADER_OCTETS};
+use godwit_proto::mode_e::{BlockHeader, HEADER_BYTES};
 
 /// Headers that wait at most.
 const WAITING_MAX: usize = 16;
 
 #[derive(Default)]
 pub(super) struct Headers {
-    octets: Vec<u8>,
-    /// Octets of them that the kernel has, or that are sealed.
+    bytes: Vec<u8>,
+    /// Bytes of them that the kernel has, or that are sealed.
     sent: usize,
 }
 
 impl Headers {
     /// Behind those that wait.
     pub(super) fn push(&mut self, header: BlockHeader) {
-        self.octets.drain(..std::mem::take(&mut self.sent));
-        self.octets.extend_from_slice(&header.encode());
+        self.bytes.drain(..std::mem::take(&mut self.sent));
+        self.bytes.extend_from_slice(&header.encode());
     }
 
     pub(super) fn unsent(&self) -> &[u8] {
-        &self.octets[self.sent..]
+        &self.bytes[self.sent..]
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.sent == self.octets.len()
+        self.sent == self.bytes.len()
     }
 
     /// No other may be pushed before these have left.
     pub(super) fn is_full(&self) -> bool {
-        self.unsent().len() > (WAITING_MAX - 1) * HEADER_OCTETS
+        self.unsent().len() > (WAITING_MAX - 1) * HEADER_BYTES
     }
 
-    /// So many octets more have left.
-    pub(super) fn sent(&mut self, octets: usize) {
-        self.sent += octets;
+    /// So many bytes more have left.
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.sent += bytes;
     }
 }
 
@@ -67,12 +67,12 @@ mod tests {
         let mut headers = Headers::default();
         for _ in 0..3 * WAITING_MAX {
             if headers.is_full() {
-                assert_eq!(headers.unsent().len(), WAITING_MAX * HEADER_OCTETS);
+                assert_eq!(headers.unsent().len(), WAITING_MAX * HEADER_BYTES);
                 // Whatever takes one at a time never leaves them empty.
-                headers.sent(HEADER_OCTETS);
+                headers.sent(HEADER_BYTES);
             }
             headers.push(BlockHeader::data(0, 1));
-            assert!(headers.octets.len() <= WAITING_MAX * HEADER_OCTETS);
+            assert!(headers.bytes.len() <= WAITING_MAX * HEADER_BYTES);
         }
     }
 }

@@ -5,7 +5,7 @@ use godwit_proto::ByteRange;
 use super::work::Block;
 use crate::storage::{FileRef, Run};
 
-/// Shortest hole that does not travel: a header and the calls that clear its place cost about what these octets cost at 10 Gbit/s.
+/// Shortest hole that does not travel: a header and the calls that clear its place cost about what these bytes cost at 10 Gbit/s.
 const HOLE_LEAST: u64 = 16 << 10;
 
 /// How far beyond the next block data is looked through for the next hole: of a file with many small holes nobody waits for the rest.
@@ -20,7 +20,7 @@ pub(super) struct Holes {
 }
 
 impl Holes {
-    /// `base`: octet of the file that has offset 0.
+    /// `base`: byte of the file that has offset 0.
     pub(super) fn new(file: FileRef, base: u64) -> Self {
         let known = Block::Data(ByteRange { start: 0, end: 0 });
         Self { file, base, known }

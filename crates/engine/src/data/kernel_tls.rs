@@ -20,7 +20,7 @@ use std::{
 use godwit_gsi::{
     Records,
     records::{
-        Cipher, HANDSHAKE, NEW_KEYS, RECORD_CLEAR_OCTETS_MAX, RECORDS_A_KEY_MAX, SendingKeys,
+        Cipher, HANDSHAKE, NEW_KEYS, RECORD_CLEAR_BYTES_MAX, RECORDS_A_KEY_MAX, SendingKeys,
     },
 };
 use nix::{
@@ -34,9 +34,9 @@ use socket2::{MsgHdr, SockRef};
 use zeroize::Zeroize as _;
 
 /// Salt, then what the kernel calls iv: the one half of the nonce that RFC 8446 does not tell apart.
-const SALT_OCTETS: usize = libc::TLS_CIPHER_AES_GCM_128_SALT_SIZE;
+const SALT_BYTES: usize = libc::TLS_CIPHER_AES_GCM_128_SALT_SIZE;
 
-/// Records that one call makes at most: a channel's turn is half as many octets.
+/// Records that one call makes at most: a channel's turn is half as many bytes.
 const RECORDS_A_CALL: u64 = 512;
 
 /// Longest wait for a connection to ourselves.
@@ -100,9 +100,9 @@ impl KernelTls {
         Ok(())
     }
 
-    /// So many octets were taken by one call. Which records they are in is the kernel's affair: at most so many.
-    pub(super) fn took(&mut self, octets: usize) {
-        let records = 1 + octets.div_ceil(RECORD_CLEAR_OCTETS_MAX) as u64;
+    /// So many bytes were taken by one call. Which records they are in is the kernel's affair: at most so many.
+    pub(super) fn took(&mut self, bytes: usize) {
+        let records = 1 + bytes.div_ceil(RECORD_CLEAR_BYTES_MAX) as u64;
         self.left = self.left.saturating_sub(records);
     }
 }
@@ -135,14 +135,14 @@ fn probe() -> io::Result<()> {
 }
 
 fn set_keys(socket: &impl AsFd, keys: &SendingKeys) -> io::Result<()> {
-    fn fit<const N: usize>(octets: &[u8]) -> io::Result<[u8; N]> {
-        (octets.try_into()).map_err(|_| io::Error::other("keys of another cipher"))
+    fn fit<const N: usize>(bytes: &[u8]) -> io::Result<[u8; N]> {
+        (bytes.try_into()).map_err(|_| io::Error::other("keys of another cipher"))
     }
     let info = |cipher_type| libc::tls_crypto_info {
         version: libc::TLS_1_3_VERSION,
         cipher_type,
     };
-    let (salt, iv) = keys.iv.split_at(SALT_OCTETS);
+    let (salt, iv) = keys.iv.split_at(SALT_BYTES);
     let (salt, iv, rec_seq) = (fit(salt)?, fit(iv)?, keys.sequence.to_be_bytes());
     let set = match keys.cipher {
         Cipher::Aes128Gcm => {
@@ -175,8 +175,8 @@ fn set_keys(socket: &impl AsFd, keys: &SendingKeys) -> io::Result<()> {
 }
 
 /// Sends a record of its own, of a type that is not data (linux, Documentation/networking/tls.rst, "Sending TLS control messages").
-fn send_record(socket: &impl AsFd, kind: u8, octets: &[u8]) -> io::Result<()> {
-    // struct cmsghdr and one octet, with what fills up its last word.
+fn send_record(socket: &impl AsFd, kind: u8, bytes: &[u8]) -> io::Result<()> {
+    // struct cmsghdr and one byte, with what fills up its last word.
     let header = size_of::<libc::cmsghdr>();
     let mut control = Vec::with_capacity(header + size_of::<usize>());
     control.extend_from_slice(&(header + 1).to_ne_bytes());
@@ -184,8 +184,8 @@ fn send_record(socket: &impl AsFd, kind: u8, octets: &[u8]) -> io::Result<()> {
     control.extend_from_slice(&libc::TLS_SET_RECORD_TYPE.to_ne_bytes());
     control.push(kind);
     control.resize(header + size_of::<usize>(), 0);
-    let octets = [IoSlice::new(octets)];
-    let message = MsgHdr::new().with_buffers(&octets).with_control(&control);
+    let bytes = [IoSlice::new(bytes)];
+    let message = MsgHdr::new().with_buffers(&bytes).with_control(&control);
     // The kernel takes all of a record or nothing.
     let send = || SockRef::from(socket).sendmsg(&message, libc::MSG_NOSIGNAL);
     loop {
@@ -203,7 +203,7 @@ mod tests {
         thread,
     };
 
-    use godwit_gsi::records::RECORD_OCTETS_MAX;
+    use godwit_gsi::records::RECORD_BYTES_MAX;
     use rustix::net::SendFlags;
 
     use super::*;
@@ -225,8 +225,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let other = listener.accept().unwrap().0;
-        let (name, octets) = suite;
-        let (ours, theirs) = (vec![1; octets], vec![2; octets]);
+        let (name, bytes) = suite;
+        let (ours, theirs) = (vec![1; bytes], vec![2; bytes]);
         let records =
             |ours: &[u8], theirs: &[u8]| Records::with_secrets(name, ours, theirs).unwrap();
         [
@@ -238,7 +238,7 @@ mod tests {
     /// Opens what comes until the end.
     fn open_all((mut socket, mut records): (TcpStream, Records)) -> Vec<u8> {
         let (mut sealed, mut clear) = (Vec::new(), Vec::new());
-        let mut buffer = vec![0; RECORD_OCTETS_MAX];
+        let mut buffer = vec![0; RECORD_BYTES_MAX];
         loop {
             let count = socket.read(&mut buffer).unwrap();
             if count == 0 {

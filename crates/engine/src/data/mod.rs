@@ -12,7 +12,7 @@
 //! (`backlog`); payload goes from file to socket and back without passing `godwit-proto`. A channel that is through with one transfer
 //! goes on with the next of its set (`set/line`), and small files are sent by all in turns (`share`).
 //!
-//! Beside that, and never on the way of the octets, a watch asks the kernel what TCP and the scheduler know of the transfer's
+//! Beside that, and never on the way of the bytes, a watch asks the kernel what TCP and the scheduler know of the transfer's
 //! connections and movers: [`Monitor::sample`].
 
 mod backlog;
@@ -86,7 +86,7 @@ pub struct ChannelParams {
     /// needs copies is `channels_max` x 256 KiB; with protected channels (see [`Safeguard`]) `channels_max` x 448 KiB. Of files that pass the page
     /// cache by 768 KiB more.
     pub channels_max: u32,
-    /// Longest MODE E block, octets; at least 1. A sender makes them shorter, down to 64 KiB, for a small file and near the
+    /// Longest MODE E block, bytes; at least 1. A sender makes them shorter, down to 64 KiB, for a small file and near the
     /// end, so that each channel finds work.
     pub block_bytes: u64,
     /// The peer knows headers of holes: a sender announces those of its file, in MODE E, and does not send them. They are taken in any case.
@@ -97,7 +97,7 @@ pub struct ChannelParams {
     pub congestion: Arc<Congestion>,
     /// How fast the channels may go in all, together with those of other sets that share it.
     pub rate: Arc<RateLimit>,
-    /// Who must be at the other ends, and what protects the octets (DCAU, PROT); `None`: nothing does.
+    /// Who must be at the other ends, and what protects the bytes (DCAU, PROT); `None`: nothing does.
     pub guard: Option<Safeguard>,
     /// The only host that connections are taken from, beside what `guard` asks; `None`: any.
     pub only_from: Option<IpAddr>,
@@ -106,7 +106,7 @@ pub struct ChannelParams {
     /// Time for a connection to come up (either way) before the transfer fails. One that is added to a running transfer has
     /// 5 s at most, and its failure is noted only.
     pub connect_limit: Duration,
-    /// Time without an octet on any channel before the transfer fails.
+    /// Time without a byte on any channel before the transfer fails.
     pub stall_limit: Duration,
     /// Where a receipt fails for its file, the connections are not closed at once but with the set, and nothing is read from them
     /// until then: time to tell the peer why, before it notices by itself.
@@ -169,44 +169,44 @@ pub enum Job {
 /// Opens what a queued transfer works on, when its turn has come.
 pub type Opening = Box<dyn FnOnce() -> Result<Job, StorageFailure> + Send>;
 
-/// Where sent octets come from.
+/// Where sent bytes come from.
 pub enum Source {
     /// `ranges` (relative to `base`, in order, disjoint) of a file; wire offsets are relative to `base` too.
     File {
         /// The file.
         file: FileRef,
-        /// Octet of the file that has wire offset 0.
+        /// Byte of the file that has wire offset 0.
         base: u64,
         /// What to send.
         ranges: Vec<ByteRange>,
     },
-    /// Octets in order until the reader ends. The reader runs on a mover thread and may block it.
+    /// Bytes in order until the reader ends. The reader runs on a mover thread and may block it.
     Stream(Box<dyn io::Read + Send>),
 }
 
-/// Where received octets go.
+/// Where received bytes go.
 pub enum Sink {
     /// A file.
     File {
         /// The file.
         file: FileRef,
-        /// Octet of the file that has wire offset 0.
+        /// Byte of the file that has wire offset 0.
         base: u64,
-        /// MODE S: wire offset of the first octet received (REST).
+        /// MODE S: wire offset of the first byte received (REST).
         stream_start: u64,
-        /// Octets at or past this wire offset are an error (`None`: no bound). Protects a region from a
+        /// Bytes at or past this wire offset are an error (`None`: no bound). Protects a region from a
         /// peer that sends too much.
         limit: Option<u64>,
     },
     /// In order; a block that is out of order fails the transfer. The writer runs on a mover thread and may block it.
     Stream(Box<dyn io::Write + Send>),
-    /// MODE S: the first `octets` that come, after which the connection is closed, whatever else the peer has. So servers without
+    /// MODE S: the first `bytes` that come, after which the connection is closed, whatever else the peer has. So servers without
     /// ERET are asked for a part.
     Cut {
         /// Where they go.
         sink: Box<Sink>,
         /// How many are wanted.
-        octets: u64,
+        bytes: u64,
     },
 }
 
@@ -225,7 +225,7 @@ pub enum TransferEvent {
 /// How a transfer went.
 #[derive(Debug, Clone)]
 pub struct TransferReport {
-    /// Octets of the source that are done: moved (for receipts, written), or holes.
+    /// Bytes of the source that are done: moved (for receipts, written), or holes.
     pub bytes: u64,
     /// Receipts: what is on storage, relative to `base`. Empty when sending, and without
     /// [`ChannelParams::reports_safe`].
@@ -245,7 +245,7 @@ pub struct TransferReport {
 /// Numbers of a running transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Octets of the source that are done so far: moved, or holes.
+    /// Bytes of the source that are done so far: moved, or holes.
     pub bytes: u64,
     /// Channels that carry it now.
     pub channels: u32,
@@ -357,12 +357,12 @@ impl Monitor {
         self.transfer.cut();
     }
 
-    /// Octets that [`Self::split_off`] may halve.
+    /// Bytes that [`Self::split_off`] may halve.
     pub fn unbegun(&self) -> u64 {
         self.transfer.unbegun()
     }
 
-    /// Takes the second half of what a send has not begun, so that another transfer sends it: at least `least` octets, relative
+    /// Takes the second half of what a send has not begun, so that another transfer sends it: at least `least` bytes, relative
     /// to the base. This transfer ends before them, and its report's `bytes` are fewer by them. `None` where less is left,
     /// before the first block, after a cut, for streams, stripes and MODE S.
     pub fn split_off(&self, least: u64) -> Option<ByteRange> {

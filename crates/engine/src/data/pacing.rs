@@ -1,4 +1,4 @@
-//! The rate limit in the kernel: a socket lets its segments go evenly, where the limit alone would let a turn's octets go at once.
+//! The rate limit in the kernel: a socket lets its segments go evenly, where the limit alone would let a turn's bytes go at once.
 //!
 //! What all channels may send together is held by [`super::rate`]; a socket is only kept from going much beyond it.
 
@@ -11,7 +11,7 @@ use nix::{getsockopt_impl, libc, setsockopt_impl, sockopt_impl, sys::socket::set
 const ABOVE: (u64, u64) = (5, 4);
 
 sockopt_impl!(
-    /// SO_MAX_PACING_RATE: octets per second, all ones for none (linux, include/net/sock.h).
+    /// SO_MAX_PACING_RATE: bytes per second, all ones for none (linux, include/net/sock.h).
     MaxPacingRate,
     Both,
     libc::SOL_SOCKET,

@@ -1,7 +1,7 @@
 //! A cap that all channels of some transfers share.
 //!
 //! ```text
-//!   turn of a channel ── grant ──► so many octets now │ not before then
+//!   turn of a channel ── grant ──► so many bytes now │ not before then
 //!           └───────── spend ────► what it moved puts the next grant off
 //! ```
 //! Senders are held back before they write, receivers before they read: then TCP's window closes, and the peer slows down. What a sender
@@ -17,11 +17,11 @@ use std::{
 
 use super::lock;
 
-/// Octets that a channel may move in a turn, as time at the full rate. Short, so that many channels get their turn.
+/// Bytes that a channel may move in a turn, as time at the full rate. Short, so that many channels get their turn.
 const TURN: Duration = Duration::from_millis(1);
-/// Bounds of the same, octets: a turn costs a system call or two, and no channel may keep a slow link to itself.
-const TURN_OCTETS_MIN: u64 = 4 << 10;
-const TURN_OCTETS_MAX: u64 = 1 << 20;
+/// Bounds of the same, bytes: a turn costs a system call or two, and no channel may keep a slow link to itself.
+const TURN_BYTES_MIN: u64 = 4 << 10;
+const TURN_BYTES_MAX: u64 = 1 << 20;
 /// A mover that waits does so for at least this long: at most 200 times a second.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 /// Time that nobody used and that may be made up for later. A mover that wakes late loses nothing, and after a standstill no
@@ -59,7 +59,7 @@ impl RateLimit {
         Some(self.bps.load(Ordering::Relaxed)).filter(|bps| *bps > 0)
     }
 
-    /// Octets, at least 1, that a channel may move now; or when to ask again.
+    /// Bytes, at least 1, that a channel may move now; or when to ask again.
     pub(super) fn grant(&self) -> Result<u64, Instant> {
         match self.get() {
             None => Ok(u64::MAX),
@@ -67,10 +67,10 @@ impl RateLimit {
         }
     }
 
-    /// `octets` were moved after a grant.
-    pub(super) fn spend(&self, octets: u64) {
+    /// `bytes` were moved after a grant.
+    pub(super) fn spend(&self, bytes: u64) {
         if let Some(bps) = self.get() {
-            lock(&self.bucket).spend(bps, octets);
+            lock(&self.bucket).spend(bps, bytes);
         }
     }
 }
@@ -84,19 +84,19 @@ struct Bucket {
 impl Bucket {
     fn grant(&mut self, bps: u64, now: Instant) -> Result<u64, Instant> {
         if self.next > now {
-            // A debt made at a lower rate is not paid for long: a turn's octets is all that any mover owes.
+            // A debt made at a lower rate is not paid for long: a turn's bytes is all that any mover owes.
             return Err(self.next.max(now + PAUSE_MIN));
         }
         if let Some(oldest) = now.checked_sub(CREDIT) {
             self.next = self.next.max(oldest);
         }
-        let octets = u128::from(bps) * TURN.as_micros() / 8_000_000;
-        let octets = u64::try_from(octets).unwrap_or(TURN_OCTETS_MAX);
-        Ok(octets.clamp(TURN_OCTETS_MIN, TURN_OCTETS_MAX))
+        let bytes = u128::from(bps) * TURN.as_micros() / 8_000_000;
+        let bytes = u64::try_from(bytes).unwrap_or(TURN_BYTES_MAX);
+        Ok(bytes.clamp(TURN_BYTES_MIN, TURN_BYTES_MAX))
     }
 
-    fn spend(&mut self, bps: u64, octets: u64) {
-        let nanos = u128::from(octets) * 8_000_000_000 / u128::from(bps.max(1));
+    fn spend(&mut self, bps: u64, bytes: u64) {
+        let nanos = u128::from(bytes) * 8_000_000_000 / u128::from(bps.max(1));
         self.next += Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
     }
 }
@@ -106,22 +106,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Octets that channels move which always use their whole grant, in `seconds` of a clock turned by hand. Each look at the clock
+    /// Bytes that channels move which always use their whole grant, in `seconds` of a clock turned by hand. Each look at the clock
     /// comes `late` after it was due.
     fn moved(bps: u64, seconds: u64, late: Duration) -> u64 {
         let begun = Instant::now();
         let mut bucket = Bucket { next: begun };
-        let (mut now, mut octets) = (begun, 0);
+        let (mut now, mut bytes) = (begun, 0);
         while now < begun + Duration::from_secs(seconds) {
             match bucket.grant(bps, now) {
                 Ok(granted) => {
                     bucket.spend(bps, granted);
-                    octets += granted;
+                    bytes += granted;
                 }
                 Err(then) => now = then + late,
             }
         }
-        octets
+        bytes
     }
 
     proptest! {
@@ -131,7 +131,7 @@ mod tests {
             let moved = moved(bps, seconds, Duration::from_micros(late_us));
             let wanted = bps * seconds / 8;
             // One turn may be begun at the very end, and at the lowest rates it lasts half a second.
-            let spare = wanted / 100 + TURN_OCTETS_MIN;
+            let spare = wanted / 100 + TURN_BYTES_MIN;
             prop_assert!(moved <= wanted + spare, "{moved} of {wanted}");
             prop_assert!(moved + spare >= wanted, "{moved} of {wanted}");
         }
@@ -143,13 +143,13 @@ mod tests {
         let mut bucket = Bucket { next: begun };
         let bps = 800_000_000;
         let later = begun + Duration::from_secs(60);
-        let mut octets = 0;
+        let mut bytes = 0;
         while let Ok(granted) = bucket.grant(bps, later) {
             bucket.spend(bps, granted);
-            octets += granted;
+            bytes += granted;
         }
         // 50 ms and the turn that ends it.
-        assert_eq!(octets, 5_000_000 + 100_000);
+        assert_eq!(bytes, 5_000_000 + 100_000);
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
         limit.spend(u64::MAX);
         assert_eq!(limit.grant(), Ok(u64::MAX));
         limit.set(Some(1_000_000));
-        assert_eq!(limit.grant(), Ok(TURN_OCTETS_MIN));
+        assert_eq!(limit.grant(), Ok(TURN_BYTES_MIN));
         limit.spend(1_000_000);
         assert!(limit.grant().is_err());
         limit.set(None);

@@ -1,9 +1,9 @@
 //! The receiving half of a channel: headers to the accounting, payload to its place.
 //!
 //! Where a block begins that could be small, the connection is read as far as it goes, and what is too much is carried on to the
-//! blocks, and the transfers, that follow: so many small files cost one system call. Behind an EOD the next octet belongs to
+//! blocks, and the transfers, that follow: so many small files cost one system call. Behind an EOD the next byte belongs to
 //! the next transfer. Payload of larger blocks goes to its place without being carried, and the header that follows it is read
-//! in the same call. Protected octets are all opened into what is carried. For a file that passes the page cache by, octets are
+//! in the same call. Protected bytes are all opened into what is carried. For a file that passes the page cache by, bytes are
 //! gathered.
 
 use std::{
@@ -17,7 +17,7 @@ use godwit_proto::{
     command::Mode,
     error::TransferFailure,
     mode_e::{
-        BlockHeader, HEADER_OCTETS,
+        BlockHeader, HEADER_BYTES,
         receiver::{ChannelEnd, ChannelPosition},
     },
 };
@@ -34,8 +34,8 @@ use super::{
 };
 use crate::storage::{FastPath, FileRef};
 
-/// Octets after which a long block's safe range is told, so that markers never lag far behind.
-const TELL_OCTETS: u64 = 8 << 20;
+/// Bytes after which a long block's safe range is told, so that markers never lag far behind.
+const TELL_BYTES: u64 = 8 << 20;
 
 /// Payload that is worth a way around user space, or around the page cache.
 const CONDUIT_LEAST: usize = 64 << 10;
@@ -54,21 +54,21 @@ const WRITE_PAUSES: [Duration; 4] = [
 
 /// What the channels of a mover share to receive.
 pub(super) struct Room {
-    /// Octets on their way through user space; none stay.
+    /// Bytes on their way through user space; none stay.
     pub(super) scratch: Box<[u8]>,
     pub(super) conduit: Conduit,
-    /// Octets that have come since the mover last waited.
+    /// Bytes that have come since the mover last waited.
     pub(super) received: u64,
 }
 
 pub(super) struct Receiving {
     pub(super) attachment: Attachment,
     position: ChannelPosition,
-    header: [u8; HEADER_OCTETS],
+    header: [u8; HEADER_BYTES],
     header_have: usize,
-    /// Wire offset of the next payload octet.
+    /// Wire offset of the next payload byte.
     offset: u64,
-    /// Payload octets left of the block; in MODE S of what is wanted, `u64::MAX` for all there is.
+    /// Payload bytes left of the block; in MODE S of what is wanted, `u64::MAX` for all there is.
     left: u64,
     /// MODE S: what comes when `left` is 0 is not wanted.
     is_cut: bool,
@@ -110,7 +110,7 @@ impl Receiving {
             } else {
                 ChannelPosition::Fresh
             },
-            header: [0; HEADER_OCTETS],
+            header: [0; HEADER_BYTES],
             header_have: 0,
             offset,
             left,
@@ -135,7 +135,7 @@ impl Receiving {
             )
     }
 
-    /// Reads until the socket is empty, the budget of octets (at least 1) is used up, or this channel's part is done.
+    /// Reads until the socket is empty, the budget of bytes (at least 1) is used up, or this channel's part is done.
     pub(super) fn turn(&mut self, wire: &mut Wire, room: &mut Room, budget: &mut u64) -> Flow {
         loop {
             if self.attachment.is_finished_hint() {
@@ -164,7 +164,7 @@ impl Receiving {
                 }
                 Err(flow) => return flow,
             };
-            if self.header_have == HEADER_OCTETS
+            if self.header_have == HEADER_BYTES
                 && self.left == 0
                 && let Err(flow) = self.handle_header()
             {
@@ -183,7 +183,7 @@ impl Receiving {
         }
     }
 
-    /// Octets of the header taken, `None` when the socket is empty. Of what follows about `ahead` octets at most are carried.
+    /// Bytes of the header taken, `None` when the socket is empty. Of what follows about `ahead` bytes at most are carried.
     fn read_header(
         &mut self,
         wire: &mut Wire,
@@ -192,17 +192,17 @@ impl Receiving {
     ) -> Result<Option<u64>, Flow> {
         if wire.carry.is_empty() {
             let most = usize::try_from(ahead).unwrap_or(usize::MAX);
-            match wire.read_ahead(scratch, most.max(HEADER_OCTETS))? {
+            match wire.read_ahead(scratch, most.max(HEADER_BYTES))? {
                 None => return Ok(None),
                 Some(0) => return Err(self.closed_between_blocks()),
                 Some(_) => {}
             }
         }
-        let octets = wire.carry.take(HEADER_OCTETS - self.header_have);
-        let have = self.header_have + octets.len();
-        self.header[self.header_have..have].copy_from_slice(octets);
+        let bytes = wire.carry.take(HEADER_BYTES - self.header_have);
+        let have = self.header_have + bytes.len();
+        self.header[self.header_have..have].copy_from_slice(bytes);
         self.header_have = have;
-        Ok(Some(octets.len() as u64))
+        Ok(Some(bytes.len() as u64))
     }
 
     fn closed_between_blocks(&self) -> Flow {
@@ -225,22 +225,22 @@ impl Receiving {
             .attachment
             .receive_header(&mut self.position, &header)
             .map_err(|e| protocol(e.to_string()))?;
-        if step.payload_octets > 0 {
-            self.check_region(step.offset, step.payload_octets)?;
+        if step.payload_bytes > 0 {
+            self.check_region(step.offset, step.payload_bytes)?;
             self.tell()?;
             self.offset = step.offset;
-            self.left = step.payload_octets;
+            self.left = step.payload_bytes;
             self.untold = ByteRange {
                 start: step.offset,
                 end: step.offset,
             };
         }
-        if step.hole_octets > 0 {
-            self.check_region(step.offset, step.hole_octets)?;
+        if step.hole_bytes > 0 {
+            self.check_region(step.offset, step.hole_bytes)?;
             self.tell()?;
             self.hole = ByteRange {
                 start: step.offset,
-                end: step.offset.saturating_add(step.hole_octets),
+                end: step.offset.saturating_add(step.hole_bytes),
             };
         }
         self.end = step.end;
@@ -268,11 +268,11 @@ impl Receiving {
     }
 
     /// Refuses what would pass the end of the region or of any file.
-    fn check_region(&self, offset: u64, octets: u64) -> Result<(), Flow> {
+    fn check_region(&self, offset: u64, bytes: u64) -> Result<(), Flow> {
         let Body::ReceiveFile { base, limit, .. } = self.attachment.body() else {
             return Ok(());
         };
-        let end = offset.checked_add(octets);
+        let end = offset.checked_add(bytes);
         let fits = end.is_some_and(|e| {
             limit.is_none_or(|l| e <= l)
                 && e.checked_add(*base)
@@ -282,7 +282,7 @@ impl Receiving {
             return Ok(());
         }
         Err(Flow::Failed(TransferFailure::Protocol(format!(
-            "block of {octets} octets at {offset} passes the end of what was asked for"
+            "block of {bytes} bytes at {offset} passes the end of what was asked for"
         ))))
     }
 
@@ -297,7 +297,7 @@ impl Receiving {
         }
     }
 
-    /// Reads at most `most` octets of payload, and the header behind it.
+    /// Reads at most `most` bytes of payload, and the header behind it.
     fn read_payload(
         &mut self,
         wire: &mut Wire,
@@ -311,25 +311,25 @@ impl Receiving {
         let most = usize::try_from(self.left.min(most)).unwrap_or(usize::MAX);
         let way = self.way();
         if !wire.carry.is_empty() {
-            let octets = match way {
+            let bytes = match way {
                 Way::Gather(position) => {
                     let room = self.gathered.room(position);
-                    let octets = wire.carry.take(most.min(room.len()));
-                    room[..octets.len()].copy_from_slice(octets);
-                    octets
+                    let bytes = wire.carry.take(most.min(room.len()));
+                    room[..bytes.len()].copy_from_slice(bytes);
+                    bytes
                 }
                 Way::Write | Way::Discard => wire.carry.take(most.min(scratch.len())),
             };
             if stream_mode {
-                self.check_region(self.offset, octets.len() as u64)?;
+                self.check_region(self.offset, bytes.len() as u64)?;
             }
             match way {
-                Way::Gather(_) => self.gathered.came(octets.len()),
-                Way::Write => self.write(octets)?,
+                Way::Gather(_) => self.gathered.came(bytes.len()),
+                Way::Write => self.write(bytes)?,
                 Way::Discard => {}
             }
-            self.arrived(octets.len() as u64)?;
-            return Ok(Some(octets.len() as u64));
+            self.arrived(bytes.len() as u64)?;
+            return Ok(Some(bytes.len() as u64));
         }
         if wire.is_sealed() {
             return match wire.read_ahead(scratch, usize::MAX)? {
@@ -364,7 +364,7 @@ impl Receiving {
         // The header behind this payload, where all the rest of the payload fits.
         let with_header = !stream_mode && self.end.is_none() && want as u64 == self.left;
         let outcome = if discard {
-            // MSG_TRUNC: the kernel drops the octets without copying them.
+            // MSG_TRUNC: the kernel drops the bytes without copying them.
             rustix::net::recv(&wire.stream, room, RecvFlags::TRUNC)
                 .map(|(_, n)| n)
                 .map_err(io::Error::from)
@@ -393,7 +393,7 @@ impl Receiving {
         self.arrived(payload as u64)?;
         // A short read has emptied the socket, unless the peer's close hides behind it.
         let asked = if with_header && !discard {
-            want + HEADER_OCTETS
+            want + HEADER_BYTES
         } else {
             want
         };
@@ -404,7 +404,7 @@ impl Receiving {
         Ok(Some(n as u64))
     }
 
-    /// At most `most` octets of payload from the socket to the file, past user space. `Ok(None)`: not in this way. Otherwise as
+    /// At most `most` bytes of payload from the socket to the file, past user space. `Ok(None)`: not in this way. Otherwise as
     /// [`Self::read_payload`], but for the header.
     fn read_by_conduit(
         &mut self,
@@ -463,17 +463,17 @@ impl Receiving {
     }
 
     /// Payload is in its place, or gathered.
-    fn arrived(&mut self, octets: u64) -> Result<(), Flow> {
-        self.offset += octets;
+    fn arrived(&mut self, bytes: u64) -> Result<(), Flow> {
+        self.offset += bytes;
         if self.attachment.mode == Mode::ExtendedBlock || self.is_cut {
-            self.left -= octets;
+            self.left -= bytes;
         }
-        self.attachment.moved(octets);
+        self.attachment.moved(bytes);
         if self.left == 0 || self.gathered.is_full() {
             self.write_gathered()?;
         }
-        self.untold.end = self.offset - self.gathered.octets().len() as u64;
-        if self.untold.len() >= TELL_OCTETS {
+        self.untold.end = self.offset - self.gathered.bytes().len() as u64;
+        if self.untold.len() >= TELL_BYTES {
             self.tell()?;
         }
         Ok(())
@@ -494,7 +494,7 @@ impl Receiving {
 
     fn closed_inside_block(&self) -> Flow {
         Flow::Failed(TransferFailure::ConnectionLost(format!(
-            "closed inside a block, {} octets short",
+            "closed inside a block, {} bytes short",
             self.left
         )))
     }
@@ -507,10 +507,10 @@ impl Receiving {
         Flow::Close
     }
 
-    fn write(&self, octets: &[u8]) -> Result<(), Flow> {
+    fn write(&self, bytes: &[u8]) -> Result<(), Flow> {
         match self.attachment.body() {
             Body::ReceiveFile { file, base, .. } => {
-                write_patiently(file, base + self.offset, octets)
+                write_patiently(file, base + self.offset, bytes)
             }
             Body::ReceiveStream(sink) => {
                 let mut sink = lock(sink);
@@ -520,10 +520,10 @@ impl Receiving {
                         self.offset, sink.next
                     ))));
                 }
-                sink.writer.write_all(octets).map_err(|e| {
+                sink.writer.write_all(bytes).map_err(|e| {
                     Flow::Failed(crate::storage::failure("write the output stream", &e).into())
                 })?;
-                sink.next += octets.len() as u64;
+                sink.next += bytes.len() as u64;
                 Ok(())
             }
             Body::Unopened | Body::SendFile { .. } | Body::SendStream(_) => Ok(()),
@@ -531,13 +531,13 @@ impl Receiving {
     }
 
     fn write_gathered(&mut self) -> Result<(), Flow> {
-        let octets = self.gathered.octets();
-        if octets.is_empty() {
+        let bytes = self.gathered.bytes();
+        if bytes.is_empty() {
             return Ok(());
         }
         if let Body::ReceiveFile { file, base, .. } = self.attachment.body() {
-            let from = self.offset - octets.len() as u64;
-            write_patiently(file, base + from, octets)?;
+            let from = self.offset - bytes.len() as u64;
+            write_patiently(file, base + from, bytes)?;
         }
         self.gathered.clear();
         self.untold.end = self.offset;
@@ -564,32 +564,32 @@ impl Receiving {
     }
 }
 
-/// Copies octets from a pipe to a file that does not take them from there, which says why where it takes them in no way.
+/// Copies bytes from a pipe to a file that does not take them from there, which says why where it takes them in no way.
 fn copy_stuck(
     pipe: &Pipe,
     file: &FileRef,
     mut at: u64,
-    mut octets: usize,
+    mut bytes: usize,
     scratch: &mut [u8],
 ) -> Result<(), Flow> {
-    while octets > 0 {
-        let most = octets.min(scratch.len());
+    while bytes > 0 {
+        let most = bytes.min(scratch.len());
         let count = pipe
             .drain(&mut scratch[..most])
             .map_err(|e| Flow::Failed(crate::storage::failure("read a pipe of ours", &e).into()))?;
         write_patiently(file, at, &scratch[..count])?;
         at += count as u64;
-        octets -= count;
+        bytes -= count;
     }
     Ok(())
 }
 
-/// Writes, and tries again where the device errs: that costs nothing, while octets that are given up have to be sent again, and all that
+/// Writes, and tries again where the device errs: that costs nothing, while bytes that are given up have to be sent again, and all that
 /// is on its way with them.
-fn write_patiently(file: &FileRef, at: u64, octets: &[u8]) -> Result<(), Flow> {
+fn write_patiently(file: &FileRef, at: u64, bytes: &[u8]) -> Result<(), Flow> {
     let mut pauses = WRITE_PAUSES.iter();
     loop {
-        match (file.write_all_at(at, octets), pauses.next()) {
+        match (file.write_all_at(at, bytes), pauses.next()) {
             (Err(failure), Some(pause)) if failure.errno == Errno::IO.raw_os_error() => {
                 tracing::warn!(%failure, "a write is tried again");
                 thread::sleep(*pause);

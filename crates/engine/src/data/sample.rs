@@ -5,9 +5,9 @@ use std::time::Duration;
 /// Running totals of a transfer since its start; the difference of two samples describes the time between.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Payload octets moved; for receipts, written.
+    /// Payload bytes moved; for receipts, written.
     pub bytes: u64,
-    /// Senders: payload octets that the peer's kernel has for certain; never more than `bytes`. `None` for receipts and
+    /// Senders: payload bytes that the peer's kernel has for certain; never more than `bytes`. `None` for receipts and
     /// where the kernel does not tell.
     pub acknowledged: Option<u64>,
     /// How long ago `acknowledged` was true: the kernel is asked seldom, and who divides by time must know.
@@ -33,9 +33,9 @@ pub struct TcpTotals {
     pub segments_sent: u64,
     /// Segments sent again.
     pub segments_retransmitted: u64,
-    /// Payload octets sent again.
+    /// Payload bytes sent again.
     pub bytes_retransmitted: u64,
-    /// Time with octets to send or unacknowledged, microseconds.
+    /// Time with bytes to send or unacknowledged, microseconds.
     pub busy_us: u64,
     /// Part of it in which the receiver's window had no room.
     pub receive_window_limited_us: u64,
@@ -81,13 +81,13 @@ pub struct StorageTotals {
 /// or no time has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Interval {
-    /// Payload octets moved.
+    /// Payload bytes moved.
     pub bytes: u64,
-    /// Payload octets acknowledged.
+    /// Payload bytes acknowledged.
     pub acknowledged: Option<u64>,
     /// Segments sent again over segments sent.
     pub loss_ratio: Option<f64>,
-    /// Share of the channels' time in which the sender had octets and the receiver's window no room.
+    /// Share of the channels' time in which the sender had bytes and the receiver's window no room.
     pub receive_window_limited: Option<f64>,
     /// Share of the channels' time in which the sender's socket buffer held no more.
     pub send_buffer_limited: Option<f64>,

@@ -10,7 +10,7 @@ use std::{
 use godwit_gsi::Outgoing;
 use godwit_proto::{
     command::Mode,
-    mode_e::{BlockHeader, HEADER_OCTETS, sender::AfterEod},
+    mode_e::{BlockHeader, HEADER_BYTES, sender::AfterEod},
 };
 use rustix::{
     fs::{MemfdFlags, ftruncate, memfd_create},
@@ -23,34 +23,34 @@ use crate::{
     tcp_diag::Ends,
 };
 
-/// Octets read from storage at a time where they must pass through user space. One such buffer a channel.
-const COPY_OCTETS: usize = 256 * 1024;
+/// Bytes read from storage at a time where they must pass through user space. One such buffer a channel.
+const COPY_BYTES: usize = 256 * 1024;
 
 /// Where they pass the page cache by, too: each call waits for the device.
-const DIRECT_OCTETS: usize = 1 << 20;
+const DIRECT_BYTES: usize = 1 << 20;
 
 /// Longest block that is read and then leaves in one call with its header and, where it is the last, with the EOD.
-const SMALL_OCTETS: u64 = Held::OCTETS_MAX;
+const SMALL_BYTES: u64 = Held::BYTES_MAX;
 
 /// What a source of zeros sends at a time.
-const ZEROS_OCTETS: usize = 1 << 20;
+const ZEROS_BYTES: usize = 1 << 20;
 
 pub(super) struct Sending {
     pub(super) attachment: Attachment,
     stripe: usize,
     /// Of its connection.
     ends: Option<Ends>,
-    /// Position in the file and octets left of the present block.
+    /// Position in the file and bytes left of the present block.
     at: u64,
     left: u64,
-    /// Octets of the blocks that it has taken.
+    /// Bytes of the blocks that it has taken.
     taken: u64,
-    /// Octets that passed through user space and wait for the socket.
+    /// Bytes that passed through user space and wait for the socket.
     buffer: Pages,
     buffer_sent: usize,
     /// The channel's last header, where it leaves with the payload before it.
-    tail: [u8; HEADER_OCTETS],
-    /// Octets of `tail` already written; `HEADER_OCTETS` when none is due.
+    tail: [u8; HEADER_BYTES],
+    /// Bytes of `tail` already written; `HEADER_BYTES` when none is due.
     tail_sent: usize,
     phase: Phase,
 }
@@ -73,18 +73,18 @@ impl Sending {
             taken: 0,
             buffer: Pages::default(),
             buffer_sent: 0,
-            tail: [0; HEADER_OCTETS],
-            tail_sent: HEADER_OCTETS,
+            tail: [0; HEADER_BYTES],
+            tail_sent: HEADER_BYTES,
             phase: Phase::Blocks,
         }
     }
 
-    /// Octets of the transfer that are its own.
+    /// Bytes of the transfer that are its own.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Writes until the socket is full, the budget of octets (at least 1) is used up, or there is no more.
+    /// Writes until the socket is full, the budget of bytes (at least 1) is used up, or there is no more.
     pub(super) fn turn(&mut self, wire: &mut Wire, budget: &mut u64) -> Flow {
         loop {
             if self.attachment.is_finished_hint() {
@@ -93,7 +93,7 @@ impl Sending {
             }
             if self.left == 0
                 && self.buffer_is_empty()
-                && self.tail_sent == HEADER_OCTETS
+                && self.tail_sent == HEADER_BYTES
                 && wire.is_flushed()
                 && !self.must_write_headers(wire)
             {
@@ -183,7 +183,7 @@ impl Sending {
                 self.at = at;
                 self.left = block.len();
                 let small =
-                    block.len() <= SMALL_OCTETS && self.attachment.mode == Mode::ExtendedBlock;
+                    block.len() <= SMALL_BYTES && self.attachment.mode == Mode::ExtendedBlock;
                 let last = small && queue.is_exhausted();
                 let spared = matches!(file.fast_path(), FastPath::Descriptor(_) | FastPath::Zeros);
                 // A stream's end would be lost with what the kernel may keep back.
@@ -197,7 +197,7 @@ impl Sending {
             }
             Body::SendStream(stream) => {
                 let offset = stream
-                    .next_block(&mut self.buffer, COPY_OCTETS)
+                    .next_block(&mut self.buffer, COPY_BYTES)
                     .map_err(|e| Flow::Failed(e.into()))?;
                 self.buffer_sent = 0;
                 let Some(offset) = offset else {
@@ -236,10 +236,10 @@ impl Sending {
         Ok(())
     }
 
-    fn open_block(&mut self, wire: &mut Wire, offset: u64, octets: u64) {
-        self.taken += octets;
+    fn open_block(&mut self, wire: &mut Wire, offset: u64, bytes: u64) {
+        self.taken += bytes;
         if self.attachment.mode == Mode::ExtendedBlock {
-            wire.headers.push(BlockHeader::data(offset, octets));
+            wire.headers.push(BlockHeader::data(offset, bytes));
         }
     }
 
@@ -292,7 +292,7 @@ impl Sending {
         }
     }
 
-    /// One write of at most `budget` octets of payload; octets written, headers included, 0 when the socket is full.
+    /// One write of at most `budget` bytes of payload; bytes written, headers included, 0 when the socket is full.
     fn write_some(&mut self, wire: &mut Wire, budget: u64) -> Result<u64, Flow> {
         let most = usize::try_from(budget).unwrap_or(usize::MAX);
         if wire.seals_here() {
@@ -313,13 +313,13 @@ impl Sending {
             FastPath::Zeros => (
                 zeros().map_or(FastPath::Copy, FastPath::Descriptor),
                 0,
-                ZEROS_OCTETS,
+                ZEROS_BYTES,
             ),
             path => (path, self.at, usize::MAX),
         };
         let rest = self.at_hand();
         let outcome = match path {
-            _ if !rest.is_empty() || self.tail_sent < HEADER_OCTETS => {
+            _ if !rest.is_empty() || self.tail_sent < HEADER_BYTES => {
                 let payload = &rest[..rest.len().min(most)];
                 // Behind the whole payload only.
                 let tail = match payload.len() == rest.len() {
@@ -407,7 +407,7 @@ impl Sending {
         Ok((due + of_payload + of_tail) as u64)
     }
 
-    /// Puts `most` octets of the block there, or as many as there is room for: with the headers they fill their records. How many.
+    /// Puts `most` bytes of the block there, or as many as there is room for: with the headers they fill their records. How many.
     fn put_payload(&mut self, outgoing: &mut Outgoing, most: usize) -> Result<usize, Flow> {
         let most = most.min(outgoing.room());
         if self.at_hand().is_empty()
@@ -431,17 +431,17 @@ impl Sending {
         Ok(outgoing.put(&rest[..rest.len().min(most)]))
     }
 
-    fn payload_sent(&mut self, octets: usize) {
-        if octets == 0 {
+    fn payload_sent(&mut self, bytes: usize) {
+        if bytes == 0 {
             return;
         }
         if self.buffer_is_empty() {
-            self.at += octets as u64;
-            self.left -= octets as u64;
+            self.at += bytes as u64;
+            self.left -= bytes as u64;
         } else {
-            self.buffer_sent += octets;
+            self.buffer_sent += bytes;
         }
-        self.attachment.moved(octets as u64);
+        self.attachment.moved(bytes as u64);
     }
 
     /// Reads the next part of the block through user space.
@@ -450,8 +450,8 @@ impl Sending {
             return Ok(());
         };
         let most = match file.fast_path() {
-            FastPath::Direct => DIRECT_OCTETS,
-            _ => COPY_OCTETS,
+            FastPath::Direct => DIRECT_BYTES,
+            _ => COPY_BYTES,
         };
         let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(most);
         self.buffer.resize(want);
@@ -470,7 +470,7 @@ impl Sending {
 
     fn file_is_shorter(&self) -> Flow {
         let why = format!(
-            "the file ends at {} while {} more octets were announced",
+            "the file ends at {} while {} more bytes were announced",
             self.at, self.left
         );
         Flow::Failed(
@@ -483,11 +483,11 @@ impl Sending {
     }
 }
 
-/// A file of [`ZEROS_OCTETS`] zeros that takes no memory: the kernel reads its hole from one page. `None` where the system gives none.
+/// A file of [`ZEROS_BYTES`] zeros that takes no memory: the kernel reads its hole from one page. `None` where the system gives none.
 fn zeros() -> Option<BorrowedFd<'static>> {
     static ZEROS: LazyLock<Option<OwnedFd>> = LazyLock::new(|| {
         let file = memfd_create("zeros", MemfdFlags::CLOEXEC).ok()?;
-        ftruncate(&file, ZEROS_OCTETS as u64).ok()?;
+        ftruncate(&file, ZEROS_BYTES as u64).ok()?;
         Some(file)
     });
     ZEROS.as_ref().map(AsFd::as_fd)

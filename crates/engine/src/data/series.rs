@@ -36,7 +36,7 @@ impl Followed {
     /// Connections that stay for now and have smaller windows than this one or, of the same window, came later. Those are the ones that can be spared,
     /// whoever came first: who comes to a full path can ruin the windows that were there.
     fn lesser_than(&self, ends: Ends) -> usize {
-        let rank = |at: usize, up: &Up| (up.window.octets(), Reverse(at));
+        let rank = |at: usize, up: &Up| (up.window.bytes(), Reverse(at));
         let mut all = self.up.iter().enumerate();
         let Some((at, up)) = all.find(|(_, up)| up.ends == ends) else {
             return 0;
@@ -105,8 +105,8 @@ impl Series {
 }
 
 impl SeriesShared {
-    pub(super) fn moved(&self, octets: u64) {
-        self.bytes.fetch_add(octets, Ordering::Relaxed);
+    pub(super) fn moved(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn look(&self, set: &SetShared) {
@@ -168,9 +168,9 @@ mod tests {
             }
         };
         let mut followed = Followed::default();
-        for (port, octets) in [(10, 50), (11, 0), (12, 400), (13, 50)] {
+        for (port, bytes) in [(10, 50), (11, 0), (12, 400), (13, 50)] {
             let window = Window::default();
-            window.set(octets);
+            window.set(bytes);
             followed.up.push(Up {
                 ends: ends(port),
                 window,

@@ -171,7 +171,7 @@ impl ChannelSet {
     /// connections. `open` runs on a mover when the turn has come, and may block it; `sends` says which way the job will go. So
     /// one small file follows another without anybody else being asked. MODE E: a stream's connection carries one transfer.
     ///
-    /// `follows`: it may begin before those are over, on each channel that is through with them. Behind an EOD the next octet on a channel
+    /// `follows`: it may begin before those are over, on each channel that is through with them. Behind an EOD the next byte on a channel
     /// belongs to the next transfer, whatever other channels do. Then its failure, other than by being aborted, ends no connection before the
     /// others are over.
     pub fn queue(&self, sends: bool, follows: bool, open: Opening) -> Transfer {

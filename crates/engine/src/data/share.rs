@@ -5,10 +5,10 @@
 //! once. So each sends a share, and is then asked last. A share is more than a file: packets of one connection that follow
 //! one another cost both ends less.
 
-/// Octets after which others have their turn: a burst of some forty packets.
-const SHARE_OCTETS: u64 = 64 << 10;
+/// Bytes after which others have their turn: a burst of some forty packets.
+const SHARE_BYTES: u64 = 64 << 10;
 
-/// What a channel has sent since others had their turn, octets.
+/// What a channel has sent since others had their turn, bytes.
 #[derive(Debug, Default)]
 pub(super) struct Share(u64);
 
@@ -24,13 +24,13 @@ pub(super) enum Place {
 }
 
 impl Share {
-    /// The place of a channel that has sent so many octets of the last file.
-    pub(super) fn after(&mut self, octets: u64) -> Place {
-        if octets == 0 {
+    /// The place of a channel that has sent so many bytes of the last file.
+    pub(super) fn after(&mut self, bytes: u64) -> Place {
+        if bytes == 0 {
             return Place::Middle;
         }
-        self.0 = self.0.saturating_add(octets);
-        match self.0 < SHARE_OCTETS {
+        self.0 = self.0.saturating_add(bytes);
+        match self.0 < SHARE_BYTES {
             true => Place::First,
             false => {
                 self.0 = 0;
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn little_files_come_in_a_row_and_then_others_have_their_turn() {
         let mut share = Share::default();
-        let third = SHARE_OCTETS / 3 + 1;
+        let third = SHARE_BYTES / 3 + 1;
         for _ in 0..3 {
             assert_eq!(share.after(third), Place::First);
             assert_eq!(share.after(0), Place::Middle, "one that somebody else sent");

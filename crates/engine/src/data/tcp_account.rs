@@ -20,7 +20,7 @@ struct Watched {
     fresh: bool,
     /// Since when its time counts.
     joined: Instant,
-    /// No part of the transfer any more, but its last octets may be under way.
+    /// No part of the transfer any more, but its last bytes may be under way.
     left: Option<Instant>,
     last: Option<Connection>,
 }
@@ -78,7 +78,7 @@ impl TcpAccount {
         });
     }
 
-    /// Octets, headers included, that the kernel holds and the peer has not acknowledged. `None` where a connection of
+    /// Bytes, headers included, that the kernel holds and the peer has not acknowledged. `None` where a connection of
     /// the transfer could not be asked.
     pub(super) fn queued(&self) -> Option<u64> {
         self.connections
@@ -133,18 +133,18 @@ impl Watched {
         };
         // 32 bits in the kernel: a look each quarter of a second misses no turn.
         let segments = |now: u32, before: u32| u64::from(now.wrapping_sub(before));
-        let octets = |now: u64, before: u64| now.saturating_sub(before);
+        let bytes = |now: u64, before: u64| now.saturating_sub(before);
         sums.segments_sent += segments(now.segments_sent, before.segments_sent);
         sums.segments_retransmitted +=
             segments(now.segments_retransmitted, before.segments_retransmitted);
-        sums.bytes_retransmitted += octets(now.bytes_retransmitted, before.bytes_retransmitted);
-        sums.busy_us += octets(now.busy_us, before.busy_us);
-        sums.receive_window_limited_us += octets(
+        sums.bytes_retransmitted += bytes(now.bytes_retransmitted, before.bytes_retransmitted);
+        sums.busy_us += bytes(now.busy_us, before.busy_us);
+        sums.receive_window_limited_us += bytes(
             now.receive_window_limited_us,
             before.receive_window_limited_us,
         );
         sums.send_buffer_limited_us +=
-            octets(now.send_buffer_limited_us, before.send_buffer_limited_us);
+            bytes(now.send_buffer_limited_us, before.send_buffer_limited_us);
         // The kernel says 2^32 - 1 before its first measurement.
         if now.rtt_min_us != 0 && now.rtt_min_us != u32::MAX {
             let seen = micros_of(now.rtt_min_us);
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(account.queued(), Some(1200));
         assert_eq!(account.receive_rtt(), Some(Duration::from_millis(1)));
 
-        // One leaves with octets under way, and is gone at the look after the next.
+        // One leaves with bytes under way, and is gone at the look after the next.
         account.left(ends(1), at(20));
         account.update(&[seen(1, 150, 20), seen(2, 1100, 0)], at(20));
         assert_eq!(account.ends().len(), 2);

@@ -67,11 +67,11 @@ pub(super) struct TransferShared {
     stripes: usize,
     /// When its turn came.
     started: OnceLock<Instant>,
-    /// Payload octets moved.
+    /// Payload bytes moved.
     bytes: AtomicU64,
-    /// Octets of holes that were announced, or cleared.
+    /// Bytes of holes that were announced, or cleared.
     holes: AtomicU64,
-    /// Milliseconds after `started` at which an octet last moved.
+    /// Milliseconds after `started` at which a byte last moved.
     moved_at_ms: AtomicU64,
     attached: AtomicU32,
     /// Channels that were to carry it when it began behind another, sending.
@@ -212,18 +212,18 @@ impl TransferShared {
 
     // ---- progress -------------------------------------------------------------------------------
 
-    pub(super) fn moved(&self, octets: u64) {
-        self.bytes.fetch_add(octets, Ordering::Relaxed);
+    pub(super) fn moved(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(series) = &self.series {
-            series.moved(octets);
+            series.moved(bytes);
         }
         self.touch();
     }
 
-    /// So many octets are a hole.
-    pub(super) fn passed(&self, octets: u64) {
+    /// So many bytes are a hole.
+    pub(super) fn passed(&self, bytes: u64) {
         // Whoever announces more than there can be is refused by the bounds of files, but not in sum.
-        let add = |sum: u64| Some(sum.saturating_add(octets));
+        let add = |sum: u64| Some(sum.saturating_add(bytes));
         let _ = (self.holes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         self.touch();
     }
@@ -326,7 +326,7 @@ impl TransferShared {
         ));
         (idle > self.params.stall_limit).then(|| {
             TransferFailure::ConnectionLost(format!(
-                "no octet moved for {} s after {} octets",
+                "no byte moved for {} s after {} bytes",
                 self.params.stall_limit.as_secs_f64(),
                 self.bytes.load(Ordering::Relaxed)
             ))
@@ -484,7 +484,7 @@ impl TransferShared {
         self.params.closes_late && !self.sends && matches!(why, TransferFailure::Storage(_))
     }
 
-    /// Fails it once its connections have ended, or at once where nothing they hold is worth taking: octets that have come need not be
+    /// Fails it once its connections have ended, or at once where nothing they hold is worth taking: bytes that have come need not be
     /// sent again. Call with an attachment in hand.
     pub(super) fn fail_once_drained(&self, why: TransferFailure) {
         if !matches!(self.body(), Body::ReceiveFile { .. }) {

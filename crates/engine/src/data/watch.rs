@@ -1,4 +1,4 @@
-//! Asks the kernel about a transfer: seldom, and never on the way of the octets.
+//! Asks the kernel about a transfer: seldom, and never on the way of the bytes.
 
 use std::{
     sync::{Arc, Mutex},
@@ -82,7 +82,7 @@ impl Watch {
         lock(&self.news).push(News { ends, at, change });
     }
 
-    /// Looks, unless it was done lately. `bytes`: how many octets have been moved, read before the call.
+    /// Looks, unless it was done lately. `bytes`: how many bytes have been moved, read before the call.
     pub(super) fn look(&self, bytes: u64, movers: &[Arc<MoverShared>]) {
         let mut seen = lock(&self.seen);
         // A look that came before the first connection has found nothing to rest on.

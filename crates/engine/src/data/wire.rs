@@ -1,4 +1,4 @@
-//! A data connection as its channel reads and writes it: a socket and, where octets are protected (PROT S, E, P), the TLS
+//! A data connection as its channel reads and writes it: a socket and, where bytes are protected (PROT S, E, P), the TLS
 //! between the two.
 
 use std::io::{self, Read, Write};
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::storage::text_of;
 
-/// Most octets that are read ahead at a time. As many may be carried by a channel.
-pub(super) const AHEAD_OCTETS: usize = 64 * 1024;
+/// Most bytes that are read ahead at a time. As many may be carried by a channel.
+pub(super) const AHEAD_BYTES: usize = 64 * 1024;
 
 /// A connection and what is known of its readiness (edge-triggered: true until the kernel says "would block").
 pub(super) struct Wire {
@@ -90,7 +90,7 @@ impl Wire {
         )))
     }
 
-    /// Carries what the socket has, `most` octets of it or as many as there are. Octets read, of which none is carried as yet
+    /// Carries what the socket has, `most` bytes of it or as many as there are. Bytes read, of which none is carried as yet
     /// where they are sealed and no record is whole; `Some(0)`: the peer sends no more; `None`: nothing is there now.
     pub(super) fn read_ahead(
         &mut self,
@@ -100,7 +100,7 @@ impl Wire {
         if self.seal.as_ref().is_some_and(|seal| seal.ended) {
             return Ok(Some(0));
         }
-        let most = most.min(AHEAD_OCTETS);
+        let most = most.min(AHEAD_BYTES);
         if self.seal.is_some() {
             return self.read_records(most);
         }
@@ -229,12 +229,12 @@ impl Wire {
         }
     }
 
-    /// The kernel has taken so many octets with one call.
-    pub(super) fn took(&mut self, octets: usize) {
+    /// The kernel has taken so many bytes with one call.
+    pub(super) fn took(&mut self, bytes: usize) {
         if let Some(seal) = &mut self.seal
             && let Sealer::Kernel(kernel) = &mut seal.sealer
         {
-            kernel.took(octets);
+            kernel.took(bytes);
         }
     }
 
@@ -312,18 +312,18 @@ impl Wire {
         self.flush().map(drop)
     }
 
-    /// The peer may still say something that is not for us to read: servers of FTP send tickets behind the handshake. Octets that
+    /// The peer may still say something that is not for us to read: servers of FTP send tickets behind the handshake. Bytes that
     /// nobody has read when a connection is closed reset it, and what was sent last may be lost with that.
     pub(super) fn may_hear_more(&self) -> bool {
         (self.seal.as_ref()).is_some_and(|seal| seal.goodbye == Goodbye::Said)
     }
 
-    /// Reads some of what there is and keeps nothing of it: octets read, 0 at the end, `None` when nothing is there now.
+    /// Reads some of what there is and keeps nothing of it: bytes read, 0 at the end, `None` when nothing is there now.
     pub(super) fn discard(&mut self, scratch: &mut [u8]) -> Result<Option<usize>, Flow> {
         self.read(scratch)
     }
 
-    /// Hands the kernel what it takes of what is sealed; octets taken, 0 where it takes none now.
+    /// Hands the kernel what it takes of what is sealed; bytes taken, 0 where it takes none now.
     pub(super) fn flush(&mut self) -> Result<u64, Flow> {
         let mut taken = 0;
         while let Some(seal) = &mut self.seal

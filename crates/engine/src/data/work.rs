@@ -22,15 +22,15 @@ const SMALL_BLOCK_FLOOR: u64 = 16 << 10;
 /// all the rest took, more buys little (guided self-scheduling, Polychronopoulos, Kuck 1987, takes 1 or 2).
 const BLOCKS_A_CHANNEL: u64 = 4;
 
-/// Octets.
+/// Bytes.
 const PAGE: u64 = 4 << 10;
 
-/// Ranges still to be sent, in order. Made as they are asked for: a peer may wish for stripes of one octet.
+/// Ranges still to be sent, in order. Made as they are asked for: a peer may wish for stripes of one byte.
 pub(super) struct WorkQueue {
     pending: Mutex<Pending>,
     block_bytes: u64,
     /// About how many there were at first.
-    octets: u64,
+    bytes: u64,
 }
 
 /// What a channel sends next.
@@ -44,7 +44,7 @@ pub(super) enum Block {
 struct Pending {
     front: ByteRange,
     rest: Box<dyn Iterator<Item = ByteRange> + Send>,
-    /// Octets in `front` and `rest`, as far as known; decides the length of blocks and nothing else.
+    /// Bytes in `front` and `rest`, as far as known; decides the length of blocks and nothing else.
     left: u64,
     /// Nothing more is given out.
     cut: bool,
@@ -53,23 +53,23 @@ struct Pending {
 }
 
 impl WorkQueue {
-    /// `octets`: about how many there are in `ranges`.
+    /// `bytes`: about how many there are in `ranges`.
     pub(super) fn new(
         ranges: impl IntoIterator<Item = ByteRange, IntoIter: Send + 'static>,
-        octets: u64,
+        bytes: u64,
         block_bytes: u64,
     ) -> Self {
         let pending = Pending {
             front: ByteRange { start: 0, end: 0 },
             rest: Box::new(ranges.into_iter()),
-            left: octets,
+            left: bytes,
             cut: false,
             holes: None,
         };
         Self {
             pending: Mutex::new(pending),
             block_bytes: block_bytes.max(1),
-            octets,
+            bytes,
         }
     }
 
@@ -102,8 +102,8 @@ impl WorkQueue {
                 // Whole pages, as any other.
                 let most = most();
                 let most = most.checked_next_multiple_of(PAGE).unwrap_or(most);
-                let octets = self.block_octets(pending.left, channels).min(most);
-                let end = end.min(start.saturating_add(octets));
+                let bytes = self.block_bytes(pending.left, channels).min(most);
+                let end = end.min(start.saturating_add(bytes));
                 Block::Data(ByteRange { start, end })
             }
             hole @ Block::Hole(_) => hole,
@@ -114,11 +114,11 @@ impl WorkQueue {
         Some(block)
     }
 
-    fn block_octets(&self, left: u64, channels: u32) -> u64 {
+    fn block_bytes(&self, left: u64, channels: u32) -> u64 {
         let channels = u64::from(channels.max(1));
         // Whole multiples keep blocks on the boundaries of pages.
-        if self.octets < BLOCK_FLOOR * channels {
-            let share = self.octets.div_ceil(channels);
+        if self.bytes < BLOCK_FLOOR * channels {
+            let share = self.bytes.div_ceil(channels);
             let even = share.next_multiple_of(PAGE).max(SMALL_BLOCK_FLOOR);
             return even.min(self.block_bytes);
         }
@@ -139,13 +139,13 @@ impl WorkQueue {
         pending.cut
     }
 
-    /// Octets that have not been begun and follow one another.
+    /// Bytes that have not been begun and follow one another.
     pub(super) fn unbegun(&self) -> u64 {
         let pending = lock(&self.pending);
         if pending.cut { 0 } else { pending.front.len() }
     }
 
-    /// Gives up the second half of [`Self::unbegun`], whole blocks of it and no less than `least` octets, with as many left
+    /// Gives up the second half of [`Self::unbegun`], whole blocks of it and no less than `least` bytes, with as many left
     /// here.
     pub(super) fn split_off(&self, least: u64) -> Option<ByteRange> {
         let mut pending = lock(&self.pending);
@@ -198,7 +198,7 @@ impl StreamSource {
         }))
     }
 
-    /// Fills `buffer` from the stream as far as it goes; the wire offset of the first octet, or `None` at the end.
+    /// Fills `buffer` from the stream as far as it goes; the wire offset of the first byte, or `None` at the end.
     pub(super) fn next_block(
         &self,
         buffer: &mut Pages,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_cover_each_octet_once_in_order() {
+    fn blocks_cover_each_byte_once_in_order() {
         let q = WorkQueue::new(
             [
                 ByteRange { start: 0, end: 25 },
@@ -265,7 +265,7 @@ mod tests {
         let q = WorkQueue::new([ByteRange { start: 0, end: 95 }], 95, 10);
         assert_eq!(q.split_off(1), None, "nothing is begun yet");
         assert_eq!(data(&q, 1), Some(ByteRange { start: 0, end: 10 }));
-        assert_eq!(q.split_off(40), None, "of 85 octets 50 stay");
+        assert_eq!(q.split_off(40), None, "of 85 bytes 50 stay");
         let other = q.split_off(20);
         assert_eq!(other, Some(ByteRange { start: 60, end: 95 }));
         assert_eq!(q.unbegun(), 50);
@@ -293,16 +293,16 @@ mod tests {
 
     #[test]
     fn blocks_shrink_where_channels_would_starve() {
-        let blocks = |octets, channels| -> Vec<u64> {
+        let blocks = |bytes, channels| -> Vec<u64> {
             let all = ByteRange {
                 start: 0,
-                end: octets,
+                end: bytes,
             };
-            let q = WorkQueue::new([all], octets, 1 << 20);
+            let q = WorkQueue::new([all], bytes, 1 << 20);
             let blocks: Vec<_> = std::iter::from_fn(|| data(&q, channels))
                 .map(ByteRange::len)
                 .collect();
-            assert_eq!(blocks.iter().sum::<u64>(), octets);
+            assert_eq!(blocks.iter().sum::<u64>(), bytes);
             blocks
         };
         let of_small = blocks(10_000_000, 16);

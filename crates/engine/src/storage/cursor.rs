@@ -4,7 +4,7 @@ use std::io;
 
 use super::{FileRef, into_io};
 
-/// Reads or writes a file in order, for streams that change octets on the way. Errors carry the storage's failure:
+/// Reads or writes a file in order, for streams that change bytes on the way. Errors carry the storage's failure:
 /// [`super::failure()`] finds it.
 pub struct FileCursor {
     file: FileRef,
@@ -22,12 +22,12 @@ impl FileCursor {
         }
     }
 
-    /// Reads stop before octet `end`. Writes do not care.
+    /// Reads stop before byte `end`. Writes do not care.
     pub fn until(self, end: u64) -> Self {
         Self { end, ..self }
     }
 
-    /// The next octet to be read or written.
+    /// The next byte to be read or written.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -50,12 +50,12 @@ impl io::Read for FileCursor {
 }
 
 impl io::Write for FileCursor {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file
-            .write_all_at(self.position, octets)
+            .write_all_at(self.position, bytes)
             .map_err(into_io)?;
-        self.position += octets.len() as u64;
-        Ok(octets.len())
+        self.position += bytes.len() as u64;
+        Ok(bytes.len())
     }
 
     /// Nothing is held back; durability is [`super::File::sync`].

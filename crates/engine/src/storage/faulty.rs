@@ -44,16 +44,16 @@ pub enum Fault {
         /// As the system would say.
         errno: i32,
     },
-    /// No read gives more than this many octets (at least 1).
+    /// No read gives more than this many bytes (at least 1).
     ShortReads {
-        /// Most octets.
-        octets_max: usize,
+        /// Most bytes.
+        bytes_max: usize,
     },
-    /// The device holds this many octets more, counting every octet written. What fits of the write that passes the
+    /// The device holds this many bytes more, counting every byte written. What fits of the write that passes the
     /// bound is written; it and later ones fail with ENOSPC.
     NoSpaceAfter {
-        /// Octets.
-        octets: u64,
+        /// Bytes.
+        bytes: u64,
     },
 }
 
@@ -89,8 +89,8 @@ impl FaultyStorage {
         }
     }
 
-    /// One to three faults drawn from `seed`, among the first `calls` reads and writes and the first `octets` written.
-    pub fn from_seed(inner: Arc<dyn Storage>, seed: u64, calls: u64, octets: u64) -> Self {
+    /// One to three faults drawn from `seed`, among the first `calls` reads and writes and the first `bytes` written.
+    pub fn from_seed(inner: Arc<dyn Storage>, seed: u64, calls: u64, bytes: u64) -> Self {
         let mut draw = SplitMix(seed);
         let faults = (0..=draw.below(3)).map(|_| match draw.below(5) {
             0 => Fault::Fail {
@@ -109,10 +109,10 @@ impl FaultyStorage {
                 errno: EIO,
             },
             3 => Fault::ShortReads {
-                octets_max: 1 + usize::try_from(draw.below(4096)).unwrap_or(0),
+                bytes_max: 1 + usize::try_from(draw.below(4096)).unwrap_or(0),
             },
             _ => Fault::NoSpaceAfter {
-                octets: draw.below(octets),
+                bytes: draw.below(bytes),
             },
         });
         let faults = faults.collect();
@@ -176,16 +176,16 @@ impl Script {
 
     fn read_max(&self) -> usize {
         let bounds = self.faults.iter().filter_map(|f| match f {
-            Fault::ShortReads { octets_max } => Some((*octets_max).max(1)),
+            Fault::ShortReads { bytes_max } => Some((*bytes_max).max(1)),
             _ => None,
         });
         bounds.min().unwrap_or(usize::MAX)
     }
 
-    /// How many of `wanted` octets still fit.
+    /// How many of `wanted` bytes still fit.
     fn take_room(&self, wanted: usize) -> usize {
         let bounds = self.faults.iter().filter_map(|f| match f {
-            Fault::NoSpaceAfter { octets } => Some(*octets),
+            Fault::NoSpaceAfter { bytes } => Some(*bytes),
             _ => None,
         });
         let Some(room) = bounds.min() else {
@@ -297,12 +297,12 @@ impl File for FaultyFile {
         self.inner.read_at(offset, &mut buffer[..most])
     }
 
-    fn write_all_at(&self, offset: u64, octets: &[u8]) -> Result<()> {
+    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.script
             .step(Operation::Write, || format!("write at {offset}"))?;
-        let fits = self.script.take_room(octets.len());
-        self.inner.write_all_at(offset, &octets[..fits])?;
-        if fits < octets.len() {
+        let fits = self.script.take_room(bytes.len());
+        self.inner.write_all_at(offset, &bytes[..fits])?;
+        if fits < bytes.len() {
             return Err(errno_failure(format!("write at {offset}"), Errno::NOSPC));
         }
         Ok(())

@@ -2,16 +2,16 @@
 
 use super::{File, FileKind, Metadata, Result, failure};
 
-/// What a file was at one moment: its checksum and what is sent are of the same octets, whatever becomes of the file.
+/// What a file was at one moment: its checksum and what is sent are of the same bytes, whatever becomes of the file.
 #[derive(Debug)]
 pub struct Held {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     metadata: Metadata,
 }
 
 impl Held {
-    /// Octets up to which a file is worth its memory: to ask the system for so many costs more than to copy them.
-    pub const OCTETS_MAX: u64 = 16 << 10;
+    /// Bytes up to which a file is worth its memory: to ask the system for so many costs more than to copy them.
+    pub const BYTES_MAX: u64 = 16 << 10;
 
     /// Reads `file`, which was as `metadata` tells. `None` where it is too large, is no regular one, has holes, or is another by now.
     ///
@@ -19,27 +19,27 @@ impl Held {
     /// It cannot be read.
     pub fn read(file: &dyn File, metadata: &Metadata) -> Result<Option<Self>> {
         let size = metadata.size;
-        if metadata.kind != FileKind::File || size > Self::OCTETS_MAX || metadata.stored < size {
+        if metadata.kind != FileKind::File || size > Self::BYTES_MAX || metadata.stored < size {
             return Ok(None);
         }
         // One more, which tells whether that was all.
         let size = usize::try_from(size).unwrap_or(0);
-        let mut octets = vec![0; size + 1];
+        let mut bytes = vec![0; size + 1];
         let mut got = 0;
         while got < size {
-            match file.read_at(got as u64, &mut octets[got..])? {
+            match file.read_at(got as u64, &mut bytes[got..])? {
                 0 => break,
                 more => got += more,
             }
         }
-        octets.truncate(got);
+        bytes.truncate(got);
         let metadata = metadata.clone();
-        Ok((got == size).then_some(Self { octets, metadata }))
+        Ok((got == size).then_some(Self { bytes, metadata }))
     }
 
     fn behind(&self, offset: u64) -> &[u8] {
         let at = usize::try_from(offset).ok();
-        at.and_then(|at| self.octets.get(at..)).unwrap_or_default()
+        at.and_then(|at| self.bytes.get(at..)).unwrap_or_default()
     }
 }
 
@@ -79,11 +79,11 @@ mod tests {
     use super::*;
     use crate::storage::{FileRef, MemoryStorage, Storage as _, WriteMode};
 
-    fn file(octets: &[u8]) -> (FileRef, Metadata) {
+    fn file(bytes: &[u8]) -> (FileRef, Metadata) {
         let path = FtpPath::new("/f").unwrap();
         let file = MemoryStorage::new().open_write(&path, WriteMode::New);
         let file = file.unwrap();
-        file.write_all_at(0, octets).unwrap();
+        file.write_all_at(0, bytes).unwrap();
         let metadata = file.metadata().unwrap();
         (file, metadata)
     }
@@ -107,11 +107,11 @@ mod tests {
 
     #[test]
     fn what_is_too_large_or_has_changed_is_not_held() {
-        let most = usize::try_from(Held::OCTETS_MAX).unwrap();
-        for (octets, fits) in [(0, true), (most, true), (most + 1, false)] {
-            let (file, metadata) = file(&vec![7; octets]);
+        let most = usize::try_from(Held::BYTES_MAX).unwrap();
+        for (bytes, fits) in [(0, true), (most, true), (most + 1, false)] {
+            let (file, metadata) = file(&vec![7; bytes]);
             let held = Held::read(file.as_ref(), &metadata).unwrap();
-            assert_eq!(held.is_some(), fits, "{octets}");
+            assert_eq!(held.is_some(), fits, "{bytes}");
         }
         let (file, metadata) = file(b"12345");
         for size in [4, 6] {

@@ -97,7 +97,7 @@ pub trait Storage: Send + Sync + 'static {
     fn set_len(&self, path: &FtpPath, length: u64) -> Result<()>;
     /// A symbolic link at `link` that holds `target` literally.
     fn symlink(&self, target: &FtpPath, link: &FtpPath) -> Result<()>;
-    /// Octets that an ordinary user may still write where `path` (or its nearest existing parent) lies.
+    /// Bytes that an ordinary user may still write where `path` (or its nearest existing parent) lies.
     fn free_bytes(&self, path: &FtpPath) -> Result<u64>;
     /// Makes the names in a directory durable (fsync of the directory). Nothing to do where a crash leaves no names at all.
     fn sync_directory(&self, path: &FtpPath) -> Result<()>;
@@ -118,14 +118,14 @@ pub enum WriteMode {
 
 /// An open file, read and written at offsets, from any thread.
 pub trait File: Send + Sync + 'static {
-    /// Reads up to `buffer.len()` octets at `offset`; 0 at the end of the file only.
+    /// Reads up to `buffer.len()` bytes at `offset`; 0 at the end of the file only.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
     /// Reads into one after another of `buffers`, none of them empty, as far as one call gets; 0 at the end of the file only.
     fn read_vectored_at(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
         read_each(self, offset, buffers)
     }
-    /// Writes all of `octets` at `offset`.
-    fn write_all_at(&self, offset: u64, octets: &[u8]) -> Result<()>;
+    /// Writes all of `bytes` at `offset`.
+    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// As of now.
     fn metadata(&self) -> Result<Metadata>;
     /// As it was when it was opened, where that was looked at; else as of now.
@@ -144,12 +144,12 @@ pub trait File: Send + Sync + 'static {
         let _ = offset;
         Run::Data { end: u64::MAX }
     }
-    /// Lets octets from `offset` on, at most `octets` of them, read as zero, in a file that has them; where possible they take no room. Returns
-    /// how many, at least 1 where any were asked for. Other octets are not touched, whoever writes them meanwhile.
-    fn clear_at(&self, offset: u64, octets: u64) -> Result<u64> {
-        write_zeros(self, offset, octets)
+    /// Lets bytes from `offset` on, at most `bytes` of them, read as zero, in a file that has them; where possible they take no room. Returns
+    /// how many, at least 1 where any were asked for. Other bytes are not touched, whoever writes them meanwhile.
+    fn clear_at(&self, offset: u64, bytes: u64) -> Result<u64> {
+        write_zeros(self, offset, bytes)
     }
-    /// Its octets from `offset` on, where they lie in memory and stay what they are.
+    /// Its bytes from `offset` on, where they lie in memory and stay what they are.
     fn in_memory(&self, offset: u64) -> Option<&[u8]> {
         let _ = offset;
         None
@@ -163,12 +163,12 @@ pub trait File: Send + Sync + 'static {
 /// Part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Run {
-    /// Octets that are stored up to `end`, or nobody knows.
+    /// Bytes that are stored up to `end`, or nobody knows.
     Data {
         /// One past the last, or any number past the end of the file.
         end: u64,
     },
-    /// Octets that read as zero and are not stored.
+    /// Bytes that read as zero and are not stored.
     Hole {
         /// One past the last; not past the end of the file.
         end: u64,
@@ -196,20 +196,20 @@ fn read_each<F: File + ?Sized>(
 pub(crate) static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
 /// As [`File::clear_at`], in the way that every file knows.
-fn write_zeros<F: File + ?Sized>(file: &F, offset: u64, octets: u64) -> Result<u64> {
-    let most = usize::try_from(octets).map_or(ZEROS.len(), |octets| octets.min(ZEROS.len()));
+fn write_zeros<F: File + ?Sized>(file: &F, offset: u64, bytes: u64) -> Result<u64> {
+    let most = usize::try_from(bytes).map_or(ZEROS.len(), |bytes| bytes.min(ZEROS.len()));
     file.write_all_at(offset, &ZEROS[..most])?;
     Ok(most as u64)
 }
 
-/// How octets of a file may move without `read_at` and `write_all_at`.
+/// How bytes of a file may move without `read_at` and `write_all_at`.
 #[derive(Debug, Clone, Copy)]
 pub enum FastPath<'a> {
     /// No short cut.
     Copy,
     /// A descriptor that `sendfile` reads from and `pwrite`/`splice` write to.
     Descriptor(BorrowedFd<'a>),
-    /// No short cut, and past the page cache (O_DIRECT): so go many octets of whole pages, which lie in memory as they do in the file.
+    /// No short cut, and past the page cache (O_DIRECT): so go many bytes of whole pages, which lie in memory as they do in the file.
     Direct,
     /// Endless zeros to read; writes vanish (`/dev/zero`).
     Zeros,
@@ -258,9 +258,9 @@ impl FileKind {
 pub struct Metadata {
     /// Kind.
     pub kind: FileKind,
-    /// Octets; 0 for special files.
+    /// Bytes; 0 for special files.
     pub size: u64,
-    /// Octets of storage that it takes: fewer where it has holes.
+    /// Bytes of storage that it takes: fewer where it has holes.
     pub stored: u64,
     /// Last modification.
     pub modified: SystemTime,

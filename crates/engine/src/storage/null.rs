@@ -1,4 +1,4 @@
-//! Files of zeros to read, and a place to write where octets vanish.
+//! Files of zeros to read, and a place to write where bytes vanish.
 
 use std::{
     sync::{
@@ -23,7 +23,7 @@ pub struct NullStorage {
 }
 
 impl NullStorage {
-    /// With files of `size` octets.
+    /// With files of `size` bytes.
     pub fn new(size: u64) -> Self {
         Self { size }
     }
@@ -154,18 +154,16 @@ impl File for NullFile {
         Ok(most)
     }
 
-    fn write_all_at(&self, offset: u64, octets: &[u8]) -> Result<()> {
-        self.size.fetch_max(
-            offset.saturating_add(octets.len() as u64),
-            Ordering::Relaxed,
-        );
+    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.size
+            .fetch_max(offset.saturating_add(bytes.len() as u64), Ordering::Relaxed);
         Ok(())
     }
 
-    fn clear_at(&self, offset: u64, octets: u64) -> Result<u64> {
+    fn clear_at(&self, offset: u64, bytes: u64) -> Result<u64> {
         self.size
-            .fetch_max(offset.saturating_add(octets), Ordering::Relaxed);
-        Ok(octets)
+            .fetch_max(offset.saturating_add(bytes), Ordering::Relaxed);
+        Ok(bytes)
     }
 
     fn metadata(&self) -> Result<Metadata> {

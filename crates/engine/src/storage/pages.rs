@@ -2,38 +2,38 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Octets of a page: what positions in a file, in memory and lengths are to be multiples of. Sectors are no longer.
+/// Bytes of a page: what positions in a file, in memory and lengths are to be multiples of. Sectors are no longer.
 pub(crate) const PAGE: usize = 4 << 10;
 
-/// Octets from the first of its page to a position.
+/// Bytes from the first of its page to a position.
 pub(crate) fn past_page(position: u64) -> usize {
     // Less than a page fits.
     usize::try_from(position % PAGE as u64).unwrap_or(0)
 }
 
-/// A buffer whose first octet is the first of a page.
+/// A buffer whose first byte is the first of a page.
 #[derive(Default)]
 pub(crate) struct Pages {
-    octets: Vec<u8>,
-    /// Where the page begins, and how many octets count.
+    bytes: Vec<u8>,
+    /// Where the page begins, and how many bytes count.
     start: usize,
     len: usize,
 }
 
 impl Pages {
-    /// So many octets. What is in them means nothing where there were fewer before.
-    pub(crate) fn resize(&mut self, octets: usize) {
-        if self.octets.len() < self.start + octets {
-            self.octets = vec![0; octets + PAGE - 1];
-            let past = self.octets.as_ptr().addr() % PAGE;
+    /// So many bytes. What is in them means nothing where there were fewer before.
+    pub(crate) fn resize(&mut self, bytes: usize) {
+        if self.bytes.len() < self.start + bytes {
+            self.bytes = vec![0; bytes + PAGE - 1];
+            let past = self.bytes.as_ptr().addr() % PAGE;
             self.start = (PAGE - past) % PAGE;
         }
-        self.len = octets;
+        self.len = bytes;
     }
 
-    /// The first `octets` of them.
-    pub(crate) fn truncate(&mut self, octets: usize) {
-        self.len = self.len.min(octets);
+    /// The first `bytes` of them.
+    pub(crate) fn truncate(&mut self, bytes: usize) {
+        self.len = self.len.min(bytes);
     }
 }
 
@@ -41,13 +41,13 @@ impl Deref for Pages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.octets[self.start..self.start + self.len]
+        &self.bytes[self.start..self.start + self.len]
     }
 }
 
 impl DerefMut for Pages {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.octets[self.start..self.start + self.len]
+        &mut self.bytes[self.start..self.start + self.len]
     }
 }
 
@@ -59,9 +59,9 @@ mod tests {
     fn it_begins_at_a_page_however_long_it_was() {
         let mut pages = Pages::default();
         assert!(pages.is_empty());
-        for octets in [1, 10, 3 * PAGE + 1, 5, 3 * PAGE, 1 << 20] {
-            pages.resize(octets);
-            assert_eq!(pages.len(), octets);
+        for bytes in [1, 10, 3 * PAGE + 1, 5, 3 * PAGE, 1 << 20] {
+            pages.resize(bytes);
+            assert_eq!(pages.len(), bytes);
             assert_eq!(pages.as_ptr().addr() % PAGE, 0);
             pages.fill(7);
         }

@@ -1,4 +1,4 @@
-//! A small file whose checksum is made of its octets while they pass, so that nobody need read it again.
+//! A small file whose checksum is made of its bytes while they pass, so that nobody need read it again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use godwit_proto::ChecksumAlgorithm;
 use super::{FastPath, File, FileRef, Metadata, Result, Run};
 use crate::digest::Digest;
 
-/// A file that is read or written in order from its beginning, most often. Its octets pass through user space as long as they are summed.
+/// A file that is read or written in order from its beginning, most often. Its bytes pass through user space as long as they are summed.
 pub struct Summed {
     file: FileRef,
     algorithm: ChecksumAlgorithm,
@@ -15,14 +15,14 @@ pub struct Summed {
 }
 
 struct Sum {
-    octets: u64,
-    /// `None` once octets have passed that do not follow those before.
+    bytes: u64,
+    /// `None` once bytes have passed that do not follow those before.
     digest: Option<Digest>,
 }
 
 impl Summed {
-    /// Octets up to which a file is summed: more of them are read again for little.
-    pub const OCTETS_MAX: u64 = 256 << 10;
+    /// Bytes up to which a file is summed: more of them are read again for little.
+    pub const BYTES_MAX: u64 = 256 << 10;
 
     /// Nothing of `file` has passed yet.
     pub fn new(file: FileRef, algorithm: ChecksumAlgorithm) -> Arc<Self> {
@@ -30,7 +30,7 @@ impl Summed {
             file,
             algorithm,
             sum: Mutex::new(Sum {
-                octets: 0,
+                bytes: 0,
                 digest: Some(Digest::new(algorithm)),
             }),
         })
@@ -41,23 +41,23 @@ impl Summed {
         self.algorithm
     }
 
-    /// How many octets have passed, and their checksum, in lower-case hexadecimal. Once. `None` where they were too many, or not in order
+    /// How many bytes have passed, and their checksum, in lower-case hexadecimal. Once. `None` where they were too many, or not in order
     /// from the first.
     pub fn finish(&self) -> Option<(u64, String)> {
         let mut sum = self.lock();
-        let octets = sum.octets;
-        sum.digest.take().map(|digest| (octets, digest.finish()))
+        let bytes = sum.bytes;
+        sum.digest.take().map(|digest| (bytes, digest.finish()))
     }
 
-    fn passes(&self, offset: u64, octets: &[u8]) {
+    fn passes(&self, offset: u64, bytes: &[u8]) {
         let mut sum = self.lock();
-        let end = offset.saturating_add(octets.len() as u64);
-        let follows = offset == sum.octets && end <= Self::OCTETS_MAX;
+        let end = offset.saturating_add(bytes.len() as u64);
+        let follows = offset == sum.bytes && end <= Self::BYTES_MAX;
         match &mut sum.digest {
-            Some(digest) if follows => digest.update(octets),
+            Some(digest) if follows => digest.update(bytes),
             other => *other = None,
         }
-        sum.octets = end;
+        sum.bytes = end;
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Sum> {
@@ -74,9 +74,9 @@ impl File for Summed {
         Ok(got)
     }
 
-    fn write_all_at(&self, offset: u64, octets: &[u8]) -> Result<()> {
-        self.file.write_all_at(offset, octets)?;
-        self.passes(offset, octets);
+    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(offset, bytes)?;
+        self.passes(offset, bytes);
         Ok(())
     }
 
@@ -100,9 +100,9 @@ impl File for Summed {
         self.file.run_at(offset)
     }
 
-    fn clear_at(&self, offset: u64, octets: u64) -> Result<u64> {
+    fn clear_at(&self, offset: u64, bytes: u64) -> Result<u64> {
         self.lock().digest = None;
-        self.file.clear_at(offset, octets)
+        self.file.clear_at(offset, bytes)
     }
 
     fn fast_path(&self) -> FastPath<'_> {
@@ -162,10 +162,10 @@ mod tests {
         let path = FtpPath::new("/f").unwrap();
         let file = storage.open_write(&path, WriteMode::New).unwrap();
         let file = Summed::new(file, ChecksumAlgorithm::Crc32c);
-        let octets = vec![7; usize::try_from(Summed::OCTETS_MAX).unwrap()];
-        file.write_all_at(0, &octets).unwrap();
+        let bytes = vec![7; usize::try_from(Summed::BYTES_MAX).unwrap()];
+        file.write_all_at(0, &bytes).unwrap();
         assert!(matches!(file.fast_path(), FastPath::Copy));
-        file.write_all_at(Summed::OCTETS_MAX, b"1").unwrap();
+        file.write_all_at(Summed::BYTES_MAX, b"1").unwrap();
         assert!(matches!(file.fast_path(), FastPath::Descriptor(_)));
         assert_eq!(file.finish(), None);
     }

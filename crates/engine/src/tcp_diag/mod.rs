@@ -19,7 +19,7 @@ use self::wire::{
     identity, question,
 };
 
-/// Questions sent in one go: their answers, about 600 octets each with the kernel's own overhead, fit into the
+/// Questions sent in one go: their answers, about 600 bytes each with the kernel's own overhead, fit into the
 /// smallest receive buffer that systems give a socket.
 const QUESTIONS: usize = 32;
 /// One connection.
@@ -31,15 +31,15 @@ pub struct Connection {
     pub local_port: u16,
     /// Port of the other end.
     pub remote_port: u16,
-    /// Payload octets received in order.
+    /// Payload bytes received in order.
     pub bytes_received: u64,
-    /// Payload octets sent, retransmissions included.
+    /// Payload bytes sent, retransmissions included.
     pub bytes_sent: u64,
-    /// Payload octets sent again.
+    /// Payload bytes sent again.
     pub bytes_retransmitted: u64,
-    /// Payload octets that the other end has acknowledged; 1 more on the side that connected, for its SYN.
+    /// Payload bytes that the other end has acknowledged; 1 more on the side that connected, for its SYN.
     pub bytes_acknowledged: u64,
-    /// Octets in the socket that are not acknowledged: in flight or not sent yet.
+    /// Bytes in the socket that are not acknowledged: in flight or not sent yet.
     pub bytes_queued: u32,
     /// Part of them that was never sent.
     pub bytes_not_sent: u32,
@@ -59,7 +59,7 @@ pub struct Connection {
     pub receive_rtt_us: u32,
     /// Congestion window, segments.
     pub congestion_window: u32,
-    /// Octets per second that were lately acknowledged.
+    /// Bytes per second that were lately acknowledged.
     pub delivery_bytes_per_second: u64,
     /// Time with something to send, us.
     pub busy_us: u64,
@@ -134,7 +134,7 @@ impl TcpDiag {
     }
 
     /// The connections with these ends, in their order; `None` where the kernel knows none (any more). A connection is
-    /// found until its last octet is acknowledged, also after its descriptor was closed. Takes 2 to 4 us each (measured on an AMD
+    /// found until its last byte is acknowledged, also after its descriptor was closed. Takes 2 to 4 us each (measured on an AMD
     /// EPYC: 3.3 us for one, 108 us for 64, 1.7 ms for 1000).
     ///
     /// # Errors

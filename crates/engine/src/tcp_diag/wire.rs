@@ -64,15 +64,15 @@ pub(super) fn identity(ends: &Ends) -> (u8, Vec<u8>) {
     let mut family = IPV4;
     for address in [ends.local.ip(), ends.remote.ip()] {
         // An IPv4 connection of an IPv6 socket is found as an IPv4 connection.
-        let mut octets = [0; 16];
+        let mut bytes = [0; 16];
         match address.to_canonical() {
-            IpAddr::V4(v4) => octets[..4].copy_from_slice(&v4.octets()),
+            IpAddr::V4(v4) => bytes[..4].copy_from_slice(&v4.octets()),
             IpAddr::V6(v6) => {
                 family = IPV6;
-                octets = v6.octets();
+                bytes = v6.octets();
             }
         }
-        id.extend(octets);
+        id.extend(bytes);
     }
     let interface = match ends.remote {
         SocketAddr::V6(v6) => v6.scope_id(),

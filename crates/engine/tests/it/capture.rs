@@ -15,7 +15,7 @@ pub(crate) enum End {
     Called,
 }
 
-/// Octets in the order in which they came.
+/// Bytes in the order in which they came.
 type Said = Mutex<Vec<(End, Vec<u8>)>>;
 
 /// Takes down what one connection carries.
@@ -46,10 +46,10 @@ impl Capture {
     pub(crate) fn turns(self) -> Vec<(End, Vec<u8>)> {
         self.carriers.join().unwrap();
         let mut turns: Vec<(End, Vec<u8>)> = Vec::new();
-        for (end, octets) in std::mem::take(&mut *self.said.lock().unwrap()) {
+        for (end, bytes) in std::mem::take(&mut *self.said.lock().unwrap()) {
             match turns.last_mut() {
-                Some((last, all)) if *last == end => all.extend(octets),
-                _ => turns.push((end, octets)),
+                Some((last, all)) if *last == end => all.extend(bytes),
+                _ => turns.push((end, bytes)),
             }
         }
         turns
@@ -70,9 +70,9 @@ fn carry(mut from: TcpStream, mut to: TcpStream, end: End, said: &Said) {
 }
 
 /// Kind and length of each record of TLS (RFC 8446 §5.1).
-pub(crate) fn records(octets: &[u8]) -> Vec<(u8, u16)> {
+pub(crate) fn records(bytes: &[u8]) -> Vec<(u8, u16)> {
     let mut found = Vec::new();
-    let mut rest = octets;
+    let mut rest = bytes;
     while let [kind, _, _, high, low, behind @ ..] = rest {
         let length = u16::from_be_bytes([*high, *low]);
         found.push((*kind, length));

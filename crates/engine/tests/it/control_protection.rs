@@ -10,7 +10,7 @@ use godwit_engine::control::{
     ControlChannel, ControlError,
     protection::{
         Carrier, ProtectedClient, ProtectedServer, ProtectionError, Received,
-        WRAPPED_LINE_OCTETS_MAX,
+        WRAPPED_LINE_BYTES_MAX,
     },
 };
 use godwit_gsi::{Settings, Versions, Wrap, adat, wrap::WrapError};
@@ -149,7 +149,7 @@ fn what_was_changed_repeated_or_is_endless_is_refused() {
     ));
     assert_eq!(opened, b"");
 
-    let endless = vec![b'A'; WRAPPED_LINE_OCTETS_MAX + 8];
+    let endless = vec![b'A'; WRAPPED_LINE_BYTES_MAX + 8];
     let (mut client, mut server) = protected();
     assert_eq!(
         client.open(&endless, &mut opened),
@@ -192,9 +192,9 @@ fn a_channel_is_protected_from_the_end_of_the_handshake_on() {
     }
 }
 
-/// Anybody on the path can add octets in clear, before the switch and after it.
+/// Anybody on the path can add bytes in clear, before the switch and after it.
 #[test]
-fn octets_in_clear_end_the_session() {
+fn bytes_in_clear_end_the_session() {
     for early in [true, false] {
         let (client, _server) = wraps(Versions::Any);
         let (address, peer) = serve(move |mut lines, mut socket| {

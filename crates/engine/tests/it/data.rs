@@ -18,7 +18,7 @@ use godwit_proto::{ByteRange, command::Mode, error::TransferFailure};
 /// A file in memory that may hold up its writers.
 #[derive(Default)]
 pub(crate) struct Bytes {
-    octets: Mutex<Vec<u8>>,
+    bytes: Mutex<Vec<u8>>,
     pub(crate) gate: Option<Gate>,
 }
 
@@ -43,47 +43,47 @@ impl Gate {
 }
 
 impl Bytes {
-    pub(crate) fn new(octets: Vec<u8>) -> Arc<Self> {
+    pub(crate) fn new(bytes: Vec<u8>) -> Arc<Self> {
         Arc::new(Self {
-            octets: Mutex::new(octets),
+            bytes: Mutex::new(bytes),
             gate: None,
         })
     }
     pub(crate) fn gated() -> Arc<Self> {
         Arc::new(Self {
-            octets: Mutex::default(),
+            bytes: Mutex::default(),
             gate: Some(Gate::default()),
         })
     }
-    pub(crate) fn octets(&self) -> Vec<u8> {
-        self.octets.lock().unwrap().clone()
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.bytes.lock().unwrap().clone()
     }
 }
 
 impl File for Bytes {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let octets = self.octets.lock().unwrap();
-        let at = usize::try_from(offset).unwrap().min(octets.len());
-        let n = buffer.len().min(octets.len() - at);
-        buffer[..n].copy_from_slice(&octets[at..at + n]);
+        let bytes = self.bytes.lock().unwrap();
+        let at = usize::try_from(offset).unwrap().min(bytes.len());
+        let n = buffer.len().min(bytes.len() - at);
+        buffer[..n].copy_from_slice(&bytes[at..at + n]);
         Ok(n)
     }
     fn write_all_at(&self, offset: u64, new: &[u8]) -> Result<()> {
         if let Some(gate) = &self.gate {
             gate.pass();
         }
-        let mut octets = self.octets.lock().unwrap();
+        let mut bytes = self.bytes.lock().unwrap();
         let at = usize::try_from(offset).unwrap();
-        if octets.len() < at + new.len() {
-            octets.resize(at + new.len(), 0);
+        if bytes.len() < at + new.len() {
+            bytes.resize(at + new.len(), 0);
         }
-        octets[at..at + new.len()].copy_from_slice(new);
+        bytes[at..at + new.len()].copy_from_slice(new);
         Ok(())
     }
     fn metadata(&self) -> Result<Metadata> {
         Ok(Metadata {
             kind: FileKind::File,
-            size: self.octets.lock().unwrap().len() as u64,
+            size: self.bytes.lock().unwrap().len() as u64,
             stored: 0,
             modified: SystemTime::UNIX_EPOCH,
             mode: 0o644,
@@ -99,8 +99,8 @@ impl File for Bytes {
     }
 }
 
-pub(crate) fn pattern(octets: usize) -> Vec<u8> {
-    (0..octets)
+pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes)
         .map(|i| u8::try_from((i * 31 + i / 251) % 256).unwrap())
         .collect()
 }
@@ -112,7 +112,7 @@ pub(crate) fn listener() -> (TcpListener, SocketAddr) {
 }
 
 pub(crate) fn whole(file: &Arc<Bytes>) -> Job {
-    let end = file.octets().len() as u64;
+    let end = file.bytes().len() as u64;
     Job::Send(Source::File {
         file: Arc::clone(file) as FileRef,
         base: 0,
@@ -180,14 +180,14 @@ impl Pair {
 
     pub(crate) async fn copy(
         &self,
-        octets: Vec<u8>,
+        bytes: Vec<u8>,
         mode: Mode,
     ) -> (TransferReport, TransferReport) {
-        let (source, target) = (Bytes::new(octets), Bytes::new(Vec::new()));
+        let (source, target) = (Bytes::new(bytes), Bytes::new(Vec::new()));
         let mut receive = self.receiver.start(into(&target), mode);
         let mut send = self.sender.start(whole(&source), mode);
         let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
-        assert!(source.octets() == target.octets(), "{sent:?} {received:?}");
+        assert!(source.bytes() == target.bytes(), "{sent:?} {received:?}");
         (sent, received)
     }
 }
@@ -270,7 +270,7 @@ fn a_file_in_memory_arrives() {
             let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
             assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
             assert_eq!(sent.bytes, 9_900);
-            assert!(target.octets() == pattern(10_000)[100..]);
+            assert!(target.bytes() == pattern(10_000)[100..]);
         }
     });
 }
@@ -287,7 +287,7 @@ fn stream_mode_with_the_sender_listening() {
         let mut receive = receiver.start(into(&target), Mode::Stream);
         let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
         assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
-        assert!(source.octets() == target.octets());
+        assert!(source.bytes() == target.bytes());
     });
 }
 
@@ -334,9 +334,9 @@ fn streams_without_offsets() {
 
 struct Tap(Arc<Mutex<Vec<u8>>>);
 impl std::io::Write for Tap {
-    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
     }
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
@@ -425,7 +425,7 @@ fn abort_and_drop_end_a_transfer() {
         );
         assert_eq!(report.cached, 0);
         // What was promised as safe is there and right.
-        let (want, got) = (pattern(50_000_000), target.octets());
+        let (want, got) = (pattern(50_000_000), target.bytes());
         for r in report.safe.iter() {
             let r = usize::try_from(r.start).unwrap()..usize::try_from(r.end).unwrap();
             assert!(want[r.clone()] == got[r]);
@@ -472,7 +472,7 @@ fn a_shrinking_file_is_a_storage_failure() {
 fn a_stream_is_cut_where_no_more_is_wanted() {
     const SENT: usize = 3_000_000;
     run(async {
-        for octets in [0, 1, 70_000, SENT - 1, SENT, SENT + 1] {
+        for bytes in [0, 1, 70_000, SENT - 1, SENT, SENT + 1] {
             let pair = Pair::new(1, &params(1, 1 << 20));
             let (source, target) = (Bytes::new(pattern(SENT)), Bytes::new(Vec::new()));
             let Job::Receive(sink) = into(&target) else {
@@ -481,15 +481,15 @@ fn a_stream_is_cut_where_no_more_is_wanted() {
             let sink = Box::new(sink);
             let cut = Job::Receive(Sink::Cut {
                 sink,
-                octets: octets as u64,
+                bytes: bytes as u64,
             });
             let mut receive = pair.receiver.start(cut, Mode::Stream);
             let mut send = pair.sender.start(whole(&source), Mode::Stream);
             let (received, sent) = tokio::join!(done(&mut receive), done(&mut send));
-            let wanted = SENT.min(octets);
-            assert_eq!(received.result, Ok(()), "{octets}");
+            let wanted = SENT.min(bytes);
+            assert_eq!(received.result, Ok(()), "{bytes}");
             assert_eq!(received.bytes, wanted as u64);
-            assert!(target.octets() == source.octets()[..wanted], "{octets}");
+            assert!(target.bytes() == source.bytes()[..wanted], "{bytes}");
             // What is cut off may be on its way.
             drop(sent);
         }
@@ -528,7 +528,7 @@ fn base_and_ranges_are_relative() {
         );
         let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
         assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
-        let (want, got) = (pattern(1000), target.octets());
+        let (want, got) = (pattern(1000), target.bytes());
         assert!(got[500..550] == want[300..350] && got[590..600] == want[390..400]);
         assert!(got[550..590].iter().all(|b| *b == 0));
         assert_eq!(received.safe.to_string(), "0-50,90-100");

@@ -1,4 +1,4 @@
-//! Files that are read and written past the page cache: the same octets in the same places, wherever they begin.
+//! Files that are read and written past the page cache: the same bytes in the same places, wherever they begin.
 
 use std::{
     fs::File,
@@ -63,8 +63,8 @@ impl Place {
         self.storage.open_write(&path, WriteMode::Keep).unwrap()
     }
 
-    fn holding(&self, name: &str, octets: &[u8]) -> FileRef {
-        std::fs::write(self.path(name), octets).unwrap();
+    fn holding(&self, name: &str, bytes: &[u8]) -> FileRef {
+        std::fs::write(self.path(name), bytes).unwrap();
         self.open(name)
     }
 
@@ -119,10 +119,10 @@ fn range(start: usize, end: usize) -> ByteRange {
 /// Whether the page at `at` is in memory. `None`: nobody can tell. Once of a file: the kernel reads ahead of who asks.
 fn is_cached(path: &Path, at: u64) -> Option<bool> {
     let file = File::open(path).unwrap();
-    let mut octet = [0; 1];
+    let mut byte = [0; 1];
     let read = preadv2(
         &file,
-        &mut [IoSliceMut::new(&mut octet)],
+        &mut [IoSliceMut::new(&mut byte)],
         at,
         ReadWriteFlags::NOWAIT,
     );
@@ -135,8 +135,8 @@ fn is_cached(path: &Path, at: u64) -> Option<bool> {
 
 /// Between files of `place`, in both modes and from and to memory, so that each end is seen alone.
 pub(crate) fn assert_copies(place: &Place, pair: impl Fn(u32) -> Pair) {
-    for octets in [1, PAGE, 65_535, 65_536, MIB - 1, MIB, 3 * MIB + 70_001] {
-        let content = pattern(octets);
+    for bytes in [1, PAGE, 65_535, 65_536, MIB - 1, MIB, 3 * MIB + 70_001] {
+        let content = pattern(bytes);
         let source = place.holding("a", &content);
         for (mode, channels) in [
             (Mode::ExtendedBlock, 1),
@@ -146,14 +146,14 @@ pub(crate) fn assert_copies(place: &Place, pair: impl Fn(u32) -> Pair) {
             let pair = pair(channels);
             let target = place.holding("b", b"");
             let (sent, got) = (Bytes::new(Vec::new()), Bytes::new(content.clone()));
-            let all = [range(0, octets)];
+            let all = [range(0, bytes)];
             copy(&pair, mode, from(&source, &all), to(&target));
-            assert!(place.read("b") == content, "{octets} {mode:?} {channels}");
+            assert!(place.read("b") == content, "{bytes} {mode:?} {channels}");
             copy(&pair, mode, from(&source, &all), into(&sent));
-            assert!(sent.octets() == content, "{octets} {mode:?} {channels}");
+            assert!(sent.bytes() == content, "{bytes} {mode:?} {channels}");
             let target = place.holding("c", b"");
             copy(&pair, mode, crate::data::whole(&got), to(&target));
-            assert!(place.read("c") == content, "{octets} {mode:?} {channels}");
+            assert!(place.read("c") == content, "{bytes} {mode:?} {channels}");
         }
     }
 }
@@ -170,14 +170,14 @@ fn every_length_arrives_in_every_mode() {
 /// What a restart asks for begins and ends anywhere; what lies outside of it stays as it is.
 #[test]
 fn ranges_begin_and_end_anywhere() {
-    let octets = 5 * MIB + 12_345;
-    let content = pattern(octets);
-    let old = vec![0xff; octets];
+    let bytes = 5 * MIB + 12_345;
+    let content = pattern(bytes);
+    let old = vec![0xff; bytes];
     let asked = [
         range(1, PAGE),
         range(PAGE + 17, 2 * MIB - 3),
         range(2 * MIB, 2 * MIB + 200_000),
-        range(3 * MIB + 9, octets),
+        range(3 * MIB + 9, bytes),
     ];
     for place in places() {
         let source = place.holding("a", &content);
@@ -238,7 +238,7 @@ fn what_passes_the_cache_by_is_not_in_it() {
     assert_eq!(sum(&*sent), sum(&*source));
     let in_cache = ["received", "sent"].map(|name| is_cached(&place.path(name), 2 << 20));
     assert_eq!(in_cache, [Some(false); 2]);
-    assert!(target.octets() == content && place.read("received") == content);
+    assert!(target.bytes() == content && place.read("received") == content);
 }
 
 /// The last write of a channel is what it has gathered.
@@ -277,9 +277,9 @@ impl godwit_engine::storage::File for Fickle {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.file.read_at(offset, buffer)
     }
-    fn write_all_at(&self, offset: u64, octets: &[u8]) -> Result<()> {
+    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.is_written.store(true, Ordering::SeqCst);
-        self.file.write_all_at(offset, octets)
+        self.file.write_all_at(offset, bytes)
     }
     fn metadata(&self) -> Result<Metadata> {
         self.file.metadata()
@@ -313,8 +313,7 @@ fn a_file_may_refuse_it_at_any_time() {
     let report = run(async {
         let mut transfer = set.start(to(&file), Mode::ExtendedBlock);
         let mut peers = [0, 1].map(|_| TcpStream::connect(at).unwrap());
-        let header =
-            |octets: usize, at: usize| BlockHeader::data(at as u64, octets as u64).encode();
+        let header = |bytes: usize, at: usize| BlockHeader::data(at as u64, bytes as u64).encode();
         peers[0].write_all(&header(MIB, 0)).unwrap();
         peers[0].write_all(&content[..FIRST]).unwrap();
         while transfer.monitor().sample().bytes < FIRST as u64 {
@@ -341,14 +340,14 @@ fn a_file_may_refuse_it_at_any_time() {
     assert!(std::fs::read(folder.path().join("f")).unwrap() == content);
 }
 
-/// Octets lie in memory where they will; no call may leave any out.
+/// Bytes lie in memory where they will; no call may leave any out.
 #[test]
 fn reads_and_writes_are_whole_wherever_they_lie() {
-    let octets = 3 * MIB;
+    let bytes = 3 * MIB;
     for place in places() {
-        let mut want = pattern(octets);
+        let mut want = pattern(bytes);
         let file = place.holding("f", &want);
-        let memory: Vec<_> = pattern(octets + PAGE).into_iter().rev().collect();
+        let memory: Vec<_> = pattern(bytes + PAGE).into_iter().rev().collect();
         let page = (PAGE - memory.as_ptr().addr() % PAGE) % PAGE;
         for (at, start, length) in [
             (0, page, MIB),
@@ -357,7 +356,7 @@ fn reads_and_writes_are_whole_wherever_they_lie() {
             (2 * PAGE + 5, page + 5, 300_000),
             (MIB, page + 1, MIB),
             (2 * MIB - 1, page + PAGE - 1, 65_537 + PAGE),
-            (octets - 10, page, 100_000),
+            (bytes - 10, page, 100_000),
         ] {
             let written = &memory[start..start + length];
             file.write_all_at(at as u64, written).unwrap();

@@ -22,16 +22,16 @@ const EOF: u8 = 0x40;
 const EOD: u8 = 0x08;
 
 fn header(bits: u8, count: usize, offset: usize) -> Vec<u8> {
-    let mut octets = vec![bits];
-    octets.extend((count as u64).to_be_bytes());
-    octets.extend((offset as u64).to_be_bytes());
-    octets
+    let mut bytes = vec![bits];
+    bytes.extend((count as u64).to_be_bytes());
+    bytes.extend((offset as u64).to_be_bytes());
+    bytes
 }
 
 fn block(bits: u8, offset: usize, payload: &[u8]) -> Vec<u8> {
-    let mut octets = header(bits, payload.len(), offset);
-    octets.extend_from_slice(payload);
-    octets
+    let mut bytes = header(bits, payload.len(), offset);
+    bytes.extend_from_slice(payload);
+    bytes
 }
 
 fn opening(target: &Arc<Bytes>) -> Opening {
@@ -43,9 +43,9 @@ fn ok(report: &TransferReport) {
     assert_eq!(report.result, Ok(()), "{report:?}");
 }
 
-/// Until `target` holds so many octets.
-async fn holds(target: &Bytes, octets: usize) {
-    while target.octets().len() < octets {
+/// Until `target` holds so many bytes.
+async fn holds(target: &Bytes, bytes: usize) {
+    while target.bytes().len() < bytes {
         tokio::task::yield_now().await;
     }
 }
@@ -112,7 +112,7 @@ fn a_receiver_goes_on_where_a_channel_is_through() {
             (&others[1].0, b"third"),
         ] {
             holds(target, want.len()).await;
-            assert_eq!(target.octets(), want);
+            assert_eq!(target.bytes(), want);
         }
         for (_, transfer) in &mut others {
             ok(&done(transfer).await);
@@ -150,7 +150,7 @@ fn what_follows_and_fails_leaves_the_one_before_alone() {
             half.late.write_all(&block(0, 4, b"two")).unwrap();
             half.late.write_all(&header(EOF | EOD, 0, 2)).unwrap();
             ok(&done(&mut half.first).await);
-            assert_eq!(half.target.octets(), b"one two");
+            assert_eq!(half.target.bytes(), b"one two");
             let report = done(&mut second).await;
             match report.result {
                 Err(TransferFailure::Protocol(_)) if opens => {}
@@ -198,7 +198,7 @@ fn work_between_is_passed_where_it_may_be() {
             heard.recv().await.unwrap();
             half.late.write_all(&header(EOF | EOD, 0, 2)).unwrap();
             ok(&done(&mut second).await);
-            assert_eq!(target.octets(), b"second");
+            assert_eq!(target.bytes(), b"second");
         }
     });
 }
@@ -207,13 +207,13 @@ fn work_between_is_passed_where_it_may_be() {
 fn headers(stream: &mut TcpStream, mut goes_on: impl FnMut(u8) -> bool) -> Vec<(u8, u64)> {
     let mut seen = Vec::new();
     loop {
-        let mut octets = [0; 17];
-        stream.read_exact(&mut octets).unwrap();
-        let number = |at: usize| u64::from_be_bytes(octets[at..at + 8].try_into().unwrap());
+        let mut bytes = [0; 17];
+        stream.read_exact(&mut bytes).unwrap();
+        let number = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
         let payload = usize::try_from(number(1)).unwrap();
         stream.read_exact(&mut vec![0; payload]).unwrap();
-        seen.push((octets[0], number(9)));
-        if !goes_on(octets[0]) {
+        seen.push((bytes[0], number(9)));
+        if !goes_on(bytes[0]) {
             return seen;
         }
     }
@@ -294,12 +294,12 @@ proptest! {
                     }
                     pair.sender.next_channels(wanted);
                 }
-                let octets = pattern(*size + i);
-                let source = Bytes::new(octets.clone());
+                let bytes = pattern(*size + i);
+                let source = Bytes::new(bytes.clone());
                 let send = pair.sender.queue(true, follows[i], Box::new(move || Ok(whole(&source))));
                 let target = Bytes::new(Vec::new());
                 let receipt = pair.receiver.queue(false, follows[39 - i], opening(&target));
-                moving.push((octets, target, send, receipt));
+                moving.push((bytes, target, send, receipt));
             }
             for moving in moving {
                 arrived(moving).await;
@@ -314,13 +314,13 @@ proptest! {
 /// A file, where it goes, and its transfer at both ends.
 type Moving = (Vec<u8>, Arc<Bytes>, Transfer, Transfer);
 
-async fn arrived((octets, target, mut send, mut receipt): Moving) {
+async fn arrived((bytes, target, mut send, mut receipt): Moving) {
     let sent = done(&mut send).await;
     ok(&sent);
-    assert_eq!(sent.bytes, octets.len() as u64);
+    assert_eq!(sent.bytes, bytes.len() as u64);
     assert!(sent.cached > 0, "{sent:?}");
     let received = done(&mut receipt).await;
     ok(&received);
     assert!(received.cached > 0, "{received:?}");
-    assert!(target.octets() == octets, "{} octets", octets.len());
+    assert!(target.bytes() == bytes, "{} bytes", bytes.len());
 }

@@ -1,4 +1,4 @@
-//! Guarded data channels: who is let in, and what protects the octets.
+//! Guarded data channels: who is let in, and what protects the bytes.
 
 use std::{
     collections::BTreeSet,
@@ -85,7 +85,7 @@ pub(crate) fn pair(receiver: ChannelParams, sender: ChannelParams) -> Pair {
     }
 }
 
-/// The same, octets passing through a tap that may change them.
+/// The same, bytes passing through a tap that may change them.
 struct Tap {
     listener: TcpListener,
     to: SocketAddr,
@@ -170,7 +170,7 @@ fn stream_mode_is_guarded_whoever_connects() {
     });
 }
 
-/// Octets that wait behind the handshake, or in a record, are looked at as those from the socket are.
+/// Bytes that wait behind the handshake, or in a record, are looked at as those from the socket are.
 #[test]
 fn a_guarded_stream_writes_nothing_behind_its_region() {
     const BASE: u64 = 10;
@@ -195,10 +195,7 @@ fn a_guarded_stream_writes_nothing_behind_its_region() {
                 matches!(&why, TransferFailure::Protocol(why) if why.contains("passes the end")),
                 "{protection} {why:?}"
             );
-            assert!(
-                target.octets().len() as u64 <= BASE + REGION,
-                "{protection}"
-            );
+            assert!(target.bytes().len() as u64 <= BASE + REGION, "{protection}");
         }
     });
 }
@@ -210,7 +207,7 @@ async fn copy_between(receiver: ChannelParams, sender: ChannelParams) -> [Transf
     let mut send = both.sender.start(whole(&source), Mode::ExtendedBlock);
     let (received, sent) = tokio::join!(done(&mut receive), done(&mut send));
     assert!(
-        target.octets().is_empty(),
+        target.bytes().is_empty(),
         "nothing is taken from a stranger"
     );
     [received, sent]
@@ -314,7 +311,7 @@ async fn receive_from(
     let report = done(&mut transfer).await;
     drop(set);
     peer.join().unwrap();
-    assert!(target.octets().is_empty());
+    assert!(target.bytes().is_empty());
     report
 }
 
@@ -341,7 +338,7 @@ fn peers_that_do_not_shake_hands_are_told_apart() {
             read_out(stream);
         });
         assert!(refusal(&block.await).contains("TLS"));
-        // The first octets of a ClientHello, and then nothing.
+        // The first bytes of a ClientHello, and then nothing.
         let stalls = receive_from(guard(), |mut stream| {
             stream.write_all(&[22, 3, 1, 1, 0]).unwrap();
             read_out(stream);
@@ -399,7 +396,7 @@ fn a_server_that_stalls_in_the_handshake_is_given_up() {
 }
 
 impl Tap {
-    /// Carries octets of one connection both ways, those of the connecting side changed by `change`.
+    /// Carries bytes of one connection both ways, those of the connecting side changed by `change`.
     fn run(self, mut change: impl FnMut(&mut [u8]) + Send + 'static) {
         std::thread::spawn(move || {
             let (from, _) = self.listener.accept().unwrap();
@@ -424,7 +421,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, mut change: impl FnMut(&mut [u8
     drop(from.shutdown(std::net::Shutdown::Both));
 }
 
-/// A copy past a tap that flips a bit of the octet at `place`; and whether the clear text was to be seen.
+/// A copy past a tap that flips a bit of the byte at `place`; and whether the clear text was to be seen.
 async fn copy_past_a_tap(guard: Guard, place: Option<usize>) -> (TransferReport, Vec<u8>, bool) {
     let params = guarded(guard, params(1, 1 << 20));
     let (inner, to) = listener();
@@ -435,16 +432,16 @@ async fn copy_past_a_tap(guard: Guard, place: Option<usize>) -> (TransferReport,
         listener: outer,
         to,
     }
-    .run(move |octets| {
-        if octets.windows(8).any(|part| part == b"secretly") {
+    .run(move |bytes| {
+        if bytes.windows(8).any(|part| part == b"secretly") {
             told.store(true, Ordering::Relaxed);
         }
         if let Some(place) = place.and_then(|place| place.checked_sub(passed))
-            && let Some(octet) = octets.get_mut(place)
+            && let Some(byte) = bytes.get_mut(place)
         {
-            *octet ^= 1;
+            *byte ^= 1;
         }
-        passed += octets.len();
+        passed += bytes.len();
     });
     let mover = |name| [Mover::spawn(name).unwrap()];
     let receiver = ChannelSet::passive(&mover("r"), inner, params.clone()).unwrap();
@@ -454,11 +451,11 @@ async fn copy_past_a_tap(guard: Guard, place: Option<usize>) -> (TransferReport,
     let mut receive = receiver.start(into(&target), Mode::ExtendedBlock);
     let mut send = sender.start(whole(&source), Mode::ExtendedBlock);
     let (received, _) = tokio::join!(done(&mut receive), done(&mut send));
-    (received, target.octets(), seen.load(Ordering::Relaxed))
+    (received, target.bytes(), seen.load(Ordering::Relaxed))
 }
 
 #[test]
-fn protected_octets_are_neither_seen_nor_changed_on_their_way() {
+fn protected_bytes_are_neither_seen_nor_changed_on_their_way() {
     let users = Users::new();
     run(async {
         // The tap works: in clear it sees.
@@ -480,7 +477,7 @@ fn protected_octets_are_neither_seen_nor_changed_on_their_way() {
             );
             assert!(got.len() < 400_000 && b"secretly".repeat(50_000).starts_with(&got));
         }
-        // Within it: the random octets of the first message.
+        // Within it: the random bytes of the first message.
         let (report, got, _) = copy_past_a_tap(users.guard(Protection::Clear), Some(20)).await;
         assert!(refusal(&report).len() > 10);
         assert!(got.is_empty());
@@ -492,7 +489,7 @@ fn handshakes_leave_running_channels_their_turns() {
     const FURTHER: u32 = 64;
     let users = Users::new();
     run(async {
-        // One mover for both ends, and octets without end: whatever moves does so between handshakes, which take their time. At
+        // One mover for both ends, and bytes without end: whatever moves does so between handshakes, which take their time. At
         // full speed 64 channels would leave little of a processor to them.
         let mover = [Mover::spawn("m").unwrap()];
         let kim = users.somebody("/O=Grid/CN=Kim").key(rsa_key());
@@ -584,14 +581,14 @@ fn no_ticket_is_on_the_wire() {
         drop(both);
         let turns = capture.turns();
         let of_called = turns.iter().filter(|(end, _)| *end == End::Called);
-        let mut of_called = of_called.map(|(_, octets)| records(octets));
+        let mut of_called = of_called.map(|(_, bytes)| records(bytes));
         let what = format!("{versions:?} {protection} {turns:?}");
         assert_eq!(of_called.next().unwrap()[0].0, HANDSHAKE, "{what}");
         let rest: Vec<(u8, u16)> = of_called.flatten().collect();
         let kinds: Vec<u8> = rest.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, behind, "{what}");
         if behind == [DATA] {
-            // One octet, its kind, and the tag.
+            // One byte, its kind, and the tag.
             assert_eq!(rest, [(DATA, 1 + 1 + 16)], "{what}");
         }
     }
@@ -635,8 +632,8 @@ fn a_file_that_cannot_be_read_takes_nothing_from_those_before_it() {
             .collect();
         let mut sends: Vec<_> = files
             .iter()
-            .map(|octets| {
-                let source = Bytes::new(octets.clone());
+            .map(|bytes| {
+                let source = Bytes::new(bytes.clone());
                 queue(&both.sender, true, Box::new(move || whole(&source)))
             })
             .collect();
@@ -650,7 +647,7 @@ fn a_file_that_cannot_be_read_takes_nothing_from_those_before_it() {
                 at < files.len(),
                 "{at}: {received:?}"
             );
-            assert!(at == files.len() || target.octets() == files[at]);
+            assert!(at == files.len() || target.bytes() == files[at]);
         }
     });
 }

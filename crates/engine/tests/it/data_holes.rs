@@ -15,7 +15,7 @@ use crate::data::{Bytes, Pair, done, into, params, pattern, run};
 /// Multiple of the blocks of any file system that tests run on.
 const UNIT: u64 = 1 << 16;
 
-/// Where the octets of [`Place::sparse`] are, in units; what is between them are holes.
+/// Where the bytes of [`Place::sparse`] are, in units; what is between them are holes.
 const DATA: [(u64, u64); 3] = [(2, 3), (20, 25), (90, 91)];
 
 /// Its length in units.
@@ -48,8 +48,8 @@ impl Place {
         let file = File::create(self.path(name)).unwrap();
         file.set_len(LENGTH * UNIT).unwrap();
         for (start, end) in DATA {
-            let octets = pattern(usize::try_from((end - start) * UNIT).unwrap());
-            file.write_all_at(&octets, start * UNIT).unwrap();
+            let bytes = pattern(usize::try_from((end - start) * UNIT).unwrap());
+            file.write_all_at(&bytes, start * UNIT).unwrap();
         }
         self.open(name, WriteMode::Keep)
     }
@@ -147,7 +147,7 @@ fn holes_do_not_travel_and_are_holes_again() {
 }
 
 #[test]
-fn old_octets_at_the_target_do_not_show_through() {
+fn old_bytes_at_the_target_do_not_show_through() {
     let place = Place::new();
     let source = place.sparse("a");
     std::fs::write(place.path("b"), vec![0xff; 100 << 16]).unwrap();
@@ -194,10 +194,10 @@ fn ranges_cut_holes_and_leave_the_rest_alone() {
     });
     assert_eq!(safe.iter().collect::<Vec<_>>(), ranges);
     let mut want = old;
-    let octets = place.read("a");
+    let bytes = place.read("a");
     for range in ranges {
         let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
-        want[range.clone()].copy_from_slice(&octets[range]);
+        want[range.clone()].copy_from_slice(&bytes[range]);
     }
     assert!(place.read("b") == want);
 }
@@ -214,7 +214,7 @@ fn a_file_that_cannot_have_holes_gets_zeros() {
         let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
         assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
     });
-    assert!(place.read("a") == target.octets());
+    assert!(place.read("a") == target.bytes());
 }
 
 /// Whoever reads past the end of a file that has become shorter must not take that for a hole.
@@ -238,7 +238,7 @@ fn what_was_cut_off_is_no_hole() {
 }
 
 #[test]
-fn cleared_octets_read_as_zero_and_others_stay() {
+fn cleared_bytes_read_as_zero_and_others_stay() {
     let place = Place::new();
     std::fs::write(place.path("f"), vec![7; 300_000]).unwrap();
     let file = place.open("f", WriteMode::Keep);

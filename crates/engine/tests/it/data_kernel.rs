@@ -24,13 +24,13 @@ fn sealed_by_kernel() -> u64 {
     line.map_or(0, |count| count.trim().parse().unwrap())
 }
 
-fn all_of(storage: &PosixStorage, octets: usize) -> Job {
+fn all_of(storage: &PosixStorage, bytes: usize) -> Job {
     Job::Send(Source::File {
         file: storage.open_read(&FtpPath::new("/f").unwrap()).unwrap(),
         base: 0,
         ranges: vec![ByteRange {
             start: 0,
-            end: octets as u64,
+            end: bytes as u64,
         }],
     })
 }
@@ -55,7 +55,7 @@ fn a_stream_on_a_connection_of_blocks_is_whole_or_fails() {
                 assert!(sent.result.is_err(), "{sent:?}");
             } else {
                 assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
-                assert!(target.octets() == content);
+                assert!(target.bytes() == content);
             }
         }
     });
@@ -67,13 +67,13 @@ fn files_arrive_whole_with_channels_that_come_and_go() {
     let folder = tempfile::tempdir().unwrap();
     let storage = PosixStorage::rooted(folder.path()).unwrap();
     let before = sealed_by_kernel();
-    for (mode, octets) in [
+    for (mode, bytes) in [
         (Mode::ExtendedBlock, 30_000_011),
         (Mode::ExtendedBlock, 1000),
         (Mode::Stream, 3_000_000),
         (Mode::ExtendedBlock, 5_000_000),
     ] {
-        let content = pattern(octets);
+        let content = pattern(bytes);
         fs::write(folder.path().join("f"), &content).unwrap();
         let channels = if mode == Mode::Stream { 1 } else { 4 };
         let parameters = guarded(users.guard(Protection::Private), params(channels, 300_000));
@@ -83,10 +83,10 @@ fn files_arrive_whole_with_channels_that_come_and_go() {
             for _ in 0..2 {
                 let target = Bytes::new(Vec::new());
                 let mut receive = both.receiver.start(into(&target), mode);
-                let mut send = both.sender.start(all_of(&storage, octets), mode);
+                let mut send = both.sender.start(all_of(&storage, bytes), mode);
                 let monitor = send.monitor();
                 let meddler = std::thread::spawn(move || {
-                    for at in [octets as u64 / 8, octets as u64 / 2] {
+                    for at in [bytes as u64 / 8, bytes as u64 / 2] {
                         while monitor.progress().bytes < at && monitor.progress().channels > 0 {
                             std::thread::yield_now();
                         }
@@ -96,9 +96,9 @@ fn files_arrive_whole_with_channels_that_come_and_go() {
                 });
                 let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
                 meddler.join().unwrap();
-                let what = format!("{mode:?} {octets} {sent:?} {received:?}");
+                let what = format!("{mode:?} {bytes} {sent:?} {received:?}");
                 assert_eq!((sent.result, received.result), (Ok(()), Ok(())), "{what}");
-                assert!(target.octets() == content, "{what}");
+                assert!(target.bytes() == content, "{what}");
             }
         });
     }

@@ -48,7 +48,7 @@ fn channels_join_and_retire_while_data_flows() {
         target.gate.as_ref().unwrap().open();
         let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
         assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
-        assert!(source.octets() == target.octets());
+        assert!(source.bytes() == target.bytes());
         assert!(sent.channels_peak >= 8);
         assert_eq!(monitor.progress().channels, 0);
         assert!(
@@ -64,10 +64,10 @@ fn channels_join_and_retire_while_data_flows() {
     });
 }
 
-/// What was sent arrived, and with what was not sent it is all, without an octet twice.
+/// What was sent arrived, and with what was not sent it is all, without a byte twice.
 fn assert_split(sent: &TransferReport, received: &TransferReport, source: &Bytes, target: &Bytes) {
     assert_eq!((&sent.result, &received.result), (&Ok(()), &Ok(())));
-    let (want, got) = (source.octets(), target.octets());
+    let (want, got) = (source.bytes(), target.bytes());
     let mut all = received.safe.clone();
     for range in &sent.unsent {
         all.insert(*range);
@@ -101,7 +101,7 @@ async fn send_rest(pair: &Pair, source: &Arc<Bytes>, target: &Arc<Bytes>, rest: 
     let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
     assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
     assert_eq!(sent.unsent, []);
-    assert!(source.octets() == target.octets());
+    assert!(source.bytes() == target.bytes());
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_cut_races_with_all_else() {
             let over = Arc::new(AtomicBool::new(false));
             let ended = Arc::clone(&over);
             let meddler = std::thread::spawn(move || {
-                // From before the first octet to after the last.
+                // From before the first byte to after the last.
                 let due = u64::from(round) * 55_000;
                 let mut meddled_at = 0;
                 while monitor.progress().bytes < due && !ended.load(Ordering::Relaxed) {
@@ -176,7 +176,7 @@ fn a_cut_spares_what_could_not_be_told_from_the_end() {
             (send, receive)
         };
         let stream = Job::Send(Source::Stream(Box::new(std::io::Cursor::new(
-            source.octets(),
+            source.bytes(),
         ))));
         for (job, mode) in [
             (whole(&source), Mode::Stream),
@@ -186,7 +186,7 @@ fn a_cut_spares_what_could_not_be_told_from_the_end() {
             let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
             assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
             assert_eq!((sent.bytes, sent.unsent.len()), (300_000, 0));
-            assert!(source.octets() == target.octets());
+            assert!(source.bytes() == target.bytes());
         }
     });
 }
@@ -203,7 +203,7 @@ fn a_sender_knows_what_tcp_and_its_movers_did() {
             TransferEvent::Ready { .. }
         ));
         let (sender, receiver) = (send.monitor(), receive.monitor());
-        // The receiver is stuck in its storage, so octets stay on their way.
+        // The receiver is stuck in its storage, so bytes stay on their way.
         let early = sender.sample();
         receiver.sample();
         assert!(early.acknowledged.is_none_or(|a| a <= early.bytes));

@@ -64,7 +64,7 @@ impl Receiver {
         let target = Bytes::new(Vec::new());
         let mut transfer = self.set.start(into(&target), Mode::ExtendedBlock);
         script(self);
-        (done(&mut transfer).await, target.octets())
+        (done(&mut transfer).await, target.bytes())
     }
 }
 
@@ -235,7 +235,7 @@ fn close_in_each_of_its_forms() {
 }
 
 #[test]
-fn early_connections_and_octets_belong_to_the_next_transfer() {
+fn early_connections_and_bytes_belong_to_the_next_transfer() {
     run(async {
         let r = Receiver::new();
         let mut a = r.connect();
@@ -271,14 +271,14 @@ fn a_stream_may_end_before_its_transfer_begins() {
     run(async {
         // Many times: whether the mover sees the end before the transfer is a matter of chance.
         for i in 0..50 {
-            let octets = &data[..i % 6];
+            let bytes = &data[..i % 6];
             let receiver = Receiver::new();
-            receiver.connect().write_all(octets).unwrap();
+            receiver.connect().write_all(bytes).unwrap();
             tokio::task::yield_now().await;
             let target = Bytes::new(Vec::new());
             let mut transfer = receiver.set.start(into(&target), Mode::Stream);
             ok(&done(&mut transfer).await);
-            assert_eq!(target.octets(), octets);
+            assert_eq!(target.bytes(), bytes);
         }
     });
 }
@@ -294,7 +294,7 @@ fn what_the_mode_forbids_fails_with_its_name() {
             header(0, 10, (1 << 63) - 5),
             "passes the end",
         ),
-        ("2^63 octets", header(0, 1 << 63, 0), "passes the end"),
+        ("2^63 bytes", header(0, 1 << 63, 0), "passes the end"),
         ("absurd EOF", header(EOF, 0, u64::MAX), "limit of 524288"),
         ("EOF of nothing", header(EOF, 0, 0), "announces 0"),
         (
@@ -304,12 +304,12 @@ fn what_the_mode_forbids_fails_with_its_name() {
         ),
     ];
     run(async {
-        for (name, octets, want) in cases {
+        for (name, bytes, want) in cases {
             let r = Receiver::new();
             let (report, _) = r
                 .receive(|r| {
                     let mut a = r.connect();
-                    a.write_all(&octets).unwrap();
+                    a.write_all(&bytes).unwrap();
                     std::mem::forget(a);
                 })
                 .await;
@@ -331,9 +331,9 @@ fn a_connection_that_dies_leaves_true_ranges() {
             (0, false),
         ] {
             let r = Receiver::new();
-            let octets = [block(0, 0, &pattern(10)), block(0, 10, &pattern(10))].concat();
+            let bytes = [block(0, 0, &pattern(10)), block(0, 10, &pattern(10))].concat();
             let (report, got) = r
-                .receive(|r| r.connect().write_all(&octets[..cut]).unwrap())
+                .receive(|r| r.connect().write_all(&bytes[..cut]).unwrap())
                 .await;
             assert!(
                 matches!(report.result, Err(TransferFailure::ConnectionLost(_))),
@@ -375,7 +375,7 @@ fn where_one_connection_dies_the_others_are_read_to_their_ends() {
     });
 }
 
-/// A sender adds one while the last octets of the others are under way.
+/// A sender adds one while the last bytes of the others are under way.
 #[test]
 fn a_connection_that_goes_before_it_carried_anything_is_not_missed() {
     run(async {
@@ -437,14 +437,14 @@ fn a_write_that_a_device_refuses_is_tried_again_for_a_while() {
             let mut transfer = r.set.start(Job::Receive(sink), Mode::ExtendedBlock);
             let mut peer = r.connect();
             peer.write_all(&header(EOF, 0, 1)).unwrap();
-            peer.write_all(&block(EOD, 0, b"octets")).unwrap();
+            peer.write_all(&block(EOD, 0, b"sixth.")).unwrap();
             let report = done(&mut transfer).await;
-            let mut octets = [0; 6];
+            let mut bytes = [0; 6];
             match arrives {
                 true => {
                     ok(&report);
-                    assert_eq!(file.read_at(0, &mut octets), Ok(6));
-                    assert_eq!(&octets, b"octets");
+                    assert_eq!(file.read_at(0, &mut bytes), Ok(6));
+                    assert_eq!(&bytes, b"sixth.");
                 }
                 false => assert!(
                     matches!(&report.result, Err(TransferFailure::Storage(s)) if s.errno == 5),
@@ -484,7 +484,7 @@ fn a_silent_peer_is_given_up() {
         let Err(TransferFailure::ConnectionLost(text)) = &report.result else {
             panic!("{report:?}")
         };
-        assert!(text.contains("no octet moved"), "{text}");
+        assert!(text.contains("no byte moved"), "{text}");
         assert_eq!(report.bytes, 9);
     });
 }
@@ -657,7 +657,7 @@ fn holes_that_cannot_be_are_refused() {
                 matches!(result, Err(TransferFailure::Protocol(_))),
                 "{what}: {result:?}"
             );
-            assert!(target.octets().is_empty(), "{what}");
+            assert!(target.bytes().is_empty(), "{what}");
         }
         let r = Receiver::new();
         let nowhere = Job::Receive(Sink::Stream(Box::new(std::io::sink())));
@@ -692,6 +692,6 @@ fn holes_come_between_blocks_with_an_eod_and_empty() {
         assert_eq!(report.bytes, 300_100);
         assert_eq!(report.safe.to_string(), "0-300100");
         assert!(got[..20] == data && got.len() == 300_100);
-        assert!(got[20..].iter().all(|octet| *octet == 0));
+        assert!(got[20..].iter().all(|byte| *byte == 0));
     });
 }

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 
 use crate::data::{Bytes, Pair, done, into, listener, params, pattern, run, whole};
 
-/// Around every bound that decides how octets travel: header, small block, what is read ahead, the mover's buffer.
+/// Around every bound that decides how bytes travel: header, small block, what is read ahead, the mover's buffer.
 const SIZES: [usize; 12] = [
     0, 1, 16, 17, 18, 1024, 16_384, 16_385, 65_519, 65_536, 70_000, 300_000,
 ];
@@ -46,8 +46,8 @@ fn queued_files_arrive_each_in_its_place() {
             let files: Vec<Vec<u8>> = (0..60).map(|i| pattern(SIZES[i % 12] + i / 12)).collect();
             let sends: Vec<Transfer> = files
                 .iter()
-                .map(|octets| {
-                    let source = Bytes::new(octets.clone());
+                .map(|bytes| {
+                    let source = Bytes::new(bytes.clone());
                     pair.sender
                         .queue(true, false, opening(move || whole(&source)))
                 })
@@ -64,7 +64,7 @@ fn queued_files_arrive_each_in_its_place() {
                 let (target, receipt) = &mut receipts[i];
                 let received = done(receipt).await;
                 assert_eq!(received.result, Ok(()), "{i}: {received:?}");
-                assert!(target.octets() == files[i], "file {i}");
+                assert!(target.bytes() == files[i], "file {i}");
             }
         });
     }
@@ -90,8 +90,8 @@ fn nothing_is_opened_before_its_turn() {
                 into(&of_second)
             }),
         );
-        let mut sends = [3000, 5].map(|octets| {
-            let source = Bytes::new(pattern(octets));
+        let mut sends = [3000, 5].map(|bytes| {
+            let source = Bytes::new(pattern(bytes));
             pair.sender
                 .queue(true, false, opening(move || whole(&source)))
         });
@@ -106,7 +106,7 @@ fn nothing_is_opened_before_its_turn() {
         held.gate.as_ref().unwrap().open();
         assert_eq!(done(&mut first).await.result, Ok(()));
         assert_eq!(done(&mut second).await.result, Ok(()));
-        assert_eq!(target.octets(), pattern(5));
+        assert_eq!(target.bytes(), pattern(5));
     });
 }
 
@@ -170,17 +170,17 @@ fn a_set_that_goes_ends_what_waits_in_it() {
 }
 
 /// All files of a sender on one connection, one after the other.
-fn on_the_wire(files: &[Vec<u8>], block_octets: usize) -> Vec<u8> {
+fn on_the_wire(files: &[Vec<u8>], block_bytes: usize) -> Vec<u8> {
     let header = |bits: u8, count: usize, offset: usize| {
-        let mut octets = vec![bits];
-        octets.extend((count as u64).to_be_bytes());
-        octets.extend((offset as u64).to_be_bytes());
-        octets
+        let mut bytes = vec![bits];
+        bytes.extend((count as u64).to_be_bytes());
+        bytes.extend((offset as u64).to_be_bytes());
+        bytes
     };
     let mut wire = Vec::new();
     for file in files {
-        for (i, block) in file.chunks(block_octets).enumerate() {
-            wire.extend(header(0, block.len(), i * block_octets));
+        for (i, block) in file.chunks(block_bytes).enumerate() {
+            wire.extend(header(0, block.len(), i * block_bytes));
             wire.extend_from_slice(block);
         }
         wire.extend(header(0x48, 0, 1));
@@ -190,15 +190,15 @@ fn on_the_wire(files: &[Vec<u8>], block_octets: usize) -> Vec<u8> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// However the octets of many files come in pieces, and wherever the pieces end.
+    /// However the bytes of many files come in pieces, and wherever the pieces end.
     #[test]
     fn slices_of_the_wire_make_no_difference(
         sizes in prop::collection::vec(prop::sample::select(&SIZES[..]), 1..12),
-        block_octets in prop::sample::select(&[1000_usize, 20_000, 1 << 20][..]),
+        block_bytes in prop::sample::select(&[1000_usize, 20_000, 1 << 20][..]),
         cuts in prop::collection::vec(1_usize..100_000, 0..12),
     ) {
         let files: Vec<Vec<u8>> = sizes.iter().map(|size| pattern(*size)).collect();
-        let wire = on_the_wire(&files, block_octets);
+        let wire = on_the_wire(&files, block_bytes);
         run(async {
             let (listener, at) = listener();
             let set = ChannelSet::passive(
@@ -224,7 +224,7 @@ proptest! {
             for (i, (target, receipt)) in receipts.iter_mut().enumerate() {
                 let report = done(receipt).await;
                 assert_eq!(report.result, Ok(()), "file {i}: {report:?}");
-                assert!(target.octets() == files[i], "file {i}");
+                assert!(target.bytes() == files[i], "file {i}");
             }
             drop(writer.join().unwrap());
         });
@@ -233,7 +233,7 @@ proptest! {
 
 #[test]
 fn small_files_are_shared_by_all_channels() {
-    let (channels, files, octets) = (4, 400, 10_000);
+    let (channels, files, bytes) = (4, 400, 10_000);
     let (listener, at) = listener();
     let receiver = std::thread::spawn(move || -> Vec<usize> {
         let readers: Vec<_> = (0..channels)
@@ -249,7 +249,7 @@ fn small_files_are_shared_by_all_channels() {
         let set = ChannelSet::active(&movers, vec![at], None, params(channels, 1 << 20));
         let sends: Vec<Transfer> = (0..files)
             .map(|_| {
-                let source = Bytes::new(pattern(octets));
+                let source = Bytes::new(pattern(bytes));
                 set.queue(true, false, opening(move || whole(&source)))
             })
             .collect();
@@ -259,7 +259,7 @@ fn small_files_are_shared_by_all_channels() {
     });
     let carried = receiver.join().unwrap();
     // With room for all in the first one's buffers, which others would be left with nothing for.
-    let least = files * octets / channels as usize / 2;
+    let least = files * bytes / channels as usize / 2;
     assert!(carried.iter().all(|&n| n >= least), "{carried:?}");
 }
 
@@ -292,7 +292,7 @@ fn channels_come_and_go_between_queued_files() {
                     .queue(true, false, opening(move || whole(&source)));
                 assert_eq!(done(&mut sent).await.result, Ok(()));
                 assert_eq!(done(&mut received[0].1).await.result, Ok(()));
-                assert!(received[0].0.octets() == pattern(200_000));
+                assert!(received[0].0.bytes() == pattern(200_000));
             }
             assert_eq!(pair.sender.cached(), wanted as usize);
         }
@@ -363,7 +363,7 @@ fn work_has_its_turn_among_transfers() {
             let told = told.clone();
             pair.receiver.queue_work(
                 Box::new(move |turn| {
-                    let seen = (i, target.octets().len());
+                    let seen = (i, target.bytes().len());
                     let tell = move || {
                         told.send(seen).unwrap();
                         drop(turn);

@@ -21,11 +21,11 @@ const EOF: u8 = 0x40;
 const EOD: u8 = 0x08;
 
 fn block(bits: u8, count: u64, offset: u64, payload: &[u8]) -> Vec<u8> {
-    let mut octets = vec![bits];
-    octets.extend(count.to_be_bytes());
-    octets.extend(offset.to_be_bytes());
-    octets.extend_from_slice(payload);
-    octets
+    let mut bytes = vec![bits];
+    bytes.extend(count.to_be_bytes());
+    bytes.extend(offset.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
 }
 
 fn late_set(movers: usize) -> (ChannelSet, SocketAddr) {
@@ -79,7 +79,7 @@ fn connections_outlast_a_file_that_cannot_be_opened() {
         assert_eq!(set.cached(), 1);
 
         // As a sender does that does not wait for the receiver's word.
-        kept.write_all(&block(EOD, 6, 0, b"octets")).unwrap();
+        kept.write_all(&block(EOD, 6, 0, b"sixth.")).unwrap();
         fails_for_its_file(&mut set.queue(false, false, refused())).await;
         stays_open(&mut kept);
         let mut late = TcpStream::connect(at).unwrap();
@@ -103,7 +103,7 @@ fn connections_outlast_a_full_disk() {
         (Mode::ExtendedBlock, 2),
     ] {
         run(async {
-            let full = vec![Fault::NoSpaceAfter { octets: 0 }];
+            let full = vec![Fault::NoSpaceAfter { bytes: 0 }];
             let storage = FaultyStorage::new(Arc::new(MemoryStorage::new()), full);
             let path = FtpPath::new("/f").unwrap();
             let file = storage.open_write(&path, WriteMode::New).unwrap();
@@ -119,11 +119,11 @@ fn connections_outlast_a_full_disk() {
             if mode == Mode::ExtendedBlock {
                 connections.push(TcpStream::connect(at).unwrap());
             }
-            let octets = match mode {
-                Mode::ExtendedBlock => block(0, 6, 0, b"octets"),
-                _ => b"octets".to_vec(),
+            let bytes = match mode {
+                Mode::ExtendedBlock => block(0, 6, 0, b"sixth."),
+                _ => b"sixth.".to_vec(),
             };
-            connections[0].write_all(&octets).unwrap();
+            connections[0].write_all(&bytes).unwrap();
             fails_for_its_file(&mut transfer).await;
             connections.iter_mut().for_each(stays_open);
             drop(set);

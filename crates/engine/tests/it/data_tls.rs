@@ -16,7 +16,7 @@ use crate::{
 /// OpenSSL sends tickets behind a handshake unless it is told not to, and who only sends does not read them. A connection that is
 /// closed on them is reset, and what the peer had not yet taken is lost.
 #[test]
-fn tickets_that_nobody_reads_cost_no_octet_of_a_stream() {
+fn tickets_that_nobody_reads_cost_no_byte_of_a_stream() {
     let now = SystemTime::now();
     let grid = Grid::with(Blueprint::authority("/O=Grid/CN=CA").at(now));
     let host = Blueprint::host("/O=Grid/CN=host", &["localhost"]).at(now);
@@ -49,15 +49,15 @@ fn tickets_that_nobody_reads_cost_no_octet_of_a_stream() {
         let mut got = Vec::new();
         std::io::Read::read_to_end(&mut stream, &mut got).map(|_| got)
     });
-    let octets = pattern(100_000);
+    let bytes = pattern(100_000);
     let set = ChannelSet::active(&[Mover::spawn("m").unwrap()], vec![at], None, params);
     let report = run(async {
-        let mut send = set.start(whole(&Bytes::new(octets.clone())), Mode::Stream);
+        let mut send = set.start(whole(&Bytes::new(bytes.clone())), Mode::Stream);
         done(&mut send).await
     });
     assert_eq!(report.result, Ok(()));
     all_is_sent.send(()).unwrap();
     let got = peer.join().unwrap();
-    assert!(got.unwrap() == octets);
+    assert!(got.unwrap() == bytes);
     drop(set);
 }

@@ -35,26 +35,26 @@ impl Case {
         FtpPath::new(format!("{}/{below}", self.base)).unwrap()
     }
 
-    fn write(&self, below: &str, octets: &[u8]) {
+    fn write(&self, below: &str, bytes: &[u8]) {
         let file = self
             .storage
             .open_write(&self.path(below), WriteMode::Replace)
             .unwrap();
-        file.write_all_at(0, octets).unwrap();
+        file.write_all_at(0, bytes).unwrap();
     }
 
     fn read(&self, below: &str) -> Vec<u8> {
         let file = self.storage.open_read(&self.path(below)).unwrap();
-        let mut octets = vec![0; usize::try_from(file.metadata().unwrap().size).unwrap() + 1];
+        let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().size).unwrap() + 1];
         let mut done = 0;
         loop {
-            match file.read_at(done as u64, &mut octets[done..]).unwrap() {
+            match file.read_at(done as u64, &mut bytes[done..]).unwrap() {
                 0 => break,
                 got => done += got,
             }
         }
-        octets.truncate(done);
-        octets
+        bytes.truncate(done);
+        bytes
     }
 
     fn names(&self, below: &str) -> BTreeMap<Vec<u8>, Metadata> {
@@ -391,7 +391,7 @@ fn attributes_are_set_behind_links_too() {
 }
 
 #[test]
-fn names_are_octets() {
+fn names_are_bytes() {
     every_storage(|case| {
         let longest = "n".repeat(255);
         case.write(&longest, b"long");
@@ -460,10 +460,10 @@ fn many_threads_write_one_file() {
                 });
             }
         });
-        let octets = case.read("f");
-        assert_eq!(octets.len(), 32 * PIECE);
+        let bytes = case.read("f");
+        assert_eq!(bytes.len(), 32 * PIECE);
         assert!(
-            octets
+            bytes
                 .chunks(4 * PIECE)
                 .zip(0_u8..)
                 .all(|(c, part)| c.iter().all(|b| *b == part))

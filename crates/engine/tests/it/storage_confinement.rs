@@ -263,14 +263,14 @@ fn devices_are_known() {
     let storage = PosixStorage::rooted("/dev").unwrap();
     let zero = storage.open_read(&p("/zero")).unwrap();
     assert!(matches!(zero.fast_path(), FastPath::Zeros));
-    let mut octets = [1; 9];
-    assert_eq!(zero.read_at(1 << 40, &mut octets).unwrap(), 9);
-    assert_eq!(octets, [0; 9]);
+    let mut bytes = [1; 9];
+    assert_eq!(zero.read_at(1 << 40, &mut bytes).unwrap(), 9);
+    assert_eq!(bytes, [0; 9]);
     let null = storage.open_write(&p("/null"), WriteMode::Replace).unwrap();
     assert!(matches!(null.fast_path(), FastPath::Discard));
     null.write_all_at(u64::MAX - 20, b"gone").unwrap();
     null.sync().unwrap();
-    assert_eq!(null.read_at(0, &mut octets).unwrap(), 0);
+    assert_eq!(null.read_at(0, &mut bytes).unwrap(), 0);
     let seen = null.metadata().unwrap();
     assert!(matches!(seen.kind, FileKind::Special(_)));
     assert_eq!(seen.size, 0);
@@ -278,7 +278,7 @@ fn devices_are_known() {
     assert_eq!(seen.facts().kind, Some(kind));
     let random = storage.open_read(&p("/urandom")).unwrap();
     assert!(matches!(random.fast_path(), FastPath::Copy));
-    assert_eq!(random.read_at(5, &mut octets).unwrap(), 9);
+    assert_eq!(random.read_at(5, &mut bytes).unwrap(), 9);
     assert_eq!(storage.set_len(&p("/null"), 0).unwrap_err().errno, EINVAL);
 }
 

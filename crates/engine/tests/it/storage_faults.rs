@@ -28,10 +28,10 @@ fn p(path: &str) -> FtpPath {
     FtpPath::new(path).unwrap()
 }
 
-fn memory_with(path: &str, octets: &[u8]) -> Arc<MemoryStorage> {
+fn memory_with(path: &str, bytes: &[u8]) -> Arc<MemoryStorage> {
     let storage = Arc::new(MemoryStorage::new());
     let file = storage.open_write(&p(path), WriteMode::New).unwrap();
-    file.write_all_at(0, octets).unwrap();
+    file.write_all_at(0, bytes).unwrap();
     storage
 }
 
@@ -43,18 +43,18 @@ fn the_nth_call_fails() {
             nth: 1,
             errno: EIO,
         },
-        Fault::ShortReads { octets_max: 2 },
+        Fault::ShortReads { bytes_max: 2 },
     ];
     let storage = FaultyStorage::new(memory_with("/f", b"abcdef"), faults);
     let file = storage.open_read(&p("/f")).unwrap();
-    let mut octets = [0; 6];
-    assert_eq!(file.read_at(0, &mut octets).unwrap(), 2);
-    let failure = file.read_at(2, &mut octets).unwrap_err();
+    let mut bytes = [0; 6];
+    assert_eq!(file.read_at(0, &mut bytes).unwrap(), 2);
+    let failure = file.read_at(2, &mut bytes).unwrap_err();
     assert_eq!(
         (failure.errno, failure.text.as_str()),
         (EIO, "Input/output error")
     );
-    assert_eq!(file.read_at(2, &mut octets).unwrap(), 2);
+    assert_eq!(file.read_at(2, &mut bytes).unwrap(), 2);
     assert!(matches!(file.fast_path(), FastPath::Copy));
 }
 
@@ -65,7 +65,7 @@ fn a_full_device_keeps_what_fits() {
     let seen = Arc::clone(&calls);
     let storage = FaultyStorage::new(
         Arc::clone(&memory) as _,
-        vec![Fault::NoSpaceAfter { octets: 5 }],
+        vec![Fault::NoSpaceAfter { bytes: 5 }],
     )
     .with_delay(Arc::new(move |_, _| {
         seen.fetch_add(1, Ordering::Relaxed);
@@ -109,9 +109,9 @@ fn memory_is_bounded() {
 fn null_reads_zeros_and_forgets() {
     let storage = NullStorage::new(5);
     let file = storage.open_read(&p("/any/thing")).unwrap();
-    let mut octets = [1; 9];
-    assert_eq!(file.read_at(2, &mut octets).unwrap(), 3);
-    assert_eq!(octets, [0, 0, 0, 1, 1, 1, 1, 1, 1]);
+    let mut bytes = [1; 9];
+    assert_eq!(file.read_at(2, &mut bytes).unwrap(), 3);
+    assert_eq!(bytes, [0, 0, 0, 1, 1, 1, 1, 1, 1]);
     assert!(matches!(file.fast_path(), FastPath::Zeros));
     let file = storage.open_write(&p("/x"), WriteMode::New).unwrap();
     file.write_all_at(10, b"abc").unwrap();
@@ -158,15 +158,15 @@ fn a_stream_error_carries_the_failure() {
 fn ranges_of_files_have_checksums() {
     let dir = tempfile::tempdir().unwrap();
     let posix: Arc<dyn Storage> = Arc::new(PosixStorage::rooted(dir.path()).unwrap());
-    let short = vec![Fault::ShortReads { octets_max: 1000 }];
+    let short = vec![Fault::ShortReads { bytes_max: 1000 }];
     let slow: Arc<dyn Storage> =
         Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new()), short));
-    let octets: Vec<u8> = (0..3_000_000_u32)
+    let bytes: Vec<u8> = (0..3_000_000_u32)
         .map(|i| i.to_le_bytes()[0] ^ 0x5a)
         .collect();
     for storage in [posix, slow] {
         let file = storage.open_write(&p("/f"), WriteMode::New).unwrap();
-        file.write_all_at(0, &octets).unwrap();
+        file.write_all_at(0, &bytes).unwrap();
         for algorithm in ChecksumAlgorithm::ALL {
             for (offset, length, end) in [
                 (0, None, 3_000_000),
@@ -177,7 +177,7 @@ fn ranges_of_files_have_checksums() {
             ] {
                 let got = digest::of_file(&*file, algorithm, offset, length, &mut |_| true);
                 let mut whole = digest::Digest::new(algorithm);
-                whole.update(&octets[usize::try_from(offset).unwrap()..end]);
+                whole.update(&bytes[usize::try_from(offset).unwrap()..end]);
                 assert_eq!(
                     got.unwrap(),
                     whole.finish(),

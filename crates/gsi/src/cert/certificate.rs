@@ -11,8 +11,8 @@ use super::CredentialError;
 use super::extensions::{self, Extensions, ProxyInfo, ProxyKind, ProxyPolicy};
 use crate::name::DistinguishedName;
 
-/// Largest certificate that is read, in octets of DER. Real ones have one or two thousand.
-pub const DER_OCTETS_MAX: usize = 64 * 1024;
+/// Largest certificate that is read, in bytes of DER. Real ones have one or two thousand.
+pub const DER_BYTES_MAX: usize = 64 * 1024;
 
 /// The identifier of commonName.
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
@@ -34,9 +34,9 @@ impl Certificate {
     /// Reads DER.
     ///
     /// # Errors
-    /// When it is no certificate, has an extension twice or one that cannot be read, or exceeds [`DER_OCTETS_MAX`].
+    /// When it is no certificate, has an extension twice or one that cannot be read, or exceeds [`DER_BYTES_MAX`].
     pub fn from_der(der: &[u8]) -> Result<Self, CredentialError> {
-        if der.len() > DER_OCTETS_MAX {
+        if der.len() > DER_BYTES_MAX {
             return Err(CredentialError::CertificateMalformed);
         }
         let x509 = X509::from_der(der).map_err(|_| CredentialError::CertificateMalformed)?;
@@ -50,7 +50,7 @@ impl Certificate {
     pub fn new(x509: X509) -> Result<Self, CredentialError> {
         let malformed = CredentialError::CertificateMalformed;
         let der = x509.to_der()?;
-        if der.len() > DER_OCTETS_MAX {
+        if der.len() > DER_BYTES_MAX {
             return Err(malformed);
         }
         let Ok(parts) = extensions::parts(&der) else {

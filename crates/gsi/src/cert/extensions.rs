@@ -94,15 +94,15 @@ impl KeyUsage {
 
     /// The content of the extension.
     pub(crate) fn to_der(self) -> Vec<u8> {
-        let octets = self.0.to_be_bytes();
-        let used = if octets[1] == 0 { 1 } else { 2 };
+        let bytes = self.0.to_be_bytes();
+        let used = if bytes[1] == 0 { 1 } else { 2 };
         let unused = if self.0 == 0 {
             0
         } else {
             self.0.trailing_zeros() % 8
         };
         let mut content = vec![u8::try_from(unused).unwrap_or(0)];
-        content.extend_from_slice(&octets[..used]);
+        content.extend_from_slice(&bytes[..used]);
         der::write(der::BIT_STRING, &content)
     }
 
@@ -265,14 +265,14 @@ impl Extensions {
                 return Err(Malformed);
             }
             match names.element()? {
-                // dNSName, an IA5String. One that holds other octets matches no host.
+                // dNSName, an IA5String. One that holds other bytes matches no host.
                 (0x82, text) if text.is_ascii() => self
                     .dns_names
                     .push(String::from_utf8_lossy(text).into_owned()),
-                (0x87, octets) => {
-                    if let Ok(v4) = <[u8; 4]>::try_from(octets) {
+                (0x87, bytes) => {
+                    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
                         self.addresses.push(IpAddr::from(v4));
-                    } else if let Ok(v6) = <[u8; 16]>::try_from(octets) {
+                    } else if let Ok(v6) = <[u8; 16]>::try_from(bytes) {
                         self.addresses.push(IpAddr::from(v6));
                     } else {
                         return Err(Malformed);

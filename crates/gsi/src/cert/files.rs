@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use super::{Credential, CredentialError};
 
 /// Largest file that is read. Proxies with attributes of virtual organisations have some 20 KiB.
-pub const FILE_OCTETS_MAX: u64 = 1024 * 1024;
+pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Where the grid's tools look, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -244,11 +244,11 @@ fn read(path: &Path, remedy: &'static str) -> Result<(Vec<u8>, fs::Metadata), Cr
     let file = File::open(path).map_err(|error| failed(error.to_string()))?;
     let metadata = file.metadata().map_err(|error| failed(error.to_string()))?;
     let mut content = Vec::new();
-    file.take(FILE_OCTETS_MAX + 1)
+    file.take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut content)
         .map_err(|error| failed(error.to_string()))?;
-    if content.len() as u64 > FILE_OCTETS_MAX {
-        return Err(failed(format!("larger than {FILE_OCTETS_MAX} octets")));
+    if content.len() as u64 > FILE_BYTES_MAX {
+        return Err(failed(format!("larger than {FILE_BYTES_MAX} bytes")));
     }
     Ok((content, metadata))
 }

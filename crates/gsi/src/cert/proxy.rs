@@ -27,8 +27,8 @@ pub(super) const BACKDATED: Duration = Duration::from_secs(5 * 60);
 /// The usual lifetime of a proxy made by hand.
 pub const LIFETIME_DEFAULT: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Largest request that is read, in octets.
-pub const REQUEST_OCTETS_MAX: usize = 16 * 1024;
+/// Largest request that is read, in bytes.
+pub const REQUEST_BYTES_MAX: usize = 16 * 1024;
 
 /// Smallest RSA key that a peer may have a proxy for.
 const PEER_RSA_BITS_MIN: u32 = 1024;
@@ -98,7 +98,7 @@ pub fn sign_request(
     now: SystemTime,
 ) -> Result<Certificate, CredentialError> {
     let fault = |fault| CredentialError::Request { fault };
-    if request_der.len() > REQUEST_OCTETS_MAX {
+    if request_der.len() > REQUEST_BYTES_MAX {
         return Err(fault("is too long"));
     }
     let asked = X509Req::from_der(request_der).map_err(|_| fault("cannot be read"))?;
@@ -289,7 +289,7 @@ fn may_issue(issuer: &Credential, now: SystemTime) -> Result<(), CredentialError
 fn serial(public: &PKeyRef<Public>) -> Result<u32, CredentialError> {
     let digest = hash(MessageDigest::sha1(), &public.public_key_to_der()?)?;
     let first = digest.iter().take(4);
-    let number = first.fold(0_u32, |number, &octet| number << 8 | u32::from(octet));
+    let number = first.fold(0_u32, |number, &byte| number << 8 | u32::from(byte));
     Ok(number & 0x7fff_ffff)
 }
 

@@ -2,16 +2,16 @@
 
 use std::time::SystemTime;
 
-use super::{Channel, ContextError, Established, Expect, HANDSHAKE_OCTETS_MAX, Settings};
+use super::{Channel, ContextError, Established, Expect, HANDSHAKE_BYTES_MAX, Settings};
 use crate::cert::Credential;
-use crate::cert::proxy::{self, DelegationRequest, REQUEST_OCTETS_MAX};
+use crate::cert::proxy::{self, DelegationRequest, REQUEST_BYTES_MAX};
 use crate::der;
 use crate::tls::{Keep, ReadOutcome, Role, Tls};
 use crate::verify::{Peer, Refusal, verify};
 use crate::wrap::Wrap;
 
 /// Longest delegated certificate.
-const DELEGATED_OCTETS_MAX: usize = crate::cert::certificate::DER_OCTETS_MAX;
+const DELEGATED_BYTES_MAX: usize = crate::cert::certificate::DER_BYTES_MAX;
 
 const NO_DELEGATION: u8 = b'0';
 const DELEGATION: u8 = b'D';
@@ -24,7 +24,7 @@ pub struct Context {
     state: State,
     peer: Option<Peer>,
     delegated: Option<Credential>,
-    octets_in: usize,
+    bytes_in: usize,
     output: Vec<u8>,
     established: Option<Established>,
 }
@@ -84,13 +84,13 @@ impl Context {
             state: State::Handshake,
             peer: None,
             delegated: None,
-            octets_in: 0,
+            bytes_in: 0,
             output: Vec::new(),
             established: None,
         })
     }
 
-    /// Octets from the peer, cut anywhere. Verifying and signing take processor time: some milliseconds.
+    /// Bytes from the peer, cut anywhere. Verifying and signing take processor time: some milliseconds.
     ///
     /// # Errors
     /// Why it has failed. There may still be output then, an alert for the peer.
@@ -102,9 +102,9 @@ impl Context {
                 let Some(established) = &mut self.established else {
                     return Err(ContextError::Over);
                 };
-                if established.rest.len() + input.len() > HANDSHAKE_OCTETS_MAX {
+                if established.rest.len() + input.len() > HANDSHAKE_BYTES_MAX {
                     return Err(ContextError::TooMuch {
-                        max: HANDSHAKE_OCTETS_MAX,
+                        max: HANDSHAKE_BYTES_MAX,
                     });
                 }
                 established.rest.extend_from_slice(input);
@@ -135,10 +135,10 @@ impl Context {
     }
 
     fn advance(&mut self, now: SystemTime, input: &[u8]) -> Result<(), ContextError> {
-        self.octets_in += input.len();
-        if self.octets_in > HANDSHAKE_OCTETS_MAX {
+        self.bytes_in += input.len();
+        if self.bytes_in > HANDSHAKE_BYTES_MAX {
             return Err(ContextError::TooMuch {
-                max: HANDSHAKE_OCTETS_MAX,
+                max: HANDSHAKE_BYTES_MAX,
             });
         }
         self.with_tls(|context, tls| {
@@ -185,12 +185,12 @@ impl Context {
                 };
                 Ok(is_over)
             }
-            State::Nul => match read_octet(tls)? {
+            State::Nul => match read_byte(tls)? {
                 None => self.stay(State::Nul),
                 Some(0) => self.send_flag(tls),
                 Some(_) => Err(ContextError::Protocol("expected the NUL record")),
             },
-            State::Flag => match read_octet(tls)? {
+            State::Flag => match read_byte(tls)? {
                 None => self.stay(State::Flag),
                 Some(NO_DELEGATION) => self.done(),
                 Some(DELEGATION) => self.ask_for_proxy(tls),
@@ -199,13 +199,13 @@ impl Context {
                 )),
             },
             State::Request(mut request) => {
-                if !read_element(tls, &mut request, REQUEST_OCTETS_MAX)? {
+                if !read_element(tls, &mut request, REQUEST_BYTES_MAX)? {
                     return self.stay(State::Request(request));
                 }
                 self.delegate(tls, &request, now)
             }
             State::Delegated(request, mut certificate) => {
-                if !read_element(tls, &mut certificate, DELEGATED_OCTETS_MAX)? {
+                if !read_element(tls, &mut certificate, DELEGATED_BYTES_MAX)? {
                     return self.stay(State::Delegated(request, certificate));
                 }
                 self.take_proxy(request, &certificate, now)
@@ -339,7 +339,7 @@ impl Context {
         };
         let rest = tls.take_unread();
         if matches!(self.settings.channel, Channel::Control { .. }) && !rest.is_empty() {
-            return Err(ContextError::Protocol("octets behind the last token"));
+            return Err(ContextError::Protocol("bytes behind the last token"));
         }
         self.established = Some(Established {
             peer,
@@ -351,7 +351,7 @@ impl Context {
     }
 }
 
-/// The alerts among records. RFC 8446 §5.1: type, version and a length of two octets, then so many.
+/// The alerts among records. RFC 8446 §5.1: type, version and a length of two bytes, then so many.
 fn alerts(records: &[u8]) -> Vec<u8> {
     const ALERT: u8 = 21;
     let mut found = Vec::new();
@@ -367,12 +367,12 @@ fn alerts(records: &[u8]) -> Vec<u8> {
     found
 }
 
-/// The octet of a record that has just one.
-fn read_octet(tls: &mut Tls) -> Result<Option<u8>, ContextError> {
+/// The byte of a record that has just one.
+fn read_byte(tls: &mut Tls) -> Result<Option<u8>, ContextError> {
     let mut buffer = [0; 2];
     match tls.read(&mut buffer)? {
-        ReadOutcome::Octets(1) => Ok(Some(buffer[0])),
-        ReadOutcome::Octets(_) => Err(ContextError::Protocol("expected a single octet")),
+        ReadOutcome::Bytes(1) => Ok(Some(buffer[0])),
+        ReadOutcome::Bytes(_) => Err(ContextError::Protocol("expected a single byte")),
         ReadOutcome::Starved => Ok(None),
         ReadOutcome::Closed => Err(ContextError::Protocol("closed before it was established")),
     }
@@ -382,26 +382,26 @@ fn read_octet(tls: &mut Tls) -> Result<Option<u8>, ContextError> {
 fn read_element(
     tls: &mut Tls,
     element: &mut Vec<u8>,
-    octets_max: usize,
+    bytes_max: usize,
 ) -> Result<bool, ContextError> {
     let mut buffer = [0; 4096];
     loop {
         if let Some(length) = der::total_length(element)
             .map_err(|der::Malformed| ContextError::Protocol("expected an element of DER"))?
         {
-            if length > octets_max {
+            if length > bytes_max {
                 return Err(ContextError::Protocol("an overlong element of DER"));
             }
             match element.len().cmp(&length) {
                 std::cmp::Ordering::Less => {}
                 std::cmp::Ordering::Equal => return Ok(true),
                 std::cmp::Ordering::Greater => {
-                    return Err(ContextError::Protocol("octets behind an element of DER"));
+                    return Err(ContextError::Protocol("bytes behind an element of DER"));
                 }
             }
         }
         match tls.read(&mut buffer)? {
-            ReadOutcome::Octets(count) => element.extend_from_slice(&buffer[..count]),
+            ReadOutcome::Bytes(count) => element.extend_from_slice(&buffer[..count]),
             ReadOutcome::Starved => return Ok(false),
             ReadOutcome::Closed => {
                 return Err(ContextError::Protocol("closed before it was established"));

@@ -1,4 +1,4 @@
-//! A security context of GSSAPI from its first octet to the proof of who the peer is.
+//! A security context of GSSAPI from its first byte to the proof of who the peer is.
 //!
 //! ```text
 //! initiator                                   acceptor
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A token is whatever records are ready, without framing of its own: in ADAT each reply and command carries one, on a data
-//! channel they are the octets of the connection. On a data channel with PROT C raw octets follow the `0`; with PROT S or
+//! channel they are the bytes of the connection. On a data channel with PROT C raw bytes follow the `0`; with PROT S or
 //! P there is neither NUL nor `0`, and the stream stays TLS.
 
 mod machine;
@@ -30,8 +30,8 @@ use crate::tls::{NO_CERTIFICATE, TlsFault, Versions};
 use crate::verify::{Anchors, HostName, Peer, Policy, Refusal};
 use crate::wrap::Wrap;
 
-/// Most octets from the peer until the context is established: some proxies with all their CAs take 20 KiB.
-pub const HANDSHAKE_OCTETS_MAX: usize = 512 * 1024;
+/// Most bytes from the peer until the context is established: some proxies with all their CAs take 20 KiB.
+pub const HANDSHAKE_BYTES_MAX: usize = 512 * 1024;
 
 /// Whom the peer must be, beyond being somebody.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,17 +87,17 @@ pub enum ContextError {
     /// Our own credential does not do.
     #[error("our own credential: {0}")]
     Credential(CredentialError),
-    /// The peer's octets are no TLS, or it has sent an alert.
+    /// The peer's bytes are no TLS, or it has sent an alert.
     #[error("TLS with the peer failed: {0}")]
     Tls(String),
-    /// The peer's octets are TLS, but not what GSI has at this place.
+    /// The peer's bytes are TLS, but not what GSI has at this place.
     #[error("the peer broke the protocol of GSI: {0}")]
     Protocol(&'static str),
     /// The peer's delegated certificate or request is not good.
     #[error("delegation: {0}")]
     Delegation(CredentialError),
     /// The peer sends without end.
-    #[error("the peer sent more than {max} octets before it was known")]
+    #[error("the peer sent more than {max} bytes before it was known")]
     TooMuch {
         /// The bound.
         max: usize,
@@ -124,7 +124,7 @@ pub struct Established {
     pub delegated: Option<Credential>,
     /// Wraps and unwraps what follows. Of no use on a data channel in clear.
     pub wrap: Wrap,
-    /// Octets that were handed in and belong to what follows: of a data channel, raw (PROT C) or protected (S, P: hand them
+    /// Bytes that were handed in and belong to what follows: of a data channel, raw (PROT C) or protected (S, P: hand them
     /// to [`crate::Records::open`]). On a control channel it is empty, for tokens are whole.
     pub rest: Vec<u8>,
 }

@@ -78,9 +78,9 @@ impl std::fmt::Debug for Directory {
 /// CAs whose names have one hash. More than two were never seen.
 const SAME_HASH_MAX: u32 = 16;
 /// A certificate or a policy.
-const FILE_OCTETS_MAX: u64 = 1024 * 1024;
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// A revocation list: the largest of the grids' have some megabytes.
-const LIST_OCTETS_MAX: u64 = 64 * 1024 * 1024;
+const LIST_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 impl Directory {
     /// The directory need not exist yet; then nobody is trusted.
@@ -99,7 +99,7 @@ impl Directory {
         Self { path, open }
     }
 
-    fn read(&self, name: &str, octets_max: u64) -> Result<Option<Vec<u8>>, Refusal> {
+    fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, Refusal> {
         let path = self.path.join(name);
         let file = match (self.open)(name) {
             Ok(file) => file,
@@ -107,11 +107,11 @@ impl Directory {
             Err(error) => return Err(fault(&path, &error)),
         };
         let mut content = Vec::new();
-        file.take(octets_max + 1)
+        file.take(bytes_max + 1)
             .read_to_end(&mut content)
             .map_err(|error| fault(&path, &error))?;
-        if content.len() as u64 > octets_max {
-            return Err(fault(&path, &format!("larger than {octets_max} octets")));
+        if content.len() as u64 > bytes_max {
+            return Err(fault(&path, &format!("larger than {bytes_max} bytes")));
         }
         Ok(Some(content))
     }
@@ -121,12 +121,12 @@ impl Directory {
         &self,
         hash: u32,
         prefix: &str,
-        octets_max: u64,
+        bytes_max: u64,
     ) -> Result<Vec<(PathBuf, Vec<u8>)>, Refusal> {
         let mut found = Vec::new();
         for number in 0..SAME_HASH_MAX {
             let name = format!("{hash:08x}.{prefix}{number}");
-            match self.read(&name, octets_max)? {
+            match self.read(&name, bytes_max)? {
                 Some(content) => found.push((self.path.join(name), content)),
                 None => break,
             }
@@ -138,7 +138,7 @@ impl Directory {
 impl Anchors for Directory {
     fn authorities(&self, hash: u32) -> Result<Vec<Certificate>, Refusal> {
         let mut all = Vec::new();
-        for (path, content) in self.numbered(hash, "", FILE_OCTETS_MAX)? {
+        for (path, content) in self.numbered(hash, "", FILE_BYTES_MAX)? {
             let certificates =
                 certificates_from_pem(&content).map_err(|error| fault(&path, &error))?;
             // A file may hold others; the hash is of the first only, and so is the trust.
@@ -150,7 +150,7 @@ impl Anchors for Directory {
 
     fn revocations(&self, hash: u32) -> Result<Vec<X509Crl>, Refusal> {
         let mut all = Vec::new();
-        for (path, content) in self.numbered(hash, "r", LIST_OCTETS_MAX)? {
+        for (path, content) in self.numbered(hash, "r", LIST_BYTES_MAX)? {
             let list = X509Crl::from_pem(&content).or_else(|_| X509Crl::from_der(&content));
             all.push(list.map_err(|_| fault(&path, &"the revocation list cannot be read"))?);
         }
@@ -161,7 +161,7 @@ impl Anchors for Directory {
         let name = format!("{hash:08x}.signing_policy");
         let path = self.path.join(&name);
         let file = path.display().to_string();
-        let Some(content) = self.read(&name, FILE_OCTETS_MAX)? else {
+        let Some(content) = self.read(&name, FILE_BYTES_MAX)? else {
             return Ok(MaySign::Nothing { file });
         };
         let text = String::from_utf8_lossy(&content);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use godwit_gsi::adat;
 use godwit_gsi::cert::key::KeyKind;
 use godwit_gsi::cert::proxy::{self, ProxyRequest};
-use godwit_gsi::context::HANDSHAKE_OCTETS_MAX;
+use godwit_gsi::context::HANDSHAKE_BYTES_MAX;
 use godwit_gsi::verify::{HostName, Policy, Refusal, Strength};
 use godwit_gsi::wrap::Stream;
 use godwit_gsi::{Channel, Context, ContextError, Expect, Settings, Versions};
@@ -50,7 +50,7 @@ fn the_tokens_are_those_of_the_reference() {
             assert_eq!(records(&tokens[0]), [HANDSHAKE]);
             assert_eq!(records(&tokens[1])[0], HANDSHAKE);
             if versions == Versions::Tls13 {
-                // One record with one octet, its type octet and 16 octets of tag: no ticket stands beside it.
+                // One record with one byte, its type byte and 16 bytes of tag: no ticket stands beside it.
                 assert_eq!(records(&tokens[3]), [DATA]);
                 assert_eq!(tokens[3].len(), 5 + 1 + 1 + 16);
             } else {
@@ -118,7 +118,7 @@ fn rsa_keys_do_as_well() {
 }
 
 #[test]
-fn input_may_be_cut_at_every_octet() {
+fn input_may_be_cut_at_every_byte() {
     let ends = Ends::new();
     for versions in BOTH {
         let client = ends.client(Some(ProxyRequest::limited()));
@@ -134,12 +134,12 @@ fn input_may_be_cut_at_every_octet() {
             let Some(token) = from.poll_output() else {
                 break;
             };
-            for (index, octet) in token.iter().enumerate() {
+            for (index, byte) in token.iter().enumerate() {
                 assert!(to.poll_output().is_none() || index + 1 == token.len() || turn < 4);
-                to.handle_input(now(), &[*octet]).expect("goes on");
+                to.handle_input(now(), &[*byte]).expect("goes on");
                 // Whoever is cut off here is not established.
                 if index + 1 < token.len() {
-                    assert!(to.outcome().is_none(), "turn {turn}, octet {index}");
+                    assert!(to.outcome().is_none(), "turn {turn}, byte {index}");
                 }
             }
             turn += 1;
@@ -152,7 +152,7 @@ fn input_may_be_cut_at_every_octet() {
 }
 
 #[test]
-fn a_changed_octet_is_noticed() {
+fn a_changed_byte_is_noticed() {
     let ends = Ends::new();
     for versions in BOTH {
         let client = || with(versions, ends.client(Some(ProxyRequest::limited())));
@@ -169,7 +169,7 @@ fn a_changed_octet_is_noticed() {
                 });
                 assert!(
                     !is_changed || joined.is_err(),
-                    "token {number}, octet {place}"
+                    "token {number}, byte {place}"
                 );
             }
         }
@@ -335,16 +335,16 @@ fn a_clear_data_channel_keeps_what_follows_the_flag() {
         let mut listener = Context::accept(end()).expect("waits");
         let mut last = Vec::new();
         let tokens = drive(&mut connector, &mut listener, |number, token| {
-            // The first octets of the file come in the segment that has the flag.
+            // The first bytes of the file come in the segment that has the flag.
             if number == 4 {
-                token.extend_from_slice(b"\x00raw octets");
+                token.extend_from_slice(b"\x00raw bytes");
                 last = token.clone();
             }
         });
         assert_eq!(tokens.expect("goes on").len(), 5);
         assert!(!last.is_empty());
         let mut listener = listener.outcome().expect("established");
-        assert_eq!(listener.rest, b"\x00raw octets");
+        assert_eq!(listener.rest, b"\x00raw bytes");
         assert!(listener.delegated.take().is_none());
         assert!(connector.outcome().expect("established").rest.is_empty());
     }
@@ -450,7 +450,7 @@ fn what_is_no_tls_fails_with_an_alert_and_within_bounds() {
             Ok(()) => taken += 1024,
             Err(error) => break error,
         }
-        assert!(taken <= HANDSHAKE_OCTETS_MAX);
+        assert!(taken <= HANDSHAKE_BYTES_MAX);
     };
     assert!(matches!(
         error,
@@ -459,7 +459,7 @@ fn what_is_no_tls_fails_with_an_alert_and_within_bounds() {
 }
 
 #[test]
-fn octets_behind_the_last_token_of_a_control_channel_are_refused() {
+fn bytes_behind_the_last_token_of_a_control_channel_are_refused() {
     let ends = Ends::new();
     let joined = join_changed(ends.client(None), ends.server(), |number, token| {
         if number == 4 {
@@ -467,10 +467,7 @@ fn octets_behind_the_last_token_of_a_control_channel_are_refused() {
         }
     });
     let error = joined.err().expect("refuses");
-    assert_eq!(
-        error,
-        ContextError::Protocol("octets behind the last token")
-    );
+    assert_eq!(error, ContextError::Protocol("bytes behind the last token"));
 }
 
 #[test]

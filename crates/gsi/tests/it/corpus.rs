@@ -1,4 +1,4 @@
-//! Replays what fuzzing has found worth keeping (`fuzz/corpus/gsi_<target>/`), and random octets.
+//! Replays what fuzzing has found worth keeping (`fuzz/corpus/gsi_<target>/`), and random bytes.
 
 use std::{fs, path::Path};
 
@@ -48,10 +48,10 @@ fn corpora_run_clean() {
         let mut files = 0;
         for entry in fs::read_dir(&dir).unwrap() {
             let file = entry.unwrap().path();
-            let octets = fs::read(&file).unwrap();
+            let bytes = fs::read(&file).unwrap();
             let told = format!("while replaying {}", file.display());
-            assert!(octets.len() <= 2048, "{told}: keep inputs small");
-            if let Err(panic) = std::panic::catch_unwind(|| run(&octets)) {
+            assert!(bytes.len() <= 2048, "{told}: keep inputs small");
+            if let Err(panic) = std::panic::catch_unwind(|| run(&bytes)) {
                 panic!("{told}: {panic:?}");
             }
             files += 1;
@@ -64,19 +64,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn random_octets_run_clean(octets in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn random_bytes_run_clean(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         for (_, run) in TARGETS {
-            run(&octets);
+            run(&bytes);
         }
     }
 
-    /// One octet of a good certificate replaced: never believed, whatever it now says.
+    /// One byte of a good certificate replaced: never believed, whatever it now says.
     #[test]
-    fn changed_certificates_are_never_believed(place in any::<prop::sample::Index>(), octet: u8) {
+    fn changed_certificates_are_never_believed(place in any::<prop::sample::Index>(), byte: u8) {
         let mut der = parsers::good_certificate();
         let place = place.index(der.len());
-        prop_assume!(der[place] != octet);
-        der[place] = octet;
+        prop_assume!(der[place] != byte);
+        der[place] = byte;
         parsers::certificate(&der);
     }
 }

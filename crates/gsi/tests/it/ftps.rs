@@ -55,11 +55,11 @@ fn talk(
 ) -> (Result<Secured, ContextError>, Result<Secured, ContextError>) {
     let mut faults = (None, None);
     for _ in 0..8 {
-        if let Some(octets) = client.poll_output() {
-            faults.1 = faults.1.or(server.handle_input(now(), &octets).err());
+        if let Some(bytes) = client.poll_output() {
+            faults.1 = faults.1.or(server.handle_input(now(), &bytes).err());
         }
-        if let Some(octets) = server.poll_output() {
-            faults.0 = faults.0.or(client.handle_input(now(), &octets).err());
+        if let Some(bytes) = server.poll_output() {
+            faults.0 = faults.0.or(client.handle_input(now(), &bytes).err());
         }
     }
     let end = |fault: Option<ContextError>, mut of: Handshake| match fault {
@@ -70,7 +70,7 @@ fn talk(
 }
 
 #[test]
-fn a_server_is_believed_for_its_host_and_octets_pass_both_ways() {
+fn a_server_is_believed_for_its_host_and_bytes_pass_both_ways() {
     let grid = Grid::new();
     let trusted = Trusted::new(&grid.authority);
     let own = host_of(&grid);

@@ -556,7 +556,7 @@ fn data_channels_with_the_reference_server_are_authenticated_and_protected() {
             let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, high << 8 | low));
             let context = Context::initiate(end.clone()).expect("begins");
             let got = receive(stream.expect("connects"), context, is_protected);
-            assert!(got == content, "{versions:?} {level}: {} octets", got.len());
+            assert!(got == content, "{versions:?} {level}: {} bytes", got.len());
             assert!(hear(&mut line, wrap).starts_with("150"));
             assert!(hear(&mut line, wrap).starts_with("226"));
 
@@ -571,7 +571,7 @@ fn data_channels_with_the_reference_server_are_authenticated_and_protected() {
             let got = receive(stream, context, is_protected);
             assert!(
                 got == content,
-                "{versions:?} {level} active: {} octets",
+                "{versions:?} {level} active: {} bytes",
                 got.len()
             );
             assert!(hear(&mut line, wrap).starts_with("150"));

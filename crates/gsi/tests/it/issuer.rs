@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::pki;
 
-pub(crate) fn base64(octets: impl AsRef<[u8]>) -> String {
-    URL_SAFE_NO_PAD.encode(octets)
+pub(crate) fn base64(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// An issuer of tokens.
@@ -75,21 +75,21 @@ impl Issuer {
             base64(header.to_string()),
             base64(claims.to_string())
         );
-        let octets = signed.as_bytes();
+        let bytes = signed.as_bytes();
         let signature = match self.algorithm {
             "ES256" => {
                 let signature =
-                    EcdsaSig::sign(&sha256(octets), &self.key.ec_key().unwrap()).unwrap();
+                    EcdsaSig::sign(&sha256(bytes), &self.key.ec_key().unwrap()).unwrap();
                 let parts = [signature.r(), signature.s()].map(|n| n.to_vec_padded(32).unwrap());
                 parts.concat()
             }
             "RS256" => {
                 let mut signer = Signer::new(MessageDigest::sha256(), &self.key).unwrap();
-                signer.sign_oneshot_to_vec(octets).unwrap()
+                signer.sign_oneshot_to_vec(bytes).unwrap()
             }
             _ => {
                 let mut signer = Signer::new_without_digest(&self.key).unwrap();
-                signer.sign_oneshot_to_vec(octets).unwrap()
+                signer.sign_oneshot_to_vec(bytes).unwrap()
             }
         };
         format!("{signed}.{}", base64(signature))

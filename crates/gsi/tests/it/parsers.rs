@@ -1,4 +1,4 @@
-//! What the fuzz targets do with octets, one function a target; the test of the corpora replays through the same.
+//! What the fuzz targets do with bytes, one function a target; the test of the corpora replays through the same.
 //!
 //! Nothing may panic, nobody may be believed, and what was understood must survive being written and read again.
 
@@ -25,13 +25,13 @@ fn ends() -> &'static Ends {
 }
 
 /// Tokens in text, and an acceptor that is fed with anything.
-pub(crate) fn adat(octets: &[u8]) {
-    let text = String::from_utf8_lossy(octets);
+pub(crate) fn adat(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
     if let Ok(token) = adat::decode(&text) {
         assert_eq!(adat::encode(&token), text.trim());
     }
     let token = adat::token_of_reply(&text).ok().flatten();
-    for token in [octets, &token.unwrap_or_default()] {
+    for token in [bytes, &token.unwrap_or_default()] {
         let mut acceptor = Context::accept(ends().server()).expect("waits");
         let _ = acceptor.handle_input(now(), token);
         assert!(acceptor.outcome().is_none());
@@ -42,14 +42,14 @@ pub(crate) fn adat(octets: &[u8]) {
 }
 
 /// Bearer tokens, whose signatures nobody has made, and sets of keys, which are those of others.
-pub(crate) fn token(octets: &[u8]) {
+pub(crate) fn token(bytes: &[u8]) {
     const KEYS: &[u8] = br#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
     let keys = KeySet::parse(KEYS).expect("a key");
-    let text = String::from_utf8_lossy(octets);
+    let text = String::from_utf8_lossy(bytes);
     if let Ok(token) = Token::parse(text.trim()) {
         assert!(token.verify(&keys).is_err(), "it was believed");
     }
-    if let (Ok(keys), Ok(token)) = (KeySet::parse(octets), Token::parse(RFC_8037_TOKEN)) {
+    if let (Ok(keys), Ok(token)) = (KeySet::parse(bytes), Token::parse(RFC_8037_TOKEN)) {
         let _ = token.verify(&keys);
     }
 }
@@ -58,10 +58,10 @@ pub(crate) fn token(octets: &[u8]) {
 const RFC_8037_TOKEN: &str = "eyJhbGciOiJFZERTQSJ9.eyJpc3MiOiJpIiwiZXhwIjoxfQ.AAAA";
 
 /// Certificates, their verification, and requests for proxies.
-pub(crate) fn certificate(octets: &[u8]) {
+pub(crate) fn certificate(bytes: &[u8]) {
     let ends = ends();
-    let read = Certificate::from_der(octets).ok().into_iter();
-    for certificate in read.chain(certificates_from_pem(octets).unwrap_or_default()) {
+    let read = Certificate::from_der(bytes).ok().into_iter();
+    for certificate in read.chain(certificates_from_pem(bytes).unwrap_or_default()) {
         let der = certificate.to_der().expect("der");
         assert_eq!(Certificate::from_der(&der).as_ref(), Ok(&certificate));
         let _ = HostName::new("a.example.org").check(&certificate);
@@ -70,11 +70,11 @@ pub(crate) fn certificate(octets: &[u8]) {
         let verified = verify(&chain, &ends.grid.anchors(), &Policy::default(), now());
         assert!(verified.is_err(), "{verified:?}");
     }
-    let _ = Credential::from_pem(octets, octets, Some(b"sesame"));
-    let _ = proxy::sign_request(&ends.user, octets, &ProxyRequest::default(), now());
+    let _ = Credential::from_pem(bytes, bytes, Some(b"sesame"));
+    let _ = proxy::sign_request(&ends.user, bytes, &ProxyRequest::default(), now());
     let asked = DelegationRequest::with_key(ec_key()).expect("asks");
     let user = ends.user.certificate().clone();
-    assert!(asked.finish(octets, &[user]).is_err());
+    assert!(asked.finish(bytes, &[user]).is_err());
 }
 
 /// The holder's certificate of the grid that everything is verified against.
@@ -83,8 +83,8 @@ pub(crate) fn good_certificate() -> Vec<u8> {
 }
 
 /// Gridmap files and allow lists.
-pub(crate) fn gridmap(octets: &[u8]) {
-    let text = String::from_utf8_lossy(octets);
+pub(crate) fn gridmap(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
     let (map, faults) = Gridmap::parse(&text);
     assert!(map.len() + faults.len() <= text.lines().count());
     let (list, _) = AllowList::parse(&text);
@@ -105,8 +105,8 @@ pub(crate) fn gridmap(octets: &[u8]) {
 }
 
 /// Signing policies.
-pub(crate) fn signing_policy(octets: &[u8]) {
-    let text = String::from_utf8_lossy(octets);
+pub(crate) fn signing_policy(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
     let Ok(policy) = SigningPolicy::parse(&text) else {
         return;
     };
@@ -120,7 +120,7 @@ pub(crate) fn signing_policy(octets: &[u8]) {
 }
 
 /// Protected commands and replies, behind an established context.
-pub(crate) fn wrap(octets: &[u8]) {
+pub(crate) fn wrap(bytes: &[u8]) {
     // A handshake takes its time, and most inputs leave the streams behind it as they were.
     static JOINED: Mutex<Option<(Wrap, Wrap)>> = Mutex::new(None);
     let kept = JOINED.lock().expect("no panic").take();
@@ -129,7 +129,7 @@ pub(crate) fn wrap(octets: &[u8]) {
         (joined.initiator.wrap, joined.acceptor.wrap)
     });
     let mut untouched = true;
-    // Nobody but the other end can have sealed anything; no octets are sealed in no records.
+    // Nobody but the other end can have sealed anything; no bytes are sealed in no records.
     let mut nothing = |clear: Result<Option<Vec<u8>>, WrapError>| {
         untouched &= matches!(
             clear,
@@ -137,15 +137,15 @@ pub(crate) fn wrap(octets: &[u8]) {
         );
         clear.map_or(true, |clear| clear.is_none_or(|clear| clear.is_empty()))
     };
-    let text = String::from_utf8_lossy(octets);
+    let text = String::from_utf8_lossy(bytes);
     for line in text.lines() {
         assert!(nothing(server.clear_command(line)));
         assert!(nothing(client.clear_reply(line)));
     }
-    // Types of records (RFC 8446 §B.1); what begins otherwise is refused at its first octet.
-    if let Some(20..=24) = octets.first() {
+    // Types of records (RFC 8446 §B.1); what begins otherwise is refused at its first byte.
+    if let Some(20..=24) = bytes.first() {
         let mut clear = Vec::new();
-        let _ = server.open(octets, &mut clear);
+        let _ = server.open(bytes, &mut clear);
         assert!(clear.is_empty());
         untouched = false;
     }

@@ -75,12 +75,12 @@ impl Blueprint {
     pub(crate) fn host(subject: &str, names: &[&str]) -> Self {
         let mut content = Vec::new();
         for name in names {
-            let (tag, octets) = match name.parse::<std::net::IpAddr>() {
+            let (tag, bytes) = match name.parse::<std::net::IpAddr>() {
                 Ok(std::net::IpAddr::V4(address)) => (0x87, address.octets().to_vec()),
                 Ok(std::net::IpAddr::V6(address)) => (0x87, address.octets().to_vec()),
                 Err(_) => (0x82, name.as_bytes().to_vec()),
             };
-            content.extend(tlv(tag, &octets));
+            content.extend(tlv(tag, &bytes));
         }
         let host = Self::user(subject);
         if names.is_empty() {

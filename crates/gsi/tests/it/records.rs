@@ -9,7 +9,7 @@ use std::{
 use godwit_gsi::{
     Channel, Outgoing, Records, Versions,
     ftps::{Authorities, Client, Server, ServerIs},
-    records::{RECORD_CLEAR_OCTETS_MAX, RECORD_OCTETS_MAX},
+    records::{RECORD_BYTES_MAX, RECORD_CLEAR_BYTES_MAX},
     verify::HostName,
     wrap::WrapError,
 };
@@ -36,7 +36,7 @@ fn channel(versions: Versions) -> (Records, Records) {
 fn seal(records: &mut Records, clear: &[u8]) -> Vec<u8> {
     let mut sealed = Vec::new();
     let mut outgoing = Outgoing::default();
-    for clear in clear.chunks(Outgoing::CLEAR_OCTETS_MAX) {
+    for clear in clear.chunks(Outgoing::CLEAR_BYTES_MAX) {
         assert_eq!(outgoing.put(clear), clear.len());
         flush(records, &mut outgoing, &mut sealed);
     }
@@ -46,18 +46,18 @@ fn seal(records: &mut Records, clear: &[u8]) -> Vec<u8> {
 /// Seals what is there, and sends it.
 fn flush(records: &mut Records, outgoing: &mut Outgoing, sealed: &mut Vec<u8>) {
     records.seal(outgoing).expect("seals");
-    let octets = outgoing.unsent().len();
+    let bytes = outgoing.unsent().len();
     sealed.extend_from_slice(outgoing.unsent());
-    outgoing.sent(octets);
+    outgoing.sent(bytes);
 }
 
-/// What octets from the peer come to, and whether it has closed.
-fn open(records: &mut Records, octets: &[u8]) -> Result<(Vec<u8>, bool), WrapError> {
-    let mut octets = octets.to_vec();
-    let opened = records.open(&mut octets)?;
-    assert_eq!(opened.taken, octets.len(), "whole records");
-    octets.truncate(opened.clear);
-    Ok((octets, opened.is_closed))
+/// What bytes from the peer come to, and whether it has closed.
+fn open(records: &mut Records, bytes: &[u8]) -> Result<(Vec<u8>, bool), WrapError> {
+    let mut bytes = bytes.to_vec();
+    let opened = records.open(&mut bytes)?;
+    assert_eq!(opened.taken, bytes.len(), "whole records");
+    bytes.truncate(opened.clear);
+    Ok((bytes, opened.is_closed))
 }
 
 /// As a connection does it: what is left over is given again, with more behind it.
@@ -68,13 +68,13 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn take(&mut self, octets: &[u8]) {
-        self.buffer.extend_from_slice(octets);
+    fn take(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
         let opened = self.records.open(&mut self.buffer).expect("opens");
         assert!(opened.clear <= opened.taken && !opened.is_closed);
         self.clear.extend_from_slice(&self.buffer[..opened.clear]);
         self.buffer.drain(..opened.taken);
-        assert!(self.buffer.len() < RECORD_OCTETS_MAX);
+        assert!(self.buffer.len() < RECORD_BYTES_MAX);
     }
 }
 
@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn octets_come_out_as_they_went_in_wherever_they_are_cut(
+    fn bytes_come_out_as_they_went_in_wherever_they_are_cut(
         rows in vec((vec(0usize..40_000, 0..4), any::<bool>()), 1..5),
         cut in 1usize..70_000,
     ) {
@@ -125,13 +125,13 @@ fn parts_share_records() {
     let (mut one, _) = channel(Versions::Tls13);
     let (mut outgoing, mut sealed) = (Outgoing::default(), Vec::new());
     outgoing.put(&[1; 17]);
-    outgoing.put(&[7; 2 * RECORD_CLEAR_OCTETS_MAX - 17]);
+    outgoing.put(&[7; 2 * RECORD_CLEAR_BYTES_MAX - 17]);
     flush(&mut one, &mut outgoing, &mut sealed);
-    assert_eq!(sealed.len(), 2 * (5 + RECORD_CLEAR_OCTETS_MAX + 1 + 16));
+    assert_eq!(sealed.len(), 2 * (5 + RECORD_CLEAR_BYTES_MAX + 1 + 16));
     sealed.clear();
     outgoing.put(b"");
     flush(&mut one, &mut outgoing, &mut sealed);
-    assert!(sealed.is_empty(), "no octets take no record");
+    assert!(sealed.is_empty(), "no bytes take no record");
 }
 
 #[test]
@@ -141,13 +141,13 @@ fn the_end_is_said_once_and_nothing_counts_behind_it() {
         let mut outgoing = Outgoing::default();
         let all = seal(&mut one, b"all");
         one.close(&mut outgoing);
-        let mut octets = [&all, outgoing.unsent(), b"no record at all"].concat();
-        let opened = other.open(&mut octets);
+        let mut bytes = [&all, outgoing.unsent(), b"no record at all"].concat();
+        let opened = other.open(&mut bytes);
         // OpenSSL is told of whole records only, and what is none is refused before it.
         if versions == Versions::Tls13 {
             let opened = opened.expect("opens");
             assert!(opened.is_closed);
-            assert_eq!(&octets[..opened.clear], b"all");
+            assert_eq!(&bytes[..opened.clear], b"all");
             assert_eq!(open(&mut other, b"more"), Ok((Vec::new(), true)));
         } else {
             assert!(opened.is_err());
@@ -186,7 +186,7 @@ fn what_was_changed_left_out_or_said_twice_does_not_open() {
     }
 }
 
-/// Octets both ways, in memory.
+/// Bytes both ways, in memory.
 #[derive(Default)]
 struct Pipe {
     incoming: VecDeque<u8>,
@@ -203,8 +203,8 @@ impl Read for Pipe {
 }
 
 impl Write for Pipe {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.outgoing.write(octets)
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.outgoing.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -243,8 +243,8 @@ fn exchange(records: &mut Records, rest: &[u8], peer: &mut SslStream<Pipe>) {
     peer.write_all(&content).expect("OpenSSL seals it");
     drop(peer.shutdown());
     // Tickets first, where there are any.
-    let octets = [rest, &peer.get_ref().outgoing].concat();
-    assert_eq!(open(records, &octets), Ok((content, true)));
+    let bytes = [rest, &peer.get_ref().outgoing].concat();
+    assert_eq!(open(records, &bytes), Ok((content, true)));
 }
 
 #[test]
@@ -260,9 +260,9 @@ fn openssl_is_understood_as_a_client() {
         let mut secured = None;
         while secured.is_none() {
             drop(client.do_handshake());
-            let octets = std::mem::take(&mut client.get_mut().outgoing);
-            assert!(!octets.is_empty(), "the handshake stands still");
-            server.handle_input(now(), &octets).unwrap();
+            let bytes = std::mem::take(&mut client.get_mut().outgoing);
+            assert!(!bytes.is_empty(), "the handshake stands still");
+            server.handle_input(now(), &bytes).unwrap();
             let answer = server.poll_output().unwrap_or_default();
             client.get_mut().incoming.extend(answer);
             secured = server.outcome();

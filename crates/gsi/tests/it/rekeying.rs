@@ -18,7 +18,7 @@ use openssl::{
 use crate::grid::Grid;
 use crate::pki::{Blueprint, now};
 
-/// Octets both ways, in memory.
+/// Bytes both ways, in memory.
 #[derive(Default)]
 struct Pipe {
     incoming: VecDeque<u8>,
@@ -35,8 +35,8 @@ impl Read for Pipe {
 }
 
 impl Write for Pipe {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.outgoing.write(octets)
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.outgoing.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -49,14 +49,14 @@ struct Keys(Vec<u8>);
 
 impl Keys {
     /// RFC 8446 §7.1, HKDF-Expand-Label without a context, for one block of SHA-256 at most.
-    fn expand(&self, label: &str, octets: u8) -> Vec<u8> {
+    fn expand(&self, label: &str, bytes: u8) -> Vec<u8> {
         let label = format!("tls13 {label}");
         let length = u8::try_from(label.len()).unwrap();
-        let info = [&[0, octets, length], label.as_bytes(), &[0, 1]].concat();
+        let info = [&[0, bytes, length], label.as_bytes(), &[0, 1]].concat();
         let key = PKey::hmac(&self.0).unwrap();
         let mut signer = Signer::new(MessageDigest::sha256(), &key).unwrap();
         let mut block = signer.sign_oneshot_to_vec(&info).unwrap();
-        block.truncate(octets.into());
+        block.truncate(bytes.into());
         block
     }
 
@@ -91,9 +91,9 @@ fn who_asks_for_new_keys_without_end_is_given_up() {
     while secured.is_none() {
         // It waits for the server, or is through.
         drop(client.do_handshake());
-        let octets = std::mem::take(&mut client.get_mut().outgoing);
-        assert!(!octets.is_empty(), "the handshake stands still");
-        server.handle_input(now(), &octets).unwrap();
+        let bytes = std::mem::take(&mut client.get_mut().outgoing);
+        assert!(!bytes.is_empty(), "the handshake stands still");
+        server.handle_input(now(), &bytes).unwrap();
         client
             .get_mut()
             .incoming
@@ -107,9 +107,9 @@ fn who_asks_for_new_keys_without_end_is_given_up() {
         .iter()
         .find_map(|line| line.strip_prefix("CLIENT_TRAFFIC_SECRET_0 "));
     let (_, secret) = secret.unwrap().split_once(' ').unwrap();
-    let octets = (0..secret.len()).step_by(2);
-    let octets = octets.map(|at| u8::from_str_radix(&secret[at..at + 2], 16).unwrap());
-    let mut keys = Keys(octets.collect());
+    let bytes = (0..secret.len()).step_by(2);
+    let bytes = bytes.map(|at| u8::from_str_radix(&secret[at..at + 2], 16).unwrap());
+    let mut keys = Keys(bytes.collect());
     let mut clear = Vec::new();
     let mut ask = |wrap: &mut godwit_gsi::Wrap| wrap.open(&keys.ask(), &mut clear);
     // Where something is said meanwhile, the answers leave with it.
@@ -119,7 +119,7 @@ fn who_asks_for_new_keys_without_end_is_given_up() {
         }
         let mut sealed = Vec::new();
         wrap.seal(b"226 Done.\r\n", &mut sealed).unwrap();
-        assert!(sealed.len() > 400 * 20, "{} octets", sealed.len());
+        assert!(sealed.len() > 400 * 20, "{} bytes", sealed.len());
     }
     let given_up = (0..4000).find_map(|_| ask(&mut wrap).err());
     assert_eq!(given_up, Some(WrapError::Answers));

@@ -103,8 +103,8 @@ fn join(handshake: Handshake, server: &SslAcceptor) -> Joined {
 fn talk(mut handshake: Handshake, mut socket: UnixStream) {
     let mut buffer = [0; 4096];
     let Secured { mut wrap, rest, .. } = loop {
-        while let Some(octets) = handshake.poll_output() {
-            socket.write_all(&octets).unwrap();
+        while let Some(bytes) = handshake.poll_output() {
+            socket.write_all(&bytes).unwrap();
         }
         if let Some(secured) = handshake.outcome() {
             break secured;

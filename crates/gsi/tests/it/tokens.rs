@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use godwit_gsi::token::{
-    ANY_AUDIENCE, Audience, KeySet, KeySetError, TOKEN_OCTETS_MAX, Token, TokenError, names_host,
+    ANY_AUDIENCE, Audience, KeySet, KeySetError, TOKEN_BYTES_MAX, Token, TokenError, names_host,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -262,7 +262,7 @@ fn what_is_no_token_is_refused_and_never_shown() {
         &good.replace('.', "="),
         &format!("{good}.x"),
         &format!("{good}="),
-        &"A".repeat(TOKEN_OCTETS_MAX + 1),
+        &"A".repeat(TOKEN_BYTES_MAX + 1),
     ] {
         let error = Token::parse(text).unwrap_err();
         assert!(matches!(error, TokenError::Malformed(_)));
@@ -276,11 +276,11 @@ fn what_is_no_token_is_refused_and_never_shown() {
 
 proptest! {
     #[test]
-    fn noise_never_panics(text in "[A-Za-z0-9_.-]{0,200}", octets: Vec<u8>) {
+    fn noise_never_panics(text in "[A-Za-z0-9_.-]{0,200}", bytes: Vec<u8>) {
         let issuer = keys(&[&json!({"kty": "OKP", "crv": "Ed25519", "x": base64([9; 32])})]);
         if let Ok(token) = Token::parse(&text) {
             prop_assert!(token.verify(&issuer).is_err());
         }
-        let _ = KeySet::parse(&octets);
+        let _ = KeySet::parse(&bytes);
     }
 }

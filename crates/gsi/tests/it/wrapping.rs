@@ -1,7 +1,7 @@
 //! Commands and replies behind an established context.
 
 use godwit_gsi::adat;
-use godwit_gsi::wrap::{CLEAR_OCTETS_MAX, WrapError};
+use godwit_gsi::wrap::{CLEAR_BYTES_MAX, WrapError};
 use godwit_gsi::{Established, Settings, Versions, Wrap};
 
 use crate::pair::{Ends, join};
@@ -88,7 +88,7 @@ fn a_long_reply_takes_several_records() {
     let wrapped = wrapped.strip_suffix("\r\n").expect("a line");
     let clear = client.clear_reply(wrapped).expect("unwraps");
     assert_eq!(clear.as_ref(), Some(&line));
-    let overlong = vec![b'x'; CLEAR_OCTETS_MAX + 1];
+    let overlong = vec![b'x'; CLEAR_BYTES_MAX + 1];
     assert_eq!(server.reply(&overlong), Err(WrapError::TooLong));
     let mut sealed = Vec::new();
     server.seal(&overlong, &mut sealed).expect("seals");

@@ -39,22 +39,22 @@ pub struct Options {
     /// Rounds; each contender runs once a round
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// Two rounds and a quarter of the octets: shows the shape, not the truth
+    /// Two rounds and a quarter of the bytes: shows the shape, not the truth
     #[arg(long)]
     pub quick: bool,
     /// Parallel channels to measure
     #[arg(short, long, value_delimiter = ',', default_values_t = [1, 4, 16, 64])]
     pub parallelism: Vec<u16>,
-    /// GB (10^9 octets) of a memory-to-memory run
+    /// GB (10^9 bytes) of a memory-to-memory run
     #[arg(long, default_value_t = 16)]
     pub memory_gb: u64,
-    /// GB (10^9 octets) of a file-to-file run; source and target lie on tmpfs
+    /// GB (10^9 bytes) of a file-to-file run; source and target lie on tmpfs
     #[arg(long, default_value_t = 1)]
     pub file_gb: u64,
     /// Small files of a run; a million takes 10 GB of memory
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
     pub files: u32,
-    /// Octets of a small file
+    /// Bytes of a small file
     #[arg(long, value_delimiter = ',', default_values_t = [1000, 10_000])]
     pub file_bytes: Vec<u64>,
     /// After each cell of small files, also show where the processors spent their time (needs perf)

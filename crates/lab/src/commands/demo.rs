@@ -1,4 +1,4 @@
-//! `godwit-lab demo`: a server, a client, a directory of mixed files, up and down, every octet verified.
+//! `godwit-lab demo`: a server, a client, a directory of mixed files, up and down, every byte verified.
 //!
 //! Over an emulated long path where this machine allows one, and then with one channel against many first; otherwise over loopback.
 
@@ -85,7 +85,7 @@ struct Row {
 /// Runs the demo.
 ///
 /// # Errors
-/// Anything that fails, and any octet that differs.
+/// Anything that fails, and any byte that differs.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), DemoError> {
     let base = options.folder.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new()
@@ -160,7 +160,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), DemoError> {
     say(
         out,
         &format!(
-            "{:<10} {compared:>7} {:>10.2} {:>9.2}   every octet that came back equals its source",
+            "{:<10} {compared:>7} {:>10.2} {:>9.2}   every byte that came back equals its source",
             "compare",
             bytes as f64 / 1e9,
             began.elapsed().as_secs_f64()
@@ -253,10 +253,10 @@ impl Place {
     }
 }
 
-/// Octets that one channel with a small buffer fetches: ten seconds.
+/// Bytes that one channel with a small buffer fetches: ten seconds.
 const FEW_BYTES: u64 = 40_000_000;
 
-/// Octets that the others fetch: some seconds at the rate of the path.
+/// Bytes that the others fetch: some seconds at the rate of the path.
 const MANY_BYTES: u64 = 800_000_000;
 
 /// Fetches a file with one channel and with many, with the papers' socket buffers, and with those that the kernel tunes.
@@ -319,7 +319,7 @@ fn one_against_many(
     Ok(())
 }
 
-/// Files of every size class in three directories; the same octets each time.
+/// Files of every size class in three directories; the same bytes each time.
 fn make_files(source: &Path) -> Result<(u32, u64), DemoError> {
     let (mut files, mut bytes) = (0, 0);
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -353,7 +353,7 @@ fn make_files(source: &Path) -> Result<(u32, u64), DemoError> {
     Ok((files, bytes))
 }
 
-/// Compares two trees octet by octet; the number of files.
+/// Compares two trees byte by byte; the number of files.
 fn compare(source: &Path, back: &Path) -> Result<u32, DemoError> {
     let mut files = 0;
     for entry in fs::read_dir(source).map_err(io_error(source))? {
@@ -363,7 +363,7 @@ fn compare(source: &Path, back: &Path) -> Result<u32, DemoError> {
             files += compare(&a, &b)?;
             continue;
         }
-        if !same_octets(&a, &b)? {
+        if !same_bytes(&a, &b)? {
             return Err(DemoError::Differs(b.display().to_string()));
         }
         files += 1;
@@ -371,7 +371,7 @@ fn compare(source: &Path, back: &Path) -> Result<u32, DemoError> {
     Ok(files)
 }
 
-fn same_octets(a: &Path, b: &Path) -> Result<bool, DemoError> {
+fn same_bytes(a: &Path, b: &Path) -> Result<bool, DemoError> {
     use std::io::Read;
     let open = |p: &Path| {
         fs::File::open(p)

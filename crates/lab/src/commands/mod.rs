@@ -29,7 +29,7 @@ pub struct Cli {
 /// The sub-commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Moves a directory of mixed files up and down with 64 channels and verifies every octet
+    /// Moves a directory of mixed files up and down with 64 channels and verifies every byte
     Demo(demo::Options),
     /// Compares godwit, the Grid Community Toolkit and iperf3 in one run
     Bench(bench::Options),

@@ -1,4 +1,4 @@
-//! Octets that programs of a host handed to TCP, as its kernel counts them: whoever sends something again cannot hide it.
+//! Bytes that programs of a host handed to TCP, as its kernel counts them: whoever sends something again cannot hide it.
 
 use std::fs;
 use std::io;
@@ -6,15 +6,15 @@ use std::io;
 use crate::host::Host;
 use crate::network::Error;
 
-/// Header of an IPv4 packet and of a TCP segment with time stamps, which nearly all have, octets.
+/// Header of an IPv4 packet and of a TCP segment with time stamps, which nearly all have, bytes.
 const HEADERS: u64 = 20 + 32;
-/// Payload of a full segment of the emulated path, octets: what one that TCP sent again carried at most.
+/// Payload of a full segment of the emulated path, bytes: what one that TCP sent again carried at most.
 const SEGMENT: u64 = 1500 - HEADERS;
 
 /// The state of a listener in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
 
-/// What a host has sent since it was made: payload of TCP without what TCP itself sent again, octets. Right to some octets a
+/// What a host has sent since it was made: payload of TCP without what TCP itself sent again, bytes. Right to some bytes a
 /// segment.
 ///
 /// # Errors
@@ -32,11 +32,11 @@ pub(super) fn payload_sent(host: &Host) -> Result<u64, Error> {
 fn payload(simple: &str, more: &str) -> Option<u64> {
     let packets = counter(simple, "Ip:", "OutRequests")?;
     let again = counter(simple, "Tcp:", "RetransSegs")?;
-    let octets = counter(more, "IpExt:", "OutOctets")?;
-    Some(octets.saturating_sub(packets * HEADERS + again * SEGMENT))
+    let bytes = counter(more, "IpExt:", "OutOctets")?;
+    Some(bytes.saturating_sub(packets * HEADERS + again * SEGMENT))
 }
 
-/// What programs of a host were sent and have not read: what lies in the receive buffers of its connections, octets. Lost with whoever
+/// What programs of a host were sent and have not read: what lies in the receive buffers of its connections, bytes. Lost with whoever
 /// would have read it.
 ///
 /// # Errors

@@ -56,13 +56,13 @@ pub struct Outcome {
     pub runs: u32,
     /// From its first start to its last end, s.
     pub seconds: f64,
-    /// Octets of the files.
+    /// Bytes of the files.
     pub bytes: u64,
-    /// Octets sent beyond those of the same command without a fault.
+    /// Bytes sent beyond those of the same command without a fault.
     pub resent_bytes: u64,
     /// What was promised about that, [`Fault::resent_max`].
     pub resent_max: u64,
-    /// Octets that lay in receive buffers of the kernel when it happened: no program has a hold on them.
+    /// Bytes that lay in receive buffers of the kernel when it happened: no program has a hold on them.
     pub unread_bytes: u64,
     /// What is wrong, a line or more each; empty when nothing is.
     pub findings: Vec<String>,

@@ -46,12 +46,12 @@ pub(super) struct Durable {
 }
 
 impl Durable {
-    /// The octets of a file were synced. It must be open for reading.
+    /// The bytes of a file were synced. It must be open for reading.
     pub(super) fn file_synced(&mut self, file: &File) -> io::Result<()> {
         let found = file.metadata()?;
-        let mut octets = vec![0; usize::try_from(found.len()).map_err(io::Error::other)?];
-        file.read_exact_at(&mut octets, 0)?;
-        self.files.insert(found.ino(), (file.try_clone()?, octets));
+        let mut bytes = vec![0; usize::try_from(found.len()).map_err(io::Error::other)?];
+        file.read_exact_at(&mut bytes, 0)?;
+        self.files.insert(found.ino(), (file.try_clone()?, bytes));
         Ok(())
     }
 
@@ -75,9 +75,9 @@ impl Durable {
         }
         let mut restored = Durable::default();
         for (name, number) in &self.names {
-            let octets = self.files.get(number).map(|(_, octets)| octets.as_slice());
+            let bytes = self.files.get(number).map(|(_, bytes)| bytes.as_slice());
             let path = directory.join(name);
-            fs::write(&path, octets.unwrap_or_default())?;
+            fs::write(&path, bytes.unwrap_or_default())?;
             restored.file_synced(&File::open(&path)?)?;
         }
         restored.directory_synced(directory)?;

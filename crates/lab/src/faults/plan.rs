@@ -240,7 +240,7 @@ impl Shape {
     /// All there are.
     pub const ALL: [Shape; 3] = [Shape::Large, Shape::Mixed, Shape::Small];
 
-    /// Octets and number of its files, one pair a size.
+    /// Bytes and number of its files, one pair a size.
     pub fn files(self) -> &'static [(u64, u32)] {
         match self {
             Shape::Large => &[(192_000_000, 1), (4_000_001, 3)],
@@ -255,7 +255,7 @@ impl Shape {
         }
     }
 
-    /// Octets of all its files.
+    /// Bytes of all its files.
     pub fn bytes(self) -> u64 {
         let sizes = self.files().iter();
         sizes.map(|(bytes, count)| bytes * u64::from(*count)).sum()
@@ -281,7 +281,7 @@ pub struct Fault {
     pub way: Way,
     /// Which files.
     pub shape: Shape,
-    /// How much lies at the target when it happens, in thousandths of all octets.
+    /// How much lies at the target when it happens, in thousandths of all bytes.
     pub at_per_mille: u32,
     /// Sessions of the client (`-c`).
     pub concurrency: u32,
@@ -317,12 +317,12 @@ impl Fault {
         }
     }
 
-    /// Octets at the target at which it happens.
+    /// Bytes at the target at which it happens.
     pub fn at_bytes(&self) -> u64 {
         self.shape.bytes() / 1000 * u64::from(self.at_per_mille)
     }
 
-    /// What may be sent again because of it: 1 % of the octets, and a block for each channel.
+    /// What may be sent again because of it: 1 % of the bytes, and a block for each channel.
     pub fn resent_max(&self) -> u64 {
         let channels = u64::from(self.concurrency * self.parallelism);
         self.shape.bytes() / 100 + channels * BLOCK_BYTES

@@ -26,7 +26,7 @@ use crate::state::{FOLDER_PREFIX, OwnedFolder};
 /// The path: 1 Gbit/s, 1 ms each way. Fast enough for a thousand faults, slow enough for a busy machine.
 const RATE_BPS: u64 = 1_000_000_000;
 const DELAY_NS: u64 = 1_000_000;
-/// Room at the target, octets: twice the largest job, as what a killed client leaves may lie there too.
+/// Room at the target, bytes: twice the largest job, as what a killed client leaves may lie there too.
 const TARGET_BYTES: u64 = 1 << 30;
 /// Where bad disks are shown.
 const BAD_SOURCE: &str = "bad-source";
@@ -173,7 +173,7 @@ impl Stage {
         emptied().map_err(io_error(self.folder.path()))
     }
 
-    /// Octets that the file system of the target holds, temporary files and all.
+    /// Bytes that the file system of the target holds, temporary files and all.
     pub(super) fn used(&self) -> Result<u64, Error> {
         let stat = rustix::fs::statvfs(self.target())
             .map_err(|errno| io_error(self.target())(errno.into()))?;
@@ -236,7 +236,7 @@ fn resize(disk: &Path, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Files of noise, so that no octet is like its neighbours and none can be left out.
+/// Files of noise, so that no byte is like its neighbours and none can be left out.
 fn make(shape: Shape, folder: &Path, seed: u64) -> io::Result<()> {
     fs::create_dir(folder)?;
     let mut rng = Rng::new(seed, shape as u64);
@@ -246,8 +246,8 @@ fn make(shape: Shape, folder: &Path, seed: u64) -> io::Result<()> {
             let mut file = File::create(folder.join(format!("{size}-{number}")))?;
             let mut left = usize::try_from(*bytes).unwrap_or(usize::MAX);
             while left > 0 {
-                for octets in piece.chunks_exact_mut(8) {
-                    octets.copy_from_slice(&rng.next_u64().to_le_bytes());
+                for bytes in piece.chunks_exact_mut(8) {
+                    bytes.copy_from_slice(&rng.next_u64().to_le_bytes());
                 }
                 let part = left.min(piece.len());
                 file.write_all(&piece[..part])?;

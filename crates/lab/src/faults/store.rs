@@ -361,19 +361,19 @@ impl Filesystem for Shown {
         }
         let read = || -> Result<Vec<u8>, Errno> {
             let file = self.file(handle)?;
-            let mut octets = vec![0; size as usize];
+            let mut bytes = vec![0; size as usize];
             let mut filled = 0;
-            while filled < octets.len() {
-                match file.read_at(&mut octets[filled..], offset + filled as u64)? {
+            while filled < bytes.len() {
+                match file.read_at(&mut bytes[filled..], offset + filled as u64)? {
                     0 => break,
                     length => filled += length,
                 }
             }
-            octets.truncate(filled);
-            Ok(octets)
+            bytes.truncate(filled);
+            Ok(bytes)
         };
         match read() {
-            Ok(octets) => reply.data(&octets),
+            Ok(bytes) => reply.data(&bytes),
             Err(errno) => reply.error(errno),
         }
     }
@@ -541,7 +541,7 @@ mod tests {
         drop(file);
         store.trouble(Trouble::Reads, 1);
         let mut read = Vec::new();
-        // The kernel may ask for the octets once more by itself before it tells us.
+        // The kernel may ask for the bytes once more by itself before it tells us.
         let first = File::open(&path).unwrap().read_to_end(&mut read);
         assert!(first.is_err() || read == b"12345678");
         assert_eq!(fs::read(&path).unwrap(), b"12345678");

@@ -17,15 +17,15 @@ pub struct Row {
     pub overcome: usize,
     /// Most times that a command was given.
     pub runs_max: u32,
-    /// Octets of the files.
+    /// Bytes of the files.
     pub bytes: u64,
-    /// Octets sent again.
+    /// Bytes sent again.
     pub resent_bytes: u64,
-    /// Octets that were promised to be the most that all of them together send again.
+    /// Bytes that were promised to be the most that all of them together send again.
     pub promised_bytes: u64,
-    /// Most octets that one fault led to.
+    /// Most bytes that one fault led to.
     pub resent_worst_bytes: u64,
-    /// Octets that lay unread in kernels when faults happened.
+    /// Bytes that lay unread in kernels when faults happened.
     pub unread_bytes: u64,
     /// How many sent more again than promised.
     pub sent_too_much: usize,
@@ -77,7 +77,7 @@ impl Row {
         self.sent_too_much == 0 && self.failed == 0
     }
 
-    /// Octets sent again over octets of the files, %.
+    /// Bytes sent again over bytes of the files, %.
     #[allow(clippy::cast_precision_loss, reason = "a ratio")]
     pub fn resent_percent(&self) -> f64 {
         100.0 * self.resent_bytes as f64 / self.bytes.max(1) as f64

@@ -133,7 +133,7 @@ fn compare(one: &Path, other: &Path) -> io::Result<Option<String>> {
     let (mut a, mut b) = (File::open(one)?, File::open(other)?);
     let (wanted, found) = (a.metadata()?.len(), b.metadata()?.len());
     if wanted != found {
-        return Ok(Some(format!("has {found} octets instead of {wanted}")));
+        return Ok(Some(format!("has {found} bytes instead of {wanted}")));
     }
     let (mut x, mut y) = (vec![0; PIECE], vec![0; PIECE]);
     let mut at = 0;
@@ -144,7 +144,7 @@ fn compare(one: &Path, other: &Path) -> io::Result<Option<String>> {
         }
         b.read_exact(&mut y[..length])?;
         if let Some(first) = (0..length).find(|i| x[*i] != y[*i]) {
-            return Ok(Some(format!("differs at octet {}", at + first)));
+            return Ok(Some(format!("differs at byte {}", at + first)));
         }
         at += length;
     }
@@ -208,11 +208,11 @@ mod tests {
         };
         assert_eq!(
             renamed("contend"),
-            ["a got its final name and differs at octet 6"]
+            ["a got its final name and differs at byte 6"]
         );
         assert_eq!(
             renamed("con"),
-            ["a got its final name and has 3 octets instead of 7"]
+            ["a got its final name and has 3 bytes instead of 7"]
         );
     }
 

@@ -2,7 +2,7 @@
 //! with 2.1:
 //!
 //! - It speaks TLS 1.2 and no newer, says PASS after USER unconditionally, and waits 2 s at the end of each transfer.
-//! - As the side that is connected to (MODE E towards the client) it ends handshakes at their first octet, whatever the server.
+//! - As the side that is connected to (MODE E towards the client) it ends handshakes at their first byte, whatever the server.
 //! - CAs are found by the property `X509_CERT_DIR`; the variable of that name does not count.
 
 use std::path::Path;

@@ -16,7 +16,7 @@ pub fn faults(here: &Environment, seed: u64, rows: &[Row], outcomes: &[Outcome])
     let mut text = "# Faults\n\nEach fault is one `godwit cp -r`, given again until it says that all is done. Meanwhile everything that \
                     has a final name at the target is compared with its source from the moment it appears. What is sent again is \
                     counted by the kernels of both hosts, beyond the same command undisturbed; promised are at most 1 % of the \
-                    octets and a block (1 MiB) for each channel, by each fault. A kind passes where each fault of it kept all promises. What lay unread in \
+                    bytes and a block (1 MiB) for each channel, by each fault. A kind passes where each fault of it kept all promises. What lay unread in \
                     receive buffers of the kernels when the fault happened is told apart: it is lost with whoever would have read \
                     it, and no program has a hold on it.\n\n"
         .to_owned();

@@ -81,7 +81,7 @@ impl SourceFile {
 /// Files of one size in one directory, and the directory that they go to.
 pub(super) struct FileSet {
     folder: TempDir,
-    /// Outlives runs that are killed: so many octets of memory must not.
+    /// Outlives runs that are killed: so many bytes of memory must not.
     _owned: OwnedFolder,
     /// How many of what size there are.
     made: (u32, u64),
@@ -141,7 +141,7 @@ impl FileSet {
         self.folder.path().join("side")
     }
 
-    /// Counts what has arrived. Octets that a file has no room for yet do not count: some programs
+    /// Counts what has arrived. Bytes that a file has no room for yet do not count: some programs
     /// give files their length first.
     pub(super) fn arrived(&self) -> Result<Arrived, RunError> {
         let target = self.target();
@@ -197,7 +197,7 @@ fn empty(path: &Path) -> io::Result<()> {
     fs::create_dir(path)
 }
 
-/// Octets that differ from file to file, and not only zeros: nobody can leave them out.
+/// Bytes that differ from file to file, and not only zeros: nobody can leave them out.
 fn fill(path: &Path, bytes: u64, index: u32) -> io::Result<()> {
     let mut file = File::create(path)?;
     let length = usize::try_from(bytes)

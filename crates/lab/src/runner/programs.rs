@@ -15,7 +15,7 @@ use crate::peers::tar::{self, TarServer};
 use crate::peers::{self, Missing, Usage, plain_ftp};
 use crate::scenario::{Client, Direction, Method, Server};
 
-/// Octets asked of `/dev/zero`: more than any run takes (2 h at 100 Gbit/s).
+/// Bytes asked of `/dev/zero`: more than any run takes (2 h at 100 Gbit/s).
 const ENDLESS_BYTES: u64 = 100_000_000_000_000;
 
 /// Seconds asked of `iperf3`: longer than any run.

@@ -24,7 +24,7 @@ pub enum Act {
 pub enum End {
     /// By itself.
     Whole,
-    /// Interrupted from the keyboard (SIGINT), once so many octets are there.
+    /// Interrupted from the keyboard (SIGINT), once so many bytes are there.
     Interrupted(u64),
     /// SIGKILL, likewise.
     Killed(u64),

@@ -13,14 +13,14 @@ use crate::path::Rng;
 use crate::peers::process::{Options, Process, Signal};
 use crate::peers::{self, godwit};
 
-/// Octets and number of the files of a copy.
+/// Bytes and number of the files of a copy.
 const FILES: [(usize, usize); 3] = [(8 << 20, 2), (300_000, 10), (1_000, 100)];
 /// How long a short command may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Findings of a worker, after which it has seen enough.
 const FINDINGS_MAX: usize = 5;
 
-/// Octets of a copy.
+/// Bytes of a copy.
 fn bytes() -> u64 {
     FILES
         .iter()
@@ -39,12 +39,12 @@ pub(super) fn make_source(place: &Place) -> io::Result<()> {
     let mut rng = Rng::new(0, 0);
     for (size, count) in FILES {
         for number in 0..count {
-            let mut octets = Vec::with_capacity(size + 8);
-            while octets.len() < size {
-                octets.extend_from_slice(&rng.next_u64().to_le_bytes());
+            let mut bytes = Vec::with_capacity(size + 8);
+            while bytes.len() < size {
+                bytes.extend_from_slice(&rng.next_u64().to_le_bytes());
             }
-            octets.truncate(size);
-            fs::write(source.join(format!("{size}-{number}")), octets)?;
+            bytes.truncate(size);
+            fs::write(source.join(format!("{size}-{number}")), bytes)?;
         }
     }
     Ok(())
@@ -211,7 +211,7 @@ fn empty(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Octets of the files of a directory, temporary ones included.
+/// Bytes of the files of a directory, temporary ones included.
 fn stored(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries

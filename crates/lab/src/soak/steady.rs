@@ -16,7 +16,7 @@ use crate::peers::Process;
 const BATCH: u64 = 50;
 /// How long a batch may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Octets of files that come in turn.
+/// Bytes of files that come in turn.
 const SIZES: [usize; 4] = [1_000, 50_000, 400_000, 4_000_000];
 
 #[derive(Debug)]

@@ -30,7 +30,7 @@ fn every_address_of_a_name_is_tried() {
         let hosts = site.local("hosts");
         let lines = addresses.map(|address| format!("{address} both.test\n"));
         fs::write(&hosts, lines.concat()).expect("a file");
-        let octets = write_noise(&site.at("f"), 300_000, 1);
+        let bytes = write_noise(&site.at("f"), 300_000, 1);
         let back = site.local("back");
         let url = format!("ftp://both.test:{}/f", site.addr().port());
         let (hosts, back_text) = (hosts.display(), back.display());
@@ -42,7 +42,7 @@ fn every_address_of_a_name_is_tried() {
         let finished = site.told(UNSHARE.run(["--mount", "sh", "-c", &script]));
         let said = finished.log();
         assert!(finished.status.success(), "{said}\n{}", site.log());
-        assert_holds(&back, &octets);
+        assert_holds(&back, &bytes);
     }
 }
 

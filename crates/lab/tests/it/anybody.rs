@@ -120,9 +120,9 @@ impl Read for Tokens {
 }
 
 impl Write for Tokens {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.output.extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.output.extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -145,10 +145,10 @@ pub(crate) fn show_to_server(
     let ssl = Ssl::new(&context(shown, version)).unwrap();
     let stream = ssl.connect(Tokens::new(lines, true));
     let mut stream = stream.map_err(|error| error.to_string())?;
-    let mut octet = [0];
+    let mut byte = [0];
     if version == SslVersion::TLS1_3 {
         // The NUL: until then the server has not said what it thinks.
-        let read = stream.read_exact(&mut octet);
+        let read = stream.read_exact(&mut byte);
         read.map_err(|error| error.to_string())?;
     }
     // No delegation.

@@ -37,9 +37,9 @@ fn files_of_every_size_arrive_over_any_number_of_channels() {
         let (source, target) = (from.url("f"), to.url("f"));
         for p in ["1", "4", "32"] {
             for size in [0, 1, (32 << 18) - 1, 3_000_001] {
-                let octets = write_noise(&from.at("f"), size, size as u64);
+                let bytes = write_noise(&from.at("f"), size, size as u64);
                 to.godwit(&["cp", "--verify", "-p", p, &source, &target]);
-                assert_holds(&to.at("f"), &octets);
+                assert_holds(&to.at("f"), &bytes);
             }
         }
         assert_eq!(files_below(&to.at("")), 1, "no temporary file stays");
@@ -77,9 +77,9 @@ fn trees_arrive() {
 #[test]
 fn parts_arrive_in_their_place() {
     with_each_pair(|from, to| {
-        let octets = write_noise(&from.at("f"), 1_000_000, 1);
+        let bytes = write_noise(&from.at("f"), 1_000_000, 1);
         let mut expected = write_noise(&to.at("f"), 1_000_000, 2);
-        expected[70_001..270_001].copy_from_slice(&octets[70_001..270_001]);
+        expected[70_001..270_001].copy_from_slice(&bytes[70_001..270_001]);
         let part = ["cp", "-p", "2", "--offset", "70001", "--length", "200000"];
         to.godwit(&[&part[..], &[&from.url("f"), &to.url("f")]].concat());
         assert_holds(&to.at("f"), &expected);
@@ -89,9 +89,9 @@ fn parts_arrive_in_their_place() {
 #[test]
 fn what_fails_stops_no_other() {
     with_each_pair(|from, to| {
-        let octets = noise(80_000, 4);
+        let bytes = noise(80_000, 4);
         for n in [0, 1, 3, 4] {
-            fs::write(from.at(&n.to_string()), &octets).expect("a file");
+            fs::write(from.at(&n.to_string()), &bytes).expect("a file");
         }
         fs::create_dir_all(to.at("there/3")).expect("a directory in the way");
         let mut arguments = vec!["cp".to_owned()];
@@ -101,7 +101,7 @@ fn what_fails_stops_no_other() {
         assert!(log.contains(&from.url("2")), "{log}");
         assert!(log.contains(&to.url("there/3")), "{log}");
         for n in [0, 1, 4] {
-            assert_holds(&to.at("there").join(n.to_string()), &octets);
+            assert_holds(&to.at("there").join(n.to_string()), &bytes);
         }
         assert_eq!(files_below(&to.at("")), 3, "no temporary file stays");
     });
@@ -125,7 +125,7 @@ fn an_interrupt_ends_both_and_the_same_command_goes_on() {
         says(&finished.log(), &["-> ABOR", "goes on from here"]);
         assert!(!to.at("copy").exists());
         let said = to.godwit(&copy).log();
-        says(&said, &["octets are there from an earlier run"]);
+        says(&said, &["bytes are there from an earlier run"]);
         assert_same(&from.at("f"), &to.at("copy"));
         assert_eq!(files_below(&to.at("")), 1, "no temporary file stays");
     });

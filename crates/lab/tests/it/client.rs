@@ -51,12 +51,12 @@ fn copies_every_size_over_any_number_of_channels(kind: Kind) {
         let block = 256 << 10;
         let n: usize = p.parse().expect("a number");
         for size in [0, 1, n - 1, block * n, block * n + 1] {
-            let octets = write_noise(&site.local("source"), size, size as u64);
+            let bytes = write_noise(&site.local("source"), size, size as u64);
             let url = site.url("f");
             site.godwit(&["cp", "-p", p, &source, &url]);
-            assert_holds(&site.at("f"), &octets);
+            assert_holds(&site.at("f"), &bytes);
             site.godwit(&["cp", "-p", p, &url, &back]);
-            assert_holds(&site.local("back"), &octets);
+            assert_holds(&site.local("back"), &bytes);
         }
     }
     assert_eq!(files_below(&site.at("")), 1, "no temporary file stays");
@@ -157,7 +157,7 @@ fn copies_what_a_pattern_matches(kind: Kind) {
 fn copies_from_standard_input_and_to_standard_output(kind: Kind) {
     let Some(site) = site(kind) else { return };
     for size in [0, 1, 3_000_001] {
-        let octets = write_noise(&site.local("source"), size, 5);
+        let bytes = write_noise(&site.local("source"), size, 5);
         let url = site.url("f");
         // A pipe, which tells neither its length nor its place.
         let program = godwit::binary("godwit").expect("present");
@@ -169,7 +169,7 @@ fn copies_from_standard_input_and_to_standard_output(kind: Kind) {
             url.as_ref(),
         ]);
         site.told(process::run(put, LONG).and_then(process::Finished::success));
-        assert_holds(&site.at("f"), &octets);
+        assert_holds(&site.at("f"), &bytes);
 
         let mut get = Command::new(program);
         get.args(["cp", "-p", "4", &url, "-"]);
@@ -179,17 +179,13 @@ fn copies_from_standard_input_and_to_standard_output(kind: Kind) {
         };
         let finished = Process::spawn(get, options).and_then(|process| process.wait(LONG));
         let finished = site.told(finished.and_then(process::Finished::success));
-        assert!(
-            finished.stdout == octets,
-            "{} octets",
-            finished.stdout.len()
-        );
+        assert!(finished.stdout == bytes, "{} bytes", finished.stdout.len());
     }
 }
 
 fn copies_parts(kind: Kind) {
     let Some(site) = site(kind) else { return };
-    let octets = write_noise(&site.at("f"), 2_000_000, 1);
+    let bytes = write_noise(&site.at("f"), 2_000_000, 1);
     let (url, back) = (site.url("f"), typed(&site, "part"));
     for p in ["1", "4"] {
         for (offset, length) in [(0, 1), (777, 1_000_000), (1_999_999, 1), (1_999_000, 9000)] {
@@ -197,15 +193,15 @@ fn copies_parts(kind: Kind) {
             site.godwit(&[
                 "cp", "-p", p, "--offset", &off, "--length", &len, &url, &back,
             ]);
-            let end = (offset + length).min(octets.len());
-            assert_holds(&site.local("part"), &octets[offset..end]);
+            let end = (offset + length).min(bytes.len());
+            assert_holds(&site.local("part"), &bytes[offset..end]);
         }
         site.godwit(&["cp", "-p", p, "--offset", "1500000", &url, &back]);
-        assert_holds(&site.local("part"), &octets[1_500_000..]);
+        assert_holds(&site.local("part"), &bytes[1_500_000..]);
     }
     // A put writes the part where it belongs and keeps the rest.
     let patch = write_noise(&site.local("patch"), 2_000_000, 2);
-    let mut expected = octets;
+    let mut expected = bytes;
     expected[300_000..800_000].copy_from_slice(&patch[300_000..800_000]);
     let patch = typed(&site, "patch");
     site.godwit(&[
@@ -216,14 +212,14 @@ fn copies_parts(kind: Kind) {
 
 fn verifies_with_each_algorithm_of_the_server(kind: Kind) {
     let Some(site) = site(kind) else { return };
-    let octets = write_noise(&site.local("source"), 700_001, 9);
+    let bytes = write_noise(&site.local("source"), 700_001, 9);
     let (source, back, url) = (typed(&site, "source"), typed(&site, "back"), site.url("f"));
     for algorithm in ["adler32", "md5", "sha1", "sha256", "sha512"] {
         let verify = format!("--verify={algorithm}");
         site.godwit(&["cp", &verify, &source, &url]);
-        assert_holds(&site.at("f"), &octets);
+        assert_holds(&site.at("f"), &bytes);
         site.godwit(&["cp", &verify, "-p", "2", &url, &back]);
-        assert_holds(&site.local("back"), &octets);
+        assert_holds(&site.local("back"), &bytes);
         let said = site.godwit(&["cksum", "-a", algorithm, &url]).stdout_text();
         assert!(said.to_lowercase().contains(algorithm), "{said}");
     }
@@ -247,15 +243,15 @@ fn odd_names_survive(kind: Kind) {
     }
     fs::create_dir(site.local("names")).expect("a directory");
     for (seed, name) in (1..).zip(&names) {
-        let octets = write_noise(&site.local("names").join(name), 300, seed);
+        let bytes = write_noise(&site.local("names").join(name), 300, seed);
         let local = typed(&site, &format!("names/{name}"));
         // Encoded, so that no pattern is seen, and no login; a file of the machine is no pattern where it exists.
         let url_of = |name: &str| site.url(name).replace('*', "%2A").replace('@', "%40");
         let url = url_of(name);
         site.godwit(&["cp", "--", &local, &url]);
-        assert_holds(&site.at(name), &octets);
+        assert_holds(&site.at(name), &bytes);
         site.godwit(&["cp", &url, &typed(&site, "back")]);
-        assert_holds(&site.local("back"), &octets);
+        assert_holds(&site.local("back"), &bytes);
         site.godwit(&["cksum", &url]);
         let moved = url_of(&format!("{}x", &name[1..]));
         site.godwit(&["mv", &url, &moved]);
@@ -354,11 +350,11 @@ fn replaces_what_is_there(kind: Kind) {
     let Some(site) = site(kind) else { return };
     write_noise(&site.at("f"), 500_000, 1);
     write_noise(&site.local("back"), 700_000, 2);
-    let octets = write_noise(&site.local("source"), 100_000, 3);
+    let bytes = write_noise(&site.local("source"), 100_000, 3);
     site.godwit(&["cp", &typed(&site, "source"), &site.url("f")]);
-    assert_holds(&site.at("f"), &octets);
+    assert_holds(&site.at("f"), &bytes);
     site.godwit(&["cp", &site.url("f"), &typed(&site, "back")]);
-    assert_holds(&site.local("back"), &octets);
+    assert_holds(&site.local("back"), &bytes);
     fs::create_dir(site.local("folder")).expect("a directory");
     site.godwit(&["cp", &site.url("f"), &typed(&site, "folder")]);
     assert_eq!(length_of(&site.local("folder/f")), 100_000);
@@ -370,11 +366,11 @@ fn works_over_ipv6(kind: Kind) {
         return;
     }
     let site = Site::on_ip(kind, ip);
-    let octets = write_noise(&site.local("source"), 900_000, 1);
+    let bytes = write_noise(&site.local("source"), 900_000, 1);
     for p in ["1", "4"] {
         site.godwit(&["cp", "-p", p, &typed(&site, "source"), &site.url("f")]);
-        assert_holds(&site.at("f"), &octets);
+        assert_holds(&site.at("f"), &bytes);
         site.godwit(&["cp", "-p", p, &site.url("f"), &typed(&site, "back")]);
-        assert_holds(&site.local("back"), &octets);
+        assert_holds(&site.local("back"), &bytes);
     }
 }

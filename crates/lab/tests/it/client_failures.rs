@@ -262,7 +262,7 @@ pub(crate) fn start(arguments: &[&str]) -> Process {
     Process::spawn(command, Options::default()).expect("starts")
 }
 
-/// Octets of a big file of which some must have moved before anything is killed.
+/// Bytes of a big file of which some must have moved before anything is killed.
 pub(crate) const BIG: u64 = 1 << 30;
 
 #[test]

@@ -28,8 +28,8 @@ pub(crate) fn write_many(root: &Path, count: usize) -> Vec<String> {
     for (i, path) in paths.iter().enumerate() {
         let path = root.join(path);
         fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
-        let octets = [0, 1, 300, 4000, 10_240, 80_000][i % 6];
-        write_noise(&path, octets, i as u64);
+        let bytes = [0, 1, 300, 4000, 10_240, 80_000][i % 6];
+        write_noise(&path, bytes, i as u64);
     }
     paths
 }
@@ -98,7 +98,7 @@ fn a_file_that_the_reference_server_cannot_open_fails_alone() {
 
 /// The reference server writes what was sent for a refused file into the next one, and calls that a success.
 #[test]
-fn octets_of_a_put_that_the_reference_server_refuses_reach_no_other_file() {
+fn bytes_of_a_put_that_the_reference_server_refuses_reach_no_other_file() {
     let Some(site) = site(Kind::Gct) else { return };
     if fs::write("/proc/sys/vm/godwit", "x").is_ok() {
         return;
@@ -150,8 +150,8 @@ fn files_that_our_server_cannot_open_fail_alone_both_ways() {
     assert_eq!(files_below(&back), 296, "{said}");
     for (i, path) in paths.iter().enumerate() {
         if ![10, 11, 12, 200].contains(&i) {
-            let octets = [0, 1, 300, 4000, 10_240, 80_000][i % 6];
-            assert_holds(&back.join(path), &noise(octets, i as u64));
+            let bytes = [0, 1, 300, 4000, 10_240, 80_000][i % 6];
+            assert_holds(&back.join(path), &noise(bytes, i as u64));
         }
     }
     // All may write below it but into one directory.

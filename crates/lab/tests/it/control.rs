@@ -34,10 +34,10 @@ impl Session {
             if let Some(reply) = self.reader.next_reply().expect("a reply") {
                 return reply;
             }
-            let mut octets = [0; 4096];
-            let n = self.socket.read(&mut octets).expect("an answer in time");
+            let mut bytes = [0; 4096];
+            let n = self.socket.read(&mut bytes).expect("an answer in time");
             assert!(n > 0, "the connection ended");
-            self.reader.push(&octets[..n]);
+            self.reader.push(&bytes[..n]);
         }
     }
 
@@ -65,7 +65,7 @@ fn session() -> Option<(Site, Session)> {
 }
 
 #[test]
-fn fifty_commands_in_one_packet_and_in_single_octets_are_answered_in_order() {
+fn fifty_commands_in_one_packet_and_in_single_bytes_are_answered_in_order() {
     let Some((_site, mut session)) = session() else {
         return;
     };
@@ -75,8 +75,8 @@ fn fifty_commands_in_one_packet_and_in_single_octets_are_answered_in_order() {
         session.expect(200);
     }
     session.socket.set_nodelay(true).expect("no delay");
-    for octet in "PWD\r\nNOOP\r\nSYST\r\n".chars() {
-        session.send(&octet.to_string());
+    for byte in "PWD\r\nNOOP\r\nSYST\r\n".chars() {
+        session.send(&byte.to_string());
     }
     for code in [257, 200, 215] {
         session.expect(code);
@@ -132,10 +132,10 @@ fn a_command_behind_a_store_is_answered_after_it() {
     let path = site.at("f");
     session.send(&format!("STOR {}\r\nNOOP\r\n", path.display()));
     let mut data = TcpStream::connect(("127.0.0.1", high * 256 + low)).expect("connects");
-    data.write_all(b"octets").expect("sends");
+    data.write_all(b"sixth.").expect("sends");
     drop(data);
     for code in [150, 226, 200] {
         session.expect(code);
     }
-    assert_eq!(std::fs::read(path).expect("f"), b"octets");
+    assert_eq!(std::fs::read(path).expect("f"), b"sixth.");
 }

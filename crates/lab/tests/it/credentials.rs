@@ -141,7 +141,7 @@ const BAD_FILES: &[BadFile] = &[
     },
     BadFile {
         name: "overlong",
-        message: "larger than 1048576 octets",
+        message: "larger than 1048576 bytes",
         spoil: |_, path| write(path, &vec![b'\n'; (1 << 20) + 1]),
     },
     BadFile {

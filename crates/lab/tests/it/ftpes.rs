@@ -59,11 +59,11 @@ fn copies_lists_and_removes(kind: Kind, demands_resumption: bool) {
     let (url, folder) = (peer.server.url("f"), peer.server.url(""));
     for protect in ["private", "clear"] {
         for size in [0, 1, 3_000_001] {
-            let octets = write_noise(source.as_ref(), size, 7);
+            let bytes = write_noise(source.as_ref(), size, 7);
             peer.godwit(0, &["cp", "--protect", protect, &source, &url]);
-            assert_holds(&peer.server.at("f"), &octets);
+            assert_holds(&peer.server.at("f"), &bytes);
             peer.godwit(0, &["cp", "--protect", protect, &url, &back]);
-            assert_holds(back.as_ref(), &octets);
+            assert_holds(back.as_ref(), &bytes);
         }
         let listed = peer.godwit(0, &["ls", "--protect", protect, &folder]);
         assert_eq!(listed.stdout_text(), "f\n", "{protect}");
@@ -88,8 +88,8 @@ fn resumes_on_all_data_channels_of_all_sessions(kind: Kind) {
     peer.godwit(0, &[&["cp"], &many[..], &[&tree, &url]].concat());
     peer.godwit(0, &[&["cp"], &many[..], &[&url, &back]].concat());
     for name in &names {
-        let octets = fs::read(Path::new(&tree).join(name)).expect("reads");
-        assert_holds(&Path::new(&back).join(name), &octets);
+        let bytes = fs::read(Path::new(&tree).join(name)).expect("reads");
+        assert_holds(&Path::new(&back).join(name), &bytes);
     }
 }
 

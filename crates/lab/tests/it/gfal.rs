@@ -30,7 +30,7 @@ fn ok(site: &Site, tool: Tool, arguments: &[&str]) -> String {
 /// Runs a tool that must fail with `errno`.
 ///
 /// Now and then, whatever the server, the tool stumbles over itself when a store fails: it tells
-/// another error when the refusal comes before it hands over its first octets, that of a data connection
+/// another error when the refusal comes before it hands over its first bytes, that of a data connection
 /// where it meets its end before our reply, hangs when the
 /// data connection is lost while it hands over some, and is aborted by its own threads at its end. Then it is run again.
 #[track_caller]
@@ -70,12 +70,12 @@ fn files_are_copied_both_ways() {
         (2_000_003, 0),
         (2_000_003, 4),
     ] {
-        let octets = write_noise(&site.local("source"), size, 3);
+        let bytes = write_noise(&site.local("source"), size, 3);
         let (source, back) = (site.local_url("source"), site.local_url("back"));
         site.told(gfal::copy(&source, &site.url("f"), channels));
-        assert_holds(&site.at("f"), &octets);
+        assert_holds(&site.at("f"), &bytes);
         site.told(gfal::copy(&site.url("f"), &back, channels));
-        assert_holds(&site.local("back"), &octets);
+        assert_holds(&site.local("back"), &bytes);
     }
 }
 
@@ -87,10 +87,10 @@ fn files_are_copied_between_servers() {
     let (ours, theirs) = (Site::new(Kind::Godwitd), Site::new(Kind::Gct));
     let other = Site::new(Kind::Godwitd);
     for (from, to) in [(&ours, &theirs), (&theirs, &ours), (&ours, &other)] {
-        let octets = write_noise(&from.at("source"), 2_000_003, 3);
+        let bytes = write_noise(&from.at("source"), 2_000_003, 3);
         for channels in [0, 4] {
             to.told(gfal::copy(&from.url("source"), &to.url("f"), channels));
-            assert_holds(&to.at("f"), &octets);
+            assert_holds(&to.at("f"), &bytes);
             fs::remove_file(to.at("f")).expect("removes");
         }
     }

@@ -180,19 +180,19 @@ fn files_travel_under_every_protection(kind: Kind) {
         let protect = ["cp", "--protect", level];
         for p in ["1", "4"] {
             for size in [0, 1, 300_001, (5 << 20) + 1] {
-                let octets = write_noise(&secure.site.local("source"), size, seed as u64);
+                let bytes = write_noise(&secure.site.local("source"), size, seed as u64);
                 secure.godwit(0, &[&protect[..], &["-p", p, &source, &url]].concat());
-                assert_holds(&secure.site.at("f"), &octets);
+                assert_holds(&secure.site.at("f"), &bytes);
                 secure.godwit(0, &[&protect[..], &["-p", p, &url, &back]].concat());
-                assert_holds(&secure.site.local("back"), &octets);
+                assert_holds(&secure.site.local("back"), &bytes);
             }
         }
         let part = ["--offset", "70000", "--length", "200000"];
         secure.godwit(0, &[&protect[..], &part, &[&url, &back]].concat());
-        let octets = fs::read(secure.site.at("f")).expect("reads");
-        assert_holds(&secure.site.local("back"), &octets[70_000..270_000]);
+        let bytes = fs::read(secure.site.at("f")).expect("reads");
+        assert_holds(&secure.site.local("back"), &bytes[70_000..270_000]);
     }
-    // What is said where nothing is: both ends are of one user, and octets travel as they are.
+    // What is said where nothing is: both ends are of one user, and bytes travel as they are.
     let said = secure.godwit(0, &["cp", "-vv", &url, &back]).stderr_text();
     assert!(said.contains("data channels: DCAU A, PROT C"), "{said}");
     assert_eq!(
@@ -207,7 +207,7 @@ fn files_travel_between_servers_under_every_protection(kind: Kind) {
     let Some(secure) = Secure::start(kind) else {
         return;
     };
-    let octets = write_noise(&secure.site.at("f"), 3_000_001, 5);
+    let bytes = write_noise(&secure.site.at("f"), 3_000_001, 5);
     let source = secure.url("f");
     for level in LEVELS {
         for p in ["1", "4"] {
@@ -215,7 +215,7 @@ fn files_travel_between_servers_under_every_protection(kind: Kind) {
             let cp = ["cp", "-vv", "--protect", level, "-p", p];
             let target = secure.url(&name);
             let said = secure.godwit(0, &[&cp[..], &[&source, &target]].concat());
-            assert_holds(&secure.site.at(&name), &octets);
+            assert_holds(&secure.site.at(&name), &bytes);
             let agreed = match level {
                 "clear" => "data channels: N",
                 "identity" => "data channels: DCAU A, PROT C",
@@ -257,7 +257,7 @@ fn streams_travel_under_every_protection(kind: Kind) {
     };
     let url = secure.url("f");
     for (seed, level) in LEVELS.into_iter().enumerate() {
-        let octets = write_noise(&secure.site.local("source"), 700_003, seed as u64);
+        let bytes = write_noise(&secure.site.local("source"), 700_003, seed as u64);
         let mut put = std::process::Command::new(godwit::binary("godwit").expect("present"))
             .args(["cp", "--protect", level, "-", &url])
             .envs(secure.variables())
@@ -265,12 +265,12 @@ fn streams_travel_under_every_protection(kind: Kind) {
             .spawn()
             .expect("starts");
         let mut input = put.stdin.take().expect("is piped");
-        input.write_all(&octets).expect("is read");
+        input.write_all(&bytes).expect("is read");
         drop(input);
         assert!(put.wait().expect("ends").success(), "{}", secure.site.log());
-        assert_holds(&secure.site.at("f"), &octets);
+        assert_holds(&secure.site.at("f"), &bytes);
         let got = secure.godwit(0, &["cp", "-q", "--protect", level, &url, "-"]);
-        assert!(got.stdout == octets, "{} octets came", got.stdout.len());
+        assert!(got.stdout == bytes, "{} bytes came", got.stdout.len());
         let listed = secure.godwit(0, &["ls", "-l", "--protect", level, &secure.url("")]);
         assert!(listed.stdout_text().contains("700003"), "{}", listed.log());
     }
@@ -299,7 +299,7 @@ fn every_kind_of_proxy_logs_in(kind: Kind) {
     let Some(secure) = Secure::start(kind) else {
         return;
     };
-    let octets = write_noise(&secure.site.local("source"), 1000, 1);
+    let bytes = write_noise(&secure.site.local("source"), 1000, 1);
     let (source, url) = (secure.local("source"), secure.url("f"));
     for options in [
         &["--limited"][..],
@@ -308,7 +308,7 @@ fn every_kind_of_proxy_logs_in(kind: Kind) {
     ] {
         secure.godwit(0, &[&["proxy", "init"], options].concat());
         secure.godwit(0, &["cp", &source, &url]);
-        assert_holds(&secure.site.at("f"), &octets);
+        assert_holds(&secure.site.at("f"), &bytes);
     }
     // A proxy of a proxy.
     let first = files::load_proxy(&secure.path("proxy")).expect("loads");
@@ -430,7 +430,7 @@ fn the_reference_server_is_met_with_each_version_of_tls() {
         let Some(secure) = Secure::start_with(Kind::Gct, &hosts, &[(variable, &value)]) else {
             return;
         };
-        let octets = write_noise(&secure.site.local("source"), 700_001, 3);
+        let bytes = write_noise(&secure.site.local("source"), 700_001, 3);
         let (source, back, url) = (
             secure.local("source"),
             secure.local("back"),
@@ -440,9 +440,9 @@ fn the_reference_server_is_met_with_each_version_of_tls() {
             let copy = ["cp", "-vv", "-p", "3", "--protect", level];
             let said = secure.godwit(0, &[&copy[..], &[&source, &url]].concat());
             assert!(said.stderr_text().contains(version), "{}", said.log());
-            assert_holds(&secure.site.at("f"), &octets);
+            assert_holds(&secure.site.at("f"), &bytes);
             secure.godwit(0, &[&copy[..], &[&url, &back]].concat());
-            assert_holds(&secure.site.local("back"), &octets);
+            assert_holds(&secure.site.local("back"), &bytes);
         }
     }
 }

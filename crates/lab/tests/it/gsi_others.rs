@@ -31,16 +31,16 @@ fn arcs_client_copies_and_manages() {
     let site = GridSite::new();
     let server = site.server("a", &[]);
     let environment = environment(&site);
-    let octets = write_noise(&site.path("local/source"), 700_003, 5);
+    let bytes = write_noise(&site.path("local/source"), 700_003, 5);
     let source = file_url(&site.path("local/source"));
     let ok = |tool, arguments: &[&str]| succeeds(&server, tool, &environment, arguments);
     for (name, options) in [("clear", &[][..]), ("private", &["--secure"])] {
         let there = url(&server, name);
         let back = site.path(&format!("local/{name}"));
         ok(&arc::COPY, &[options, &[&source, &there]].concat());
-        assert_holds(&site.path("a").join(name), &octets);
+        assert_holds(&site.path("a").join(name), &bytes);
         ok(&arc::COPY, &[options, &[&there, &file_url(&back)]].concat());
-        assert_holds(&back, &octets);
+        assert_holds(&back, &bytes);
     }
     let (folder, file) = (url(&server, "folder"), url(&server, "folder/f"));
     ok(&arc::MKDIR, &[&folder]);
@@ -85,11 +85,11 @@ fn arcs_server_is_met_with_every_protection() {
     {
         let protect = ["cp", "--protect", level];
         for size in [0, 1, 700_003] {
-            let octets = write_noise(Path::new(&source), size, seed as u64);
+            let bytes = write_noise(Path::new(&source), size, seed as u64);
             godwit(&[&protect[..], &[&source, &url(level)]].concat());
-            assert_holds(&site.path("a").join(level), &octets);
+            assert_holds(&site.path("a").join(level), &bytes);
             godwit(&[&protect[..], &[&url(level), &back]].concat());
-            assert_holds(Path::new(&back), &octets);
+            assert_holds(Path::new(&back), &bytes);
         }
         let listed = godwit(&["ls", "-l", "--protect", level, &url("")]);
         assert!(listed.stdout_text().contains("700003"), "{}", listed.log());
@@ -111,7 +111,7 @@ fn java_programs_copy_with_every_protection() {
     }
     let site = GridSite::new();
     let server = site.server("a", &[]);
-    let octets = write_noise(&site.path("local/source"), 700_003, 6);
+    let bytes = write_noise(&site.path("local/source"), 700_003, 6);
     let settings = [
         "S:N:C:1", "S:A:C:1", "S:A:S:1", "S:A:P:1", "E:N:C:1", "E:N:C:3", "E:A:C:1", "E:A:S:2",
         "E:A:P:3",
@@ -127,8 +127,8 @@ fn java_programs_copy_with_every_protection() {
     let told = format!("{}--- server\n{}", finished.log(), server.log());
     assert!(finished.status.success(), "{told}");
     for setting in settings {
-        assert_holds(&site.path("a").join(setting), &octets);
-        assert_holds(&site.path(&format!("local/source{setting}")), &octets);
+        assert_holds(&site.path("a").join(setting), &bytes);
+        assert_holds(&site.path(&format!("local/source{setting}")), &bytes);
     }
 }
 

@@ -136,7 +136,7 @@ pub(crate) fn succeeds(
 /// A file there and back.
 #[track_caller]
 fn both_ways(site: &GridSite, server: &Godwitd, environment: &Environment, options: &[&str]) {
-    let octets = write_noise(&site.path("local/source"), 700_003, 1);
+    let bytes = write_noise(&site.path("local/source"), 700_003, 1);
     for name in ["a/f", "local/back"] {
         drop(fs::remove_file(site.path(name)));
     }
@@ -151,14 +151,14 @@ fn both_ways(site: &GridSite, server: &Godwitd, environment: &Environment, optio
         environment,
         &[options, &[&source, &there]].concat(),
     );
-    assert_holds(&site.path("a/f"), &octets);
+    assert_holds(&site.path("a/f"), &bytes);
     succeeds(
         server,
         &gct::URL_COPY,
         environment,
         &[options, &[&there, &back]].concat(),
     );
-    assert_holds(&site.path("local/back"), &octets);
+    assert_holds(&site.path("local/back"), &bytes);
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn servers_move_files_between_them_as_one_user() {
     let site = GridSite::new();
     let (a, b) = (site.server("a", &[]), site.server("b", &[]));
     let environment = site.proxy(&site.jo(), &ProxyRequest::default());
-    let octets = write_noise(&site.path("a/f"), 3_000_001, 3);
+    let bytes = write_noise(&site.path("a/f"), 3_000_001, 3);
     for (index, options) in [
         &[][..],
         &["-nodcau"],
@@ -377,7 +377,7 @@ fn servers_move_files_between_them_as_one_user() {
             a.log(),
             b.log()
         );
-        assert_holds(&site.path("b").join(to), &octets);
+        assert_holds(&site.path("b").join(to), &bytes);
     }
 }
 
@@ -389,16 +389,16 @@ fn the_grid_library_copies_by_certificate() {
     let site = GridSite::new();
     let server = site.server("a", &[]);
     let environment = site.proxy(&site.jo(), &ProxyRequest::default());
-    let octets = write_noise(&site.path("local/source"), 700_003, 4);
+    let bytes = write_noise(&site.path("local/source"), 700_003, 4);
     let (source, back) = (
         file_url(&site.path("local/source")),
         file_url(&site.path("local/back")),
     );
     let there = url(&server, "f");
     succeeds(&server, &gfal::COPY, &environment, &[&source, &there]);
-    assert_holds(&site.path("a/f"), &octets);
+    assert_holds(&site.path("a/f"), &bytes);
     succeeds(&server, &gfal::COPY, &environment, &[&there, &back]);
-    assert_holds(&site.path("local/back"), &octets);
+    assert_holds(&site.path("local/back"), &bytes);
     succeeds(&server, &gfal::LS, &environment, &["-l", &url(&server, "")]);
 }
 
@@ -411,13 +411,13 @@ fn the_grid_library_copies_many_files_in_one_call() {
     let (from, to) = (site.server("a", &[]), site.server("b", &[]));
     let environment = site.proxy(&site.jo(), &ProxyRequest::default());
     let names = ["f", "g", "h"];
-    let octets = names.map(|name| write_noise(&site.path("a").join(name), 300_001, 3));
+    let bytes = names.map(|name| write_noise(&site.path("a").join(name), 300_001, 3));
     let sources = names.map(|name| url(&from, name));
     let targets = names.map(|name| url(&to, name));
     let mut arguments = vec!["-c", gfal::BULK_COPY];
     arguments.extend(sources.iter().chain(&targets).map(String::as_str));
     succeeds(&to, &gfal::PYTHON, &environment, &arguments);
-    for (name, octets) in names.iter().zip(&octets) {
-        assert_holds(&site.path("b").join(name), octets);
+    for (name, bytes) in names.iter().zip(&bytes) {
+        assert_holds(&site.path("b").join(name), bytes);
     }
 }

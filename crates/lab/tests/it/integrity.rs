@@ -1,4 +1,4 @@
-//! Octets that change on their way to or from the reference server.
+//! Bytes that change on their way to or from the reference server.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::support::{Kind, Need, Site, assert_holds, have, write_noise};
 
 const LENGTH: usize = (18 << 20) + 7;
 
-/// An octet of payload, beside the headers of one channel.
+/// A byte of payload, beside the headers of one channel.
 const SPOILED: u64 = (5 << 20) + 1000;
 
 #[test]
@@ -18,8 +18,8 @@ fn a_bit_that_turns_costs_the_whole_file_once_more() {
     for get in [true, false] {
         let site = Site::new(Kind::Gct);
         let relay = Relay::to(site.addr(), Spoil::Once(SPOILED));
-        let octets = write_noise(&site.local("source"), LENGTH, 1);
-        fs::write(site.at("there"), &octets).unwrap();
+        let bytes = write_noise(&site.local("source"), LENGTH, 1);
+        fs::write(site.at("there"), &bytes).unwrap();
         let url = |name: &str| {
             let (to, instead) = (site.addr().to_string(), relay.address.to_string());
             site.url(name).replace(&to, &instead)
@@ -33,7 +33,7 @@ fn a_bit_that_turns_costs_the_whole_file_once_more() {
         let fixed = ["cp", "-c", "1", "-p", "1", "--events", &log];
         site.godwit(&[&fixed[..], &[&from, &to]].concat());
         assert!(relay.has_spoiled());
-        assert_holds(&copy, &octets);
+        assert_holds(&copy, &bytes);
         let log = fs::read_to_string(log).unwrap();
         let events = |name: &str| {
             let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -58,8 +58,8 @@ fn what_was_begun_is_gone_on_with_by_checksums_of_parts() {
     const BEGUN: usize = 12 << 20;
     for get in [true, false] {
         let site = Site::new(Kind::Gct);
-        let octets = write_noise(&site.local("source"), LENGTH, 1);
-        fs::write(site.at("there"), &octets).unwrap();
+        let bytes = write_noise(&site.local("source"), LENGTH, 1);
+        fs::write(site.at("there"), &bytes).unwrap();
         let local = |name: &str| site.local(name).to_str().expect("UTF-8").to_owned();
         let (from, to, copy) = match get {
             true => (site.url("there"), local("copy"), site.local("copy")),
@@ -73,7 +73,7 @@ fn what_was_begun_is_gone_on_with_by_checksums_of_parts() {
                 (site.at(PART), format!("/{path}"))
             }
         };
-        let mut begun = octets[..BEGUN].to_vec();
+        let mut begun = bytes[..BEGUN].to_vec();
         begun[BEGUN / 2] ^= 1;
         fs::write(&lies, begun).unwrap();
         let (journal, log) = (local("journal"), local("log"));
@@ -84,7 +84,7 @@ fn what_was_begun_is_gone_on_with_by_checksums_of_parts() {
         .unwrap();
         let fixed = ["cp", "-c", "1", "-p", "1", "--events", &log];
         site.godwit(&[&fixed[..], &["--journal", &journal, &from, &to]].concat());
-        assert_holds(&copy, &octets);
+        assert_holds(&copy, &bytes);
         assert!(!lies.exists());
         let log = fs::read_to_string(log).unwrap();
         let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());

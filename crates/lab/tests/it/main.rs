@@ -54,7 +54,7 @@ mod grid;
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;
-// And what spoils octets.
+// And what spoils bytes.
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../client/tests/it/relay.rs"]
 mod relay;

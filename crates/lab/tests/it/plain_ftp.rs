@@ -51,18 +51,18 @@ fn curl_copies_every_size_and_odd_names() {
     let site = Site::new(Kind::Godwitd);
     let (source, back) = (site.local("source"), site.local("back"));
     for size in [0, 1, 65_536, 3_000_001] {
-        let octets = write_noise(&source, size, 7);
+        let bytes = write_noise(&source, size, 7);
         curl_put(&site, &[], &source, "f");
-        assert_holds(&site.at("f"), &octets);
+        assert_holds(&site.at("f"), &bytes);
         curl_get(&site, &[], "f", &back);
-        assert_holds(&back, &octets);
+        assert_holds(&back, &bytes);
     }
     for (seed, name) in (1..).zip(odd_names()) {
-        let octets = write_noise(&source, 100, seed);
+        let bytes = write_noise(&source, 100, seed);
         curl_put(&site, &["--globoff", "--path-as-is"], &source, &name);
-        assert_holds(&site.at(&name), &octets);
+        assert_holds(&site.at(&name), &bytes);
         curl_get(&site, &["--globoff", "--path-as-is"], &name, &back);
-        assert_holds(&back, &octets);
+        assert_holds(&back, &bytes);
     }
 }
 
@@ -72,23 +72,23 @@ fn curl_resumes_appends_and_takes_ranges() {
         return;
     }
     let site = Site::new(Kind::Godwitd);
-    let octets = write_noise(&site.at("f"), 500_000, 1);
+    let bytes = write_noise(&site.at("f"), 500_000, 1);
     let back = site.local("back");
-    fs::write(&back, &octets[..123_456]).expect("a file");
+    fs::write(&back, &bytes[..123_456]).expect("a file");
     curl_get(&site, &["--continue-at", "-"], "f", &back);
-    assert_holds(&back, &octets);
+    assert_holds(&back, &bytes);
     curl_get(&site, &["--range", "1000-1999"], "f", &back);
-    assert_holds(&back, &octets[1000..2000]);
+    assert_holds(&back, &bytes[1000..2000]);
 
     let source = site.local("source");
-    fs::write(&source, &octets).expect("a file");
-    fs::write(site.at("half"), &octets[..222_222]).expect("a file");
+    fs::write(&source, &bytes).expect("a file");
+    fs::write(site.at("half"), &bytes[..222_222]).expect("a file");
     curl_put(&site, &["--continue-at", "-"], &source, "half");
-    assert_holds(&site.at("half"), &octets);
+    assert_holds(&site.at("half"), &bytes);
     curl_put(&site, &["--append"], &source, "half");
-    assert_holds(&site.at("half"), &[&octets[..], &octets[..]].concat());
+    assert_holds(&site.at("half"), &[&bytes[..], &bytes[..]].concat());
     curl_put(&site, &["--ftp-create-dirs"], &source, "new/deeper/f");
-    assert_holds(&site.at("new/deeper/f"), &octets);
+    assert_holds(&site.at("new/deeper/f"), &bytes);
 }
 
 /// Each of its transfers makes the directories that it needs, whether or not another was faster.
@@ -185,17 +185,17 @@ fn lftp_copies_lists_and_manages() {
         return;
     }
     let site = Site::new(Kind::Godwitd);
-    let octets = write_noise(&site.local("f"), 2_000_003, 1);
+    let bytes = write_noise(&site.local("f"), 2_000_003, 1);
     let run = |script: &str| {
         let script = format!("lcd {}; {script}", site.local("").display());
         site.told(plain_ftp::lftp(site.addr(), &script))
             .stdout_text()
     };
     run("put f; get f -o back; chmod 600 f");
-    assert_holds(&site.at("f"), &octets);
-    assert_holds(&site.local("back"), &octets);
+    assert_holds(&site.at("f"), &bytes);
+    assert_holds(&site.local("back"), &bytes);
     run("put f -o 'in ner \"quoted\" name; 100%'");
-    assert_holds(&site.at("in ner \"quoted\" name; 100%"), &octets);
+    assert_holds(&site.at("in ner \"quoted\" name; 100%"), &bytes);
     let listing = run("cls -1; ls");
     assert!(
         listing.contains("in ner \"quoted\" name; 100%"),
@@ -241,9 +241,9 @@ fn lftp_fetches_one_file_in_parts_at_once() {
         return;
     }
     let site = Site::new(Kind::Godwitd);
-    let octets = write_noise(&site.at("f"), 6_000_001, 1);
+    let bytes = write_noise(&site.at("f"), 6_000_001, 1);
     let back = site.local("back");
     let script = format!("pget -n 4 f -o {}", back.display());
     site.told(plain_ftp::lftp(site.addr(), &script));
-    assert_holds(&back, &octets);
+    assert_holds(&back, &bytes);
 }

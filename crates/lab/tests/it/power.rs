@@ -38,8 +38,8 @@ impl Place {
         }
     }
 
-    fn write(&self, name: &str, octets: usize) {
-        write_noise(&self.folder.path().join("source").join(name), octets, 1);
+    fn write(&self, name: &str, bytes: usize) {
+        write_noise(&self.folder.path().join("source").join(name), bytes, 1);
     }
 
     fn server(&self, durability: &str) -> Godwitd {

@@ -177,9 +177,9 @@ impl Site {
         })
     }
 
-    /// Our server, where there is room for so many octets.
-    pub(crate) fn roomy_godwitd(octets: u64) -> Site {
-        Site::build_in(whole::roomy_folder(octets), |root| {
+    /// Our server, where there is room for so many bytes.
+    pub(crate) fn roomy_godwitd(bytes: u64) -> Site {
+        Site::build_in(whole::roomy_folder(bytes), |root| {
             let config = Godwitd::serving(root);
             Server::Godwitd(config.start().expect("godwitd starts"))
         })
@@ -343,26 +343,26 @@ impl Site {
 /// Noise without a period that block sizes could share, another for each seed.
 pub(crate) fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut octets = Vec::with_capacity(length + 8);
-    while octets.len() < length {
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        octets.extend_from_slice(&state.to_le_bytes());
+        bytes.extend_from_slice(&state.to_le_bytes());
     }
-    octets.truncate(length);
-    octets
+    bytes.truncate(length);
+    bytes
 }
 
-/// Writes a file of `length` octets of [`noise`] and returns them.
+/// Writes a file of `length` bytes of [`noise`] and returns them.
 #[track_caller]
 pub(crate) fn write_noise(path: &Path, length: usize, seed: u64) -> Vec<u8> {
-    let octets = noise(length, seed);
-    fs::write(path, &octets).expect("a file");
-    octets
+    let bytes = noise(length, seed);
+    fs::write(path, &bytes).expect("a file");
+    bytes
 }
 
-/// Makes a file of `length` octets that are zero but for some noise at the beginning, at every
+/// Makes a file of `length` bytes that are zero but for some noise at the beginning, at every
 /// 512 MiB and at the end.
 pub(crate) fn write_sparse(path: &Path, length: u64) {
     const MARK: u64 = 70_001;
@@ -370,11 +370,11 @@ pub(crate) fn write_sparse(path: &Path, length: u64) {
     file.set_len(length).expect("a hole");
     let marks = (0..length).step_by(512 << 20).chain([length - MARK]);
     for (seed, at) in (1..).zip(marks) {
-        let octets = noise(usize::try_from(MARK).expect("small"), seed);
+        let bytes = noise(usize::try_from(MARK).expect("small"), seed);
         // Half before each mark, so that both sides of a multiple of the block size are covered.
         let at = at.saturating_sub(MARK / 2).min(length - MARK);
         file.seek(SeekFrom::Start(at)).expect("seeks");
-        file.write_all(&octets).expect("writes");
+        file.write_all(&bytes).expect("writes");
     }
 }
 
@@ -411,7 +411,7 @@ pub(crate) fn assert_holds(path: &Path, expected: &[u8]) {
     }
     let first = got.iter().zip(expected).position(|(a, b)| a != b);
     panic!(
-        "{}: {} octets instead of {}, first difference at {first:?}",
+        "{}: {} bytes instead of {}, first difference at {first:?}",
         path.display(),
         got.len(),
         expected.len(),
@@ -476,7 +476,7 @@ pub(crate) fn odd_names() -> Vec<String> {
     names
 }
 
-/// Octets that are in the files of a directory, holes not counted.
+/// Bytes that are in the files of a directory, holes not counted.
 pub(crate) fn stored_below(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -499,14 +499,14 @@ pub(crate) fn length_of(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
-/// `length` octets of a file from `offset` on.
+/// `length` bytes of a file from `offset` on.
 #[track_caller]
 pub(crate) fn read_at(path: &Path, offset: u64, length: usize) -> Vec<u8> {
     let mut file = File::open(path).expect("a file");
     file.seek(SeekFrom::Start(offset)).expect("seeks");
-    let mut octets = vec![0; length];
-    file.read_exact(&mut octets).expect("reads");
-    octets
+    let mut bytes = vec![0; length];
+    file.read_exact(&mut bytes).expect("reads");
+    bytes
 }
 
 /// A small file system in memory. `None`, with a printed skip, where it cannot be mounted.

@@ -20,13 +20,13 @@ const PAIRS: [(Kind, Kind); 3] = [
 ];
 
 fn copies_a_file(from: &Site, to: &Site, options: &[&str], size: usize) {
-    let octets = write_noise(&from.at("source"), size, size as u64);
+    let bytes = write_noise(&from.at("source"), size, size as u64);
     let _ = fs::remove_file(to.at("copy"));
     let (source, target) = (from.url("source"), to.url("copy"));
     let mut arguments = options.to_vec();
     arguments.extend([source.as_str(), target.as_str()]);
     to.url_copy(&arguments);
-    assert_holds(&to.at("copy"), &octets);
+    assert_holds(&to.at("copy"), &bytes);
 }
 
 #[test]
@@ -72,13 +72,13 @@ fn parts_of_files_travel_between_servers() {
     }
     for pair in PAIRS {
         let (from, to) = (Site::new(pair.0), Site::new(pair.1));
-        let octets = write_noise(&from.at("f"), 1_000_000, 1);
+        let bytes = write_noise(&from.at("f"), 1_000_000, 1);
         for options in [&[][..], &["-p", "2"]] {
             let (source, target) = (from.url("f"), to.url("part"));
             let mut arguments = options.to_vec();
             arguments.extend(["-len", "300000", &source, &target]);
             to.url_copy(&arguments);
-            assert_holds(&to.at("part"), &octets[..300_000]);
+            assert_holds(&to.at("part"), &bytes[..300_000]);
             fs::remove_file(to.at("part")).expect("removes");
         }
     }
@@ -181,9 +181,9 @@ fn a_store_that_fails_at_once_is_told_and_stops_no_other() {
     }
     for pair in PAIRS {
         let (from, to) = (Site::new(pair.0), Site::new(pair.1));
-        let octets = noise(80_000, 4);
+        let bytes = noise(80_000, 4);
         for n in 0..5 {
-            fs::write(from.at(&n.to_string()), &octets).expect("a file");
+            fs::write(from.at(&n.to_string()), &bytes).expect("a file");
         }
         // Not with -pp: there the client never starts the last file, whatever the servers.
         for (i, options) in [&[][..], &["-p", "2"], &["-fast"]].into_iter().enumerate() {
@@ -203,7 +203,7 @@ fn a_store_that_fails_at_once_is_told_and_stops_no_other() {
                 assert!(log.contains("Is a directory"), "{log}");
             }
             for n in [0, 1, 3, 4] {
-                assert_holds(&to.at(&there).join(n.to_string()), &octets);
+                assert_holds(&to.at(&there).join(n.to_string()), &bytes);
             }
         }
     }
@@ -216,9 +216,9 @@ fn a_source_that_is_missing_stops_no_other() {
     }
     for pair in PAIRS {
         let (from, to) = (Site::new(pair.0), Site::new(pair.1));
-        let octets = noise(80_000, 4);
+        let bytes = noise(80_000, 4);
         for n in [0, 1, 3, 4] {
-            fs::write(from.at(&n.to_string()), &octets).expect("a file");
+            fs::write(from.at(&n.to_string()), &bytes).expect("a file");
         }
         for (i, options) in [&[][..], &["-p", "2"], &["-fast"]].into_iter().enumerate() {
             let there = format!("there{i}");
@@ -233,7 +233,7 @@ fn a_source_that_is_missing_stops_no_other() {
             arguments.extend(["-f", list.to_str().expect("UTF-8")]);
             to.url_copy_fails(&arguments);
             for n in [0, 1, 3, 4] {
-                assert_holds(&to.at(&there).join(n.to_string()), &octets);
+                assert_holds(&to.at(&there).join(n.to_string()), &bytes);
             }
         }
     }

@@ -25,8 +25,8 @@ fn copies_between(from: Kind, to: Kind) {
     for entry in fs::read_dir(to.grid.path()).expect("a directory") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().expect("a name").to_owned();
-        let octets = fs::read(&path).expect("reads");
-        from.grid.write(name.to_str().expect("text"), &octets);
+        let bytes = fs::read(&path).expect("reads");
+        from.grid.write(name.to_str().expect("text"), &bytes);
     }
     let proxies = [("127.0.0.1", &from), ("localhost", &to)];
     let proxies = proxies.map(|(host, realm)| format!("{host}={}", realm.path("proxy").display()));
@@ -47,7 +47,7 @@ fn copies_between(from: Kind, to: Kind) {
         );
         finished.log()
     };
-    let octets = write_noise(&from.site.at("f"), 3_000_001, 5);
+    let bytes = write_noise(&from.site.at("f"), 3_000_001, 5);
     for level in ["identity", "private"] {
         for p in ["1", "4"] {
             let name = format!("{level}-{p}");
@@ -57,7 +57,7 @@ fn copies_between(from: Kind, to: Kind) {
                 &target(&name),
             );
             assert!(said.contains("/CN=Jo on data channels"), "{said}");
-            assert_holds(&to.site.at(&name), &octets);
+            assert_holds(&to.site.at(&name), &bytes);
         }
     }
     let before = files_below(&to.site.at(""));

@@ -21,18 +21,18 @@ const BLOCK: usize = 256 << 10;
 
 fn both_ways(site: &Site, options: &[&str], size: usize) {
     let name = format!("f{size}{}", options.concat());
-    let octets = write_noise(&site.local("source"), size, size as u64);
+    let bytes = write_noise(&site.local("source"), size, size as u64);
     let mut put = options.to_vec();
     let (local, remote) = (site.local_url("source"), site.url(&name));
     put.extend([local.as_str(), remote.as_str()]);
     site.url_copy(&put);
-    assert_holds(&site.at(&name), &octets);
+    assert_holds(&site.at(&name), &bytes);
 
     let mut get = options.to_vec();
     let back = site.local_url("back");
     get.extend([remote.as_str(), back.as_str()]);
     site.url_copy(&get);
-    assert_holds(&site.local("back"), &octets);
+    assert_holds(&site.local("back"), &bytes);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn block_sizes_and_socket_buffers_are_the_clients_choice() {
 }
 
 #[test]
-fn files_beyond_four_gib_keep_every_octet() {
+fn files_beyond_four_gib_keep_every_byte() {
     if !have(NEEDS) {
         return;
     }
@@ -128,7 +128,7 @@ fn offsets_beyond_four_gib_are_kept() {
     let (url, part, copy) = (site.url("big"), site.local_url("part"), site.url("copy"));
     let offset = OFFSET.to_string();
     let expected = read_at(&site.at("big"), OFFSET, 100_000);
-    assert!(expected.iter().any(|&octet| octet != 0), "a mark at 4 GiB");
+    assert!(expected.iter().any(|&byte| byte != 0), "a mark at 4 GiB");
     for options in [&[][..], &["-p", "3"]] {
         // The client keeps the offset: its file has a hole before the part.
         let mut get = options.to_vec();
@@ -232,7 +232,7 @@ fn parts_of_files_are_copied() {
         return;
     }
     let site = Site::new(Kind::Godwitd);
-    let octets = write_noise(&site.at("f"), 1_000_000, 1);
+    let bytes = write_noise(&site.at("f"), 1_000_000, 1);
     let (url, back) = (site.url("f"), site.local_url("part"));
     for options in [&[][..], &["-p", "2"]] {
         for (offset, length) in [
@@ -247,9 +247,9 @@ fn parts_of_files_are_copied() {
             get.extend(["-off", &off, "-len", &len, &url, &back]);
             site.url_copy(&get);
             // The client keeps the offset: its file has a hole before the part.
-            let end = (offset + length).min(octets.len());
+            let end = (offset + length).min(bytes.len());
             let mut expected = vec![0; offset];
-            expected.extend_from_slice(&octets[offset..end]);
+            expected.extend_from_slice(&bytes[offset..end]);
             assert_holds(&site.local("part"), &expected);
             fs::remove_file(site.local("part")).expect("removes");
         }
@@ -321,15 +321,15 @@ fn checksums_agree_with_the_clients() {
         return;
     }
     let site = Site::new(Kind::Godwitd);
-    let octets = write_noise(&site.local("f"), 1_234_567, 5);
+    let bytes = write_noise(&site.local("f"), 1_234_567, 5);
     let (local, url) = (site.local_url("f"), site.url("f"));
     // ADLER32 is unknown to the client; it can only let two servers compare.
     for algorithm in ["MD5", "SHA1", "SHA256", "SHA512"] {
         let verified = ["-verify-checksum", "-checksum-alg", algorithm];
         site.url_copy(&[&verified[..], &[&local, &url]].concat());
-        assert_holds(&site.at("f"), &octets);
+        assert_holds(&site.at("f"), &bytes);
         site.url_copy(&[&verified[..], &["-p", "2", &url, &site.local_url("back")]].concat());
-        assert_holds(&site.local("back"), &octets);
+        assert_holds(&site.local("back"), &bytes);
         fs::remove_file(site.at("f")).expect("removes");
     }
 }
@@ -343,16 +343,16 @@ fn odd_names_survive_both_ways() {
     fs::create_dir(site.local("names")).expect("a directory");
     let names = odd_names();
     for (seed, name) in (1..).zip(&names) {
-        let octets = write_noise(&site.local("names").join(name), 300, seed);
+        let bytes = write_noise(&site.local("names").join(name), 300, seed);
         // The client takes even encoded wildcards for wildcards.
         if has_wildcard(name) {
             continue;
         }
         let local = site.local_url(&format!("names/{name}"));
         site.url_copy(&[&local, &site.url(name)]);
-        assert_holds(&site.at(name), &octets);
+        assert_holds(&site.at(name), &bytes);
         site.url_copy(&["-p", "2", &site.url(name), &site.local_url("back")]);
-        assert_holds(&site.local("back"), &octets);
+        assert_holds(&site.local("back"), &bytes);
     }
     // With -r and -cd the client does not encode what it decoded, and stumbles over some.
     let (refused, names): (Vec<_>, Vec<_>) = names
@@ -517,7 +517,7 @@ fn a_file_that_fails_stops_no_other() {
         return;
     }
     let site = Site::new(Kind::Godwitd);
-    let octets = noise(50_000, 3);
+    let bytes = noise(50_000, 3);
     let list = site.local("list");
     let name = list.to_str().expect("UTF-8");
     for (i, options) in [&[][..], &["-p", "2"], &["-fast"]].into_iter().enumerate() {
@@ -525,7 +525,7 @@ fn a_file_that_fails_stops_no_other() {
         fs::create_dir_all(site.at(&there).join("2")).expect("a directory in the way");
         let copies: Vec<_> = (0..5)
             .map(|n| {
-                fs::write(site.local(&n.to_string()), &octets).expect("a file");
+                fs::write(site.local(&n.to_string()), &bytes).expect("a file");
                 let target = site.url(&format!("{there}/{n}"));
                 (site.local_url(&n.to_string()), target)
             })
@@ -539,7 +539,7 @@ fn a_file_that_fails_stops_no_other() {
         // In block mode the client has lost its channels and fails one more file by itself.
         let next = if options.is_empty() { 3 } else { 4 };
         for n in [0, 1, next, 4] {
-            assert_holds(&site.at(&there).join(n.to_string()), &octets);
+            assert_holds(&site.at(&there).join(n.to_string()), &bytes);
         }
 
         if !options.is_empty() {
@@ -553,7 +553,7 @@ fn a_file_that_fails_stops_no_other() {
         }
         site.url_copy_fails(&copy);
         for n in [0, 1, 3, 4] {
-            assert_holds(&site.local(&n.to_string()), &octets);
+            assert_holds(&site.local(&n.to_string()), &bytes);
         }
     }
 }

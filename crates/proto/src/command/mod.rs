@@ -59,7 +59,7 @@ pub enum TypeCode {
 /// MODE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// `S`: raw octets, close is the end (RFC 959 §3.4.1).
+    /// `S`: raw bytes, close is the end (RFC 959 §3.4.1).
     Stream,
     /// `E`: extended block mode (GFD.020).
     ExtendedBlock,
@@ -88,9 +88,9 @@ pub enum EpsvArgument {
 /// Part of a file that ERET sends: `ERET P offset length path`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// First octet of the file.
+    /// First byte of the file.
     pub offset: u64,
-    /// Octets.
+    /// Bytes.
     pub length: u64,
 }
 
@@ -217,7 +217,7 @@ pub enum CommandError {
     Parameter {
         /// Verb.
         verb: String,
-        /// Parameter as sent, control octets removed.
+        /// Parameter as sent, control bytes removed.
         parameter: String,
     },
     /// 522: address family.
@@ -237,7 +237,7 @@ impl Command {
     }
 
     /// Appends the line with CRLF. What no control channel can carry (CR, LF, NUL in a text) becomes a
-    /// blank; CR in a path is followed by NUL and octet 255 is doubled, as Telnet wants it and
+    /// blank; CR in a path is followed by NUL and byte 255 is doubled, as Telnet wants it and
     /// [`crate::line::LineReader`] undoes it. A path that would be read as something else (a leading
     /// blank, which many servers skip, or `-` in LIST) is written with `./` before it.
     pub fn write_to(&self, out: &mut Vec<u8>) {

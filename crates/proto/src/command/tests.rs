@@ -346,7 +346,7 @@ fn a_name_is_everything_behind_one_blank() {
 }
 
 #[test]
-fn octet_255_survives_telnet() {
+fn byte_255_survives_telnet() {
     let command = Command::Dele(FtpPath::new(*b"a\xffb").unwrap());
     let mut out = Vec::new();
     command.write_to(&mut out);

@@ -73,10 +73,10 @@ pub(super) fn command(command: &Command, out: &mut Vec<u8>) {
     arguments(command, &mut line);
     if out[begins..].contains(&255) {
         let line = out.split_off(begins);
-        for part in line.split_inclusive(|octet| *octet == 255) {
+        for part in line.split_inclusive(|byte| *byte == 255) {
             out.extend_from_slice(part);
             // Of two the first says that the second is one.
-            out.extend(part.last().filter(|octet| **octet == 255));
+            out.extend(part.last().filter(|byte| **byte == 255));
         }
     }
     out.extend_from_slice(b"\r\n");
@@ -266,9 +266,9 @@ impl Line<'_> {
         let begins = self.0.len();
         // Writing to a `Vec` cannot fail.
         let _ = write!(self.0, "{argument}");
-        for octet in &mut self.0[begins..] {
-            if matches!(octet, b'\r' | b'\n' | 0) {
-                *octet = b' ';
+        for byte in &mut self.0[begins..] {
+            if matches!(byte, b'\r' | b'\n' | 0) {
+                *byte = b' ';
             }
         }
     }
@@ -312,10 +312,10 @@ impl Line<'_> {
         if misread || path.as_bytes().starts_with(b" ") {
             self.0.extend_from_slice(b"./");
         }
-        for octet in path.as_bytes() {
-            self.0.push(*octet);
+        for byte in path.as_bytes() {
+            self.0.push(*byte);
             // Or a server would take it for the end of the line.
-            self.0.extend((*octet == b'\r').then_some(0));
+            self.0.extend((*byte == b'\r').then_some(0));
         }
     }
 

@@ -1,9 +1,9 @@
-//! The 17-octet block header: descriptor u8, count u64, offset u64, big-endian.
+//! The 17-byte block header: descriptor u8, count u64, offset u64, big-endian.
 
 use std::{fmt, ops::BitOr};
 
-/// Octets of a header.
-pub const HEADER_OCTETS: usize = 17;
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 17;
 
 /// What FEAT announces: [`Descriptor::HOLE`] is taken, and sent after `OPTS RETR Holes=1;`.
 pub const HOLES_FEATURE: &str = "X-GODWIT HOLES";
@@ -27,7 +27,7 @@ impl Descriptor {
     pub const EOD: Self = Self(0x08);
     /// The sender will close this connection.
     pub const CLOSE: Self = Self(0x04);
-    /// No payload follows: the octets that the header tells of are zero. Ours alone, sent to those only that are known to take it
+    /// No payload follows: the bytes that the header tells of are zero. Ours alone, sent to those only that are known to take it
     /// (docs/spec/holes.md).
     pub const HOLE: Self = Self(0x02);
 
@@ -59,7 +59,7 @@ impl fmt::Debug for Descriptor {
 pub struct BlockHeader {
     /// Bits.
     pub descriptor: Descriptor,
-    /// Octets of payload that follow (unused in an EOF header), or of the hole.
+    /// Bytes of payload that follow (unused in an EOF header), or of the hole.
     pub count: u64,
     /// Where they belong; in an EOF header the number of EODs.
     pub offset: u64,
@@ -72,9 +72,9 @@ pub enum BadHeader {
     #[error("descriptor {0:#04x} has bits that are not defined here")]
     Descriptor(u8),
     /// `offset + count` passes 2^64.
-    #[error("block of {count} octets at {offset} overflows")]
+    #[error("block of {count} bytes at {offset} overflows")]
     Overflow {
-        /// Octets.
+        /// Bytes.
         count: u64,
         /// Offset.
         offset: u64,
@@ -101,8 +101,8 @@ impl BlockHeader {
     }
 
     /// As it travels.
-    pub fn encode(&self) -> [u8; HEADER_OCTETS] {
-        let mut out = [0; HEADER_OCTETS];
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
         out[0] = self.descriptor.0;
         out[1..9].copy_from_slice(&self.count.to_be_bytes());
         out[9..17].copy_from_slice(&self.offset.to_be_bytes());
@@ -110,18 +110,18 @@ impl BlockHeader {
     }
 
     /// Reads a header and refuses what would be misread: unknown bits, RESTART, overflow.
-    pub fn decode(octets: &[u8; HEADER_OCTETS]) -> Result<Self, BadHeader> {
-        let descriptor = Descriptor(octets[0]);
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, BadHeader> {
+        let descriptor = Descriptor(bytes[0]);
         let be = |o: usize| {
             u64::from_be_bytes([
-                octets[o],
-                octets[o + 1],
-                octets[o + 2],
-                octets[o + 3],
-                octets[o + 4],
-                octets[o + 5],
-                octets[o + 6],
-                octets[o + 7],
+                bytes[o],
+                bytes[o + 1],
+                bytes[o + 2],
+                bytes[o + 3],
+                bytes[o + 4],
+                bytes[o + 5],
+                bytes[o + 6],
+                bytes[o + 7],
             ])
         };
         let (count, offset) = (be(1), be(9));
@@ -140,8 +140,8 @@ impl BlockHeader {
         Ok(header)
     }
 
-    /// Octets of payload behind this header: `count`, or none behind EOF and of a hole.
-    pub const fn payload_octets(&self) -> u64 {
+    /// Bytes of payload behind this header: `count`, or none behind EOF and of a hole.
+    pub const fn payload_bytes(&self) -> u64 {
         if self.descriptor.contains(Descriptor::EOF) || self.descriptor.contains(Descriptor::HOLE) {
             0
         } else {
@@ -149,8 +149,8 @@ impl BlockHeader {
         }
     }
 
-    /// Octets that are zero from `offset` on and do not travel.
-    pub const fn hole_octets(&self) -> u64 {
+    /// Bytes that are zero from `offset` on and do not travel.
+    pub const fn hole_bytes(&self) -> u64 {
         if self.descriptor.contains(Descriptor::HOLE) {
             self.count
         } else {
@@ -163,7 +163,7 @@ impl BlockHeader {
 mod tests {
     use super::*;
 
-    fn octets(descriptor: u8, count: u64, offset: u64) -> [u8; HEADER_OCTETS] {
+    fn bytes(descriptor: u8, count: u64, offset: u64) -> [u8; HEADER_BYTES] {
         BlockHeader {
             descriptor: Descriptor(descriptor),
             count,
@@ -184,43 +184,40 @@ mod tests {
     fn bits_that_are_refused_and_ignored() {
         for bad in [0x01, 0x03, 0x10, 0x12, 0x18, 0x42, 0x4a, 0xff] {
             assert_eq!(
-                BlockHeader::decode(&octets(bad, 0, 0)),
+                BlockHeader::decode(&bytes(bad, 0, 0)),
                 Err(BadHeader::Descriptor(bad))
             );
         }
         for fine in [
             0x00, 0x02, 0x04, 0x08, 0x0a, 0x0c, 0x20, 0x40, 0x48, 0x4c, 0x80, 0xec,
         ] {
-            assert!(
-                BlockHeader::decode(&octets(fine, 0, 1)).is_ok(),
-                "{fine:#x}"
-            );
+            assert!(BlockHeader::decode(&bytes(fine, 0, 1)).is_ok(), "{fine:#x}");
         }
     }
 
     #[test]
-    fn a_hole_has_octets_and_no_payload() {
+    fn a_hole_has_bytes_and_no_payload() {
         let hole = BlockHeader::hole(7, 3000);
         assert_eq!(hole.encode()[0], 0x02);
         assert_eq!(BlockHeader::decode(&hole.encode()), Ok(hole));
-        assert_eq!((hole.payload_octets(), hole.hole_octets()), (0, 3000));
-        assert_eq!(BlockHeader::data(7, 3000).hole_octets(), 0);
+        assert_eq!((hole.payload_bytes(), hole.hole_bytes()), (0, 3000));
+        assert_eq!(BlockHeader::data(7, 3000).hole_bytes(), 0);
     }
 
     #[test]
     fn overflow_is_refused_except_in_eof() {
         let (count, offset) = (1 << 63, 1 << 63);
-        let hole = octets(Descriptor::HOLE.bits(), count, offset);
+        let hole = bytes(Descriptor::HOLE.bits(), count, offset);
         assert_eq!(
             BlockHeader::decode(&hole),
             Err(BadHeader::Overflow { count, offset })
         );
         assert_eq!(
-            BlockHeader::decode(&octets(0, count, offset)),
+            BlockHeader::decode(&bytes(0, count, offset)),
             Err(BadHeader::Overflow { count, offset })
         );
-        assert!(BlockHeader::decode(&octets(0, u64::MAX, 0)).is_ok());
-        let eof = BlockHeader::decode(&octets(0x40, u64::MAX, u64::MAX)).unwrap();
-        assert_eq!(eof.payload_octets(), 0);
+        assert!(BlockHeader::decode(&bytes(0, u64::MAX, 0)).is_ok());
+        let eof = BlockHeader::decode(&bytes(0x40, u64::MAX, u64::MAX)).unwrap();
+        assert_eq!(eof.payload_bytes(), 0);
     }
 }

@@ -1,26 +1,26 @@
-//! How octets map to stripes (GFD.020 "OPTS RETR StripeLayout").
+//! How bytes map to stripes (GFD.020 "OPTS RETR StripeLayout").
 
 use crate::range_set::ByteRange;
 
-/// Which octet goes to which receiving stripe.
+/// Which byte goes to which receiving stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StripeLayout {
     /// Equal contiguous parts.
     Partitioned,
     /// Round robin of blocks of `block_bytes` (> 0).
     Blocked {
-        /// Octets of a block.
+        /// Bytes of a block.
         block_bytes: u64,
     },
 }
 
 impl StripeLayout {
-    /// What of `range` goes to stripe `stripe` of `stripes`, in order. `total` is the end of the last octet of
-    /// the whole transfer: Partitioned cuts `0..total` into `stripes` parts of `ceil(total / stripes)` octets,
+    /// What of `range` goes to stripe `stripe` of `stripes`, in order. `total` is the end of the last byte of
+    /// the whole transfer: Partitioned cuts `0..total` into `stripes` parts of `ceil(total / stripes)` bytes,
     /// fewer in the last ones; what lies beyond `total` goes to the last stripe.
     /// Nothing for `stripe >= stripes`. A block size of 0 is taken as 1.
     ///
-    /// Lazy, since a peer chooses the block size: one octet over a huge range costs nothing until it is walked.
+    /// Lazy, since a peer chooses the block size: one byte over a huge range costs nothing until it is walked.
     pub fn pieces(self, range: ByteRange, total: u64, stripe: usize, stripes: usize) -> Pieces {
         if stripe >= stripes {
             return Pieces::none();

@@ -3,7 +3,7 @@
 //! ```text
 //!   connection opens ──► Fresh/Reused ──header──► InBlock ──payload done──► BetweenBlocks ─┐
 //!                            │                        ▲───────────header───────────────────┘
-//!                            │ CLOSE alone (reused)      EOD ──► Ended (stop reading: the next octet is
+//!                            │ CLOSE alone (reused)      EOD ──► Ended (stop reading: the next byte is
 //!                            ▼                                    the next transfer's)
 //!                          Retired
 //! ```
@@ -54,12 +54,12 @@ pub struct Receiver {
 /// What to do behind a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// This many octets of payload follow and belong at `offset`; then the next header, unless `end` says otherwise.
-    pub payload_octets: u64,
+    /// This many bytes of payload follow and belong at `offset`; then the next header, unless `end` says otherwise.
+    pub payload_bytes: u64,
     /// Where they belong, relative to the transfer's region.
     pub offset: u64,
-    /// This many octets from `offset` on are zero, and do not follow.
-    pub hole_octets: u64,
+    /// This many bytes from `offset` on are zero, and do not follow.
+    pub hole_bytes: u64,
     /// What becomes of the channel after that payload.
     pub end: Option<ChannelEnd>,
 }
@@ -149,7 +149,7 @@ impl Receiver {
                 ChannelEnd::Keep
             });
         } else if d.contains(Descriptor::CLOSE) {
-            let carries = header.payload_octets() + header.hole_octets() != 0;
+            let carries = header.payload_bytes() + header.hole_bytes() != 0;
             if was != ChannelPosition::Reused || carries {
                 return Err(ReceiveError::CloseWithoutEod);
             }
@@ -157,9 +157,9 @@ impl Receiver {
             end = Some(ChannelEnd::Retired);
         }
         Ok(Step {
-            payload_octets: header.payload_octets(),
+            payload_bytes: header.payload_bytes(),
             offset: header.offset,
-            hole_octets: header.hole_octets(),
+            hole_bytes: header.hole_bytes(),
             end,
         })
     }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn gct_with_parallelism_4_and_3000_octets() {
+    fn gct_with_parallelism_4_and_3000_bytes() {
         let (receiver, steps) = feed(
             &[
                 (0, block(Descriptor::DATA, 3000, 0)),
@@ -238,14 +238,14 @@ mod tests {
         assert_eq!(
             steps[0],
             Ok(Step {
-                payload_octets: 3000,
+                payload_bytes: 3000,
                 offset: 0,
-                hole_octets: 0,
+                hole_bytes: 0,
                 end: None
             })
         );
         assert_eq!(
-            steps[2].map(|s| (s.payload_octets, s.end)),
+            steps[2].map(|s| (s.payload_bytes, s.end)),
             Ok((0, Some(ChannelEnd::Keep)))
         );
         let (receiver, _) = feed(
@@ -274,7 +274,7 @@ mod tests {
         assert!(receiver.is_complete());
         let seen: Vec<_> = steps
             .iter()
-            .map(|s| s.map(|s| (s.payload_octets, s.end)))
+            .map(|s| s.map(|s| (s.payload_bytes, s.end)))
             .collect();
         assert_eq!(
             seen,
@@ -364,9 +364,9 @@ mod tests {
             &[],
         );
         let hole = Step {
-            payload_octets: 0,
+            payload_bytes: 0,
             offset: 7,
-            hole_octets: 3000,
+            hole_bytes: 3000,
             end: Some(ChannelEnd::Keep),
         };
         assert_eq!(steps[0], Ok(hole));

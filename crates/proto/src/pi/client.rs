@@ -54,8 +54,8 @@ impl Default for ClientConfig {
 /// What happened.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// Octets of the control connection.
-    Octets(&'a [u8]),
+    /// Bytes of the control connection.
+    Bytes(&'a [u8]),
     /// The connection ended.
     Closed,
     /// `poll_timeout` has passed.
@@ -94,7 +94,7 @@ pub enum ClientPiError {
         /// The limit.
         limit: Duration,
     },
-    /// The octets are no replies.
+    /// The bytes are no replies.
     #[error(transparent)]
     BadReply(#[from] BadReply),
     /// A reply nobody asked for.
@@ -113,7 +113,7 @@ pub struct ClientPi {
     /// Transfers that were asked for so far.
     transfers: u64,
     outputs: VecDeque<Output>,
-    /// Octets came, or the first command was sent after a pause: silence is counted from here.
+    /// Bytes came, or the first command was sent after a pause: silence is counted from here.
     active_at: Instant,
     /// Whether data moves, where somebody watches it.
     data_moves: Option<bool>,
@@ -177,12 +177,12 @@ impl ClientPi {
             running: false,
         });
         // Commands in a row leave in one write.
-        if let Some(Output::Send(octets)) = self.outputs.back_mut() {
-            command.write_to(octets);
+        if let Some(Output::Send(bytes)) = self.outputs.back_mut() {
+            command.write_to(bytes);
         } else {
-            let mut octets = Vec::new();
-            command.write_to(&mut octets);
-            self.outputs.push_back(Output::Send(octets));
+            let mut bytes = Vec::new();
+            command.write_to(&mut bytes);
+            self.outputs.push_back(Output::Send(bytes));
         }
         id
     }
@@ -193,9 +193,9 @@ impl ClientPi {
             return;
         }
         match input {
-            Input::Octets(octets) => {
+            Input::Bytes(bytes) => {
                 self.active_at = now;
-                self.replies.push(octets);
+                self.replies.push(bytes);
                 while !self.over {
                     match self.replies.next_reply() {
                         Ok(Some(reply)) => self.on_reply(reply),
@@ -254,7 +254,7 @@ impl ClientPi {
         self.data_moves = moves;
     }
 
-    /// Octets of a reply are here whose end is not.
+    /// Bytes of a reply are here whose end is not.
     pub fn is_inside_reply(&self) -> bool {
         self.replies.is_inside_reply()
     }

@@ -6,7 +6,7 @@ mod tests;
 
 use std::fmt;
 
-pub use reader::{BadReply, REPLY_OCTETS_MAX, ReplyReader, STRAY_LINES_MAX};
+pub use reader::{BadReply, REPLY_BYTES_MAX, ReplyReader, STRAY_LINES_MAX};
 
 /// Three digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,7 +71,7 @@ impl fmt::Debug for ReplyCode {
 pub struct Reply {
     /// The code.
     pub code: ReplyCode,
-    /// Text, at least one line; octets, since MLST carries names.
+    /// Text, at least one line; bytes, since MLST carries names.
     pub lines: Vec<Vec<u8>>,
     /// How body lines are prefixed when written.
     pub style: BodyStyle,
@@ -175,8 +175,8 @@ fn write_text(text: &[u8], out: &mut Vec<u8>) {
     if text.is_empty() {
         out.push(b'.');
     }
-    for octet in text {
-        match *octet {
+    for byte in text {
+        match *byte {
             b'\n' | 0 => out.push(b' '),
             b'\r' => out.extend_from_slice(b"\r\0"),
             plain => out.push(plain),

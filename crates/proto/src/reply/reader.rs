@@ -1,17 +1,17 @@
 //! Replies as a client reads them.
 
 use super::{BodyStyle, Reply, ReplyCode};
-use crate::{line::LINE_OCTETS_MAX, text::printable};
+use crate::{line::LINE_BYTES_MAX, text::printable};
 
-/// Octets a single reply may have before the reader gives up (MLSC pages and long FEATs fit).
-pub const REPLY_OCTETS_MAX: usize = 16 * 1024 * 1024;
+/// Bytes a single reply may have before the reader gives up (MLSC pages and long FEATs fit).
+pub const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Lines outside a reply, between two replies, before the reader gives up.
 pub const STRAY_LINES_MAX: u32 = 1000;
 
-/// What a line costs beside its octets, so that many short lines cannot claim more memory than
-/// [`REPLY_OCTETS_MAX`] says.
-const LINE_OVERHEAD_OCTETS: usize = 32;
+/// What a line costs beside its bytes, so that many short lines cannot claim more memory than
+/// [`REPLY_BYTES_MAX`] says.
+const LINE_OVERHEAD_BYTES: usize = 32;
 
 /// Reads replies as a client (RFC 959's same-code rule; lines outside a reply that do not begin
 /// with three digits are skipped and counted, since servers exist that emit one).
@@ -22,9 +22,9 @@ const LINE_OVERHEAD_OCTETS: usize = 32;
 #[derive(Debug, Default)]
 pub struct ReplyReader {
     unread: Vec<u8>,
-    /// Octets of `unread` already taken.
+    /// Bytes of `unread` already taken.
     taken: usize,
-    /// Octets of `unread` known to hold no LF, from `taken` on.
+    /// Bytes of `unread` known to hold no LF, from `taken` on.
     searched: usize,
     open: Option<OpenReply>,
     stray_lines: u32,
@@ -38,17 +38,17 @@ struct OpenReply {
     lines: Vec<Vec<u8>>,
     /// Some body line came with `DDD-`.
     style: BodyStyle,
-    cost_octets: usize,
+    cost_bytes: usize,
 }
 
-/// The octets are no reply.
+/// The bytes are no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadReply {
-    /// A line above the bound of [`crate::line::LINE_OCTETS_MAX`].
-    #[error("reply line is longer than {} octets", crate::line::LINE_OCTETS_MAX)]
+    /// A line above the bound of [`crate::line::LINE_BYTES_MAX`].
+    #[error("reply line is longer than {} bytes", crate::line::LINE_BYTES_MAX)]
     LineTooLong,
-    /// A reply above [`REPLY_OCTETS_MAX`].
-    #[error("reply is longer than {REPLY_OCTETS_MAX} octets")]
+    /// A reply above [`REPLY_BYTES_MAX`].
+    #[error("reply is longer than {REPLY_BYTES_MAX} bytes")]
     TooLong,
     /// More than 1000 stray lines: this is no FTP server.
     #[error("peer does not speak FTP: {0:?}")]
@@ -56,10 +56,10 @@ pub enum BadReply {
 }
 
 impl ReplyReader {
-    /// Takes octets in any slicing.
-    pub fn push(&mut self, octets: &[u8]) {
+    /// Takes bytes in any slicing.
+    pub fn push(&mut self, bytes: &[u8]) {
         if self.bad.is_none() {
-            self.unread.extend_from_slice(octets);
+            self.unread.extend_from_slice(bytes);
         }
     }
 
@@ -83,7 +83,7 @@ impl ReplyReader {
         self.stray_lines
     }
 
-    /// Octets are here that belong to a reply whose end is not, or to no reply at all.
+    /// Bytes are here that belong to a reply whose end is not, or to no reply at all.
     pub fn is_inside_reply(&self) -> bool {
         self.open.is_some() || self.taken < self.unread.len() || self.stray_lines > 0
     }
@@ -101,7 +101,7 @@ impl ReplyReader {
     fn next_line(&mut self) -> Result<Option<Vec<u8>>, BadReply> {
         let rest = &self.unread[self.taken..];
         let Some(lf) = rest[self.searched..].iter().position(|b| *b == b'\n') else {
-            if rest.len() > LINE_OCTETS_MAX {
+            if rest.len() > LINE_BYTES_MAX {
                 return Err(BadReply::LineTooLong);
             }
             self.searched = rest.len();
@@ -110,7 +110,7 @@ impl ReplyReader {
             return Ok(None);
         };
         let end = self.searched + lf;
-        if end > LINE_OCTETS_MAX {
+        if end > LINE_BYTES_MAX {
             return Err(BadReply::LineTooLong);
         }
         let mut line = rest[..end].to_vec();
@@ -127,8 +127,8 @@ impl ReplyReader {
         let Some(mut open) = self.open.take() else {
             return self.take_first(&line);
         };
-        open.cost_octets += line.len() + LINE_OVERHEAD_OCTETS;
-        if open.cost_octets > REPLY_OCTETS_MAX {
+        open.cost_bytes += line.len() + LINE_OVERHEAD_BYTES;
+        if open.cost_bytes > REPLY_BYTES_MAX {
             return Err(BadReply::TooLong);
         }
         match split_code(&line) {
@@ -160,7 +160,7 @@ impl ReplyReader {
                     code,
                     lines: vec![text.to_vec()],
                     style: BodyStyle::Blank,
-                    cost_octets: line.len() + LINE_OVERHEAD_OCTETS,
+                    cost_bytes: line.len() + LINE_OVERHEAD_BYTES,
                 });
                 Ok(None)
             }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::line::LINE_OCTETS_MAX;
+use crate::line::LINE_BYTES_MAX;
 
 fn written(reply: &Reply) -> String {
     let mut out = Vec::new();
@@ -7,14 +7,14 @@ fn written(reply: &Reply) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn read_all(octets: &[u8]) -> Vec<Reply> {
+fn read_all(bytes: &[u8]) -> Vec<Reply> {
     let mut reader = ReplyReader::default();
-    reader.push(octets);
+    reader.push(bytes);
     std::iter::from_fn(|| reader.next_reply().unwrap()).collect()
 }
 
-fn one(octets: &[u8]) -> Reply {
-    let mut all = read_all(octets);
+fn one(bytes: &[u8]) -> Reply {
+    let mut all = read_all(bytes);
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
@@ -100,7 +100,7 @@ fn stray_lines_are_skipped_up_to_a_bound() {
 #[test]
 fn size_is_bounded() {
     let mut reader = ReplyReader::default();
-    reader.push(&vec![b'2'; LINE_OCTETS_MAX]);
+    reader.push(&vec![b'2'; LINE_BYTES_MAX]);
     assert_eq!(reader.next_reply(), Ok(None));
     reader.push(b"2");
     assert_eq!(reader.next_reply(), Err(BadReply::LineTooLong));
@@ -112,7 +112,7 @@ fn size_is_bounded() {
     while reader.next_reply() == Ok(None) {
         reader.push(&page);
         pushed += page.len();
-        assert!(pushed <= REPLY_OCTETS_MAX);
+        assert!(pushed <= REPLY_BYTES_MAX);
     }
     assert_eq!(reader.next_reply(), Err(BadReply::TooLong));
 }

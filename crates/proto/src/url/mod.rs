@@ -18,7 +18,7 @@ use crate::{
 pub enum Location {
     /// A server.
     Remote(RemoteUrl),
-    /// A path of this machine, octets.
+    /// A path of this machine, bytes.
     Local(Vec<u8>),
     /// `-`: standard input or output.
     Standard,
@@ -75,7 +75,7 @@ pub enum UrlError {
         "an @ follows a : and a /: in a user or a password write / as %2F, in a path write @ as %40"
     )]
     Ambiguous,
-    /// Percent-encoding is broken or a control octet was encoded.
+    /// Percent-encoding is broken or a control byte was encoded.
     #[error("bad escape in {0:?}")]
     Escape(String),
     /// `file://` with a host other than `localhost`. Not shown: it may hold a password.
@@ -265,7 +265,7 @@ fn local(rest: &[u8]) -> Result<Location, UrlError> {
     }
     let path = decode(path)?;
     if path.contains(&0) {
-        return Err(BadPath::Octet(0).into());
+        return Err(BadPath::Byte(0).into());
     }
     Ok(Location::Local(path))
 }
@@ -289,8 +289,8 @@ fn bad_escape(text: &[u8]) -> UrlError {
 /// `user[:password]`. Text that cannot be sent is refused without being shown.
 fn user_info(text: &[u8]) -> Result<(Option<String>, Option<Password>), UrlError> {
     let word = |part: &[u8], what: &str| {
-        let octets = decode(part).map_err(|_| UrlError::Escape(what.to_owned()))?;
-        String::from_utf8(octets)
+        let bytes = decode(part).map_err(|_| UrlError::Escape(what.to_owned()))?;
+        String::from_utf8(bytes)
             .ok()
             .filter(|t| !t.chars().any(char::is_control))
             .ok_or_else(|| UrlError::Escape(what.to_owned()))
@@ -332,13 +332,13 @@ fn host_and_port(text: &[u8]) -> Result<(String, Option<u16>), UrlError> {
 }
 
 /// Longest name that DNS can hold (RFC 1035 §2.3.4).
-const HOST_OCTETS_MAX: usize = 255;
+const HOST_BYTES_MAX: usize = 255;
 
 /// A name or an IPv4 address. Names beyond ASCII must come in their DNS form (`xn--`).
 fn is_host_name(host: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
     // A hyphen in front would make an option of it where it is handed to a program (and RFC 952 has no such names).
-    (1..=HOST_OCTETS_MAX).contains(&host.len())
+    (1..=HOST_BYTES_MAX).contains(&host.len())
         && !host.starts_with('-')
         && host.bytes().all(allowed)
 }
@@ -349,9 +349,9 @@ fn remote_path(text: &[u8]) -> Result<FtpPath, UrlError> {
     let decoded = decode(text)?;
     let mut path = vec![b'/'];
     let begins_at_home = text.starts_with(b"/~");
-    for octet in decoded {
-        if octet != b'/' || path.last() != Some(&b'/') {
-            path.push(octet);
+    for byte in decoded {
+        if byte != b'/' || path.last() != Some(&b'/') {
+            path.push(byte);
         }
     }
     if begins_at_home {

@@ -81,7 +81,7 @@ proptest! {
         let mut queues = dealt(&blocks, channels, eof.0, eof.1, shape);
         let mut receiver = Receiver::new(100);
         let mut positions = vec![ChannelPosition::Fresh; channels];
-        let (mut octets, mut ended) = (0, 0);
+        let (mut bytes, mut ended) = (0, 0);
         for pick in order.iter().cycle() {
             let open: Vec<usize> = (0..channels).filter(|c| !queues[*c].is_empty()).collect();
             let Some(&channel) = open.get(pick % open.len().max(1)) else {
@@ -92,7 +92,7 @@ proptest! {
             // As it comes out of the wire.
             let header = BlockHeader::decode(&header.encode()).unwrap();
             let step = receiver.handle_header(&mut positions[channel], &header).unwrap();
-            octets += step.payload_octets + step.hole_octets;
+            bytes += step.payload_bytes + step.hole_bytes;
             if let Some(end) = step.end {
                 ended += 1;
                 prop_assert_eq!(end == ChannelEnd::Close, shape & 1 == 1);
@@ -103,7 +103,7 @@ proptest! {
         }
         prop_assert!(receiver.is_complete());
         prop_assert_eq!(receiver.eod_expected(), Some(ended));
-        prop_assert_eq!(octets, blocks.iter().sum::<u64>());
+        prop_assert_eq!(bytes, blocks.iter().sum::<u64>());
     }
 
     /// Joins, failures to open, retirements and ends in any order; the receiver agrees with what was announced.
@@ -162,13 +162,13 @@ proptest! {
             ChannelPosition::Reused,
         ];
         let mut eods = 0;
-        for (channel, mut octets, kind) in headers {
-            octets[0] = [0x00, 0x04, 0x08, 0x0c, 0x40, 0x48][usize::from(kind)];
-            octets[9..16].fill(0);
-            octets[16] %= 6;
-            let Ok(header) = BlockHeader::decode(&octets) else { continue };
+        for (channel, mut bytes, kind) in headers {
+            bytes[0] = [0x00, 0x04, 0x08, 0x0c, 0x40, 0x48][usize::from(kind)];
+            bytes[9..16].fill(0);
+            bytes[16] %= 6;
+            let Ok(header) = BlockHeader::decode(&bytes) else { continue };
             match receiver.handle_header(&mut positions[channel], &header) {
-                Ok(_) => eods += u64::from(octets[0] & 0x08 != 0),
+                Ok(_) => eods += u64::from(bytes[0] & 0x08 != 0),
                 Err(_) => break,
             }
             prop_assert_eq!(receiver.eod_seen(), eods);

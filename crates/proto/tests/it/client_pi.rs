@@ -13,7 +13,7 @@ use super::support::epoch;
 fn with(commands: &[&str]) -> ClientPi {
     let now = epoch();
     let mut pi = ClientPi::new(ClientConfig::default(), now);
-    pi.handle_input(now, Input::Octets(b"220-hello\r\n220 ready\r\n"));
+    pi.handle_input(now, Input::Bytes(b"220-hello\r\n220 ready\r\n"));
     for command in commands {
         pi.submit(now, &Command::parse(command.as_bytes()).unwrap());
     }
@@ -22,8 +22,8 @@ fn with(commands: &[&str]) -> ClientPi {
 }
 
 /// `id code` of what comes out.
-fn hear(pi: &mut ClientPi, octets: &str) -> Vec<String> {
-    pi.handle_input(epoch(), Input::Octets(octets.as_bytes()));
+fn hear(pi: &mut ClientPi, bytes: &str) -> Vec<String> {
+    pi.handle_input(epoch(), Input::Bytes(bytes.as_bytes()));
     std::iter::from_fn(|| pi.poll_output())
         .map(|output| match output {
             Output::Preliminary(id, reply) => format!("{} {}..", id.0, reply.code),
@@ -213,7 +213,7 @@ fn silence_has_a_limit_for_each_kind_of_command() {
     let start = epoch();
     let mut pi = ClientPi::new(config, start);
     assert_eq!(pi.poll_timeout(), Some(start + config.reply_limit));
-    pi.handle_input(start, Input::Octets(b"220 hi\r\n"));
+    pi.handle_input(start, Input::Bytes(b"220 hi\r\n"));
     assert_eq!(pi.poll_timeout(), None, "the server owes nothing");
     let now = start + Duration::from_secs(100);
     pi.submit(now, &Command::parse(b"CKSM MD5 0 -1 /f").unwrap());
@@ -221,9 +221,9 @@ fn silence_has_a_limit_for_each_kind_of_command() {
     assert_eq!(pi.poll_timeout(), Some(now + config.work_limit));
     // A marker counts as a sign of life.
     let now = now + Duration::from_secs(500);
-    pi.handle_input(now, Input::Octets(b"113 still here\r\n"));
+    pi.handle_input(now, Input::Bytes(b"113 still here\r\n"));
     assert_eq!(pi.poll_timeout(), Some(now + config.work_limit));
-    pi.handle_input(now, Input::Octets(b"213 00\r\n"));
+    pi.handle_input(now, Input::Bytes(b"213 00\r\n"));
     let due = now + config.reply_limit;
     assert_eq!(pi.poll_timeout(), Some(due));
     pi.handle_input(due - Duration::from_millis(1), Input::Timeout);
@@ -243,11 +243,11 @@ fn silence_has_a_limit_for_each_kind_of_command() {
 fn a_transfer_whose_data_has_ended_has_the_limit_of_other_replies() {
     let (config, now) = (ClientConfig::default(), epoch());
     let mut pi = ClientPi::new(config, now);
-    pi.handle_input(now, Input::Octets(b"220 hi\r\n"));
+    pi.handle_input(now, Input::Bytes(b"220 hi\r\n"));
     pi.submit(now, &Command::parse(b"STOR /f").unwrap());
     pi.data_moves(now, Some(true));
     assert_eq!(pi.poll_timeout(), Some(now + 2 * config.reply_limit));
-    pi.handle_input(now, Input::Octets(b"150 go\r\n"));
+    pi.handle_input(now, Input::Bytes(b"150 go\r\n"));
     // Hours, on a server without markers.
     assert_eq!(pi.poll_timeout(), None);
     let ended = now + 10 * config.work_limit;
@@ -266,9 +266,9 @@ fn a_transfer_whose_data_has_ended_has_the_limit_of_other_replies() {
 fn a_transfer_has_twice_the_limit_to_begin_and_the_long_one_then() {
     let (config, now) = (ClientConfig::default(), epoch());
     let mut pi = ClientPi::new(config, now);
-    pi.handle_input(now, Input::Octets(b"220 hi\r\n"));
+    pi.handle_input(now, Input::Bytes(b"220 hi\r\n"));
     pi.submit(now, &Command::parse(b"STOR /f").unwrap());
     assert_eq!(pi.poll_timeout(), Some(now + 2 * config.reply_limit));
-    pi.handle_input(now, Input::Octets(b"150 go\r\n"));
+    pi.handle_input(now, Input::Bytes(b"150 go\r\n"));
     assert_eq!(pi.poll_timeout(), Some(now + config.work_limit));
 }

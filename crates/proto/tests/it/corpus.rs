@@ -50,13 +50,9 @@ fn corpora_run_clean() {
         let mut files = 0;
         for entry in fs::read_dir(&dir).unwrap() {
             let file = entry.unwrap().path();
-            let octets = fs::read(&file).unwrap();
-            assert!(
-                octets.len() <= 1024,
-                "{}: keep inputs small",
-                file.display()
-            );
-            if let Err(panic) = std::panic::catch_unwind(|| run(&octets)) {
+            let bytes = fs::read(&file).unwrap();
+            assert!(bytes.len() <= 1024, "{}: keep inputs small", file.display());
+            if let Err(panic) = std::panic::catch_unwind(|| run(&bytes)) {
                 eprintln!("while replaying {}", file.display());
                 std::panic::resume_unwind(panic);
             }

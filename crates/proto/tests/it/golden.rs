@@ -7,7 +7,7 @@
 //! | `! server-only` | the lines are not what our client would send: it is left out |
 //! | `! WORDS` | what the shell answers, see `support/script.rs` |
 //! | `C: line` | the client sends this |
-//! | `D0: hex [+n]` | a MODE E header on data channel 0, with n octets of payload; checked against the next `! done` |
+//! | `D0: hex [+n]` | a MODE E header on data channel 0, with n bytes of payload; checked against the next `! done` |
 //! | `S: line` | the server sends this |
 //! | `> words` | the shell is told this |
 //!
@@ -135,9 +135,9 @@ impl Stage {
         let now = epoch();
         let mut pi = ServerPi::new(config, now);
         if login {
-            pi.handle_input(now, Input::Octets(b"USER u\r\nPASS p\r\n"));
+            pi.handle_input(now, Input::Bytes(b"USER u\r\nPASS p\r\n"));
             pi.handle_input(now, Input::Done(Ok(super::support::shell::done())));
-            pi.handle_input(now, Input::Octets(b"TYPE I\r\n"));
+            pi.handle_input(now, Input::Bytes(b"TYPE I\r\n"));
             drain(&mut pi);
         }
         Self {
@@ -150,9 +150,9 @@ impl Stage {
 
     fn line(&mut self, name: &str, line: &str, played: &mut String) {
         if let Some(command) = line.strip_prefix("C: ") {
-            let octets = format!("{command}\r\n");
+            let bytes = format!("{command}\r\n");
             self.pi
-                .handle_input(self.now, Input::Octets(octets.as_bytes()));
+                .handle_input(self.now, Input::Bytes(bytes.as_bytes()));
         } else if let Some(block) = line.strip_prefix("D0: ") {
             self.block(name, block);
         } else if let Some(words) = line.strip_prefix("! ") {
@@ -191,8 +191,8 @@ impl Stage {
 
     fn show(&mut self, played: &mut String) {
         for output in drain(&mut self.pi) {
-            if let Output::Send(octets) = &output {
-                let text = String::from_utf8(octets.clone()).unwrap();
+            if let Output::Send(bytes) = &output {
+                let text = String::from_utf8(bytes.clone()).unwrap();
                 for line in text.strip_suffix("\r\n").unwrap().split("\r\n") {
                     *played += &format!("S: {line}\n");
                 }
@@ -205,14 +205,14 @@ impl Stage {
     fn block(&mut self, name: &str, block: &str) {
         let mut words = block.split_whitespace();
         let hex = words.next().unwrap();
-        assert_eq!(hex.len(), 34, "{name}: a header has 17 octets: {block}");
-        let mut octets = [0; 17];
-        for (i, octet) in octets.iter_mut().enumerate() {
-            *octet = u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap();
+        assert_eq!(hex.len(), 34, "{name}: a header has 17 bytes: {block}");
+        let mut bytes = [0; 17];
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap();
         }
         let payload: u64 = words.next().map_or(0, |n| n[1..].parse().unwrap());
-        let header = BlockHeader::decode(&octets).unwrap();
-        assert_eq!(header.payload_octets(), payload, "{name}: {block}");
+        let header = BlockHeader::decode(&bytes).unwrap();
+        assert_eq!(header.payload_bytes(), payload, "{name}: {block}");
         let (receiver, total) = self.blocks.get_or_insert((Receiver::new(64), 0));
         // Each header of a transcript stands for a channel that is in mid-transfer.
         receiver
@@ -242,7 +242,7 @@ fn play_client(name: &str, text: &str) {
         .lines()
         .any(|l| l.starts_with("! config") && l.contains("nologin"));
     if opening {
-        pi.handle_input(now, client::Input::Octets(b"220 ready.\r\n"));
+        pi.handle_input(now, client::Input::Bytes(b"220 ready.\r\n"));
     }
     let mut sent = Vec::new();
     let mut asides = Vec::new();
@@ -257,21 +257,21 @@ fn play_client(name: &str, text: &str) {
             if command.is_aside() {
                 asides.push(id);
             }
-            let mut octets = Vec::new();
+            let mut bytes = Vec::new();
             while let Some(output) = pi.poll_output() {
                 match output {
-                    client::Output::Send(more) => octets.extend(more),
+                    client::Output::Send(more) => bytes.extend(more),
                     client::Output::Greeting(_) => {}
                     other => panic!("{name}: {line}: {other:?}"),
                 }
             }
             assert_eq!(
-                String::from_utf8(octets).unwrap(),
+                String::from_utf8(bytes).unwrap(),
                 format!("{line}\r\n"),
                 "{name}"
             );
         } else if let Some(line) = line.strip_prefix("S: ") {
-            pi.handle_input(now, client::Input::Octets(format!("{line}\r\n").as_bytes()));
+            pi.handle_input(now, client::Input::Bytes(format!("{line}\r\n").as_bytes()));
             while let Some(output) = pi.poll_output() {
                 match output {
                     client::Output::Greeting(_) => {}

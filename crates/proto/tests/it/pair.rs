@@ -40,25 +40,25 @@ struct Pair {
 #[derive(Default)]
 struct Line {
     packets: VecDeque<(Instant, Vec<u8>)>,
-    /// Octets that still pass; then the connection is gone in both directions.
+    /// Bytes that still pass; then the connection is gone in both directions.
     passes: Option<usize>,
     closes_at: Option<Instant>,
     closed: bool,
 }
 
 impl Line {
-    fn write(&mut self, now: Instant, mut octets: Vec<u8>) {
+    fn write(&mut self, now: Instant, mut bytes: Vec<u8>) {
         if self.closes_at.is_some() {
             return;
         }
         if let Some(passes) = &mut self.passes {
-            octets.truncate(*passes);
-            *passes -= octets.len();
+            bytes.truncate(*passes);
+            *passes -= bytes.len();
             if *passes == 0 {
                 self.closes_at = Some(now + LATENCY);
             }
         }
-        self.packets.push_back((now + LATENCY, octets));
+        self.packets.push_back((now + LATENCY, bytes));
     }
 
     fn due(&self) -> Option<Instant> {
@@ -176,18 +176,18 @@ impl Pair {
     }
 
     fn step(&mut self) {
-        if let Some(octets) = arrive(&mut self.to_server, self.now) {
-            match octets {
-                Some(octets) => self
+        if let Some(bytes) = arrive(&mut self.to_server, self.now) {
+            match bytes {
+                Some(bytes) => self
                     .server
-                    .handle_input(self.now, server::Input::Octets(&octets)),
+                    .handle_input(self.now, server::Input::Bytes(&bytes)),
                 None => self.server.handle_input(self.now, server::Input::Closed),
             }
-        } else if let Some(octets) = arrive(&mut self.to_client, self.now) {
-            match octets {
-                Some(octets) => self
+        } else if let Some(bytes) = arrive(&mut self.to_client, self.now) {
+            match bytes {
+                Some(bytes) => self
                     .client
-                    .handle_input(self.now, client::Input::Octets(&octets)),
+                    .handle_input(self.now, client::Input::Bytes(&bytes)),
                 None => self.client.handle_input(self.now, client::Input::Closed),
             }
         } else if let Some(input) = self.shell.next_input(self.now) {
@@ -204,8 +204,8 @@ impl Pair {
 
     fn flush(&mut self) {
         while let Some(output) = self.server.poll_output() {
-            if let Some(octets) = self.shell.take(self.now, output) {
-                self.to_client.write(self.now, octets);
+            if let Some(bytes) = self.shell.take(self.now, output) {
+                self.to_client.write(self.now, bytes);
             }
             if self.shell.closed {
                 self.to_client.closes_at.get_or_insert(self.now + LATENCY);
@@ -218,7 +218,7 @@ impl Pair {
         while let Some(output) = self.client.poll_output() {
             assert!(self.failed.is_none(), "an output after Failed: {output:?}");
             match output {
-                client::Output::Send(octets) => self.to_server.write(self.now, octets),
+                client::Output::Send(bytes) => self.to_server.write(self.now, bytes),
                 client::Output::Greeting(reply) => self.greeting = Some(reply),
                 client::Output::Preliminary(id, reply) => self.preliminaries.push((id, reply)),
                 client::Output::Final(id, reply) => self.finals.push((id, reply)),
@@ -228,10 +228,10 @@ impl Pair {
     }
 }
 
-/// What has come to the end of the line: octets, or its end. `None` where nothing has.
+/// What has come to the end of the line: bytes, or its end. `None` where nothing has.
 fn arrive(line: &mut Line, now: Instant) -> Option<Option<Vec<u8>>> {
     if line.packets.front().is_some_and(|(at, _)| *at <= now) {
-        return line.packets.pop_front().map(|(_, octets)| Some(octets));
+        return line.packets.pop_front().map(|(_, bytes)| Some(bytes));
     }
     if line.packets.is_empty() && !line.closed && line.closes_at.is_some_and(|at| at <= now) {
         line.closed = true;
@@ -392,7 +392,7 @@ fn abort_at_any_moment() {
 
 /// §8 row 38: wherever the line breaks, both ends notice, and nothing is believed that was not so.
 #[test]
-fn cut_at_any_octet() {
+fn cut_at_any_byte() {
     let mut whole = 0;
     for passes in 1..2000 {
         let (mut pair, _) = Pair::logged_in();
@@ -414,7 +414,7 @@ fn cut_at_any_octet() {
         let believed = ids.iter().filter(|id| known(**id)).count();
         assert!(believed <= pair.shell.received.len(), "cut at {passes}");
         if pair.failed.is_none() {
-            // More octets than the dialogue has, and the slow one still runs.
+            // More bytes than the dialogue has, and the slow one still runs.
             whole += 1;
             assert_eq!(pair.client.in_flight(), 1);
             break;
@@ -426,7 +426,7 @@ fn cut_at_any_octet() {
             (0, None)
         );
     }
-    assert_eq!(whole, 1, "2000 octets are too few");
+    assert_eq!(whole, 1, "2000 bytes are too few");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the fuzz targets do with octets, one function per parser; the test of the corpora replays through the same.
+//! What the fuzz targets do with bytes, one function per parser; the test of the corpora replays through the same.
 //!
 //! Nothing may panic, and what was understood must survive being written and read again.
 
@@ -8,11 +8,11 @@ use godwit_proto::{
     facts::{FactSelection, parse_line, write_line},
     feature::Features,
     hostport,
-    line::{LINE_OCTETS_MAX, LineEvent, LineReader},
+    line::{LINE_BYTES_MAX, LineEvent, LineReader},
     list_line::{self, ListLine},
     marker::{PerfMarker, parse_range_marker, range_marker},
     mode_e::{
-        BlockHeader, HEADER_OCTETS,
+        BlockHeader, HEADER_BYTES,
         receiver::{ChannelEnd, ChannelPosition, Receiver},
     },
     reply::ReplyReader,
@@ -20,13 +20,13 @@ use godwit_proto::{
     url::Location,
 };
 
-/// Octets of a control channel, as a server reads them.
-pub(crate) fn command_line(octets: &[u8]) {
-    for event in LineReader::default().push(octets) {
+/// Bytes of a control channel, as a server reads them.
+pub(crate) fn command_line(bytes: &[u8]) {
+    for event in LineReader::default().push(bytes) {
         let LineEvent::Line(line) = event else {
             continue;
         };
-        assert!(line.len() <= LINE_OCTETS_MAX);
+        assert!(line.len() <= LINE_BYTES_MAX);
         let command = match Command::parse(&line) {
             Ok(command) => command,
             Err(error) => {
@@ -46,10 +46,10 @@ pub(crate) fn command_line(octets: &[u8]) {
     }
 }
 
-/// Octets of a control channel, as a client reads them, and everything that is read out of replies.
-pub(crate) fn reply(octets: &[u8]) {
+/// Bytes of a control channel, as a client reads them, and everything that is read out of replies.
+pub(crate) fn reply(bytes: &[u8]) {
     let mut reader = ReplyReader::default();
-    reader.push(octets);
+    reader.push(bytes);
     while let Ok(Some(reply)) = reader.next_reply() {
         read_reply(&reply);
         let mut written = Vec::new();
@@ -117,8 +117,8 @@ pub(crate) fn url(text: &[u8]) {
     assert_eq!(Location::parse(shown.as_bytes()), Ok(Location::Remote(url)));
 }
 
-/// A sequence of headers, each behind one octet that chooses its channel.
-pub(crate) fn mode_e_receiver(octets: &[u8]) {
+/// A sequence of headers, each behind one byte that chooses its channel.
+pub(crate) fn mode_e_receiver(bytes: &[u8]) {
     const CHANNELS: usize = 4;
     const CHANNELS_MAX: u64 = 6;
     let mut receiver = Receiver::new(CHANNELS_MAX);
@@ -129,8 +129,8 @@ pub(crate) fn mode_e_receiver(octets: &[u8]) {
         ChannelPosition::Reused,
     ];
     let mut eods = 0;
-    for piece in octets.chunks_exact(1 + HEADER_OCTETS) {
-        let Ok(header) = <[u8; HEADER_OCTETS]>::try_from(&piece[1..]) else {
+    for piece in bytes.chunks_exact(1 + HEADER_BYTES) {
+        let Ok(header) = <[u8; HEADER_BYTES]>::try_from(&piece[1..]) else {
             return;
         };
         let Ok(header) = BlockHeader::decode(&header) else {
@@ -141,7 +141,7 @@ pub(crate) fn mode_e_receiver(octets: &[u8]) {
         let Ok(step) = receiver.handle_header(position, &header) else {
             return;
         };
-        assert!(step.payload_octets == 0 || step.offset.checked_add(step.payload_octets).is_some());
+        assert!(step.payload_bytes == 0 || step.offset.checked_add(step.payload_bytes).is_some());
         assert!(was != ChannelPosition::Ended);
         match step.end {
             Some(ChannelEnd::Retired) => assert_eq!(was, ChannelPosition::Reused),
@@ -157,11 +157,11 @@ pub(crate) fn mode_e_receiver(octets: &[u8]) {
     }
 }
 
-/// Operations on a set, five octets each: what, then start and length of 16 bits. Then what 111 says of it.
-pub(crate) fn range_markers(octets: &[u8]) {
+/// Operations on a set, five bytes each: what, then start and length of 16 bits. Then what 111 says of it.
+pub(crate) fn range_markers(bytes: &[u8]) {
     let mut set = RangeSet::new();
     let mut end_of_file = None;
-    for step in octets.chunks_exact(5) {
+    for step in bytes.chunks_exact(5) {
         let start = u64::from(u16::from_be_bytes([step[1], step[2]]));
         let length = u64::from(u16::from_be_bytes([step[3], step[4]]));
         let range = ByteRange {
@@ -190,8 +190,8 @@ pub(crate) fn range_markers(octets: &[u8]) {
 }
 
 /// The argument of REST, and the other small words of commands.
-pub(crate) fn restart(octets: &[u8]) {
-    let text = String::from_utf8_lossy(octets);
+pub(crate) fn restart(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
     if let Some(point) = RestartPoint::parse(&text) {
         assert_eq!(
             RestartPoint::parse(&point.to_string()).as_ref(),

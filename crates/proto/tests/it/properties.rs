@@ -21,7 +21,7 @@ proptest! {
         operations::client_pi(&data);
     }
 
-    /// §8 row 3: the slicing of the octets changes nothing.
+    /// §8 row 3: the slicing of the bytes changes nothing.
     #[test]
     fn slicing_changes_nothing(
         picks in prop::collection::vec(0..operations::LINES.len(), 0..30),
@@ -34,9 +34,9 @@ proptest! {
         let run = |slice: usize| {
             let now = epoch();
             let mut pi = ServerPi::new(server_config(), now);
-            pi.handle_input(now, Input::Octets(b"USER u\r\n"));
-            for octets in text.as_bytes().chunks(slice) {
-                pi.handle_input(now, Input::Octets(octets));
+            pi.handle_input(now, Input::Bytes(b"USER u\r\n"));
+            for bytes in text.as_bytes().chunks(slice) {
+                pi.handle_input(now, Input::Bytes(bytes));
             }
             drain(&mut pi)
         };
@@ -55,7 +55,7 @@ fn a_full_queue_ends_the_session() {
 fn a_client_that_is_far_ahead_of_a_long_command_is_asked_for_a_sign_of_life() {
     let mut now = epoch();
     let mut pi = ServerPi::new(server_config(), now);
-    pi.handle_input(now, Input::Octets(b"USER u\r\nPASS p\r\n"));
+    pi.handle_input(now, Input::Bytes(b"USER u\r\nPASS p\r\n"));
     drain(&mut pi);
     let wait = |pi: &mut ServerPi, now: &mut Instant| {
         *now += Duration::from_secs(3);
@@ -63,8 +63,8 @@ fn a_client_that_is_far_ahead_of_a_long_command_is_asked_for_a_sign_of_life() {
         codes(&drain(pi))
     };
     assert_eq!(wait(&mut pi, &mut now), [], "it may be seen to go");
-    while pi.wants_octets() {
-        pi.handle_input(now, Input::Octets(b"NOOP\r\n"));
+    while pi.wants_bytes() {
+        pi.handle_input(now, Input::Bytes(b"NOOP\r\n"));
     }
     assert_eq!(pi.poll_timeout(), Some(now + Duration::from_secs(3)));
     for _ in 0..3 {
@@ -73,7 +73,7 @@ fn a_client_that_is_far_ahead_of_a_long_command_is_asked_for_a_sign_of_life() {
     let refused = script::storage_failure("EACCES", "log in");
     pi.handle_input(now, Input::Done(Err(refused)));
     let rest = codes(&drain(&mut pi));
-    assert!(!rest.contains(&113) && pi.wants_octets(), "{rest:?}");
+    assert!(!rest.contains(&113) && pi.wants_bytes(), "{rest:?}");
     assert_eq!(wait(&mut pi, &mut now), []);
 }
 

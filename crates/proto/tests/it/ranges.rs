@@ -7,7 +7,7 @@ use godwit_proto::{
 };
 use proptest::{collection::vec, prelude::*};
 
-const OCTETS: u64 = 64;
+const BYTES: u64 = 64;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -16,7 +16,7 @@ enum Step {
 }
 
 fn range() -> impl Strategy<Value = ByteRange> {
-    (0..=OCTETS, 0..=OCTETS).prop_map(|(a, b)| ByteRange::new(a.min(b), a.max(b)).unwrap())
+    (0..=BYTES, 0..=BYTES).prop_map(|(a, b)| ByteRange::new(a.min(b), a.max(b)).unwrap())
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -79,9 +79,9 @@ proptest! {
         prop_assert_eq!(bits_of(union.iter()), bits | other_bits);
     }
 
-    /// Readers merge ranges one octet apart: no marker may hold such, and none may promise what is not there.
+    /// Readers merge ranges one byte apart: no marker may hold such, and none may promise what is not there.
     #[test]
-    fn range_markers_promise_only_what_is_there(steps in steps(), eof in proptest::option::of(0..=OCTETS)) {
+    fn range_markers_promise_only_what_is_there(steps in steps(), eof in proptest::option::of(0..=BYTES)) {
         let (set, bits) = run(&steps);
         let Some(reply) = range_marker(&set, eof) else {
             return Ok(());
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn every_octet_has_one_stripe(range in range(), total in 0..=OCTETS, stripes in 1_usize..6, block_bytes in 1_u64..20) {
+    fn every_byte_has_one_stripe(range in range(), total in 0..=BYTES, stripes in 1_usize..6, block_bytes in 1_u64..20) {
         for layout in [StripeLayout::Partitioned, StripeLayout::Blocked { block_bytes }] {
             let mut bits = 0;
             for stripe in 0..stripes {
@@ -141,12 +141,12 @@ proptest! {
         }
     }
 
-    /// The stripe of an octet does not depend on how the file is asked for.
+    /// The stripe of a byte does not depend on how the file is asked for.
     #[test]
     fn stripes_do_not_depend_on_the_range(a in range(), b in range(), stripes in 1_usize..6, block_bytes in 1_u64..20) {
         for layout in [StripeLayout::Partitioned, StripeLayout::Blocked { block_bytes }] {
             for stripe in 0..stripes {
-                let own = |r| bits_of(layout.pieces(r, OCTETS, stripe, stripes));
+                let own = |r| bits_of(layout.pieces(r, BYTES, stripe, stripes));
                 prop_assert_eq!(own(a) & mask(b), own(b) & mask(a));
             }
         }

@@ -7,7 +7,7 @@ use godwit_proto::{
     line::{LineEvent, LineReader},
     live::LiveReport,
     marker::PerfMarker,
-    mode_e::{BlockHeader, HEADER_OCTETS},
+    mode_e::{BlockHeader, HEADER_BYTES},
     reply::{Reply, ReplyReader},
     timestamp::Timestamp,
     url::Location,
@@ -26,9 +26,9 @@ fn as_read(command: &Command) -> Vec<u8> {
     }
 }
 
-fn read_replies(octets: &[u8]) -> Vec<Reply> {
+fn read_replies(bytes: &[u8]) -> Vec<Reply> {
     let mut reader = ReplyReader::default();
-    reader.push(octets);
+    reader.push(bytes);
     std::iter::from_fn(|| reader.next_reply().unwrap()).collect()
 }
 
@@ -47,7 +47,7 @@ proptest! {
     }
 
     #[test]
-    fn commands_without_octet_255_need_no_telnet(command in strategies::command()) {
+    fn commands_without_byte_255_need_no_telnet(command in strategies::command()) {
         let mut line = Vec::new();
         command.write_to(&mut line);
         if !line.contains(&255) {
@@ -63,8 +63,8 @@ proptest! {
 
     /// Any path means the same file after the journey, even if it was written with `./`.
     #[test]
-    fn paths_mean_the_same(octets in prop::collection::vec(any::<u8>(), 1..20)) {
-        if let Ok(path) = FtpPath::received(octets) {
+    fn paths_mean_the_same(bytes in prop::collection::vec(any::<u8>(), 1..20)) {
+        if let Ok(path) = FtpPath::received(bytes) {
             let (cwd, home) = (FtpPath::new("/w").unwrap(), FtpPath::new("/h").unwrap());
             for make in [Command::List, Command::Nlst, Command::Mlsd] {
                 let read = Command::parse(&as_read(&make(Some(path.clone()))));
@@ -182,22 +182,22 @@ proptest! {
     }
 
     #[test]
-    fn small_words_never_panic(text in "\\PC{0,30}", octets in prop::collection::vec(any::<u8>(), 0..30)) {
+    fn small_words_never_panic(text in "\\PC{0,30}", bytes in prop::collection::vec(any::<u8>(), 0..30)) {
         let _ = RestartPoint::parse(&text);
         let _ = Timestamp::parse(&text);
         let _ = hostport::parse_227(&text);
         let _ = hostport::parse_229(&text, [127, 0, 0, 1].into());
         let _ = hostport::parse_any(&text);
         let _ = FactSelection::parse(&text);
-        let _ = parse_line(&octets);
-        let _ = Location::parse(&octets);
+        let _ = parse_line(&bytes);
+        let _ = Location::parse(&bytes);
     }
 
     #[test]
-    fn block_headers(octets: [u8; HEADER_OCTETS]) {
-        if let Ok(header) = BlockHeader::decode(&octets) {
-            prop_assert_eq!(header.encode(), octets);
-            prop_assert!(header.offset.checked_add(header.payload_octets()).is_some());
+    fn block_headers(bytes: [u8; HEADER_BYTES]) {
+        if let Ok(header) = BlockHeader::decode(&bytes) {
+            prop_assert_eq!(header.encode(), bytes);
+            prop_assert!(header.offset.checked_add(header.payload_bytes()).is_some());
         }
     }
 

@@ -1,4 +1,4 @@
-//! The same octets give the same events, however the network cuts them.
+//! The same bytes give the same events, however the network cuts them.
 
 use godwit_proto::{
     line::{LineEvent, LineReader},
@@ -8,8 +8,8 @@ use proptest::{collection::vec, prelude::*, sample::select};
 
 use crate::strategies;
 
-/// Octets of a control channel: text, line ends whole and torn, Telnet.
-fn control_octets() -> impl Strategy<Value = Vec<u8>> {
+/// Bytes of a control channel: text, line ends whole and torn, Telnet.
+fn control_bytes() -> impl Strategy<Value = Vec<u8>> {
     let pieces = select(vec![
         &b"\r\n"[..],
         b"\r",
@@ -30,12 +30,12 @@ fn control_octets() -> impl Strategy<Value = Vec<u8>> {
     vec(prop_oneof![3 => pieces, 1 => vec(any::<u8>(), 0..4)], 0..40).prop_map(|v| v.concat())
 }
 
-/// `octets` cut at positions that `cuts` chooses.
-fn sliced<'a>(octets: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
-    let mut at: Vec<usize> = cuts.iter().map(|c| c % (octets.len() + 1)).collect();
-    at.extend([0, octets.len()]);
+/// `bytes` cut at positions that `cuts` chooses.
+fn sliced<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
+    let mut at: Vec<usize> = cuts.iter().map(|c| c % (bytes.len() + 1)).collect();
+    at.extend([0, bytes.len()]);
     at.sort_unstable();
-    at.windows(2).map(|w| &octets[w[0]..w[1]]).collect()
+    at.windows(2).map(|w| &bytes[w[0]..w[1]]).collect()
 }
 
 fn lines(slices: &[&[u8]]) -> Vec<LineEvent> {
@@ -63,31 +63,31 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn command_lines(octets in control_octets(), cuts in vec(any::<usize>(), 0..20)) {
-        prop_assert_eq!(lines(&sliced(&octets, &cuts)), lines(&[&octets]));
+    fn command_lines(bytes in control_bytes(), cuts in vec(any::<usize>(), 0..20)) {
+        prop_assert_eq!(lines(&sliced(&bytes, &cuts)), lines(&[&bytes]));
     }
 
     #[test]
-    fn foreign_replies(octets in control_octets(), cuts in vec(any::<usize>(), 0..20)) {
-        prop_assert_eq!(replies(&sliced(&octets, &cuts)), replies(&[&octets]));
+    fn foreign_replies(bytes in control_bytes(), cuts in vec(any::<usize>(), 0..20)) {
+        prop_assert_eq!(replies(&sliced(&bytes, &cuts)), replies(&[&bytes]));
     }
 
     #[test]
     fn our_replies(sent in vec(strategies::reply(), 0..5), cuts in vec(any::<usize>(), 0..20)) {
-        let mut octets = Vec::new();
-        sent.iter().for_each(|r| r.write_to(&mut octets));
-        prop_assert_eq!(replies(&sliced(&octets, &cuts)), (sent, None));
+        let mut bytes = Vec::new();
+        sent.iter().for_each(|r| r.write_to(&mut bytes));
+        prop_assert_eq!(replies(&sliced(&bytes, &cuts)), (sent, None));
     }
 }
 
 #[test]
 fn too_long_lines_do_not_depend_on_slicing() {
-    let mut octets = vec![b'x'; 70_000];
-    octets.extend_from_slice(b"\r\nNOOP\r\n");
-    let whole = lines(&[&octets]);
+    let mut bytes = vec![b'x'; 70_000];
+    bytes.extend_from_slice(b"\r\nNOOP\r\n");
+    let whole = lines(&[&bytes]);
     assert_eq!(whole.len(), 2);
-    let torn: Vec<&[u8]> = octets.chunks(7).collect();
+    let torn: Vec<&[u8]> = bytes.chunks(7).collect();
     assert_eq!(lines(&torn), whole);
-    assert_eq!(replies(&[&octets]), replies(&torn));
+    assert_eq!(replies(&[&bytes]), replies(&torn));
     assert_eq!(replies(&torn).1, Some(BadReply::LineTooLong));
 }

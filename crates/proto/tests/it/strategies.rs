@@ -6,7 +6,7 @@ use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath, RangeSet, Reply, ReplyCode, RestartPoint,
     command::{EpsvArgument, MarkerEvent, Mode, NetworkProtocol, Password, Region, TypeCode},
     facts::{FactType, Facts},
-    leaves::{LEAF_OCTETS_MIN, LEAVES_MAX},
+    leaves::{LEAF_BYTES_MIN, LEAVES_MAX},
     live::{Live, LiveReport},
     mode_e::layout::StripeLayout,
     opts::{Opts, Parallelism, RetrOptions},
@@ -17,11 +17,11 @@ use godwit_proto::{
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
-/// A path whose first octet is neither blank nor `-`: such get `./` when written.
+/// A path whose first byte is neither blank nor `-`: such get `./` when written.
 pub(crate) fn path() -> impl Strategy<Value = FtpPath> {
-    vec(any::<u8>(), 1..40).prop_filter_map("not a path", |octets| {
-        let sound = !matches!(octets[0], b' ' | b'-');
-        sound.then(|| FtpPath::new(octets).ok())?
+    vec(any::<u8>(), 1..40).prop_filter_map("not a path", |bytes| {
+        let sound = !matches!(bytes[0], b' ' | b'-');
+        sound.then(|| FtpPath::new(bytes).ok())?
     })
 }
 
@@ -154,9 +154,9 @@ fn site() -> impl Strategy<Value = Site> {
         (1_u32.., any::<u64>()).prop_map(|(n, of)| Site::Live(Live::Channels(n, of))),
         Just(Site::Live(Live::Report)),
         (
-            LEAF_OCTETS_MIN..,
+            LEAF_BYTES_MIN..,
             any::<u32>(),
-            option::of(0..=LEAVES_MAX * LEAF_OCTETS_MIN),
+            option::of(0..=LEAVES_MAX * LEAF_BYTES_MIN),
             path()
         )
             .prop_map(|(leaf, offset, length, path)| Site::Leaves {
@@ -304,7 +304,7 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
     prop_oneof![session_command(), file_command()]
 }
 
-/// Any octets, with what could mislead a reader made likely.
+/// Any bytes, with what could mislead a reader made likely.
 pub(crate) fn hostile_line() -> impl Strategy<Value = Vec<u8>> {
     let pieces = select(vec![
         &b"226 "[..],
@@ -408,11 +408,11 @@ pub(crate) fn remote_url() -> impl Strategy<Value = RemoteUrl> {
         any::<Ipv4Addr>().prop_map(|ip| ip.to_string()),
         any::<Ipv6Addr>().prop_map(|ip| ip.to_string()),
     ];
-    let absolute = vec(any::<u8>(), 0..20).prop_filter_map("not a path", |octets| {
+    let absolute = vec(any::<u8>(), 0..20).prop_filter_map("not a path", |bytes| {
         let mut path = vec![b'/'];
-        for octet in octets {
-            if octet != b'/' || path.last() != Some(&b'/') {
-                path.push(octet);
+        for byte in bytes {
+            if byte != b'/' || path.last() != Some(&b'/') {
+                path.push(byte);
             }
         }
         FtpPath::new(path).ok()

@@ -157,7 +157,7 @@ fn reach(way: &[&str]) -> (ServerPi, Instant) {
 
 fn happen(pi: &mut ServerPi, now: Instant, event: &str) {
     match event.strip_prefix('!').map(directive) {
-        None => pi.handle_input(now, Input::Octets(format!("{event}\r\n").as_bytes())),
+        None => pi.handle_input(now, Input::Bytes(format!("{event}\r\n").as_bytes())),
         Some(Directive::Input(input)) => pi.handle_input(now, input),
         Some(Directive::Tick(time)) => pi.handle_input(now + time, Input::Timeout),
     }

@@ -22,9 +22,9 @@ use super::{Entry, Verdict, Who};
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wire {
     pub(crate) command: Command,
-    /// Octets that the client wants in socket buffers; 0: it said nothing.
+    /// Bytes that the client wants in socket buffers; 0: it said nothing.
     pub(crate) buffer: u64,
-    /// Octets of a block at most.
+    /// Bytes of a block at most.
     pub(crate) block: u64,
     /// Data channels at a time at most.
     pub(crate) streams: u32,
@@ -77,7 +77,7 @@ pub(super) fn line(now: SystemTime, host: &str, who: &Who, event: &Entry) -> Opt
          VOLUME=/ STREAMS={} STRIPES=1 DEST=[{}] TYPE={} CODE=226 TASKID=none\n",
         stamp(now),
         stamp(began),
-        event.octets.unwrap_or(0),
+        event.bytes.unwrap_or(0),
         streams.max(1),
         who.peer.ip().to_canonical(),
         command.as_str(),

@@ -38,7 +38,7 @@ pub struct TokenSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct IssuerSettings {
-    /// As tokens name it (`iss`), octet by octet.
+    /// As tokens name it (`iss`), byte by byte.
     pub url: String,
     /// File with its keys, a JSON Web Key Set.
     pub keys: PathBuf,

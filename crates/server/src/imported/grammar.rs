@@ -7,8 +7,8 @@ use std::{
 
 use super::table::{Kind, row_of_word};
 
-/// Octets of a file.
-const FILE_OCTETS_MAX: u64 = 1 << 20;
+/// Bytes of a file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Files that name others.
 const FILES_MAX: usize = 1000;
@@ -110,7 +110,7 @@ impl Reader {
             }
             return Ok(());
         }
-        if fs::metadata(path).map_err(failed)?.len() > FILE_OCTETS_MAX {
+        if fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
             return Err(failed(io::Error::other("too long for a configuration")));
         }
         let text = fs::read_to_string(path).map_err(failed)?;

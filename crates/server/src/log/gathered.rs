@@ -17,7 +17,7 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Longest time that a line waits for others. One that comes when none was sent for so long does not wait.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Lines that wait, octets: what a pipe holds by default.
+/// Lines that wait, bytes: what a pipe holds by default.
 const ROOM: usize = 64 * 1024;
 
 /// Where lines are gathered.
@@ -150,11 +150,11 @@ mod tests {
     struct Writes(mpsc::Sender<String>);
 
     impl Write for Writes {
-        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0
-                .send(String::from_utf8_lossy(octets).into_owned())
+                .send(String::from_utf8_lossy(bytes).into_owned())
                 .map_err(io::Error::other)?;
-            Ok(octets.len())
+            Ok(bytes.len())
         }
 
         fn flush(&mut self) -> io::Result<()> {

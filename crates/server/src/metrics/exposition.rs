@@ -102,11 +102,11 @@ impl Metrics {
         }
         let mut of = out.counter(
             "godwitd_transfer_bytes_total",
-            "Octets of files in and out, and of lists, those of transfers that run and of failed ones among them.",
+            "Bytes of files in and out, and of lists, those of transfers that run and of failed ones among them.",
         );
         for direction in DIRECTIONS {
-            let octets = self.moves[direction as usize].octets.count();
-            of.labelled(&[("direction", direction.word())], octets);
+            let bytes = self.moves[direction as usize].bytes.count();
+            of.labelled(&[("direction", direction.word())], bytes);
         }
         let mut of = out.counter(
             "godwitd_transfer_seconds_total",
@@ -118,7 +118,7 @@ impl Metrics {
         }
         out.counter(
             "godwitd_retransmitted_bytes_total",
-            "Octets that TCP has sent again on data connections, of transfers that the kernel was asked about.",
+            "Bytes that TCP has sent again on data connections, of transfers that the kernel was asked about.",
         )
         .value(self.retransmitted.count());
         let mut of = out.counter(
@@ -145,12 +145,12 @@ impl Metrics {
             "When the server has begun, since 1970.",
         )
         .value(began.unwrap_or_default().as_secs_f64());
-        if let Some(octets) = resident() {
+        if let Some(bytes) = resident() {
             out.gauge(
                 "process_resident_memory_bytes",
                 "Memory of the process that listens; with privilege separation sessions have their own.",
             )
-            .value(octets);
+            .value(bytes);
         }
         // The directory is open while it is read.
         if let Ok(open) = fs::read_dir("/proc/self/fd") {

@@ -16,19 +16,19 @@ use tracing::debug;
 
 use super::Metrics;
 
-/// Octets of a request, which ends with an empty line.
+/// Bytes of a request, which ends with an empty line.
 const HEAD_MAX: usize = 8 * 1024;
 
 /// Requests at a time; more wait in the kernel.
 const REQUESTS_MAX: usize = 16;
 
-/// Time from the first octet of a request to the last of its answer.
+/// Time from the first byte of a request to the last of its answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Rest after an accept that failed for want of descriptors or memory.
 const REST: Duration = Duration::from_millis(100);
 
-/// Octets behind a request that are read so that its answer is not lost.
+/// Bytes behind a request that are read so that its answer is not lost.
 const BEHIND_MAX: usize = 64 * 1024;
 
 /// Answers for ever.
@@ -68,10 +68,10 @@ async fn answer(mut socket: TcpStream, metrics: &Arc<Metrics>) -> io::Result<()>
         if head.len() >= HEAD_MAX {
             break Asked::TooLong;
         }
-        let mut octets = [0; 1024];
-        match socket.read(&mut octets).await? {
+        let mut bytes = [0; 1024];
+        match socket.read(&mut bytes).await? {
             0 => return Ok(()),
-            count => head.extend_from_slice(&octets[..count]),
+            count => head.extend_from_slice(&bytes[..count]),
         }
     };
     let (status, kind, body) = match asked {
@@ -101,7 +101,7 @@ async fn answer(mut socket: TcpStream, metrics: &Arc<Metrics>) -> io::Result<()>
     socket.write_all(head.as_bytes()).await?;
     socket.write_all(body.as_bytes()).await?;
     socket.shutdown().await?;
-    // Closing with octets unread would reset the connection under the answer.
+    // Closing with bytes unread would reset the connection under the answer.
     let mut behind = socket.take(BEHIND_MAX as u64);
     tokio::io::copy(&mut behind, &mut tokio::io::sink()).await?;
     Ok(())
@@ -121,7 +121,7 @@ enum Asked {
 
 /// By the first line; what else there is does not matter.
 fn asked_for(head: &[u8]) -> Asked {
-    let line = head.split(|&octet| octet == b'\r').next();
+    let line = head.split(|&byte| byte == b'\r').next();
     let line = line.and_then(|line| std::str::from_utf8(line).ok());
     let words: Vec<&str> = line.unwrap_or_default().split(' ').collect();
     let [method, target, "HTTP/1.0" | "HTTP/1.1"] = words[..] else {

@@ -34,7 +34,7 @@ use crate::{
     login::Method,
 };
 
-/// Octets, or anything else, that a session may add at once: more are a lie, and must not make counters run over.
+/// Bytes, or anything else, that a session may add at once: more are a lie, and must not make counters run over.
 const AT_ONCE_MAX: u64 = 1 << 50;
 
 /// A year: no transfer takes longer.
@@ -60,11 +60,11 @@ pub(crate) struct Metrics {
 struct Moves {
     done: Counter,
     failed: Counter,
-    octets: Counter,
+    bytes: Counter,
     microseconds: Counter,
 }
 
-/// Which way octets go, as the server sees it.
+/// Which way bytes go, as the server sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     In,
@@ -95,7 +95,7 @@ struct Seen {
     login: Option<Login>,
     doing: Option<Doing>,
     channels: Channels,
-    octets: [u64; Direction::COUNT],
+    bytes: [u64; Direction::COUNT],
     transfers: u64,
 }
 
@@ -132,8 +132,8 @@ pub(crate) struct Running {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Flow {
-    pub(crate) octets: u64,
-    /// Of those that were sent, octets that TCP has sent again.
+    pub(crate) bytes: u64,
+    /// Of those that were sent, bytes that TCP has sent again.
     pub(crate) retransmitted: u64,
 }
 
@@ -174,7 +174,7 @@ impl Metrics {
             login: None,
             doing: None,
             channels: Channels::default(),
-            octets: Default::default(),
+            bytes: Default::default(),
             transfers: 0,
         }));
         lock(&self.visits).insert(number, Arc::clone(&seen));
@@ -209,9 +209,9 @@ impl Metrics {
     fn moved(&self, direction: Direction, seen: &mut Seen, flow: Flow) {
         let told = seen.doing.as_ref().map(|doing| doing.running.flow);
         let told = told.unwrap_or_default();
-        let octets = growth(flow.octets, told.octets);
-        self.moves[direction as usize].octets.add(octets);
-        seen.octets[direction as usize] = seen.octets[direction as usize].saturating_add(octets);
+        let bytes = growth(flow.bytes, told.bytes);
+        self.moves[direction as usize].bytes.add(bytes);
+        seen.bytes[direction as usize] = seen.bytes[direction as usize].saturating_add(bytes);
         self.retransmitted
             .add(growth(flow.retransmitted, told.retransmitted));
     }
@@ -231,9 +231,9 @@ impl Metrics {
         ended.add(1);
         seen.transfers = seen.transfers.saturating_add(1);
         // Else it was begun ahead and never moved: what is told of moves on.
-        if let Some(octets) = entry.octets {
+        if let Some(bytes) = entry.bytes {
             let flow = Flow {
-                octets,
+                bytes,
                 retransmitted: entry.retransmitted.unwrap_or(0),
             };
             self.moved(direction, seen, flow);
@@ -385,9 +385,9 @@ mod tests {
         }
     }
 
-    fn far(octets: u64, retransmitted: u64, opened: u64) -> Progress {
+    fn far(bytes: u64, retransmitted: u64, opened: u64) -> Progress {
         let flow = Flow {
-            octets,
+            bytes,
             retransmitted,
         };
         Progress {
@@ -400,16 +400,16 @@ mod tests {
         }
     }
 
-    fn ended(octets: u64, retransmitted: u64, opened: u64) -> Entry {
+    fn ended(bytes: u64, retransmitted: u64, opened: u64) -> Entry {
         Entry::new(What::Put)
-            .moved(octets, Duration::from_millis(1500))
+            .moved(bytes, Duration::from_millis(1500))
             .cost(Some(retransmitted), Channels { now: 0, opened })
     }
 
     fn counts(metrics: &Metrics) -> [u64; 4] {
         let moves = &metrics.moves[Direction::In as usize];
         [
-            moves.octets.count(),
+            moves.bytes.count(),
             metrics.retransmitted.count(),
             metrics.channels_opened.count(),
             moves.microseconds.count(),

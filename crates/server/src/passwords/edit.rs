@@ -8,14 +8,14 @@ use std::{
 use godwit_gsi::cert::{CredentialError, files};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{Entry, SALT_OCTETS, hash, is_user, read_text};
+use super::{Entry, SALT_BYTES, hash, is_user, read_text};
 
 /// What becomes of a user.
 #[derive(Clone, Copy)]
 pub enum Change<'a> {
     /// This is the password from now on.
     Set {
-        /// At least one octet.
+        /// At least one byte.
         password: &'a [u8],
         /// What the user cannot leave; `None`: as it was, for a new user everything.
         home: Option<&'a str>,
@@ -59,8 +59,8 @@ pub enum EditError {
         /// Why.
         what: &'static str,
     },
-    /// The system has no random octets.
-    #[error("no random octets: {0}")]
+    /// The system has no random bytes.
+    #[error("no random bytes: {0}")]
     Random(#[from] rustix::io::Errno),
 }
 
@@ -115,7 +115,7 @@ fn line_of(user: &str, old: Option<&str>, change: Change<'_>) -> Result<String, 
     if password.is_empty() {
         return Err(refused("an empty password would let everybody in"));
     }
-    let mut salt = [0; SALT_OCTETS];
+    let mut salt = [0; SALT_BYTES];
     getrandom(&mut salt, GetRandomFlags::empty())?;
     let old = old.and_then(|line| Entry::parse(line).ok());
     let old_home = old.as_ref().map(|entry| entry.home.to_string());

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{log, session::Phase};
 
-/// Octets of a certificate with its chain, or of a key.
+/// Bytes of a certificate with its chain, or of a key.
 const PEM_MAX: u64 = 1024 * 1024;
 
 /// Which of them.

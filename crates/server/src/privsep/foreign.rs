@@ -1,4 +1,4 @@
-//! What the fuzz target `privsep_message` does with the octets of a front or a session that somebody has taken over; the test below
+//! What the fuzz target `privsep_message` does with the bytes of a front or a session that somebody has taken over; the test below
 //! replays its corpus through the same.
 
 use std::{
@@ -19,12 +19,12 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Octets of a line about `who` below: three texts, of which each octet is escaped at worst, and what is around them.
+/// Bytes of a line about `who` below: three texts, of which each byte is escaped at worst, and what is around them.
 const LINE_MAX: usize = 3 * TEXT_MAX * "\\u0000".len() + 512;
 
 /// Nothing panics, what was understood survives being written and read again, and what the parent acts on is bounded.
-pub(crate) fn message(octets: &[u8]) {
-    if let Some(message) = understood(octets) {
+pub(crate) fn message(bytes: &[u8]) {
+    if let Some(message) = understood(bytes) {
         match message {
             FromFront::Trust { name } => anchor(&name),
             FromFront::Login(caller) => {
@@ -37,7 +37,7 @@ pub(crate) fn message(octets: &[u8]) {
             FromFront::HandshakeFailed { .. } => {}
         }
     }
-    if let Some(message) = understood(octets) {
+    if let Some(message) = understood(bytes) {
         match message {
             FromSession::Trust { name } => anchor(&name),
             FromSession::Audit(entry) => {
@@ -48,14 +48,14 @@ pub(crate) fn message(octets: &[u8]) {
                     account: None,
                 };
                 let line = audit::line(SystemTime::UNIX_EPOCH, &who, &entry.bounded());
-                assert!(line.len() <= LINE_MAX, "{} octets", line.len());
+                assert!(line.len() <= LINE_MAX, "{} bytes", line.len());
                 let inside = line.strip_suffix('\n').expect("a line");
                 assert!(!inside.contains(char::is_control), "{line:?}");
             }
             FromSession::Progress(progress) => {
                 let progress = progress.bounded();
                 let path = progress.transfer.as_ref().map_or("", |t| &t.path);
-                assert!(path.len() <= TEXT_MAX, "{} octets", path.len());
+                assert!(path.len() <= TEXT_MAX, "{} bytes", path.len());
                 // Nothing runs over, however often it is told.
                 let visit = Arc::new(Metrics::default()).enter(1, Ipv4Addr::LOCALHOST.into());
                 (0..3).for_each(|_| visit.progress(&progress));
@@ -63,13 +63,13 @@ pub(crate) fn message(octets: &[u8]) {
             FromSession::Ready | FromSession::Unable { .. } => {}
         }
     }
-    understood::<Answer>(octets);
-    understood::<FrontSetup>(octets);
-    understood::<SessionSetup>(octets);
+    understood::<Answer>(bytes);
+    understood::<FrontSetup>(bytes);
+    understood::<SessionSetup>(bytes);
 }
 
-fn understood<T: Serialize + DeserializeOwned>(octets: &[u8]) -> Option<T> {
-    let message = decode(octets).ok()?;
+fn understood<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    let message = decode(bytes).ok()?;
     // Written anew it may be too long: numbers have longer forms.
     if let Ok(written) = encode(&message) {
         assert!(written.len() <= PACKET_MAX);
@@ -103,12 +103,12 @@ mod tests {
         let mut understood = 0;
         for entry in fs::read_dir(&folder).unwrap() {
             let file = entry.unwrap().path();
-            let octets = fs::read(&file).unwrap();
+            let bytes = fs::read(&file).unwrap();
             let told = format!("while replaying {}", file.display());
-            assert!(octets.len() <= 2048, "{told}: keep inputs small");
-            catch_unwind(|| message(&octets)).unwrap_or_else(|panic| panic!("{told}: {panic:?}"));
-            understood += usize::from(decode::<FromFront>(&octets).is_ok());
-            understood += usize::from(decode::<FromSession>(&octets).is_ok());
+            assert!(bytes.len() <= 2048, "{told}: keep inputs small");
+            catch_unwind(|| message(&bytes)).unwrap_or_else(|panic| panic!("{told}: {panic:?}"));
+            understood += usize::from(decode::<FromFront>(&bytes).is_ok());
+            understood += usize::from(decode::<FromSession>(&bytes).is_ok());
         }
         assert!(understood > 5, "only {understood} inputs are messages");
     }
@@ -122,7 +122,7 @@ mod tests {
                 r#"{"HandshakeFailed":{"why":@}}"#,
                 r#"{"Login":{"user":@,"password":@,"identity":@,"disbelief":@,"channel":"Tls"}}"#,
                 r#"{"Audit":{"event":"put","path":@,"to":@,"result":"failed","reason":@}}"#,
-                r#"{"Progress":{"transfer":{"what":"put","path":@,"flow":{"octets":7,"retransmitted":7}},"channels":{"now":1,"opened":1}}}"#,
+                r#"{"Progress":{"transfer":{"what":"put","path":@,"flow":{"bytes":7,"retransmitted":7}},"channels":{"now":1,"opened":1}}}"#,
                 r#"{"Refused":{"why":@}}"#,
             ] {
                 message(around.replace('@', &text).as_bytes());

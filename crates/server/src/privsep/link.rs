@@ -37,19 +37,19 @@ const DESCRIPTORS_MAX: usize = 8;
 const SEND_LIMIT: Duration = Duration::from_secs(5);
 
 /// Bytes that the parent takes from a process in a second, in the long run.
-const PACE_OCTETS: u32 = 8 * 1024 * 1024;
+const PACE_BYTES: u32 = 8 * 1024 * 1024;
 
 /// Seconds of them that may come at once.
 const PACE_BURST: Duration = Duration::from_secs(4);
 
 /// A message counts as so many bytes at least: each takes time of the parent.
-const MESSAGE_OCTETS_MIN: usize = 512;
+const MESSAGE_BYTES_MIN: usize = 512;
 
 /// Bytes of a message that say how long it is.
-const LENGTH_OCTETS: usize = size_of::<u32>();
+const LENGTH_BYTES: usize = size_of::<u32>();
 
 /// Bytes read from a process at a time.
-const READ_OCTETS: usize = 8 * 1024;
+const READ_BYTES: usize = 8 * 1024;
 
 /// What went wrong with a link.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +111,7 @@ fn send<T: Serialize>(
     message: &T,
     beside: &[BorrowedFd<'_>],
 ) -> Result<(), LinkError> {
-    let octets = encode(message)?;
+    let bytes = encode(message)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !beside.is_empty() && !control.push(SendAncillaryMessage::ScmRights(beside)) {
@@ -119,7 +119,7 @@ fn send<T: Serialize>(
     }
     let flags = SendFlags::NOSIGNAL;
     // Packets go whole or not at all.
-    retry_on_intr(|| sendmsg(link, &[IoSlice::new(&octets)], &mut control, flags)).map_err(
+    retry_on_intr(|| sendmsg(link, &[IoSlice::new(&bytes)], &mut control, flags)).map_err(
         |errno| match errno {
             Errno::PIPE | Errno::CONNRESET => LinkError::Closed,
             other => other.into(),
@@ -129,11 +129,11 @@ fn send<T: Serialize>(
 }
 
 fn receive<T: DeserializeOwned>(link: BorrowedFd<'_>) -> Result<(T, Vec<OwnedFd>), LinkError> {
-    let mut octets = vec![0; PACKET_MAX];
+    let mut bytes = vec![0; PACKET_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = retry_on_intr(|| {
-        let mut parts = [IoSliceMut::new(&mut octets)];
+        let mut parts = [IoSliceMut::new(&mut bytes)];
         recvmsg(link, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
     });
     let received = match received {
@@ -150,7 +150,7 @@ fn receive<T: DeserializeOwned>(link: BorrowedFd<'_>) -> Result<(T, Vec<OwnedFd>
     if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(BadMessage::TooLong(PACKET_MAX + 1).into());
     }
-    Ok((decode(&octets[..received.bytes])?, beside))
+    Ok((decode(&bytes[..received.bytes])?, beside))
 }
 
 /// The parent's end. (To tokio a socket that keeps the bounds of packets is a datagram socket.)
@@ -164,7 +164,7 @@ pub(crate) struct ParentEnd {
 #[derive(Default)]
 struct Incoming {
     /// Messages, each behind its length; the last may not be whole.
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     pace: Pace,
 }
 
@@ -172,13 +172,13 @@ struct Incoming {
 /// no more time, and its logs no more space, than this.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// When all that has come would have come at [`PACE_OCTETS`].
+    /// When all that has come would have come at [`PACE_BYTES`].
     due: Option<Instant>,
 }
 
 impl Pace {
-    pub(super) fn count(&mut self, now: Instant, octets: usize) {
-        let took = Duration::from_secs_f64(octets as f64 / f64::from(PACE_OCTETS));
+    pub(super) fn count(&mut self, now: Instant, bytes: usize) {
+        let took = Duration::from_secs_f64(bytes as f64 / f64::from(PACE_BYTES));
         self.due = Some(self.due.map_or(now, |due| due.max(now)) + took);
     }
 
@@ -191,7 +191,7 @@ impl Pace {
 impl Incoming {
     /// The next message, where it is whole.
     fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LinkError> {
-        let Some((length, rest)) = self.octets.split_first_chunk::<LENGTH_OCTETS>() else {
+        let Some((length, rest)) = self.bytes.split_first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
         };
         let length = u32::from_be_bytes(*length) as usize;
@@ -202,8 +202,8 @@ impl Incoming {
             return Ok(None);
         };
         let message = decode(message)?;
-        self.octets.drain(..LENGTH_OCTETS + length);
-        let counted = (LENGTH_OCTETS + length).max(MESSAGE_OCTETS_MIN);
+        self.bytes.drain(..LENGTH_BYTES + length);
+        let counted = (LENGTH_BYTES + length).max(MESSAGE_BYTES_MIN);
         self.pace.count(Instant::now(), counted);
         Ok(Some(message))
     }
@@ -236,16 +236,16 @@ impl ParentEnd {
     }
 
     /// What was asked for takes as much of the parent's time as a message of so many bytes.
-    pub(crate) fn charge(&self, octets: usize) {
-        self.incoming().pace.count(Instant::now(), octets);
+    pub(crate) fn charge(&self, bytes: usize) {
+        self.incoming().pace.count(Instant::now(), bytes);
     }
 
     fn read(&self) -> Result<(), LinkError> {
-        let mut buffer = [0; READ_OCTETS];
+        let mut buffer = [0; READ_BYTES];
         match self.up.try_read(&mut buffer) {
             Ok(0) => Err(LinkError::Closed),
             Ok(count) => {
-                self.incoming().octets.extend_from_slice(&buffer[..count]);
+                self.incoming().bytes.extend_from_slice(&buffer[..count]);
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -320,9 +320,9 @@ impl ChildEnd {
     }
 
     pub(crate) fn tell<T: Serialize>(&self, message: &T) -> Result<(), LinkError> {
-        let octets = encode(message)?;
-        let length = u32::try_from(octets.len()).map_err(|_| BadMessage::TooLong(octets.len()))?;
-        let framed = [&length.to_be_bytes()[..], &octets].concat();
+        let bytes = encode(message)?;
+        let length = u32::try_from(bytes.len()).map_err(|_| BadMessage::TooLong(bytes.len()))?;
+        let framed = [&length.to_be_bytes()[..], &bytes].concat();
         let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
         up.write_all(&framed).map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => LinkError::Closed,
@@ -393,11 +393,11 @@ mod tests {
         let mut pace = Pace::default();
         let now = Instant::now();
         let is_late = |pace: &Pace| pace.next().is_some_and(|next| next > now);
-        let burst = PACE_OCTETS as usize * 4;
+        let burst = PACE_BYTES as usize * 4;
         assert_eq!(PACE_BURST.as_secs(), 4);
         pace.count(now, burst);
         assert!(!is_late(&pace));
-        pace.count(now, PACE_OCTETS as usize);
+        pace.count(now, PACE_BYTES as usize);
         assert_eq!(pace.next(), Some(now + Duration::from_secs(1)));
         // Silence gives back no more than the burst.
         let later = now + Duration::from_secs(3600);
@@ -408,17 +408,17 @@ mod tests {
     #[test]
     fn messages_are_found_however_they_are_cut() {
         let message = br#"{"Trust":{"name":"0a1b2c3d.0"}}"#;
-        let mut octets = u32::try_from(message.len()).unwrap().to_be_bytes().to_vec();
-        octets.extend_from_slice(message);
+        let mut bytes = u32::try_from(message.len()).unwrap().to_be_bytes().to_vec();
+        bytes.extend_from_slice(message);
         let mut incoming = Incoming::default();
-        for octet in octets.iter().chain(&octets) {
-            assert!(incoming.octets.len() < octets.len());
-            incoming.octets.push(*octet);
+        for byte in bytes.iter().chain(&bytes) {
+            assert!(incoming.bytes.len() < bytes.len());
+            incoming.bytes.push(*byte);
             let taken = incoming.take::<FromFront>().unwrap();
-            assert_eq!(taken.is_some(), incoming.octets.is_empty());
+            assert_eq!(taken.is_some(), incoming.bytes.is_empty());
         }
         // A length that no message has is refused before anything of it is kept.
-        incoming.octets = u32::try_from(PACKET_MAX + 1)
+        incoming.bytes = u32::try_from(PACKET_MAX + 1)
             .unwrap()
             .to_be_bytes()
             .to_vec();

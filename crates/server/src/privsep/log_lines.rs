@@ -13,7 +13,7 @@ use crate::log;
 const LINE_MAX: usize = 16 * 1024;
 
 /// Bytes read at a time.
-const READ_OCTETS: usize = 8 * 1024;
+const READ_BYTES: usize = 8 * 1024;
 
 /// Passes on what comes, until its process has ended.
 pub(super) async fn pass_on(from: pipe::Receiver) {
@@ -34,7 +34,7 @@ pub(super) async fn pass_on(from: pipe::Receiver) {
 }
 
 fn read(from: &pipe::Receiver, lines: &mut Lines) -> io::Result<usize> {
-    let mut buffer = [0; READ_OCTETS];
+    let mut buffer = [0; READ_BYTES];
     let count = from.try_read(&mut buffer)?;
     lines.0.extend_from_slice(&buffer[..count]);
     Ok(count)
@@ -46,7 +46,7 @@ struct Lines(Vec<u8>);
 
 impl Lines {
     fn whole(&mut self) -> String {
-        let end = self.0.iter().rposition(|&octet| octet == b'\n');
+        let end = self.0.iter().rposition(|&byte| byte == b'\n');
         let end = match end {
             Some(end) => end + 1,
             None if self.0.len() >= LINE_MAX => self.0.len(),
@@ -62,8 +62,8 @@ impl Lines {
 }
 
 /// Lines of text, each with its end.
-fn shown(octets: &[u8]) -> String {
-    let text = String::from_utf8_lossy(octets);
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
     let mut shown = String::with_capacity(text.len());
     for line in text.lines() {
         for character in line.chars() {

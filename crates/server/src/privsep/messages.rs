@@ -1,4 +1,4 @@
-//! What passes over a link. JSON, each message one packet of at most [`PACKET_MAX`] octets; descriptors travel beside it.
+//! What passes over a link. JSON, each message one packet of at most [`PACKET_MAX`] bytes; descriptors travel beside it.
 
 use std::net::SocketAddr;
 
@@ -14,10 +14,10 @@ use crate::{
     rights::{Rights, path_text},
 };
 
-/// Octets of a message. The kernel's default for a packet is 208 KiB.
+/// Bytes of a message. The kernel's default for a packet is 208 KiB.
 pub(crate) const PACKET_MAX: usize = 64 * 1024;
 
-/// Octets of a user's name as it came from a client, and of an identity.
+/// Bytes of a user's name as it came from a client, and of an identity.
 const NAME_MAX: usize = 4096;
 
 /// The first message to a front. Beside it: the control connection, the certificate and the key that the server shows.
@@ -110,7 +110,7 @@ pub(crate) enum Answer {
 /// A message that is none.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadMessage {
-    #[error("a message of {0} octets")]
+    #[error("a message of {0} bytes")]
     TooLong(usize),
     #[error("a message that says nothing: {0}")]
     Malformed(#[from] serde_json::Error),
@@ -119,18 +119,18 @@ pub(crate) enum BadMessage {
 }
 
 pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, BadMessage> {
-    let octets = serde_json::to_vec(message)?;
-    match octets.len() {
+    let bytes = serde_json::to_vec(message)?;
+    match bytes.len() {
         length if length > PACKET_MAX => Err(BadMessage::TooLong(length)),
-        _ => Ok(octets),
+        _ => Ok(bytes),
     }
 }
 
-pub(crate) fn decode<T: DeserializeOwned>(octets: &[u8]) -> Result<T, BadMessage> {
-    if octets.len() > PACKET_MAX {
-        return Err(BadMessage::TooLong(octets.len()));
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
+    if bytes.len() > PACKET_MAX {
+        return Err(BadMessage::TooLong(bytes.len()));
     }
-    Ok(serde_json::from_slice(octets)?)
+    Ok(serde_json::from_slice(bytes)?)
 }
 
 /// A user's name or an identity, as a front tells it: bounded, and without what no name holds.
@@ -143,11 +143,11 @@ pub(crate) fn checked_name(name: &str) -> Result<&str, BadMessage> {
 /// and nothing else in it, such as a key.
 pub(crate) fn checked_anchor(name: &str) -> Result<&str, BadMessage> {
     let digits = |text: &str| {
-        (1..=3).contains(&text.len()) && text.bytes().all(|octet| octet.is_ascii_digit())
+        (1..=3).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
     };
     let fits = name.split_once('.').is_some_and(|(hash, kind)| {
         hash.len() == 8
-            && hash.bytes().all(|octet| octet.is_ascii_hexdigit())
+            && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
             && (kind == "signing_policy" || digits(kind.strip_prefix('r').unwrap_or(kind)))
     });
     fits.then_some(name).ok_or(BadMessage::Name)
@@ -202,13 +202,13 @@ mod tests {
             channel: Channel::Tls,
         }));
         assert!(!format!("{login:?}").contains("secret"));
-        let octets = encode(&login).unwrap();
-        assert!(decode::<FromFront>(&octets).is_ok());
-        assert!(decode::<FromSession>(&octets).is_err());
-        for cut in 0..octets.len() {
-            assert!(decode::<FromFront>(&octets[..cut]).is_err());
+        let bytes = encode(&login).unwrap();
+        assert!(decode::<FromFront>(&bytes).is_ok());
+        assert!(decode::<FromSession>(&bytes).is_err());
+        for cut in 0..bytes.len() {
+            assert!(decode::<FromFront>(&bytes[..cut]).is_err());
         }
-        for octets in [
+        for bytes in [
             &br#"{"Login":{"user":"jo","password":"","identity":null,"disbelief":null,"channel":"Tls","uid":0}}"#[..],
             br#"{"Login":{"user":"jo","password":"","identity":"Jo","disbelief":null,"channel":"Tls"}}"#,
             b"{\"Entered\":null}",
@@ -217,7 +217,7 @@ mod tests {
             &[b' '; PACKET_MAX + 1],
             "[".repeat(PACKET_MAX).as_bytes(),
         ] {
-            assert!(decode::<FromFront>(octets).is_err());
+            assert!(decode::<FromFront>(bytes).is_err());
         }
     }
 }

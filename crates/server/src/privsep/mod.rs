@@ -1,4 +1,4 @@
-//! Privilege separation: what meets strangers' octets has no privileges, and who has logged in acts as their own account.
+//! Privilege separation: what meets strangers' bytes has no privileges, and who has logged in acts as their own account.
 //!
 //! ```text
 //!            listens, knows gridmap and accounts, opens CA files, writes the audit log

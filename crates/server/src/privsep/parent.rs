@@ -41,7 +41,7 @@ use crate::{
 };
 
 /// Opening a file takes as much of the parent's time as a message of so many bytes.
-const FILE_OCTETS: usize = 4 * 1024;
+const FILE_BYTES: usize = 4 * 1024;
 
 /// Questions of a front: some 20 CA files for each of its logins.
 const QUESTIONS_MAX: u32 = 1000;
@@ -385,7 +385,7 @@ impl Connection {
     /// A file of the directory of CAs, open for reading.
     async fn lend(&self, link: &ParentEnd, name: String) -> Result<(), Trouble> {
         checked_anchor(&name)?;
-        link.charge(FILE_OCTETS);
+        link.charge(FILE_BYTES);
         let settings = self.service.settings.gsi.as_ref();
         let path = settings.map(|gsi| gsi.authorities.join(&name));
         let opened = spawn_blocking(move || {

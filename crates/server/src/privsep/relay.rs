@@ -14,16 +14,16 @@ use tracing::info;
 
 use crate::{outbox::UNSENT_PAUSE, session::HandedOver};
 
-/// Octets of a delegated credential: a key and a chain.
+/// Bytes of a delegated credential: a key and a chain.
 const DELEGATED_MAX: u32 = 256 * 1024;
 
-/// Octets taken at a time.
-const READ_OCTETS: usize = 16 * 1024;
+/// Bytes taken at a time.
+const READ_BYTES: usize = 16 * 1024;
 
-/// Octets of a reply that is not whole yet. What is longer leaves in parts.
+/// Bytes of a reply that is not whole yet. What is longer leaves in parts.
 const REPLY_PARTS: usize = 64 * 1024;
 
-/// Time for the session to take the first octets.
+/// Time for the session to take the first bytes.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Joins both until one has ended.
@@ -42,7 +42,7 @@ pub(super) async fn run(handed: HandedOver) {
     }
 }
 
-/// First the delegated credential, or nothing, behind its length in four octets.
+/// First the delegated credential, or nothing, behind its length in four bytes.
 async fn begin(mut handed: HandedOver) -> io::Result<Relay> {
     let session = std::os::unix::net::UnixStream::from(handed.take_relay()?);
     let session = UnixStream::from_std(session)?;
@@ -92,31 +92,31 @@ struct Relay {
     replies: Vec<u8>,
 }
 
-/// Octets that the session has not taken yet.
+/// Bytes that the session has not taken yet.
 #[derive(Default)]
 struct Unsent {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     sent: usize,
 }
 
 impl Unsent {
-    fn push(&mut self, octets: &[u8]) {
-        self.octets.extend_from_slice(octets);
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
     }
 
     fn is_empty(&self) -> bool {
-        self.sent == self.octets.len()
+        self.sent == self.bytes.len()
     }
 
     fn send(&mut self, to: &UnixStream) -> io::Result<()> {
         while !self.is_empty() {
-            match to.try_write(&self.octets[self.sent..]) {
+            match to.try_write(&self.bytes[self.sent..]) {
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        self.octets.clear();
+        self.bytes.clear();
         self.sent = 0;
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Relay {
 
     /// True where no more comes, in good order.
     fn hear_client(&mut self) -> Result<bool, String> {
-        let mut buffer = [0; READ_OCTETS];
+        let mut buffer = [0; READ_BYTES];
         match self.handed.control().try_read(&mut buffer) {
             Ok(0) => Err("closed by the client".to_owned()),
             Ok(count) => {
@@ -181,7 +181,7 @@ impl Relay {
 
     /// True at the end.
     fn hear_session(&mut self) -> Result<bool, String> {
-        let mut buffer = [0; READ_OCTETS];
+        let mut buffer = [0; READ_BYTES];
         let count = match self.session.try_read(&mut buffer) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -202,21 +202,21 @@ impl Relay {
     }
 }
 
-/// Octets up to the end of the last whole reply; of a very long one, to the end of its last line.
-fn whole_replies(octets: &[u8]) -> usize {
+/// Bytes up to the end of the last whole reply; of a very long one, to the end of its last line.
+fn whole_replies(bytes: &[u8]) -> usize {
     let (mut end, mut whole) = (0, 0);
-    for line in octets.split_inclusive(|&octet| octet == b'\n') {
+    for line in bytes.split_inclusive(|&byte| byte == b'\n') {
         if line.last() != Some(&b'\n') {
             break;
         }
         end += line.len();
         if let [a, b, c, b' ', ..] = line
-            && [a, b, c].iter().all(|octet| octet.is_ascii_digit())
+            && [a, b, c].iter().all(|byte| byte.is_ascii_digit())
         {
             whole = end;
         }
     }
-    match octets.len() > REPLY_PARTS {
+    match bytes.len() > REPLY_PARTS {
         true => end,
         false => whole,
     }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn replies_are_sealed_whole() {
-        for (octets, whole) in [
+        for (bytes, whole) in [
             ("", 0),
             ("200 OK\r\n", 8),
             ("200 OK\r\n226", 8),
@@ -252,7 +252,7 @@ mod tests {
             ("211-F\r\n A\r\n", 0),
             ("211-F\r\n A\r\n211 E\r\n", 18),
         ] {
-            assert_eq!(whole_replies(octets.as_bytes()), whole, "{octets:?}");
+            assert_eq!(whole_replies(bytes.as_bytes()), whole, "{bytes:?}");
         }
         let long = format!("250-L\r\n{}", " x\r\n".repeat(20_000));
         assert_eq!(whole_replies(long.as_bytes()), long.len());
@@ -260,18 +260,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_front_that_delegates_nonsense_gets_no_session() {
-        for (octets, kind) in [
+        for (bytes, kind) in [
             (&[0xff; 8][..], io::ErrorKind::Other),
             (&[0, 0, 0, 9, 1], io::ErrorKind::UnexpectedEof),
             (&[0, 0], io::ErrorKind::UnexpectedEof),
         ] {
             let (mut session, mut front) = UnixStream::pair().unwrap();
-            tokio::io::AsyncWriteExt::write_all(&mut front, octets)
+            tokio::io::AsyncWriteExt::write_all(&mut front, bytes)
                 .await
                 .unwrap();
             drop(front);
             let read = read_delegated(&mut session).await;
-            assert_eq!(read.unwrap_err().kind(), kind, "{octets:?}");
+            assert_eq!(read.unwrap_err().kind(), kind, "{bytes:?}");
         }
     }
 }

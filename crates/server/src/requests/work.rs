@@ -12,7 +12,7 @@ use godwit_proto::{
 };
 use rustix::io::Errno;
 
-use super::AT_ONCE_OCTETS;
+use super::AT_ONCE_BYTES;
 use crate::{
     durability::{Committer, Durability},
     failure,
@@ -47,7 +47,7 @@ pub(super) fn run_at_once(
 
 /// Would it keep others waiting that are on the same mover?
 pub(super) fn is_long(request: &Request, storage: &dyn Storage) -> bool {
-    let is_short = |octets| octets <= AT_ONCE_OCTETS;
+    let is_short = |bytes| bytes <= AT_ONCE_BYTES;
     let (length, path) = match request {
         Request::Checksum { length, path, .. } => (length, path),
         // What has another size than was said is not looked into.
@@ -142,7 +142,7 @@ fn reserve(storage: &dyn Storage, bytes: u64, path: &FtpPath) -> Result<(), Stor
     if storage.free_bytes(path)? < bytes {
         return Err(failure(
             Errno::NOSPC,
-            &format!("reserve {bytes} octets for {path}"),
+            &format!("reserve {bytes} bytes for {path}"),
         ));
     }
     Ok(())
@@ -168,7 +168,7 @@ fn commit(
     known: Option<Known>,
 ) -> Result<Outcome, StorageFailure> {
     let (file, size, known) = match known {
-        Some(Known { octets, digest }) => (None, octets, digest),
+        Some(Known { bytes, digest }) => (None, bytes, digest),
         None => {
             let file = storage.open_read(from)?;
             let size = file.metadata()?.size;
@@ -209,8 +209,8 @@ pub(super) fn give_name(
 pub(super) fn other_size(expected: &Expected, size: u64) -> Option<Outcome> {
     let expected = expected.size.filter(|expected| *expected != size)?;
     Some(Outcome::Unlike {
-        found: format!("{size} octets"),
-        expected: format!("{expected} octets"),
+        found: format!("{size} bytes"),
+        expected: format!("{expected} bytes"),
     })
 }
 

@@ -14,13 +14,13 @@ use tokio::{
     time::timeout_at,
 };
 
-use super::READ_OCTETS;
+use super::READ_BYTES;
 
 /// Time that a client has to read our last words.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Octets of a client that goes on sending after our last words.
-const FAREWELL_OCTETS: usize = 4 * 1024 * 1024;
+/// Bytes of a client that goes on sending after our last words.
+const FAREWELL_BYTES: usize = 4 * 1024 * 1024;
 
 /// A connected stream. Nothing here blocks.
 pub(crate) enum Control {
@@ -83,15 +83,15 @@ impl Control {
         }
     }
 
-    pub(crate) fn try_write(&self, octets: &[u8]) -> io::Result<usize> {
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Client(socket) => socket.try_write(octets),
-            Self::Relay(socket) => socket.try_write(octets),
-            Self::Standard(_, output) => output.try_write(octets),
+            Self::Client(socket) => socket.try_write(bytes),
+            Self::Relay(socket) => socket.try_write(bytes),
+            Self::Standard(_, output) => output.try_write(bytes),
         }
     }
 
-    /// Closes our direction and lets the client read: closing with unread octets of the client in our buffers
+    /// Closes our direction and lets the client read: closing with unread bytes of the client in our buffers
     /// would reset the connection, and the client would lose the reply that explains it all.
     pub(crate) async fn say_farewell(&self) {
         let closed = match self {
@@ -104,12 +104,12 @@ impl Control {
             return;
         }
         let drained = async {
-            let mut octets_left = FAREWELL_OCTETS;
+            let mut bytes_left = FAREWELL_BYTES;
             while self.ready(Interest::READABLE).await.is_ok() {
                 match self.discard() {
                     Ok(0) => return,
-                    Ok(count) if count >= octets_left => return,
-                    Ok(count) => octets_left -= count,
+                    Ok(count) if count >= bytes_left => return,
+                    Ok(count) => bytes_left -= count,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(_) => return,
                 }
@@ -120,6 +120,6 @@ impl Control {
 
     /// Apart from its caller, so that the buffer lives on the thread's stack and not in every session's future.
     fn discard(&self) -> io::Result<usize> {
-        self.try_read(&mut [0; READ_OCTETS])
+        self.try_read(&mut [0; READ_BYTES])
     }
 }

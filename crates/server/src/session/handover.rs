@@ -104,21 +104,21 @@ pub(crate) async fn go_on(
 
 impl Session {
     /// Commands behind the login are not ours to run, so lines are taken one by one, and held while a login is decided on.
-    pub(super) fn hear_lines(&mut self, octets: &[u8]) {
-        let mut rest = octets;
+    pub(super) fn hear_lines(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
         while !rest.is_empty() {
-            let end = rest.iter().position(|&octet| octet == b'\n');
+            let end = rest.iter().position(|&byte| byte == b'\n');
             let (line, behind) = rest.split_at(end.map_or(rest.len(), |at| at + 1));
             rest = behind;
             if self.entering {
                 self.held.extend_from_slice(line);
                 continue;
             }
-            self.pi.handle_input(Instant::now(), Input::Octets(line));
+            self.pi.handle_input(Instant::now(), Input::Bytes(line));
             // The interpreter refuses clear text behind AUTH, so it must see it before the answer.
             if self.pi.may_begin_protection() && !rest.is_empty() {
                 let behind = mem::take(&mut rest);
-                self.pi.handle_input(Instant::now(), Input::Octets(behind));
+                self.pi.handle_input(Instant::now(), Input::Bytes(behind));
             }
             self.carry_out();
         }
@@ -158,7 +158,7 @@ impl HandedOver {
         self.relay.take().ok_or(io::ErrorKind::NotConnected.into())
     }
 
-    /// Octets that came behind the login, in clear.
+    /// Bytes that came behind the login, in clear.
     pub(crate) fn take_held(&mut self) -> Vec<u8> {
         mem::take(&mut self.held)
     }
@@ -172,10 +172,10 @@ impl HandedOver {
         &self.control
     }
 
-    /// What the client's octets mean, and whether it has said that no more come.
-    pub(crate) fn open(&mut self, octets: &[u8]) -> Result<(Vec<u8>, bool), String> {
-        let Some(opened) = self.security.open(octets) else {
-            return Ok((octets.to_vec(), false));
+    /// What the client's bytes mean, and whether it has said that no more come.
+    pub(crate) fn open(&mut self, bytes: &[u8]) -> Result<(Vec<u8>, bool), String> {
+        let Some(opened) = self.security.open(bytes) else {
+            return Ok((bytes.to_vec(), false));
         };
         let (mut commands, mut closed) = (Vec::new(), false);
         for one in opened.map_err(|error| error.to_string())? {
@@ -196,9 +196,8 @@ impl HandedOver {
 
     /// Protects replies and puts them up for sending.
     pub(crate) fn say(&mut self, replies: Vec<u8>) -> Result<(), String> {
-        let octets = self.security.seal(replies);
-        self.outbox
-            .push(&octets.map_err(|error| error.to_string())?);
+        let bytes = self.security.seal(replies);
+        self.outbox.push(&bytes.map_err(|error| error.to_string())?);
         Ok(())
     }
 

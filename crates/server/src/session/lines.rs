@@ -1,4 +1,4 @@
-//! Octets of the control connection, protected or not.
+//! Bytes of the control connection, protected or not.
 
 use std::{future::ready, time::Instant};
 
@@ -14,18 +14,18 @@ use crate::{
 };
 
 impl Session {
-    pub(super) fn hear(&mut self, octets: &[u8]) {
+    pub(super) fn hear(&mut self, bytes: &[u8]) {
         let now = Instant::now();
         if let Some(handshake) = self.security.take_handshake() {
-            let octets = octets.to_vec();
+            let bytes = bytes.to_vec();
             let permits = &self.service.logins;
             self.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
-                Answer::Tls(Box::new(security::hear_tls(handshake, &octets)))
+                Answer::Tls(Box::new(security::hear_tls(handshake, &bytes)))
             }));
             return;
         }
-        let Some(opened) = self.security.open(octets) else {
-            return self.take_commands(octets);
+        let Some(opened) = self.security.open(bytes) else {
+            return self.take_commands(bytes);
         };
         match opened {
             Ok(received) => {
@@ -57,16 +57,16 @@ impl Session {
         }
     }
 
-    fn take_commands(&mut self, octets: &[u8]) {
+    fn take_commands(&mut self, bytes: &[u8]) {
         match self.service.parent {
-            Some(_) => self.hear_lines(octets),
-            None => self.pi.handle_input(Instant::now(), Input::Octets(octets)),
+            Some(_) => self.hear_lines(bytes),
+            None => self.pi.handle_input(Instant::now(), Input::Bytes(bytes)),
         }
     }
 
     pub(super) fn say(&mut self, replies: Vec<u8>) {
         match self.security.seal(replies) {
-            Ok(octets) => self.outbox.push(&octets),
+            Ok(bytes) => self.outbox.push(&bytes),
             Err(error) => {
                 // A reply is lost, so every further one would answer the wrong command.
                 error!(session = self.id, peer = %self.peer, %error, "a reply cannot be protected");

@@ -75,7 +75,7 @@ fn abort_while_waiting_for_the_data_connection() {
 fn abort_while_a_receipt_is_verified() {
     let server = TestServer::start();
     let file = std::fs::File::create(server.path("big")).unwrap();
-    // Octets that take hours to add up, and no room on the disk.
+    // Bytes that take hours to add up, and no room on the disk.
     file.set_len(1 << 43).unwrap();
     let mut ftp = server.login();
     ftp.expect(&format!("SCKS SHA512 {}", "0".repeat(128)), 200);

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use crate::{client::connect, harness::TestServer};
 
-/// `event account path to octets result` of each line.
+/// `event account path to bytes result` of each line.
 fn events(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let lines = text.lines().map(|line| {
@@ -15,7 +15,7 @@ fn events(path: &Path) -> Vec<String> {
             serde_json::Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        ["event", "account", "path", "to", "octets", "result"]
+        ["event", "account", "path", "to", "bytes", "result"]
             .map(of)
             .join(" ")
     });

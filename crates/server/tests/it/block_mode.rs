@@ -54,29 +54,29 @@ fn ranges(markers: &[Reply]) -> Vec<(u64, u64)> {
 #[test]
 fn blocks_of_many_channels_in_any_order_make_the_file() {
     let server = TestServer::start();
-    let octets = pattern(1000, 1);
+    let bytes = pattern(1000, 1);
     let mut ftp = block_mode(&server);
     let address = ftp.pasv();
     let mut a = connect(address);
     let mut b = connect(address);
     ftp.send("STOR /f");
     ftp.await_code(150);
-    write(&mut b, &[data_block(600, &octets[600..])]);
-    // EOF first, alone; EOD on a data block; an empty block; octets twice.
+    write(&mut b, &[data_block(600, &bytes[600..])]);
+    // EOF first, alone; EOD on a data block; an empty block; bytes twice.
     write(
         &mut a,
-        &[block(EOF, 0, 2, b""), data_block(300, &octets[300..600])],
+        &[block(EOF, 0, 2, b""), data_block(300, &bytes[300..600])],
     );
     write(
         &mut b,
-        &[block(0, 0, 77, b""), block(EOD, 50, 600, &octets[600..650])],
+        &[block(0, 0, 77, b""), block(EOD, 50, 600, &bytes[600..650])],
     );
     // What is over sooner is told no markers.
     std::thread::sleep(Duration::from_millis(250));
-    write(&mut a, &[block(EOD, 300, 0, &octets[..300])]);
+    write(&mut a, &[block(EOD, 300, 0, &bytes[..300])]);
     let (markers, reply) = ftp.final_reply();
     assert_eq!(reply.code, 226, "{reply:?}");
-    assert_eq!(server.read("f"), octets);
+    assert_eq!(server.read("f"), bytes);
     assert_eq!(ranges(&markers), [(0, 1000)]);
     assert!(markers.iter().any(|reply| reply.code == 112));
 }
@@ -87,15 +87,15 @@ fn channels_live_on_for_further_files() {
     let mut ftp = block_mode(&server);
     let mut data = ftp.passive();
     for i in 0..20 {
-        let octets = pattern(500 + i, 2);
+        let bytes = pattern(500 + i, 2);
         ftp.send(&format!("STOR /f{i}"));
         write(
             &mut data,
-            &[data_block(0, &octets), block(EOF | EOD, 0, 1, b"")],
+            &[data_block(0, &bytes), block(EOF | EOD, 0, 1, b"")],
         );
         ftp.await_code(if i == 0 { 150 } else { 125 });
         assert_eq!(ftp.final_reply().1.code, 226);
-        assert_eq!(server.read(&format!("f{i}")), octets);
+        assert_eq!(server.read(&format!("f{i}")), bytes);
     }
     ftp.expect("PASV", 227);
     expect_closed(data);
@@ -152,8 +152,8 @@ fn closing_channels_ends_caching() {
 fn sent_files_come_whole_over_every_number_of_channels() {
     let server = TestServer::start();
     for (length, parallelism) in [(0, 1), (0, 4), (1, 3), (2_500_000, 1), (10_000_000, 4)] {
-        let octets = pattern(length, 3);
-        server.write("f", &octets);
+        let bytes = pattern(length, 3);
+        server.write("f", &bytes);
         let mut ftp = block_mode(&server);
         ftp.expect(
             &format!("OPTS RETR Parallelism={parallelism},{parallelism},{parallelism};"),
@@ -171,7 +171,7 @@ fn sent_files_come_whole_over_every_number_of_channels() {
             threads.into_iter().map(|t| t.join().unwrap()).collect()
         });
         let (takes, channels): (Vec<_>, Vec<_>) = takes.into_iter().unzip();
-        assert_eq!(assemble(&takes), octets);
+        assert_eq!(assemble(&takes), bytes);
         assert_eq!(ftp.final_reply().1.code, 226);
 
         // Cached: same connections, no new one.
@@ -183,7 +183,7 @@ fn sent_files_come_whole_over_every_number_of_channels() {
                 .collect();
             threads.into_iter().map(|t| t.join().unwrap()).collect()
         });
-        assert_eq!(assemble(&takes), octets);
+        assert_eq!(assemble(&takes), bytes);
         assert_eq!(ftp.final_reply().1.code, 226);
     }
 }
@@ -191,8 +191,8 @@ fn sent_files_come_whole_over_every_number_of_channels() {
 #[test]
 fn restart_sends_and_takes_only_what_is_missing() {
     let server = TestServer::start();
-    let octets = pattern(1000, 4);
-    server.write("f", &octets);
+    let bytes = pattern(1000, 4);
+    server.write("f", &bytes);
     let mut ftp = block_mode(&server);
     let listener = ftp.active();
     ftp.expect("REST 0-100,300-400", 350);
@@ -206,7 +206,7 @@ fn restart_sends_and_takes_only_what_is_missing() {
     assert_eq!(sent, [(100, 200), (400, 600)]);
     assert_eq!(ftp.final_reply().1.code, 226);
 
-    let mut partial = octets.clone();
+    let mut partial = bytes.clone();
     partial[100..300].fill(0);
     partial.truncate(400);
     server.write("g", &partial);
@@ -216,27 +216,27 @@ fn restart_sends_and_takes_only_what_is_missing() {
     write(
         &mut data,
         &[
-            data_block(400, &octets[400..]),
-            data_block(100, &octets[100..300]),
+            data_block(400, &bytes[400..]),
+            data_block(100, &bytes[100..300]),
             block(EOF | EOD, 0, 1, b""),
         ],
     );
     ftp.await_code(150);
     assert_eq!(ftp.final_reply().1.code, 226);
-    assert_eq!(server.read("g"), octets);
+    assert_eq!(server.read("g"), bytes);
 }
 
 #[test]
 fn offsets_of_partial_transfers_begin_at_zero() {
     let server = TestServer::start();
-    let octets = pattern(1000, 5);
-    server.write("f", &octets);
+    let bytes = pattern(1000, 5);
+    server.write("f", &bytes);
     let mut ftp = block_mode(&server);
     let listener = ftp.active();
     ftp.send("ERET P 200 300 /f");
     let mut data = accept(&listener);
     ftp.await_code(150);
-    assert_eq!(assemble(&[take_channel(&mut data)]), octets[200..500]);
+    assert_eq!(assemble(&[take_channel(&mut data)]), bytes[200..500]);
     assert_eq!(ftp.final_reply().1.code, 226);
 
     let mut data = ftp.passive();
@@ -247,7 +247,7 @@ fn offsets_of_partial_transfers_begin_at_zero() {
     );
     ftp.await_code(150);
     assert_eq!(ftp.final_reply().1.code, 226);
-    let mut want = octets.clone();
+    let mut want = bytes.clone();
     want[205..208].copy_from_slice(b"XYZ");
     assert_eq!(server.read("f"), want);
 }
@@ -255,8 +255,8 @@ fn offsets_of_partial_transfers_begin_at_zero() {
 #[test]
 fn several_receivers_share_a_file() {
     let server = TestServer::start();
-    let octets = pattern(3_000_000, 6);
-    server.write("f", &octets);
+    let bytes = pattern(3_000_000, 6);
+    server.write("f", &bytes);
     let mut ftp = block_mode(&server);
     let (a, b) = (listen(), listen());
     let address = |l: &std::net::TcpListener| -> String {
@@ -272,12 +272,12 @@ fn several_receivers_share_a_file() {
         (take_channel(&mut a), second.join().unwrap())
     });
     assert_eq!((first.eof, second.eof), (Some(1), Some(1)));
-    let mut whole = vec![0; octets.len()];
+    let mut whole = vec![0; bytes.len()];
     for (at, payload) in first.blocks.iter().chain(&second.blocks) {
         let at = usize::try_from(*at).unwrap();
         whole[at..at + payload.len()].copy_from_slice(payload);
     }
-    assert!(whole == octets);
+    assert!(whole == bytes);
     assert_eq!(ftp.final_reply().1.code, 226);
 }
 
@@ -336,12 +336,12 @@ fn broken_blocks_fail_the_transfer_only() {
 fn a_channel_that_dies_inside_a_block_fails_the_transfer() {
     for whole_blocks in [false, true] {
         let server = TestServer::start();
-        let octets = pattern(1000, 7);
+        let bytes = pattern(1000, 7);
         let mut ftp = block_mode(&server);
         let mut data = ftp.passive();
         ftp.send("STOR /f");
         ftp.await_code(150);
-        let mut sent = data_block(0, &octets);
+        let mut sent = data_block(0, &bytes);
         if !whole_blocks {
             sent.truncate(517);
         }
@@ -352,7 +352,7 @@ fn a_channel_that_dies_inside_a_block_fails_the_transfer() {
         // What was reported is there.
         for (start, end) in ranges(&markers) {
             let range = usize::try_from(start).unwrap()..usize::try_from(end).unwrap();
-            assert_eq!(server.read("f")[range.clone()], octets[range]);
+            assert_eq!(server.read("f")[range.clone()], bytes[range]);
         }
     }
 }
@@ -374,7 +374,7 @@ fn absurd_counts_claim_no_memory() {
 #[test]
 fn what_a_client_of_ours_has_sent_is_written_when_it_is_gone() {
     let server = TestServer::start();
-    let octets = pattern(8 << 20, 1);
+    let bytes = pattern(8 << 20, 1);
     let mut ftp = block_mode(&server);
     let mut data = connect(ftp.pasv());
     // What lies under such a name is gone on with.
@@ -382,12 +382,12 @@ fn what_a_client_of_ours_has_sent_is_written_when_it_is_gone() {
     ftp.send(&format!("STOR /{name}"));
     ftp.await_code(150);
     drop(ftp);
-    for (number, part) in (0..).zip(octets.chunks(1 << 20)) {
+    for (number, part) in (0..).zip(bytes.chunks(1 << 20)) {
         write(&mut data, &[data_block(number << 20, part)]);
     }
     drop(data);
     eventually("all of it is there", || {
-        std::fs::read(server.path(name)).is_ok_and(|found| found == octets)
+        std::fs::read(server.path(name)).is_ok_and(|found| found == bytes)
     });
 }
 
@@ -395,19 +395,19 @@ fn what_a_client_of_ours_has_sent_is_written_when_it_is_gone() {
 fn a_hole_is_a_safe_range_and_clears_what_was_there() {
     let server = TestServer::start();
     server.write("f", vec![0xff; 500_000]);
-    let octets = pattern(1000, 1);
+    let bytes = pattern(1000, 1);
     let mut ftp = block_mode(&server);
     ftp.send("FEAT");
     let announced = ftp.reply().text().contains("X-GODWIT HOLES");
     assert!(announced);
     let mut data = connect(ftp.pasv());
-    // In place, so that the old octets are there.
+    // In place, so that the old bytes are there.
     ftp.send("ESTO A 100000 /f");
     ftp.await_code(150);
     write(
         &mut data,
         &[
-            data_block(0, &octets),
+            data_block(0, &bytes),
             block(HOLE, 200_000, 1000, b""),
             block(EOF, 0, 1, b""),
             block(EOD | HOLE, 400_000, 250_000, b""),
@@ -418,7 +418,7 @@ fn a_hole_is_a_safe_range_and_clears_what_was_there() {
     // Too quick for markers, which are told at the end only where the transfer failed.
     assert!(ranges(&markers).is_empty() || ranges(&markers) == [(0, 201_000), (250_000, 650_000)]);
     let mut want = vec![0xff; 500_000];
-    want[100_000..101_000].copy_from_slice(&octets);
+    want[100_000..101_000].copy_from_slice(&bytes);
     want[101_000..301_000].fill(0);
     want[350_000..].fill(0);
     want.resize(750_000, 0);
@@ -429,13 +429,13 @@ fn a_hole_is_a_safe_range_and_clears_what_was_there() {
 fn holes_are_sent_to_those_who_ask_and_to_nobody_else() {
     const UNIT: u64 = 1 << 16;
     let server = TestServer::start();
-    let octets = pattern(1 << 16, 3);
+    let bytes = pattern(1 << 16, 3);
     let file = std::fs::File::create(server.path("f")).unwrap();
     file.set_len(100 * UNIT).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &octets, 50 * UNIT).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 50 * UNIT).unwrap();
     let whole = server.read("f");
     let mut ftp = block_mode(&server);
-    for (asked, hole_octets) in [
+    for (asked, hole_bytes) in [
         (None, 0),
         (Some("OPTS RETR Parallelism=1,1,1;Holes=1;"), 99 * UNIT),
         (Some("OPTS RETR Holes=0;"), 0),
@@ -450,7 +450,7 @@ fn holes_are_sent_to_those_who_ask_and_to_nobody_else() {
         ftp.await_code(150);
         let take = take_channel(&mut data);
         assert_eq!(ftp.final_reply().1.code, 226);
-        assert_eq!(take.holes, hole_octets, "{asked:?}");
+        assert_eq!(take.holes, hole_bytes, "{asked:?}");
         assert!(assemble(&[take]) == whole, "{asked:?}");
     }
     ftp.expect("OPTS RETR Holes=2;", 500);

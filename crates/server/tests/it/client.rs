@@ -47,8 +47,8 @@ impl Ftp {
         self.send_raw(format!("{line}\r\n").as_bytes());
     }
 
-    pub(crate) fn send_raw(&mut self, octets: &[u8]) {
-        self.socket.write_all(octets).unwrap();
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).unwrap();
     }
 
     pub(crate) fn socket(&self) -> &TcpStream {
@@ -144,26 +144,26 @@ impl Ftp {
         listener
     }
 
-    /// MODE S by PASV: sends `octets` with `command` and returns the final reply.
-    pub(crate) fn put(&mut self, command: &str, octets: &[u8]) -> Reply {
+    /// MODE S by PASV: sends `bytes` with `command` and returns the final reply.
+    pub(crate) fn put(&mut self, command: &str, bytes: &[u8]) -> Reply {
         let mut data = self.passive();
         self.send(command);
         let first = self.reply();
         if first.code != 150 {
             return first;
         }
-        data.write_all(octets).unwrap();
+        data.write_all(bytes).unwrap();
         drop(data);
         self.final_reply().1
     }
 
-    /// MODE S by PASV: octets that come with `command`, which must succeed.
+    /// MODE S by PASV: bytes that come with `command`, which must succeed.
     pub(crate) fn get(&mut self, command: &str) -> Vec<u8> {
         let data = self.passive();
         self.expect(command, 150);
-        let octets = read_all(data);
+        let bytes = read_all(data);
         self.await_code(226);
-        octets
+        bytes
     }
 
     fn line(&mut self) -> Option<String> {
@@ -211,18 +211,18 @@ fn patient(socket: &TcpStream) {
     socket.set_write_timeout(Some(PATIENCE)).unwrap();
 }
 
-/// All octets up to the end of the connection.
+/// All bytes up to the end of the connection.
 pub(crate) fn read_all(mut socket: TcpStream) -> Vec<u8> {
-    let mut octets = Vec::new();
-    socket.read_to_end(&mut octets).unwrap();
-    octets
+    let mut bytes = Vec::new();
+    socket.read_to_end(&mut bytes).unwrap();
+    bytes
 }
 
 /// The other end closed, in order or not.
 pub(crate) fn expect_closed(mut socket: TcpStream) {
-    let mut octets = [0; 4096];
+    let mut bytes = [0; 4096];
     loop {
-        match socket.read(&mut octets) {
+        match socket.read(&mut bytes) {
             Ok(0) => return,
             Ok(_) => {}
             Err(error) => {
@@ -271,11 +271,11 @@ pub(crate) fn comma_address(text: &str) -> SocketAddr {
 
 /// One block of MODE E, whatever its header says.
 pub(crate) fn block(descriptor: u8, count: u64, offset: u64, payload: &[u8]) -> Vec<u8> {
-    let mut octets = vec![descriptor];
-    octets.extend(count.to_be_bytes());
-    octets.extend(offset.to_be_bytes());
-    octets.extend(payload);
-    octets
+    let mut bytes = vec![descriptor];
+    bytes.extend(count.to_be_bytes());
+    bytes.extend(offset.to_be_bytes());
+    bytes.extend(payload);
+    bytes
 }
 
 pub(crate) fn data_block(offset: u64, payload: &[u8]) -> Vec<u8> {
@@ -291,9 +291,9 @@ pub(crate) const HOLE: u8 = 0x02;
 /// What one channel of a sender said in one transfer.
 #[derive(Debug, Default)]
 pub(crate) struct ChannelTake {
-    /// Offset and octets of each block, those of holes included.
+    /// Offset and bytes of each block, those of holes included.
     pub(crate) blocks: Vec<(u64, Vec<u8>)>,
-    /// Octets of holes.
+    /// Bytes of holes.
     pub(crate) holes: u64,
     /// The count of an EOF header.
     pub(crate) eof: Option<u64>,
@@ -336,10 +336,10 @@ pub(crate) fn assemble(takes: &[ChannelTake]) -> Vec<u8> {
     );
     let mut blocks: Vec<_> = takes.iter().flat_map(|take| &take.blocks).collect();
     blocks.sort();
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     for (offset, payload) in blocks {
-        assert_eq!(*offset, octets.len() as u64, "no gap and no overlap");
-        octets.extend(payload);
+        assert_eq!(*offset, bytes.len() as u64, "no gap and no overlap");
+        bytes.extend(payload);
     }
-    octets
+    bytes
 }

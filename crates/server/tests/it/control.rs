@@ -36,8 +36,8 @@ fn other_users_are_refused_and_cut_off_after_some_attempts() {
 fn lines_may_come_in_any_slicing() {
     let server = TestServer::start();
     let mut ftp = server.connect();
-    for octet in b"USER anonymous\r\nPASS x\r\nNOOP\r\n" {
-        ftp.send_raw(&[*octet]);
+    for byte in b"USER anonymous\r\nPASS x\r\nNOOP\r\n" {
+        ftp.send_raw(&[*byte]);
     }
     for code in [331, 230, 200] {
         ftp.await_code(code);

@@ -15,8 +15,8 @@ use crate::{
 
 const EIO: i32 = 5;
 
-fn whole(octets: &[u8]) -> Vec<u8> {
-    [data_block(0, octets), block(EOF | EOD, 0, 1, b"")].concat()
+fn whole(bytes: &[u8]) -> Vec<u8> {
+    [data_block(0, bytes), block(EOF | EOD, 0, 1, b"")].concat()
 }
 
 fn failing_sync(nth: u64) -> Vec<Fault> {
@@ -133,11 +133,11 @@ fn pipelined_files_are_synced_together() {
     ftp.send_raw(commands.as_bytes());
     data.write_all(&whole(b"abc").repeat(30)).unwrap();
     ftp.await_code(150);
-    // No 226 before the first sync ends; all octets have been written by then.
+    // No 226 before the first sync ends; all bytes have been written by then.
     crate::harness::eventually("all files are written", || {
         (0..30).all(|i| {
             let written = std::fs::read(directory.path().join(format!("f{i}")));
-            written.is_ok_and(|octets| octets == b"abc")
+            written.is_ok_and(|bytes| bytes == b"abc")
         })
     });
     drop(open);
@@ -158,9 +158,9 @@ fn markers_tell_of_synced_ranges_only() {
     ftp.expect("TREV PERF 1", 200);
     let mut data = ftp.passive();
     ftp.send("STOR /f");
-    let octets = pattern(1000, 1);
+    let bytes = pattern(1000, 1);
     // A block is news when the next begins.
-    for (offset, half) in [(0, &octets[..500]), (500, &octets[500..])] {
+    for (offset, half) in [(0, &bytes[..500]), (500, &bytes[500..])] {
         data.write_all(&data_block(offset, half)).unwrap();
     }
     ftp.await_code(150);

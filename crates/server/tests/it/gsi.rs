@@ -247,7 +247,7 @@ fn data_channels_have_what_was_asked_for_or_are_not_made() {
     jo.log_in();
     let address = jo.expect("PASV", "227 ");
     let mut data = connect(crate::client::comma_address(&address));
-    data.write_all(b"octets in clear, and more than a record's header")
+    data.write_all(b"bytes in clear, and more than a record's header")
         .unwrap();
     let told = jo.call("STOR /f");
     assert!(told.starts_with("425-"), "{told}");
@@ -288,7 +288,7 @@ fn no_ticket_is_on_the_wire() {
         drop(jo);
         let turns = capture.turns();
         let said = turns.iter().filter(|(end, _)| *end == End::Called);
-        let said = said.map(|(_, octets)| String::from_utf8_lossy(octets));
+        let said = said.map(|(_, bytes)| String::from_utf8_lossy(bytes));
         let lines: Vec<String> = said
             .flat_map(|turn| turn.lines().map(str::to_owned).collect::<Vec<_>>())
             .collect();
@@ -305,7 +305,7 @@ fn no_ticket_is_on_the_wire() {
         let kinds: Vec<u8> = end.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, last, "{versions:?}: {end:?}");
         if last == [DATA] {
-            // One octet, its kind, and the tag.
+            // One byte, its kind, and the tag.
             assert_eq!(end, &[(DATA, 1 + 1 + 16)]);
         }
         assert!(lines.iter().any(|line| line.starts_with("235 ")));

@@ -146,14 +146,14 @@ fn fall_silent(socket: &mut TcpStream, depth: Depth, hello: &[u8]) -> io::Result
     }
 }
 
-/// Reads up to the end of a line that begins so, and no octet further.
+/// Reads up to the end of a line that begins so, and no byte further.
 fn answer(socket: &mut TcpStream, code: &str) -> io::Result<()> {
     loop {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
-            let mut octet = [0];
-            socket.read_exact(&mut octet)?;
-            line.extend(octet);
+            let mut byte = [0];
+            socket.read_exact(&mut byte)?;
+            line.extend(byte);
         }
         if line.starts_with(code.as_bytes()) {
             return Ok(());
@@ -196,7 +196,7 @@ fn all_that_a_crowd_held_is_given_back_when_its_time_is_over() {
         let before = held();
         let all = DEPTHS.iter().cycle().take(60);
         let crowd: Vec<_> = all.map(|depth| site.stranger(*depth)).collect();
-        // One goes on with its handshake for ever, octet by octet.
+        // One goes on with its handshake for ever, byte by byte.
         let mut slow = site.stranger(Depth::HalfHello);
         while slow.write_all(&[0]).is_ok() {
             std::thread::sleep(Duration::from_millis(20));

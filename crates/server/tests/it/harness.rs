@@ -120,8 +120,8 @@ impl TestServer {
         self.root.join(name)
     }
 
-    pub(crate) fn write(&self, name: &str, octets: impl AsRef<[u8]>) {
-        fs::write(self.path(name), octets).unwrap();
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.path(name), bytes).unwrap();
     }
 
     pub(crate) fn read(&self, name: &str) -> Vec<u8> {
@@ -153,7 +153,7 @@ impl Drop for TestServer {
     }
 }
 
-/// Octets that differ from place to place and from seed to seed, so that a misplaced block shows.
+/// Bytes that differ from place to place and from seed to seed, so that a misplaced block shows.
 pub(crate) fn pattern(length: usize, seed: u8) -> Vec<u8> {
     (0..length)
         .map(|i| {

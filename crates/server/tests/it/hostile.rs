@@ -10,7 +10,7 @@ use crate::{
 #[test]
 fn garbage_is_answered_or_cut_off() {
     let server = TestServer::start();
-    for octets in [
+    for bytes in [
         vec![b'A'; 64 * 1024],
         [&vec![b'A'; 200 * 1024][..], b"\r\n"].concat(),
         b"USER a\0b\r\n".to_vec(),
@@ -25,7 +25,7 @@ fn garbage_is_answered_or_cut_off() {
     ] {
         let ftp = server.connect();
         // The server may have had enough before it has read everything.
-        let _ = ftp.socket().write_all(&octets);
+        let _ = ftp.socket().write_all(&bytes);
         ftp.close_write();
         expect_closed(ftp.socket().try_clone().unwrap());
     }

@@ -162,10 +162,10 @@ fn a_front_that_breaks_the_rules_ends_with_its_connection_alone() {
             framed(r#"{"HandshakeFailed":{"why":"x"}}"#).repeat(6),
         ),
     ]);
-    for (what, octets) in all {
+    for (what, bytes) in all {
         let (mut ftp, front) = site.with_front();
         // It may be gone before it has said all of it.
-        let _ = File::from(taken(front, UP)).write_all(&octets);
+        let _ = File::from(taken(front, UP)).write_all(&bytes);
         assert_eq!(ftp.try_reply(), None, "{what}");
         site.serves();
     }
@@ -214,9 +214,9 @@ fn a_session_that_breaks_the_rules_ends_with_its_connection_alone() {
         ),
         ("progress without end", framed(FAR).repeat(100)),
     ]);
-    for (what, octets) in all {
+    for (what, bytes) in all {
         let (mut ftp, session) = site.with_session();
-        let _ = File::from(taken(session, UP)).write_all(&octets);
+        let _ = File::from(taken(session, UP)).write_all(&bytes);
         assert_eq!(ftp.try_reply(), None, "{what}");
         site.serves();
     }
@@ -233,10 +233,10 @@ fn no_process_sends_its_parent_descriptors() {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(control.push(SendAncillaryMessage::ScmRights(&beside)));
-        let octets = [IoSlice::new(PUT.as_bytes())];
+        let bytes = [IoSlice::new(PUT.as_bytes())];
         let flags = SendFlags::NOSIGNAL;
-        let down = sendmsg(taken(process, DOWN), &octets, &mut control, flags);
-        let up = sendmsg(taken(process, UP), &octets, &mut control, flags);
+        let down = sendmsg(taken(process, DOWN), &bytes, &mut control, flags);
+        let up = sendmsg(taken(process, UP), &bytes, &mut control, flags);
         (down, up)
     };
     let (mut ftp, front) = site.with_front();

@@ -45,7 +45,7 @@ fn transfers_are_cut_after_the_drain_time() {
 fn long_requests_are_cut_after_the_drain_time() {
     let mut server = TestServer::start();
     let file = std::fs::File::create(server.path("big")).unwrap();
-    // Octets that take hours to add up, and no room on the disk.
+    // Bytes that take hours to add up, and no room on the disk.
     file.set_len(1 << 43).unwrap();
     let mut ftp = server.login();
     ftp.send("CKSM SHA512 0 -1 /big");

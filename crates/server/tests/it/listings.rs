@@ -58,9 +58,9 @@ fn listings_end_lines_with_one_cr_in_ascii_too() {
     let server = server_with_entries(3);
     let mut ftp = server.login();
     ftp.expect("TYPE A", 200);
-    let octets = ftp.get("MLSD /d");
-    assert!(!octets.windows(2).any(|pair| pair == b"\r\r"));
-    assert_eq!(octets.iter().filter(|o| **o == b'\n').count(), 5);
+    let bytes = ftp.get("MLSD /d");
+    assert!(!bytes.windows(2).any(|pair| pair == b"\r\r"));
+    assert_eq!(bytes.iter().filter(|o| **o == b'\n').count(), 5);
 }
 
 #[test]

@@ -95,8 +95,8 @@ fn report(reply: &Reply) -> LiveReport {
 #[test]
 fn channels_come_and_go_while_data_flows() {
     let server = TestServer::start();
-    let octets = pattern(80_000_000, 1);
-    server.write("f", &octets);
+    let bytes = pattern(80_000_000, 1);
+    server.write("f", &bytes);
     let (mut ftp, taker) = session(&server, 2);
     ftp.expect("RETR /f", 150);
     let mut changes = 0;
@@ -121,11 +121,11 @@ fn channels_come_and_go_while_data_flows() {
     // The transfer has ended: its own reply, and then that of the aside that came too late.
     assert_eq!(last.code, 226, "after {changes} changes: {last:?}");
     ftp.await_code(558);
-    assert!(taker.transfer() == octets, "after {changes} changes");
+    assert!(taker.transfer() == bytes, "after {changes} changes");
     // The session goes on with the channels there are.
     ftp.expect("RETR /f", 125);
     ftp.await_code(226);
-    assert!(taker.transfer() == octets);
+    assert!(taker.transfer() == bytes);
 }
 
 #[test]
@@ -133,8 +133,8 @@ fn a_change_at_the_very_end_of_a_transfer_harms_nothing() {
     let server = TestServer::start();
     let sizes = [0, 1000, 1_500_000, 4_000_000];
     let files = sizes.map(|size| pattern(size, 2));
-    for (size, octets) in sizes.iter().zip(&files) {
-        server.write(&size.to_string(), octets);
+    for (size, bytes) in sizes.iter().zip(&files) {
+        server.write(&size.to_string(), bytes);
     }
     let (mut ftp, taker) = session(&server, 1);
     taker.gate.open();
@@ -157,17 +157,17 @@ fn a_change_at_the_very_end_of_a_transfer_harms_nothing() {
 #[test]
 fn a_report_tells_the_senders_side() {
     let server = TestServer::start();
-    let octets = pattern(30_000_000, 3);
-    server.write("f", &octets);
+    let bytes = pattern(30_000_000, 3);
+    server.write("f", &bytes);
     let (mut ftp, taker) = session(&server, 3);
     ftp.expect("SITE GODWIT REPORT", 558);
     ftp.expect("RETR /f", 150);
     let reply = ftp.expect("SITE GODWIT REPORT", 258);
     let early = report(&reply);
     assert_eq!(early.channels, 3);
-    assert!(early.bytes < octets.len() as u64, "{early:?}");
+    assert!(early.bytes < bytes.len() as u64, "{early:?}");
     taker.gate.open();
-    assert!(taker.transfer() == octets);
+    assert!(taker.transfer() == bytes);
     ftp.await_code(226);
     ftp.expect("SITE GODWIT REPORT", 558);
 }
@@ -175,8 +175,8 @@ fn a_report_tells_the_senders_side() {
 #[test]
 fn commands_behind_a_transfer_wait_and_asides_do_not() {
     let server = TestServer::start();
-    let octets = pattern(30_000_000, 4);
-    server.write("f", &octets);
+    let bytes = pattern(30_000_000, 4);
+    server.write("f", &bytes);
     let (mut ftp, taker) = session(&server, 1);
     ftp.expect("RETR /f", 150);
     ftp.send("PWD");
@@ -187,7 +187,7 @@ fn commands_behind_a_transfer_wait_and_asides_do_not() {
     }
     ftp.expect("SITE GODWIT CHANNELS 4 1", 258);
     taker.gate.open();
-    assert!(taker.transfer() == octets);
+    assert!(taker.transfer() == bytes);
     for code in [226, 257, 501] {
         ftp.await_code(code);
     }

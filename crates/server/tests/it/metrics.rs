@@ -70,16 +70,16 @@ fn in_both_ways(test: impl Fn(&Program)) {
 
 #[test]
 #[allow(clippy::cast_precision_loss)] // of MiB
-fn numbers_grow_while_octets_flow_and_each_is_counted_once() {
+fn numbers_grow_while_bytes_flow_and_each_is_counted_once() {
     in_both_ways(|program| {
         becomes(program, "godwitd_sessions{method=\"anonymous\"}", 0.0);
         let mut ftp = program.login();
         becomes(program, "godwitd_sessions{method=\"anonymous\"}", 1.0);
-        let octets = pattern(2 * MIB, 7);
+        let bytes = pattern(2 * MIB, 7);
         let mut data = ftp.passive();
         ftp.send("STOR /f");
         ftp.await_code(150);
-        data.write_all(&octets[..MIB]).unwrap();
+        data.write_all(&bytes[..MIB]).unwrap();
         let received = "godwitd_transfer_bytes_total{direction=\"in\"}";
         becomes(program, received, MIB as f64);
         let midst = scrape(program);
@@ -94,10 +94,10 @@ fn numbers_grow_while_octets_flow_and_each_is_counted_once() {
         ] {
             assert_eq!(midst.value(what), value, "{what}");
         }
-        data.write_all(&octets[MIB..]).unwrap();
+        data.write_all(&bytes[MIB..]).unwrap();
         drop(data);
         ftp.await_code(226);
-        assert!(ftp.get("RETR /f") == octets);
+        assert!(ftp.get("RETR /f") == bytes);
         let data = ftp.passive();
         ftp.expect("RETR /none", 550);
         drop(data);

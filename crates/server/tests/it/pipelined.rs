@@ -26,10 +26,10 @@ fn block_mode(server: &TestServer) -> Ftp {
 }
 
 /// A file of one block as the only channel sends it.
-fn whole(octets: &[u8]) -> Vec<u8> {
+fn whole(bytes: &[u8]) -> Vec<u8> {
     let mut wire = Vec::new();
-    if !octets.is_empty() {
-        wire.extend(data_block(0, octets));
+    if !bytes.is_empty() {
+        wire.extend(data_block(0, bytes));
     }
     wire.extend(block(EOF | EOD, 0, 1, b""));
     wire
@@ -65,16 +65,16 @@ fn many_small_files_come_in_order() {
     let files: Vec<Vec<u8>> = (0..300)
         .map(|i| pattern(i * 7 % 1500, u8::try_from(i % 256).unwrap()))
         .collect();
-    for (i, octets) in files.iter().enumerate() {
-        server.write(&format!("f{i}"), octets);
+    for (i, bytes) in files.iter().enumerate() {
+        server.write(&format!("f{i}"), bytes);
     }
     let mut ftp = block_mode(&server);
     let listener = ftp.active();
     let commands: String = (0..300).map(|i| format!("RETR /f{i}\r\n")).collect();
     ftp.send_raw(commands.as_bytes());
     let mut data = accept(&listener);
-    for octets in &files {
-        assert_eq!(&assemble(&[take_channel(&mut data)]), octets);
+    for bytes in &files {
+        assert_eq!(&assemble(&[take_channel(&mut data)]), bytes);
     }
     for i in 0..300 {
         ftp.await_code(if i == 0 { 150 } else { 125 });
@@ -84,11 +84,11 @@ fn many_small_files_come_in_order() {
     let mut data = ftp.passive();
     let commands: String = (0..300).map(|i| format!("STOR /g{i}\r\n")).collect();
     ftp.send_raw(commands.as_bytes());
-    let wire: Vec<u8> = files.iter().flat_map(|octets| whole(octets)).collect();
+    let wire: Vec<u8> = files.iter().flat_map(|bytes| whole(bytes)).collect();
     data.write_all(&wire).unwrap();
-    for (i, octets) in files.iter().enumerate() {
+    for (i, bytes) in files.iter().enumerate() {
         assert_eq!(ending(&mut ftp).0, 226);
-        assert_eq!(&server.read(&format!("g{i}")), octets);
+        assert_eq!(&server.read(&format!("g{i}")), bytes);
     }
 }
 
@@ -103,7 +103,7 @@ fn a_refused_file_is_answered_in_its_place() {
     for _ in 0..2 {
         assert_eq!(assemble(&[take_channel(&mut data)]), b"abc");
     }
-    // A receiver could not tell whose octets come behind a file that never began: the channel goes with it.
+    // A receiver could not tell whose bytes come behind a file that never began: the channel goes with it.
     for code in [226, 226, 550, 213, 425, 200] {
         assert_eq!(ending(&mut ftp).0, code);
     }
@@ -265,7 +265,7 @@ fn stretch(sends: bool) -> impl Strategy<Value = (bool, Vec<Step>)> {
         .boxed()
     } else {
         (path(), 0_u16..3000, any::<u8>())
-            .prop_map(|(p, octets, seed)| vec![Step::Stor(p, octets, seed)])
+            .prop_map(|(p, bytes, seed)| vec![Step::Stor(p, bytes, seed)])
             .boxed()
     };
     prop::collection::vec(prop_oneof![3 => transfer, 1 => other()], 1..12)
@@ -361,26 +361,26 @@ fn retrieve(
     for blocks in taking.join().unwrap() {
         let mut blocks = blocks;
         blocks.sort();
-        files.push(blocks.into_iter().flat_map(|(_, octets)| octets).collect());
+        files.push(blocks.into_iter().flat_map(|(_, bytes)| bytes).collect());
     }
 }
 
 fn store(ftp: &mut Ftp, steps: &[Step], ahead: bool, replies: &mut Vec<(u16, String)>) {
     let mut data = ftp.passive();
-    let octets = |step: &Step| match step {
-        Step::Stor(_, octets, seed) => whole(&pattern(usize::from(*octets), *seed)),
+    let bytes = |step: &Step| match step {
+        Step::Stor(_, bytes, seed) => whole(&pattern(usize::from(*bytes), *seed)),
         _ => Vec::new(),
     };
     if ahead {
         let lines: String = steps.iter().map(|s| s.line() + "\r\n").collect();
         ftp.send_raw(lines.as_bytes());
         // A receipt that fails takes the connection along, and what is on it.
-        let _ = data.write_all(&steps.iter().flat_map(octets).collect::<Vec<_>>());
+        let _ = data.write_all(&steps.iter().flat_map(bytes).collect::<Vec<_>>());
     }
     for step in steps {
         if !ahead {
             ftp.send(&step.line());
-            let _ = data.write_all(&octets(step));
+            let _ = data.write_all(&bytes(step));
         }
         replies.push(ending(ftp));
     }

@@ -163,21 +163,21 @@ fn get(user: &mut Protected, path: &str) -> Result<Vec<u8>, String> {
     if !first.starts_with("1") {
         return Err(first);
     }
-    let octets = read_all(data);
+    let bytes = read_all(data);
     let last = user.reply();
     match last.starts_with("226 ") {
-        true => Ok(octets),
+        true => Ok(bytes),
         false => Err(last),
     }
 }
 
-fn put(user: &mut Protected, path: &str, octets: &[u8]) -> String {
+fn put(user: &mut Protected, path: &str, bytes: &[u8]) -> String {
     let mut data = connect(comma_address(&user.expect("PASV", "227 ")));
     let first = user.call(&format!("STOR {path}"));
     if !first.starts_with("1") {
         return first;
     }
-    data.write_all(octets).unwrap();
+    data.write_all(bytes).unwrap();
     drop(data);
     user.reply()
 }
@@ -320,8 +320,8 @@ fn paths_lead_nowhere_else() {
         });
         let tries: Vec<_> = (0..60).map(|_| get(&mut jo, "/jo/link")).collect();
         over.store(true, Ordering::Relaxed);
-        for octets in tries.into_iter().flatten() {
-            assert_eq!(octets, b"inside");
+        for bytes in tries.into_iter().flatten() {
+            assert_eq!(bytes, b"inside");
         }
     });
 }

@@ -30,8 +30,8 @@ fn get(ftp: &mut Ftp, path: &str) -> Option<Vec<u8>> {
     if ftp.call(&format!("RETR {path}")).code != 150 {
         return None;
     }
-    let octets = read_all(data);
-    (ftp.reply().code == 226).then_some(octets)
+    let bytes = read_all(data);
+    (ftp.reply().code == 226).then_some(bytes)
 }
 
 fn list(ftp: &mut Ftp, path: &str) -> Option<String> {
@@ -39,8 +39,8 @@ fn list(ftp: &mut Ftp, path: &str) -> Option<String> {
     if ftp.call(&format!("NLST {path}")).code != 150 {
         return None;
     }
-    let octets = read_all(data);
-    (ftp.reply().code == 226).then(|| String::from_utf8(octets).unwrap())
+    let bytes = read_all(data);
+    (ftp.reply().code == 226).then(|| String::from_utf8(bytes).unwrap())
 }
 
 /// A directory and a link out of the root change places all the time.
@@ -84,7 +84,7 @@ fn a_directory_that_becomes_a_link_leads_nowhere_else() {
         over.store(true, Ordering::Relaxed);
         (read, listed)
     });
-    assert!(read.iter().all(|octets| octets == b"inside"));
+    assert!(read.iter().all(|bytes| bytes == b"inside"));
     assert!(listed.iter().all(|names| !names.contains("outside")));
     let left = fs::read_dir(at("out")).unwrap();
     let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();

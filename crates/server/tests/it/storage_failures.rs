@@ -46,12 +46,12 @@ fn a_full_disk_is_said_to_be_full() {
         return;
     };
     let server = TestServer::at(disk.path(), |_| {});
-    let octets = pattern(3 << 20, 1);
+    let bytes = pattern(3 << 20, 1);
     let mut ftp = server.login();
     let mut data = ftp.passive();
     ftp.send("STOR /f");
     ftp.await_code(150);
-    let _ = std::io::Write::write_all(&mut data, &octets);
+    let _ = std::io::Write::write_all(&mut data, &bytes);
     drop(data);
     let (_, reply) = ftp.final_reply();
     assert_eq!(reply.code, 552, "{reply:?}");
@@ -62,7 +62,7 @@ fn a_full_disk_is_said_to_be_full() {
     let mut data = ftp.passive();
     ftp.send("STOR /f");
     ftp.await_code(150);
-    let blocks = [data_block(0, &octets), block(EOF | EOD, 0, 1, b"")].concat();
+    let blocks = [data_block(0, &bytes), block(EOF | EOD, 0, 1, b"")].concat();
     let _ = std::io::Write::write_all(&mut data, &blocks);
     let (_, reply) = ftp.final_reply();
     assert_eq!(reply.code, 552, "{reply:?}");
@@ -72,7 +72,7 @@ fn a_full_disk_is_said_to_be_full() {
     let mut data = ftp.passive();
     ftp.send("STOR /f");
     ftp.await_code(150);
-    let _ = std::io::Write::write_all(&mut data, &octets);
+    let _ = std::io::Write::write_all(&mut data, &bytes);
     drop(data);
     let (_, reply) = ftp.final_reply();
     assert_eq!(reply.code, 552, "{reply:?}");

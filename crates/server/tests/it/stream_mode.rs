@@ -15,34 +15,34 @@ fn files_travel_both_ways() {
     let server = TestServer::start();
     let mut ftp = server.login();
     for length in [0, 1, 17, 65_536, 3_000_000] {
-        let octets = pattern(length, 1);
-        assert_eq!(ftp.put("STOR /f", &octets).code, 226);
-        assert_eq!(server.read("f"), octets);
-        assert_eq!(ftp.get("RETR /f"), octets);
+        let bytes = pattern(length, 1);
+        assert_eq!(ftp.put("STOR /f", &bytes).code, 226);
+        assert_eq!(server.read("f"), bytes);
+        assert_eq!(ftp.get("RETR /f"), bytes);
     }
 }
 
 #[test]
 fn active_connections() {
     let server = TestServer::start();
-    let octets = pattern(100_000, 2);
-    server.write("f", &octets);
+    let bytes = pattern(100_000, 2);
+    server.write("f", &bytes);
     let mut ftp = server.login();
     let listener = ftp.active();
     ftp.send("RETR /f");
     let data = accept(&listener);
     ftp.await_code(150);
-    assert_eq!(read_all(data), octets);
+    assert_eq!(read_all(data), bytes);
     ftp.await_code(226);
 
     let listener = ftp.active();
     ftp.send("STOR /g");
     let mut data = accept(&listener);
     ftp.await_code(150);
-    data.write_all(&octets).unwrap();
+    data.write_all(&bytes).unwrap();
     drop(data);
     ftp.await_code(226);
-    assert_eq!(server.read("g"), octets);
+    assert_eq!(server.read("g"), bytes);
 }
 
 #[test]
@@ -154,19 +154,19 @@ fn ports_stay_in_the_range_and_come_free_again() {
 #[test]
 fn restart_in_both_forms() {
     let server = TestServer::start();
-    let octets = pattern(1000, 3);
-    server.write("f", &octets);
+    let bytes = pattern(1000, 3);
+    server.write("f", &bytes);
     let mut ftp = server.login();
     for rest in ["REST 400", "REST 0-400"] {
         ftp.expect(rest, 350);
-        assert_eq!(ftp.get("RETR /f"), octets[400..], "{rest}");
+        assert_eq!(ftp.get("RETR /f"), bytes[400..], "{rest}");
         // One-shot.
-        assert_eq!(ftp.get("RETR /f"), octets, "{rest}");
+        assert_eq!(ftp.get("RETR /f"), bytes, "{rest}");
 
-        server.write("g", &octets[..400]);
+        server.write("g", &bytes[..400]);
         ftp.expect(rest, 350);
-        assert_eq!(ftp.put("STOR /g", &octets[400..]).code, 226, "{rest}");
-        assert_eq!(server.read("g"), octets, "{rest}");
+        assert_eq!(ftp.put("STOR /g", &bytes[400..]).code, 226, "{rest}");
+        assert_eq!(server.read("g"), bytes, "{rest}");
     }
     ftp.expect("REST 0", 350);
     assert_eq!(ftp.put("STOR /g", b"short").code, 226);
@@ -214,14 +214,14 @@ fn a_store_under_a_name_of_ours_replaces_nothing() {
     let server = TestServer::start();
     let mut ftp = server.login();
     let mut names = Vec::new();
-    for octets in [b"one", b"two"] {
+    for bytes in [b"one", b"two"] {
         let mut data = ftp.passive();
         let reply = ftp.expect("STOU", 150);
         let name = reply.text().strip_prefix("FILE: /").unwrap().to_owned();
-        data.write_all(octets).unwrap();
+        data.write_all(bytes).unwrap();
         drop(data);
         ftp.await_code(226);
-        assert_eq!(server.read(&name), octets);
+        assert_eq!(server.read(&name), bytes);
         names.push(name);
     }
     assert_ne!(names[0], names[1]);
@@ -291,7 +291,7 @@ fn commands_behind_a_transfer_wait_for_it() {
     let mut data = ftp.passive();
     ftp.send_raw(b"STOR /f\r\nNOOP\r\nSIZE /f\r\nPWD\r\n");
     ftp.await_code(150);
-    data.write_all(b"octets").unwrap();
+    data.write_all(b"sixth.").unwrap();
     drop(data);
     ftp.await_code(226);
     ftp.await_code(200);

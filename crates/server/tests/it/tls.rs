@@ -182,8 +182,8 @@ fn refused(output: &Output, word: &str) {
     assert!(error.contains(word), "{error}");
 }
 
-fn write(path: &Path, octets: &[u8]) -> String {
-    fs::File::create(path).unwrap().write_all(octets).unwrap();
+fn write(path: &Path, bytes: &[u8]) -> String {
+    fs::File::create(path).unwrap().write_all(bytes).unwrap();
     path.display().to_string()
 }
 

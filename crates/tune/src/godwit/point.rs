@@ -10,7 +10,7 @@ const HEADROOM: f64 = 1.25;
 const HEADROOM_MIN: f64 = 1.15;
 /// Share of the time that movers may wait for a processor, or have left, without a thought of more of them.
 const SERVED: f64 = 0.1;
-/// Payload of a segment on most paths, octets.
+/// Payload of a segment on most paths, bytes.
 const SEGMENT_BYTES: f64 = 1448.0;
 /// Round trips that became longer by this factor with more channels: they only fill a queue.
 const QUEUES: f64 = 1.08;

@@ -9,11 +9,11 @@
 //!
 //! Rates are payload bits per second (goodput) of one connection unless the name says otherwise.
 
-/// Octets of IP and TCP headers in a data segment: 20 + 20, and 12 for the timestamp option that
+/// Bytes of IP and TCP headers in a data segment: 20 + 20, and 12 for the timestamp option that
 /// Linux sends with every segment.
 pub const HEADER_BYTES: f64 = 52.0;
 
-/// Payload octets of a full segment on a path with this MTU, bytes.
+/// Payload bytes of a full segment on a path with this MTU, bytes.
 pub fn segment_payload_bytes(mtu_bytes: u32) -> f64 {
     f64::from(mtu_bytes) - HEADER_BYTES
 }

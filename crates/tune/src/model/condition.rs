@@ -3,7 +3,7 @@
 use super::{Family, analytic};
 use crate::{Limit, Setting};
 
-/// Payload of a segment, octets, for the model's losses.
+/// Payload of a segment, bytes, for the model's losses.
 const MSS: f64 = 1448.0;
 /// Loss at which retransmission timeouts halve what a full path carries. Chosen so that 4 segments a round trip and
 /// channel, below which fast retransmission fails, cost about a third.
@@ -18,7 +18,7 @@ pub struct Condition {
     pub capacity_bps: f64,
     /// Round-trip time without queues, s.
     pub rtt_s: f64,
-    /// Window of a channel, octets.
+    /// Window of a channel, bytes.
     pub window_bytes: f64,
     /// Probability that a segment is lost although the path is not full, `0..1`.
     pub loss: f64,

@@ -20,14 +20,14 @@ pub struct Best {
     pub of_load: Vec<f64>,
     /// Fewest channels that reach 98 % of it under the last load.
     pub channels: u32,
-    /// Octets of the best single setting over the whole transfer, times 8.
+    /// Bytes of the best single setting over the whole transfer, times 8.
     pub bits: f64,
 }
 
 /// A run in numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Share of the best static setting's octets that was lost; negative where the tuner did better.
+    /// Share of the best static setting's bytes that was lost; negative where the tuner did better.
     pub regret: f64,
     /// Time after which goodput stayed at 90 % of the best under the first load, s; infinite where it never did.
     pub convergence_s: f64,

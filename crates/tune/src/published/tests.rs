@@ -42,7 +42,7 @@ pub(super) fn trace_points(
             [n] => Setting::new(1, n),
             _ => Setting::new(at[0], at[1]),
         };
-        // Octets are whole: surfaces in Mbit/s keep their digits.
+        // Bytes are whole: surfaces in Mbit/s keep their digits.
         let seen = Observation::of_rate(setting, g(&at) * 1e6, 1.0);
         visited.push(at);
         at = walk.step(&seen).to;

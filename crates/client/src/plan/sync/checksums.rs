@@ -8,7 +8,7 @@ use super::{Syncing, judge::judge_alike, meet::Meeting};
 use crate::{
     error::{Error, Result},
     plan::{
-        checksums::{OCTETS_TOGETHER, TOGETHER, checksums, offered},
+        checksums::{BYTES_TOGETHER, TOGETHER, checksums, offered},
         goal::Goal,
     },
     spec::{Level, Verify},
@@ -51,9 +51,9 @@ impl Syncing<'_> {
 
     /// Only checksums tell whether they are the same.
     pub(super) async fn doubt(&mut self, doubt: Doubt) {
-        self.doubted_octets += doubt.source.size.unwrap_or(0);
+        self.doubted_bytes += doubt.source.size.unwrap_or(0);
         self.doubts.push(doubt);
-        if self.doubts.len() >= TOGETHER || self.doubted_octets >= OCTETS_TOGETHER {
+        if self.doubts.len() >= TOGETHER || self.doubted_bytes >= BYTES_TOGETHER {
             self.settle_doubts().await;
         }
     }
@@ -61,7 +61,7 @@ impl Syncing<'_> {
     /// Compares those that wait for it.
     pub(super) async fn settle_doubts(&mut self) {
         let doubts = std::mem::take(&mut self.doubts);
-        self.doubted_octets = 0;
+        self.doubted_bytes = 0;
         let Some(algorithm) = self.algorithm.filter(|_| !doubts.is_empty()) else {
             return;
         };

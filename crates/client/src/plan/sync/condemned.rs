@@ -12,7 +12,7 @@ use std::{
 use super::Pair;
 use crate::{local, plan::goal::Goal, session::Complete};
 
-/// Octets of paths that are kept in memory; what is more lies in a file.
+/// Bytes of paths that are kept in memory; what is more lies in a file.
 const HERE_MAX: usize = 1 << 20;
 
 /// Names that go.

@@ -9,7 +9,7 @@ use crate::{spec::Level, stamp::Stamp};
 pub(super) enum Verdict {
     /// Nothing.
     Same,
-    /// Its octets are there; its time or its permissions are other ones, as the word says.
+    /// Its bytes are there; its time or its permissions are other ones, as the word says.
     Stamp(&'static str),
     /// It is to be copied, and why.
     Differs(&'static str),
@@ -53,7 +53,7 @@ pub(super) fn judge(
     }
 }
 
-/// The same for files with the same octets.
+/// The same for files with the same bytes.
 pub(super) fn judge_alike(times_count: bool, source: &Facts, target: &Facts) -> Verdict {
     let (ours, theirs) = (Stamp::of_facts(source), Stamp::of_facts(target));
     let other = |one: Option<_>, two: Option<_>| one.is_some() && two.is_some() && one != two;

@@ -97,7 +97,7 @@ impl Planner {
             keeps_times,
             algorithm: None,
             doubts: Vec::new(),
-            doubted_octets: 0,
+            doubted_bytes: 0,
             marks: Vec::new(),
             condemned: Condemned::default(),
             census: Census::default(),
@@ -202,7 +202,7 @@ struct Syncing<'a> {
     /// Where checksums are compared.
     algorithm: Option<ChecksumAlgorithm>,
     doubts: Vec<Doubt>,
-    doubted_octets: u64,
+    doubted_bytes: u64,
     /// Files at a server whose times and permissions are to be set.
     marks: Vec<(AtServer, Stamp)>,
     condemned: Condemned,

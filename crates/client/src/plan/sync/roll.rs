@@ -16,13 +16,13 @@ use godwit_proto::facts::{self, FactSelection, Facts};
 
 use crate::{local::nameless, session::Entry};
 
-/// Octets that a small directory may have: a few ten thousand names.
+/// Bytes that a small directory may have: a few ten thousand names.
 const SMALL_MAX: usize = 4 << 20;
 
 /// Parts of a large one. The longest listing, of 4 GiB, has 16 MiB in each.
 const PARTS: usize = 256;
 
-/// Octets of a part that are written together.
+/// Bytes of a part that are written together.
 const PIECE: usize = SMALL_MAX / PARTS;
 
 /// Names of a directory, as lines of MLSD.

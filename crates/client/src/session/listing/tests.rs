@@ -8,7 +8,7 @@ fn read(names: &mut Names, attempt: u32, raw: &[u8], form: Form) -> Vec<Told> {
         listing: 0,
         attempt,
         form,
-        octets: Octets::Here(raw.to_vec(), room),
+        bytes: Bytes::Here(raw.to_vec(), room),
     };
     let text = lines.text().unwrap();
     let told = names.read(&lines, &text).map(|e| match e {
@@ -75,10 +75,10 @@ fn a_name_comes_once_and_a_listing_that_began_anew_goes_on_where_it_was() {
 }
 
 /// What comes out of `pieces`, cut, up to an error.
-fn cut(octets_max: u64, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<String>) {
+fn cut(bytes_max: u64, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<String>) {
     let (queue, mut reader) = queue();
     let cutter = Cutter::new(Outlet::new(queue, 7), Form::Names);
-    cutter.lock().octets_max = octets_max;
+    cutter.lock().bytes_max = bytes_max;
     let mut writer = cutter.clone();
     let written = pieces.iter().try_for_each(|p| writer.write_all(p));
     let mut refused = cutter.refused();
@@ -89,7 +89,7 @@ fn cut(octets_max: u64, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<String>) {
     let mut got = Vec::new();
     while let Some(lines) = reader.blocking_recv() {
         let text = lines.text().unwrap().into_owned();
-        assert!(lines.listing == 7 && text.len() <= LINES_OCTETS + LINE_OCTETS_MAX);
+        assert!(lines.listing == 7 && text.len() <= LINES_BYTES + LINE_BYTES_MAX);
         got.push(text);
     }
     assert_eq!(written.is_err(), refused.is_some());
@@ -106,7 +106,7 @@ fn lines_are_handed_on_whole_however_they_come() {
         let (got, error) = cut(1 << 30, &pieces);
         assert_eq!((got.concat() == text, error), (true, None), "{size}");
         assert!(got.iter().all(|l| l.is_empty() || l.ends_with(b"\n")));
-        assert!(got.len() <= 2 + text.len() / (LINES_OCTETS / 2), "{size}");
+        assert!(got.len() <= 2 + text.len() / (LINES_BYTES / 2), "{size}");
     }
 }
 
@@ -205,7 +205,7 @@ fn what_memory_has_no_room_for_waits_elsewhere_and_in_order() {
     let text: Vec<u8> = (0..2_000_000)
         .flat_map(|i| format!("Type=file; {i}\n").into_bytes())
         .collect();
-    assert!(text.len() > 2 * WAITING_OCTETS_MAX);
+    assert!(text.len() > 2 * WAITING_BYTES_MAX);
     let (got, error) = cut(1 << 30, &[&text]);
     assert_eq!((got.concat() == text, error), (true, None));
 }
@@ -215,7 +215,7 @@ fn neither_a_line_nor_a_listing_goes_on_for_ever() {
     let long = vec![b'x'; 1 << 20];
     let (got, error) = cut(1 << 30, &[b"a\n", &long]);
     assert_eq!(got, [b"a\n"]);
-    assert!(error.unwrap().contains("longer than 65536 octets"));
+    assert!(error.unwrap().contains("longer than 65536 bytes"));
     let many = b"Type=file; a\n".repeat(100_000);
     let (_, error) = cut(1 << 20, &[&many]);
     assert!(error.unwrap().contains("longer than 1 MiB"));

@@ -3,7 +3,7 @@
 //! The first begins on data channels that carried a file already, so that nothing about them is left to be found out. Gets behind it
 //! send what makes new channels in front of their files, without waiting for the answers. Whatever cannot be told for
 //! certain of a file is left to the path of single files: the item goes back, and is neither done nor failed. Where it is doubtful
-//! which octets are whose, the session is given up.
+//! which bytes are whose, the session is given up.
 
 mod outcome;
 
@@ -38,7 +38,7 @@ use crate::{
     events::ChannelState,
     flight::Flight,
     panics::test_point,
-    pipelining::{COMMAND_OCTETS_A_FILE, COMMANDS_A_FILE, DEPTH_MAX, DEPTH_MAX_PATIENT, Pace},
+    pipelining::{COMMAND_BYTES_A_FILE, COMMANDS_A_FILE, DEPTH_MAX, DEPTH_MAX_PATIENT, Pace},
     plan::Item,
     progress::{Here, Running},
     put::Naming,
@@ -46,8 +46,8 @@ use crate::{
     verify::Agreed,
 };
 
-/// Octets of a command beside its path, at most.
-const COMMAND_OCTETS: usize = 32;
+/// Bytes of a command beside its path, at most.
+const COMMAND_BYTES: usize = 32;
 
 /// Where the files come from and whom their fate is told.
 pub(crate) trait Feed {
@@ -85,7 +85,7 @@ impl Session {
             };
         let ready = match direction {
             Direction::Get => known(&learned.gets_pipelined) || there && self.can_keep_channels(),
-            // Octets go out before the server has agreed to take them: a final name must not be in reach.
+            // Bytes go out before the server has agreed to take them: a final name must not be in reach.
             Direction::Put => {
                 let renames = known(&learned.rename_probed) && !known(&learned.no_rename);
                 there && renames && Naming::of(learned) != Naming::InPlace
@@ -178,7 +178,7 @@ impl Session {
             asides: self.reports(&first),
             place: Place::new(&self.context.counters, round_trip),
             pace: Pace::new(spec.pipelining, round_trip, before, most),
-            command_octets_max: COMMAND_OCTETS_A_FILE * most as usize,
+            command_bytes_max: COMMAND_BYTES_A_FILE * most as usize,
             commands_each,
             files_max: COMMANDS_A_FILE * most as usize / commands_each,
             flowing: Flowing::new(&self.context.counters),
@@ -208,7 +208,7 @@ struct Pipeline<'a, F> {
     lineup: Lineup<Flight>,
     pace: Pace,
     place: Place,
-    command_octets_max: usize,
+    command_bytes_max: usize,
     /// Commands of a file that may wait at a time: its transfer and check; or, for a put, its stamp and its rename.
     commands_each: usize,
     /// Files that may have some.
@@ -237,7 +237,7 @@ struct Pipeline<'a, F> {
     /// Temporary files that are being removed.
     removing: VecDeque<(CommandId, FtpPath)>,
     leavings: Leavings,
-    /// Servers of ours only: octets of one file do not end up in another, even where a file fails.
+    /// Servers of ours only: bytes of one file do not end up in another, even where a file fails.
     ours: bool,
 }
 
@@ -362,11 +362,9 @@ impl<F: Feed> Pipeline<'_, F> {
         self.feeding
             && self.filling
             && !self.is_to_steer()
-            && !self
-                .place
-                .lags(self.pace.octets_of(self.lineup.in_flight()))
+            && !self.place.lags(self.pace.bytes_of(self.lineup.in_flight()))
             && self.lineup.len() < (2 * depth).min(self.files_max)
-            && self.lineup.command_octets() < self.command_octets_max
+            && self.lineup.command_bytes() < self.command_bytes_max
     }
 
     /// Opens our end and asks for all that the file needs.
@@ -383,16 +381,16 @@ impl<F: Feed> Pipeline<'_, F> {
         let control = &mut self.session.control;
         let transfer = flight.transfer();
         self.pace.asked(flight.size());
-        let octets = COMMAND_OCTETS + flight.item.remote.as_bytes().len();
+        let bytes = COMMAND_BYTES + flight.item.remote.as_bytes().len();
         let transfer = control.submit(&transfer);
         let stamping = stamping
             .into_iter()
             .map(|c| (control.submit(&c), c))
             .collect();
         let check = flight.check().map(|check| control.submit(&check));
-        let octets = octets * self.commands_each;
+        let bytes = bytes * self.commands_each;
         let perishable = flight.perishable();
-        (self.lineup).push(flight, transfer, stamping, check, octets, perishable);
+        (self.lineup).push(flight, transfer, stamping, check, bytes, perishable);
     }
 
     /// Lets the next files use the data channels, one after the other.

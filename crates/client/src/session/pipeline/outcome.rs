@@ -9,7 +9,7 @@ use godwit_proto::{
 };
 use tokio::time::Instant;
 
-use super::{COMMAND_OCTETS, Feed, Pipeline, learn};
+use super::{COMMAND_BYTES, Feed, Pipeline, learn};
 use crate::{
     error::{Error, Result},
     events::Event,
@@ -60,7 +60,7 @@ impl<F: Feed> Pipeline<'_, F> {
                 self.tell_setback(&error);
                 return self.return_one(at, true);
             }
-            // Perhaps these were not its octets.
+            // Perhaps these were not its bytes.
             Err(error) => return self.give_up(Some((at, error))),
         };
         self.count(at);
@@ -77,33 +77,33 @@ impl<F: Feed> Pipeline<'_, F> {
         };
         slot.agreed = agreed;
         let stamping = self.session.stamping(slot.load.item.stamp.as_ref(), &from);
-        let octets = (2 + stamping.len())
-            * (COMMAND_OCTETS + from.as_bytes().len().max(to.as_bytes().len()));
+        let bytes =
+            (2 + stamping.len()) * (COMMAND_BYTES + from.as_bytes().len().max(to.as_bytes().len()));
         let control = &mut self.session.control;
         let stamping = stamping
             .into_iter()
             .map(|c| (control.submit(&c), c))
             .collect();
         let rename = [Command::Rnfr(from), Command::Rnto(to)].map(|c| control.submit(&c));
-        self.lineup.renames(at, stamping, rename, octets);
+        self.lineup.renames(at, stamping, rename, bytes);
     }
 
-    /// Its octets are there, and right.
+    /// Its bytes are there, and right.
     fn count(&mut self, at: usize) {
         let Some(slot) = self.lineup.get(at) else {
             return;
         };
-        let octets = slot.load.size();
+        let bytes = slot.load.size();
         self.arrived += 1;
         let context = &self.session.context;
-        context.counters.moved(octets);
+        context.counters.moved(bytes);
         let learned = &self.session.endpoint.learned;
         if self.direction == Direction::Get && self.arrived == 1 {
             learned.gets_pipelined.store(true, Ordering::Relaxed);
         }
         learned.depth.store(self.pace.depth(), Ordering::Relaxed);
         let is_paced = !self.is_to_steer();
-        let deeper = is_paced && self.pace.arrived(octets, Instant::now().into_std());
+        let deeper = is_paced && self.pace.arrived(bytes, Instant::now().into_std());
         self.place.goes_at(self.pace.rate());
         if deeper || self.arrived == 1 {
             context.pipelines(self.pace.depth(), self.session.round_trip);
@@ -131,7 +131,7 @@ impl<F: Feed> Pipeline<'_, F> {
         self.nameless(slot, if refused_rnfr { rnfr } else { rnto });
     }
 
-    /// Its octets are there, and the server does not give it its name.
+    /// Its bytes are there, and the server does not give it its name.
     fn nameless(&mut self, slot: Slot<Flight>, refusal: Reply) {
         if let Some(path) = slot.load.rubbish() {
             let id = self.session.control.submit(&Command::Dele(path.clone()));

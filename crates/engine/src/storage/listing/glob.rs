@@ -5,7 +5,7 @@ pub(super) fn is_pattern(name: &[u8]) -> bool {
     name.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
 }
 
-/// `*`, `?`, `[a-z]`, `[!a-z]` and `\x` as in fnmatch(3), over octets. A leading dot is matched only by a dot, as shells
+/// `*`, `?`, `[a-z]`, `[!a-z]` and `\x` as in fnmatch(3), over bytes. A leading dot is matched only by a dot, as shells
 /// do it; a `[` without its `]` means itself. Time is at most the product of both lengths.
 pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
@@ -24,7 +24,7 @@ pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
             None if p == pattern.len() => return true,
             // More pattern than name: a longer bite of the star does not help.
             None => return false,
-            Some(octet) => one(&pattern[p..], *octet),
+            Some(byte) => one(&pattern[p..], *byte),
         };
         match (step, retry) {
             (Some(used), _) => {
@@ -41,23 +41,23 @@ pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// Octets of `pattern` that match this one octet; `None` where they do not.
-fn one(pattern: &[u8], octet: u8) -> Option<usize> {
+/// Bytes of `pattern` that match this one byte; `None` where they do not.
+fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'?', ..] => Some(1),
-        [b'\\', literal, ..] => (*literal == octet).then_some(2),
-        [b'[', rest @ ..] => match class(rest, octet) {
+        [b'\\', literal, ..] => (*literal == byte).then_some(2),
+        [b'[', rest @ ..] => match class(rest, byte) {
             Some((used, true)) => Some(1 + used),
             Some((_, false)) => None,
-            None => (octet == b'[').then_some(1),
+            None => (byte == b'[').then_some(1),
         },
-        [literal, ..] => (*literal == octet).then_some(1),
+        [literal, ..] => (*literal == byte).then_some(1),
         [] => None,
     }
 }
 
-/// What follows a `[`: its length with the `]`, and whether `octet` is in the class. `None` without a `]`.
-fn class(rest: &[u8], octet: u8) -> Option<(usize, bool)> {
+/// What follows a `[`: its length with the `]`, and whether `byte` is in the class. `None` without a `]`.
+fn class(rest: &[u8], byte: u8) -> Option<(usize, bool)> {
     let negated = matches!(rest.first(), Some(b'!' | b'^'));
     let first = usize::from(negated);
     let mut at = first;
@@ -68,11 +68,11 @@ fn class(rest: &[u8], octet: u8) -> Option<(usize, bool)> {
             // A `]` that comes first is a member.
             [b']', ..] if at > first => return Some((at + 1, found != negated)),
             [low, b'-', high, ..] if *high != b']' => {
-                found |= (*low..=*high).contains(&octet);
+                found |= (*low..=*high).contains(&byte);
                 at += 3;
             }
             [member, ..] => {
-                found |= *member == octet;
+                found |= *member == byte;
                 at += 1;
             }
         }
@@ -128,8 +128,8 @@ mod tests {
         match pattern {
             [] => name.is_empty(),
             [b'*', rest @ ..] => (0..=name.len()).any(|i| by_definition(rest, &name[i..])),
-            _ => name.first().is_some_and(|octet| {
-                one(pattern, *octet).is_some_and(|used| by_definition(&pattern[used..], &name[1..]))
+            _ => name.first().is_some_and(|byte| {
+                one(pattern, *byte).is_some_and(|used| by_definition(&pattern[used..], &name[1..]))
             }),
         }
     }

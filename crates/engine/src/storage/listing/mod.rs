@@ -19,7 +19,7 @@ use super::{Entries, FileKind, Identity, Metadata, Result, Storage, errno_failur
 /// Entries of a directory that are read before its own line is written, which tells how many there are. A larger
 /// directory tells it at its end.
 const AHEAD_MAX: usize = 1024;
-/// Octets of lines made at a time.
+/// Bytes of lines made at a time.
 const PIECE_BYTES: usize = 32 << 10;
 
 /// Lines of a listing, each ended by CRLF. Memory is bounded, however large the directory. Names with CR or LF in them, which

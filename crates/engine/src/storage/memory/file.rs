@@ -1,4 +1,4 @@
-//! Octets in memory.
+//! Bytes in memory.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -20,7 +20,7 @@ pub(super) struct Shared {
 }
 
 pub(super) struct MemoryFile {
-    pub(super) octets: RwLock<Vec<u8>>,
+    pub(super) bytes: RwLock<Vec<u8>>,
     pub(super) about: Mutex<About>,
     pub(super) inode: u64,
     pub(super) shared: Arc<Shared>,
@@ -29,7 +29,7 @@ pub(super) struct MemoryFile {
 impl MemoryFile {
     pub(super) fn describe(&self) -> Metadata {
         let size = self
-            .octets
+            .bytes
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .len() as u64;
@@ -40,34 +40,34 @@ impl MemoryFile {
         self.change(length, |size| length == size, |_| {})
     }
 
-    /// Makes the file `length` octets long (unless `keep` says of the present size to leave it), then lets `write` at it.
+    /// Makes the file `length` bytes long (unless `keep` says of the present size to leave it), then lets `write` at it.
     fn change(
         &self,
         length: u64,
         keep: impl FnOnce(u64) -> bool,
         write: impl FnOnce(&mut [u8]),
     ) -> std::result::Result<(), Errno> {
-        let mut octets = self.octets.write().unwrap_or_else(PoisonError::into_inner);
-        let size = octets.len() as u64;
+        let mut bytes = self.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        let size = bytes.len() as u64;
         if !keep(size) {
             let target = usize::try_from(length).map_err(|_| Errno::FBIG)?;
             if length > size {
                 self.shared.take(length - size)?;
-                octets.resize(target, 0);
+                bytes.resize(target, 0);
             } else {
-                octets.truncate(target);
+                bytes.truncate(target);
                 self.shared.used.fetch_sub(size - length, Ordering::Relaxed);
             }
         }
-        write(&mut octets);
+        write(&mut bytes);
         locked(&self.about).modified = (self.shared.clock)();
         Ok(())
     }
 }
 
 impl Shared {
-    fn take(&self, octets: u64) -> std::result::Result<(), Errno> {
-        let fits = |used: u64| used.checked_add(octets).filter(|sum| *sum <= self.capacity);
+    fn take(&self, bytes: u64) -> std::result::Result<(), Errno> {
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.capacity);
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
             .map(|_| ())
@@ -77,24 +77,21 @@ impl Shared {
 
 impl Drop for MemoryFile {
     fn drop(&mut self) {
-        let octets = self
-            .octets
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.bytes.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.shared
             .used
-            .fetch_sub(octets.len() as u64, Ordering::Relaxed);
+            .fetch_sub(bytes.len() as u64, Ordering::Relaxed);
     }
 }
 
 impl File for MemoryFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let octets = self.octets.read().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.bytes.read().unwrap_or_else(PoisonError::into_inner);
         let start = usize::try_from(offset)
             .unwrap_or(usize::MAX)
-            .min(octets.len());
-        let most = buffer.len().min(octets.len() - start);
-        buffer[..most].copy_from_slice(&octets[start..start + most]);
+            .min(bytes.len());
+        let most = buffer.len().min(bytes.len() - start);
+        buffer[..most].copy_from_slice(&bytes[start..start + most]);
         Ok(most)
     }
 
@@ -106,10 +103,10 @@ impl File for MemoryFile {
         let end = offset
             .checked_add(new.len() as u64)
             .ok_or_else(|| fail(Errno::FBIG))?;
-        let write = |octets: &mut [u8]| {
-            // `change` made the file at least `end` octets long, which fits in memory.
+        let write = |bytes: &mut [u8]| {
+            // `change` made the file at least `end` bytes long, which fits in memory.
             let start = usize::try_from(offset).unwrap_or(usize::MAX);
-            octets[start..start + new.len()].copy_from_slice(new);
+            bytes[start..start + new.len()].copy_from_slice(new);
         };
         self.change(end, |size| size >= end, write).map_err(fail)
     }

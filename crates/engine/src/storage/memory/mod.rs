@@ -21,7 +21,7 @@ use self::{
 };
 use super::{Entries, FileRef, Metadata, Result, Storage, WriteMode, errno_failure, owner};
 
-/// Octets that all files together may hold where nothing else is said. Guards against a write at a huge offset,
+/// Bytes that all files together may hold where nothing else is said. Guards against a write at a huge offset,
 /// which a file system would keep as a hole and we cannot.
 const CAPACITY_DEFAULT: u64 = 1 << 30;
 
@@ -41,7 +41,7 @@ impl MemoryStorage {
         Self::with(CAPACITY_DEFAULT, Arc::new(SystemTime::now))
     }
 
-    /// Empty, with room for `capacity` octets (ENOSPC past it) and times by `clock`.
+    /// Empty, with room for `capacity` bytes (ENOSPC past it) and times by `clock`.
     pub fn with(capacity: u64, clock: Clock) -> Self {
         let about = About {
             modified: clock(),
@@ -98,7 +98,7 @@ impl MemoryStorage {
             (None, None) => Err(Errno::NOENT),
             (None, Some(_)) => {
                 let file = Arc::new(MemoryFile {
-                    octets: RwLock::new(Vec::new()),
+                    bytes: RwLock::new(Vec::new()),
                     about: Mutex::new(self.about(0o644)),
                     inode: tree.next,
                     shared: Arc::clone(&self.shared),
@@ -254,7 +254,7 @@ impl Storage for MemoryStorage {
                 _ => Err(Errno::NOENT),
             }
         });
-        set.map_err(|e| errno_failure(format!("truncate {path} to {length} octets"), e))
+        set.map_err(|e| errno_failure(format!("truncate {path} to {length} bytes"), e))
     }
 
     fn symlink(&self, target: &FtpPath, link: &FtpPath) -> Result<()> {

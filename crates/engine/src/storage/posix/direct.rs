@@ -20,7 +20,7 @@ use super::{
     by_proc,
 };
 
-/// Fewer octets go through the page cache: each call waits for the device.
+/// Fewer bytes go through the page cache: each call waits for the device.
 const DIRECT_LEAST: usize = 64 << 10;
 
 /// A second descriptor of an open file.
@@ -32,7 +32,7 @@ pub(super) struct Direct {
 
 /// What can be read in this way.
 pub(super) enum Reading {
-    /// So many octets were; 0 at the end of the file.
+    /// So many bytes were; 0 at the end of the file.
     Done(usize),
     /// So many must be read in the other way first.
     Not(usize),
@@ -73,14 +73,14 @@ impl Direct {
         }
     }
 
-    /// Writes what of `octets` can be written in this way, which is told.
-    pub(super) fn write(&self, offset: u64, octets: &[u8]) -> Result<Range<usize>, Errno> {
+    /// Writes what of `bytes` can be written in this way, which is told.
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<Range<usize>, Errno> {
         let start = before_page(offset);
-        let whole = octets.len().saturating_sub(start) / PAGE * PAGE;
-        if whole < DIRECT_LEAST || !is_page(&octets[start..]) {
+        let whole = bytes.len().saturating_sub(start) / PAGE * PAGE;
+        if whole < DIRECT_LEAST || !is_page(&bytes[start..]) {
             return Ok(0..0);
         }
-        let (at, pages) = (offset + start as u64, &octets[start..start + whole]);
+        let (at, pages) = (offset + start as u64, &bytes[start..start + whole]);
         let written = retry_on_intr(|| pwrite(&self.fd, pages, at));
         Ok(self
             .unless_refused(written)?
@@ -108,11 +108,11 @@ pub(super) fn tell(error: &Errno, path: &FtpPath) {
     });
 }
 
-fn is_page(octets: &[u8]) -> bool {
-    octets.as_ptr().addr().is_multiple_of(PAGE)
+fn is_page(bytes: &[u8]) -> bool {
+    bytes.as_ptr().addr().is_multiple_of(PAGE)
 }
 
-/// Octets from a position to the next that is the first of a page.
+/// Bytes from a position to the next that is the first of a page.
 fn before_page(position: u64) -> usize {
     (PAGE - past_page(position)) % PAGE
 }

@@ -30,7 +30,7 @@ const DEV_NULL: (u32, u32) = (1, 3);
 const DEV_ZERO: (u32, u32) = (1, 5);
 
 /// What `st_blocks` counts in (stat(3type)).
-const BLOCK_OCTETS: u64 = 512;
+const BLOCK_BYTES: u64 = 512;
 
 struct PosixFile {
     fd: OwnedFd,
@@ -78,12 +78,12 @@ pub(super) fn open_write(
     };
     let base = create | wait | OFlags::NOCTTY;
     let mode = Mode::from_raw_mode(0o666);
-    let octets = path.as_bytes();
+    let bytes = path.as_bytes();
     // Readable too, so that what was received can be checked; a file that we may only write is fine as well.
-    let (flags, opened) = match root.open(octets, base | OFlags::RDWR, mode) {
+    let (flags, opened) = match root.open(bytes, base | OFlags::RDWR, mode) {
         Err(Errno::ACCESS) => {
             let flags = base | OFlags::WRONLY;
-            (flags, root.open(octets, flags, mode))
+            (flags, root.open(bytes, flags, mode))
         }
         opened => (base | OFlags::RDWR, opened),
     };
@@ -99,7 +99,7 @@ pub(super) fn open_write(
 }
 
 pub(super) fn set_len(root: &Root, path: &FtpPath, length: u64) -> Result<()> {
-    let doing = || format!("truncate {path} to {length} octets");
+    let doing = || format!("truncate {path} to {length} bytes");
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let opened = root
         .open(path.as_bytes(), flags, Mode::empty())
@@ -186,11 +186,11 @@ impl PosixFile {
         errno_failure(format!("read {} at {offset}", self.path), errno)
     }
 
-    fn write_cached(&self, offset: u64, octets: &[u8]) -> Result<()> {
+    fn write_cached(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut done = 0;
-        while done < octets.len() {
+        while done < bytes.len() {
             let at = offset + done as u64;
-            let step = match retry_on_intr(|| pwrite(&self.fd, &octets[done..], at)) {
+            let step = match retry_on_intr(|| pwrite(&self.fd, &bytes[done..], at)) {
                 // Neither POSIX nor Linux knows this answer; without an end to it we would spin.
                 Ok(0) => Err(Errno::IO),
                 other => other,
@@ -203,7 +203,7 @@ impl PosixFile {
     /// To look for holes in it costs more than to send what little it has.
     fn was_small_and_whole(&self) -> bool {
         let Metadata { size, stored, .. } = self.as_opened;
-        (1..=Held::OCTETS_MAX).contains(&size) && stored >= size
+        (1..=Held::BYTES_MAX).contains(&size) && stored >= size
     }
 
     /// `None`: nothing is known, or the file ends before `offset`. The position of the descriptor, which this moves, nobody uses.
@@ -213,9 +213,9 @@ impl PosixFile {
         }
         let stat = fstat(&self.fd)?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        // As many blocks as octets leave no room for holes, and to look for one takes its time where it goes page by page to the end of
+        // As many blocks as bytes leave no room for holes, and to look for one takes its time where it goes page by page to the end of
         // the file, as on tmpfs: 7 ms a GB, with the file locked.
-        if u64::try_from(stat.st_blocks).unwrap_or(0) >= size.div_ceil(BLOCK_OCTETS) {
+        if u64::try_from(stat.st_blocks).unwrap_or(0) >= size.div_ceil(BLOCK_BYTES) {
             return Ok(None);
         }
         let end = seek(&self.fd, SeekFrom::Hole(offset))?;
@@ -230,12 +230,10 @@ impl PosixFile {
         Ok((end > offset).then_some(Run::Hole { end }))
     }
 
-    fn punch(&self, offset: u64, octets: u64) -> Result<u64> {
-        let doing = || format!("clear {octets} octets of {} at {offset}", self.path);
+    fn punch(&self, offset: u64, bytes: u64) -> Result<u64> {
+        let doing = || format!("clear {bytes} bytes of {} at {offset}", self.path);
         let fail = |errno| errno_failure(doing(), errno);
-        let end = offset
-            .checked_add(octets)
-            .ok_or_else(|| fail(Errno::FBIG))?;
+        let end = offset.checked_add(bytes).ok_or_else(|| fail(Errno::FBIG))?;
         let size = || fstat(&self.fd).map(|stat| u64::try_from(stat.st_size).unwrap_or(0));
         // To set the length, which might have grown meanwhile, could cut off what others write. This only ever makes it longer.
         let reach =
@@ -245,23 +243,23 @@ impl PosixFile {
             };
         let old = size().map_err(fail)?.min(end);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punch = || retry_on_intr(|| fallocate(&self.fd, flags, offset, octets));
+        let punch = || retry_on_intr(|| fallocate(&self.fd, flags, offset, bytes));
         // First, since what is there may be all the room that is left.
         match punch() {
             Ok(()) => {
                 if old < end {
                     reach()?;
-                    // That octet takes no block.
+                    // That byte takes no block.
                     punch().map_err(fail)?;
                 }
-                Ok(octets)
+                Ok(bytes)
             }
             Err(Errno::OPNOTSUPP | Errno::NOSYS) if offset < old => {
                 write_zeros(self, offset, old - offset)
             }
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 reach()?;
-                Ok(octets)
+                Ok(bytes)
             }
             Err(errno) => Err(fail(errno)),
         }
@@ -292,18 +290,18 @@ impl File for PosixFile {
         }
     }
 
-    fn write_all_at(&self, offset: u64, octets: &[u8]) -> Result<()> {
+    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         if matches!(self.way, Way::Zeros | Way::Discard) {
             return Ok(());
         }
         let past = match self.direct() {
-            Some(direct) => direct.write(offset, octets).map_err(|e| {
+            Some(direct) => direct.write(offset, bytes).map_err(|e| {
                 errno_failure(format!("write {} at {offset} (direct I/O)", self.path), e)
             })?,
             None => 0..0,
         };
-        self.write_cached(offset, &octets[..past.start])?;
-        self.write_cached(offset + past.end as u64, &octets[past.end..])
+        self.write_cached(offset, &bytes[..past.start])?;
+        self.write_cached(offset + past.end as u64, &bytes[past.end..])
     }
 
     fn metadata(&self) -> Result<Metadata> {
@@ -324,12 +322,12 @@ impl File for PosixFile {
         .unwrap_or(Run::Data { end: u64::MAX })
     }
 
-    fn clear_at(&self, offset: u64, octets: u64) -> Result<u64> {
+    fn clear_at(&self, offset: u64, bytes: u64) -> Result<u64> {
         match self.way {
-            Way::Zeros | Way::Discard => Ok(octets),
-            Way::Device => write_zeros(self, offset, octets),
-            Way::Regular if octets == 0 => Ok(0),
-            Way::Regular => self.punch(offset, octets),
+            Way::Zeros | Way::Discard => Ok(bytes),
+            Way::Device => write_zeros(self, offset, bytes),
+            Way::Regular if bytes == 0 => Ok(0),
+            Way::Regular => self.punch(offset, bytes),
         }
     }
 

@@ -83,7 +83,7 @@ impl PosixStorage {
         })
     }
 
-    /// The file itself, links followed, without opening it for its octets.
+    /// The file itself, links followed, without opening it for its bytes.
     fn named(&self, path: &FtpPath) -> std::result::Result<OwnedFd, Errno> {
         self.root.open(path.as_bytes(), NAMED, Mode::empty())
     }
@@ -298,7 +298,7 @@ fn metadata_of(stat: &Stat, link_target: Option<Vec<u8>>) -> Metadata {
         } else {
             u64::try_from(stat.st_size).unwrap_or(0)
         },
-        // In units of 512 octets, whatever the file system's blocks are.
+        // In units of 512 bytes, whatever the file system's blocks are.
         stored: u64::try_from(stat.st_blocks)
             .unwrap_or(0)
             .saturating_mul(512),

@@ -13,7 +13,7 @@ use rustix::{
 
 use super::walk;
 
-/// A directory or anything else, named but not opened for its octets.
+/// A directory or anything else, named but not opened for its bytes.
 pub(super) const NAMED: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// openat2 says EAGAIN while somebody renames directories that a `..` passes; it is asked this often.

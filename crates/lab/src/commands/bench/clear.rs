@@ -1,6 +1,6 @@
 //! Cells without protection: memory to memory and file to file at several parallelisms, and one endless row of channels.
 //!
-//! The limit, on paper: loopback TCP copies each octet twice (sender into the kernel, kernel to receiver), a file
+//! The limit, on paper: loopback TCP copies each byte twice (sender into the kernel, kernel to receiver), a file
 //! source adds a page-cache read that `sendfile` hands over without a copy, and a file target adds one copy into the page
 //! cache plus the allocation of its pages, which on a virtual machine costs more than the copy.
 
@@ -194,7 +194,7 @@ impl Clear {
         }
     }
 
-    /// `long`: of those that run for a time and not for a number of octets.
+    /// `long`: of those that run for a time and not for a number of bytes.
     fn measure(&self, ends: Ends, work: &Work, long: Duration) -> Result<Measured, BenchError> {
         if let (Ends::Iperf3 | Ends::Iperf3Zero, Some(server)) = (ends, &self.iperf3) {
             return iperf3(server, ends == Ends::Iperf3Zero, work.channels, long);

@@ -14,8 +14,8 @@ use crate::{
     peers::process::{self, Finished},
 };
 
-/// Octets written at a time.
-const BLOCK_OCTETS: u64 = 1_000_000;
+/// Bytes written at a time.
+const BLOCK_BYTES: u64 = 1_000_000;
 
 /// A folder with a source, which is made when it is first asked for, and room for a target.
 pub(super) struct Files {
@@ -36,7 +36,7 @@ impl Files {
 
     pub(super) fn bytes(&self, stand: &Stand<'_>) -> u64 {
         let bytes = stand.options.file_gb * 1_000_000_000 / stand.scale();
-        bytes.next_multiple_of(BLOCK_OCTETS)
+        bytes.next_multiple_of(BLOCK_BYTES)
     }
 
     pub(super) fn target(&self) -> PathBuf {
@@ -56,14 +56,14 @@ impl Files {
 
 fn write(path: &Path, bytes: u64) -> std::io::Result<()> {
     let mut file = fs::File::create(path)?;
-    let block: Vec<u8> = (0..BLOCK_OCTETS).map(|i| (i % 251) as u8).collect();
-    for _ in 0..bytes / BLOCK_OCTETS {
+    let block: Vec<u8> = (0..BLOCK_BYTES).map(|i| (i % 251) as u8).collect();
+    for _ in 0..bytes / BLOCK_BYTES {
         file.write_all(&block)?;
     }
     Ok(())
 }
 
-/// Runs a client to its end, with so many octets of memory at hand for what it will write.
+/// Runs a client to its end, with so many bytes of memory at hand for what it will write.
 pub(super) fn run_with_room(
     command: Command,
     bytes: u64,
@@ -79,7 +79,7 @@ pub(super) fn run_with_room(
 pub(super) fn check_and_remove(target: &Path, bytes: u64) -> Result<(), BenchError> {
     let length = fs::metadata(target).map_err(io_error(target))?.len();
     if length != bytes {
-        let error = std::io::Error::other(format!("{length} octets arrived of {bytes}"));
+        let error = std::io::Error::other(format!("{length} bytes arrived of {bytes}"));
         return Err(io_error(target)(error));
     }
     fs::remove_file(target).map_err(io_error(target))

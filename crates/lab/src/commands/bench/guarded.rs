@@ -1,6 +1,6 @@
 //! The cells of protected data channels: a grid of our own, PROT S and PROT P, godwit both ends beside GCT both ends.
 //!
-//! The limit, on paper: each octet is encrypted once and decrypted once, and both ends share this machine's processors. So
+//! The limit, on paper: each byte is encrypted once and decrypted once, and both ends share this machine's processors. So
 //! goodput cannot pass half of what all processors encrypt together. `openssl speed` tells that of OpenSSL's ciphers, which our data
 //! channels had once and the peers have; ring's are up to twice as fast. Copies by the kernel come on top.
 
@@ -26,8 +26,8 @@ use crate::peers::{
 /// Parallel channels.
 const CHANNELS: &str = "4";
 
-/// Octets that `openssl speed` encrypts at a time: those of a record.
-const RECORD_OCTETS: &str = "16384";
+/// Bytes that `openssl speed` encrypts at a time: those of a record.
+const RECORD_BYTES: &str = "16384";
 
 /// What protects data.
 #[derive(Clone, Copy)]
@@ -189,7 +189,7 @@ fn guarded(url: &str) -> String {
 /// What all processors of this machine can encrypt and decrypt again, bit/s; `None` where nobody tells.
 fn both_ways_bps(cipher: &str) -> Option<f64> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let arguments = ["speed", "-seconds", "1", "-bytes", RECORD_OCTETS, "-multi"];
+    let arguments = ["speed", "-seconds", "1", "-bytes", RECORD_BYTES, "-multi"];
     let processors = processors.to_string();
     let arguments = arguments
         .into_iter()
@@ -198,7 +198,7 @@ fn both_ways_bps(cipher: &str) -> Option<f64> {
     Some(encrypted_per_second(&finished.stdout_text())? * 8.0 / 2.0)
 }
 
-/// Octets a second, from the last line of `openssl speed`: `AES-128-GCM     9876543.21k`.
+/// Bytes a second, from the last line of `openssl speed`: `AES-128-GCM     9876543.21k`.
 fn encrypted_per_second(text: &str) -> Option<f64> {
     let last = text.lines().rfind(|line| !line.trim().is_empty())?;
     let thousands = last.split_whitespace().last()?.strip_suffix('k')?;

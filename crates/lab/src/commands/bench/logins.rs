@@ -1,4 +1,4 @@
-//! The cells of logins: users of a grid who prove who they are, fetch a file of a few octets and go, one after the other.
+//! The cells of logins: users of a grid who prove who they are, fetch a file of a few bytes and go, one after the other.
 //!
 //! Alone, and with what a copy has by default: a proxy is delegated, and the data channel is proven with it. On paper a login is
 //! a signature and two or three verifications at each end, a delegation one more of either; RSA of 2048 bits signs in about 0.6 ms

@@ -17,7 +17,7 @@ struct Target {
 enum Of {
     /// Ours has at least so many times what it has.
     Goodput,
-    /// Ours spends at most so many times the processor time, at the side that sends, for each octet.
+    /// Ours spends at most so many times the processor time, at the side that sends, for each byte.
     Sender,
     /// The same at the side that receives.
     Receiver,
@@ -71,7 +71,7 @@ pub(super) fn markdown(lines: &[Line]) -> String {
         "# Performance\n\nWritten by `cargo xtask bench --page`; nothing here is typed. Contenders of a cell run in turn, round by round, on the loopback \
          of one machine. Figures are medians, in parentheses the least and the most. \"has\" is what godwit had, divided by what that \
          contender had in the same round; the factor behind processor time is what godwit spends of it. The client receives and the \
-         server sends. GB are 10^9 octets.\n\n",
+         server sends. GB are 10^9 bytes.\n\n",
     );
     // Writing to a string cannot fail, here and below.
     for line in lines {

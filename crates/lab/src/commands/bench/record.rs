@@ -42,7 +42,7 @@ pub(super) struct Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Unit {
-    /// Goodput, 10^9 bit a second; processor time in seconds for 10^9 octets.
+    /// Goodput, 10^9 bit a second; processor time in seconds for 10^9 bytes.
     Gbps,
     /// Files a second; processor time in microseconds for a file.
     Files,

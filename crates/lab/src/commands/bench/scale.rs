@@ -34,7 +34,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// Longest answer to a command.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
-/// Opens sessions, then moves octets on many channels beside them.
+/// Opens sessions, then moves bytes on many channels beside them.
 pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
     if !stand.is_asked_for(NAME) {
         return Ok(());

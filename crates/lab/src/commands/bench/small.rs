@@ -113,7 +113,7 @@ impl<'a> Small<'a> {
             for (way, name) in names {
                 let cell = Cell {
                     name: name.clone(),
-                    title: format!("small files, {}, {files} x {bytes} octets", way.name()),
+                    title: format!("small files, {}, {files} x {bytes} bytes", way.name()),
                     unit: Unit::Files,
                     ours: Ends::Godwit.name().to_owned(),
                     bounds: Vec::new(),

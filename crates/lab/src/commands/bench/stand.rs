@@ -198,7 +198,7 @@ fn begins(name: &str, part: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A transfer of so many octets, as cells of [`Unit::Gbps`] count it.
+/// A transfer of so many bytes, as cells of [`Unit::Gbps`] count it.
 pub(super) fn of_transfer(bytes: u64, client: Usage, server: Usage) -> Measured {
     of_rate(
         bytes as f64 / client.wall.as_secs_f64(),
@@ -208,16 +208,16 @@ pub(super) fn of_transfer(bytes: u64, client: Usage, server: Usage) -> Measured 
     )
 }
 
-/// So many octets a second for so long.
+/// So many bytes a second for so long.
 pub(super) fn of_rate(
-    octets_a_second: f64,
+    bytes_a_second: f64,
     long: Duration,
     client: Usage,
     server: Usage,
 ) -> Measured {
-    let gb = octets_a_second * long.as_secs_f64() / 1e9;
+    let gb = bytes_a_second * long.as_secs_f64() / 1e9;
     Measured {
-        value: octets_a_second * 8.0 / 1e9,
+        value: bytes_a_second * 8.0 / 1e9,
         client_cpu: client.cpu().as_secs_f64() / gb,
         server_cpu: server.cpu().as_secs_f64() / gb,
     }

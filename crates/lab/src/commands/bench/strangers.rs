@@ -233,14 +233,14 @@ fn stranger(server: SocketAddr, number: u32, depth: Depth) -> io::Result<TcpStre
     Ok(socket)
 }
 
-/// Reads up to the end of a line that begins so, and no octet further.
+/// Reads up to the end of a line that begins so, and no byte further.
 fn await_line(socket: &mut TcpStream, start: &[u8]) -> io::Result<()> {
     loop {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
-            let mut octet = [0];
-            socket.read_exact(&mut octet)?;
-            line.extend(octet);
+            let mut byte = [0];
+            socket.read_exact(&mut byte)?;
+            line.extend(byte);
         }
         if line.starts_with(start) {
             return Ok(());
@@ -271,13 +271,13 @@ fn client_hello() -> Vec<u8> {
 
 /// The server has not closed it.
 fn is_open(socket: &TcpStream) -> bool {
-    let mut octets = [0; 4096];
+    let mut bytes = [0; 4096];
     let mut socket = socket;
     if socket.set_nonblocking(true).is_err() {
         return false;
     }
     loop {
-        match socket.read(&mut octets) {
+        match socket.read(&mut bytes) {
             Ok(0) => return false,
             Ok(_) => {}
             Err(error) => return error.kind() == io::ErrorKind::WouldBlock,

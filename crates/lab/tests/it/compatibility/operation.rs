@@ -86,13 +86,13 @@ const SECOND: &str = "second.dat";
 /// Where a part begins and how long it is; a resumed copy has what is before it already.
 const PART: (usize, usize) = (100_000, 50_000);
 
-const OCTETS: usize = 300_001;
+const BYTES: usize = 300_001;
 
 /// Of files that are resumed: our client resumes those only that are large.
-const LARGE_OCTETS: usize = 16_000_001;
+const LARGE_BYTES: usize = 16_000_001;
 
 /// Of files that several channels share: far more than one of them holds in its buffers before the others are up.
-const SHARED_OCTETS: usize = 64_000_001;
+const SHARED_BYTES: usize = 64_000_001;
 
 /// What our client has of a large file, and where; it takes nothing up that its journal does not tell of.
 const BEGUN: usize = 12 << 20;
@@ -144,13 +144,13 @@ impl Operation {
 
     fn length(self) -> usize {
         match self {
-            Self::ResumeGet | Self::ResumePut => LARGE_OCTETS,
-            Self::GetBySeveral | Self::PutBySeveral => SHARED_OCTETS,
-            _ => OCTETS,
+            Self::ResumeGet | Self::ResumePut => LARGE_BYTES,
+            Self::GetBySeveral | Self::PutBySeveral => SHARED_BYTES,
+            _ => BYTES,
         }
     }
 
-    fn octets(self) -> Vec<u8> {
+    fn bytes(self) -> Vec<u8> {
         match self {
             Self::Checksum => SUMMED.to_vec(),
             _ => noise(self.length(), self.length() as u64),
@@ -160,20 +160,20 @@ impl Operation {
     /// What there is before.
     pub(super) fn prepare(self, place: &Place<'_>) {
         let (here, there) = (place.here(FILE), place.there(FILE));
-        let octets = self.octets();
-        let write = |path: &Path, octets: &[u8]| fs::write(path, octets).expect("writes");
+        let bytes = self.bytes();
+        let write = |path: &Path, bytes: &[u8]| fs::write(path, bytes).expect("writes");
         match self {
-            Self::Put | Self::PutBySeveral => write(&here, &octets),
+            Self::Put | Self::PutBySeveral => write(&here, &bytes),
             Self::ResumeGet | Self::ResumePut => {
                 let (source, copy) = match self {
                     Self::ResumeGet => (there, here),
                     _ => (here, there),
                 };
-                write(&source, &octets);
+                write(&source, &bytes);
                 set_past(&source);
                 match place.by_us {
                     true => {
-                        write(&copy.with_file_name(OUR_PART), &octets[..BEGUN]);
+                        write(&copy.with_file_name(OUR_PART), &bytes[..BEGUN]);
                         let (target, folder) = match self {
                             Self::ResumeGet => ("{here}/file.dat", "{here}/"),
                             _ => ("{url}/file.dat", "{path}/"),
@@ -185,7 +185,7 @@ impl Operation {
                         };
                         let journal = place.filled(&format!(
                             "part {target} {folder}{OUR_PART} .\nsource {target} {} {changed} .",
-                            octets.len(),
+                            bytes.len(),
                         ));
                         let journal = journal.replace(&format!(":{PASSWORD}@"), "@");
                         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
@@ -194,17 +194,17 @@ impl Operation {
                         let journal = format!("godwit-journal 1\nboot {boot} .\n{journal}\n");
                         write(&place.here("journal"), journal.as_bytes());
                     }
-                    false => write(&copy, &begun(&octets)),
+                    false => write(&copy, &begun(&bytes)),
                 }
             }
             Self::GetTree | Self::DeleteTree => tree(&place.there("tree")),
             Self::Hidden => {
                 tree(&place.there("tree"));
-                write(&place.there("tree").join(HIDDEN), &octets);
+                write(&place.there("tree").join(HIDDEN), &bytes);
             }
             Self::Many => {
-                write(&there, &octets);
-                write(&place.there(SECOND), &octets);
+                write(&there, &bytes);
+                write(&place.there(SECOND), &bytes);
                 let names = format!("{FILE}\n{SECOND}\n");
                 write(&place.here("names"), names.as_bytes());
                 let pair = |name: &str| format!("{{url}}/{name} {{other}}/{name}\n");
@@ -212,13 +212,13 @@ impl Operation {
                 write(&place.here("pairs"), pairs.as_bytes());
             }
             Self::GetPattern => {
-                write(&there, &octets);
+                write(&there, &bytes);
                 write(&place.there("other"), b"not wanted");
             }
             Self::PutTree | Self::Time => tree(&place.here("tree")),
             Self::MakeDirectory => {}
-            Self::ToServer => write(&place.at_other(FILE), &octets),
-            _ => write(&there, &octets),
+            Self::ToServer => write(&place.at_other(FILE), &bytes),
+            _ => write(&there, &bytes),
         }
         if let Some(owner) = place.owner() {
             give(&place.there(""), owner);
@@ -228,13 +228,13 @@ impl Operation {
     /// What is wrong afterwards.
     pub(super) fn check(self, place: &Place<'_>, said: &[Finished]) -> Result<(), String> {
         let (here, there) = (place.here(FILE), place.there(FILE));
-        let octets = self.octets();
+        let bytes = self.bytes();
         let holds = |path: &Path, wanted: &[u8]| {
             let got = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
             let same = got == wanted;
             ok(
                 same,
-                format_args!("{}: {} octets, not those", path.display(), got.len()),
+                format_args!("{}: {} bytes, not those", path.display(), got.len()),
             )
         };
         let says = |words: &[&str]| {
@@ -247,27 +247,27 @@ impl Operation {
         };
         match self {
             Self::LogIn(_) | Self::Get | Self::Private | Self::Resumed | Self::Home => {
-                holds(&here, &octets)
+                holds(&here, &bytes)
             }
             Self::Hidden => {
                 same_tree(&place.here("tree"))?;
-                holds(&place.here("tree").join(HIDDEN), &octets)
+                holds(&place.here("tree").join(HIDDEN), &bytes)
             }
             // To this machine or to another server.
             Self::Many => [FILE, SECOND].iter().try_for_each(|name| {
-                let copied = holds(&place.here(name), &octets);
-                copied.or_else(|_| holds(&place.at_other(name), &octets))
+                let copied = holds(&place.here(name), &bytes);
+                copied.or_else(|_| holds(&place.at_other(name), &bytes))
             }),
-            Self::Put => holds(&there, &octets),
+            Self::Put => holds(&there, &bytes),
             Self::List => says(&[FILE]),
             Self::Facts => says(&["300001"]),
             Self::GetPart => {
                 let (start, length) = PART;
                 let got = fs::read(&here).unwrap_or_default();
                 // The reference client keeps a part at its place.
-                let is_part = got.ends_with(&octets[start..start + length]);
+                let is_part = got.ends_with(&bytes[start..start + length]);
                 let long = [length, start + length].contains(&got.len());
-                ok(is_part && long, format_args!("{} octets", got.len()))
+                ok(is_part && long, format_args!("{} bytes", got.len()))
             }
             // What was there already tells whether it was left alone.
             Self::ResumeGet | Self::ResumePut => {
@@ -277,17 +277,17 @@ impl Operation {
                     &there
                 };
                 if !place.by_us {
-                    return holds(copy, &resumed(&octets));
+                    return holds(copy, &resumed(&bytes));
                 }
                 let events = fs::read_to_string(place.here("events")).unwrap_or_default();
                 let moved = events.split(r#""event":"file""#).nth(1).unwrap_or_default();
                 let moved = moved.split(r#""bytes":"#).nth(1).unwrap_or_default();
-                let wanted = format!("{},", octets.len() - BEGUN);
+                let wanted = format!("{},", bytes.len() - BEGUN);
                 ok(
                     moved.starts_with(&wanted),
-                    format_args!("{moved} octets were moved"),
+                    format_args!("{moved} bytes were moved"),
                 )?;
-                holds(copy, &octets)
+                holds(copy, &bytes)
             }
             Self::GetBySeveral | Self::PutBySeveral => {
                 holds(
@@ -296,7 +296,7 @@ impl Operation {
                     } else {
                         &there
                     },
-                    &octets,
+                    &bytes,
                 )?;
                 let most = channels(place);
                 ok(most > 1, format_args!("channels: {most}"))
@@ -306,14 +306,14 @@ impl Operation {
             Self::GetPattern => {
                 let other = place.here("other").exists();
                 ok(!other, "more than was wanted")?;
-                holds(&here, &octets)
+                holds(&here, &bytes)
             }
             Self::Delete => ok(!there.exists(), "it is there"),
             Self::DeleteTree => ok(!place.there("tree").exists(), "it is there"),
             Self::MakeDirectory => ok(place.there("made").is_dir(), "it is not there"),
             Self::Rename => {
                 ok(!there.exists(), "the old name is there")?;
-                holds(&place.there("renamed"), &octets)
+                holds(&place.there("renamed"), &bytes)
             }
             Self::Permissions => {
                 let mode = fs::metadata(&there)
@@ -331,8 +331,8 @@ impl Operation {
                 ok(is_past, format_args!("{time:?}"))
             }
             Self::Checksum => says(&SUMS),
-            Self::FromServer => holds(&place.at_other(FILE), &octets),
-            Self::ToServer => holds(&there, &octets),
+            Self::FromServer => holds(&place.at_other(FILE), &bytes),
+            Self::ToServer => holds(&there, &bytes),
         }
     }
 }
@@ -369,13 +369,13 @@ fn ok(is_so: bool, else_say: impl std::fmt::Display) -> Result<(), String> {
     }
 }
 
-/// What an earlier copy of another client is to have left: other octets than those that belong there, so that it is seen whether they were copied again.
-fn begun(octets: &[u8]) -> Vec<u8> {
-    octets[..PART.0].iter().map(|octet| !octet).collect()
+/// What an earlier copy of another client is to have left: other bytes than those that belong there, so that it is seen whether they were copied again.
+fn begun(bytes: &[u8]) -> Vec<u8> {
+    bytes[..PART.0].iter().map(|byte| !byte).collect()
 }
 
-fn resumed(octets: &[u8]) -> Vec<u8> {
-    [&begun(octets)[..], &octets[PART.0..]].concat()
+fn resumed(bytes: &[u8]) -> Vec<u8> {
+    [&begun(bytes)[..], &bytes[PART.0..]].concat()
 }
 
 /// Long ago, in whole seconds since 1970.

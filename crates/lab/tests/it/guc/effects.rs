@@ -111,19 +111,19 @@ fn both_leave_the_same(kind: Kind) {
             // A copy that fails may leave an empty file there, and leaves none here.
             theirs
                 .1
-                .retain(|name, (octets, _)| !octets.is_empty() || ours.1.contains_key(name));
+                .retain(|name, (bytes, _)| !bytes.is_empty() || ours.1.contains_key(name));
         }
         let story = format!("{line}\n{}\n--- theirs\n{}", ours.2, theirs.2);
         assert_eq!(ours.0, theirs.0, "{story}");
         let names =
             |of: &BTreeMap<String, (Vec<u8>, u32)>| -> Vec<_> { of.keys().cloned().collect() };
         assert_eq!(names(&ours.1), names(&theirs.1), "{story}");
-        for (name, (octets, mode)) in &ours.1 {
+        for (name, (bytes, mode)) in &ours.1 {
             let (wanted, their_mode) = &theirs.1[name];
             assert!(
-                octets == wanted,
-                "{name}: {} octets, not {}; {story}",
-                octets.len(),
+                bytes == wanted,
+                "{name}: {} bytes, not {}; {story}",
+                bytes.len(),
                 wanted.len()
             );
             assert_eq!(mode, their_mode, "{name}: {mode:o}; {story}");

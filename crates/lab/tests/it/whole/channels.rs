@@ -51,11 +51,11 @@ fn a_thousand_channels_both_ways_within_512_mib() {
         );
         assert!(
             of_server > 0 && of_server < RESIDENT_MAX,
-            "server: {of_server} octets"
+            "server: {of_server} bytes"
         );
         assert!(
             of_client > 0 && of_client < RESIDENT_MAX,
-            "client: {of_client} octets"
+            "client: {of_client} bytes"
         );
     }
     trees::assert_same_file(&source, &root.path().join("there"));

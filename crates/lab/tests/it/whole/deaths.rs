@@ -23,8 +23,8 @@ enum Victim {
     Server,
 }
 
-/// Octets in the partial files of a folder.
-fn partial_octets(folder: &Path) -> u64 {
+/// Bytes in the partial files of a folder.
+fn partial_bytes(folder: &Path) -> u64 {
     fs::read_dir(folder)
         .unwrap()
         .filter_map(|e| {
@@ -40,7 +40,7 @@ fn partial_octets(folder: &Path) -> u64 {
         .sum()
 }
 
-/// Copies, kills `victim` when the partial file holds `share` per mille of the octets, and says what stands under the final name.
+/// Copies, kills `victim` when the partial file holds `share` per mille of the bytes, and says what stands under the final name.
 fn kill_at(victim: Victim, upload: bool, share: u64, had_old: bool) {
     let (root, folder) = (roomy_folder(2 << 30), roomy_folder(2 << 30));
     let server = Godwitd::serving(root.path())
@@ -69,7 +69,7 @@ fn kill_at(victim: Victim, upload: bool, share: u64, had_old: bool) {
     let mut client = Process::spawn(command, Options::default()).unwrap();
     let partial = target.parent().unwrap().to_owned();
     let limit = Instant::now() + Duration::from_secs(60);
-    while client.is_running().unwrap() && partial_octets(&partial) * 1000 < share * SIZE {
+    while client.is_running().unwrap() && partial_bytes(&partial) * 1000 < share * SIZE {
         assert!(Instant::now() < limit, "no progress");
         std::thread::yield_now();
     }
@@ -97,7 +97,7 @@ fn kill_at(victim: Victim, upload: bool, share: u64, had_old: bool) {
         Ok(m) => {
             assert!(
                 had_old && fs::read(target).unwrap() == old,
-                "{} octets: {context}",
+                "{} bytes: {context}",
                 m.len()
             );
         }
@@ -110,7 +110,7 @@ fn a_final_name_never_holds_a_wrong_file() {
     let mut numbers = trees::Numbers::seeded(11);
     for i in 0..MOMENTS {
         for victim in [Victim::Client, Victim::Server] {
-            // The first at once, the last when all octets are there: while it is verified and renamed.
+            // The first at once, the last when all bytes are there: while it is verified and renamed.
             let share = match i {
                 0 => 0,
                 1 => 1000,

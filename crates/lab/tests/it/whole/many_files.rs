@@ -1,4 +1,4 @@
-//! 10,000 files of 100 octets to 1 MB, and one of 8 GiB, up and down, with each pair of ends.
+//! 10,000 files of 100 bytes to 1 MB, and one of 8 GiB, up and down, with each pair of ends.
 
 use std::{fs, path::Path, time::Instant};
 

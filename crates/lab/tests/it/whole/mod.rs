@@ -23,8 +23,8 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A folder on tmpfs where that has room for `octets` and memory is left, else in the ordinary place.
-pub(crate) fn roomy_folder(octets: u64) -> tempfile::TempDir {
+/// A folder on tmpfs where that has room for `bytes` and memory is left, else in the ordinary place.
+pub(crate) fn roomy_folder(bytes: u64) -> tempfile::TempDir {
     let tmpfs = Path::new("/dev/shm");
     let free = rustix::fs::statvfs(tmpfs).map_or(0, |s| s.f_bavail * s.f_frsize);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -41,7 +41,7 @@ pub(crate) fn roomy_folder(octets: u64) -> tempfile::TempDir {
         * 1024;
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("godwit-whole-");
-    if free > octets && available > octets + (4 << 30) {
+    if free > bytes && available > bytes + (4 << 30) {
         builder.tempdir_in(tmpfs)
     } else {
         builder.tempdir()

@@ -33,27 +33,27 @@ fn noise() -> Vec<u8> {
         .collect()
 }
 
-/// `count` files of 100 octets to 1 MB, small ones more frequent, in directories of 1000.
+/// `count` files of 100 bytes to 1 MB, small ones more frequent, in directories of 1000.
 pub(super) fn make_many(folder: &Path, count: u64) {
     let noise = noise();
     let mut numbers = Numbers::seeded(7);
     for i in 0..count {
         let directory = folder.join(format!("part {}", i / 1000));
         fs::create_dir_all(&directory).unwrap();
-        // Uniform in the number of bits: 100 octets to 1 MB.
+        // Uniform in the number of bits: 100 bytes to 1 MB.
         let bits = 7 + numbers.below(14);
         let size = (100 + numbers.below(1 << bits)).min(1_000_000);
         let at = usize::try_from(numbers.below(1 << 20)).unwrap();
-        let octets = &noise[at..at + usize::try_from(size).unwrap()];
-        fs::write(directory.join(format!("file {i}.dat")), octets).unwrap();
+        let bytes = &noise[at..at + usize::try_from(size).unwrap()];
+        fs::write(directory.join(format!("file {i}.dat")), bytes).unwrap();
     }
 }
 
-pub(super) fn make_file(path: &Path, octets: u64, seed: u64) {
+pub(super) fn make_file(path: &Path, bytes: u64, seed: u64) {
     let noise = noise();
     let mut numbers = Numbers::seeded(seed);
     let mut file = fs::File::create(path).unwrap();
-    let mut left = octets;
+    let mut left = bytes;
     while left > 0 {
         let n = left.min(1 << 20);
         let at = usize::try_from(numbers.below(1 << 20)).unwrap();
@@ -63,11 +63,11 @@ pub(super) fn make_file(path: &Path, octets: u64, seed: u64) {
     }
 }
 
-/// A file of `octets` with a few written places, the rest holes.
-pub(super) fn make_sparse(path: &Path, octets: u64) {
+/// A file of `bytes` with a few written places, the rest holes.
+pub(super) fn make_sparse(path: &Path, bytes: u64) {
     let file = fs::File::create(path).unwrap();
-    file.set_len(octets).unwrap();
-    for place in [0, octets / 3, octets / 2 + 1, octets - 9] {
+    file.set_len(bytes).unwrap();
+    for place in [0, bytes / 3, bytes / 2 + 1, bytes - 9] {
         file.write_all_at(b"not hole!", place).unwrap();
     }
 }
@@ -104,7 +104,7 @@ pub(super) fn assert_same_file(a: &Path, b: &Path) {
     }
 }
 
-/// Both trees hold the same names and octets, and nothing else.
+/// Both trees hold the same names and bytes, and nothing else.
 pub(super) fn assert_same_tree(a: &Path, b: &Path) {
     let names = |p: &Path| {
         let mut names: Vec<_> = fs::read_dir(p)

@@ -47,8 +47,8 @@ impl<'a> Arguments<'a> {
         Ok((word, Self { rest, ..self }))
     }
 
-    pub(super) fn utf8(self, octets: &[u8]) -> Result<String, CommandError> {
-        String::from_utf8(octets.to_vec()).map_err(|_| self.syntax("Argument is not UTF-8."))
+    pub(super) fn utf8(self, bytes: &[u8]) -> Result<String, CommandError> {
+        String::from_utf8(bytes.to_vec()).map_err(|_| self.syntax("Argument is not UTF-8."))
     }
 
     pub(super) fn text(self) -> Result<String, CommandError> {

@@ -5,7 +5,7 @@ use super::{QUOTED_CHARS_MAX, arguments::Arguments, region, region_words};
 use crate::{
     checksum::ChecksumAlgorithm,
     commit::{Commit, Expected, TemporaryName},
-    leaves::{ALGORITHM, LEAF_OCTETS_MIN, LEAVES_MAX},
+    leaves::{ALGORITHM, LEAF_BYTES_MIN, LEAVES_MAX},
     live::Live,
     site::{BUFFER_WORDS, REFUSED_WORDS, STACK_WORDS, Site},
     text::{decimal, printable, skip_blanks},
@@ -119,15 +119,9 @@ fn channels(a: Arguments<'_>) -> Result<(u32, Arguments<'_>), CommandError> {
 fn commit(a: Arguments<'_>) -> Result<Commit, CommandError> {
     let (facts, rest) = a.word()?;
     let (mut temporary, mut expected) = (None, Expected::default());
-    for fact in facts
-        .split(|octet| *octet == b';')
-        .filter(|f| !f.is_empty())
-    {
+    for fact in facts.split(|byte| *byte == b';').filter(|f| !f.is_empty()) {
         let bad = || a.syntax("Invalid fact.");
-        let at = fact
-            .iter()
-            .position(|octet| *octet == b'=')
-            .ok_or_else(bad)?;
+        let at = fact.iter().position(|byte| *byte == b'=').ok_or_else(bad)?;
         let (name, value) = (&fact[..at], &fact[at + 1..]);
         if name.eq_ignore_ascii_case(b"from") {
             temporary = Some(TemporaryName::new(value).ok_or_else(bad)?);
@@ -159,7 +153,7 @@ fn leaves(a: Arguments<'_>) -> Result<Site, CommandError> {
     let (leaf, a) = a.number()?;
     let (words, path) = region_words(a)?;
     let (offset, length) = region(a, words)?;
-    if leaf < LEAF_OCTETS_MIN || length.is_some_and(|n| n.div_ceil(leaf) > LEAVES_MAX) {
+    if leaf < LEAF_BYTES_MIN || length.is_some_and(|n| n.div_ceil(leaf) > LEAVES_MAX) {
         return Err(a.syntax("Leaves are too small."));
     }
     Ok(Site::Leaves {

@@ -19,7 +19,7 @@ impl ServerPi {
         self.forget_foreseen();
         for item in &mut self.queue {
             if matches!(item, Queued::Command { .. } | Queued::Bad(_)) {
-                self.queue_octets -= item.octets();
+                self.queue_bytes -= item.bytes();
                 *item = Queued::Aborted;
             }
         }

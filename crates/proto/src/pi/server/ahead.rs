@@ -232,7 +232,7 @@ impl ServerPi {
         }
         match transfer.kind() {
             TransferKind::Send { .. } | TransferKind::List { .. } => Some(Run::Retrievals),
-            // A checksum may still say no, and then nothing of the next file may have been taken; the last octet of TYPE A is
+            // A checksum may still say no, and then nothing of the next file may have been taken; the last byte of TYPE A is
             // written at the end.
             TransferKind::Receive {
                 checksums, modify, ..

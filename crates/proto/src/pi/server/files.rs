@@ -213,7 +213,7 @@ impl ServerPi {
     }
 
     /// The shell reports as often as it likes; the client hears it as often as it asked.
-    pub(super) fn on_checksum_progress(&mut self, now: Instant, octets: u64) {
+    pub(super) fn on_checksum_progress(&mut self, now: Instant, bytes: u64) {
         let (Pending::Request(Purpose::Checksum(run)), Some(every)) =
             (&mut self.pending, self.session.markers.checksum)
         else {
@@ -233,7 +233,7 @@ impl ServerPi {
             "Status Marker",
             [
                 format!("Timestamp: {time:.1}").into_bytes(),
-                format!("Bytes Processed: {octets}").into_bytes(),
+                format!("Bytes Processed: {bytes}").into_bytes(),
             ],
             "End.",
         ));
@@ -260,11 +260,11 @@ pub(super) fn read_only(path: &FtpPath) -> StorageFailure {
 /// In quotes, quotes inside doubled (RFC 959 appendix II).
 fn quoted(path: &FtpPath) -> Vec<u8> {
     let mut out = vec![b'"'];
-    for octet in path.as_bytes() {
-        if *octet == b'"' {
+    for byte in path.as_bytes() {
+        if *byte == b'"' {
             out.push(b'"');
         }
-        out.push(*octet);
+        out.push(*byte);
     }
     out.push(b'"');
     out

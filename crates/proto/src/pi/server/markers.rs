@@ -14,10 +14,10 @@ const RANGES_MAX: usize = 1000;
 /// Ranges that wait to be said. More are left out: a client that resumes sends those again.
 const NEWS_MAX: usize = 16 * 1024;
 
-/// Receipts of so few octets that succeed so soon need no markers: 226 says all of it. Of many small files they would be most of what is
+/// Receipts of so few bytes that succeed so soon need no markers: 226 says all of it. Of many small files they would be most of what is
 /// said.
 const SHORT: Duration = Duration::from_millis(200);
-const LITTLE_OCTETS: u64 = 1 << 20;
+const LITTLE_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct Markers {
@@ -137,7 +137,7 @@ impl Markers {
         whole: bool,
     ) -> Vec<Reply> {
         let is_short = |(began, _)| now.saturating_duration_since(began) < SHORT;
-        if whole && bytes <= LITTLE_OCTETS && self.began.is_some_and(is_short) {
+        if whole && bytes <= LITTLE_BYTES && self.began.is_some_and(is_short) {
             return Vec::new();
         }
         self.news.union_within(fresh, NEWS_MAX);
@@ -154,14 +154,14 @@ impl Markers {
         replies
     }
 
-    /// The first 112, with 0 octets, tells clients when the clock began.
+    /// The first 112, with 0 bytes, tells clients when the clock began.
     fn first(&mut self) -> Option<Reply> {
         let (_, unix_time) = self.began.take()?;
         Some(performance_marker(unix_time, 0))
     }
 
     /// A 111, if there is something to say. What rounding holds back stays news: said with the
-    /// octets that join it later.
+    /// bytes that join it later.
     fn tell_news(&mut self, end_of_file: Option<u64>) -> Option<Reply> {
         let some: RangeSet = self.news.iter().take(RANGES_MAX).collect();
         let reply = range_marker(&some, end_of_file)?;

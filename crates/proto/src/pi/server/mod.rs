@@ -1,4 +1,4 @@
-//! The server's protocol interpreter: octets in, replies and requests out.
+//! The server's protocol interpreter: bytes in, replies and requests out.
 //!
 //! The shell owns sockets, files and movers. It feeds [`Input`]s with the present time and carries out
 //! [`Output`]s in order. At most one [`Request`] or transfer is outstanding; commands that arrive meanwhile
@@ -61,11 +61,11 @@ use dispatch::Purpose;
 use session::Session;
 use transfer::Transfer;
 
-/// Commands read ahead above which the shell should read no more until some have run: [`ServerPi::wants_octets`].
+/// Commands read ahead above which the shell should read no more until some have run: [`ServerPi::wants_bytes`].
 pub const QUEUE_PAUSE: usize = 1000;
 
-/// Octets of commands read ahead, with the same meaning.
-pub const QUEUE_OCTETS_PAUSE: usize = 256 * 1024;
+/// Bytes of commands read ahead, with the same meaning.
+pub const QUEUE_BYTES_PAUSE: usize = 256 * 1024;
 
 /// Where commands are left to the kernel, so is the end of the connection behind them, and a client that is gone
 /// would be served for hours. So a command that takes longer than this is followed by a preliminary reply, and
@@ -77,8 +77,8 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// pauses never gets here, even where all lines are empty.
 pub const QUEUE_MAX: usize = QUEUE_PAUSE + 16 * 1024;
 
-/// Octets of commands read ahead, with the same end: a thousand long lines would be 64 MB a session.
-pub const QUEUE_OCTETS_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of commands read ahead, with the same end: a thousand long lines would be 64 MB a session.
+pub const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The interpreter of one session.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub struct ServerPi {
     session: Session,
     lines: LineReader,
     queue: VecDeque<Queued>,
-    queue_octets: usize,
+    queue_bytes: usize,
     foresight: Foresight,
     pending: Pending,
     /// Transfers that were asked for so far, refused ones included.
@@ -121,7 +121,7 @@ enum Pending {
 enum Queued {
     Command {
         /// As long as its line was.
-        octets: usize,
+        bytes: usize,
         command: Box<Result<Command, CommandError>>,
     },
     Bad(BadLine),
@@ -147,7 +147,7 @@ impl ServerPi {
             started: now,
             lines: LineReader::default(),
             queue: VecDeque::new(),
-            queue_octets: 0,
+            queue_bytes: 0,
             foresight: Foresight::default(),
             pending: Pending::Nothing,
             transfers: 0,
@@ -169,8 +169,8 @@ impl ServerPi {
             return;
         }
         match input {
-            Input::Octets(octets) => {
-                self.on_octets(now, octets);
+            Input::Bytes(bytes) => {
+                self.on_bytes(now, bytes);
                 return self.arm_probe(now);
             }
             Input::Unprotected => self.enqueue(Queued::Unprotected),
@@ -185,7 +185,7 @@ impl ServerPi {
                 self.probe_at = None;
                 self.on_done(now, result);
             }
-            Input::ChecksumProgress(octets) => self.on_checksum_progress(now, octets),
+            Input::ChecksumProgress(bytes) => self.on_checksum_progress(now, bytes),
             Input::TransferReady { reused } => self.on_transfer_ready(now, reused),
             Input::TransferProgress { bytes, fresh } => {
                 self.on_transfer_progress(now, bytes, &fresh);
@@ -230,8 +230,8 @@ impl ServerPi {
         deadlines.into_iter().flatten().min()
     }
 
-    fn on_octets(&mut self, now: Instant, octets: &[u8]) {
-        for event in self.lines.push(octets) {
+    fn on_bytes(&mut self, now: Instant, bytes: &[u8]) {
+        for event in self.lines.push(bytes) {
             match event {
                 LineEvent::Answer(answer) => self.send(|out| out.extend_from_slice(&answer)),
                 LineEvent::Line(line) => self.on_line(&line),
@@ -252,7 +252,7 @@ impl ServerPi {
         match Command::parse(line) {
             Ok(Command::Site(Site::Live(live))) if self.takes_asides() => self.run_aside(live),
             command => self.enqueue(Queued::Command {
-                octets: line.len(),
+                bytes: line.len(),
                 command: Box::new(command),
             }),
         }
@@ -260,15 +260,15 @@ impl ServerPi {
 
     /// False while so much waits that the shell should leave further commands to the kernel. An ABOR that is behind them is
     /// then seen late.
-    pub fn wants_octets(&self) -> bool {
-        self.queue.len() < QUEUE_PAUSE && self.queue_octets < QUEUE_OCTETS_PAUSE
+    pub fn wants_bytes(&self) -> bool {
+        self.queue.len() < QUEUE_PAUSE && self.queue_bytes < QUEUE_BYTES_PAUSE
     }
 
     fn enqueue(&mut self, item: Queued) {
-        self.queue_octets += item.octets();
+        self.queue_bytes += item.bytes();
         self.queue.push_back(item);
         // The queue is emptied whenever nothing is outstanding, so only a busy session can fill it.
-        if self.queue.len() > QUEUE_MAX || self.queue_octets > QUEUE_OCTETS_MAX {
+        if self.queue.len() > QUEUE_MAX || self.queue_bytes > QUEUE_BYTES_MAX {
             self.answer(500, "Pipeline queue full.");
             self.end_session();
         }
@@ -285,7 +285,7 @@ impl ServerPi {
             let Some(item) = self.queue.pop_front() else {
                 return;
             };
-            self.queue_octets -= item.octets();
+            self.queue_bytes -= item.bytes();
             self.foresight.item_leaves();
             self.active_at = now;
             match item {
@@ -325,7 +325,7 @@ impl ServerPi {
     }
 
     fn arm_probe(&mut self, now: Instant) {
-        self.probe_at = match self.is_idle() || self.wants_octets() {
+        self.probe_at = match self.is_idle() || self.wants_bytes() {
             true => None,
             false => self.probe_at.or_else(|| now.checked_add(PROBE_AFTER)),
         };
@@ -366,7 +366,7 @@ impl ServerPi {
         self.drop_data_channel();
         self.pending = Pending::Nothing;
         self.queue.clear();
-        self.queue_octets = 0;
+        self.queue_bytes = 0;
         self.closed = true;
         self.outputs.push_back(Output::Close);
     }
@@ -385,9 +385,9 @@ impl ServerPi {
         if let Some(Output::Send(last)) = self.outputs.back_mut() {
             return write(last);
         }
-        let mut octets = Vec::new();
-        write(&mut octets);
-        self.outputs.push_back(Output::Send(octets));
+        let mut bytes = Vec::new();
+        write(&mut bytes);
+        self.outputs.push_back(Output::Send(bytes));
     }
 
     fn request(&mut self, request: Request, purpose: Purpose) {
@@ -398,16 +398,16 @@ impl ServerPi {
 }
 
 impl Queued {
-    fn octets(&self) -> usize {
+    fn bytes(&self) -> usize {
         match self {
-            Self::Command { octets, .. } => *octets,
+            Self::Command { bytes, .. } => *bytes,
             Self::Bad(_) | Self::Unprotected | Self::Aborted | Self::Abort => 0,
         }
     }
 }
 
 fn is_abort(line: &[u8]) -> bool {
-    line.split(|octet| *octet == b' ')
+    line.split(|byte| *byte == b' ')
         .find(|word| !word.is_empty())
         .is_some_and(|word| word.eq_ignore_ascii_case(b"ABOR"))
 }

@@ -279,7 +279,7 @@ impl ServerPi {
     }
 
     /// Why no data channel is made, if there is a reason: the administrator demands more, or a level was asked for that nothing
-    /// could keep, since a handshake comes before every protected octet.
+    /// could keep, since a handshake comes before every protected byte.
     pub(super) fn why_unprotected(&self) -> Option<String> {
         let Security {
             protection, dcau, ..

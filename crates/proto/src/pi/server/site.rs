@@ -11,8 +11,8 @@ use super::{
     dispatch::{ChecksumRun, Purpose},
 };
 
-/// Octets of a client's word about itself that go to the log.
-const NOTE_OCTETS_MAX: usize = 1024;
+/// Bytes of a client's word about itself that go to the log.
+const NOTE_BYTES_MAX: usize = 1024;
 
 impl ServerPi {
     pub(super) fn run_site(&mut self, site: Site) {
@@ -91,7 +91,7 @@ impl ServerPi {
     fn note(&mut self, kind: &str, text: &str) {
         let text: String = text
             .chars()
-            .take(NOTE_OCTETS_MAX)
+            .take(NOTE_BYTES_MAX)
             .map(|c| if c.is_control() { '?' } else { c })
             .collect();
         self.outputs

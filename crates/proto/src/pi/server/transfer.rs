@@ -6,7 +6,7 @@
 //!     └────────────┴────────────────────┴──────────── 4xx, 5xx ────────────┴────────────┘
 //! ```
 //! In MODE E, and for every receipt, a failure destroys the data channel object: a transfer that was sent ahead
-//! would otherwise meet the connections, and the octets, of the one that failed. Then it fails at
+//! would otherwise meet the connections, and the bytes, of the one that failed. Then it fails at
 //! once instead of waiting.
 
 use std::{mem, time::Instant};

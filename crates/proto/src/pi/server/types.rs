@@ -89,8 +89,8 @@ pub fn is_anonymous(user: &str) -> bool {
 /// What happened.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// Octets of the control connection.
-    Octets(&'a [u8]),
+    /// Bytes of the control connection.
+    Bytes(&'a [u8]),
     /// After [`Output::Protect`]: a command came in clear, which anybody may have sent.
     Unprotected,
     /// After [`Output::Protect`]: what came cannot be opened, and nothing behind it can. Only for AUTH GSSAPI: a broken TLS
@@ -104,7 +104,7 @@ pub enum Input<'a> {
     Shutdown,
     /// The outstanding [`Request`] has its result.
     Done(Result<Outcome, StorageFailure>),
-    /// A checksum runs: octets so far (asked for by OPTS CKSM Markers).
+    /// A checksum runs: bytes so far (asked for by OPTS CKSM Markers).
     ChecksumProgress(u64),
     /// First data connections are up (and authenticated): 150, or 125 where `reused`.
     TransferReady {
@@ -113,16 +113,16 @@ pub enum Input<'a> {
     },
     /// Answer to [`Output::ReportProgress`].
     TransferProgress {
-        /// Octets moved for this transfer so far; for receipts, as written.
+        /// Bytes moved for this transfer so far; for receipts, as written.
         bytes: u64,
-        /// Octets that became safe since the last report, relative to the region. Empty when sending.
+        /// Bytes that became safe since the last report, relative to the region. Empty when sending.
         fresh: RangeSet,
     },
     /// Answer to [`Output::Live`]: the transfer as it is now, or `None` where there is none that can be changed so.
     Live(Option<Box<LiveReport>>),
     /// The transfer is over; for a receipt the file is closed, and `fresh` holds the last ranges.
     TransferDone {
-        /// Octets moved.
+        /// Bytes moved.
         bytes: u64,
         /// Last news for 111.
         fresh: RangeSet,
@@ -138,7 +138,7 @@ pub enum Input<'a> {
 pub enum Output {
     /// Write to the control connection.
     Send(Vec<u8>),
-    /// From here on replies are sent protected, and only what came protected is handed in as octets. After
+    /// From here on replies are sent protected, and only what came protected is handed in as bytes. After
     /// [`Request::StartTls`] the peer's TLS handshake comes first.
     Protect,
     /// Carry out and answer with [`Input::Done`].
@@ -233,14 +233,14 @@ pub enum Request {
         length: Option<u64>,
         path: FtpPath,
     },
-    /// `Outcome::Leaves`, of so many octets each and at most [`crate::leaves::LEAVES_MAX`]. `length` `None`: to the end.
+    /// `Outcome::Leaves`, of so many bytes each and at most [`crate::leaves::LEAVES_MAX`]. `length` `None`: to the end.
     Leaves {
         leaf: u64,
         offset: u64,
         length: Option<u64>,
         path: FtpPath,
     },
-    /// Is there room for this many octets where `path` is? `Outcome::Done` or ENOSPC.
+    /// Is there room for this many bytes where `path` is? `Outcome::Done` or ENOSPC.
     Reserve {
         bytes: u64,
         path: FtpPath,
@@ -278,7 +278,7 @@ pub enum Outcome {
     },
     /// Lower-case hex.
     Checksum(String),
-    /// Another file than was expected: digests in lower-case hex, or sizes, like `12 octets`.
+    /// Another file than was expected: digests in lower-case hex, or sizes, like `12 bytes`.
     #[allow(missing_docs)]
     Unlike { found: String, expected: String },
     /// Digests of the parts of a file.
@@ -324,13 +324,13 @@ pub struct DataChannelSpec {
     pub layout: Option<StripeLayout>,
     /// Who receives knows holes.
     pub holes: bool,
-    /// TCP buffers, octets; `None` leaves them to the kernel.
+    /// TCP buffers, bytes; `None` leaves them to the kernel.
     pub socket_buffer_bytes: Option<u64>,
     /// Connections may come from other hosts than the control connection's.
     pub foreign_hosts: bool,
     /// Who must be at the other ends.
     pub dcau: Dcau,
-    /// What protects the octets; only with `dcau`.
+    /// What protects the bytes; only with `dcau`.
     pub protection: Protection,
 }
 
@@ -386,13 +386,13 @@ pub enum TransferKind {
 /// Where a receipt goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// STOR: truncated, unless a restart leaves octets that are already there.
+    /// STOR: truncated, unless a restart leaves bytes that are already there.
     Replace,
     /// STOU: must not exist.
     New,
     /// APPE: offset 0 is the present end.
     Append,
-    /// ESTO A: offset 0 is this octet; never truncated.
+    /// ESTO A: offset 0 is this byte; never truncated.
     At(u64),
 }
 

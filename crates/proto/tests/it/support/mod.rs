@@ -59,8 +59,8 @@ pub(crate) fn drain(pi: &mut ServerPi) -> Vec<Output> {
 pub(crate) fn replies(outputs: &[Output]) -> Vec<Reply> {
     let mut reader = ReplyReader::default();
     for output in outputs {
-        if let Output::Send(octets) = output {
-            reader.push(octets);
+        if let Output::Send(bytes) = output {
+            reader.push(bytes);
         }
     }
     std::iter::from_fn(|| reader.next_reply().unwrap()).collect()

@@ -1,4 +1,4 @@
-//! Sequences of operations from octets: what the property tests draw and the fuzz targets mutate.
+//! Sequences of operations from bytes: what the property tests draw and the fuzz targets mutate.
 //!
 //! Whatever is fed, an interpreter must not panic, must give each command one final reply in order, and must be
 //! silent once it is over.
@@ -107,9 +107,9 @@ const ANSWERS: &[&str] = &[
     "closed",
 ];
 
-struct Octets<'a>(&'a [u8]);
+struct Bytes<'a>(&'a [u8]);
 
-impl<'a> Octets<'a> {
+impl<'a> Bytes<'a> {
     fn next(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -127,9 +127,9 @@ impl<'a> Octets<'a> {
     }
 }
 
-/// Feeds a `ServerPi` what `data` spells. The first octet decides whether the shell keeps its contract.
+/// Feeds a `ServerPi` what `data` spells. The first byte decides whether the shell keeps its contract.
 pub(crate) fn server_pi(data: &[u8]) {
-    let mut data = Octets(data);
+    let mut data = Bytes(data);
     let Some(first) = data.next() else { return };
     let mut stage = Server::new(first & 2 == 0);
     if first & 1 == 0 {
@@ -173,8 +173,8 @@ impl Server {
 
     fn line(&mut self, line: &[u8]) {
         self.lines += 1;
-        let octets = [line, b"\r\n"].concat();
-        self.input(Input::Octets(&octets));
+        let bytes = [line, b"\r\n"].concat();
+        self.input(Input::Bytes(&bytes));
     }
 
     fn input(&mut self, input: Input<'_>) {
@@ -185,14 +185,14 @@ impl Server {
     /// Carries out what came out, as an honest shell.
     fn drain(&mut self) {
         while let Some(output) = self.pi.poll_output() {
-            if let Some(octets) = self.shell.take(self.now, output) {
-                self.hear(&octets);
+            if let Some(bytes) = self.shell.take(self.now, output) {
+                self.hear(&bytes);
             }
         }
     }
 
-    fn hear(&mut self, octets: &[u8]) {
-        self.replies.push(octets);
+    fn hear(&mut self, bytes: &[u8]) {
+        self.replies.push(bytes);
         while let Some(reply) = self.replies.next_reply().expect("our replies can be read") {
             let unasked = reply.code.get() == 421
                 || (reply.code.get() == 500 && reply.lines[0] == b"Pipeline queue full.");
@@ -223,7 +223,7 @@ impl Server {
         self.now = until;
     }
 
-    fn honest(&mut self, data: &mut Octets<'_>) {
+    fn honest(&mut self, data: &mut Bytes<'_>) {
         while let Some(operation) = data.next() {
             if self.shell.closed {
                 break;
@@ -240,17 +240,17 @@ impl Server {
                     self.settle(time);
                 }
                 6 => {
-                    // Any octets, then the end of whatever line they have begun.
+                    // Any bytes, then the end of whatever line they have begun.
                     let n = usize::from(data.next().unwrap_or(0));
-                    let octets = data.take(n);
-                    let clean: Vec<u8> = octets
+                    let bytes = data.take(n);
+                    let clean: Vec<u8> = bytes
                         .iter()
                         .copied()
-                        .filter(|octet| !matches!(octet, b'\r' | b'\n' | 0xff))
+                        .filter(|byte| !matches!(byte, b'\r' | b'\n' | 0xff))
                         .collect();
                     if clean
                         .first()
-                        .is_none_or(|octet| !matches!(octet, b'Q' | b'q' | b' '))
+                        .is_none_or(|byte| !matches!(byte, b'Q' | b'q' | b' '))
                     {
                         self.line(&clean);
                     }
@@ -273,21 +273,21 @@ impl Server {
         );
     }
 
-    /// A shell that answers at random, and octets at random.
-    fn hostile(&mut self, data: &mut Octets<'_>) {
+    /// A shell that answers at random, and bytes at random.
+    fn hostile(&mut self, data: &mut Bytes<'_>) {
         let mut closed = false;
         while let Some(operation) = data.next() {
             match operation % 6 {
                 0 | 1 => {
                     if let Some(line) = data.pick(LINES) {
-                        let octets = format!("{line}\r\n");
+                        let bytes = format!("{line}\r\n");
                         self.pi
-                            .handle_input(self.now, Input::Octets(octets.as_bytes()));
+                            .handle_input(self.now, Input::Bytes(bytes.as_bytes()));
                     }
                 }
                 2 => {
                     let n = usize::from(data.next().unwrap_or(0));
-                    self.pi.handle_input(self.now, Input::Octets(data.take(n)));
+                    self.pi.handle_input(self.now, Input::Bytes(data.take(n)));
                 }
                 3 | 4 => {
                     if let Some(words) = data.pick(ANSWERS)
@@ -305,7 +305,7 @@ impl Server {
                 assert!(!closed, "an output after Close: {output:?}");
                 match output {
                     Output::Close => closed = true,
-                    Output::Send(octets) => self.hear(&octets),
+                    Output::Send(bytes) => self.hear(&bytes),
                     _ => {}
                 }
             }
@@ -346,7 +346,7 @@ const COMMANDS: &[&str] = &[
 
 /// Feeds a `ClientPi` what `data` spells.
 pub(crate) fn client_pi(data: &[u8]) {
-    let mut data = Octets(data);
+    let mut data = Bytes(data);
     let mut now = epoch();
     let mut pi = ClientPi::new(ClientConfig::default(), now);
     let mut open = BTreeSet::new();
@@ -364,12 +364,12 @@ pub(crate) fn client_pi(data: &[u8]) {
             }
             2 | 3 => {
                 if let Some(reply) = data.pick(REPLIES) {
-                    pi.handle_input(now, client::Input::Octets(reply));
+                    pi.handle_input(now, client::Input::Bytes(reply));
                 }
             }
             4 => {
                 let n = usize::from(data.next().unwrap_or(0));
-                pi.handle_input(now, client::Input::Octets(data.take(n)));
+                pi.handle_input(now, client::Input::Bytes(data.take(n)));
             }
             _ => {
                 now += Duration::from_secs(u64::from(operation));
@@ -404,10 +404,10 @@ pub(crate) fn client_pi(data: &[u8]) {
 pub(crate) fn flood(line: &[u8]) -> usize {
     let now = epoch();
     let mut pi = ServerPi::new(server_config(), now);
-    pi.handle_input(now, Input::Octets(b"USER u\r\nPASS p\r\n"));
+    pi.handle_input(now, Input::Bytes(b"USER u\r\nPASS p\r\n"));
     let mut sent = 0;
     while pi.poll_timeout().is_some() && sent <= 2 * QUEUE_MAX {
-        pi.handle_input(now, Input::Octets(line));
+        pi.handle_input(now, Input::Bytes(line));
         sent += 1;
     }
     sent

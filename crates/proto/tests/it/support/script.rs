@@ -8,9 +8,9 @@
 //! | `fail ERRNO WHAT` | `Done` with a storage failure, e.g. `fail ENOENT stat /f` |
 //! | `facts KIND SIZE` | `Done(Facts)`; KIND is `file` or `dir` |
 //! | `listening ADDR...` | `Done(Listening)` |
-//! | `page NAME... [more]` | `Done(Listing)`, one file of 7 octets for each name |
+//! | `page NAME... [more]` | `Done(Listing)`, one file of 7 bytes for each name |
 //! | `text WORD`, `checksum HEX` | `Done(Text)`, `Done(Checksum)` |
-//! | `leaves LEAF OCTETS HEX...` | `Done(Leaves)` |
+//! | `leaves LEAF BYTES HEX...` | `Done(Leaves)` |
 //! | `account HOME ro\|rw` | `Done(Account)` |
 //! | `adat more TOKEN`, `adat done [TOKEN]` | `Done(Adat)` |
 //! | `unprotected`, `unreadable` | `Unprotected`, `Unreadable` |
@@ -84,7 +84,7 @@ pub(crate) fn directive(line: &str) -> Directive {
         }),
         "leaves" => done(Outcome::Leaves(Leaves {
             leaf: number(0),
-            octets: number(1),
+            bytes: number(1),
             digests: words[2..]
                 .iter()
                 .map(|digest| u32::from_str_radix(digest, 16).unwrap())
@@ -204,7 +204,7 @@ pub(crate) fn ranges(text: &str) -> RangeSet {
         .collect()
 }
 
-/// What the shell is told, on one line. `None` for octets, which have lines of their own.
+/// What the shell is told, on one line. `None` for bytes, which have lines of their own.
 pub(crate) fn describe(output: &Output) -> Option<String> {
     Some(match output {
         Output::Send(_) => return None,

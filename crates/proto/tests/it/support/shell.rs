@@ -16,8 +16,8 @@ use godwit_proto::{
 
 use super::{addr, script::storage_failure};
 
-/// Octets of every file.
-pub(crate) const FILE_OCTETS: u64 = 3000;
+/// Bytes of every file.
+pub(crate) const FILE_BYTES: u64 = 3000;
 
 pub(crate) fn done() -> Outcome {
     Outcome::Done
@@ -62,12 +62,12 @@ impl FakeShell {
         }
     }
 
-    /// Carries out one output; octets for the peer are returned.
+    /// Carries out one output; bytes for the peer are returned.
     pub(crate) fn take(&mut self, now: Instant, output: Output) -> Option<Vec<u8>> {
         assert!(!self.closed, "an output after Close: {output:?}");
         let at = now + self.delay;
         match output {
-            Output::Send(octets) => return Some(octets),
+            Output::Send(bytes) => return Some(bytes),
             Output::Request(request) => {
                 assert_eq!(self.outstanding, 0, "two things outstanding: {request:?}");
                 match self.foreseen.pop_front() {
@@ -155,7 +155,7 @@ impl FakeShell {
         }
         self.due.push_back((at, Input::TransferReady { reused }));
         if !path.contains("slow") {
-            self.end(at + self.delay, FILE_OCTETS, Ok(()));
+            self.end(at + self.delay, FILE_BYTES, Ok(()));
         }
     }
 
@@ -235,7 +235,7 @@ fn answer(request: &Request) -> Result<Outcome, godwit_proto::error::StorageFail
         Request::Checksum { .. } => Outcome::Checksum("0badcafe".to_owned()),
         Request::Leaves { leaf, .. } => Outcome::Leaves(Leaves {
             leaf: *leaf,
-            octets: 1,
+            bytes: 1,
             digests: vec![7],
         }),
         Request::Listen(..) => Outcome::Listening(vec![addr("127.0.0.1:36529")]),
@@ -247,7 +247,7 @@ fn answer(request: &Request) -> Result<Outcome, godwit_proto::error::StorageFail
 fn facts() -> Facts {
     Facts {
         kind: Some(FactType::File),
-        size: Some(FILE_OCTETS),
+        size: Some(FILE_BYTES),
         modify: Timestamp::parse("20261121060534"),
         ..Facts::default()
     }
