@@ -1,4 +1,5 @@
-//! The book in `docs/`: each page is in its list, links lead somewhere, the messages that it explains still exist.
+//! The book in `docs/`: each page is in its list, links lead somewhere, the messages that it
+//! explains still exist.
 
 use std::{
     collections::BTreeSet,

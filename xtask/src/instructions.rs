@@ -1,4 +1,5 @@
-//! How many instructions the pure hot paths take, against what they took: a guard that no busy machine disturbs.
+//! How many instructions the pure hot paths take, against what they took: a guard that no busy
+//! machine disturbs.
 
 use std::{
     fs,
@@ -11,14 +12,16 @@ use crate::{cargo, run, say};
 /// A case of `crates/proto/examples/hot.rs`, and its instructions, a line each.
 const KEPT: &str = "xtask/instructions.txt";
 
-/// What a count may differ by, either way, percent. Counts of one build repeat within a tenth of a percent; compilers differ by some.
-/// Fewer is a fault as well: write them anew, or the next regression has room.
+/// What a count may differ by, either way, percent. Counts of one build repeat within a tenth of a
+/// percent; compilers differ by some. Fewer is a fault as well: write them anew, or the next
+/// regression has room.
 const TOLERANCE_PERCENT: u64 = 10;
 
 /// Times that a case runs, less and more: the difference leaves out what a process costs to start.
 const TIMES: [u64; 2] = [1000, 3000];
 
-/// Compares, or with `write` keeps what is counted now. Without valgrind nothing is compared, and it is said.
+/// Compares, or with `write` keeps what is counted now. Without valgrind nothing is compared, and
+/// it is said.
 ///
 /// # Errors
 ///

@@ -7,7 +7,8 @@ use crate::{cargo, run as command, say};
 /// Of Debian: an old kernel that many run, and the newest, which encrypts what is sent.
 const SUITES: [&str; 2] = ["bookworm", "sid"];
 
-/// Parts of the names of tests, all of the engine: the emulated machine is slow, and too slow for those that look at the clock.
+/// Parts of the names of tests, all of the engine: the emulated machine is slow, and too slow for
+/// those that look at the clock.
 const TESTS: [&str; 5] = ["kernel", "backlog", "tcp_diag", "storage", "data_holes"];
 
 /// Runs them, and says which kernel cannot be had here.

@@ -1,4 +1,5 @@
-//! All tests; what fails by a race with another program gets a second chance, alone and in the open.
+//! All tests; what fails by a race with another program gets a second chance, alone and in the
+//! open.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -8,10 +9,12 @@ use std::{
 
 use crate::{cargo, run as command, say};
 
-/// Real peers drop connections now and then on busy processors. More failures than these are no accident.
+/// Real peers drop connections now and then on busy processors. More failures than these are no
+/// accident.
 const REPEATED_AT_MOST: usize = 3;
 
-/// Runs every test once; up to [`REPEATED_AT_MOST`] that failed run once more, by themselves, and are named at the end.
+/// Runs every test once; up to [`REPEATED_AT_MOST`] that failed run once more, by themselves, and
+/// are named at the end.
 ///
 /// # Errors
 ///

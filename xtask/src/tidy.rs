@@ -8,8 +8,8 @@ use std::{
 
 use crate::book;
 
-/// Which crate of ours may depend on which (tests included): proto, tune and gsi on nothing, engine on proto and gsi
-/// alone.
+/// Which crate of ours may depend on which (tests included): proto, tune and gsi on nothing, engine
+/// on proto and gsi alone.
 const ARROWS: &[(&str, &[&str])] = &[
     ("proto", &[]),
     ("tune", &[]),
@@ -29,9 +29,6 @@ const TEST_ARROWS: &[(&str, &str)] = &[("client", "server")];
 
 /// The one file that may hold unsafe code: its crate and its place there.
 const UNSAFE_FILE: (&str, &str) = ("gsi", "src/sessions.rs");
-
-/// A file that a reader can still hold.
-const LINES_MAX: usize = 700;
 
 pub(crate) fn run() -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -158,12 +155,6 @@ fn check_sources(folder: &Path, name: &str, faults: &mut Vec<String>) -> Result<
         if (name, &*shown) != UNSAFE_FILE && text.contains(concat!("unsafe", " {")) {
             faults.push(format!(
                 "crates/{name}/{shown}: unsafe code belongs to crates/{home}/{place}"
-            ));
-        }
-        let lines = text.lines().count();
-        if lines > LINES_MAX {
-            faults.push(format!(
-                "crates/{name}/{shown}: {lines} lines, split it (limit {LINES_MAX})"
             ));
         }
         texts.insert(file, text);

@@ -1,5 +1,6 @@
-//! Sessions that move small files side by side end together: what one has asked for no other can take, so that a slow one must not still be at
-//! hundreds of files when the others have nothing left.
+//! Sessions that move small files side by side end together: what one has asked for no other can
+//! take, so that a slow one must not still be at hundreds of files when the others have nothing
+//! left.
 
 use std::{
     sync::{
@@ -71,8 +72,9 @@ impl Place {
         rates.known.push((self.key, rate));
     }
 
-    /// Whether it would still be at the `backlog` bytes that it has asked for when all the rest could be there. A moment of a round trip is
-    /// no loss. Never where it is not known how much is left.
+    /// Whether it would still be at the `backlog` bytes that it has asked for when all the rest
+    /// could be there. A moment of a round trip is no loss. Never where it is not known how much is
+    /// left.
     pub(crate) fn lags(&self, backlog: f64) -> bool {
         let counters = &self.counters;
         if !counters.scanned.load(Ordering::Relaxed) {
@@ -102,7 +104,8 @@ impl Drop for Place {
     }
 }
 
-/// A session that has not moved anything yet is taken for one as the others are. `known`: the rates that are known, in sum, and of how many.
+/// A session that has not moved anything yet is taken for one as the others are. `known`: the rates
+/// that are known, in sum, and of how many.
 #[allow(clippy::cast_precision_loss, reason = "sessions as a rate")]
 fn lags(backlog: f64, own: f64, left: f64, known: (f64, usize), round_trip: Duration) -> bool {
     let (sum, sessions) = known;

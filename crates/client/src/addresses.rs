@@ -1,7 +1,8 @@
 //! The addresses of a host, as the sessions to it try them.
 //!
-//! A name with several addresses is one service of several machines, or of one machine with several ways to it: sessions use all of them
-//! together, each begins with another one. They must see the same files, as they must for whoever takes any of them.
+//! A name with several addresses is one service of several machines, or of one machine with several
+//! ways to it: sessions use all of them together, each begins with another one. They must see the
+//! same files, as they must for whoever takes any of them.
 
 use std::{
     net::SocketAddr,
@@ -21,9 +22,10 @@ struct Known {
 }
 
 impl Addresses {
-    /// `found`, which is in the system's order of preference, in the order in which the next session is to try them. Those of the family that
-    /// the system prefers take turns: the other family is often another way to the same machines, and a worse one. Where nobody
-    /// greeted is tried last.
+    /// `found`, which is in the system's order of preference, in the order in which the next
+    /// session is to try them. Those of the family that the system prefers take turns: the other
+    /// family is often another way to the same machines, and a worse one. Where nobody greeted is
+    /// tried last.
     pub(crate) fn in_turn(&self, found: Vec<SocketAddr>) -> Vec<SocketAddr> {
         let mut known = self.lock();
         let turn = known.sessions;

@@ -38,7 +38,8 @@ pub(crate) struct Pool {
     ahead: Mutex<Option<Ahead>>,
     /// A panic of what opens sessions ahead, which fails no file by itself.
     bug: Arc<Mutex<Option<Error>>>,
-    /// Endpoints that were given up: whatever else is wanted from them fails at once, for the same reason.
+    /// Endpoints that were given up: whatever else is wanted from them fails at once, for the same
+    /// reason.
     given_up: Mutex<Vec<(Arc<Endpoint>, Error)>>,
     /// Sessions open now.
     alive: AtomicUsize,
@@ -64,8 +65,8 @@ impl Pool {
         })
     }
 
-    /// Opens a session that somebody will need soon. Where that fails, whoever opens the next one sees it fail too;
-    /// a bug is kept for [`Pool::take_bug`].
+    /// Opens a session that somebody will need soon. Where that fails, whoever opens the next one
+    /// sees it fail too; a bug is kept for [`Pool::take_bug`].
     pub(crate) fn open_ahead(&self, endpoint: &Arc<Endpoint>) {
         let (context, params) = (Arc::clone(&self.context), self.params.clone());
         let (to, found) = (Arc::clone(endpoint), Arc::clone(&self.bug));
@@ -118,7 +119,8 @@ impl Pool {
         }
     }
 
-    /// A session to `endpoint` alone: an idle one, or a new one. Where none is to be had, which endpoint is to blame.
+    /// A session to `endpoint` alone: an idle one, or a new one. Where none is to be had, which
+    /// endpoint is to blame.
     async fn obtain(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -225,7 +227,8 @@ pub(crate) struct Carrier {
     session: Option<Session>,
     /// Another session may do the work where this one cannot be opened.
     pub(crate) may_yield: bool,
-    /// This session will be busy with lists while others move what is in them: they need one too, as soon as the first is let in.
+    /// This session will be busy with lists while others move what is in them: they need one too,
+    /// as soon as the first is let in.
     pub(crate) leads: bool,
     /// Of the worker whose carrier it is.
     pub(crate) place: Place,
@@ -242,8 +245,8 @@ impl Carrier {
         }
     }
 
-    /// Runs `body` until it succeeds, fails for good, or the attempts are used up. The session is a fresh one after failures that
-    /// ended it.
+    /// Runs `body` until it succeeds, fails for good, or the attempts are used up. The session is a
+    /// fresh one after failures that ended it.
     pub(crate) async fn attempt<T>(
         &mut self,
         step: Step<'_>,
@@ -374,7 +377,8 @@ impl Carrier {
         }
     }
 
-    /// Exponential, with jitter so that many sessions do not come back together; ends early when the user interrupts.
+    /// Exponential, with jitter so that many sessions do not come back together; ends early when
+    /// the user interrupts.
     async fn pause(&self, attempt: u32) {
         let factor = 2_u32.saturating_pow(attempt - 1);
         let pause = PAUSE_FIRST.saturating_mul(factor).min(PAUSE_MAX);

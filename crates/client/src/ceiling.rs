@@ -1,7 +1,7 @@
 //! How much a server takes at a time, as its refusals show. No I/O, and no clock.
 //!
-//! One refusal may have any cause: a busy moment, a lost connection. Only a second one soon after it counts, and no
-//! server is held to it for the rest of a long run.
+//! One refusal may have any cause: a busy moment, a lost connection. Only a second one soon after
+//! it counts, and no server is held to it for the rest of a long run.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,8 @@ const REFUSALS_MIN: u32 = 2;
 const REFUSALS_WITHIN: Duration = Duration::from_mins(1);
 /// After a first refusal the next attempts keep to what the server took, for this long.
 const FIRST_HOLDS: Duration = Duration::from_secs(5);
-/// A ceiling in force is forgotten so long after the last refusal: the server may take more by then.
+/// A ceiling in force is forgotten so long after the last refusal: the server may take more by
+/// then.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);
 
 /// A limit of one endpoint.

@@ -1,5 +1,5 @@
-//! The user's other transfers, as the controller sees them: who decides for those over our path, how much of it is ours, and what is
-//! ours of that which all on this host share.
+//! The user's other transfers, as the controller sees them: who decides for those over our path,
+//! how much of it is ours, and what is ours of that which all on this host share.
 
 use godwit_tune::{Decision, Setting};
 
@@ -138,7 +138,8 @@ impl Company {
         (runs(before) != runs(self.allowance)).then_some(Change::Allowance)
     }
 
-    /// What we would have of the rate: all, or where we use less than we may, somewhat more than that.
+    /// What we would have of the rate: all, or where we use less than we may, somewhat more than
+    /// that.
     #[allow(clippy::cast_precision_loss)] // rates need no more than 53 bits
     fn measure(&mut self, at: f64, bytes: u64) {
         let (then, had) = self.measured;

@@ -8,10 +8,12 @@ use crate::{
     spec::{CongestionChoice, JobSpec},
 };
 
-/// What is tried where the system's control stays below the path: it measures rate and delay, and takes no loss for a queue.
+/// What is tried where the system's control stays below the path: it measures rate and delay, and
+/// takes no loss for a queue.
 const OTHER: &str = "bbr";
 
-/// The one who chooses, where that was asked for and there is a choice. Else the reason why not is told.
+/// The one who chooses, where that was asked for and there is a choice. Else the reason why not is
+/// told.
 pub(crate) fn chooser(spec: &JobSpec, context: &Context) -> Option<Congestion> {
     if spec.congestion != CongestionChoice::Auto {
         return None;

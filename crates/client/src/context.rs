@@ -1,4 +1,5 @@
-//! What all parts of one run share: the observer, the interrupt, the endpoints and what was learned of them.
+//! What all parts of one run share: the observer, the interrupt, the endpoints and what was learned
+//! of them.
 
 use std::{
     collections::HashSet,
@@ -45,13 +46,15 @@ const DEPTH_TOLD_EVERY: Duration = Duration::from_secs(1);
 /// Shared by all sessions and workers of a run.
 pub(crate) struct Context {
     pub(crate) connections: Connections,
-    /// What data channels of `sshftp://` prove themselves with, once it was needed. One for all, so that two servers know each other.
+    /// What data channels of `sshftp://` prove themselves with, once it was needed. One for all, so
+    /// that two servers know each other.
     pub(crate) thrown_away: OnceLock<Credential>,
     /// Our side of TLS with `ftpes://`, once it was needed.
     pub(crate) tls: OnceLock<ftps::Client>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stop: Stop,
-    /// What transfers and workers follow while they run. A run that moves no files leaves it at 1 x 1.
+    /// What transfers and workers follow while they run. A run that moves no files leaves it at 1 x
+    /// 1.
     pub(crate) target: watch::Sender<Target>,
     /// How fast all data channels may go together.
     pub(crate) rate: Arc<RateLimit>,
@@ -145,8 +148,8 @@ impl Context {
         }
     }
 
-    /// The limit of the run. Files go to any of the endpoints that take them and come from any of those that send
-    /// them: the most generous counts on either side.
+    /// The limit of the run. Files go to any of the endpoints that take them and come from any of
+    /// those that send them: the most generous counts on either side.
     fn limit(&self, ceiling: fn(&Learned) -> &Mutex<Ceiling>) -> u32 {
         let now = Instant::now();
         let endpoints = (self.endpoints.lock()).unwrap_or_else(PoisonError::into_inner);
@@ -189,8 +192,9 @@ impl Context {
         }
     }
 
-    /// A session has so many small files in flight. Told where that is half or twice of what was told before, and, but for the first
-    /// growth, not more often than each second: sessions differ, and nobody cares.
+    /// A session has so many small files in flight. Told where that is half or twice of what was
+    /// told before, and, but for the first growth, not more often than each second: sessions
+    /// differ, and nobody cares.
     pub(crate) fn pipelines(&self, depth: u32, round_trip: Duration) {
         let before = self.pipelining.load(Ordering::Relaxed);
         if depth < before.saturating_mul(2) && before < depth.saturating_mul(2) {
@@ -292,7 +296,8 @@ impl Target {
     }
 }
 
-/// A worker's place: the ones of the highest rank leave first, and all when a new generation begins.
+/// A worker's place: the ones of the highest rank leave first, and all when a new generation
+/// begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) rank: u32,
@@ -313,7 +318,8 @@ fn locked(ceiling: &Mutex<Ceiling>) -> MutexGuard<'_, Ceiling> {
     ceiling.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a server turned out to lack. Sessions of one endpoint share it, so that each lesson costs one command.
+/// What a server turned out to lack. Sessions of one endpoint share it, so that each lesson costs
+/// one command.
 #[derive(Default)]
 pub(crate) struct Learned {
     /// It answered a greeting once: failures to connect are passing from now on.
@@ -335,7 +341,8 @@ pub(crate) struct Learned {
     pub(crate) data_reached: AtomicBool,
     /// Another server has connected to it.
     pub(crate) met: AtomicBool,
-    /// Another server could not connect to it, and what that said. One firewall is taken for that of all.
+    /// Another server could not connect to it, and what that said. One firewall is taken for that
+    /// of all.
     pub(crate) unreached: OnceLock<String>,
     pub(crate) no_mode_e: AtomicBool,
     pub(crate) no_allo: AtomicBool,
@@ -367,7 +374,8 @@ pub(crate) struct Learned {
     pub(crate) gets_pipelined: AtomicBool,
     /// Small files that a session had in flight last; 0: nothing is known.
     pub(crate) depth: AtomicU32,
-    /// Directories that refused a put. What goes there travels alone: in a pipeline each refusal would cost a session.
+    /// Directories that refused a put. What goes there travels alone: in a pipeline each refusal
+    /// would cost a session.
     pub(crate) closed_folders: Mutex<HashSet<FtpPath>>,
     /// [`OddBytes`] in names that were seen to come back whole.
     pub(crate) names_pass: AtomicU8,
@@ -465,8 +473,9 @@ impl Endpoint {
         self.root.scheme == Scheme::Ftpes
     }
 
-    /// Who logs in, where no token does. A password is never sent for anonymous logins, nor where identities are proven: then the
-    /// user is one of the accounts that the server's map has for ours, or its first. Asks the user at most once.
+    /// Who logs in, where no token does. A password is never sent for anonymous logins, nor where
+    /// identities are proven: then the user is one of the accounts that the server's map has for
+    /// ours, or its first. Asks the user at most once.
     pub(crate) async fn credentials(&self, secrets: &Secrets) -> Result<Credentials> {
         if self.has_identities() {
             let mapped = || ":globus-mapping:".to_owned();

@@ -237,7 +237,8 @@ impl Controller {
         self.publish(context, news)
     }
 
-    /// The congestion control changes, or is to stay. The setting goes with it, unless another decides. True where anything changes.
+    /// The congestion control changes, or is to stay. The setting goes with it, unless another
+    /// decides. True where anything changes.
     fn send_with(&mut self, step: Step, context: &Context) -> bool {
         context.congestion.set(&step.control);
         if self.company.followed().is_none() {
@@ -307,7 +308,8 @@ impl Controller {
         if memory.epochs < REMEMBERED_EPOCHS || !self.company.is_alone() {
             return;
         }
-        // The next one begins with the usual congestion control, and what is right for another is not for that.
+        // The next one begins with the usual congestion control, and what is right for another is
+        // not for that.
         if self
             .congestion
             .as_ref()
@@ -330,7 +332,8 @@ impl Controller {
 fn look(context: &Context) -> Look {
     let (totals, running) = context.counters.totals();
     Look {
-        // The totals are of that moment; with the present one short epochs would be fast by as much as they are old.
+        // The totals are of that moment; with the present one short epochs would be fast by as much
+        // as they are old.
         at: context
             .started
             .elapsed()

@@ -5,30 +5,33 @@
 //!   ────┼───────────────────┼──────────────────┼───────────────────────────┼──► Measured
 //!        settling, at most SETTLE_MAX           measuring ── mostly idle ──► Dropped
 //! ```
-//! Time in which nothing flows (listings, checksums, renames) does not count, unless everything begins anew with each epoch:
-//! then the standstill is part of the price.
+//! Time in which nothing flows (listings, checksums, renames) does not count, unless everything
+//! begins anew with each epoch: then the standstill is part of the price.
 
 use std::time::Duration;
 
 use godwit_engine::data::{Sample, TcpTotals};
 use godwit_tune::{Observation, Setting, limit};
 
-/// Time between two looks. A fiftieth of the shortest epoch that makes sense would do; shorter looks cost system calls.
+/// Time between two looks. A fiftieth of the shortest epoch that makes sense would do; shorter
+/// looks cost system calls.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// Once the channels are there: time for their windows to grow, and at least this, seconds.
 const SETTLE_MIN: f64 = 0.1;
-/// Round trips in which a window grows from 10 segments to 2560, more than most paths hold, and then shows by a queue that it was enough.
+/// Round trips in which a window grows from 10 segments to 2560, more than most paths hold, and
+/// then shows by a queue that it was enough.
 const SETTLE_ROUND_TRIPS: f64 = 12.0;
 /// Shortest epoch: what came in bursts evens out.
 const EPOCH_ROUND_TRIPS: f64 = 8.0;
-/// A new setting whose second half is faster by so much has not found its rate: it is measured again,
+/// A new setting whose second half is faster by so much has not found its rate: it is measured
+/// again,
 const RISING: f64 = 1.15;
 /// so often at most. Fewer samples in each half say nothing.
 const SAMPLES_OF_HALF: usize = 2;
 const AGAIN_MAX: u32 = 2;
-/// Never wait longer than this, seconds, nor than so many lengths of a short epoch: a peer may refuse channels, and small
-/// files keep opening theirs.
+/// Never wait longer than this, seconds, nor than so many lengths of a short epoch: a peer may
+/// refuse channels, and small files keep opening theirs.
 const SETTLE_MAX: f64 = 2.0;
 const SETTLE_EPOCHS_MAX: f64 = 10.0;
 /// Length of the samples whose spread is the error of the epoch's goodput, seconds.
@@ -260,8 +263,8 @@ fn standard_error(samples: &[f64]) -> Option<f64> {
     Some((squares / (n - 1.0) / n).sqrt())
 }
 
-/// The totals of a job: of transfers that are over and of those that run. `bytes` are those that the receiver has, as far as
-/// anybody knows.
+/// The totals of a job: of transfers that are over and of those that run. `bytes` are those that
+/// the receiver has, as far as anybody knows.
 pub(crate) fn add(job: &mut Sample, transfer: &Sample) {
     job.bytes += transfer.acknowledged.unwrap_or(transfer.bytes);
     job.age = mean_by_channels(job.age, job.channels, transfer.age, transfer.channels);

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 /// Result of client operations.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why something was not done. Messages are one line, name what was tried and on what, and never hold a secret.
+/// Why something was not done. Messages are one line, name what was tried and on what, and never
+/// hold a secret.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -55,7 +56,8 @@ pub enum Error {
         /// The answer.
         reply: Box<Reply>,
     },
-    /// We cannot prove who we are, or do not believe who the server says it is. The reason names the remedy.
+    /// We cannot prove who we are, or do not believe who the server says it is. The reason names
+    /// the remedy.
     #[error("{doing}: {reason}")]
     Identity {
         /// URL without path, or what was to be done.
@@ -70,7 +72,8 @@ pub enum Error {
         doing: String,
         /// The answer.
         reply: Box<Reply>,
-        /// True once data had begun to flow: then even an answer that looks final may be a passing trouble.
+        /// True once data had begun to flow: then even an answer that looks final may be a passing
+        /// trouble.
         started: bool,
     },
     /// The data did not arrive.
@@ -163,7 +166,8 @@ pub enum Error {
         /// URL or path.
         what: String,
     },
-    /// What a source is, or how it is named, cannot be copied to where it goes: a file where a directory is, a name with a line end.
+    /// What a source is, or how it is named, cannot be copied to where it goes: a file where a
+    /// directory is, a name with a line end.
     #[error("{what}: {why}")]
     Unfit {
         /// URL or path.
@@ -384,7 +388,8 @@ impl Error {
         }
     }
 
-    /// What it leaves of a file may still be gone on with: nothing says that these bytes are wrong, or are not to be there.
+    /// What it leaves of a file may still be gone on with: nothing says that these bytes are wrong,
+    /// or are not to be there.
     pub(crate) fn leaves_what_is_there(&self) -> bool {
         match self {
             Self::Interrupted => true,
@@ -503,8 +508,8 @@ fn is_name(failure: &StorageFailure) -> bool {
     name.iter().any(|e| e.raw_os_error() == failure.errno)
 }
 
-/// What servers say that want a data connection to resume the TLS session of the control channel and
-/// do not take the one that they gave, and how they are told not to.
+/// What servers say that want a data connection to resume the TLS session of the control channel
+/// and do not take the one that they gave, and how they are told not to.
 const RESUMPTION: [(&str, &str); 2] = [
     (
         "SSL connection failed: session reuse required",
@@ -555,8 +560,9 @@ fn login_refused(command: &str, reply: &Reply) -> String {
     }
 }
 
-/// The most telling of the failures of one attempt: a full disk here explains a lost connection and an unhappy server,
-/// the server's words explain a lost connection, and a lost connection explains nothing but itself.
+/// The most telling of the failures of one attempt: a full disk here explains a lost connection and
+/// an unhappy server, the server's words explain a lost connection, and a lost connection explains
+/// nothing but itself.
 pub(crate) fn most_telling(errors: impl IntoIterator<Item = Error>) -> Option<Error> {
     errors.into_iter().min_by_key(|e| match e {
         Error::Interrupted | Error::Internal { .. } => 0,

@@ -1,7 +1,8 @@
 //! What a job tells while it runs, and the event log.
 //!
-//! One JSON object a line. Every object has `event` (its name) and `t` (seconds since the start of the process); keys are in snake case
-//! and carry their units. Readers must ignore keys and events that they do not know.
+//! One JSON object a line. Every object has `event` (its name) and `t` (seconds since the start of
+//! the process); keys are in snake case and carry their units. Readers must ignore keys and events
+//! that they do not know.
 
 use std::{
     fs::File,
@@ -270,7 +271,8 @@ impl EventLog {
         })
     }
 
-    /// Appends a line. A log that cannot be written must not end a transfer: errors are returned once, by `finish`.
+    /// Appends a line. A log that cannot be written must not end a transfer: errors are returned
+    /// once, by `finish`.
     pub fn append(&self, event: &Event) {
         if matches!(event, Event::Dialogue { .. }) {
             return;

@@ -1,6 +1,8 @@
-//! `godwit explain`: from an event log to what was moved, how fast, under which settings, and what limited it.
+//! `godwit explain`: from an event log to what was moved, how fast, under which settings, and what
+//! limited it.
 //!
-//! Tolerant: unknown events and keys, lines that are none of ours, a last line that was cut off, several runs in one file.
+//! Tolerant: unknown events and keys, lines that are none of ours, a last line that was cut off,
+//! several runs in one file.
 
 mod show;
 
@@ -53,7 +55,8 @@ pub struct Run {
     pub phases: Vec<Phase>,
     /// What limited it, most bytes first.
     pub limits: Vec<Share>,
-    /// Most small files in flight on a control channel; 1 without a pipeline, 0 where the log tells nothing.
+    /// Most small files in flight on a control channel; 1 without a pipeline, 0 where the log tells
+    /// nothing.
     pub pipelining: u64,
     /// Why the last setting was chosen.
     pub last_reason: String,

@@ -1,11 +1,14 @@
-//! Which names of two trees are compared: rules in the syntax of rsync's `--include` and `--exclude`.
+//! Which names of two trees are compared: rules in the syntax of rsync's `--include` and
+//! `--exclude`.
 //!
-//! The first rule that matches a name decides; what none matches takes part. What is left out is not touched at either end, and a
-//! directory that is left out is not entered. Of a pattern:
-//! - `/` at its beginning: it is matched from the top of the tree; else against the end of the path, whole components;
+//! The first rule that matches a name decides; what none matches takes part. What is left out is
+//! not touched at either end, and a directory that is left out is not entered. Of a pattern:
+//! - `/` at its beginning: it is matched from the top of the tree; else against the end of the
+//!   path, whole components;
 //! - `/` at its end: directories only;
-//! - `*` and `?`: anything, one byte, but no slash; `**`: anything with slashes too; `[a-z]`, `[!a]`, `[[:digit:]]`: one byte;
-//!   `\`: the next byte means itself, if there is a wildcard at all;
+//! - `*` and `?`: anything, one byte, but no slash; `**`: anything with slashes too; `[a-z]`,
+//!   `[!a]`, `[[:digit:]]`: one byte; `\`: the next byte means itself, if there is a wildcard at
+//!   all;
 //! - `dir/***`: the directory and all below it.
 //!
 //! Source: rsync(1), "PATTERN MATCHING RULES"; a test compares with rsync itself.
@@ -37,8 +40,9 @@ struct Rule {
 }
 
 impl Filter {
-    /// From what `--include` (true) and `--exclude` (false) say, in order. As rsync has it, `+ ` or `- ` before a pattern says which it is
-    /// whatever the option, and `!` alone forgets the rules before it.
+    /// From what `--include` (true) and `--exclude` (false) say, in order. As rsync has it, `+ ` or
+    /// `- ` before a pattern says which it is whatever the option, and `!` alone forgets the rules
+    /// before it.
     ///
     /// # Errors
     /// The rules are too long altogether.

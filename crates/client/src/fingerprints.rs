@@ -1,19 +1,23 @@
-//! A set that remembers things by 64 bits each: some nine bytes a thing, so that ten million names cost 90 MB.
+//! A set that remembers things by 64 bits each: some nine bytes a thing, so that ten million names
+//! cost 90 MB.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
-/// Fingerprints in a bucket, on the average, before there are twice as many buckets. More of them make an insertion
-/// move more bytes, fewer cost more in headers of vectors.
+/// Fingerprints in a bucket, on the average, before there are twice as many buckets. More of them
+/// make an insertion move more bytes, fewer cost more in headers of vectors.
 const BUCKET_MAX: usize = 128;
-/// Room that is made in a full bucket. The vector's own doubling would waste a quarter of all memory.
+/// Room that is made in a full bucket. The vector's own doubling would waste a quarter of all
+/// memory.
 const GROWTH: usize = 8;
 
-/// Things are told apart by keys that nobody foresees. In ten million of them two are taken for one another in one of 370,000
-/// sets, so that "it is in here" must not be believed where nothing else speaks for it.
+/// Things are told apart by keys that nobody foresees. In ten million of them two are taken for one
+/// another in one of 370,000 sets, so that "it is in here" must not be believed where nothing else
+/// speaks for it.
 #[derive(Debug)]
 pub(crate) struct Fingerprints {
     keys: RandomState,
-    /// A power of two of them, each in order. The highest bits of a fingerprint say which is its own.
+    /// A power of two of them, each in order. The highest bits of a fingerprint say which is its
+    /// own.
     buckets: Vec<Vec<u64>>,
     count: usize,
 }

@@ -1,4 +1,5 @@
-//! A small file on its way among others: what is asked of the server for it, all at once, and what becomes of the answers.
+//! A small file on its way among others: what is asked of the server for it, all at once, and what
+//! becomes of the answers.
 
 use std::{
     fmt::{self, Display},
@@ -67,13 +68,15 @@ enum End {
 /// What tells whether a file is right.
 enum Check {
     Checksum(ChecksumAlgorithm),
-    /// The server compares, and gives the file its name: what is expected of it, and the digest as the event log has it.
+    /// The server compares, and gives the file its name: what is expected of it, and the digest as
+    /// the event log has it.
     Commit(Box<Commit>, Option<Agreed>),
     /// Of a put that is not compared: at least the size.
     Size,
 }
 
-/// Whether a file can travel among others, as far as it depends on the file and on what is known of its server.
+/// Whether a file can travel among others, as far as it depends on the file and on what is known of
+/// its server.
 pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
     item.size.is_some_and(|size| size <= SMALL_BYTES_MAX)
         && spec.part.is_none()
@@ -386,7 +389,8 @@ impl Flight {
         }
     }
 
-    /// Whether the server has what it should and cannot give it its name: a matter of this file alone.
+    /// Whether the server has what it should and cannot give it its name: a matter of this file
+    /// alone.
     pub(crate) fn is_nameless(&self, reply: &Reply) -> bool {
         self.is_named_by_server()
             && matches!(
@@ -443,7 +447,8 @@ impl End {
     }
 }
 
-/// What the server is asked where it compares and renames by itself: of files whose checksum can be told before they are sent.
+/// What the server is asked where it compares and renames by itself: of files whose checksum can be
+/// told before they are sent.
 fn commit(
     put: &Put,
     algorithm: Option<ChecksumAlgorithm>,

@@ -33,10 +33,12 @@ use crate::{
     written::Written,
 };
 
-/// Bytes of a file for which room is looked for. Chosen arbitrarily: those of a smaller one are here soon enough to see.
+/// Bytes of a file for which room is looked for. Chosen arbitrarily: those of a smaller one are
+/// here soon enough to see.
 const FAR_AWAY: u64 = 64 << 20;
 
-/// Bytes of a range that are fetched again where all of it is here and only the server's word is missing. Chosen arbitrarily.
+/// Bytes of a range that are fetched again where all of it is here and only the server's word is
+/// missing. Chosen arbitrarily.
 pub(crate) const PROOF_BYTES: u64 = 64 << 10;
 
 /// A get that has begun: its destination is open.
@@ -47,7 +49,8 @@ pub(crate) struct Get {
     wish: Verify,
     stamp: Option<Stamp>,
     to: Destination,
-    /// What is here is the beginning of the file, and the server sends the rest: [`taking_up::is_in_order`].
+    /// What is here is the beginning of the file, and the server sends the rest:
+    /// [`taking_up::is_in_order`].
     in_order: bool,
     /// Bytes of it that an earlier run has left.
     there: u64,
@@ -232,8 +235,9 @@ impl Get {
         self.in_order && version.is_some_and(|version| version.changed.is_some())
     }
 
-    /// Before more is fetched of a file of which an attempt has brought its beginning: whether the source is still the same. One of
-    /// another size is not what was asked for; of another time, it begins at its first byte.
+    /// Before more is fetched of a file of which an attempt has brought its beginning: whether the
+    /// source is still the same. One of another size is not what was asked for; of another time, it
+    /// begins at its first byte.
     pub(crate) async fn is_unchanged(&self, session: &mut Session, item: &Item) -> Result<bool> {
         let now = taking_up::version(session, &self.from.path).await?;
         let (Some(now), Some(before)) = (now, *lock(&self.version)) else {
@@ -252,7 +256,8 @@ impl Get {
         Ok(now == before)
     }
 
-    /// What is to be fetched after an attempt at `range` of a file in order has failed, and how many bytes it has brought.
+    /// What is to be fetched after an attempt at `range` of a file in order has failed, and how
+    /// many bytes it has brought.
     pub(crate) fn after_failure(
         &self,
         range: ByteRange,
@@ -271,7 +276,8 @@ impl Get {
             return (0, None);
         }
         let first_gap = safe.gaps(range).into_iter().next();
-        // All of it is here, and the server called it a failure: a little that comes well is a success.
+        // All of it is here, and the server called it a failure: a little that comes well is a
+        // success.
         let proof = range.end - range.len().min(PROOF_BYTES);
         let start = first_gap.map_or(proof, |gap| gap.start);
         (start - range.start, ByteRange::new(start, range.end))
@@ -282,16 +288,17 @@ impl Get {
         session.server.features.eret && matches!(self.to, Destination::File { .. })
     }
 
-    /// What fetches `range` (`None`: all of it), where that can follow another transfer without a pause: nothing that needs a REST
-    /// or MODE S.
+    /// What fetches `range` (`None`: all of it), where that can follow another transfer without a
+    /// pause: nothing that needs a REST or MODE S.
     pub(crate) fn ahead(&self, session: &Session, range: Option<ByteRange>) -> Option<Next> {
         let way = self.from.way(session, range).ok()?;
         let follows = !way.stream && way.rest.is_none() && !self.is_stream();
         follows.then_some(Next::Get(way.command))
     }
 
-    /// Fetches bytes of the region, `None` for all of it. On failure tells which of them are there already. `next` is what
-    /// will be asked for next, on the same session, whatever comes of this one.
+    /// Fetches bytes of the region, `None` for all of it. On failure tells which of them are there
+    /// already. `next` is what will be asked for next, on the same session, whatever comes of this
+    /// one.
     pub(crate) async fn fetch(
         &self,
         session: &mut Session,
@@ -303,7 +310,8 @@ impl Get {
             let mode_e_before = !known(&session.endpoint.learned.no_port);
             let (result, safe) = self.fetch_once(session, range, next.clone(), &doing).await;
             match result {
-                // The server cannot connect to us: addresses are translated, or something filters. Not the file's fault.
+                // The server cannot connect to us: addresses are translated, or something filters.
+                // Not the file's fault.
                 Err(error)
                     if !last_try && mode_e_before && safe.is_empty() && no_way_in(&error) =>
                 {
@@ -556,7 +564,8 @@ fn no_way_in(error: &Error) -> bool {
 
 /// Standard output, with the checksum of what went there.
 pub(crate) struct Output {
-    /// Unbuffered: payload goes to the descriptor as it comes, and nothing is left behind at the end.
+    /// Unbuffered: payload goes to the descriptor as it comes, and nothing is left behind at the
+    /// end.
     file: std::fs::File,
     digest: Mutex<Option<(ChecksumAlgorithm, Digest)>>,
 }

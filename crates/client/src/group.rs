@@ -1,9 +1,11 @@
 //! Transfers of one user on one host over one path: one of them tunes for all.
 //!
-//! Transfers that tune side by side disturb each other: what one observes is what the others are trying out. So those that
-//! leave this host for the same server in the same direction form a *group*. Its members tell each other how many bytes they
-//! have moved; the one that holds the leader's lock observes their sum, decides one total setting, and each runs its
-//! share of that, by weight. When the leader ends, however it ends, the lock is free and another goes on from the same total.
+//! Transfers that tune side by side disturb each other: what one observes is what the others are
+//! trying out. So those that leave this host for the same server in the same direction form a
+//! *group*. Its members tell each other how many bytes they have moved; the one that holds the
+//! leader's lock observes their sum, decides one total setting, and each runs its share of that, by
+//! weight. When the leader ends, however it ends, the lock is free and another goes on from the
+//! same total.
 //!
 //! ```text
 //!   $XDG_RUNTIME_DIR/godwit/PATH/        a roster, and
@@ -11,7 +13,8 @@
 //!       leader     locked by the leader
 //!       total      the setting that all share, replaced as a whole
 //! ```
-//! Nobody waits for anybody here, and nothing fails a transfer: without the folder each tunes for itself.
+//! Nobody waits for anybody here, and nothing fails a transfer: without the folder each tunes for
+//! itself.
 
 use std::{
     collections::HashMap,
@@ -76,8 +79,8 @@ impl Group {
         Ok(group)
     }
 
-    /// Tells the others how many bytes we have moved since we joined and what we may have at most, bit/s, and looks at theirs.
-    /// Takes some ten microseconds a member.
+    /// Tells the others how many bytes we have moved since we joined and what we may have at most,
+    /// bit/s, and looks at theirs. Takes some ten microseconds a member.
     ///
     /// # Errors
     /// The folder is gone, or full.
@@ -147,7 +150,8 @@ fn pair<A: FromStr, B: FromStr>(line: &str) -> Option<(A, B)> {
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
-/// The share `part` (`0..=1`) of a total: its part of the channels, at least one, on as many movers as it has a part in.
+/// The share `part` (`0..=1`) of a total: its part of the channels, at least one, on as many movers
+/// as it has a part in.
 pub(crate) fn share(total: Setting, part: f64) -> Setting {
     let part_of = |n: u32| {
         let exact = (f64::from(n) * part).round();

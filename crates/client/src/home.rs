@@ -1,7 +1,8 @@
 //! `/~/x`: paths that begin where only the server knows.
 //!
-//! The server is asked once where that is, before anything else is done, and all later commands, names in the journal and messages have the
-//! whole path: so it means the same with servers that expand `~` themselves and with those that do not.
+//! The server is asked once where that is, before anything else is done, and all later commands,
+//! names in the journal and messages have the whole path: so it means the same with servers that
+//! expand `~` themselves and with those that do not.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::{
     session::Session,
 };
 
-/// Puts the whole path in the place of those that begin at a home. The sessions are left to the pool.
+/// Puts the whole path in the place of those that begin at a home. The sessions are left to the
+/// pool.
 ///
 /// # Errors
 /// Those of a session, and [`Error::Refused`] where the server knows no such home.

@@ -1,15 +1,16 @@
-//! What all transfers of one user on this host share, wherever they go: channels, and where one of them asks for it
-//! (`--host-rate`) a rate.
+//! What all transfers of one user on this host share, wherever they go: channels, and where one of
+//! them asks for it (`--host-rate`) a rate.
 //!
-//! Each says what it would have, and each computes from what all say what it may have: weighted max-min shares, so that what one
-//! does not need is there for the others. Nobody decides for anybody, and all come to the same shares within a look or two.
+//! Each says what it would have, and each computes from what all say what it may have: weighted
+//! max-min shares, so that what one does not need is there for the others. Nobody decides for
+//! anybody, and all come to the same shares within a look or two.
 
 use std::{io, path::Path};
 
 use crate::roster::{Roster, user_folder};
 
-/// Data channels of all transfers together. Four times what one may have; more sockets than that help no host, and the paths
-/// from one host mostly begin with the same link.
+/// Data channels of all transfers together. Four times what one may have; more sockets than that
+/// help no host, and the paths from one host mostly begin with the same link.
 pub(crate) const CHANNELS: u32 = 512;
 
 /// Where all meet. Names of paths begin otherwise.
@@ -58,8 +59,8 @@ impl Host {
         })
     }
 
-    /// Tells the others what we would have, and looks at what we may. Nobody's share is held back for want of traffic, but our own
-    /// is there at once: we may have it as if we wished for all.
+    /// Tells the others what we would have, and looks at what we may. Nobody's share is held back
+    /// for want of traffic, but our own is there at once: we may have it as if we wished for all.
     ///
     /// # Errors
     /// The folder is gone, or full.
@@ -141,7 +142,8 @@ struct Claim {
     wish: f64,
 }
 
-/// Our part of `whole`: those who wish for less than their share by weight have their wish, and the others share the rest.
+/// Our part of `whole`: those who wish for less than their share by weight have their wish, and the
+/// others share the rest.
 fn share(whole: f64, mine: Claim, mut claims: Vec<Claim>) -> f64 {
     claims.push(mine);
     claims.sort_by(|a, b| (a.wish / a.weight).total_cmp(&(b.wish / b.weight)));

@@ -1,4 +1,5 @@
-//! The journal of a job: files that are there already, so that the same command, given again, copies what is missing.
+//! The journal of a job: files that are there already, so that the same command, given again,
+//! copies what is missing.
 //!
 //! ```text
 //!   godwit-journal 1
@@ -9,15 +10,21 @@
 //!   parts /data 89abcdef .
 //!   10240 1763730000000000000 /data/a ftp://host/data/a .
 //! ```
-//! One line a file that is begun, appended before anything has that name: target, and the name that it has until it is whole. Small files of this
-//! machine, which are never taken up, share one line a directory instead: the first half of the digits that all their names have in this run. One line when a file is
-//! finished: bytes of the source, its time of change, source and target. That waits for others, a fifth of a second at most. What is no printable ASCII is percent-encoded, and each line ends in a dot: one without it was torn by a crash
-//! and counts for nothing. A file that is not finished is copied once more; what was begun of it is taken up where leaves can tell what of it is
-//! right ([`godwit_proto::leaves`]), else it is removed: nothing here says which bytes are safe, so nothing need be synced for it to be true.
-//! Where a server has no leaves, what was begun is believed to be the beginning of the same version of the source, the one of a `source` line: its
-//! size and its time of change.
-//! Each run first says since which start of the machine it runs: what was finished before an earlier one may have been lost with the power, or may never have
-//! reached the disk, and is looked at more closely. Where a destination was no directory and becomes the copy of one, that is noted too: the next run finds a directory, and must not copy into it. When all of a job is done its journal goes.
+//! One line a file that is begun, appended before anything has that name: target, and the name that
+//! it has until it is whole. Small files of this machine, which are never taken up, share one line
+//! a directory instead: the first half of the digits that all their names have in this run. One
+//! line when a file is finished: bytes of the source, its time of change, source and target. That
+//! waits for others, a fifth of a second at most. What is no printable ASCII is percent-encoded,
+//! and each line ends in a dot: one without it was torn by a crash and counts for nothing. A file
+//! that is not finished is copied once more; what was begun of it is taken up where leaves can tell
+//! what of it is right ([`godwit_proto::leaves`]), else it is removed: nothing here says which
+//! bytes are safe, so nothing need be synced for it to be true. Where a server has no leaves, what
+//! was begun is believed to be the beginning of the same version of the source, the one of a
+//! `source` line: its size and its time of change. Each run first says since which start of the
+//! machine it runs: what was finished before an earlier one may have been lost with the power, or
+//! may never have reached the disk, and is looked at more closely. Where a destination was no
+//! directory and becomes the copy of one, that is noted too: the next run finds a directory, and
+//! must not copy into it. When all of a job is done its journal goes.
 
 mod littered;
 mod noted;
@@ -67,7 +74,8 @@ pub(crate) struct Journal {
     becomes: bool,
     /// Where files lie that an earlier run had begun, by target, until somebody asks for them.
     parts: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
-    /// Of which version of their sources these are, by target, where that was noted since the machine was started.
+    /// Of which version of their sources these are, by target, where that was noted since the
+    /// machine was started.
     sources: HashMap<Vec<u8>, Version>,
     /// Where an earlier run has begun small files, until somebody asks.
     littered: Mutex<HashSet<Littered>>,
@@ -125,12 +133,12 @@ impl Mark {
 }
 
 impl Journal {
-    /// Reads what there is. `key` names the job where the user names no file. A job of `one` file notes nothing but where it lies
-    /// while it is not whole, and that only where it is large.
+    /// Reads what there is. `key` names the job where the user names no file. A job of `one` file
+    /// notes nothing but where it lies while it is not whole, and that only where it is large.
     ///
     /// # Errors
-    /// A file that the user names cannot be read, or is none of ours. Our own folder out of reach is no reason to copy nothing: then
-    /// there is no journal.
+    /// A file that the user names cannot be read, or is none of ours. Our own folder out of reach
+    /// is no reason to copy nothing: then there is no journal.
     pub(crate) fn open(file: Option<&Path>, key: &str, one: bool) -> Result<Option<Self>> {
         let named = file.is_some();
         let Some(file) = file.map(Path::to_owned).or_else(|| of_user(key)) else {
@@ -190,8 +198,8 @@ impl Journal {
         }
     }
 
-    /// Whether a directory at the destination is one to copy into. One that is the copy of a directory, begun by an earlier run, is not; and
-    /// what is none now will be such a copy.
+    /// Whether a directory at the destination is one to copy into. One that is the copy of a
+    /// directory, begun by an earlier run, is not; and what is none now will be such a copy.
     pub(crate) fn goes_into(&self, is_directory: bool) -> bool {
         let goes_into = is_directory && !self.becomes;
         if !goes_into && !self.becomes {
@@ -208,7 +216,8 @@ impl Journal {
         self.noted_until
     }
 
-    /// Where a copy lies that a run which is no more had begun for `target`. Once: who asks is to go on with it.
+    /// Where a copy lies that a run which is no more had begun for `target`. Once: who asks is to
+    /// go on with it.
     pub(crate) fn take_part(&self, target: &str) -> Option<Vec<u8>> {
         let mut parts = self.parts();
         if parts.is_empty() {
@@ -238,8 +247,8 @@ impl Journal {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a file of `size` bytes on its way to `target`, which is at `destination` on this machine, is written to before it is whole. It is
-    /// beside, and noted.
+    /// Where a file of `size` bytes on its way to `target`, which is at `destination` on this
+    /// machine, is written to before it is whole. It is beside, and noted.
     pub(crate) fn begins_beside(
         &self,
         destination: &Path,
@@ -277,7 +286,8 @@ impl Journal {
         let _ = out.write(&self.file);
     }
 
-    /// A file is written to at `path` before it is `target`. Where that cannot be noted, the path stays where it is after a crash.
+    /// A file is written to at `path` before it is `target`. Where that cannot be noted, the path
+    /// stays where it is after a crash.
     pub(crate) fn begins(&self, target: &str, path: &[u8], size: Option<u64>) {
         if self
             .least
@@ -359,7 +369,8 @@ impl Out {
     }
 }
 
-/// Appends whole lines. Where the last write may have left part of a line (`torn`), that ends first.
+/// Appends whole lines. Where the last write may have left part of a line (`torn`), that ends
+/// first.
 fn append(file: &mut impl Write, lines: &[u8], torn: &mut bool) -> io::Result<()> {
     let written = match *torn {
         true => file.write_all(&[b"\n", lines].concat()),
@@ -400,7 +411,8 @@ fn create(file: &Path) -> io::Result<File> {
         .append(true)
         .read(true)
         .open(file)?;
-    // Who has read this file already holds the lock; if it is another run, it lives and needs none of ours.
+    // Who has read this file already holds the lock; if it is another run, it lives and needs none
+    // of ours.
     let _ = out.try_lock();
     let mut text = Vec::new();
     BufReader::new(&out).read_until(b'\n', &mut text)?;

@@ -2,24 +2,31 @@
 //!
 //! # Map
 //! - [`flags`]: the command line; [`spec`]: what it comes to
-//! - [`job`]: a copy from plan to summary; [`plan`]: finding files; [`get`], [`put`], [`remote`], [`verify`]: one file
-//! - [`session`]: one control channel with its data channels; [`carrier`]: sessions that are replaced when they fail
+//! - [`job`]: a copy from plan to summary; [`plan`]: finding files; [`get`], [`put`], [`remote`],
+//!   [`verify`]: one file
+//! - [`session`]: one control channel with its data channels; [`carrier`]: sessions that are
+//!   replaced when they fail
 //! - [`controller`]: asks the tuner while data flows; [`epoch`]: what it is told
-//! - [`company`]: other transfers of the user; [`group`]: over the same path; [`host`]: on this host; [`roster`]: how they meet
+//! - [`company`]: other transfers of the user; [`group`]: over the same path; [`host`]: on this
+//!   host; [`roster`]: how they meet
 //! - [`flight`]: a small file among others in flight; [`pipelining`]: how many of them
-//! - [`journal`]: files that are there already; [`fingerprints`]: what came before, where millions must be told apart
+//! - [`journal`]: files that are there already; [`fingerprints`]: what came before, where millions
+//!   must be told apart
 //! - [`pieces`], [`tails`]: how large files are shared between workers that come and go
 //! - [`guc`]: the command line of `globus-url-copy`, translated
 //! - [`manage`]: everything that is no copy; [`explain`]: what an event log tells
 //! - [`identity`]: who we are to servers; [`proxy`]: short-lived credentials, made and shown;
 //!   [`secrets`]: passwords and tokens
-//! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs; [`watch`]: what fills a terminal; [`metrics_file`]: what monitoring takes up
+//! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs;
+//!   [`watch`]: what fills a terminal; [`metrics_file`]: what monitoring takes up
 //! - [`filter`]: which names a sync compares
 //! - [`stamp`]: times and permissions of copies
-//! - [`home`]: where paths begin that only the server knows; [`local`], [`written`]: this machine's files, and how safe they are; [`context`]: what all parts of a run share
+//! - [`home`]: where paths begin that only the server knows; [`local`], [`written`]: this machine's
+//!   files, and how safe they are; [`context`]: what all parts of a run share
 //!
-//! The library never prints and never exits: it tells an [`events::Observer`], and `main.rs` does both.
-//! Everything asynchronous runs on the caller's thread; payload moves on the engine's mover threads.
+//! The library never prints and never exits: it tells an [`events::Observer`], and `main.rs` does
+//! both. Everything asynchronous runs on the caller's thread; payload moves on the engine's mover
+//! threads.
 
 mod abreast;
 mod addresses;

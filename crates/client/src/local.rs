@@ -25,7 +25,8 @@ use crate::{
 /// Temporary names are made anew this often before a directory is thought to be playing games.
 const NAMES_MAX: u32 = 16;
 
-/// Bytes of a name that file systems take, most of them (NAME_MAX of Linux). To look for a longer one says that it is none.
+/// Bytes of a name that file systems take, most of them (NAME_MAX of Linux). To look for a longer
+/// one says that it is none.
 const NAME_BYTES_MAX: usize = 255;
 
 /// A name that no file has: nobody can guess the digits.
@@ -68,7 +69,8 @@ pub(crate) fn open_read(storage: &PosixStorage, path: &Path) -> Result<(FileRef,
     Ok((file, metadata))
 }
 
-/// Whether a file that says to be empty has content all the same: the kernel makes files of `/proc` as they are read.
+/// Whether a file that says to be empty has content all the same: the kernel makes files of `/proc`
+/// as they are read.
 pub(crate) fn has_content(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = openat(CWD, path, flags, Mode::empty());
@@ -76,7 +78,8 @@ pub(crate) fn has_content(path: &Path) -> bool {
     opened.is_ok_and(|file| matches!(File::from(file).read(&mut [0]), Ok(1)))
 }
 
-/// A file being written, under a temporary name where that is possible. Dropped before [`Target::commit`], it is removed.
+/// A file being written, under a temporary name where that is possible. Dropped before
+/// [`Target::commit`], it is removed.
 #[derive(Debug)]
 pub(crate) struct Target {
     temporary: Option<Temporary>,
@@ -105,9 +108,10 @@ impl Drop for Temporary {
 }
 
 impl Target {
-    /// Opens for writing: beside `path` under a temporary name, or in place where `path` is a special file. `beside` tells
-    /// such a name, anew each time, and what it has told is known to whoever comes after a killed process. What an earlier run
-    /// has `begun` is gone on with, if it lies beside. `is_new`: nothing can be at `path`, since its directory was just made.
+    /// Opens for writing: beside `path` under a temporary name, or in place where `path` is a
+    /// special file. `beside` tells such a name, anew each time, and what it has told is known to
+    /// whoever comes after a killed process. What an earlier run has `begun` is gone on with, if it
+    /// lies beside. `is_new`: nothing can be at `path`, since its directory was just made.
     pub(crate) fn create(
         storage: &PosixStorage,
         path: &Path,
@@ -132,7 +136,8 @@ impl Target {
                 let existing = look(&destination)?;
                 (destination, existing)
             }
-            // Whoever may write to the directory could have put the link there: it is replaced, and not what it points to.
+            // Whoever may write to the directory could have put the link there: it is replaced, and
+            // not what it points to.
             Ok(found) if found.is_symlink() => (path.to_owned(), None),
             Ok(found) => (path.to_owned(), Some(found)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => (path.to_owned(), None),
@@ -244,7 +249,8 @@ impl Target {
         self.temporary.is_none()
     }
 
-    /// Gives `file`, which is the one that was opened, its stamp and its final name. Whole or not at all, and not where a file of `written` has it.
+    /// Gives `file`, which is the one that was opened, its stamp and its final name. Whole or not
+    /// at all, and not where a file of `written` has it.
     pub(crate) fn commit(
         &mut self,
         file: &FileRef,
@@ -260,7 +266,8 @@ impl Target {
         let stamp = stamp.copied().unwrap_or_default();
         stamp.put_on(&temporary.0).map_err(|e| failed(&e))?;
         written.make_safe(&temporary.0).map_err(|e| failed(&e))?;
-        // Where nothing had the name, nothing may have it now: one question less for each of many new files.
+        // Where nothing had the name, nothing may have it now: one question less for each of many
+        // new files.
         let is_new = self.mode.is_none()
             && renameat_with(
                 CWD,
@@ -277,7 +284,8 @@ impl Target {
             }
             if let Some(mode) = self.mode.filter(|_| stamp.mode.is_none()) {
                 use std::os::unix::fs::PermissionsExt;
-                // A file of somebody else's in a shared directory may not be given its old bits: the new ones are sound too.
+                // A file of somebody else's in a shared directory may not be given its old bits:
+                // the new ones are sound too.
                 let _ = fs::set_permissions(&temporary.0, fs::Permissions::from_mode(mode & 0o777));
             }
             fs::rename(&temporary.0, &self.destination).map_err(|e| failed(&e))?;
@@ -290,7 +298,8 @@ impl Target {
     }
 }
 
-/// Says where fewer than `wanted` bytes are free for a file. `None`: there is room, or nobody can tell.
+/// Says where fewer than `wanted` bytes are free for a file. `None`: there is room, or nobody can
+/// tell.
 pub(crate) fn shortage(path: &Path, wanted: u64) -> Option<String> {
     let free = PosixStorage::unconfined()
         .free_bytes(&as_ftp_path(path).ok()?)
@@ -304,7 +313,8 @@ pub(crate) fn shortage(path: &Path, wanted: u64) -> Option<String> {
     })
 }
 
-/// A local path as the storage layer takes it. Names with a line end are refused here; no server could be told of them anyway.
+/// A local path as the storage layer takes it. Names with a line end are refused here; no server
+/// could be told of them anyway.
 fn as_ftp_path(path: &Path) -> Result<FtpPath> {
     FtpPath::new(path.as_os_str().as_bytes())
         .map_err(|e| Error::Usage(format!("{}: {e}", path.display())))

@@ -1,4 +1,5 @@
-//! The program: reads the command line, runs it, prints and exits. Nothing else in this crate does either of the last two.
+//! The program: reads the command line, runs it, prints and exits. Nothing else in this crate does
+//! either of the last two.
 
 use std::{
     ffi::OsString,
@@ -29,8 +30,8 @@ use godwit_engine::{
 };
 use godwit_gsi::cert::files::{self, Locations};
 
-/// Names and commands of many small files are made on one thread and dropped on another, which costs the system's allocator a tenth of
-/// all processor time.
+/// Names and commands of many small files are made on one thread and dropped on another, which
+/// costs the system's allocator a tenth of all processor time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -274,7 +275,8 @@ impl Console {
         }
     }
 
-    /// What a run comes to that would have ended with `exit`: answers that could not be written were none.
+    /// What a run comes to that would have ended with `exit`: answers that could not be written
+    /// were none.
     fn verdict(&self, exit: Exit) -> Exit {
         let Some(error) = self.unwritten.get() else {
             return exit;
@@ -300,8 +302,8 @@ impl Console {
     }
 }
 
-/// A line on standard error, with our name before it, and without what would steer a terminal: all that is
-/// said there passes here.
+/// A line on standard error, with our name before it, and without what would steer a terminal: all
+/// that is said there passes here.
 fn tell(text: std::fmt::Arguments<'_>) {
     // Nobody reads it any more: nothing to be done.
     let _ = writeln!(io::stderr(), "godwit: {}", shown(&text.to_string()));

@@ -31,7 +31,8 @@ const ATTEMPTS: u32 = 3;
 /// Deepest tree that `rm -r` goes down.
 const DEPTH_MAX: usize = 200;
 
-/// Names of one directory that are kept at a time, a few hundred bytes each. Bounds the memory that a server can make us use.
+/// Names of one directory that are kept at a time, a few hundred bytes each. Bounds the memory that
+/// a server can make us use.
 const ENTRIES_MAX: usize = 1_000_000;
 
 /// Runs an operation on everything it names; failures are told to the observer, one by one.
@@ -270,8 +271,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Names of a directory, and why these are not all: hostile ones are left out. All are kept, to be put in order or because what is done to them
-    /// changes the directory.
+    /// Names of a directory, and why these are not all: hostile ones are left out. All are kept, to
+    /// be put in order or because what is done to them changes the directory.
     async fn entries(
         &mut self,
         url: &RemoteUrl,

@@ -1,7 +1,8 @@
-//! `--metrics-file`: how a copy is doing, in a file that Prometheus' node_exporter takes up (its textfile collector).
+//! `--metrics-file`: how a copy is doing, in a file that Prometheus' node_exporter takes up (its
+//! textfile collector).
 //!
-//! The file is replaced whole every few seconds and at the end, by rename: whoever reads it never sees a part. What outlasts a run, as
-//! when the last one succeeded, is taken from the file before.
+//! The file is replaced whole every few seconds and at the end, by rename: whoever reads it never
+//! sees a part. What outlasts a run, as when the last one succeeded, is taken from the file before.
 
 use std::{
     fs::{self, File},
@@ -310,7 +311,8 @@ fn kept(text: &str, name: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// In the same directory, under a name that no collector takes up, and readable as the user's files are.
+/// In the same directory, under a name that no collector takes up, and readable as the user's files
+/// are.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);

@@ -1,5 +1,5 @@
-//! Panics are bugs of ours. One in a task or thread becomes an [`Error::Internal`], so that what the task had to do
-//! counts as failed; nothing else would tell that it was not done.
+//! Panics are bugs of ours. One in a task or thread becomes an [`Error::Internal`], so that what
+//! the task had to do counts as failed; nothing else would tell that it was not done.
 
 use std::{
     any::Any,
@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 /// Runs `work`.
 ///
 /// # Errors
-/// It panicked. What it held is dropped; what it borrowed may be half changed, and the caller must not rely on it.
+/// It panicked. What it held is dropped; what it borrowed may be half changed, and the caller must
+/// not rely on it.
 pub(crate) async fn caught<T>(
     doing: impl FnOnce() -> String,
     work: impl Future<Output = T>,
@@ -68,7 +69,8 @@ fn internal(doing: String, panic: &(dyn Any + Send)) -> Error {
     }
 }
 
-/// Panics where the test of a debug build asks for it: `GODWIT_TEST_PANIC` is `WORKER:NAME`, and `name` ends in `NAME`.
+/// Panics where the test of a debug build asks for it: `GODWIT_TEST_PANIC` is `WORKER:NAME`, and
+/// `name` ends in `NAME`.
 #[cfg(debug_assertions)]
 pub(crate) fn test_point(worker: &str, name: &dyn std::fmt::Display) {
     use std::sync::LazyLock;

@@ -1,8 +1,8 @@
 //! What earlier transfers settled at, one entry for each path: where the next one begins.
 //!
-//! A small JSON file, `$XDG_STATE_HOME/godwit/paths.json` (`~/.local/state/godwit/paths.json` where that is unset). What
-//! it says is a place to start measuring from and nothing else: a wrong, old or broken file costs a moment of
-//! tuning, so nothing here fails a transfer.
+//! A small JSON file, `$XDG_STATE_HOME/godwit/paths.json` (`~/.local/state/godwit/paths.json` where
+//! that is unset). What it says is a place to start measuring from and nothing else: a wrong, old
+//! or broken file costs a moment of tuning, so nothing here fails a transfer.
 
 use std::{
     env,
@@ -82,8 +82,8 @@ impl PathMemory {
     ) -> io::Result<()> {
         let folder = self.file.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        // Two transfers that end together must not forget each other's path. The lock has a file of its own, since the
-        // memory is replaced as a whole.
+        // Two transfers that end together must not forget each other's path. The lock has a file of
+        // its own, since the memory is replaced as a whole.
         let lock = File::create(self.file.with_extension("lock"))?;
         lock.lock()?;
         let mut remembered = self.read();
@@ -115,7 +115,8 @@ impl PathMemory {
     }
 }
 
-/// Name of a path: the server's `host:port` and the way bytes go, `put` or `get`. Our own end is this host.
+/// Name of a path: the server's `host:port` and the way bytes go, `put` or `get`. Our own end is
+/// this host.
 pub(crate) fn path_key(server: &str, way: &str) -> String {
     format!("{way} {server}")
 }

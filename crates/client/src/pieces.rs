@@ -7,18 +7,20 @@ use tokio::sync::watch;
 
 use crate::{context::Target, progress::Counters};
 
-/// Smallest piece that a file is cut into, bytes. Below that a round trip and a slow start cost more than a second
-/// session gains. Chosen arbitrarily within a factor of four.
+/// Smallest piece that a file is cut into, bytes. Below that a round trip and a slow start cost
+/// more than a second session gains. Chosen arbitrarily within a factor of four.
 pub(crate) const PIECE_BYTES_MIN: u64 = 8 << 20;
 
 /// Pieces end at multiples of this: whole blocks of files and of MODE E.
 const PIECE_BYTES_ALIGN: u64 = 1 << 20;
 
-/// A piece of a get cannot be cut short, so it should not last longer than this, seconds: then a session that is wanted no
-/// more leaves soon. Ten round trips of 200 ms, so that asking for the next costs little.
+/// A piece of a get cannot be cut short, so it should not last longer than this, seconds: then a
+/// session that is wanted no more leaves soon. Ten round trips of 200 ms, so that asking for the
+/// next costs little.
 const PIECE_SECONDS: f64 = 2.5;
 
-/// Nor should it be shorter than this: the next is asked for one ahead, so that the path would run dry.
+/// Nor should it be shorter than this: the next is asked for one ahead, so that the path would run
+/// dry.
 const PIECE_ROUND_TRIPS: u32 = 4;
 
 /// So many may come where their number changes: the first must not hold what they could share.
@@ -71,9 +73,9 @@ impl Cutter {
         (self.may_change || self.workers() > 1) && length >= 2 * PIECE_BYTES_MIN
     }
 
-    /// The next piece of `left`, which nobody has begun, from its start, for a session of `speed`. Guided self-scheduling
-    /// (Polychronopoulos, Kuck 1987): half of an equal share of the job each time, so that pieces shrink towards its end and no
-    /// session holds the tail.
+    /// The next piece of `left`, which nobody has begun, from its start, for a session of `speed`.
+    /// Guided self-scheduling (Polychronopoulos, Kuck 1987): half of an equal share of the job each
+    /// time, so that pieces shrink towards its end and no session holds the tail.
     pub(crate) fn piece(&self, left: ByteRange, speed: Speed) -> ByteRange {
         let patience = match self.may_change {
             true => speed.bytes_in(PIECE_SECONDS),

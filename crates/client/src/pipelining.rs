@@ -1,50 +1,58 @@
 //! How many small files a session has in flight. No I/O.
 //!
-//! A file is in flight from the moment its transfer command is sent until the server's answers to it are there. On a path of rate
-//! `C` bytes/s and round trip `R` that needs `C R / S` files of `S` bytes, so that the path never runs dry while an answer is on its way
-//! (Bresnahan et al., "GridFTP Pipelining", 2007, §3).
+//! A file is in flight from the moment its transfer command is sent until the server's answers to
+//! it are there. On a path of rate `C` bytes/s and round trip `R` that needs `C R / S` files of `S`
+//! bytes, so that the path never runs dry while an answer is on its way (Bresnahan et al., "GridFTP
+//! Pipelining", 2007, §3).
 
 use std::time::{Duration, Instant};
 
-/// Most files in flight on one control channel. With four commands a file this stays below the thousand that GCT's server
-/// queues before it hangs up.
+/// Most files in flight on one control channel. With four commands a file this stays below the
+/// thousand that GCT's server queues before it hangs up.
 pub(crate) const DEPTH_MAX: u32 = 240;
 
-/// The same where the server reads no further than it can queue, as `godwitd` does: 1 Gbit/s of files of 10 KB at a round trip
-/// of 60 ms on one session.
+/// The same where the server reads no further than it can queue, as `godwitd` does: 1 Gbit/s of
+/// files of 10 KB at a round trip of 60 ms on one session.
 pub(crate) const DEPTH_MAX_PATIENT: u32 = 960;
 
-/// Files in flight before anything is known, and at least. Costs a few hundred bytes of commands; saves a wake-up a file where there is
-/// no round trip to save. From there on each file that arrives lets two follow, until the path does not keep up: what TCP does when
-/// it begins.
+/// Files in flight before anything is known, and at least. Costs a few hundred bytes of commands;
+/// saves a wake-up a file where there is no round trip to save. From there on each file that
+/// arrives lets two follow, until the path does not keep up: what TCP does when it begins.
 const DEPTH_FIRST: u32 = 16;
 
-/// Commands a file that may wait for their answers, up to [`DEPTH_MAX`] files: fewer together than GCT's server hangs up at.
+/// Commands a file that may wait for their answers, up to [`DEPTH_MAX`] files: fewer together than
+/// GCT's server hangs up at.
 pub(crate) const COMMANDS_A_FILE: usize = 4;
 
-/// Bytes of commands a file that may wait for their answers: up to [`DEPTH_MAX`] files they are what sockets on both sides hold
-/// without anybody reading.
+/// Bytes of commands a file that may wait for their answers: up to [`DEPTH_MAX`] files they are
+/// what sockets on both sides hold without anybody reading.
 pub(crate) const COMMAND_BYTES_A_FILE: usize = 272;
 
-/// From here on it tells for seconds whether windows can grow with each round trip; nearer they have grown before anybody looks.
+/// From here on it tells for seconds whether windows can grow with each round trip; nearer they
+/// have grown before anybody looks.
 const FAR: Duration = Duration::from_millis(5);
 
-/// Bytes of files in flight at least while a session with a server far away begins: TCP doubles what it sends with each round
-/// trip, and each time that it has nothing to send for want of answers costs it one.
+/// Bytes of files in flight at least while a session with a server far away begins: TCP doubles
+/// what it sends with each round trip, and each time that it has nothing to send for want of
+/// answers costs it one.
 const BYTES_FIRST: u64 = 2 << 20;
 
-/// Bytes a channel of little files that may be in flight to or from a server that is near, where the path holds no more. What waits there for its
-/// name is sent again when one of the two is killed: a block a channel may be.
+/// Bytes a channel of little files that may be in flight to or from a server that is near, where
+/// the path holds no more. What waits there for its name is sent again when one of the two is
+/// killed: a block a channel may be.
 const NEAR_BYTES_A_CHANNEL: u64 = 1 << 20;
 
-/// Bytes that may be in flight to or from a server far away, where the path holds no more: the channels can become others only when
-/// nothing is in flight, which on a path that has become slow is to come soon.
+/// Bytes that may be in flight to or from a server far away, where the path holds no more: the
+/// channels can become others only when nothing is in flight, which on a path that has become slow
+/// is to come soon.
 const FAR_BYTES: u64 = 32 << 20;
 
-/// Files that may be in flight in any case: one that flows, and those whose answers are on their way before and behind it.
+/// Files that may be in flight in any case: one that flows, and those whose answers are on their
+/// way before and behind it.
 const FILES_MIN: usize = 4;
 
-/// What a rate that still grows gains from one look to the next, and looks without it after which it does so no more.
+/// What a rate that still grows gains from one look to the next, and looks without it after which
+/// it does so no more.
 const GROWTH: f64 = 1.25;
 const LOOKS_WITHOUT_MAX: u8 = 2;
 
@@ -54,8 +62,9 @@ const OVERHEAD_BYTES: f64 = 512.0;
 /// Times what the path holds: the rate may grow, and answers come in bunches.
 const SPARE: f64 = 2.0;
 
-/// The same far away, where a queue may hold as much as the path, and a channel that repeats what was lost keeps the answers of all files
-/// back in which it has a part: a round trip or two, in which the others have to find work.
+/// The same far away, where a queue may hold as much as the path, and a channel that repeats what
+/// was lost keeps the answers of all files back in which it has a part: a round trip or two, in
+/// which the others have to find work.
 const SPARE_FAR: f64 = 4.0;
 
 /// Shortest time over which a rate is measured.
@@ -65,12 +74,12 @@ const SPAN_MIN: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(1);
 const ROUND_TRIPS: u32 = 16;
 
-/// Files larger than this go one by one, so that the channels can follow the tuner while they move. Those from here on may
-/// also be shared between sessions.
+/// Files larger than this go one by one, so that the channels can follow the tuner while they move.
+/// Those from here on may also be shared between sessions.
 pub(crate) const SMALL_BYTES_MAX: u64 = 2 * crate::pieces::PIECE_BYTES_MIN - 1;
 
-/// Files in flight that keep a path of `rate` bytes/s busy for `round_trip` with files of `mean` bytes each (without overhead),
-/// `1..=most`. What is no number counts as nothing.
+/// Files in flight that keep a path of `rate` bytes/s busy for `round_trip` with files of `mean`
+/// bytes each (without overhead), `1..=most`. What is no number counts as nothing.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -123,7 +132,8 @@ pub(crate) struct Pace {
     start: Option<Start>,
     /// What was asked for.
     asked: (u32, u64),
-    /// A depth that a session like this one needed is kept for so long: new connections have yet to find their rate.
+    /// A depth that a session like this one needed is kept for so long: new connections have yet to
+    /// find their rate.
     patience: Duration,
     begun: Option<Instant>,
     round_trip: Duration,
@@ -135,8 +145,9 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// `fixed`: the user's (`--pipelining`), kept to. `round_trip`: of the control channel. `before`: the depth of a session like
-    /// this one, 0 where there was none. `most`: what the server bears, at least 16.
+    /// `fixed`: the user's (`--pipelining`), kept to. `round_trip`: of the control channel.
+    /// `before`: the depth of a session like this one, 0 where there was none. `most`: what the
+    /// server bears, at least 16.
     pub(crate) fn new(fixed: Option<u32>, round_trip: Duration, before: u32, most: u32) -> Self {
         let first = before.max(DEPTH_FIRST);
         Self {
@@ -167,7 +178,8 @@ impl Pace {
         self.depth
     }
 
-    /// Whether another file may join so many in flight on so many channels. `perishable`: bytes of those that are little.
+    /// Whether another file may join so many in flight on so many channels. `perishable`: bytes of
+    /// those that are little.
     #[allow(clippy::cast_precision_loss, reason = "a bound")]
     pub(crate) fn lets_join(&self, files: usize, perishable: u64, channels: u32) -> bool {
         let near = NEAR_BYTES_A_CHANNEL.saturating_mul(channels.into());
@@ -194,7 +206,8 @@ impl Pace {
         }
     }
 
-    /// No file was let in for a while, and the channels may be others: the depth is kept until they have found their rate.
+    /// No file was let in for a while, and the channels may be others: the depth is kept until they
+    /// have found their rate.
     pub(crate) fn interrupted(&mut self) {
         self.patience = patience(self.round_trip);
         (self.begun, self.since, self.files, self.bytes) = (None, None, 0, 0);
@@ -215,7 +228,8 @@ impl Pace {
             let rate = self.measured(span);
             self.rate = rate;
             let wanted = self.wanted(rate);
-            // While the depth doubles, the mean rate over two round trips is three eighths of the last, twice as much wanted.
+            // While the depth doubles, the mean rate over two round trips is three eighths of the
+            // last, twice as much wanted.
             let keeps_up = 5 * wanted >= 3 * self.depth;
             let goes_on = (self.start.as_mut()).is_some_and(|start| start.goes_on(rate));
             self.start = self.start.take().filter(|_| goes_on || keeps_up);
@@ -238,7 +252,8 @@ impl Pace {
         self.rate
     }
 
-    /// What so many files of those that were asked for come to, bytes with what they cost beside theirs.
+    /// What so many files of those that were asked for come to, bytes with what they cost beside
+    /// theirs.
     #[allow(clippy::cast_precision_loss, reason = "a mean")]
     pub(crate) fn bytes_of(&self, files: usize) -> f64 {
         let (asked, bytes) = self.asked;
@@ -250,8 +265,8 @@ impl Pace {
         with_overhead(u64::from(self.files), self.bytes) / span.as_secs_f64()
     }
 
-    /// A rate that the depth holds down asks for twice the depth; doubling at most, so that a burst does no more. It comes down by
-    /// steps too: a pause of the server is no reason to begin anew.
+    /// A rate that the depth holds down asks for twice the depth; doubling at most, so that a burst
+    /// does no more. It comes down by steps too: a pause of the server is no reason to begin anew.
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     fn wanted(&self, rate: f64) -> u32 {
         let mean = self.bytes as f64 / f64::from(self.files.max(1));

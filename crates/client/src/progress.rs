@@ -105,8 +105,9 @@ impl Here {
 }
 
 impl Entry {
-    /// Both sides: a sender knows TCP and the source, a receiver the destination. The bytes are ours, and both have movers. Of what passes
-    /// elsewhere only that is known which was told, as of then.
+    /// Both sides: a sender knows TCP and the source, a receiver the destination. The bytes are
+    /// ours, and both have movers. Of what passes elsewhere only that is known which was told, as
+    /// of then.
     fn sample(&self) -> Sample {
         let Some(mut sample) = self.here.sample() else {
             return self
@@ -305,7 +306,8 @@ impl Running {
         }
     }
 
-    /// The server told of its side. Totals only grow: smaller ones are of the next transfer, which has begun there already.
+    /// The server told of its side. Totals only grow: smaller ones are of the next transfer, which
+    /// has begun there already.
     pub(crate) fn tell(&self, sample: Sample) {
         let mut transfers = self.counters.transfers();
         if let Some(entry) = transfers.running.iter_mut().find(|e| e.key == self.key)
@@ -328,12 +330,13 @@ impl Drop for Running {
             let entry = transfers.running.swap_remove(at);
             let sample = entry.sample();
             let last = Sample {
-                // What was on its way when the connections closed has arrived, or is moved and counted again.
+                // What was on its way when the connections closed has arrived, or is moved and
+                // counted again.
                 acknowledged: None,
                 age: Duration::ZERO,
                 channels: 0,
-                // Sums go on; round trips are of the present. Where they are all that was told, nothing is known of what was sent
-                // again, which is not the same as nothing.
+                // Sums go on; round trips are of the present. Where they are all that was told,
+                // nothing is known of what was sent again, which is not the same as nothing.
                 tcp: (sample.tcp)
                     .filter(|tcp| tcp.channel_us > 0)
                     .map(|tcp| TcpTotals {

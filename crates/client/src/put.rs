@@ -65,7 +65,8 @@ pub(crate) struct Put {
     journal: Option<Arc<Journal>>,
     /// What sessions are sending, for those who come to help.
     tails: Tails,
-    /// What the server has under the temporary name is the beginning of the file: [`taking_up::is_in_order`].
+    /// What the server has under the temporary name is the beginning of the file:
+    /// [`taking_up::is_in_order`].
     in_order: bool,
     /// Which version of the source is sent.
     version: Option<Version>,
@@ -195,7 +196,8 @@ impl Put {
         self.can_split(session) && (!self.is_relayed() || session.can_call_off())
     }
 
-    /// Which bytes of `range` are not at the server, `None`: of the whole file. `None` where nobody can tell.
+    /// Which bytes of `range` are not at the server, `None`: of the whole file. `None` where nobody
+    /// can tell.
     pub(crate) async fn missing(
         &self,
         session: &mut Session,
@@ -231,7 +233,8 @@ impl Put {
         matches!(self.from, Content::Stream(_))
     }
 
-    /// Bytes can go out behind those of another file, before the server has agreed to take them: a final name is not in reach then.
+    /// Bytes can go out behind those of another file, before the server has agreed to take them: a
+    /// final name is not in reach then.
     pub(crate) fn can_follow(&self, session: &Session) -> bool {
         let ours = matches!(self.from, Content::File(_));
         ours && self.rename_to.is_some() && self.can_split(session)
@@ -273,8 +276,8 @@ impl Put {
         range.or_else(|| self.length.and_then(|l| ByteRange::new(0, l)))
     }
 
-    /// Sends bytes of the region, `None` for all of it; `began` is told when others may take of them. `next` is what the session sends
-    /// behind them, whatever comes of these.
+    /// Sends bytes of the region, `None` for all of it; `began` is told when others may take of
+    /// them. `next` is what the session sends behind them, whatever comes of these.
     pub(crate) async fn send(
         &self,
         session: &mut Session,
@@ -412,7 +415,8 @@ impl Put {
         })
     }
 
-    /// Sets room aside for a range. A device takes none, and a server that looks may see too little of it.
+    /// Sets room aside for a range. A device takes none, and a server that looks may see too little
+    /// of it.
     fn room(&self, session: &Session, range: Option<ByteRange>) -> Option<Command> {
         let takes = !is_device(&self.written_to) && !known(&session.endpoint.learned.no_allo);
         // Holes take none.
@@ -516,7 +520,8 @@ impl Put {
                             remote_offset: self.offset,
                             local: file,
                             local_offset: self.offset,
-                            // Of our file what was sent, of theirs all there is: a file that is too long must not pass.
+                            // Of our file what was sent, of theirs all there is: a file that is too
+                            // long must not pass.
                             length: self.length.filter(|_| self.is_part),
                         };
                         verify::compare(session, self.wish, algorithm, regions).await?

@@ -39,7 +39,8 @@ impl RemoteSource {
             size => size.map(|s| s - offset),
         };
         let wanted = part.and_then(|p| p.length);
-        // Without a size a shorter file than asked for is no error: nobody knows. Devices have what they are asked for.
+        // Without a size a shorter file than asked for is no error: nobody knows. Devices have what
+        // they are asked for.
         let length = match (left, wanted) {
             (Some(left), wanted) => Some(wanted.map_or(left, |w| w.min(left))),
             (None, wanted) => wanted.filter(|_| is_device(path)),
@@ -53,7 +54,8 @@ impl RemoteSource {
         })
     }
 
-    /// Which command fetches a range of what is to be read, `None` for all of it. `session` is with its server.
+    /// Which command fetches a range of what is to be read, `None` for all of it. `session` is with
+    /// its server.
     pub(crate) fn way(&self, session: &Session, range: Option<ByteRange>) -> Result<Way> {
         let features = &session.server.features;
         let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);

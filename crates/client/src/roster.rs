@@ -152,7 +152,8 @@ pub(crate) fn user_folder() -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Makes a folder, and makes sure that it is ours alone: under /tmp somebody else may have made it first.
+/// Makes a folder, and makes sure that it is ours alone: under /tmp somebody else may have made it
+/// first.
 fn make_private(folder: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

@@ -1,4 +1,5 @@
-//! Where a user's passwords and tokens lie. Never on the command line, where everybody on the host could read them.
+//! Where a user's passwords and tokens lie. Never on the command line, where everybody on the host
+//! could read them.
 //!
 //! | | in this order |
 //! |---|---|
@@ -42,7 +43,8 @@ pub struct Secrets {
     pub token: Option<Password>,
     /// Files that may hold one; need not exist.
     pub token_places: Vec<PathBuf>,
-    /// `--token-host` and `GODWIT_TOKEN_HOSTS`: hosts that the token is meant for, whatever it says.
+    /// `--token-host` and `GODWIT_TOKEN_HOSTS`: hosts that the token is meant for, whatever it
+    /// says.
     pub token_hosts: Vec<String>,
 }
 
@@ -78,7 +80,8 @@ impl Secrets {
         }
     }
 
-    /// The password of `user` at `host`; an empty one where there is none and nobody to ask. Blocks.
+    /// The password of `user` at `host`; an empty one where there is none and nobody to ask.
+    /// Blocks.
     ///
     /// # Errors
     /// When a file that has it is open to others, or the user at the terminal wants to end.
@@ -129,8 +132,9 @@ impl Secrets {
 const NAMES_SHOWN_MAX: usize = 4;
 const NAME_CHARS_SHOWN_MAX: usize = 200;
 
-/// Whether the user's token may be shown to `host`. Whoever sees a token can use it, so a server that
-/// has no more than a certificate for its own host must not see one that is for another service.
+/// Whether the user's token may be shown to `host`. Whoever sees a token can use it, so a server
+/// that has no more than a certificate for its own host must not see one that is for another
+/// service.
 ///
 /// # Errors
 /// Why not, for the user.
@@ -194,8 +198,8 @@ fn unusable(what: &str, why: impl ToString) -> Error {
     }
 }
 
-/// The password that a netrc file has for `user` at `host`: of the first `machine` of that name, else of `default`. One without
-/// `login` is for everybody.
+/// The password that a netrc file has for `user` at `host`: of the first `machine` of that name,
+/// else of `default`. One without `login` is for everybody.
 fn in_netrc(text: &str, host: &str, user: &str) -> Option<Password> {
     let mut found = None;
     let (mut for_host, mut for_user) = (false, true);

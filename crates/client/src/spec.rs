@@ -71,12 +71,14 @@ pub struct Connections {
     pub authorities: Authorities,
     /// Ports for our listeners (`GLOBUS_TCP_PORT_RANGE`).
     pub port_range: Option<PortRange>,
-    /// What data channels must have at least (`--protect`); `None`: [`Floor::Identity`] with `gsiftp://`, and with `sshftp://` where
-    /// the server can, [`Floor::Private`] with `ftpes://`, else [`Floor::Clear`].
+    /// What data channels must have at least (`--protect`); `None`: [`Floor::Identity`] with
+    /// `gsiftp://`, and with `sshftp://` where the server can, [`Floor::Private`] with `ftpes://`,
+    /// else [`Floor::Clear`].
     pub protect: Option<Floor>,
     /// Where credentials and trusted CAs lie.
     pub locations: Locations,
-    /// Proxies that `gsiftp://` logs in with in place of that of `locations`: for a host, or for all that have none of their own.
+    /// Proxies that `gsiftp://` logs in with in place of that of `locations`: for a host, or for
+    /// all that have none of their own.
     pub proxies: Vec<(Option<String>, PathBuf)>,
     /// Who servers of `gsiftp://` must be, in place of what their host's name says: likewise.
     pub subjects: Vec<(Option<String>, DistinguishedName)>,
@@ -104,9 +106,11 @@ fn named_for<'a, T>(all: &'a [(Option<String>, T)], host: &str) -> Option<&'a T>
 /// Programs of `sshftp://`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ssh {
-    /// OpenSSH's client, or what takes its options, with options of its own; words as a shell reads them.
+    /// OpenSSH's client, or what takes its options, with options of its own; words as a shell reads
+    /// them.
     pub command: String,
-    /// What is run at the far end, words as the login shell there reads them; `None`: what is found there.
+    /// What is run at the far end, words as the login shell there reads them; `None`: what is found
+    /// there.
     pub server: Option<String>,
 }
 
@@ -171,7 +175,8 @@ pub struct ProxyInfo {
     pub json: bool,
 }
 
-/// A copy. All sources are ours or all are servers'; where they are ours the destination is a server's. The flags have seen to that.
+/// A copy. All sources are ours or all are servers'; where they are ours the destination is a
+/// server's. The flags have seen to that.
 #[derive(Clone, Debug)]
 pub struct JobSpec {
     /// At least one, all at the same end.
@@ -180,7 +185,8 @@ pub struct JobSpec {
     pub destination: Location,
     /// Directories too.
     pub recursive: bool,
-    /// With `recursive`: of a directory the files, without the directories in it; and of what a pattern matches the files.
+    /// With `recursive`: of a directory the files, without the directories in it; and of what a
+    /// pattern matches the files.
     pub shallow: bool,
     /// Patterns match names with a leading dot too.
     pub dotted: bool,
@@ -271,7 +277,8 @@ pub struct SyncSpec {
     pub level: Level,
     /// Which names are compared.
     pub filter: Filter,
-    /// Copies get the times and the permissions of their sources, and so does what is the same but for them.
+    /// Copies get the times and the permissions of their sources, and so does what is the same but
+    /// for them.
     pub stamps: bool,
     /// Tell what would be done, and do nothing.
     pub dry_run: bool,
@@ -279,7 +286,8 @@ pub struct SyncSpec {
     pub delete: Option<Deletion>,
 }
 
-/// What files of one name must have in common to count as the same; each level wants what those before it want, but for what it says.
+/// What files of one name must have in common to count as the same; each level wants what those
+/// before it want, but for what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// No file counts as the same.
@@ -372,7 +380,8 @@ pub struct Part {
     pub offset: u64,
     /// Bytes; `None`: to the end.
     pub length: Option<u64>,
-    /// A get writes it where it was, into a file that keeps the rest of what it has; else the part becomes the whole file.
+    /// A get writes it where it was, into a file that keeps the rest of what it has; else the part
+    /// becomes the whole file.
     pub stays: bool,
 }
 
@@ -389,8 +398,8 @@ pub struct TunerSpec {
     pub mode: EpochMode,
     /// Begin where the last transfer over the path ended, and keep where this one does.
     pub remembers: bool,
-    /// Part in what transfers of this user over the same path have together, relative to theirs; finite, above 0. `None`: tune as
-    /// if there were no others.
+    /// Part in what transfers of this user over the same path have together, relative to theirs;
+    /// finite, above 0. `None`: tune as if there were no others.
     pub weight: Option<f64>,
     /// How fast it may go.
     pub rates: Rates,
@@ -405,8 +414,8 @@ pub struct Rates {
     pub host_bps: Option<u64>,
 }
 
-/// Longest epoch where the user asks for none, seconds. Some methods were published with 30 s, in which most transfers are
-/// over.
+/// Longest epoch where the user asks for none, seconds. Some methods were published with 30 s, in
+/// which most transfers are over.
 const EPOCH_SECONDS_MAX: f64 = 3.0;
 
 impl TunerSpec {

@@ -1,4 +1,5 @@
-//! What a copy has of its source beside the bytes: the time of its last change and its permission bits.
+//! What a copy has of its source beside the bytes: the time of its last change and its permission
+//! bits.
 
 use std::{
     fs::{self, Permissions},

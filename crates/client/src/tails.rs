@@ -1,5 +1,5 @@
-//! What the sessions of one put are sending, so that a session without work can take the later half of what another has
-//! not begun, while that one goes on.
+//! What the sessions of one put are sending, so that a session without work can take the later half
+//! of what another has not begun, while that one goes on.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,9 +1,11 @@
-//! What of a file is at its destination already, since an earlier run or an earlier attempt has put it there: both ends compute checksums of
-//! parts of it, and what agrees is not moved again. Nobody need have noted which bytes are safe.
+//! What of a file is at its destination already, since an earlier run or an earlier attempt has put
+//! it there: both ends compute checksums of parts of it, and what agrees is not moved again. Nobody
+//! need have noted which bytes are safe.
 //!
-//! A server that can do neither, but has REST STREAM and SIZE, is sent and sends files in order: what is there of one is its beginning
-//! ([`is_in_order`]). That beginning is believed where this command has moved it, or where the journal of an earlier one names the same
-//! [`Version`] of the source; else the file begins at its first byte.
+//! A server that can do neither, but has REST STREAM and SIZE, is sent and sends files in order:
+//! what is there of one is its beginning ([`is_in_order`]). That beginning is believed where this
+//! command has moved it, or where the journal of an earlier one names the same [`Version`] of the
+//! source; else the file begins at its first byte.
 
 use godwit_engine::{digest, storage::FileRef};
 use godwit_proto::{
@@ -18,7 +20,8 @@ use crate::{
     verify::{Computing, Verifying},
 };
 
-/// Files of more bytes are taken up. Chosen arbitrarily: what a fault costs of a smaller one is no more than a block.
+/// Files of more bytes are taken up. Chosen arbitrarily: what a fault costs of a smaller one is no
+/// more than a block.
 pub(crate) const BYTES_MIN: u64 = 1 << 20;
 
 /// Parts of which a server without leaves is asked, at most: each costs it a command.
@@ -32,7 +35,8 @@ pub(crate) struct Version {
     pub(crate) changed: Option<i64>,
 }
 
-/// Files go to and from this server in order, and from any byte on: it has MODE S and REST, and SIZE tells how much it has.
+/// Files go to and from this server in order, and from any byte on: it has MODE S and REST, and
+/// SIZE tells how much it has.
 pub(crate) fn is_in_order(session: &Session) -> bool {
     let features = &session.server.features;
     let has_parts = features.parallel || features.eret || features.esto;
@@ -86,8 +90,8 @@ pub(crate) fn is_possible(session: &Session) -> bool {
     means(session).is_some()
 }
 
-/// Which bytes of `region` the destination does not have of those of the source. `whole`: it should have no others. `None` where nobody
-/// can tell, and where nothing is there.
+/// Which bytes of `region` the destination does not have of those of the source. `whole`: it should
+/// have no others. `None` where nobody can tell, and where nothing is there.
 ///
 /// # Errors
 /// The session is lost, or a file of ours cannot be read.

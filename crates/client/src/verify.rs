@@ -1,5 +1,6 @@
-//! End-to-end checksums: both ends compute at the same time, then the values are compared. Servers of ours tell them by leaves
-//! ([`godwit_proto::leaves`]), so that where they differ it is known which bytes do.
+//! End-to-end checksums: both ends compute at the same time, then the values are compared. Servers
+//! of ours tell them by leaves ([`godwit_proto::leaves`]), so that where they differ it is known
+//! which bytes do.
 
 use std::{
     fmt::Display,
@@ -57,7 +58,8 @@ pub(crate) struct Both<'a> {
     pub(crate) bytes: Option<u64>,
 }
 
-/// The algorithm to use with this server, or these two: the cheapest that both know. `None`: do not compare.
+/// The algorithm to use with this server, or these two: the cheapest that both know. `None`: do not
+/// compare.
 pub(crate) fn choose(
     session: &Session,
     wish: Verify,
@@ -104,8 +106,8 @@ pub(crate) fn choose(
     }
 }
 
-/// Computes at both ends and compares. `None` where the server turned out to be unable and nobody insists. Where the ends differ and the
-/// server knows leaves, the error tells where.
+/// Computes at both ends and compares. `None` where the server turned out to be unable and nobody
+/// insists. Where the ends differ and the server knows leaves, the error tells where.
 pub(crate) async fn compare(
     session: &mut Session,
     wish: Verify,
@@ -176,8 +178,8 @@ pub(crate) async fn compare_servers(
     }
 }
 
-/// How long leaves are by which a region of so many bytes is compared. `None` where one of the servers does not know them, and where
-/// there would be only one: then CKSM tells as much.
+/// How long leaves are by which a region of so many bytes is compared. `None` where one of the
+/// servers does not know them, and where there would be only one: then CKSM tells as much.
 fn leaf_for(sessions: &[&Session], bytes: u64) -> Option<u64> {
     let leaf = leaf_bytes(bytes);
     let known = sessions.iter().all(|s| s.server.features.leaves);

@@ -17,8 +17,9 @@ use crate::{
     spec::Durability,
 };
 
-/// Files that this run has put in place. Another source may mean the same file: by the same name, or by one that differs in case or in the
-/// form of its letters where the file system sees no difference. Then the second must not replace the first unseen.
+/// Files that this run has put in place. Another source may mean the same file: by the same name,
+/// or by one that differs in case or in the form of its letters where the file system sees no
+/// difference. Then the second must not replace the first unseen.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     files: Mutex<Fingerprints>,
@@ -80,7 +81,8 @@ impl Written {
         Ok(())
     }
 
-    /// The names of the directories above, since this run may have made them. Held until that is done, so that nobody else believes it before.
+    /// The names of the directories above, since this run may have made them. Held until that is
+    /// done, so that nobody else believes it before.
     fn make_directories_safe(&self, directory: &Path) {
         let mut known = lock(&self.directories);
         for directory in directory.ancestors() {

@@ -35,7 +35,8 @@ pub(crate) fn write(folder: &Path) -> Result<(), Error> {
     put(&folder.join("doc/godwit/THIRD-PARTY.txt"), text.as_bytes())
 }
 
-/// What cargo says of all packages of the tree that we are run in. It asks nobody: what was built from is here.
+/// What cargo says of all packages of the tree that we are run in. It asks nobody: what was built
+/// from is here.
 fn metadata() -> Result<Value, String> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["metadata", "--format-version=1", "--locked", "--offline"]);

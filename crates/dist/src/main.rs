@@ -1,6 +1,8 @@
-//! `godwit-dist DIR`: writes what is handed out beside the programs, as it belongs below `/usr/share`.
+//! `godwit-dist DIR`: writes what is handed out beside the programs, as it belongs below
+//! `/usr/share`.
 //!
-//! Man pages and completions come from the definitions that the programs read their command lines by: there is no second one.
+//! Man pages and completions come from the definitions that the programs read their command lines
+//! by: there is no second one.
 
 mod completions;
 mod licences;

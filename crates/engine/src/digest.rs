@@ -14,7 +14,8 @@ use sha2::Digest as _;
 
 use crate::storage::{FastPath, File, FileKind, Pages, Result, Run, ZEROS, errno_failure};
 
-/// Bytes read at a time: large enough that the system call costs nothing, small enough for the second-level cache.
+/// Bytes read at a time: large enough that the system call costs nothing, small enough for the
+/// second-level cache.
 const BUFFER_MAX: usize = 1 << 20;
 /// A file may have grown since it was looked at.
 const BUFFER_MIN: usize = 1 << 12;
@@ -76,9 +77,10 @@ impl Digest {
     }
 }
 
-/// Checksum of `offset..offset+length` (`None`: to the end) of `file`, read in order; what lies past the end of the
-/// file counts for nothing. `progress` is called with the bytes so far about every 16 MiB and stops the work by
-/// returning false (the result is then ECANCELED). EINVAL for a device to its end, since it may have none.
+/// Checksum of `offset..offset+length` (`None`: to the end) of `file`, read in order; what lies
+/// past the end of the file counts for nothing. `progress` is called with the bytes so far about
+/// every 16 MiB and stops the work by returning false (the result is then ECANCELED). EINVAL for a
+/// device to its end, since it may have none.
 pub fn of_file(
     file: &dyn File,
     algorithm: ChecksumAlgorithm,
@@ -91,7 +93,8 @@ pub fn of_file(
     Ok(digest.finish())
 }
 
-/// The same region by leaves of `leaf` bytes, at least 1. EFBIG where it has more than [`LEAVES_MAX`] of them.
+/// The same region by leaves of `leaf` bytes, at least 1. EFBIG where it has more than
+/// [`LEAVES_MAX`] of them.
 pub fn leaves_of_file(
     file: &dyn File,
     leaf: u64,
@@ -263,7 +266,8 @@ impl Sum for SummedLeaves {
     }
 }
 
-/// CRC-32C of all bytes that `leaves` were made of, lower-case hexadecimal: CRCs of neighbours can be joined.
+/// CRC-32C of all bytes that `leaves` were made of, lower-case hexadecimal: CRCs of neighbours can
+/// be joined.
 pub fn whole(leaves: &Leaves) -> String {
     let mut left = leaves.bytes;
     let joined = leaves.digests.iter().fold(0, |joined, digest| {
@@ -276,8 +280,8 @@ pub fn whole(leaves: &Leaves) -> String {
     format!("{joined:08x}")
 }
 
-/// A region of a file on its way into a [`Sum`], a step at a time: whoever shares a processor with others
-/// lets them work between two steps.
+/// A region of a file on its way into a [`Sum`], a step at a time: whoever shares a processor with
+/// others lets them work between two steps.
 pub struct Region {
     start: u64,
     /// Bytes of it that were taken.
@@ -416,7 +420,8 @@ mod tests {
         digest.finish()
     }
 
-    /// RFC 1321 §A.5, RFC 3174 §7.3, RFC 6234 (FIPS 180-4 examples), RFC 3720 §B.4, Adler-32 of "Wikipedia".
+    /// RFC 1321 §A.5, RFC 3174 §7.3, RFC 6234 (FIPS 180-4 examples), RFC 3720 §B.4, Adler-32 of
+    /// "Wikipedia".
     #[test]
     fn published_values() {
         use ChecksumAlgorithm as A;

@@ -15,14 +15,16 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// Ports that passive data channels may use.
 pub type PortRange = RangeInclusive<u16>;
 
-/// Connections that wait to be accepted. A sender may open as many channels at once as it has parallelism.
+/// Connections that wait to be accepted. A sender may open as many channels at once as it has
+/// parallelism.
 const BACKLOG: i32 = 1024;
 
 /// Random ports that are tried before the kernel looks for one.
 const TRIES: u32 = 16;
 
-/// A listener on `address` with a free port, of `range` where there is one (tried from a random start). Backlog 1024, close-on-exec,
-/// non-blocking. AddrInUse where the range is used up, and the message says which range.
+/// A listener on `address` with a free port, of `range` where there is one (tried from a random
+/// start). Backlog 1024, close-on-exec, non-blocking. AddrInUse where the range is used up, and the
+/// message says which range.
 pub fn listen(
     address: IpAddr,
     range: Option<&PortRange>,
@@ -48,8 +50,9 @@ pub fn listen(
     ))
 }
 
-/// The kernel's own search takes ports for used whose last connections linger in TIME_WAIT. Where each of many files goes over a
-/// connection of its own there are thousands of them, and it would walk past them for every file.
+/// The kernel's own search takes ports for used whose last connections linger in TIME_WAIT. Where
+/// each of many files goes over a connection of its own there are thousands of them, and it would
+/// walk past them for every file.
 fn listen_anywhere(address: IpAddr, socket_buffer_bytes: Option<u64>) -> io::Result<TcpListener> {
     for _ in 0..TRIES {
         let Some(port) = usual_ports().any() else {
@@ -63,7 +66,8 @@ fn listen_anywhere(address: IpAddr, socket_buffer_bytes: Option<u64>) -> io::Res
     listen_on(SocketAddr::new(address, 0), socket_buffer_bytes)
 }
 
-/// The ports that the kernel gives to those who name none. Read once; a process that confines itself reads them before.
+/// The ports that the kernel gives to those who name none. Read once; a process that confines
+/// itself reads them before.
 pub fn usual_ports() -> &'static UsualPorts {
     static USUAL: OnceLock<UsualPorts> = OnceLock::new();
     USUAL.get_or_init(|| {
@@ -113,10 +117,12 @@ fn listen_on(address: SocketAddr, socket_buffer_bytes: Option<u64>) -> io::Resul
         Type::STREAM.nonblocking(),
         Some(Protocol::TCP),
     )?;
-    // A port whose last connections linger in TIME_WAIT is free; one that somebody listens on stays refused.
+    // A port whose last connections linger in TIME_WAIT is free; one that somebody listens on stays
+    // refused.
     socket.set_reuse_address(true)?;
     if let Some(bytes) = socket_buffer_bytes {
-        // Before listen(2): connections inherit them, and the window scale is agreed on in the handshake.
+        // Before listen(2): connections inherit them, and the window scale is agreed on in the
+        // handshake.
         let bytes = usize::try_from(bytes.min(i32::MAX as u64)).unwrap_or(usize::MAX);
         socket.set_recv_buffer_size(bytes)?;
         socket.set_send_buffer_size(bytes)?;
@@ -155,18 +161,19 @@ pub fn usual_congestion() -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Whether this process may send with the congestion control `name`. The kernel may load it for the asking.
+/// Whether this process may send with the congestion control `name`. The kernel may load it for the
+/// asking.
 ///
 /// # Errors
-/// NotFound where the kernel does not have it, PermissionDenied where the administrator allows it to nobody else
-/// (`net.ipv4.tcp_allowed_congestion_control`).
+/// NotFound where the kernel does not have it, PermissionDenied where the administrator allows it
+/// to nobody else (`net.ipv4.tcp_allowed_congestion_control`).
 pub fn try_congestion(name: &str) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_tcp_congestion(name.as_bytes())
 }
 
-/// Lets this process open as many descriptors as it may: the soft limit becomes the hard one. Returns the limit that holds
-/// then, `u64::MAX` for none.
+/// Lets this process open as many descriptors as it may: the soft limit becomes the hard one.
+/// Returns the limit that holds then, `u64::MAX` for none.
 pub fn raise_fd_limit() -> u64 {
     let now = getrlimit(Resource::Nofile);
     let wanted = Rlimit {
@@ -180,7 +187,8 @@ pub fn raise_fd_limit() -> u64 {
     reached.unwrap_or(u64::MAX)
 }
 
-/// Addresses of a host by getaddrinfo(3), in the system's order of preference. Blocks; at least one address.
+/// Addresses of a host by getaddrinfo(3), in the system's order of preference. Blocks; at least one
+/// address.
 pub fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     // URLs put IPv6 addresses in brackets.
     let bare = host

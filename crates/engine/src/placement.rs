@@ -1,7 +1,8 @@
 //! Which processors a program keeps to.
 //!
-//! Where memory and network cards belong to one socket of several (NUMA), a transfer is fastest on the processors that are near its
-//! card: what its threads touch first lies in their memory, and the card's interrupts come to them.
+//! Where memory and network cards belong to one socket of several (NUMA), a transfer is fastest on
+//! the processors that are near its card: what its threads touch first lies in their memory, and
+//! the card's interrupts come to them.
 
 use std::{fmt, fs, path::Path, str::FromStr};
 
@@ -19,7 +20,8 @@ const NEAR: &str = "local_cpulist";
 /// What processors are called who wants those near a card.
 const NEAR_PREFIX: &str = "near:";
 
-/// Processors, as users say them: `0-3,8` in the kernel's numbers, or `near:eth0` for those that are near an interface.
+/// Processors, as users say them: `0-3,8` in the kernel's numbers, or `near:eth0` for those that
+/// are near an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// By their numbers, each below [`CpuSet::MAX_CPU`], at least one.
@@ -54,8 +56,8 @@ pub enum PlacementError {
 }
 
 impl Placement {
-    /// Keeps the calling thread, and all threads and processes that it starts from now on, to these processors, as far as it may use
-    /// them at all.
+    /// Keeps the calling thread, and all threads and processes that it starts from now on, to these
+    /// processors, as far as it may use them at all.
     ///
     /// # Errors
     /// There are none of them, or the system does not let us.
@@ -82,7 +84,8 @@ impl Placement {
     }
 }
 
-/// The list of the first device above the interface that has one: a virtual function or a queue has it from its card.
+/// The list of the first device above the interface that has one: a virtual function or a queue has
+/// it from its card.
 fn near(interfaces: &Path, interface: &str) -> Result<Vec<usize>, PlacementError> {
     let no_interface = || PlacementError::NoInterface(interface.to_owned());
     // A name, and no way to somewhere else.

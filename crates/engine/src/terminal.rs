@@ -1,5 +1,5 @@
-//! What people see and type: foreign text without what would steer a terminal; secrets, asked for on the
-//! terminal without showing them, or read from a stream.
+//! What people see and type: foreign text without what would steer a terminal; secrets, asked for
+//! on the terminal without showing them, or read from a stream.
 
 use std::{
     borrow::Cow,
@@ -13,8 +13,8 @@ use rustix::termios::{
 };
 use zeroize::Zeroizing;
 
-/// `text` for people: all that would steer a terminal, or show a text in another order than it has, becomes
-/// `?`. Whatever is written to people passes here, since names and replies come from peers.
+/// `text` for people: all that would steer a terminal, or show a text in another order than it has,
+/// becomes `?`. Whatever is written to people passes here, since names and replies come from peers.
 pub fn shown(text: &str) -> Cow<'_, str> {
     match text.contains(steers) {
         true => Cow::Owned(text.replace(steers, "?")),
@@ -22,8 +22,8 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The same for bytes, of which those that are no UTF-8 become `?` too: some terminals take the bytes from
-/// 0x80 to 0x9f for controls.
+/// The same for bytes, of which those that are no UTF-8 become `?` too: some terminals take the
+/// bytes from 0x80 to 0x9f for controls.
 pub fn shown_bytes(bytes: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes);
     shown(&text.replace(char::REPLACEMENT_CHARACTER, "?"))
@@ -41,8 +41,8 @@ pub fn shown_lines(bytes: &[u8]) -> Vec<u8> {
     shown.flatten().collect()
 }
 
-/// Controls (C0, DEL, C1) and characters of format that are not seen: directions of writing, separators of
-/// lines, joiners, tags.
+/// Controls (C0, DEL, C1) and characters of format that are not seen: directions of writing,
+/// separators of lines, joiners, tags.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -166,8 +166,8 @@ fn press(line: &mut Vec<u8>, byte: u8) -> Pressed {
     Pressed::More
 }
 
-/// A terminal that shows nothing and takes keys one by one, Ctrl-C as any other: so nothing ends the process before its terminal
-/// is as it was.
+/// A terminal that shows nothing and takes keys one by one, Ctrl-C as any other: so nothing ends
+/// the process before its terminal is as it was.
 struct Silenced {
     terminal: File,
     before: Termios,

@@ -5,7 +5,8 @@ use std::io::{self, Read, Write};
 /// Bytes taken from the inner reader, or handed to the inner writer, at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Reads text for sending: each LF that has no CR before it becomes CRLF; a CRLF that is already there stays.
+/// Reads text for sending: each LF that has no CR before it becomes CRLF; a CRLF that is already
+/// there stays.
 pub struct CrlfReader<R> {
     inner: R,
     piece: Box<[u8]>,
@@ -67,8 +68,9 @@ impl<R: Read> Read for CrlfReader<R> {
     }
 }
 
-/// Writes received text: each CRLF becomes LF; a CR before anything else stays. A CR at the end of a write is held back
-/// until its successor is known, or until [`Write::flush`], which says that the data end here.
+/// Writes received text: each CRLF becomes LF; a CR before anything else stays. A CR at the end of
+/// a write is held back until its successor is known, or until [`Write::flush`], which says that
+/// the data end here.
 pub struct LfWriter<W> {
     inner: W,
     holds_cr: bool,

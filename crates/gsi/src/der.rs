@@ -1,4 +1,5 @@
-//! The little of DER that OpenSSL's safe interface does not show: extensions of certificates and the parts of names.
+//! The little of DER that OpenSSL's safe interface does not show: extensions of certificates and
+//! the parts of names.
 //!
 //! Strict where it matters for safety: definite lengths only, nothing past the end, no recursion.
 
@@ -77,8 +78,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The length of the whole first element, header included, once enough bytes are there to tell: how much of a message
-/// is still to come.
+/// The length of the whole first element, header included, once enough bytes are there to tell: how
+/// much of a message is still to come.
 pub(crate) fn total_length(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     match header(bytes)? {
         Some((header, length)) => header.checked_add(length).map(Some).ok_or(Malformed),

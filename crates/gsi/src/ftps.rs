@@ -4,12 +4,13 @@
 //!   Client ──connect──► Handshake ◄── bytes ──► Handshake ◄──accept── Server
 //!                           └────────► Secured ◄────────┘
 //! ```
-//! FTP's client is the client of TLS, on data channels too, whoever has connected (RFC 4217 §7). The calling contract is that of
-//! a [`Context`](crate::Context): feed, poll, look at the outcome.
+//! FTP's client is the client of TLS, on data channels too, whoever has connected (RFC 4217 §7).
+//! The calling contract is that of a [`Context`](crate::Context): feed, poll, look at the outcome.
 //!
-//! A server's certificate is verified by OpenSSL with the authorities of the system or others that were named, for the host
-//! of the URL; on a data channel it must be the one of the control channel. A client's certificate is verified as in GSI, and
-//! what came of it is told and not enforced: there are other ways to log in.
+//! A server's certificate is verified by OpenSSL with the authorities of the system or others that
+//! were named, for the host of the URL; on a data channel it must be the one of the control
+//! channel. A client's certificate is verified as in GSI, and what came of it is told and not
+//! enforced: there are other ways to log in.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -58,7 +59,8 @@ pub enum Authorities {
 pub enum ServerIs {
     /// The host of a URL, vouched for by an authority.
     Host(HostName),
-    /// Whoever holds this certificate: data channels. They resume what [`Handshake::sessions`] of the control channel has.
+    /// Whoever holds this certificate: data channels. They resume what [`Handshake::sessions`] of
+    /// the control channel has.
     Holder(Box<Certificate>, Sessions),
 }
 
@@ -74,7 +76,8 @@ pub struct Handshake {
 
 /// A handshake that has succeeded.
 pub struct Secured {
-    /// At a server that asks: who the client is, or why its certificate is not believed; `None`: it has shown none.
+    /// At a server that asks: who the client is, or why its certificate is not believed; `None`: it
+    /// has shown none.
     pub client: Option<Result<Peer, Refusal>>,
     /// At a client: what the server has shown.
     pub server: Option<Certificate>,
@@ -94,7 +97,8 @@ enum Expect {
 }
 
 impl Server {
-    /// Shows `credential`. `clients`: authorities by whose certificates clients may say who they are; `None`: no certificate is asked for.
+    /// Shows `credential`. `clients`: authorities by whose certificates clients may say who they
+    /// are; `None`: no certificate is asked for.
     ///
     /// # Errors
     /// When OpenSSL does not take the credential.
@@ -193,7 +197,8 @@ impl Client {
                     Some(ssl) => ssl,
                     None => Ssl::new(&self.context)?,
                 };
-                // Known already: only that it holds the key is left to show, and OpenSSL checks that.
+                // Known already: only that it holds the key is left to show, and OpenSSL checks
+                // that.
                 ssl.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
                 (ssl, Expect::Holder(certificate.clone()))
             }
@@ -250,7 +255,8 @@ impl Handshake {
         }
     }
 
-    /// What data channels resume, at a client that knows its server by the host: it fills while the connection is used.
+    /// What data channels resume, at a client that knows its server by the host: it fills while the
+    /// connection is used.
     pub fn sessions(&self) -> Sessions {
         match &self.expect {
             Expect::Host(sessions) => sessions.clone(),

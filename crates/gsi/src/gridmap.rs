@@ -7,9 +7,9 @@
 //! /O=Grid/CN=NoBlanks             other
 //! ```
 //!
-//! A name in double quotes, or without blanks and bare; then local accounts, separated by commas or blanks, the first of which
-//! is the default. In quotes `\"`, `\\` and `\xHH` are escapes. Names are compared as
-//! [`DistinguishedName::same_as`] does. Several lines for one name add up.
+//! A name in double quotes, or without blanks and bare; then local accounts, separated by commas or
+//! blanks, the first of which is the default. In quotes `\"`, `\\` and `\xHH` are escapes. Names
+//! are compared as [`DistinguishedName::same_as`] does. Several lines for one name add up.
 
 use std::collections::HashMap;
 
@@ -87,8 +87,8 @@ impl Gridmap {
         (map, faults)
     }
 
-    /// The account for somebody who has proven to be `identity` and logs in as `user`: with [`MAPPED_USER`] the default,
-    /// else `user` itself if it is among the accounts.
+    /// The account for somebody who has proven to be `identity` and logs in as `user`: with
+    /// [`MAPPED_USER`] the default, else `user` itself if it is among the accounts.
     ///
     /// # Errors
     /// When there is no such line, or the account is not in it.
@@ -123,8 +123,8 @@ impl Gridmap {
     }
 }
 
-/// Who may come, whatever account they get: one name a line, written as in a gridmap file, with `*` at the end for all names
-/// that begin so.
+/// Who may come, whatever account they get: one name a line, written as in a gridmap file, with `*`
+/// at the end for all names that begin so.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowList {
     names: Vec<String>,
@@ -210,8 +210,8 @@ fn entry(line: &str) -> Result<Option<(DistinguishedName, Vec<String>)>, &'stati
     Ok(Some((name, accounts)))
 }
 
-/// Splits off the name, its quotes and escapes resolved. Bytes outside of printable ASCII stay, or become, `\xHH`, as
-/// they are in names of certificates.
+/// Splits off the name, its quotes and escapes resolved. Bytes outside of printable ASCII stay, or
+/// become, `\xHH`, as they are in names of certificates.
 fn name_and_rest(line: &str) -> Result<Option<(String, &str)>, &'static str> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {

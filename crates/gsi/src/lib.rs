@@ -19,25 +19,29 @@
 //!     context.handle_input(now, &receive())?;              // after an error: poll_output() once more, an alert
 //! }
 //! ```
-//! - *Control channel.* An initiator sends each token as [`adat::command`] and hands in what [`adat::token_of_reply`] finds
-//!   in a 335 or 235; it is established when it says so **and** the 235 has come. An acceptor answers each ADAT with 335
-//!   and its token, and the last with 235, which has none. It is the acceptor's turn after each token and the initiator's
-//!   after each reply: an initiator that has neither output nor outcome after a whole 335 has met a peer that does not
-//!   keep to GSI, and gives up.
-//! - *Data channel.* The side that connected initiates. Tokens are written as they are; what is read is handed in as it comes.
-//!   [`context::Established::rest`] holds what came behind the handshake: raw bytes with PROT C, else bytes for
-//!   [`Records::open`], which [`Wrap::into_records`] gives. The credential is the delegated one, the peer is [`context::Expect::Identity`].
+//! - *Control channel.* An initiator sends each token as [`adat::command`] and hands in what
+//!   [`adat::token_of_reply`] finds in a 335 or 235; it is established when it says so **and** the
+//!   235 has come. An acceptor answers each ADAT with 335 and its token, and the last with 235,
+//!   which has none. It is the acceptor's turn after each token and the initiator's after each
+//!   reply: an initiator that has neither output nor outcome after a whole 335 has met a peer that
+//!   does not keep to GSI, and gives up.
+//! - *Data channel.* The side that connected initiates. Tokens are written as they are; what is
+//!   read is handed in as it comes. [`context::Established::rest`] holds what came behind the
+//!   handshake: raw bytes with PROT C, else bytes for [`Records::open`], which
+//!   [`Wrap::into_records`] gives. The credential is the delegated one, the peer is
+//!   [`context::Expect::Identity`].
 //! - *Time* is an argument and never read. Every wait is the caller's, and to be bounded by it.
-//! - *Memory* is bounded: [`context::HANDSHAKE_BYTES_MAX`] until the peer is known, [`adat::TOKEN_BYTES_MAX`] and
-//!   [`wrap::CLEAR_BYTES_MAX`] a line afterwards.
-//! - *Processor time*: one call may take as long as an RSA signature and, where a proxy is taken, the making of an RSA key. A
-//!   server on an event loop calls it where blocking is allowed.
+//! - *Memory* is bounded: [`context::HANDSHAKE_BYTES_MAX`] until the peer is known,
+//!   [`adat::TOKEN_BYTES_MAX`] and [`wrap::CLEAR_BYTES_MAX`] a line afterwards.
+//! - *Processor time*: one call may take as long as an RSA signature and, where a proxy is taken,
+//!   the making of an RSA key. A server on an event loop calls it where blocking is allowed.
 //!
-//! Only [`cert::files`], [`ftps::Client::new`] and [`verify::Directory`] touch files, and the latter only while a peer is verified.
+//! Only [`cert::files`], [`ftps::Client::new`] and [`verify::Directory`] touch files, and the
+//! latter only while a peer is verified.
 //!
 //! TLS is OpenSSL's, see `docs/adr/0018-tls-library.md`, but for the records of data channels, see
-//! `docs/adr/0065-records-of-data-channels.md`. Whom to believe is decided here alone, but for the servers of [`ftps`], whose
-//! certificates are the web's: those OpenSSL verifies.
+//! `docs/adr/0065-records-of-data-channels.md`. Whom to believe is decided here alone, but for the
+//! servers of [`ftps`], whose certificates are the web's: those OpenSSL verifies.
 
 pub mod adat;
 pub mod cert;

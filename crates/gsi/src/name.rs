@@ -1,8 +1,9 @@
 //! Distinguished names as grids write them: `/C=NL/O=Grid/CN=Jo Doe`.
 //!
-//! This is the one-line form of OpenSSL, which gridmap files, signing policies and DCAU S use. The form of RFC 2253
-//! (`CN=Jo Doe,O=Grid,C=NL`) is read too. The one-line form does not escape a slash inside a value, so a certificate
-//! could pretend to have attributes that it has not; [`DistinguishedName::is_ambiguous`] finds those.
+//! This is the one-line form of OpenSSL, which gridmap files, signing policies and DCAU S use. The
+//! form of RFC 2253 (`CN=Jo Doe,O=Grid,C=NL`) is read too. The one-line form does not escape a
+//! slash inside a value, so a certificate could pretend to have attributes that it has not;
+//! [`DistinguishedName::is_ambiguous`] finds those.
 
 use std::fmt::{self, Write as _};
 
@@ -19,8 +20,9 @@ pub struct DistinguishedName {
 }
 
 impl DistinguishedName {
-    /// The name as OpenSSL's one-line form has it: `/` before each attribute, bytes outside of printable ASCII as
-    /// `\xHH`. Attributes without a short name are told by their dotted identifier.
+    /// The name as OpenSSL's one-line form has it: `/` before each attribute, bytes outside of
+    /// printable ASCII as `\xHH`. Attributes without a short name are told by their dotted
+    /// identifier.
     #[must_use]
     pub fn from_x509(name: &X509NameRef) -> Self {
         let mut text = String::new();
@@ -50,7 +52,8 @@ impl DistinguishedName {
     /// Reads both forms of text: `/C=NL/CN=Jo` as it stands, `CN=Jo,C=NL` turned around.
     ///
     /// # Errors
-    /// `None` for an empty or overlong text, and for an RFC 2253 form without `type=value` in each part.
+    /// `None` for an empty or overlong text, and for an RFC 2253 form without `type=value` in each
+    /// part.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -62,7 +65,8 @@ impl DistinguishedName {
         } else {
             from_rfc2253(text)?
         };
-        // The other form grows where it is turned around: a byte outside of printable ASCII becomes four.
+        // The other form grows where it is turned around: a byte outside of printable ASCII becomes
+        // four.
         (text.len() <= TEXT_BYTES_MAX).then_some(Self {
             text,
             ambiguous: false,
@@ -75,15 +79,15 @@ impl DistinguishedName {
         &self.text
     }
 
-    /// A value holds what looks like further attributes (`/O=x/CN=admin` with all of `x/CN=admin` as O): text alone
-    /// cannot tell such a name from another's.
+    /// A value holds what looks like further attributes (`/O=x/CN=admin` with all of `x/CN=admin`
+    /// as O): text alone cannot tell such a name from another's.
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         self.ambiguous
     }
 
-    /// Whether both mean the same: letters regardless of case, `USERID` as `UID`, and all spellings of `emailAddress`.
-    /// Source: gridmap rules of the Grid Community Toolkit.
+    /// Whether both mean the same: letters regardless of case, `USERID` as `UID`, and all spellings
+    /// of `emailAddress`. Source: gridmap rules of the Grid Community Toolkit.
     #[must_use]
     pub fn same_as(&self, other: &Self) -> bool {
         self.folded() == other.folded()
@@ -147,7 +151,8 @@ fn attribute_start(text: &str) -> Option<usize> {
     })
 }
 
-/// RFC 2253 §3: the last attribute comes first, `\` escapes a character or two hexadecimal digits, quotes group.
+/// RFC 2253 §3: the last attribute comes first, `\` escapes a character or two hexadecimal digits,
+/// quotes group.
 fn from_rfc2253(text: &str) -> Option<String> {
     let mut parts = Vec::new();
     let mut part = String::new();

@@ -1,17 +1,19 @@
-//! Bytes on their way to the socket: clear in the places where they are to be sealed, then as records.
+//! Bytes on their way to the socket: clear in the places where they are to be sealed, then as
+//! records.
 //!
 //! ```text
 //!   │new keys│header│ 16 KiB │type│tag│header│ 16 KiB │type│tag│ ...
 //!   │   27   │  5   │ clear  │  1 │16 │
 //! ```
-//! What is read from a file goes straight to its places, past the bytes that protection adds: nothing is copied between the file
-//! and the socket but by the cipher.
+//! What is read from a file goes straight to its places, past the bytes that protection adds:
+//! nothing is copied between the file and the socket but by the cipher.
 
 use std::{io::IoSliceMut, ops::Range};
 
 use crate::records::{HEADER_BYTES, RECORD_CLEAR_BYTES_MAX};
 
-/// What protection adds behind the clear bytes of a record: their type, and the tag of each of the suites of TLS 1.3.
+/// What protection adds behind the clear bytes of a record: their type, and the tag of each of the
+/// suites of TLS 1.3.
 pub(crate) const TAIL_BYTES: usize = 1 + TAG_BYTES;
 pub(crate) const TAG_BYTES: usize = 16;
 
@@ -59,7 +61,8 @@ impl Outgoing {
         taken
     }
 
-    /// Where the next clear bytes go, `most` of them or as many as fit, in order. What is in them means nothing.
+    /// Where the next clear bytes go, `most` of them or as many as fit, in order. What is in them
+    /// means nothing.
     pub fn places(&mut self, most: usize) -> Vec<IoSliceMut<'_>> {
         let mut left = most.min(self.room());
         self.grow(end_of(self.clear + left));
@@ -121,7 +124,8 @@ impl Outgoing {
         self.clear.div_ceil(RECORD_CLEAR_BYTES_MAX) as u64
     }
 
-    /// Clear bytes become records: `seal` is given each, from its header to its tag. With `new_keys`, which is one, before them.
+    /// Clear bytes become records: `seal` is given each, from its header to its tag. With
+    /// `new_keys`, which is one, before them.
     pub(crate) fn seal_in_place<E>(
         &mut self,
         new_keys: Option<[u8; NEW_KEYS_BYTES]>,

@@ -1,11 +1,13 @@
-//! What follows the handshake of a protected data channel: clear bytes to records and back, in the caller's buffers.
+//! What follows the handshake of a protected data channel: clear bytes to records and back, in the
+//! caller's buffers.
 //!
 //! ```text
 //!   handshake (OpenSSL) ──► TLS 1.3: the traffic secrets ──► Traffic: keys of both directions, made and used here
 //!                      └──► TLS 1.2: OpenSSL between two buffers, as on control channels
 //! ```
-//! Bytes are sealed where they were put ([`Outgoing`]), and a record is opened where it lies: the clear bytes of a buffer end up
-//! side by side at its beginning, and nothing is copied on the way. See `docs/adr/0065-records-of-data-channels.md`.
+//! Bytes are sealed where they were put ([`Outgoing`]), and a record is opened where it lies: the
+//! clear bytes of a buffer end up side by side at its beginning, and nothing is copied on the way.
+//! See `docs/adr/0065-records-of-data-channels.md`.
 
 use std::fmt;
 
@@ -21,14 +23,16 @@ pub(crate) const HEADER_BYTES: usize = 5;
 /// Clear bytes of one record at most (RFC 8446 §5.1).
 pub const RECORD_CLEAR_BYTES_MAX: usize = 16 * 1024;
 
-/// Longest record, its header included: what RFC 5246 §6.2.3 lets protection add is more than RFC 8446 does. Whoever collects
-/// bytes for [`Records::open`] has a whole record when there are so many.
+/// Longest record, its header included: what RFC 5246 §6.2.3 lets protection add is more than RFC
+/// 8446 does. Whoever collects bytes for [`Records::open`] has a whole record when there are so
+/// many.
 pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + RECORD_CLEAR_BYTES_MAX + 2048;
 
 /// Records that may be sealed under one key.
 pub const RECORDS_A_KEY_MAX: u64 = crate::traffic::RECORDS_MAX;
 
-/// The message of the handshake (a record of type [`HANDSHAKE`]) that tells the peer that new keys follow (RFC 8446 §4.6.3).
+/// The message of the handshake (a record of type [`HANDSHAKE`]) that tells the peer that new keys
+/// follow (RFC 8446 §4.6.3).
 pub const NEW_KEYS: [u8; 5] = crate::traffic::NEW_KEYS;
 
 /// Type of a record that holds messages of the handshake.
@@ -39,9 +43,11 @@ pub const HANDSHAKE: u8 = Content::Handshake as u8;
 pub struct Opened {
     /// So many clear bytes stand at the beginning of the buffer.
     pub clear: usize,
-    /// So many bytes were used up. What follows them is the beginning of a record and is to be given again, with more behind it.
+    /// So many bytes were used up. What follows them is the beginning of a record and is to be
+    /// given again, with more behind it.
     pub taken: usize,
-    /// The peer has said that it sends no more (close_notify). Many close the connection without saying so.
+    /// The peer has said that it sends no more (close_notify). Many close the connection without
+    /// saying so.
     pub is_closed: bool,
 }
 
@@ -62,16 +68,16 @@ impl Records {
         })
     }
 
-    /// Goes on behind a handshake of TLS 1.3 by the suite of this name that had these application traffic secrets. `None` when they are not
-    /// of that suite, or there is none.
+    /// Goes on behind a handshake of TLS 1.3 by the suite of this name that had these application
+    /// traffic secrets. `None` when they are not of that suite, or there is none.
     #[must_use]
     pub fn with_secrets(suite: &str, ours: &[u8], theirs: &[u8]) -> Option<Self> {
         let traffic = Traffic::new(Suite::named(suite)?, ours, theirs)?;
         Some(Self(Kind::Tls13(Box::new(traffic))))
     }
 
-    /// What seals the records that we send, for somebody who does that in our stead from now on: [`Self::seal`] and [`Self::close`] are not
-    /// to be called any more. `None` with TLS 1.2.
+    /// What seals the records that we send, for somebody who does that in our stead from now on:
+    /// [`Self::seal`] and [`Self::close`] are not to be called any more. `None` with TLS 1.2.
     ///
     /// # Errors
     /// When there are no such keys.
@@ -82,8 +88,8 @@ impl Records {
         }
     }
 
-    /// The keys behind [`Self::sending_keys`], once [`NEW_KEYS`] has been sealed with those: before more than [`RECORDS_A_KEY_MAX`]
-    /// records are, and where [`Self::owes_new_keys`].
+    /// The keys behind [`Self::sending_keys`], once [`NEW_KEYS`] has been sealed with those: before
+    /// more than [`RECORDS_A_KEY_MAX`] records are, and where [`Self::owes_new_keys`].
     ///
     /// # Errors
     /// When there are no such keys.
@@ -94,13 +100,15 @@ impl Records {
         }
     }
 
-    /// The peer has asked for new keys, which come before anything else is sealed. [`Self::seal`] sees to it.
+    /// The peer has asked for new keys, which come before anything else is sealed. [`Self::seal`]
+    /// sees to it.
     #[must_use]
     pub fn owes_new_keys(&self) -> bool {
         matches!(&self.0, Kind::Tls13(traffic) if traffic.owes_keys())
     }
 
-    /// Makes records of all that was put into `outgoing`: one for each [`RECORD_CLEAR_BYTES_MAX`], of at most 29 bytes more.
+    /// Makes records of all that was put into `outgoing`: one for each [`RECORD_CLEAR_BYTES_MAX`],
+    /// of at most 29 bytes more.
     ///
     /// # Errors
     /// When the stream is broken, after which it stays so.
@@ -113,8 +121,8 @@ impl Records {
         }
     }
 
-    /// Opens all whole records at the beginning of `bytes`, in place. Behind the clear bytes the buffer has no meaning up to
-    /// [`Opened::taken`].
+    /// Opens all whole records at the beginning of `bytes`, in place. Behind the clear bytes the
+    /// buffer has no meaning up to [`Opened::taken`].
     ///
     /// # Errors
     /// When a record was changed, is missing, is longer than records are or is not TLS at all.
@@ -125,8 +133,8 @@ impl Records {
         }
     }
 
-    /// Makes the record that says that nothing follows (close_notify), where nothing is in `outgoing`. A stream that is broken says
-    /// nothing.
+    /// Makes the record that says that nothing follows (close_notify), where nothing is in
+    /// `outgoing`. A stream that is broken says nothing.
     pub fn close(&mut self, outgoing: &mut Outgoing) {
         match &mut self.0 {
             Kind::Tls13(traffic) => traffic.close(outgoing),
@@ -148,7 +156,8 @@ impl fmt::Debug for Records {
     }
 }
 
-/// OpenSSL is given whole records only: what they open to is then shorter than they are, and fits where they were.
+/// OpenSSL is given whole records only: what they open to is then shorter than they are, and fits
+/// where they were.
 fn open_by(tls: &mut Tls, bytes: &mut [u8]) -> Result<Opened, WrapError> {
     let mut taken = 0;
     while let Some(length) = record_bytes(&bytes[taken..])? {

@@ -3,12 +3,13 @@
 //! ```text
 //!   control channel ── ticket or session id ──► Sessions (the newest) ──► ClientHello of each data channel
 //! ```
-//! Nothing else in FTP over TLS shows a server that a data connection comes from the client of the control channel, and vsftpd,
-//! ProFTPD and FileZilla Server refuse connections that resume nothing. A server that forgot the session, or never gave one, gets
-//! a whole handshake.
+//! Nothing else in FTP over TLS shows a server that a data connection comes from the client of the
+//! control channel, and vsftpd, ProFTPD and FileZilla Server refuse connections that resume
+//! nothing. A server that forgot the session, or never gave one, gets a whole handshake.
 //!
-//! The only unsafe code of the tree is here: OpenSSL's crate cannot see that a session belongs to the context of the connection
-//! that resumes it. Here it does by construction: both are kept in one value, and the connection is made from that.
+//! The only unsafe code of the tree is here: OpenSSL's crate cannot see that a session belongs to
+//! the context of the connection that resumes it. Here it does by construction: both are kept in
+//! one value, and the connection is made from that.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -28,8 +29,9 @@ pub struct Sessions(Arc<Mutex<Option<Session>>>);
 /// A session, and the context that it belongs to.
 struct Session {
     context: SslContext,
-    /// Serialized: each connection gets a session of its own. OpenSSL marks a session as bad for all its connections when one of
-    /// them ends without close_notify, as those do whose records are made here (`records`).
+    /// Serialized: each connection gets a session of its own. OpenSSL marks a session as bad for
+    /// all its connections when one of them ends without close_notify, as those do whose records
+    /// are made here (`records`).
     der: Zeroizing<Vec<u8>>,
     /// Servers compare it with the one that the session was given for (RFC 6066 §3).
     server_name: Option<String>,
@@ -47,7 +49,8 @@ fn place() -> Result<Index<Ssl, Sessions>, ErrorStack> {
     Ok(*PLACE.get_or_init(|| place))
 }
 
-/// Makes connections of the context, of which ours is the client's side, keep sessions where [`Sessions::of`] was called.
+/// Makes connections of the context, of which ours is the client's side, keep sessions where
+/// [`Sessions::of`] was called.
 pub(crate) fn keep_sessions(builder: &mut SslContextBuilder) {
     // TLS 1.2: a server without a cache gives tickets alone.
     builder.clear_options(SslOptions::NO_TICKET);
@@ -94,9 +97,10 @@ impl Session {
             ssl.set_hostname(name)?;
         }
         let session = SslSession::from_der(&self.der)?;
-        // SAFETY: `set_session` asks that the session belongs to the context of the connection. `keep` takes the context of the
-        // very connection that was given the session, `ssl` is made from that context, and nothing changes the pair. The session
-        // itself was just made: no cache and no other connection knows it. OpenSSL counts its own reference to it.
+        // SAFETY: `set_session` asks that the session belongs to the context of the connection.
+        // `keep` takes the context of the very connection that was given the session, `ssl` is made
+        // from that context, and nothing changes the pair. The session itself was just made: no
+        // cache and no other connection knows it. OpenSSL counts its own reference to it.
         unsafe { ssl.set_session(&session)? };
         Ok(ssl)
     }

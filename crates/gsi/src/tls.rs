@@ -29,8 +29,9 @@ pub enum Versions {
     Tls13,
 }
 
-/// Suites in the order in which they are wanted. AES with 128 bits first: it protects as long as anybody will care, and takes a quarter
-/// less time than with 256, which is what bounds protected data channels.
+/// Suites in the order in which they are wanted. AES with 128 bits first: it protects as long as
+/// anybody will care, and takes a quarter less time than with 256, which is what bounds protected
+/// data channels.
 const SUITES_13: &str =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 const SUITES_12: &str = "ECDHE+AESGCM+AES128:HIGH:!aNULL:!eNULL:!PSK:!SRP";
@@ -73,8 +74,9 @@ fn secrets_index() -> Result<Index<Ssl, Secrets>, ErrorStack> {
     Ok(*SECRETS.get_or_init(|| index))
 }
 
-/// OpenSSL tells secrets of a handshake in no other way than this, a line each: what it is, the client's random bytes, and the
-/// secret, in hexadecimal. Only those are taken that were asked for, and none goes anywhere but to the connection itself.
+/// OpenSSL tells secrets of a handshake in no other way than this, a line each: what it is, the
+/// client's random bytes, and the secret, in hexadecimal. Only those are taken that were asked for,
+/// and none goes anywhere but to the connection itself.
 fn hear_secret(ssl: &SslRef, line: &str) {
     let Some(secrets) = SECRETS.get().and_then(|index| ssl.ex_data(*index)) else {
         return;
@@ -151,7 +153,8 @@ impl Tls {
         Ok(Self { role, stream })
     }
 
-    /// What goes on behind a handshake of TLS 1.3 in OpenSSL's stead, with [`Keep::Secrets`] and once. `None` with 1.2.
+    /// What goes on behind a handshake of TLS 1.3 in OpenSSL's stead, with [`Keep::Secrets`] and
+    /// once. `None` with 1.2.
     pub(crate) fn take_traffic(&mut self) -> Option<Traffic> {
         let ssl = self.stream.ssl();
         let suite = Suite::named(ssl.current_cipher()?.name())?;
@@ -274,8 +277,9 @@ impl Tls {
     }
 }
 
-/// What OpenSSL has made of one credential so far. Making it is up to a fifth of a handshake's work, and many connections prove
-/// themselves with the same one: all clones of a credential share this.
+/// What OpenSSL has made of one credential so far. Making it is up to a fifth of a handshake's
+/// work, and many connections prove themselves with the same one: all clones of a credential share
+/// this.
 #[derive(Clone, Default)]
 pub(crate) struct Contexts(Arc<Mutex<Vec<Made>>>);
 
@@ -315,8 +319,8 @@ fn context(
     versions: Versions,
 ) -> Result<SslContext, CredentialError> {
     let mut builder = builder(strength, versions)?;
-    // OpenSSL checks that the peer holds its key; whose key it is decides `verify`, before anything that follows from the
-    // handshake leaves.
+    // OpenSSL checks that the peer holds its key; whose key it is decides `verify`, before anything
+    // that follows from the handshake leaves.
     builder.set_verify_callback(
         SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT,
         |_, _| true,
@@ -347,8 +351,8 @@ pub(crate) fn builder(
     builder.set_options(
         SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION,
     );
-    // A ticket behind the handshake would stand where peers expect the NUL record, and its record would be one that
-    // [`Traffic`] does not know of.
+    // A ticket behind the handshake would stand where peers expect the NUL record, and its record
+    // would be one that [`Traffic`] does not know of.
     builder.set_num_tickets(0)?;
     builder.set_keylog_callback(hear_secret);
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
@@ -372,8 +376,8 @@ pub(crate) fn show(
     Ok(())
 }
 
-/// OpenSSL judges a call by what it finds in the queue of errors of the thread (SSL_get_error(3)). What stands there already is of other
-/// peers: a signature that did not verify, for one.
+/// OpenSSL judges a call by what it finds in the queue of errors of the thread (SSL_get_error(3)).
+/// What stands there already is of other peers: a signature that did not verify, for one.
 fn forget_errors() {
     drop(ErrorStack::get());
 }

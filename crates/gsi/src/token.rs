@@ -1,11 +1,12 @@
-//! Bearer tokens: JSON Web Tokens in their compact form (RFC 7515 §7.1, RFC 7519), signed by an issuer whose keys are known.
+//! Bearer tokens: JSON Web Tokens in their compact form (RFC 7515 §7.1, RFC 7519), signed by an
+//! issuer whose keys are known.
 //!
 //! ```text
 //!   text ──parse──► Token ──issuer()──► whose keys? ──verify(keys)──► Claims ──check(audiences, now)──► good
 //! ```
-//! What goes wrong with tokens elsewhere is not offered: there is no `none` and no shared secret, a key has one algorithm and is used for
-//! no other (RFC 8725 §3.1), and claims have one type each. Nothing of a token is believed, and no key of it used, before its
-//! signature is verified.
+//! What goes wrong with tokens elsewhere is not offered: there is no `none` and no shared secret, a
+//! key has one algorithm and is used for no other (RFC 8725 §3.1), and claims have one type each.
+//! Nothing of a token is believed, and no key of it used, before its signature is verified.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -34,7 +35,8 @@ pub const KEYS_MAX: usize = 64;
 /// The audience that means every service (WLCG Common JWT Profiles).
 pub const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
 
-/// How far clocks may be apart where a token is not valid yet. That it has expired is taken as it is said.
+/// How far clocks may be apart where a token is not valid yet. That it has expired is taken as it
+/// is said.
 const SKEW: Duration = Duration::from_secs(60);
 
 /// Why a token is refused. Messages hold no part of it.
@@ -343,7 +345,8 @@ struct Jwks {
 }
 
 impl KeySet {
-    /// Reads a key set. Keys of other kinds and for other purposes are skipped, as RFC 7517 §5 wants it.
+    /// Reads a key set. Keys of other kinds and for other purposes are skipped, as RFC 7517 §5
+    /// wants it.
     ///
     /// # Errors
     /// When it is none, or none of its keys could have signed a token.

@@ -1,7 +1,8 @@
-//! The record protection of TLS 1.3, once the handshake is over (RFC 8446 §5, §4.6, §6, §7.2 and §7.3).
+//! The record protection of TLS 1.3, once the handshake is over (RFC 8446 §5, §4.6, §6, §7.2 and
+//! §7.3).
 //!
-//! Bounded: one record at a time, and [`MESSAGES_BYTES_MAX`] of messages that go on over several. Whatever the peer sends costs no
-//! more than opening it.
+//! Bounded: one record at a time, and [`MESSAGES_BYTES_MAX`] of messages that go on over several.
+//! Whatever the peer sends costs no more than opening it.
 
 use ring::{
     aead::{
@@ -18,10 +19,12 @@ use crate::wrap::WrapError;
 /// Of each of the three suites.
 const NONCE_BYTES: usize = 12;
 
-/// Records under one key of ours. RFC 8446 §5.5 lets AES-GCM seal 2^24.5 full records: new keys come after 256 GiB.
+/// Records under one key of ours. RFC 8446 §5.5 lets AES-GCM seal 2^24.5 full records: new keys
+/// come after 256 GiB.
 pub(crate) const RECORDS_MAX: u64 = 1 << 24;
 
-/// Longest message of the handshake that may come behind it: a ticket can hold a chain of certificates.
+/// Longest message of the handshake that may come behind it: a ticket can hold a chain of
+/// certificates.
 const MESSAGES_BYTES_MAX: usize = 64 * 1024;
 
 const NEW_SESSION_TICKET: u8 = 4;
@@ -51,7 +54,8 @@ pub enum Cipher {
     ChaCha20Poly1305,
 }
 
-/// What seals the records that we send, for somebody who does that in our stead (RFC 8446 §5.2, §5.3 and §7.3).
+/// What seals the records that we send, for somebody who does that in our stead (RFC 8446 §5.2,
+/// §5.3 and §7.3).
 pub struct SendingKeys {
     /// What they are of.
     pub cipher: Cipher,
@@ -105,7 +109,8 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// `ours`, `theirs`: the application traffic secrets of the handshake. `None` when they are not of the suite.
+    /// `ours`, `theirs`: the application traffic secrets of the handshake. `None` when they are not
+    /// of the suite.
     pub(crate) fn new(suite: Suite, ours: &[u8], theirs: &[u8]) -> Option<Self> {
         Some(Self {
             ours: Keys::new(suite, ours)?,
@@ -328,8 +333,8 @@ impl Keys {
         Ok(())
     }
 
-    /// Opens the record that is at `start` of `bytes` and all the rest of it: its clear bytes are at the beginning then. What it
-    /// is of, and how many they are.
+    /// Opens the record that is at `start` of `bytes` and all the rest of it: its clear bytes are
+    /// at the beginning then. What it is of, and how many they are.
     fn open(&mut self, bytes: &mut [u8], start: usize) -> Result<(u8, usize), WrapError> {
         let body = start + HEADER_BYTES;
         let header: [u8; HEADER_BYTES] = bytes
@@ -449,7 +454,8 @@ mod tests {
         assert!(Suite::named("ECDHE-RSA-AES128-GCM-SHA256").is_none());
     }
 
-    /// RFC 8448 §3, "{server} derive write traffic keys for application data", and the record of the client's 50 bytes.
+    /// RFC 8448 §3, "{server} derive write traffic keys for application data", and the record of
+    /// the client's 50 bytes.
     #[test]
     fn keys_and_records_are_those_of_the_published_trace() {
         let bytes = |hex: &str| -> Vec<u8> {

@@ -1,8 +1,9 @@
-//! What follows an established context on a control channel: commands and replies in base64, or a TLS stream.
+//! What follows an established context on a control channel: commands and replies in base64, or a
+//! TLS stream.
 //!
-//! Wrapping is writing to the one TLS stream of the context, so pieces must be unwrapped in the order in which they were
-//! wrapped, each once. MIC, ENC and CONF name the same bytes: which one a peer says decides nothing (RFC 2228 §4, as the Grid
-//! Community Toolkit has it).
+//! Wrapping is writing to the one TLS stream of the context, so pieces must be unwrapped in the
+//! order in which they were wrapped, each once. MIC, ENC and CONF name the same bytes: which one a
+//! peer says decides nothing (RFC 2228 §4, as the Grid Community Toolkit has it).
 
 use crate::adat::{self, TokenError};
 use crate::records::Records;
@@ -11,8 +12,9 @@ use crate::tls::{ReadOutcome, Tls, TlsFault};
 /// Longest clear text of one command or one line of a reply.
 pub const CLEAR_BYTES_MAX: usize = 96 * 1024;
 
-/// Most bytes of answers of TLS's own that wait for something to be written: new keys may be asked for, again and again, by somebody
-/// who never lets us write. Some hundreds of such answers; one is due after some hundred gigabytes.
+/// Most bytes of answers of TLS's own that wait for something to be written: new keys may be asked
+/// for, again and again, by somebody who never lets us write. Some hundreds of such answers; one is
+/// due after some hundred gigabytes.
 const ANSWERS_BYTES_MAX: usize = 16 * 1024;
 
 /// A command or reply cannot be unwrapped.
@@ -50,7 +52,8 @@ impl From<TlsFault> for WrapError {
 pub enum Stream {
     /// There may be more.
     Open,
-    /// The peer has said that there is no more (close_notify). Many close the connection without saying so.
+    /// The peer has said that there is no more (close_notify). Many close the connection without
+    /// saying so.
     Closed,
 }
 
@@ -70,14 +73,15 @@ impl Wrap {
         self.tls.describe()
     }
 
-    /// What goes on with the bytes of a data connection, in place of this. Right behind the handshake only: nothing was sealed or
-    /// opened yet.
+    /// What goes on with the bytes of a data connection, in place of this. Right behind the
+    /// handshake only: nothing was sealed or opened yet.
     #[must_use]
     pub fn into_records(self) -> Records {
         Records::behind(self.tls)
     }
 
-    /// Appends the records for `clear` to `sealed`: about 22 bytes more a record, and a record for 16 KiB.
+    /// Appends the records for `clear` to `sealed`: about 22 bytes more a record, and a record for
+    /// 16 KiB.
     ///
     /// # Errors
     /// When the stream is broken, after which it stays so.
@@ -85,10 +89,12 @@ impl Wrap {
         Ok(self.tls.write_to(clear, sealed)?)
     }
 
-    /// Takes bytes from the peer, cut anywhere, and appends what they open to. Output is never longer than all input.
+    /// Takes bytes from the peer, cut anywhere, and appends what they open to. Output is never
+    /// longer than all input.
     ///
     /// # Errors
-    /// When a record was changed, is missing or is not TLS at all, or the peer wants too many answers from TLS itself.
+    /// When a record was changed, is missing or is not TLS at all, or the peer wants too many
+    /// answers from TLS itself.
     pub fn open(&mut self, sealed: &[u8], clear: &mut Vec<u8>) -> Result<Stream, WrapError> {
         self.tls.feed(sealed);
         let mut buffer = [0; 16 * 1024];
@@ -115,8 +121,8 @@ impl Wrap {
         Ok(format!("ENC {}", self.text(line)?))
     }
 
-    /// The clear command lines in a line from the peer, if it is `MIC`, `ENC` or `CONF`. A command that is in clear here is
-    /// not protected: the caller refuses it (RFC 2228 §3: 533 or 534).
+    /// The clear command lines in a line from the peer, if it is `MIC`, `ENC` or `CONF`. A command
+    /// that is in clear here is not protected: the caller refuses it (RFC 2228 §3: 533 or 534).
     ///
     /// # Errors
     /// When it cannot be unwrapped.
@@ -132,8 +138,8 @@ impl Wrap {
         }
     }
 
-    /// A reply of one or several lines as lines from `632-` to `632 `, each with CRLF: each line of the reply is wrapped
-    /// for itself, with its CRLF, as the reference server has it.
+    /// A reply of one or several lines as lines from `632-` to `632 `, each with CRLF: each line of
+    /// the reply is wrapped for itself, with its CRLF, as the reference server has it.
     ///
     /// # Errors
     /// As [`Wrap::command`].
@@ -150,9 +156,10 @@ impl Wrap {
         Ok(wrapped)
     }
 
-    /// The clear text in a line of a reply, if it is 631, 632 or 633: one line of the reply or all of them, with their
-    /// CRLFs. Whether the reply ends there is for the reader of the clear text to see; the wrapper's `-` says nothing. NULs,
-    /// which some servers put behind the end, are left out.
+    /// The clear text in a line of a reply, if it is 631, 632 or 633: one line of the reply or all
+    /// of them, with their CRLFs. Whether the reply ends there is for the reader of the clear text
+    /// to see; the wrapper's `-` says nothing. NULs, which some servers put behind the end, are
+    /// left out.
     ///
     /// # Errors
     /// When it cannot be unwrapped.
@@ -202,7 +209,8 @@ pub(crate) fn read_bounded(tls: &mut Tls, clear: &mut [u8]) -> Result<ReadOutcom
     }
 }
 
-/// Nothing is missing of the last record. RFC 8446 §5.1: type, version and a length of two bytes, then so many.
+/// Nothing is missing of the last record. RFC 8446 §5.1: type, version and a length of two bytes,
+/// then so many.
 fn is_whole_records(sealed: &[u8]) -> bool {
     let mut rest = sealed;
     while let [_, _, _, high, low, behind @ ..] = rest {

@@ -14,8 +14,9 @@
 /// Share of the best static goodput from which on a tuner counts as there.
 pub const NEAR: f64 = 0.9;
 
-/// Goodput counts as a mean over this long, s: a single bin may dip without meaning anything. Chosen
-/// arbitrarily; longer hides probes that cost goodput, shorter takes the noise of loss for them.
+/// Goodput counts as a mean over this long, s: a single bin may dip without meaning anything.
+/// Chosen arbitrarily; longer hides probes that cost goodput, shorter takes the noise of loss for
+/// them.
 pub const WINDOW_SECONDS: f64 = 2.0;
 
 /// Part of a run that counts as steady, from its end.

@@ -1,8 +1,8 @@
 //! Memory for files that are to come.
 //!
-//! A virtual machine whose host takes free memory back gets it again page by page, at several times of what a page costs
-//! otherwise. A run would measure that, and more of it the longer its memory was free before. So what a run will need is held
-//! until it is needed.
+//! A virtual machine whose host takes free memory back gets it again page by page, at several times
+//! of what a page costs otherwise. A run would measure that, and more of it the longer its memory
+//! was free before. So what a run will need is held until it is needed.
 
 use std::{
     fs::{self, File},
@@ -41,8 +41,9 @@ pub(crate) fn held(files: u32, file_bytes: u64) -> u64 {
     u64::from(files).saturating_mul(file)
 }
 
-/// Has the machine hold so many bytes of memory that are free: writes them to a file in `folder`, which is on tmpfs, and
-/// removes it. For a GB and what goes beside an emulator, which a [`Reserve`] disturbs each time it gives back.
+/// Has the machine hold so many bytes of memory that are free: writes them to a file in `folder`,
+/// which is on tmpfs, and removes it. For a GB and what goes beside an emulator, which a
+/// [`Reserve`] disturbs each time it gives back.
 ///
 /// # Errors
 /// There is no room, or the folder may not be written to.
@@ -68,7 +69,8 @@ fn fill(path: &Path, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Memory that the machine has at hand, given back as others take it; all of it where this is dropped.
+/// Memory that the machine has at hand, given back as others take it; all of it where this is
+/// dropped.
 pub(crate) struct Reserve {
     /// Nothing is sent: that it is gone ends the keeper.
     stop: Option<Sender<()>>,
@@ -76,7 +78,8 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// Takes so many bytes, or half of what is free where that is less, in pages as large as there are.
+    /// Takes so many bytes, or half of what is free where that is less, in pages as large as there
+    /// are.
     ///
     /// # Errors
     /// The system gives no memory, no thread, or no account of it.
@@ -117,7 +120,8 @@ impl Drop for Reserve {
 /// Memory that is there: each of its pages was written to.
 fn part() -> io::Result<MmapMut> {
     let mut part = MmapMut::map_anon(PART_BYTES)?;
-    // Given back at once, where small pages would take a tenth of a second for a GB. A kernel without has small ones.
+    // Given back at once, where small pages would take a tenth of a second for a GB. A kernel
+    // without has small ones.
     drop(part.advise(Advice::HugePage));
     for page in part.chunks_mut(4096) {
         page[0] = 1;

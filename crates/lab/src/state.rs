@@ -53,7 +53,8 @@ pub(crate) struct RunDir {
     name: String,
 }
 
-/// A note of a folder elsewhere, with much in it: when its owner was killed, the next run removes it.
+/// A note of a folder elsewhere, with much in it: when its owner was killed, the next run removes
+/// it.
 #[derive(Debug)]
 pub(crate) struct OwnedFolder {
     _note: RunDir,

@@ -1,5 +1,5 @@
-//! The pure paths that run for every block, marker and reply, so many times: `hot CASE TIMES`. `cargo xtask instructions` counts
-//! what they cost.
+//! The pure paths that run for every block, marker and reply, so many times: `hot CASE TIMES`.
+//! `cargo xtask instructions` counts what they cost.
 
 use std::{hint::black_box, process::ExitCode};
 
@@ -44,7 +44,8 @@ fn header(time: u64) {
     let _ = black_box(BlockHeader::decode(&bytes));
 }
 
-/// 64 blocks that arrive in another order than they have in the file, as those of several channels do.
+/// 64 blocks that arrive in another order than they have in the file, as those of several channels
+/// do.
 fn ranges(_: u64) {
     let mut set = RangeSet::new();
     for place in 0..64 {

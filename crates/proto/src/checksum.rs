@@ -53,8 +53,8 @@ impl ChecksumAlgorithm {
         }
     }
 
-    /// A hexadecimal value as this algorithm writes it: lower case, with the leading zeros that some
-    /// tools drop. `None` for anything else.
+    /// A hexadecimal value as this algorithm writes it: lower case, with the leading zeros that
+    /// some tools drop. `None` for anything else.
     pub fn normalize_value(self, value: &str) -> Option<String> {
         let digits = self.hex_digits();
         let hex = !value.is_empty() && value.bytes().all(|b| b.is_ascii_hexdigit());

@@ -1,7 +1,9 @@
-//! Giving a file its name in one step: `SITE GODWIT COMMIT`, an extension of ours (docs/spec/commit.md).
+//! Giving a file its name in one step: `SITE GODWIT COMMIT`, an extension of ours
+//! (docs/spec/commit.md).
 //!
-//! A client that stores under a temporary name needs CKSM, RNFR and RNTO behind each STOR, and for the last two the answer to the
-//! first. This one command can follow its STOR at once, since the server itself compares.
+//! A client that stores under a temporary name needs CKSM, RNFR and RNTO behind each STOR, and for
+//! the last two the answer to the first. This one command can follow its STOR at once, since the
+//! server itself compares.
 
 use crate::{checksum::ChecksumAlgorithm, path::FtpPath, timestamp::Timestamp};
 
@@ -19,7 +21,8 @@ pub struct Commit {
     pub path: FtpPath,
 }
 
-/// A name without a directory that can be a fact: no control byte, blank, `/`, `;` or DEL, and not `.` or `..`.
+/// A name without a directory that can be a fact: no control byte, blank, `/`, `;` or DEL, and not
+/// `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemporaryName(Vec<u8>);
 

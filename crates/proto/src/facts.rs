@@ -106,7 +106,8 @@ impl FactType {
     }
 }
 
-/// Names as we write them, in the order we write them. The position is the bit of [`FactSelection`].
+/// Names as we write them, in the order we write them. The position is the bit of
+/// [`FactSelection`].
 const NAMES: [&str; 12] = [
     "Type",
     "Size",
@@ -122,7 +123,8 @@ const NAMES: [&str; 12] = [
     "X.count",
 ];
 
-/// Which facts a client wants (OPTS MLST). `Error` is not among them: MLSR sends it wherever it applies.
+/// Which facts a client wants (OPTS MLST). `Error` is not among them: MLSR sends it wherever it
+/// applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FactSelection {
     bits: u16,
@@ -158,7 +160,8 @@ impl FactSelection {
         line
     }
 
-    /// The selected names, each ended by `;`: the argument of OPTS MLST, and what RFC 3659 §7.9 wants in its reply.
+    /// The selected names, each ended by `;`: the argument of OPTS MLST, and what RFC 3659 §7.9
+    /// wants in its reply.
     pub fn names(self) -> String {
         let mut line = String::new();
         for (_, name) in NAMES.iter().enumerate().filter(|(i, _)| self.has(*i)) {
@@ -173,10 +176,11 @@ impl FactSelection {
     }
 }
 
-/// `Type=file;Size=3000; name`: writes selected facts. Values have non-graphic bytes, `%`, `=`, `;` percent-encoded; the name is raw.
+/// `Type=file;Size=3000; name`: writes selected facts. Values have non-graphic bytes, `%`, `=`, `;`
+/// percent-encoded; the name is raw.
 ///
-/// A name with CR, LF or NUL cannot be listed: callers leave such entries out. Were one to come here, these bytes become `?`,
-/// so that it cannot forge another line.
+/// A name with CR, LF or NUL cannot be listed: callers leave such entries out. Were one to come
+/// here, these bytes become `?`, so that it cannot forge another line.
 pub fn write_line(facts: &Facts, selection: FactSelection, name: &[u8], out: &mut Vec<u8>) {
     for (i, fact) in NAMES.iter().enumerate().filter(|(i, _)| selection.has(*i)) {
         if let Some(value) = value_of(facts, i) {
@@ -228,8 +232,8 @@ fn write_fact(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.push(b';');
 }
 
-/// Reads one line, with or without the leading blank; trailing CRs are stripped. `None` where there is no `;`-list and blank.
-/// ARC's UNIX seconds in `Modify` are understood.
+/// Reads one line, with or without the leading blank; trailing CRs are stripped. `None` where there
+/// is no `;`-list and blank. ARC's UNIX seconds in `Modify` are understood.
 pub fn parse_line(line: &[u8]) -> Option<(Facts, Vec<u8>)> {
     let mut line = line.strip_prefix(b" ").unwrap_or(line);
     while let Some(shorter) = line.strip_suffix(b"\r").or(line.strip_suffix(b"\n")) {

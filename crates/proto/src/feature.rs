@@ -6,8 +6,8 @@ use crate::{
     text::decimal,
 };
 
-/// What a server said it can do; everything defaults to "no". Fields are public: a test or a shell may
-/// switch one off.
+/// What a server said it can do; everything defaults to "no". Fields are public: a test or a shell
+/// may switch one off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// Each line as announced, blanks trimmed.
@@ -69,7 +69,8 @@ pub struct Features {
 }
 
 impl Features {
-    /// Reads a 211 reply leniently: leading blanks optional, case-insensitive, unknown lines kept in `lines`.
+    /// Reads a 211 reply leniently: leading blanks optional, case-insensitive, unknown lines kept
+    /// in `lines`.
     pub fn from_reply(reply: &Reply) -> Self {
         let mut found = Self::default();
         for line in reply.body() {

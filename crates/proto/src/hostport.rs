@@ -85,8 +85,8 @@ pub fn parse_229(text: &str, peer: IpAddr) -> Option<SocketAddr> {
     }
 }
 
-/// The addresses of a 229 or 129 reply to SPAS: its body lines, at most [`ADDRESSES_MAX`]. `None` where a line is none
-/// or there is no line.
+/// The addresses of a 229 or 129 reply to SPAS: its body lines, at most [`ADDRESSES_MAX`]. `None`
+/// where a line is none or there is no line.
 pub fn parse_striped(reply: &crate::reply::Reply) -> Option<Vec<SocketAddr>> {
     let body = reply.body();
     if body.is_empty() || body.len() > ADDRESSES_MAX {

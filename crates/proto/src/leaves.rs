@@ -1,5 +1,5 @@
-//! Checksums of the parts of a file, `SITE GODWIT LEAVES`, an extension of ours (docs/spec/leaves.md): where two copies differ, only
-//! the parts that differ are moved again.
+//! Checksums of the parts of a file, `SITE GODWIT LEAVES`, an extension of ours
+//! (docs/spec/leaves.md): where two copies differ, only the parts that differ are moved again.
 
 use crate::{
     checksum::ChecksumAlgorithm,
@@ -17,14 +17,15 @@ pub const ALGORITHM: ChecksumAlgorithm = ChecksumAlgorithm::Crc32c;
 /// Leaves of one answer, at most: some 40 KB of it.
 pub const LEAVES_MAX: u64 = 4096;
 
-/// Smallest leaf that is answered, bytes. Chosen arbitrarily: a checksum for fewer costs more to tell than to send the bytes again.
+/// Smallest leaf that is answered, bytes. Chosen arbitrarily: a checksum for fewer costs more to
+/// tell than to send the bytes again.
 pub const LEAF_BYTES_MIN: u64 = 64 << 10;
 
 /// Smallest leaf that is compared, bytes: what differs costs no more than a block.
 const LEAF_BYTES_ASKED: u64 = 256 << 10;
 
-/// Leaves that are compared of a file, as long as they have no more than [`LEAF_BYTES_ENOUGH`]: an answer of 9 KB, which comes in one
-/// round trip.
+/// Leaves that are compared of a file, as long as they have no more than [`LEAF_BYTES_ENOUGH`]: an
+/// answer of 9 KB, which comes in one round trip.
 const LEAVES_ASKED: u64 = 1024;
 
 /// Leaves this long cost nothing beside a file of [`LEAVES_ASKED`] of them.
@@ -36,7 +37,8 @@ const LINE_LEAVES: usize = 64;
 /// Hexadecimal digits of one.
 const DIGITS: usize = ALGORITHM.hex_digits();
 
-/// CRC-32C of each part of some bytes: all of the same length but the last, which is shorter or the same, and not empty.
+/// CRC-32C of each part of some bytes: all of the same length but the last, which is shorter or the
+/// same, and not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaves {
     /// Bytes of a leaf, at least 1.
@@ -47,15 +49,16 @@ pub struct Leaves {
     pub digests: Vec<u32>,
 }
 
-/// The leaf to ask for where a region has so many bytes, a power of two: a part in 512 to 1024 of it from 256 KiB to 4 MiB, and
-/// longer only where there would be too many.
+/// The leaf to ask for where a region has so many bytes, a power of two: a part in 512 to 1024 of
+/// it from 256 KiB to 4 MiB, and longer only where there would be too many.
 pub fn leaf_bytes(region: u64) -> u64 {
     let few = region.div_ceil(LEAVES_ASKED);
     let least = few.clamp(LEAF_BYTES_ASKED, LEAF_BYTES_ENOUGH);
     region.div_ceil(LEAVES_MAX).max(least).next_power_of_two()
 }
 
-/// The leaf to ask for where bytes are looked for that need not be moved: the smallest power of two that is answered.
+/// The leaf to ask for where bytes are looked for that need not be moved: the smallest power of two
+/// that is answered.
 pub fn finest_leaf_bytes(region: u64) -> u64 {
     let least = region.div_ceil(LEAVES_MAX).max(LEAF_BYTES_MIN);
     least.next_power_of_two()
@@ -72,8 +75,8 @@ impl Leaves {
         Reply::with_body(ReplyCode::of(213), BodyStyle::Blank, head, lines, "End.")
     }
 
-    /// Reads a 213: facts in any order, unknown ones passed over. `None` for another code, and where the digests are not those of so
-    /// many bytes.
+    /// Reads a 213: facts in any order, unknown ones passed over. `None` for another code, and
+    /// where the digests are not those of so many bytes.
     pub fn from_reply(reply: &Reply) -> Option<Self> {
         let (head, body) = reply.lines.split_first()?;
         if reply.code != ReplyCode::of(213) {
@@ -107,14 +110,15 @@ impl Leaves {
         (found.digests.len() as u64 == leaves).then_some(found)
     }
 
-    /// Where the bytes of the two differ, neighbours joined; `None` where that cannot be told by leaves: there are not as many, or they
-    /// are of another size.
+    /// Where the bytes of the two differ, neighbours joined; `None` where that cannot be told by
+    /// leaves: there are not as many, or they are of another size.
     pub fn differing(&self, other: &Self) -> Option<Vec<ByteRange>> {
         let same = (self.leaf, self.bytes) == (other.leaf, other.bytes);
         same.then(|| self.missing_in(other))
     }
 
-    /// Which of these bytes `part`, a copy of them that may be shorter, does not have, neighbours joined. All, where leaves cannot tell.
+    /// Which of these bytes `part`, a copy of them that may be shorter, does not have, neighbours
+    /// joined. All, where leaves cannot tell.
     pub fn missing_in(&self, part: &Self) -> Vec<ByteRange> {
         let comparable = self.leaf == part.leaf && part.bytes <= self.bytes;
         let mut there = part.digests.iter();

@@ -11,15 +11,16 @@
 //! - [`marker`]: 111 and 112 markers; [`range_set`]: sets of byte ranges; [`restart`]: REST
 //! - [`security`]: what guards data channels: DCAU and PROT
 //! - [`path`], [`url`], [`hostport`], [`timestamp`], [`checksum`]: the small words
-//! - [`leaves`]: checksums of the parts of a file; [`temporary`]: names of files that are not whole yet
+//! - [`leaves`]: checksums of the parts of a file; [`temporary`]: names of files that are not whole
+//!   yet
 //! - [`mode_e`]: the extended block mode: header, sender and receiver accounting
 //! - [`pi`]: both protocol interpreters
 //!
 //! # Contract of every state machine here
-//! `handle_input(now, input)` takes what happened; then call `poll_output()` until it returns `None`;
-//! then wait for input or until `poll_timeout()`, whichever comes first, and hand the timeout in as an input.
-//! Time is an argument and never read. Payload never enters this crate: the MODE E machines see
-//! 17-byte headers and answer "this many bytes, at this offset".
+//! `handle_input(now, input)` takes what happened; then call `poll_output()` until it returns
+//! `None`; then wait for input or until `poll_timeout()`, whichever comes first, and hand the
+//! timeout in as an input. Time is an argument and never read. Payload never enters this crate: the
+//! MODE E machines see 17-byte headers and answer "this many bytes, at this offset".
 
 pub mod checksum;
 pub mod command;

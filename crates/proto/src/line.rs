@@ -70,7 +70,8 @@ impl Default for LineReader {
 }
 
 impl LineReader {
-    /// For lines of at most `bytes_max`, CRLF not counted: wrapped commands are longer than those in clear.
+    /// For lines of at most `bytes_max`, CRLF not counted: wrapped commands are longer than those
+    /// in clear.
     #[must_use]
     pub fn with_bytes_max(bytes_max: usize) -> Self {
         Self {
@@ -122,7 +123,8 @@ impl LineReader {
         self.inside_line
     }
 
-    /// Takes the bytes at the front that are nothing but text, as far as the line has room; how many.
+    /// Takes the bytes at the front that are nothing but text, as far as the line has room; how
+    /// many.
     fn plain(&mut self, bytes: &[u8]) -> usize {
         if self.telnet != Telnet::Text || self.bad.is_some() || self.crs > 0 {
             return 0;

@@ -62,7 +62,8 @@ fn words(line: &[u8]) -> Vec<(&str, usize)> {
     words
 }
 
-/// `-rw-r--r--  1 owner group  1234 Nov 25 16:43 name`, the group or the count of links may be absent.
+/// `-rw-r--r--  1 owner group  1234 Nov 25 16:43 name`, the group or the count of links may be
+/// absent.
 fn unix(line: &[u8]) -> Option<(Facts, &[u8])> {
     let words = words(line);
     let (kind, mode) = permissions(words.first()?.0)?;
@@ -246,7 +247,8 @@ pub fn shortfall(reply: &Reply, lines: u64) -> Option<String> {
     const WORDS: [&str; 4] = [
         // vsftpd: "226 Transfer done (but failed to open directory)."
         "failed to open directory",
-        // Pure-FTPd: "226-Sorry, we were unable to read [/d]", "226-Output truncated to 2000 matches".
+        // Pure-FTPd: "226-Sorry, we were unable to read [/d]", "226-Output truncated to 2000
+        // matches".
         "unable to read",
         "truncated",
         "permission denied",

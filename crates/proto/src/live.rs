@@ -1,8 +1,9 @@
-//! Looking at a running transfer and changing its channels: `SITE GODWIT`, an extension of ours (docs/spec/live-channels.md).
+//! Looking at a running transfer and changing its channels: `SITE GODWIT`, an extension of ours
+//! (docs/spec/live-channels.md).
 //!
-//! The two commands are *asides*: they are answered at once, while the transfer that they speak of goes on, so their
-//! replies come out of turn. [`DONE`] and [`NO_TRANSFER`] end no other command, so that neither end can take them for
-//! the transfer's own.
+//! The two commands are *asides*: they are answered at once, while the transfer that they speak of
+//! goes on, so their replies come out of turn. [`DONE`] and [`NO_TRANSFER`] end no other command,
+//! so that neither end can take them for the transfer's own.
 
 use crate::{
     reply::{Reply, ReplyCode},
@@ -21,8 +22,9 @@ pub const FEATURE: &str = "X-GODWIT CHANNELS,REPORT,NEXT";
 /// An aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Live {
-    /// `SITE GODWIT CHANNELS n k`: n data channels (at least 1) from now on, if what runs is the k-th transfer ([`Command::is_transfer`])
-    /// that was asked for on this control connection. Only for what the server sends in MODE E.
+    /// `SITE GODWIT CHANNELS n k`: n data channels (at least 1) from now on, if what runs is the
+    /// k-th transfer ([`Command::is_transfer`]) that was asked for on this control connection. Only
+    /// for what the server sends in MODE E.
     ///
     /// [`Command::is_transfer`]: crate::Command::is_transfer
     Channels(u32, u64),
@@ -30,8 +32,8 @@ pub enum Live {
     Report,
 }
 
-/// The server's side of a running transfer: totals since it began (times in microseconds), so that the difference of two
-/// reports tells what was between. What the server does not know is `None`.
+/// The server's side of a running transfer: totals since it began (times in microseconds), so that
+/// the difference of two reports tells what was between. What the server does not know is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveReport {
     /// Payload bytes moved.
@@ -112,8 +114,8 @@ impl LiveReport {
         Reply::new(DONE, text)
     }
 
-    /// Reads a 258: facts in any order, names without case, unknown ones passed over, the last of each counts. `None` for
-    /// another code, and where bytes or channels are not told.
+    /// Reads a 258: facts in any order, names without case, unknown ones passed over, the last of
+    /// each counts. `None` for another code, and where bytes or channels are not told.
     pub fn from_reply(reply: &Reply) -> Option<Self> {
         if reply.code != DONE {
             return None;

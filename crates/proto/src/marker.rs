@@ -72,15 +72,17 @@ pub const MARKER_RANGES_MAX: usize = 1000;
 
 /// The 111 reply for bytes newly safe, or `None` where `fresh` has nothing that can be said.
 ///
-/// Range starts are rounded up and ends down to multiples of 2, but never 0 and never an end equal to `end_of_file`, so that
-/// no two ranges are ever one byte apart: GCT's and jglobus' readers merge such ranges and
-/// would never ask for the byte between. At most the first [`MARKER_RANGES_MAX`] ranges are said.
+/// Range starts are rounded up and ends down to multiples of 2, but never 0 and never an end equal
+/// to `end_of_file`, so that no two ranges are ever one byte apart: GCT's and jglobus' readers
+/// merge such ranges and would never ask for the byte between. At most the first
+/// [`MARKER_RANGES_MAX`] ranges are said.
 pub fn range_marker(fresh: &RangeSet, end_of_file: Option<u64>) -> Option<Reply> {
     let last = fresh.iter().last()?;
     let mut text = "Range Marker ".to_owned();
     let mut said = 0;
     for range in fresh.iter() {
-        // Only the last range may keep an odd end: another one would have a neighbour to be merged with.
+        // Only the last range may keep an odd end: another one would have a neighbour to be merged
+        // with.
         let keeps_end = range == last && end_of_file == Some(range.end);
         let start = range.start + (range.start & 1);
         let end = if keeps_end { range.end } else { range.end & !1 };
@@ -99,7 +101,8 @@ pub fn range_marker(fresh: &RangeSet, end_of_file: Option<u64>) -> Option<Reply>
     (said > 0).then(|| Reply::new(ReplyCode::of(111), text))
 }
 
-/// Ranges of a 111 reply (`Range Marker 0-100,200-300`), exclusive ends; `None` where it is no such reply.
+/// Ranges of a 111 reply (`Range Marker 0-100,200-300`), exclusive ends; `None` where it is no such
+/// reply.
 pub fn parse_range_marker(reply: &Reply) -> Option<RangeSet> {
     const KEY: &str = "Range Marker";
     if reply.code.get() != 111 {

@@ -1,4 +1,5 @@
-//! Bytes in names that some servers change without a word, so that a file gets another name than it was given.
+//! Bytes in names that some servers change without a word, so that a file gets another name than it
+//! was given.
 
 /// Kinds of such bytes that a path has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -42,7 +42,8 @@ pub struct RetrOptions {
     pub window_bytes: Option<u64>,
     /// `Markers=n`: seconds between 112 replies of a RETR.
     pub marker_seconds: Option<u32>,
-    /// `Holes=1` or `0`: whoever receives knows [`Descriptor::HOLE`](crate::mode_e::Descriptor::HOLE).
+    /// `Holes=1` or `0`: whoever receives knows
+    /// [`Descriptor::HOLE`](crate::mode_e::Descriptor::HOLE).
     pub holes: Option<bool>,
 }
 
@@ -58,8 +59,8 @@ pub struct Parallelism {
 }
 
 impl Opts {
-    /// `target` upper case, `arguments` without leading blanks. `None` for what is not known or absurd: a
-    /// client must learn that its option has no effect.
+    /// `target` upper case, `arguments` without leading blanks. `None` for what is not known or
+    /// absurd: a client must learn that its option has no effect.
     pub(crate) fn parse(target: &str, arguments: &str) -> Option<Self> {
         match target {
             "RETR" => RetrOptions::parse(arguments).map(Self::Retr),

@@ -60,9 +60,9 @@ impl FtpPath {
         self.0.first() == Some(&b'/')
     }
 
-    /// `self` seen from the working directory `cwd` (absolute) with home directory `home` (absolute):
-    /// `~` and `~/x` mean home; `//`, `/./` and `/..` are folded textually; a trailing `/` goes;
-    /// `..` above the root stays at the root. The result is absolute.
+    /// `self` seen from the working directory `cwd` (absolute) with home directory `home`
+    /// (absolute): `~` and `~/x` mean home; `//`, `/./` and `/..` are folded textually; a trailing
+    /// `/` goes; `..` above the root stays at the root. The result is absolute.
     pub fn resolve(&self, cwd: &Self, home: &Self) -> Self {
         let rest = self.0.as_slice();
         let (base, tail): (&[u8], _) = match rest {
@@ -115,7 +115,8 @@ impl FtpPath {
         })
     }
 
-    /// What is called `name`, one component, in the directory of `self`: `None` where that is a bare name, the root, or `name` is bad.
+    /// What is called `name`, one component, in the directory of `self`: `None` where that is a
+    /// bare name, the root, or `name` is bad.
     pub fn sibling(&self, name: &[u8]) -> Option<Self> {
         self.parent()?.join(name).ok()
     }

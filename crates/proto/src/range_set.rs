@@ -78,8 +78,9 @@ impl RangeSet {
         self.ranges.insert(start, end);
     }
 
-    /// Adds `range`, unless the set would then have more than `most` ranges. Returns whether the set
-    /// holds it: a peer chooses where its blocks lie, and each that touches no other costs memory.
+    /// Adds `range`, unless the set would then have more than `most` ranges. Returns whether the
+    /// set holds it: a peer chooses where its blocks lie, and each that touches no other costs
+    /// memory.
     pub fn insert_within(&mut self, range: ByteRange, most: usize) -> bool {
         let before = self.ranges.len();
         self.insert(range);

@@ -26,7 +26,8 @@ impl RestartPoint {
         }
     }
 
-    /// Parses `12345` or `0-29,60-89`. Reversed ranges, overflow, more than [`Self::RANGES_MAX`] ranges: `None`.
+    /// Parses `12345` or `0-29,60-89`. Reversed ranges, overflow, more than [`Self::RANGES_MAX`]
+    /// ranges: `None`.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim_matches(' ');
         if let Some(offset) = decimal(text) {
@@ -50,7 +51,8 @@ pub(crate) fn parse_ranges(text: &str) -> Option<RangeSet> {
 }
 
 impl std::fmt::Display for RestartPoint {
-    /// The argument of REST. A set with nothing in it is `0-0`, since an empty argument cannot be sent.
+    /// The argument of REST. A set with nothing in it is `0-0`, since an empty argument cannot be
+    /// sent.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Offset(offset) => write!(f, "{offset}"),

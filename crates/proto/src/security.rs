@@ -1,11 +1,12 @@
-//! What guards data channels: DCAU (GFD.020) says who must be at their other end, PROT (RFC 2228 §3) what is done to their bytes.
+//! What guards data channels: DCAU (GFD.020) says who must be at their other end, PROT (RFC 2228
+//! §3) what is done to their bytes.
 
 use std::{fmt, str::FromStr};
 
 use zeroize::Zeroizing;
 
-/// The user of whom nothing is known but the bearer token that is given as password; announced by [`TOKEN_FEATURE`]. See
-/// `docs/spec/tokens.md`.
+/// The user of whom nothing is known but the bearer token that is given as password; announced by
+/// [`TOKEN_FEATURE`]. See `docs/spec/tokens.md`.
 pub const TOKEN_USER: &str = ":token:";
 
 /// Line of FEAT: this server takes bearer tokens.
@@ -68,8 +69,8 @@ impl FromStr for Protection {
     }
 }
 
-/// The argument of ADAT or of DCSC: base64, the latter's with a key in it. `Debug` tells its length only, and its memory is overwritten when it
-/// goes.
+/// The argument of ADAT or of DCSC: base64, the latter's with a key in it. `Debug` tells its length
+/// only, and its memory is overwritten when it goes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Zeroizing<String>);
 

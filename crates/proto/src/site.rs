@@ -31,13 +31,14 @@ pub enum Site {
     RemoveTree(FtpPath),
     SymlinkFrom(FtpPath),
     SymlinkTo(FtpPath),
-    /// `SITE SYMLINK target link`: split at the one blank; refused where a name holds a blank, since
-    /// nobody can tell where it is to be split.
+    /// `SITE SYMLINK target link`: split at the one blank; refused where a name holds a blank,
+    /// since nobody can tell where it is to be split.
     Symlink {
         target: FtpPath,
         link: FtpPath,
     },
-    /// `SBUF`, `RETRBUFSIZE`, `RBUFSZ`, `RBUFSIZ`, `STORBUFSIZE`, `SBUFSZ`, `SBUFSIZ`, `BUFSIZE`: all set both directions. The word is kept for writing.
+    /// `SBUF`, `RETRBUFSIZE`, `RBUFSZ`, `RBUFSIZ`, `STORBUFSIZE`, `SBUFSZ`, `SBUFSIZ`, `BUFSIZE`:
+    /// all set both directions. The word is kept for writing.
     Buffer {
         word: String,
         bytes: u64,
@@ -92,7 +93,8 @@ pub(crate) const STACK_WORDS: &[(&str, &[&str])] = &[
     ("SETNETSTACK", &["default", "tcp", "gsi"]),
 ];
 
-/// Words of SITE that do something, as SITE HELP lists them. GCT's client looks for some of them before it uses them.
+/// Words of SITE that do something, as SITE HELP lists them. GCT's client looks for some of them
+/// before it uses them.
 pub const WORDS: &[&str] = &[
     "BUFSIZE",
     "CHGRP",

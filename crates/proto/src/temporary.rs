@@ -1,14 +1,17 @@
-//! Names that godwit's client gives to files which are not whole yet. A server must know them, to tell what nobody will finish.
+//! Names that godwit's client gives to files which are not whole yet. A server must know them, to
+//! tell what nobody will finish.
 
 use crate::odd_bytes::OddBytes;
 
-/// `.godwit-<16 hexadecimal digits>.part`, hidden and plainly ours. `digits` are unique as far as they are random.
+/// `.godwit-<16 hexadecimal digits>.part`, hidden and plainly ours. `digits` are unique as far as
+/// they are random.
 pub fn temporary_name(digits: u64) -> String {
     format!(".godwit-{digits:016x}.part")
 }
 
-/// The same for a file that gets a name of such bytes: it has some of each kind, which shows what a server makes of
-/// them before anything has the final name. Where only a listing shows that, it is not hidden from listings.
+/// The same for a file that gets a name of such bytes: it has some of each kind, which shows what a
+/// server makes of them before anything has the final name. Where only a listing shows that, it is
+/// not hidden from listings.
 pub fn marked_temporary_name(digits: u64, odd: OddBytes) -> Vec<u8> {
     let plain = OddBytes::FOREIGN.has(odd);
     let mut name = format!("{}godwit-{digits:016x}", if plain { "." } else { "" }).into_bytes();
@@ -27,8 +30,8 @@ pub fn marked_temporary_name(digits: u64, odd: OddBytes) -> Vec<u8> {
     name
 }
 
-/// `.godwit-<16 hexadecimal digits>.old`: what had a name that another file is about to get. Not a temporary name, so
-/// that nobody clears it away: until the other has the name it is the only copy.
+/// `.godwit-<16 hexadecimal digits>.old`: what had a name that another file is about to get. Not a
+/// temporary name, so that nobody clears it away: until the other has the name it is the only copy.
 pub fn aside_name(digits: u64) -> String {
     format!(".godwit-{digits:016x}.old")
 }

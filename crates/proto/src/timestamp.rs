@@ -14,8 +14,8 @@ impl Timestamp {
     /// 9999-12-31 23:59:59, the last.
     pub const MAX: Self = Self(253_402_300_799);
 
-    /// Reads exactly 14 digits, with an optional `.fraction` that is dropped. `None` where that is no date.
-    /// Second 60 is read as the second after 59 (RFC 3659 §2.3 allows leap seconds).
+    /// Reads exactly 14 digits, with an optional `.fraction` that is dropped. `None` where that is
+    /// no date. Second 60 is read as the second after 59 (RFC 3659 §2.3 allows leap seconds).
     pub fn parse(text: &str) -> Option<Self> {
         let digits = match text.split_once('.') {
             Some((digits, fraction)) => {
@@ -41,7 +41,8 @@ impl Timestamp {
         valid.then(|| Self(days * DAY + hour * 3600 + minute * 60 + second))
     }
 
-    /// The calendar's view; times outside [`Self::MIN`]..=[`Self::MAX`] are moved to the nearer end.
+    /// The calendar's view; times outside [`Self::MIN`]..=[`Self::MAX`] are moved to the nearer
+    /// end.
     pub(crate) fn civil(self) -> Civil {
         let t = self.0.clamp(Self::MIN.0, Self::MAX.0);
         let (year, month, day) = civil_from_days(t.div_euclid(DAY));
@@ -86,8 +87,8 @@ const ERA: i64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01.
 const EPOCH: i64 = 719_468;
 
-/// Days since 1970-01-01 of a proleptic Gregorian date. Years begin in March here, so that the leap day is
-/// the last of its year (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Days since 1970-01-01 of a proleptic Gregorian date. Years begin in March here, so that the leap
+/// day is the last of its year (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let y = if month <= 2 { year - 1 } else { year };
     let era = y.div_euclid(400);

@@ -1,5 +1,5 @@
-//! How a service manager starts a server: it may have made the sockets (`LISTEN_FDS`), and wants to hear when they are served
-//! (`NOTIFY_SOCKET`). systemd's way, which others have taken over.
+//! How a service manager starts a server: it may have made the sockets (`LISTEN_FDS`), and wants to
+//! hear when they are served (`NOTIFY_SOCKET`). systemd's way, which others have taken over.
 
 use std::{io, net::TcpListener};
 
@@ -10,8 +10,8 @@ use tracing::warn;
 
 use crate::ServerError;
 
-/// The sockets that were handed over, for [`crate::Server::on_sockets`]; none where nobody did. Takes them out of the environment, so a second
-/// call finds none.
+/// The sockets that were handed over, for [`crate::Server::on_sockets`]; none where nobody did.
+/// Takes them out of the environment, so a second call finds none.
 pub fn sockets() -> Result<Vec<TcpListener>, ServerError> {
     let mut handed = ListenFd::from_env();
     let taken = (0..handed.len()).map(|number| {

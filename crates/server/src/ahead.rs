@@ -4,7 +4,8 @@
 //!   foreseen ──► Untouched ──► Opening ──► Ready ──► Taken        a blocking thread opens, the mover takes
 //!                    └──────────────────────────────►┘            the mover came first: it opens itself
 //! ```
-//! Only files to be read are: creating or truncating one leaves a trace, and the transfers before may still fail.
+//! Only files to be read are: creating or truncating one leaves a trace, and the transfers before
+//! may still fail.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -19,16 +20,20 @@ use godwit_proto::{
 
 use crate::opening::{self, Opened};
 
-/// A file that was opened longer ago is opened again in its turn: behind a long transfer somebody else may have replaced it.
+/// A file that was opened longer ago is opened again in its turn: behind a long transfer somebody
+/// else may have replaced it.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Longest wait for a thread that is opening the file. Then the mover opens it itself, and hears what keeps the other.
+/// Longest wait for a thread that is opening the file. Then the mover opens it itself, and hears
+/// what keeps the other.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Files that one thread opens before another is asked to help: on a fast storage one is ahead of the mover alone.
+/// Files that one thread opens before another is asked to help: on a fast storage one is ahead of
+/// the mover alone.
 const FILES_A_THREAD: usize = 8;
 
-/// Threads that open files of one session at a time, for storage where each open waits for a server.
+/// Threads that open files of one session at a time, for storage where each open waits for a
+/// server.
 const THREADS_MAX: usize = 4;
 
 /// A transfer to come.
@@ -81,7 +86,8 @@ impl Ahead {
         }
     }
 
-    /// Opens the file, unless its turn has come or somebody else does. A failure counts in its turn only.
+    /// Opens the file, unless its turn has come or somebody else does. A failure counts in its turn
+    /// only.
     fn prepare(&self, storage: &Arc<dyn Storage>) {
         let mut state = self.lock();
         if !matches!(*state, State::Untouched) {

@@ -6,7 +6,8 @@
 //!     └── refused: failures of the address, or too many that wait        (dropped: failed)
 //! ```
 //! An attempt that runs counts as one that fails: an address has no more at a time than it may have
-//! failures, so that guesses side by side are no more than guesses one by one. Addresses take turns.
+//! failures, so that guesses side by side are no more than guesses one by one. Addresses take
+//! turns.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,11 +1,13 @@
-//! The audit log: who did what, from where, as whom, and how it ended. One JSON object a line, written at once.
+//! The audit log: who did what, from where, as whom, and how it ended. One JSON object a line,
+//! written at once.
 //!
 //! ```text
 //!   {"time":"…Z","session":7,"peer":"192.0.2.1:4711","identity":"/O=Grid/CN=Jo","account":"jo","event":"put","path":"/f","bytes":12,"result":"done"}
 //! ```
 //! Beside it, of transfers alone and in the form of others, the transfer log: [`transfers`].
 //!
-//! Whoever rotates them renames the file and sends SIGHUP. There is never a secret in it: passwords and tokens do not come here.
+//! Whoever rotates them renames the file and sends SIGHUP. There is never a secret in it: passwords
+//! and tokens do not come here.
 
 use std::{
     fs::{File, OpenOptions},
@@ -258,8 +260,9 @@ impl Audit {
         }
     }
 
-    /// Opens the files that the settings name, which others may not read where they are new, for appending; where there is none, nothing is
-    /// logged from now on. What was open stays so when this fails.
+    /// Opens the files that the settings name, which others may not read where they are new, for
+    /// appending; where there is none, nothing is logged from now on. What was open stays so when
+    /// this fails.
     pub(crate) fn open(&self, settings: &ServerSettings) -> Result<(), AuditError> {
         let events = settings.audit_log.as_deref().map(append).transpose()?;
         let transfers = settings.transfer_log.as_deref().map(append).transpose()?;
@@ -312,7 +315,8 @@ impl Audit {
 }
 
 impl<W: io::Write> Log<W> {
-    /// One write a line. Part of an earlier line ends first: no line may look like the rest of another.
+    /// One write a line. Part of an earlier line ends first: no line may look like the rest of
+    /// another.
     fn append(&mut self, line: &str) -> io::Result<()> {
         let written = match self.torn {
             true => self.file.write_all(format!("\n{line}").as_bytes()),

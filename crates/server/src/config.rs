@@ -1,7 +1,7 @@
 //! Settings: one definition for flag and file key, resolved into [`ServerSettings`] in one step.
 //!
-//! Precedence: command line, then `--config FILE`, then the environment (`GLOBUS_TCP_PORT_RANGE` alone), then the
-//! default. Nothing behind [`Arguments::resolve`] looks at flags again.
+//! Precedence: command line, then `--config FILE`, then the environment (`GLOBUS_TCP_PORT_RANGE`
+//! alone), then the default. Nothing behind [`Arguments::resolve`] looks at flags again.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -103,13 +103,15 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Serve the one user that sshd has let in, over standard input and output. Data connections go beside ssh, and prove on both
-    /// sides that they belong to it where the client can. The root is / where --root is not given. Standard error tells errors only
+    /// Serve the one user that sshd has let in, over standard input and output. Data connections go
+    /// beside ssh, and prove on both sides that they belong to it where the client can. The root is
+    /// / where --root is not given. Standard error tells errors only
     #[arg(long)]
     pub ssh: bool,
 
-    /// Read the configuration of a globus-gridftp-server, a file or a directory as gridftp.d, and print settings for --config that do the
-    /// same. Behind them, as comments, what was taken, what has no meaning here, and what somebody has to decide: then the status is 1
+    /// Read the configuration of a globus-gridftp-server, a file or a directory as gridftp.d, and
+    /// print settings for --config that do the same. Behind them, as comments, what was taken, what
+    /// has no meaning here, and what somebody has to decide: then the status is 1
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     pub import_gct_config: Option<PathBuf>,
 
@@ -126,8 +128,9 @@ pub struct Arguments {
 #[derive(Clone, Debug, Default, Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
-    /// Address for control connections; may be repeated; port 0 takes a free one [default: `[::]:2811`,
-    /// or `0.0.0.0:2811` where there is no IPv6; where a service manager hands over sockets (LISTEN_FDS), those]
+    /// Address for control connections; may be repeated; port 0 takes a free one [default:
+    /// `[::]:2811`, or `0.0.0.0:2811` where there is no IPv6; where a service manager hands over
+    /// sockets (LISTEN_FDS), those]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<SocketAddr>,
 
@@ -139,41 +142,44 @@ pub struct Options {
     #[arg(long, value_name = "off|ro|rw")]
     pub anonymous: Option<Anonymous>,
 
-    /// Offer TLS as FTP has it (AUTH TLS): --cert and --key are for it then, and users come in by password or by a certificate that
-    /// --gsi believes. Implied by --gsi
+    /// Offer TLS as FTP has it (AUTH TLS): --cert and --key are for it then, and users come in by
+    /// password or by a certificate that --gsi believes. Implied by --gsi
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub tls: Option<bool>,
 
-    /// Let users in who prove who they are by grid certificates (GSI); without --tls implied by the five options below. What is not said there
-    /// is where the grid's tools have it: X509_USER_CERT and X509_USER_KEY, X509_CERT_DIR, GRIDMAP, /etc/grid-security
+    /// Let users in who prove who they are by grid certificates (GSI); without --tls implied by the
+    /// five options below. What is not said there is where the grid's tools have it: X509_USER_CERT
+    /// and X509_USER_KEY, X509_CERT_DIR, GRIDMAP, /etc/grid-security
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub gsi: Option<bool>,
 
-    /// Certificate that the server shows, PEM, its chain behind it [default: X509_USER_CERT, /etc/grid-security/hostcert.pem]
+    /// Certificate that the server shows, PEM, its chain behind it [default: X509_USER_CERT,
+    /// /etc/grid-security/hostcert.pem]
     #[arg(long, value_name = "FILE")]
     pub cert: Option<PathBuf>,
 
-    /// Its key, readable for nobody else, without pass phrase [default: with --cert the same file; else X509_USER_KEY,
-    /// /etc/grid-security/hostkey.pem]
+    /// Its key, readable for nobody else, without pass phrase [default: with --cert the same file;
+    /// else X509_USER_KEY, /etc/grid-security/hostkey.pem]
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
 
-    /// Directory of the CAs that users' certificates may be from [default: X509_CERT_DIR, ~/.globus/certificates,
-    /// /etc/grid-security/certificates]
+    /// Directory of the CAs that users' certificates may be from [default: X509_CERT_DIR,
+    /// ~/.globus/certificates, /etc/grid-security/certificates]
     #[arg(long, alias = "ca-dir", value_name = "DIR")]
     pub trusted_certs: Option<PathBuf>,
 
-    /// File that says which identity has which account; read at each login [default: without --allow-subject GRIDMAP,
-    /// /etc/grid-security/grid-mapfile, for others than root ~/.gridmap]
+    /// File that says which identity has which account; read at each login [default: without
+    /// --allow-subject GRIDMAP, /etc/grid-security/grid-mapfile, for others than root ~/.gridmap]
     #[arg(long, value_name = "FILE")]
     pub gridmap: Option<PathBuf>,
 
-    /// Identity that may log in without an entry in a gridmap file, e.g. "/O=Grid/CN=Jo Doe", or "/O=Grid/OU=Physics/*" for all
-    /// that begin so; may be repeated
+    /// Identity that may log in without an entry in a gridmap file, e.g. "/O=Grid/CN=Jo Doe", or
+    /// "/O=Grid/OU=Physics/*" for all that begin so; may be repeated
     #[arg(long, value_name = "NAME")]
     pub allow_subject: Vec<String>,
 
-    /// Let users in whose name and argon2id hash are in FILE, with what they may reach: `godwitd passwd` writes it. Implies --tls
+    /// Let users in whose name and argon2id hash are in FILE, with what they may reach: `godwitd
+    /// passwd` writes it. Implies --tls
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
 
@@ -181,8 +187,8 @@ pub struct Options {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub allow_clear_passwords: Option<bool>,
 
-    /// Let users in with bearer tokens (JWT, WLCG profile) that URL has issued, whose keys (JWKS) are in FILE; may be repeated. Implies
-    /// --tls
+    /// Let users in with bearer tokens (JWT, WLCG profile) that URL has issued, whose keys (JWKS)
+    /// are in FILE; may be repeated. Implies --tls
     #[arg(long, value_name = "URL=FILE")]
     pub token_issuer: Vec<IssuerSettings>,
 
@@ -190,9 +196,10 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pub token_audience: Vec<String>,
 
-    /// What data channels must have at least, or are refused: clear (nothing), identity (both ends prove who they are), integrity (and
-    /// nobody can change bytes unseen), private (nor read them); more than clear needs --gsi or --tls, which has private alone, and no
-    /// --anonymous [default: clear]
+    /// What data channels must have at least, or are refused: clear (nothing), identity (both ends
+    /// prove who they are), integrity (and nobody can change bytes unseen), private (nor read
+    /// them); more than clear needs --gsi or --tls, which has private alone, and no --anonymous
+    /// [default: clear]
     #[arg(long, value_name = "clear|identity|integrity|private")]
     pub protect: Option<Protect>,
 
@@ -200,13 +207,13 @@ pub struct Options {
     #[arg(long, value_name = "A-B")]
     pub port_range: Option<PortRangeText>,
 
-    /// Address announced for passive data connections, where it differs from the one clients reach; once for IPv4,
-    /// once for IPv6
+    /// Address announced for passive data connections, where it differs from the one clients reach;
+    /// once for IPv4, once for IPv6
     #[arg(long, value_name = "ADDR")]
     pub data_address: Vec<IpAddr>,
 
-    /// Let PORT, EPRT and SPOR name hosts other than the client's: needed for third-party transfers, and lets
-    /// anybody who may log in make this server connect anywhere above port 1023
+    /// Let PORT, EPRT and SPOR name hosts other than the client's: needed for third-party
+    /// transfers, and lets anybody who may log in make this server connect anywhere above port 1023
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub allow_foreign_data_hosts: Option<bool>,
 
@@ -218,26 +225,30 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS")]
     pub idle_timeout: Option<u64>,
 
-    /// Time for a data connection to come up, and without a byte on any of a transfer's [default: 60]
+    /// Time for a data connection to come up, and without a byte on any of a transfer's [default:
+    /// 60]
     #[arg(long, value_name = "SECONDS")]
     pub data_timeout: Option<u64>,
 
-    /// What must have happened to a file before its 226: the kernel has it; it was synced; it was synced together with
-    /// others that ended meanwhile [default: none]
+    /// What must have happened to a file before its 226: the kernel has it; it was synced; it was
+    /// synced together with others that ended meanwhile [default: none]
     #[arg(long, value_name = "none|file|batch")]
     pub durability: Option<Durability>,
 
-    /// Read and write files past the page cache, where their file system can, and leave it to others. 1 MiB of memory a data channel
+    /// Read and write files past the page cache, where their file system can, and leave it to
+    /// others. 1 MiB of memory a data channel
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub direct_io: Option<bool>,
 
-    /// Processors to keep to, as 0-3,8, or near:INTERFACE for those on whose memory the network card lies (NUMA) [default: all]
+    /// Processors to keep to, as 0-3,8, or near:INTERFACE for those on whose memory the network
+    /// card lies (NUMA) [default: all]
     #[arg(long, value_name = "LIST|near:INTERFACE")]
     pub processors: Option<PlacementText>,
 
-    /// Remove what uploads have left under godwit's temporary names (.godwit-*.part) and nobody has changed for this long, nor since the
-    /// oldest session began: the whole tree is walked now and then, on the file system of the root. A client that comes back later begins
-    /// its file anew [default: nothing is removed]
+    /// Remove what uploads have left under godwit's temporary names (.godwit-*.part) and nobody has
+    /// changed for this long, nor since the oldest session began: the whole tree is walked now and
+    /// then, on the file system of the root. A client that comes back later begins its file anew
+    /// [default: nothing is removed]
     #[arg(long, value_name = "SECONDS")]
     pub reap_after: Option<u64>,
 
@@ -253,7 +264,8 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub max_sessions_per_user: Option<u32>,
 
-    /// Connections that have not logged in; one more sends the oldest of the address with most away [default: 1000]
+    /// Connections that have not logged in; one more sends the oldest of the address with most away
+    /// [default: 1000]
     #[arg(long, value_name = "N")]
     pub max_logins: Option<u32>,
 
@@ -261,8 +273,9 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub max_logins_per_address: Option<u32>,
 
-    /// Failed logins that an address is allowed without a pause; after further ones it must stay away for 1 s, 2 s and so on to 64 s.
-    /// One is forgotten every 30 s, and one for each login that succeeds [default: 10]
+    /// Failed logins that an address is allowed without a pause; after further ones it must stay
+    /// away for 1 s, 2 s and so on to 64 s. One is forgotten every 30 s, and one for each login
+    /// that succeeds [default: 10]
     #[arg(long, value_name = "N")]
     pub login_failures: Option<u32>,
 
@@ -286,12 +299,14 @@ pub struct Options {
     #[arg(long, value_name = "TEXT")]
     pub banner: Option<String>,
 
-    /// Meet strangers in processes without privileges, and run each session as the user's own account; needs root [default: where root
-    /// lets users in who have accounts: by a gridmap file, passwords or tokens]
+    /// Meet strangers in processes without privileges, and run each session as the user's own
+    /// account; needs root [default: where root lets users in who have accounts: by a gridmap file,
+    /// passwords or tokens]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub privsep: Option<bool>,
 
-    /// With --privsep, the account of processes that meet strangers; it should own nothing [default: nobody]
+    /// With --privsep, the account of processes that meet strangers; it should own nothing
+    /// [default: nobody]
     #[arg(long, value_name = "NAME")]
     pub front_user: Option<String>,
 
@@ -303,26 +318,29 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pub token_user: Option<String>,
 
-    /// With --privsep, serve nobody where the kernel lacks Landlock or seccomp [default: log what it lacks]
+    /// With --privsep, serve nobody where the kernel lacks Landlock or seccomp [default: log what
+    /// it lacks]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub require_sandbox: Option<bool>,
 
-    /// File that says who did what, from where, as whom, and how it ended: JSON, one object a line; created for its owner alone,
-    /// opened again at SIGHUP [default: none]
+    /// File that says who did what, from where, as whom, and how it ended: JSON, one object a line;
+    /// created for its owner alone, opened again at SIGHUP [default: none]
     #[arg(long, value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
 
-    /// File that tells of each transfer that has succeeded, in the form that globus-gridftp-server gives it (its -Z), one line each; created
-    /// for its owner alone, opened again at SIGHUP [default: none]
+    /// File that tells of each transfer that has succeeded, in the form that globus-gridftp-server
+    /// gives it (its -Z), one line each; created for its owner alone, opened again at SIGHUP
+    /// [default: none]
     #[arg(long, value_name = "FILE")]
     pub transfer_log: Option<PathBuf>,
 
-    /// Address at which numbers for monitoring are told, over HTTP at /metrics in the form of Prometheus; port 0 takes a free one; not changed
-    /// by SIGHUP [default: none]
+    /// Address at which numbers for monitoring are told, over HTTP at /metrics in the form of
+    /// Prometheus; port 0 takes a free one; not changed by SIGHUP [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<SocketAddr>,
 
-    /// Let --metrics name an address that other machines can reach: whoever can reaches it sees how much is going on here, without a login
+    /// Let --metrics name an address that other machines can reach: whoever can reaches it sees how
+    /// much is going on here, without a login
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub allow_remote_metrics: Option<bool>,
 
@@ -346,7 +364,8 @@ pub enum Anonymous {
 /// What the server is and allows: checked, complete, and all that the rest of the crate reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerSettings {
-    /// Addresses for control connections. Empty: `[::]:2811`, or `0.0.0.0:2811` where there is no IPv6.
+    /// Addresses for control connections. Empty: `[::]:2811`, or `0.0.0.0:2811` where there is no
+    /// IPv6.
     pub listen: Vec<SocketAddr>,
     /// Directory that clients see as `/`.
     pub root: PathBuf,
@@ -377,13 +396,15 @@ pub struct ServerSettings {
     pub login_limit: Duration,
     /// Time for data connections to come up, and without a byte on any of them.
     pub data_limit: Duration,
-    /// Time that a client may leave our replies unread, once the kernel's buffers are full, before its session is closed.
+    /// Time that a client may leave our replies unread, once the kernel's buffers are full, before
+    /// its session is closed.
     pub unread_limit: Duration,
     /// What 226, 111 and the replies to RNTO and MKD promise.
     pub durability: Durability,
     /// Files are read and written past the page cache.
     pub direct_io: bool,
-    /// Those that all threads keep to from the start on, and all processes, which inherit it; `None`: wherever the kernel puts them.
+    /// Those that all threads keep to from the start on, and all processes, which inherit it;
+    /// `None`: wherever the kernel puts them.
     #[serde(skip)]
     pub processors: Option<Placement>,
     /// Age at which leftovers of uploads are removed; `None`: never.

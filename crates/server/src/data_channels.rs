@@ -25,7 +25,8 @@ use crate::{
 
 const LISTENING: &str = "listen for data connections";
 
-/// The mover closes a former listener in its own time; where the range is small, the new one needs that port.
+/// The mover closes a former listener in its own time; where the range is small, the new one needs
+/// that port.
 const PORT_PATIENCE: Duration = Duration::from_millis(500);
 
 const PORT_RETRY: Duration = Duration::from_millis(2);
@@ -54,8 +55,8 @@ impl DataChannels {
         self.share = Some(share);
     }
 
-    /// Drops what there was and decides where to listen: on the address of `local`'s family that the client reached,
-    /// or on all where a configured address is announced.
+    /// Drops what there was and decides where to listen: on the address of `local`'s family that
+    /// the client reached, or on all where a configured address is announced.
     pub(crate) fn plan_listen(
         &mut self,
         spec: DataChannelSpec,
@@ -129,7 +130,8 @@ impl DataChannels {
         (self.share.as_ref()).map_or_else(Channels::default, |share| share.channels())
     }
 
-    /// Bytes of socket buffers that the client asked for, 0 where it did not, and of a block at most.
+    /// Bytes of socket buffers that the client asked for, 0 where it did not, and of a block at
+    /// most.
     pub(crate) fn sizes(&self) -> (u64, u64) {
         self.sizes
     }
@@ -141,7 +143,8 @@ impl DataChannels {
         }
     }
 
-    /// Clients begin TLS on a data connection when they have read the 150 (the examples of RFC 4217 have it so): it must not wait for that.
+    /// Clients begin TLS on a data connection when they have read the 150 (the examples of RFC 4217
+    /// have it so): it must not wait for that.
     pub(crate) fn shakes_hands_after_150(&self) -> bool {
         self.set.is_some() && self.is_tls
     }
@@ -184,7 +187,8 @@ impl DataChannels {
         }
     }
 
-    /// Lets `work` have its turn among them: see [`ChannelSet::queue_work`]. Dropped where there is no data channel.
+    /// Lets `work` have its turn among them: see [`ChannelSet::queue_work`]. Dropped where there is
+    /// no data channel.
     pub(crate) fn queue_work(&self, work: Work, passable: bool) {
         if let Some(set) = &self.set {
             set.queue_work(work, passable);
@@ -275,9 +279,9 @@ fn is_tls(guard: Option<&Safeguard>) -> bool {
     matches!(guard, Some(Safeguard::TlsServer { .. }))
 }
 
-/// What to announce and what to bind. `local` is the control connection's own address. `None` where the family
-/// asked for is not the one the client came by and no address of it is configured: nothing we could
-/// announce is known to reach us.
+/// What to announce and what to bind. `local` is the control connection's own address. `None` where
+/// the family asked for is not the one the client came by and no address of it is configured:
+/// nothing we could announce is known to reach us.
 fn addresses(
     family: NetworkProtocol,
     local: IpAddr,

@@ -1,4 +1,5 @@
-//! When a file is said to be safe: what 226, 111 and 250 of RNTO and MKD promise beside "it was handed to the kernel".
+//! When a file is said to be safe: what 226, 111 and 250 of RNTO and MKD promise beside "it was
+//! handed to the kernel".
 //!
 //! ```text
 //!   entries ──► waiting ──► round ──► verdicts          one round at a time; who comes while it runs waits for the next
@@ -25,7 +26,8 @@ use crate::failure;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// The kernel has it. A crash of the machine within some seconds may lose it; one of godwitd does not.
+    /// The kernel has it. A crash of the machine within some seconds may lose it; one of godwitd
+    /// does not.
     #[default]
     None,
     /// It was synced by itself, and so was its name.
@@ -34,8 +36,8 @@ pub enum Durability {
     Batch,
 }
 
-/// From so many files on, one sync of their file system replaces those of the files: below it, what others have written there
-/// is not worth the wait.
+/// From so many files on, one sync of their file system replaces those of the files: below it, what
+/// others have written there is not worth the wait.
 const FILES_A_ROUND: usize = 8;
 
 /// Where all sessions bring what must be durable.
@@ -76,7 +78,8 @@ impl Committer {
         Arc::clone(&self.storage)
     }
 
-    /// Makes a file durable, where there is one, and the names in `directories`. Ends when it is, or never will be.
+    /// Makes a file durable, where there is one, and the names in `directories`. Ends when it is,
+    /// or never will be.
     pub(crate) async fn commit(
         self: &Arc<Self>,
         file: Option<FileRef>,
@@ -141,8 +144,8 @@ pub(crate) struct SafeRanges {
 }
 
 impl SafeRanges {
-    /// Takes what was written since the last call and syncs it; returns what was synced meanwhile. So a marker tells what was
-    /// written before the marker before it.
+    /// Takes what was written since the last call and syncs it; returns what was synced meanwhile.
+    /// So a marker tells what was written before the marker before it.
     pub(crate) fn progress(&mut self, written: RangeSet, file: Option<FileRef>) -> RangeSet {
         self.unsynced.union_within(&written, FRESH_RANGES_MAX);
         let mut safe = RangeSet::new();

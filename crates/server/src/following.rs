@@ -1,7 +1,8 @@
 //! What may begin on a data channel that is through with the transfer before, while others are not.
 //!
-//! What is sent changes nothing. What is received under a temporary name of godwit's client touches a file that nobody else names: neither
-//! the transfers before it nor what is asked between them can mean it, unless the name came up shortly before.
+//! What is sent changes nothing. What is received under a temporary name of godwit's client touches
+//! a file that nobody else names: neither the transfers before it nor what is asked between them
+//! can mean it, unless the name came up shortly before.
 
 use std::collections::VecDeque;
 
@@ -40,7 +41,8 @@ impl LastNames {
     }
 }
 
-/// Whether what may follow need not wait for this request either: it changes nothing, or a file whose transfer is over.
+/// Whether what may follow need not wait for this request either: it changes nothing, or a file
+/// whose transfer is over.
 pub(crate) fn is_passable(request: &Request) -> bool {
     match request {
         Request::Stat(_)

@@ -19,8 +19,9 @@ use crate::{
     turns::TurnsOf,
 };
 
-/// What the interpreter has foreseen and not asked for: opened ahead, and queued on the data channels in its order. So a mover goes
-/// from one small file to the next, and gives it its name, without us.
+/// What the interpreter has foreseen and not asked for: opened ahead, and queued on the data
+/// channels in its order. So a mover goes from one small file to the next, and gives it its name,
+/// without us.
 #[derive(Default)]
 pub(crate) struct Foreseen {
     waiting: VecDeque<Waiting>,
@@ -162,8 +163,8 @@ impl Foreseen {
         !self.ending.is_empty()
     }
 
-    /// Where something was forgotten, waits until none of it touches a file any more. Else never ends, and lets those whose bytes
-    /// have moved be made durable before their turn. Cancel-safe.
+    /// Where something was forgotten, waits until none of it touches a file any more. Else never
+    /// ends, and lets those whose bytes have moved be made durable before their turn. Cancel-safe.
     pub(crate) async fn settle(&mut self, channels: &DataChannels) {
         if self.ending.is_empty() {
             for waiting in &mut self.waiting {

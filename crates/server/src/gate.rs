@@ -1,4 +1,5 @@
-//! [`Limits`] as the accept loop and the sessions use them: who comes in gets a [`Pass`], and hears through it that it must go.
+//! [`Limits`] as the accept loop and the sessions use them: who comes in gets a [`Pass`], and hears
+//! through it that it must go.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -159,8 +160,8 @@ impl Pass {
         self.gate.lock().limits.failed(Instant::now(), self.address);
     }
 
-    /// Ready when a login may be tried, or is refused. `costly`: a password is verified, which takes
-    /// memory and a processor.
+    /// Ready when a login may be tried, or is refused. `costly`: a password is verified, which
+    /// takes memory and a processor.
     pub(crate) fn attempt(
         &self,
         costly: bool,

@@ -1,4 +1,5 @@
-//! Users who prove who they are (GSI): what the server shows of itself, whom it believes, and who may log in.
+//! Users who prove who they are (GSI): what the server shows of itself, whom it believes, and who
+//! may log in.
 
 use std::{
     fs::File,
@@ -122,8 +123,8 @@ impl Gsi {
         })
     }
 
-    /// The account of somebody who has proven to be `identity` and logs in as `user`. Reads the gridmap file, so that changes
-    /// count at once; call it where blocking is allowed.
+    /// The account of somebody who has proven to be `identity` and logs in as `user`. Reads the
+    /// gridmap file, so that changes count at once; call it where blocking is allowed.
     pub(crate) fn account(
         &self,
         identity: &DistinguishedName,
@@ -155,7 +156,8 @@ impl Gsi {
 }
 
 impl DataContext {
-    /// What guards data channels as the session's DCAU and PROT say. `None`: nothing does, as was asked for.
+    /// What guards data channels as the session's DCAU and PROT say. `None`: nothing does, as was
+    /// asked for.
     pub(crate) fn guard(
         context: Option<&Self>,
         spec: &DataChannelSpec,

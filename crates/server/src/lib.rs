@@ -2,26 +2,31 @@
 //!
 //! # Map
 //! - [`config`]: flags and settings file, resolved into [`ServerSettings`]
-//! - `listener`: [`Server`]: the accept loop, shutdown, reload; `limits`: who may connect and log in (pure); `gate`: how they are told;
-//!   `shares`: how many data channels sessions have in all
+//! - `listener`: [`Server`]: the accept loop, shutdown, reload; `limits`: who may connect and log
+//!   in (pure); `gate`: how they are told; `shares`: how many data channels sessions have in all
 //! - `session`: one task a session: control connection, interpreter, what it waits for
-//! - `requests`: requests that touch storage; `transfers`: one transfer, from `opening` its file, perhaps `ahead` of its turn,
-//!   to the `checks` its success depends on; `shared_writer`: the end of a TYPE A receipt
+//! - `requests`: requests that touch storage; `transfers`: one transfer, from `opening` its file,
+//!   perhaps `ahead` of its turn, to the `checks` its success depends on; `shared_writer`: the end
+//!   of a TYPE A receipt
 //! - `turns`: processors for checksums, which accounts share
-//! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already; `data_channels`: the session's data channel object and the addresses it announces;
-//!   `following`: what may begin there before those before it are over; `passed`: files that moved last, for whoever asks for their checksums
-//! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and who may come
-//! - `audit`: the audit log and the transfer log; `imported`: settings of another server; `privsep`: processes without privileges; `reaper`: leftovers of uploads
+//! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already;
+//!   `data_channels`: the session's data channel object and the addresses it announces;
+//!   `following`: what may begin there before those before it are over; `passed`: files that moved
+//!   last, for whoever asks for their checksums
+//! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and
+//!   who may come
+//! - `audit`: the audit log and the transfer log; `imported`: settings of another server;
+//!   `privsep`: processes without privileges; `reaper`: leftovers of uploads
 //! - `metrics`: what is counted, and who is there, for monitoring
-//! - `login`: who may log in and what they may do; [`passwords`]: the file of those who have one; `tokens`: bearer
-//!   tokens; `rights`: what may be done where,
-//!   which `scoped` storage keeps to
-//! - `ssh`: a session that sshd has started; [`activation`]: a server that a service manager has started
+//! - `login`: who may log in and what they may do; [`passwords`]: the file of those who have one;
+//!   `tokens`: bearer tokens; `rights`: what may be done where, which `scoped` storage keeps to
+//! - `ssh`: a session that sshd has started; [`activation`]: a server that a service manager has
+//!   started
 //! - `outbox`: replies not yet read; [`log`]: the log
 //!
 //! # Contract
-//! [`Server::bind`] or [`Server::on_sockets`], print [`Server::local_addrs`], then [`Server::run`] until its shutdown future is ready.
-//! Nothing here prints or exits.
+//! [`Server::bind`] or [`Server::on_sockets`], print [`Server::local_addrs`], then [`Server::run`]
+//! until its shutdown future is ready. Nothing here prints or exits.
 
 pub mod activation;
 mod ahead;

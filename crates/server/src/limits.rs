@@ -1,4 +1,5 @@
-//! Who may connect and log in, how often, and who must make room. Pure: it holds numbers, and time is passed in.
+//! Who may connect and log in, how often, and who must make room. Pure: it holds numbers, and time
+//! is passed in.
 //!
 //! ```text
 //!   connect ── admit ──► waiting (not logged in) ── spoke ──► waiting, later to go ── logged_in ──► session of an account
@@ -14,7 +15,8 @@ use std::{
 
 use crate::login::Holder;
 
-/// Addresses whose failed logins are remembered; above it the one that failed longest ago is forgotten. About 1 MiB.
+/// Addresses whose failed logins are remembered; above it the one that failed longest ago is
+/// forgotten. About 1 MiB.
 const FAILING_MAX: usize = 10_000;
 
 /// Time after which one failed login is forgotten.
@@ -26,15 +28,16 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 /// Longest pause. Guessing then makes one attempt a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(64);
 
-/// How much of everything there may be at a time. Raising one costs descriptors and a few KiB each; with privilege separation each
-/// connection that has spoken is a process, each session another.
+/// How much of everything there may be at a time. Raising one costs descriptors and a few KiB each;
+/// with privilege separation each connection that has spoken is a process, each session another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Bounds {
     /// Connections of any kind.
     pub connections: usize,
     /// Connections of one address (IPv6: one /64).
     pub per_address: usize,
-    /// Connections that have not logged in. One more sends the oldest of the address with most away.
+    /// Connections that have not logged in. One more sends the oldest of the address with most
+    /// away.
     pub waiting: usize,
     /// The same for one address, of whose own the oldest is sent away.
     pub waiting_per_address: usize,
@@ -128,7 +131,8 @@ impl Limits {
         self.bounds
     }
 
-    /// A connection begins. `id` is new and larger than all before. Returns the one that must go for it: it is counted no more.
+    /// A connection begins. `id` is new and larger than all before. Returns the one that must go
+    /// for it: it is counted no more.
     pub(crate) fn admit(
         &mut self,
         now: Instant,
@@ -200,8 +204,8 @@ impl Limits {
         }
     }
 
-    /// Whether a login may be tried beside so many of its address that run, and may all fail. False:
-    /// not before one of them has ended.
+    /// Whether a login may be tried beside so many of its address that run, and may all fail.
+    /// False: not before one of them has ended.
     pub(crate) fn may_try_beside(
         &self,
         now: Instant,
@@ -257,8 +261,9 @@ impl Limits {
         Ok(())
     }
 
-    /// Somebody has shown who they are. It makes up for one login that failed: hosts that act for many users see both. A login that
-    /// proves nothing does not, or anonymous users could guess passwords for ever.
+    /// Somebody has shown who they are. It makes up for one login that failed: hosts that act for
+    /// many users see both. A login that proves nothing does not, or anonymous users could guess
+    /// passwords for ever.
     pub(crate) fn proven(&mut self, address: IpAddr) {
         if let Some(failures) = self.failing.get_mut(&network(address)) {
             failures.count = failures.count.saturating_sub(1);

@@ -34,10 +34,12 @@ use crate::{
 /// Connections that the kernel completes while we are busy.
 const BACKLOG: u32 = 1024;
 
-/// Rest after an accept that failed for want of descriptors or memory: trying at once would only burn a core.
+/// Rest after an accept that failed for want of descriptors or memory: trying at once would only
+/// burn a core.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// Time for sessions to say their last words once they are cut. Sessions that are stuck on storage are left behind.
+/// Time for sessions to say their last words once they are cut. Sessions that are stuck on storage
+/// are left behind.
 pub(crate) const CUT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Why a server cannot start.
@@ -161,7 +163,8 @@ impl Server {
         Self::listening(listeners.collect::<Result<_, _>>()?, service)
     }
 
-    /// As [`Self::bind`], for sessions that serve `storage` in place of the root's files. A [`Reloader`] goes back to the root.
+    /// As [`Self::bind`], for sessions that serve `storage` in place of the root's files. A
+    /// [`Reloader`] goes back to the root.
     pub async fn bind_on(
         storage: Arc<dyn Storage>,
         settings: ServerSettings,
@@ -225,8 +228,8 @@ impl Server {
         }
     }
 
-    /// Serves until `shutdown` is ready and every session has ended, or was cut after the drain time.
-    /// Where this future is dropped, all sessions are cut at once.
+    /// Serves until `shutdown` is ready and every session has ended, or was cut after the drain
+    /// time. Where this future is dropped, all sessions are cut at once.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let metrics = Arc::clone(self.gate.metrics());
         match self.metrics.take() {
@@ -270,14 +273,16 @@ impl Server {
 pub struct Status(Arc<Metrics>);
 
 impl Status {
-    /// Tells the log of each connection and of what it does, with no more than a thousand lines, and in one line of all since the server began.
+    /// Tells the log of each connection and of what it does, with no more than a thousand lines,
+    /// and in one line of all since the server began.
     pub fn log(&self) {
         self.0.log_status();
     }
 }
 
 impl Reloader {
-    /// New sessions get `settings`; those that run keep theirs. The listening addresses stay what they are.
+    /// New sessions get `settings`; those that run keep theirs. The listening addresses stay what
+    /// they are.
     pub fn reload(&self, settings: ServerSettings) -> Result<(), ServerError> {
         let before = Arc::clone(&self.service.borrow());
         if (&settings.listen, settings.metrics)
@@ -404,7 +409,8 @@ fn unspecified_v6() -> SocketAddr {
     SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT))
 }
 
-/// `[::]:p` means every address of both families, unless somebody named IPv4 addresses with that port as well.
+/// `[::]:p` means every address of both families, unless somebody named IPv4 addresses with that
+/// port as well.
 fn is_dual(address: SocketAddr, all: &[SocketAddr]) -> bool {
     address.is_ipv6()
         && address.ip().is_unspecified()

@@ -68,8 +68,8 @@ impl Channel {
     }
 }
 
-/// Whose login it is, for limits and logs. Names of accounts, of anonymous users and of the subjects
-/// of each issuer are apart: a token for `root` is not the account root.
+/// Whose login it is, for limits and logs. Names of accounts, of anonymous users and of the
+/// subjects of each issuer are apart: a token for `root` is not the account root.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     /// Of the gridmap, the password file or the system.
@@ -166,7 +166,8 @@ pub(crate) enum Actor {
     Anonymous,
 }
 
-/// Who may log in before AUTH. Where there is AUTH, passwords of accounts are not even heard in clear, unless that is allowed.
+/// Who may log in before AUTH. Where there is AUTH, passwords of accounts are not even heard in
+/// clear, unless that is allowed.
 pub(crate) fn in_clear(settings: &ServerSettings) -> ClearLogins {
     let has_auth = settings.gsi.is_some() || settings.tls.is_some();
     if settings.passwords.as_ref().is_some_and(|p| p.in_clear) {
@@ -232,7 +233,8 @@ pub(crate) fn anonymous_account(settings: &ServerSettings) -> Account {
     }
 }
 
-/// What a user may do who has proven an identity that is known here. Third-party transfers are what grids are for.
+/// What a user may do who has proven an identity that is known here. Third-party transfers are what
+/// grids are for.
 pub(crate) fn user_account() -> Account {
     Account {
         home: FtpPath::root(),
@@ -241,7 +243,8 @@ pub(crate) fn user_account() -> Account {
     }
 }
 
-/// Somebody without an account, who needs no password: those that come with it are only a courtesy (an e-mail address).
+/// Somebody without an account, who needs no password: those that come with it are only a courtesy
+/// (an e-mail address).
 pub(crate) fn is_welcome(settings: &ServerSettings, user: &str) -> bool {
     is_anonymous(user) && settings.anonymous != Anonymous::Off
 }

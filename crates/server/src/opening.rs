@@ -1,4 +1,5 @@
-//! Opening what a transfer works on: which bytes of which file go out, or where those that come in belong.
+//! Opening what a transfer works on: which bytes of which file go out, or where those that come in
+//! belong.
 
 use std::{
     sync::Arc,
@@ -130,7 +131,8 @@ fn open_source(
     })
 }
 
-/// Byte of the file where the region begins, and how long it is: a region past the end is short or empty.
+/// Byte of the file where the region begins, and how long it is: a region past the end is short or
+/// empty.
 fn region_of(size: u64, region: Option<Region>) -> (u64, u64) {
     match region {
         None => (0, size),

@@ -10,10 +10,12 @@ use crate::session::Control;
 /// Above this, no command is read and no page of a listing is fetched until the client has read on.
 pub(crate) const UNSENT_PAUSE: usize = 256 * 1024;
 
-/// Above this the session ends: what is running when reading stops can still add replies, but never this many.
+/// Above this the session ends: what is running when reading stops can still add replies, but never
+/// this many.
 pub(crate) const UNSENT_MAX: usize = 8 * 1024 * 1024;
 
-/// Capacity that an empty outbox keeps; most replies in a row fit, and ten thousand idle sessions stay cheap.
+/// Capacity that an empty outbox keeps; most replies in a row fit, and ten thousand idle sessions
+/// stay cheap.
 const CAPACITY_IDLE: usize = 4096;
 
 /// Bytes not yet taken by the kernel.
@@ -54,7 +56,8 @@ impl Outbox {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.stalled_since.get_or_insert(now);
-                    // Else a client that always leaves one byte unread makes the sent front grow for ever.
+                    // Else a client that always leaves one byte unread makes the sent front grow
+                    // for ever.
                     if self.sent > UNSENT_PAUSE {
                         self.bytes.drain(..self.sent);
                         self.sent = 0;

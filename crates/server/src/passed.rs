@@ -1,5 +1,6 @@
-//! What passed last on the data channels of a session: the command behind a transfer often asks for its size or its checksum, and opening
-//! and reading a small file once more costs more than sending it.
+//! What passed last on the data channels of a session: the command behind a transfer often asks for
+//! its size or its checksum, and opening and reading a small file once more costs more than sending
+//! it.
 
 use std::{
     collections::VecDeque,
@@ -21,7 +22,8 @@ use crate::following::temporary;
 /// What is summed while it passes: our own client asks for nothing else of small files.
 const ALGORITHM: ChecksumAlgorithm = ChecksumAlgorithm::Crc32c;
 
-/// Files that are remembered, and held open: transfers that follow each other closely begin before what is asked of those before them.
+/// Files that are remembered, and held open: transfers that follow each other closely begin before
+/// what is asked of those before them.
 const FILES_MAX: usize = 32;
 
 /// The last files, for the requests behind them.
@@ -53,8 +55,8 @@ pub(crate) struct Known {
 }
 
 impl LastPassed {
-    /// The next transfer begins, and what passed before is forgotten if it may be changed by it. The same job, summed where that may be of use. `modified`: of a file
-    /// to be sent.
+    /// The next transfer begins, and what passed before is forgotten if it may be changed by it.
+    /// The same job, summed where that may be of use. `modified`: of a file to be sent.
     pub(crate) fn begin(
         &self,
         request: &TransferRequest,
@@ -133,8 +135,9 @@ impl LastPassed {
         }
     }
 
-    /// What is known of the file that `request` asks for, where it has just passed, whole, and nobody has touched it since.
-    /// It is forgotten, and so is whatever passed before it, and all that a request may change which asks for something else.
+    /// What is known of the file that `request` asks for, where it has just passed, whole, and
+    /// nobody has touched it since. It is forgotten, and so is whatever passed before it, and all
+    /// that a request may change which asks for something else.
     pub(crate) fn take(&self, request: &Request) -> Option<Known> {
         let (algorithm, path) = match request {
             Request::Checksum {

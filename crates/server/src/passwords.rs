@@ -271,8 +271,8 @@ impl Passwords {
         self.entries.is_empty()
     }
 
-    /// The user whose password this is. Takes as long for names that nobody has as for the first user of the file, and some ten
-    /// milliseconds and megabytes in any case.
+    /// The user whose password this is. Takes as long for names that nobody has as for the first
+    /// user of the file, and some ten milliseconds and megabytes in any case.
     pub(crate) fn verify(&self, user: &str, password: &[u8]) -> Option<&Entry> {
         let entry = self.entries.get(user);
         let hash = entry.map_or(&self.nobody, |entry| &entry.hash);

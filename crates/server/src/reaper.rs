@@ -1,9 +1,10 @@
-//! Leftovers of uploads whose client never came back to finish or remove them: files under the temporary names of godwit's client, which
-//! are removed some time after their last change.
+//! Leftovers of uploads whose client never came back to finish or remove them: files under the
+//! temporary names of godwit's client, which are removed some time after their last change.
 //!
-//! The time is that of the inode (ctime), which nobody can set: a file that is whole may have got the time of its source already,
-//! and wait for its name. And no file goes that has changed since the oldest of the sessions began that are there now: whatever a session
-//! has written is safe until it ends, however slow it is.
+//! The time is that of the inode (ctime), which nobody can set: a file that is whole may have got
+//! the time of its source already, and wait for its name. And no file goes that has changed since
+//! the oldest of the sessions began that are there now: whatever a session has written is safe
+//! until it ends, however slow it is.
 
 use std::{
     io,
@@ -65,7 +66,8 @@ pub(crate) async fn run(service: &watch::Sender<Arc<Service>>, gate: &Gate) {
     }
 }
 
-/// Files that have changed since stay. `oldest`: when the first of the sessions began that are there now.
+/// Files that have changed since stay. `oldest`: when the first of the sessions began that are
+/// there now.
 fn limit(now: SystemTime, age: Duration, oldest: Option<SystemTime>) -> Option<SystemTime> {
     let by_age = now.checked_sub(age)?;
     match oldest {
@@ -113,7 +115,8 @@ impl Swept {
     }
 }
 
-/// Removes what is left over beneath `root`, on its file system alone. No link is followed: each directory is opened in the one above it.
+/// Removes what is left over beneath `root`, on its file system alone. No link is followed: each
+/// directory is opened in the one above it.
 fn sweep(root: &Path, before: SystemTime) -> io::Result<Swept> {
     let mut swept = Swept::default();
     let top = open(root, DIRECTORY, Mode::empty())?;

@@ -1,8 +1,8 @@
 //! Requests that touch storage: each runs on blocking threads and answers through a short queue.
 //!
-//! The queue is what bounds a big listing: its next page is read when the session, which waits for its client, has
-//! taken one. What waits, for a client or for its turn, holds no thread. A session that ends closes the queue, and
-//! that ends the work.
+//! The queue is what bounds a big listing: its next page is read when the session, which waits for
+//! its client, has taken one. What waits, for a client or for its turn, holds no thread. A session
+//! that ends closes the queue, and that ends the work.
 
 pub(crate) mod sums;
 mod work;
@@ -39,7 +39,8 @@ use crate::{
 /// Entries of one MLSC page: some 100 KiB of facts, well below what pauses a session.
 const PAGE_ENTRIES: usize = 500;
 
-/// Checksums of so few bytes are made by the mover whose turn it is: more would keep the other channels waiting.
+/// Checksums of so few bytes are made by the mover whose turn it is: more would keep the other
+/// channels waiting.
 const AT_ONCE_BYTES: u64 = 256 * 1024;
 
 /// Answers that may wait for the session.
@@ -89,7 +90,8 @@ impl Over {
 }
 
 impl PendingRequest {
-    /// Starts `request`. Checksums keep a core busy each, and take turns with those of the whole server.
+    /// Starts `request`. Checksums keep a core busy each, and take turns with those of the whole
+    /// server.
     pub(crate) fn start(request: Request, committer: &Arc<Committer>, turns: &TurnsOf) -> Self {
         let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
         spawn(request, committer, turns, Replier::new(sender));
@@ -99,8 +101,9 @@ impl PendingRequest {
         }
     }
 
-    /// Carries `request` out when what was queued on the data channels before is done, unless `may` then says no (there is no answer
-    /// then). A mover does it, but for what takes longer than a small file. `tell` hears whether it went well.
+    /// Carries `request` out when what was queued on the data channels before is done, unless `may`
+    /// then says no (there is no answer then). A mover does it, but for what takes longer than a
+    /// small file. `tell` hears whether it went well.
     pub(crate) fn queued(
         request: Request,
         committer: &Arc<Committer>,
@@ -179,9 +182,9 @@ impl PendingRequest {
         }
     }
 
-    /// Starts a part of a login, once `turn` is ready and there is a permit. It has a thread of its own: those of
-    /// storage may all wait for a disk, and nobody is to be kept out by that. Where the session is gone before,
-    /// nothing is done.
+    /// Starts a part of a login, once `turn` is ready and there is a permit. It has a thread of its
+    /// own: those of storage may all wait for a disk, and nobody is to be kept out by that. Where
+    /// the session is gone before, nothing is done.
     pub(crate) fn of_login<T: Send + 'static>(
         permits: &Arc<Semaphore>,
         turn: impl Future<Output = T> + Send + 'static,
@@ -267,7 +270,8 @@ impl Replier {
         self.turn = None;
     }
 
-    /// Progress is news only while it is fresh: dropped when the session is busy. False where nobody listens.
+    /// Progress is news only while it is fresh: dropped when the session is busy. False where
+    /// nobody listens.
     fn progress(&self, bytes: u64) -> bool {
         if bytes == 0 {
             return !self.answers.is_closed();
@@ -319,8 +323,8 @@ fn spawn(request: Request, committer: &Arc<Committer>, turns: &TurnsOf, mut repl
 type Entry = Result<(Facts, Vec<u8>), StorageFailure>;
 type Entries = Peekable<Box<dyn Iterator<Item = Entry> + Send>>;
 
-/// MLSC: the directory itself, its parent, then its entries, page by page. No thread is held while the
-/// client has not read the page before.
+/// MLSC: the directory itself, its parent, then its entries, page by page. No thread is held while
+/// the client has not read the page before.
 async fn list_control(storage: Arc<dyn Storage>, path: FtpPath, mut replier: Replier) {
     let open = move || -> Result<Entries, StorageFailure> {
         let entries: Box<dyn Iterator<Item = Entry> + Send> =

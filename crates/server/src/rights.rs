@@ -115,8 +115,8 @@ impl Grant {
     }
 }
 
-/// Whether `path` is `top` or below it: component by component, so that `/database` is not within `/data`. A path that is not folded is within
-/// nothing.
+/// Whether `path` is `top` or below it: component by component, so that `/database` is not within
+/// `/data`. A path that is not folded is within nothing.
 fn is_within(path: &FtpPath, top: &FtpPath) -> bool {
     let (Some(mut path), Some(mut top)) = (components(path), components(top)) else {
         return false;

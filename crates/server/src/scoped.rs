@@ -1,4 +1,5 @@
-//! Storage as somebody with limited rights sees it: the one place where a path becomes an operation, whatever command asks for it.
+//! Storage as somebody with limited rights sees it: the one place where a path becomes an
+//! operation, whatever command asks for it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -38,7 +39,8 @@ impl MadeBy {
     }
 }
 
-/// [`Storage`] behind [`Rights`], which are looked at at each call: what was opened stays open when they end.
+/// [`Storage`] behind [`Rights`], which are looked at at each call: what was opened stays open when
+/// they end.
 pub(crate) struct ScopedStorage {
     inner: Arc<dyn Storage>,
     rights: Rights,
@@ -351,7 +353,8 @@ mod tests {
             .unwrap();
         refused("/a/.part", "/a/h");
         storage.rename(&path("/a/g"), &path("/a/h")).unwrap();
-        // Nor what another put in the place of its file, nor a directory, whose files may be others'.
+        // Nor what another put in the place of its file, nor a directory, whose files may be
+        // others'.
         storage.inner.remove_file(&path("/a/h")).unwrap();
         make_by_another(&storage, "/a/other", "/a/h");
         refused("/a/h", "/a/i");

@@ -1,5 +1,5 @@
-//! A session's security: the handshake in ADAT or of TLS, who the client is, protected lines, and what data channels prove
-//! themselves with.
+//! A session's security: the handshake in ADAT or of TLS, who the client is, protected lines, and
+//! what data channels prove themselves with.
 //!
 //! ```text
 //!   socket ──bytes──► Security::open ──clear commands──► ServerPi ──replies──► Security::seal ──► outbox
@@ -92,7 +92,8 @@ impl fmt::Debug for TlsStep {
     }
 }
 
-/// Continues a handshake of TLS. Takes some milliseconds of a processor, and reads certificates of CAs where the client shows one.
+/// Continues a handshake of TLS. Takes some milliseconds of a processor, and reads certificates of
+/// CAs where the client shows one.
 pub(crate) fn hear_tls(mut handshake: Box<ftps::Handshake>, bytes: &[u8]) -> TlsStep {
     let heard = handshake.handle_input(SystemTime::now(), bytes);
     TlsStep {
@@ -119,7 +120,8 @@ impl fmt::Debug for HandshakeStep {
     }
 }
 
-/// Continues a handshake, or begins one where there is no `context`. Takes some milliseconds of a processor.
+/// Continues a handshake, or begins one where there is no `context`. Takes some milliseconds of a
+/// processor.
 pub(crate) fn shake_hands(
     gsi: &Gsi,
     context: Option<Box<Context>>,
@@ -234,7 +236,8 @@ impl Security {
         Ok(())
     }
 
-    /// From now on lines are protected, or a handshake of TLS begins. Says how, for the log, where that is known; `None`: nothing was agreed on.
+    /// From now on lines are protected, or a handshake of TLS begins. Says how, for the log, where
+    /// that is known; `None`: nothing was agreed on.
     pub(crate) fn protect(&mut self) -> Option<Option<String>> {
         match self.agreed.take()? {
             Agreed::Gssapi(wrap) => {

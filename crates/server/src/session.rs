@@ -1,12 +1,13 @@
-//! One session: a task that owns the control connection, the interpreter, and what the interpreter is waiting for.
+//! One session: a task that owns the control connection, the interpreter, and what the interpreter
+//! is waiting for.
 //!
 //! ```text
 //!   socket ──bytes──► Security ──► ServerPi ──outputs──► Security ──► outbox ──► socket
 //!                                     ▲  │
 //!                   answers, steps ───┘  └──► PendingRequest | RunningTransfer (at most one), DataChannels, Foreseen
 //! ```
-//! Events set state; [`Session::carry_out`] alone does what the interpreter asks. Idle, a session is this
-//! struct and one descriptor: no thread, no buffer to read into, no listener.
+//! Events set state; [`Session::carry_out`] alone does what the interpreter asks. Idle, a session
+//! is this struct and one descriptor: no thread, no buffer to read into, no listener.
 
 mod asked;
 mod control;
@@ -62,7 +63,8 @@ use crate::{
 /// Bytes taken from a control connection at a time.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Steps of transfers and answers that are taken before their replies leave, where the next is there already.
+/// Steps of transfers and answers that are taken before their replies leave, where the next is
+/// there already.
 const STEPS_A_WRITE: usize = 64;
 
 /// Failed logins before a session is closed.
@@ -132,7 +134,8 @@ pub(crate) async fn attend(
     drop(session.live(phase).await);
 }
 
-/// What the interpreter of a session is told; what depends on the account is what holds until login.
+/// What the interpreter of a session is told; what depends on the account is what holds until
+/// login.
 pub(crate) fn interpreter_config(
     service: &Service,
     peer: SocketAddr,
@@ -353,7 +356,8 @@ impl Session {
         let takes = self.pi.wants_bytes() && !self.security.is_busy() && !self.entering;
         let reads = has_room && !self.closing && takes;
         let writes = !self.outbox.is_empty();
-        // Commands that wait in the kernel would hide the end behind them for as long as work goes on.
+        // Commands that wait in the kernel would hide the end behind them for as long as work goes
+        // on.
         let watches = !reads && !self.closing;
         let interest = match (reads, writes) {
             (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
@@ -583,7 +587,8 @@ impl Session {
 
     /// Does what the interpreter asks, in order, until it has nothing more to ask.
     fn carry_out(&mut self) {
-        // What ends behind the interpreter's back may still touch files: what comes next must not meet it.
+        // What ends behind the interpreter's back may still touch files: what comes next must not
+        // meet it.
         while !self.foreseen.is_ending()
             && let Some(output) = self.pi.poll_output()
         {

@@ -5,7 +5,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// A writer with two owners: the data plane writes, and the session flushes it when the data plane is done.
+/// A writer with two owners: the data plane writes, and the session flushes it when the data plane
+/// is done.
 #[derive(Clone)]
 pub(crate) struct SharedWriter(Arc<Mutex<dyn io::Write + Send>>);
 
@@ -17,7 +18,8 @@ impl SharedWriter {
 
 impl io::Write for SharedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A writer that panicked has lost its place at worst; the transfer fails by checksum or size.
+        // A writer that panicked has lost its place at worst; the transfer fails by checksum or
+        // size.
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -1,9 +1,10 @@
-//! How many data channels sessions have in all: those of one account together, and those of one address.
+//! How many data channels sessions have in all: those of one account together, and those of one
+//! address.
 //!
-//! Sessions may be processes of their own, and one may die with channels open. So the numbers are the
-//! kernel's (eventfd(2)): what is left for each account and each address, and for each session what
-//! it has taken and given back, from which the process that outlives it gives back the rest. Each
-//! step is a system call that never waits, and nobody is asked.
+//! Sessions may be processes of their own, and one may die with channels open. So the numbers are
+//! the kernel's (eventfd(2)): what is left for each account and each address, and for each session
+//! what it has taken and given back, from which the process that outlives it gives back the rest.
+//! Each step is a system call that never waits, and nobody is asked.
 //!
 //! A session that somebody has taken over may write any number. The parent reads each once, without
 //! a loop, believes what a session can have and no more, and gives an account or an address whose

@@ -58,7 +58,8 @@ impl Owner {
     }
 }
 
-/// Serves the session to its end. There must be no other thread yet. Under a root of its own the process gives up all else.
+/// Serves the session to its end. There must be no other thread yet. Under a root of its own the
+/// process gives up all else.
 pub fn serve(settings: SshSettings) -> Result<(), ServerError> {
     let failed = |doing: &'static str| move |error| ServerError::Ssh { doing, error };
     let SshSettings {

@@ -1,4 +1,5 @@
-//! Users with bearer tokens, as the WLCG profile has them: who may issue, and what a token's words allow here.
+//! Users with bearer tokens, as the WLCG profile has them: who may issue, and what a token's words
+//! allow here.
 //!
 //! Source: WLCG Common JWT Profiles 1.0, "Capability-based Authorization".
 
@@ -37,7 +38,8 @@ pub(crate) struct Bearer {
     pub(crate) rights: Rights,
 }
 
-/// Verifies a token with the keys of its issuer. Reads them, so that changed ones count at once; call it where blocking is allowed.
+/// Verifies a token with the keys of its issuer. Reads them, so that changed ones count at once;
+/// call it where blocking is allowed.
 ///
 /// # Errors
 /// Why it is refused, for its bearer.
@@ -114,7 +116,8 @@ fn bearer(claims: &Claims) -> Result<Bearer, String> {
     })
 }
 
-/// A right to storage in a word of a scope. Other words are for others, and a path that is not folded is no path.
+/// A right to storage in a word of a scope. Other words are for others, and a path that is not
+/// folded is no path.
 fn grant(word: &str) -> Option<Grant> {
     let (name, path) = word.split_once(':')?;
     let access = match name {

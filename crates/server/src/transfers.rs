@@ -1,12 +1,12 @@
-//! One transfer: the file first (a fast failure leaves the data channel alone), then connections, then bytes,
-//! then what success depends on (checksums, modification time).
+//! One transfer: the file first (a fast failure leaves the data channel alone), then connections,
+//! then bytes, then what success depends on (checksums, modification time).
 //!
 //! ```text
 //!   Opening ──► Moving ──► Finishing ──► Done          Opening and Finishing run on blocking threads
 //!      └──────────┴── failure, abort ──────┘
 //! ```
-//! Files in MODE E begin in Moving: there the mover opens them in their turn, or finds them opened ahead ([`crate::ahead`]), so
-//! that a queue of small files goes on without us.
+//! Files in MODE E begin in Moving: there the mover opens them in their turn, or finds them opened
+//! ahead ([`crate::ahead`]), so that a queue of small files goes on without us.
 
 use std::{
     collections::VecDeque,
@@ -40,7 +40,8 @@ use crate::{
     turns::TurnsOf,
 };
 
-/// A transfer of a session. Dropping it ends it, and the data channels it runs on must then be dropped too.
+/// A transfer of a session. Dropping it ends it, and the data channels it runs on must then be
+/// dropped too.
 pub(crate) struct RunningTransfer {
     stage: Stage,
     mode: Mode,
@@ -147,7 +148,8 @@ impl RunningTransfer {
         transfer
     }
 
-    /// Begins when all before it on `channels` have succeeded, or follows them on each as soon as that is through with them.
+    /// Begins when all before it on `channels` have succeeded, or follows them on each as soon as
+    /// that is through with them.
     pub(crate) fn queued(
         ahead: &Arc<Ahead>,
         committer: &Arc<Committer>,
@@ -209,8 +211,8 @@ impl RunningTransfer {
         }
     }
 
-    /// Takes what the data plane says until the bytes have moved, so that they are made durable before it is this transfer's
-    /// turn. Cancel-safe.
+    /// Takes what the data plane says until the bytes have moved, so that they are made durable
+    /// before it is this transfer's turn. Cancel-safe.
     pub(crate) async fn move_on(&mut self, channels: &DataChannels) {
         while let Stage::Moving(_) = self.stage {
             self.advance(channels).await;
@@ -257,8 +259,8 @@ impl RunningTransfer {
             Ok(Ok(opened)) => opened,
             Ok(Err(failure)) => {
                 let mut end = TransferEnd::failed(failure.into());
-                // A receipt that fails before it starts must not leave connections behind: the client may have put
-                // the file's bytes on them already.
+                // A receipt that fails before it starts must not leave connections behind: the
+                // client may have put the file's bytes on them already.
                 end.cached = !self.receiving && channels.cached() > 0;
                 return Some(end);
             }
@@ -393,7 +395,8 @@ impl RunningTransfer {
         }
     }
 
-    /// Ends a receipt once it has taken what has come; [`TransferStep::Done`] follows, soon. False where it does not receive.
+    /// Ends a receipt once it has taken what has come; [`TransferStep::Done`] follows, soon. False
+    /// where it does not receive.
     pub(crate) fn drain(&mut self) -> bool {
         match &self.stage {
             Stage::Moving(transfer) if self.receiving => {
@@ -405,8 +408,8 @@ impl RunningTransfer {
         }
     }
 
-    /// Ends it; [`TransferStep::Done`] follows. Work on a blocking thread is waited for: a file that is still being opened
-    /// would else be truncated under the next transfer.
+    /// Ends it; [`TransferStep::Done`] follows. Work on a blocking thread is waited for: a file
+    /// that is still being opened would else be truncated under the next transfer.
     pub(crate) fn abort(&mut self) {
         self.aborted = true;
         match &self.stage {

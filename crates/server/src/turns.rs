@@ -3,9 +3,9 @@
 //! ```text
 //!   turn ends ──► the account that has waited longest ──► its session that has waited longest
 //! ```
-//! Each turn is some milliseconds long, so that a checksum of hours delays one of a moment by little. Accounts
-//! come round robin: one that asks for three hundred checksums gets as much as one that asks for one. Nothing
-//! holds a thread while it waits.
+//! Each turn is some milliseconds long, so that a checksum of hours delays one of a moment by
+//! little. Accounts come round robin: one that asks for three hundred checksums gets as much as one
+//! that asks for one. Nothing holds a thread while it waits.
 
 use std::{
     collections::{HashMap, VecDeque},

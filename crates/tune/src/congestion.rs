@@ -5,9 +5,10 @@
 //!     ▲                                     └── else ──┐                                │
 //!     └──────────── after a long time ──── rest ◄──────┴────────────────────────────────┘
 //! ```
-//! A control that takes loss for a full path (cubic, reno) stays far below a path that loses packets by chance, whatever the number of
-//! channels; one that measures rate and delay (bbr) does not. But where loss means a full path the latter takes it from others.
-//! So it is tried where the evidence speaks for chance, judged by what it brings *and* by what it does to the path, and
+//! A control that takes loss for a full path (cubic, reno) stays far below a path that loses
+//! packets by chance, whatever the number of channels; one that measures rate and delay (bbr) does
+//! not. But where loss means a full path the latter takes it from others. So it is tried where the
+//! evidence speaks for chance, judged by what it brings *and* by what it does to the path, and
 //! given up when it does harm.
 //!
 //! As pure as a tuner: observations go in, steps come out.
@@ -20,22 +21,26 @@ use crate::{Limit, Observation, Setting, limit, words::Rate};
 const STEADY_EPOCHS: u32 = 4;
 /// Below this share of segments sent again, another control has little to win back.
 const LOSS_WORTH_IT: f64 = 1e-4;
-/// What the other control must bring, relative. Less may be chance, and does not pay for what others may lose.
+/// What the other control must bring, relative. Less may be chance, and does not pay for what
+/// others may lose.
 const GAIN: f64 = 1.1;
 /// Harm: more segments sent again than this, or than twice as many as before where that is more,
 const LOSS_HARMFUL: f64 = 0.02;
-/// or round trips longer than this many times the shortest: a standing queue, which everybody else waits in too.
+/// or round trips longer than this many times the shortest: a standing queue, which everybody else
+/// waits in too.
 const QUEUE_HARMFUL: f64 = 2.0;
 /// Harm for so long, seconds, ends it. A search or a probe that overshoots does some for shorter.
 const HARM_S: f64 = 5.0;
-/// The beginning of a trial says nothing, seconds: a start-up that overshoots loses more packets than it will ever lose again, and
-/// repeats them for a while.
+/// The beginning of a trial says nothing, seconds: a start-up that overshoots loses more packets
+/// than it will ever lose again, and repeats them for a while.
 const START_UP_S: f64 = 2.0;
 /// A trial that has found no level by then is over, seconds.
 const TRIAL_S: f64 = 20.0;
-/// The setting of a trial. One channel of a control that measures rate fills a path, and several make a queue that one does not.
+/// The setting of a trial. One channel of a control that measures rate fills a path, and several
+/// make a queue that one does not.
 const TRIAL: Setting = Setting::new(1, 1);
-/// After a control was given up it is not tried again for so long, seconds: a trial in vain costs less than a thirtieth.
+/// After a control was given up it is not tried again for so long, seconds: a trial in vain costs
+/// less than a thirtieth.
 const REST_S: f64 = 600.0;
 
 /// Chooses between the control that the system would use and another.
@@ -95,8 +100,8 @@ impl Congestion {
         matches!(self.state, State::Other { kept: false, .. })
     }
 
-    /// An epoch under the control in force is over. `alone`: no other transfer of the user is part of what was observed; else nothing
-    /// new is tried, and a trial ends.
+    /// An epoch under the control in force is over. `alone`: no other transfer of the user is part
+    /// of what was observed; else nothing new is tried, and a trial ends.
     pub fn decide(&mut self, seen: &Observation, alone: bool) -> Option<Step> {
         let level = self.steady.note(seen);
         let passed = if seen.seconds.is_finite() {
@@ -269,7 +274,8 @@ struct Steady {
 }
 
 impl Steady {
-    /// The mean of the run that `seen` belongs to, once it is long enough. Then the next run begins.
+    /// The mean of the run that `seen` belongs to, once it is long enough. Then the next run
+    /// begins.
     fn note(&mut self, seen: &Observation) -> Option<Level> {
         let this = Level::of(seen);
         let run = self.run.filter(|run| run.setting == this.setting);

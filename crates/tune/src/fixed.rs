@@ -1,4 +1,5 @@
-//! Tuners that never move: `static`, and `globus`, the default that published tuners are measured against.
+//! Tuners that never move: `static`, and `globus`, the default that published tuners are measured
+//! against.
 
 use crate::{Bounds, Decision, Observation, Setting, Tuner};
 

@@ -4,7 +4,8 @@
 //! - [`Setting`]: what is tuned, and its [`Bounds`]
 //! - [`Observation`]: what one control epoch measured
 //! - [`Decision`]: the next setting and why, in words
-//! - [`Tuner`]: the trait, and [`Method`]: what the user calls a tuner, its keys, and how to make one
+//! - [`Tuner`]: the trait, and [`Method`]: what the user calls a tuner, its keys, and how to make
+//!   one
 //! - [`congestion`]: which congestion control to send with
 //! - [`limit`]: what held an epoch back, in one word
 //! - [`fixed`]: `static` and `globus`, which never move
@@ -14,10 +15,10 @@
 //! - `random`, `words`: randomness from a seed; numbers as reasons show them
 //!
 //! # Contract
-//! A tuner has no clock, does no I/O and takes its randomness from a seed, so that the same value runs in a live
-//! transfer, in an emulator and in a replay of yesterday's log. It is asked for [`Tuner::first`] once and
-//! then told one [`Observation`] per control epoch. Whatever it is told (zero, NaN, nothing), it must
-//! not panic and must stay inside its bounds.
+//! A tuner has no clock, does no I/O and takes its randomness from a seed, so that the same value
+//! runs in a live transfer, in an emulator and in a replay of yesterday's log. It is asked for
+//! [`Tuner::first`] once and then told one [`Observation`] per control epoch. Whatever it is told
+//! (zero, NaN, nothing), it must not panic and must stay inside its bounds.
 
 pub mod congestion;
 mod fixed;
@@ -38,14 +39,16 @@ pub use limit::Limit;
 pub use method::{Method, ParseError};
 pub use setting::{Bounds, Setting};
 
-/// What one control epoch measured under one setting. Everything but `setting`, `bytes` and `seconds` may be unknown.
+/// What one control epoch measured under one setting. Everything but `setting`, `bytes` and
+/// `seconds` may be unknown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
     /// The setting that was in force.
     pub setting: Setting,
     /// Payload bytes that became safe (or were acknowledged) in the epoch.
     pub bytes: u64,
-    /// Length of the epoch after the settling time was left out, seconds; may be 0 or NaN when a clock misbehaves.
+    /// Length of the epoch after the settling time was left out, seconds; may be 0 or NaN when a
+    /// clock misbehaves.
     pub seconds: f64,
     /// Segments sent again over segments sent, `0..=1`.
     pub loss_ratio: Option<f64>,
@@ -55,9 +58,11 @@ pub struct Observation {
     pub rtt_min: Option<Duration>,
     /// Standard error of the goodput over the epoch's samples, bit/s.
     pub goodput_error_bps: Option<f64>,
-    /// Share of the channels' time, `0..=1`, in which the sender had data and the receiver's window had no room.
+    /// Share of the channels' time, `0..=1`, in which the sender had data and the receiver's window
+    /// had no room.
     pub receive_window_limited: Option<f64>,
-    /// Share of the channels' time, `0..=1`, in which the sender's socket buffer was what ended a flight.
+    /// Share of the channels' time, `0..=1`, in which the sender's socket buffer was what ended a
+    /// flight.
     pub send_buffer_limited: Option<f64>,
     /// Share of the channels' time, `0..=1`, in which the sending socket had nothing to send.
     pub sender_idle: Option<f64>,
@@ -127,10 +132,11 @@ pub struct Decision {
     pub setting: Setting,
     /// Why, in lower case and without a full stop: `4 -> 8: goodput rose by 60 %`.
     pub rationale: String,
-    /// How long to measure the setting once it has settled, seconds; `None`: as long as the user's epoch.
+    /// How long to measure the setting once it has settled, seconds; `None`: as long as the user's
+    /// epoch.
     pub epoch_seconds: Option<f64>,
-    /// The goodput that the tuner expects of the setting, bit/s. Where an epoch is a chunk of bytes (`--epoch-mode
-    /// restart`), its size is this times the wanted length of the epoch.
+    /// The goodput that the tuner expects of the setting, bit/s. Where an epoch is a chunk of bytes
+    /// (`--epoch-mode restart`), its size is this times the wanted length of the epoch.
     pub expected_bps: Option<f64>,
 }
 
@@ -145,8 +151,9 @@ impl Decision {
         }
     }
 
-    /// Bytes of a chunk that lasts about `seconds`: X = expected goodput x Delta (APT §3), at least 1. `None` where nothing is
-    /// expected; nonsense (zero, negative, NaN) makes the smallest chunk.
+    /// Bytes of a chunk that lasts about `seconds`: X = expected goodput x Delta (APT §3), at
+    /// least 1. `None` where nothing is expected; nonsense (zero, negative, NaN) makes the smallest
+    /// chunk.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -160,7 +167,8 @@ impl Decision {
 
 /// A method that picks settings.
 ///
-/// Calls come from one thread, in the order of time. The same calls to a tuner made with the same seed give the same decisions.
+/// Calls come from one thread, in the order of time. The same calls to a tuner made with the same
+/// seed give the same decisions.
 pub trait Tuner: Send {
     /// As `--tuner` spells it.
     fn name(&self) -> &'static str;
@@ -168,8 +176,8 @@ pub trait Tuner: Send {
     fn first(&mut self) -> Decision;
     /// An epoch is over.
     fn decide(&mut self, observation: &Observation) -> Decision;
-    /// Another congestion control is in force, so what was measured is void: goes on from `setting`. `None`: the method knows nothing
-    /// of that, and decides after the next epoch.
+    /// Another congestion control is in force, so what was measured is void: goes on from
+    /// `setting`. `None`: the method knows nothing of that, and decides after the next epoch.
     fn begin_anew(&mut self, setting: Setting) -> Option<Decision> {
         let _ = setting;
         None

@@ -4,7 +4,8 @@ use std::{fmt, time::Duration};
 
 use crate::Observation;
 
-/// What bound the goodput of an epoch. The words are part of the outside surface (event log, `godwit explain`).
+/// What bound the goodput of an epoch. The words are part of the outside surface (event log,
+/// `godwit explain`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Limit {
     /// The path drops packets without being full.
@@ -96,8 +97,8 @@ impl fmt::Display for Limit {
 
 /// From this share of the time on, a wait is what binds. Half: then nothing else can bind longer.
 const MOST: f64 = 0.5;
-/// Share of the movers' time without a processor that counts as a shortage. Below MOST, since a mover that
-/// waits for a processor a fifth of its time lets every channel it serves wait too.
+/// Share of the movers' time without a processor that counts as a shortage. Below MOST, since a
+/// mover that waits for a processor a fifth of its time lets every channel it serves wait too.
 const CPU_WAIT: f64 = 0.2;
 /// Share of the movers' time spent running that leaves no room for more.
 const CPU_BUSY: f64 = 0.9;
@@ -108,16 +109,17 @@ const QUEUE: f64 = 1.25;
 /// Loss below one segment in 100 000 does not hold a window back on any path of this planet.
 const LOSS: f64 = 1e-5;
 
-/// Whether round trips of `rtt` tell of a queue where the shortest are `least`. Nothing is known of `least` where it is 0.
+/// Whether round trips of `rtt` tell of a queue where the shortest are `least`. Nothing is known of
+/// `least` where it is 0.
 pub fn is_queue(rtt: Duration, least: Duration) -> bool {
     !least.is_zero() && rtt.as_secs_f64() >= QUEUE * least.as_secs_f64()
 }
 
 /// What bound this epoch, as far as its evidence tells; `None` when it tells nothing.
 ///
-/// Goes from the ends inwards, because an end that cannot keep up also empties or fills what lies between: a cap, the
-/// processors, storage, the windows, the other end. Only what is left can be the path, and there a standing queue tells a
-/// full path from a lossy one.
+/// Goes from the ends inwards, because an end that cannot keep up also empties or fills what lies
+/// between: a cap, the processors, storage, the windows, the other end. Only what is left can be
+/// the path, and there a standing queue tells a full path from a lossy one.
 pub fn judge(seen: &Observation) -> Option<Limit> {
     let at_least = |share: Option<f64>, limit: f64| share.is_some_and(|s| s >= limit);
     if seen

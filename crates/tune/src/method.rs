@@ -136,7 +136,8 @@ impl Method {
     /// Reads `NAME[:key=value,...]`.
     ///
     /// # Errors
-    /// An unknown name or key, a value out of its range, a key given twice; the error names it and what is allowed.
+    /// An unknown name or key, a value out of its range, a key given twice; the error names it and
+    /// what is allowed.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         let mut keys = Keys::read(name, rest)?;
@@ -226,9 +227,9 @@ impl Method {
         }
     }
 
-    /// The control epoch that the method was published with, seconds: what `--epoch` replaces. Methods whose papers name none
-    /// (`mi`, `aimd`) have APT's; those that never move only report by it, and
-    /// `godwit` says what it wants with each decision.
+    /// The control epoch that the method was published with, seconds: what `--epoch` replaces.
+    /// Methods whose papers name none (`mi`, `aimd`) have APT's; those that never move only report
+    /// by it, and `godwit` says what it wants with each decision.
     pub const fn epoch_seconds(&self) -> f64 {
         match self {
             Self::Apt { .. } | Self::Mi { .. } | Self::Aimd { .. } => 3.0,
@@ -244,8 +245,9 @@ impl Method {
 
     /// Puts the method to work inside `bounds`.
     ///
-    /// `start` is a setting that served well before between the same ends; methods begin there unless a key says where, and
-    /// those that never move ignore it. Equal arguments give tuners that decide equally.
+    /// `start` is a setting that served well before between the same ends; methods begin there
+    /// unless a key says where, and those that never move ignore it. Equal arguments give tuners
+    /// that decide equally.
     pub fn build(&self, start: Option<Setting>, bounds: Bounds, seed: u64) -> Box<dyn Tuner> {
         let channels = |concurrency| Space::new(Axes::Channels { concurrency }, bounds);
         let begin_n =

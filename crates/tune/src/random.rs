@@ -1,6 +1,7 @@
 //! Randomness from a seed.
 
-/// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014). Not for secrets.
+/// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014). Not for
+/// secrets.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 

@@ -5,7 +5,8 @@ use std::fmt;
 /// How a transfer runs. Every number is at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Setting {
-    /// Movers, each with its own control channel and its own thread. Buys processor time and several files at a time.
+    /// Movers, each with its own control channel and its own thread. Buys processor time and
+    /// several files at a time.
     pub concurrency: u32,
     /// TCP data channels per mover. Buys window and a larger share of a lossy path.
     pub parallelism: u32,
@@ -61,8 +62,8 @@ impl Bounds {
         }
     }
 
-    /// The nearest setting inside: what is fixed stays if it can; else parallelism is given up before concurrency, since a
-    /// mover without a channel is no mover.
+    /// The nearest setting inside: what is fixed stays if it can; else parallelism is given up
+    /// before concurrency, since a mover without a channel is no mover.
     pub fn project(self, setting: Setting) -> Setting {
         let max = at_least_one(self.channels_max);
         let wanted = at_least_one(self.parallelism.unwrap_or(setting.parallelism)).min(max);

@@ -53,7 +53,8 @@ impl Space {
         }
     }
 
-    /// Rounds `x` (half away from zero) and projects it into the bounds: fBnd of Direct §III-B. `x` has a number for each axis.
+    /// Rounds `x` (half away from zero) and projects it into the bounds: fBnd of Direct §III-B. `x`
+    /// has a number for each axis.
     pub(crate) fn bound(&self, x: &[f64]) -> Point {
         let whole: Point = x.iter().map(|x| self.whole(*x)).collect();
         self.point(self.setting(&whole))

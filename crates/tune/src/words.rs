@@ -22,7 +22,8 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Change from `before` to `after` in percent of `before`, the papers' Delta_c. From nothing to something is infinitely much.
+/// Change from `before` to `after` in percent of `before`, the papers' Delta_c. From nothing to
+/// something is infinitely much.
 pub(crate) fn change_percent(before: f64, after: f64) -> f64 {
     if before > 0.0 {
         100.0 * (after - before) / before

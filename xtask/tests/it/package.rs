@@ -1,4 +1,5 @@
-//! The Debian package and the tarball: what is in them, and that a clean system can do with them what the book says.
+//! The Debian package and the tarball: what is in them, and that a clean system can do with them
+//! what the book says.
 
 use std::{
     fs,
@@ -15,10 +16,12 @@ use crate::{
     support::{am_root, have, programs, said, skip, told, tree, within},
 };
 
-/// Seconds for stripping and packing programs that were built for tests, and for fetching a small system.
+/// Seconds for stripping and packing programs that were built for tests, and for fetching a small
+/// system.
 const LIMIT: u32 = 600;
 
-/// Names a directory with a package and a tarball that were made before, to be tried in place of what is packed here.
+/// Names a directory with a package and a tarball that were made before, to be tried in place of
+/// what is packed here.
 const PACKAGES: &str = "GODWIT_PACKAGES";
 
 /// What was packed of the programs that lie beside the tests.

@@ -7,8 +7,8 @@
 //! ```
 //! <!-- stage: NAME -->  tests/stage/NAME.sh has been run by then
 //! ````
-//! Words behind `console`: `fails` (the last command does), `package` (run once, where the package is tested), `elsewhere`
-//! (not run: it takes another machine).
+//! Words behind `console`: `fails` (the last command does), `package` (run once, where the package
+//! is tested), `elsewhere` (not run: it takes another machine).
 
 use std::{fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! Where the commands of a page are run: a network, a host name, users and directories of their own, so that a page names ports, hosts and
-//! places as its readers have them.
+//! Where the commands of a page are run: a network, a host name, users and directories of their
+//! own, so that a page names ports, hosts and places as its readers have them.
 
 use std::{ffi::OsStr, fmt::Write as _, fs, path::Path, process::Command};
 
@@ -33,7 +33,8 @@ pub(crate) fn is_possible() -> bool {
     probed.status.success()
 }
 
-/// What follows runs in a network, file systems, processes and a name of its own, and ends with whoever started it.
+/// What follows runs in a network, file systems, processes and a name of its own, and ends with
+/// whoever started it.
 fn apart() -> Command {
     let mut command = within(PAGE_LIMIT, "unshare");
     command.args(["--mount", "--uts", "--net", "--pid", "--fork"]);
@@ -41,8 +42,8 @@ fn apart() -> Command {
     command
 }
 
-/// Runs what a page says, here or in another `root` where the package is installed; panics with all that was said where something is not as
-/// the page shows it.
+/// Runs what a page says, here or in another `root` where the package is installed; panics with all
+/// that was said where something is not as the page shows it.
 pub(crate) fn play(page: &Path, root: Option<&Path>) {
     let acts = read(page);
     let folder = match root {

@@ -37,7 +37,8 @@ pub(crate) fn told(output: &Output) -> String {
     format!("{}\n{out}{err}", output.status)
 }
 
-/// Whether all of our `programs` are built, and all `tools` of a package each are installed; the skip is told where they are not.
+/// Whether all of our `programs` are built, and all `tools` of a package each are installed; the
+/// skip is told where they are not.
 pub(crate) fn have(ours: &[&str], tools: &[(&str, &str)]) -> bool {
     let built = ours.iter().filter(|name| !programs().join(name).exists());
     let unbuilt = built.map(|name| format!("{name} is not built: cargo build --workspace --bins"));

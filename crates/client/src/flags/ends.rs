@@ -43,8 +43,8 @@ pub(super) fn check_between(
     Ok(())
 }
 
-/// A directory that is copied into itself has no end. Where a path begins at a home is not known yet: of such a path and another it is
-/// asked again when it is.
+/// A directory that is copied into itself has no end. Where a path begins at a home is not known
+/// yet: of such a path and another it is asked again when it is.
 pub(crate) fn check_nesting(sources: &[Location], destination: &Location) -> Resolved<()> {
     let Location::Remote(to) = destination else {
         return Ok(());

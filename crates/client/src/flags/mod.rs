@@ -88,7 +88,8 @@ pub(crate) enum Verb {
     Stat(Urls),
     /// Checksums, computed where the files are
     Cksum {
-        /// adler32, crc32c, md5, sha1, sha256 or sha512; the default is the cheapest that the server has
+        /// adler32, crc32c, md5, sha1, sha256 or sha512; the default is the cheapest that the
+        /// server has
         #[arg(short, long, value_name = "ALG", value_parser = algorithm)]
         algorithm: Option<ChecksumAlgorithm>,
         #[command(flatten)]
@@ -132,7 +133,8 @@ pub(crate) enum Verb {
     /// Make a directory the same as another one: copy what differs
     #[command(after_help = sync::AFTER_HELP)]
     Sync(Box<SyncArgs>),
-    /// Take a command line of globus-url-copy (guc -help lists its options); the same where the program is called by that name
+    /// Take a command line of globus-url-copy (guc -help lists its options); the same where the
+    /// program is called by that name
     #[command(disable_help_flag = true)]
     Guc {
         /// As globus-url-copy has them
@@ -189,46 +191,50 @@ pub(crate) struct Common {
     /// Say what is done without and why; twice: the dialogue with the server, secrets masked
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Time without a reply or a byte after which a connection is given up; ten times that for a checksum
+    /// Time without a reply or a byte after which a connection is given up; ten times that for a
+    /// checksum
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = units::seconds)]
     pub(crate) stall_timeout: Duration,
-    /// What data channels must have at least: clear (nothing), identity (both ends are of the same user), integrity (and nobody
-    /// changes what travels), private (nor reads it). What a server cannot give is an error. The default is identity with
-    /// gsiftp://, and with sshftp:// where the server can; private with ftpes://, which has only that and clear; clear with ftp://, which
-    /// has nothing else
+    /// What data channels must have at least: clear (nothing), identity (both ends are of the same
+    /// user), integrity (and nobody changes what travels), private (nor reads it). What a server
+    /// cannot give is an error. The default is identity with gsiftp://, and with sshftp:// where
+    /// the server can; private with ftpes://, which has only that and clear; clear with ftp://,
+    /// which has nothing else
     #[arg(long, value_name = "LEVEL", value_parser = protect)]
     pub(crate) protect: Option<Floor>,
-    /// Whom to believe about servers of ftpes://: a PEM file (a server's own certificate will do), or a directory of CAs. The default is
-    /// whom the system believes
+    /// Whom to believe about servers of ftpes://: a PEM file (a server's own certificate will do),
+    /// or a directory of CAs. The default is whom the system believes
     #[arg(long, value_name = "PATH")]
     pub(crate) ca: Option<PathBuf>,
-    /// Proxy that gsiftp:// logs in with, in place of X509_USER_PROXY; behind HOST= for that host alone. May be repeated: between servers
-    /// that know you by different ones, one is given a proxy of the other's for data channels (DCSC)
+    /// Proxy that gsiftp:// logs in with, in place of X509_USER_PROXY; behind HOST= for that host
+    /// alone. May be repeated: between servers that know you by different ones, one is given a
+    /// proxy of the other's for data channels (DCSC)
     #[arg(long, value_name = "[HOST=]FILE", value_parser = named_proxy)]
     pub(crate) proxy: Vec<NamedProxy>,
-    /// Who servers of gsiftp:// must be, in place of what their host's name says, as /O=Grid/CN=host/a.example.org; behind HOST= that host
-    /// alone. May be repeated
+    /// Who servers of gsiftp:// must be, in place of what their host's name says, as
+    /// /O=Grid/CN=host/a.example.org; behind HOST= that host alone. May be repeated
     #[arg(long, value_name = "[HOST=]NAME", value_parser = named_subject)]
     pub(crate) subject: Vec<NamedSubject>,
-    /// The first line of FILE is the password of the user that the URL names. Without this option: GODWIT_PASSWORD, ~/.netrc, or it is
-    /// asked for
+    /// The first line of FILE is the password of the user that the URL names. Without this option:
+    /// GODWIT_PASSWORD, ~/.netrc, or it is asked for
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
-    /// Log in to ftpes:// with the bearer token in FILE. Without this option: BEARER_TOKEN, BEARER_TOKEN_FILE, XDG_RUNTIME_DIR/bt_u
-    /// and /tmp/bt_u followed by the number of the user, where the URL names no user and the server takes tokens
+    /// Log in to ftpes:// with the bearer token in FILE. Without this option: BEARER_TOKEN,
+    /// BEARER_TOKEN_FILE, XDG_RUNTIME_DIR/bt_u and /tmp/bt_u followed by the number of the user,
+    /// where the URL names no user and the server takes tokens
     #[arg(long, value_name = "FILE")]
     pub(crate) token: Option<PathBuf>,
-    /// Send the bearer token to HOST, whatever the token says (its aud). Without this option it goes to
-    /// hosts that its aud names, or to all where that is WLCG's "any", and to those of
+    /// Send the bearer token to HOST, whatever the token says (its aud). Without this option it
+    /// goes to hosts that its aud names, or to all where that is WLCG's "any", and to those of
     /// GODWIT_TOKEN_HOSTS. May be repeated
     #[arg(long, value_name = "HOST")]
     pub(crate) token_host: Vec<String>,
-    /// Program that sshftp:// runs to get to servers, with options if need be: OpenSSH's client, or what takes its options. Without
-    /// this option: GODWIT_SSH, or ssh
+    /// Program that sshftp:// runs to get to servers, with options if need be: OpenSSH's client, or
+    /// what takes its options. Without this option: GODWIT_SSH, or ssh
     #[arg(long, value_name = "COMMAND")]
     pub(crate) ssh: Option<String>,
-    /// What sshftp:// runs there. Without this option: GLOBUS_REMOTE_SSHFTP, or at the far end ~/.globus/sshftp,
-    /// /etc/grid-security/sshftp or godwitd --ssh, whichever is found
+    /// What sshftp:// runs there. Without this option: GLOBUS_REMOTE_SSHFTP, or at the far end
+    /// ~/.globus/sshftp, /etc/grid-security/sshftp or godwitd --ssh, whichever is found
     #[arg(long, value_name = "COMMAND")]
     pub(crate) ssh_server: Option<String>,
 }
@@ -299,7 +305,8 @@ pub(crate) struct ProxyInitArgs {
     /// How long it is valid, unless the certificate ends earlier
     #[arg(long, value_name = "HOURS", default_value = "12", value_parser = units::hours)]
     pub(crate) hours: Duration,
-    /// rsa (2048 bits), rsa:3072, rsa:4096 or ec (P-256): servers of the Grid Community Toolkit 13 take no delegation from ec
+    /// rsa (2048 bits), rsa:3072, rsa:4096 or ec (P-256): servers of the Grid Community Toolkit 13
+    /// take no delegation from ec
     #[arg(long, value_name = "TYPE", default_value = "rsa", value_parser = key_type)]
     pub(crate) key_type: KeyKind,
     /// A proxy for data and nothing else: services that start jobs refuse it
@@ -351,7 +358,8 @@ pub(crate) struct CpArgs {
     /// Copy directories with all below them
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// Copy the paths that FILE (- for standard input) names, one a line, below the one SRC, to the same paths below DST
+    /// Copy the paths that FILE (- for standard input) names, one a line, below the one SRC, to the
+    /// same paths below DST
     #[arg(long, value_name = "FILE")]
     pub(crate) files_from: Option<PathBuf>,
     /// Names of --files-from end in NUL

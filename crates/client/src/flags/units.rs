@@ -13,8 +13,8 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "too large: wanted less than 16 E".to_owned())
 }
 
-/// Bits per second: `K M G T` are powers of 1000. `1.5G` is 1500000000. At least 64 kbit/s: slower, a single turn of many channels
-/// outlasts the patience of servers.
+/// Bits per second: `K M G T` are powers of 1000. `1.5G` is 1500000000. At least 64 kbit/s: slower,
+/// a single turn of many channels outlasts the patience of servers.
 pub(crate) fn bits_per_second(text: &str) -> Result<u64, String> {
     const LEAST: f64 = 64e3;
     const MOST: f64 = 1e15;

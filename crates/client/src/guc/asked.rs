@@ -92,7 +92,8 @@ impl Asked {
         }
     }
 
-    /// Reads the words behind the program's name. Options end with the first word that is none, as in the original.
+    /// Reads the words behind the program's name. Options end with the first word that is none, as
+    /// in the original.
     ///
     /// # Errors
     /// What to print, and the status: help was asked for, or something cannot be had.

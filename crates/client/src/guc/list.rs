@@ -39,8 +39,9 @@ impl Pair {
     }
 }
 
-/// Reads `source destination [offset[,length]]`, one pair a line, URLs with blanks in double quotes; blank lines and those that begin with `#`
-/// mean nothing, and so does what follows the numbers. -1 is a number that was not said.
+/// Reads `source destination [offset[,length]]`, one pair a line, URLs with blanks in double
+/// quotes; blank lines and those that begin with `#` mean nothing, and so does what follows the
+/// numbers. -1 is a number that was not said.
 ///
 /// # Errors
 /// The number of the line that is none of this, from 1.
@@ -154,7 +155,8 @@ fn replace_host(url: &mut Vec<u8>, host: &str) {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) pairs: Vec<Pair>,
-    /// Where there are several: the directories above what they have in common, and the names below both.
+    /// Where there are several: the directories above what they have in common, and the names below
+    /// both.
     pub(super) listed: Option<Listed>,
 }
 
@@ -175,7 +177,8 @@ impl Group {
     }
 }
 
-/// Puts neighbours together whose paths end alike below the same two directories: they are files of one list, with sessions in common.
+/// Puts neighbours together whose paths end alike below the same two directories: they are files of
+/// one list, with sessions in common.
 pub(super) fn group(pairs: Vec<Pair>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for pair in pairs {

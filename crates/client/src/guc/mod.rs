@@ -1,10 +1,12 @@
-//! The command line of `globus-url-copy`, translated: one pair of URLs becomes one `godwit cp` or `godwit sync`.
+//! The command line of `globus-url-copy`, translated: one pair of URLs becomes one `godwit cp` or
+//! `godwit sync`.
 //!
 //! ```text
 //!   words ─► asked: what the options say (pure) ─► list: pairs of URLs (pure) ─► translate: words of `godwit cp` ─► flags ─► job
 //!                table: each option, once                                                       show: what the original would say ◄─┘
 //! ```
-//! Nothing is moved here. Source: `globus_url_copy.c` 10.12 of the Grid Community Toolkit, and the papers on GridFTP-APT.
+//! Nothing is moved here. Source: `globus_url_copy.c` 10.12 of the Grid Community Toolkit, and the
+//! papers on GridFTP-APT.
 
 mod asked;
 mod list;

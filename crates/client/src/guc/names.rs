@@ -1,6 +1,7 @@
 //! URLs as text: what `globus-url-copy` takes for one, and its parts. Pure.
 
-/// What is said on the command line or in a list, as godwit reads it: `file:/path` gets its slashes.
+/// What is said on the command line or in a list, as godwit reads it: `file:/path` gets its
+/// slashes.
 pub(super) fn url(text: &[u8]) -> Vec<u8> {
     match text.strip_prefix(b"file:/") {
         Some(path) if !path.starts_with(b"/") => [b"file:///", path].concat(),
@@ -8,8 +9,8 @@ pub(super) fn url(text: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A URL whose path is meant as RFC 1738 has it (§3.2.2): below the home of the user, or below the root where it begins with an encoded
-/// slash. What is no URL of a server stays.
+/// A URL whose path is meant as RFC 1738 has it (§3.2.2): below the home of the user, or below the
+/// root where it begins with an encoded slash. What is no URL of a server stays.
 pub(super) fn relative(text: &[u8]) -> Vec<u8> {
     let Some(at) = text.windows(6).position(|w| w == b"ftp://") else {
         return text.to_vec();

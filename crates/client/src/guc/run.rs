@@ -35,8 +35,8 @@ use crate::{
 /// What the original ends with where a dump is there and empty.
 const NOTHING_TO_DO: Exit = Exit::Usage;
 
-/// Does what the command line asks; its errors are said. The status: 0, 1 where something failed, 2 where there is nothing to do, 130
-/// interrupted.
+/// Does what the command line asks; its errors are said. The status: 0, 1 where something failed, 2
+/// where there is nothing to do, 130 interrupted.
 pub async fn run(asked: Asked, ambient: &Ambient, say: Say, stop: Stop) -> Exit {
     let teller = Arc::new(Teller::new(&asked, say));
     if let Some(text) = &asked.list_url {
@@ -174,7 +174,8 @@ impl Run<'_> {
         }
     }
 
-    /// Makes the directories above a destination. What cannot be made is told by the copy that finds no place.
+    /// Makes the directories above a destination. What cannot be made is told by the copy that
+    /// finds no place.
     async fn make(&mut self, pair: &Pair, connections: &Connections) {
         let (folder, _) = split(&pair.destination);
         if folder.is_empty() || !self.made.insert(folder.to_vec()) {

@@ -1,4 +1,5 @@
-//! One pair of URLs as the words of `godwit cp` or `godwit sync`, and what those have no words for. Pure.
+//! One pair of URLs as the words of `godwit cp` or `godwit sync`, and what those have no words for.
+//! Pure.
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 

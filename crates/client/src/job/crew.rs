@@ -1,4 +1,5 @@
-//! As many workers as the target wants: they come when it rises and there is something to do, and leave when it falls.
+//! As many workers as the target wants: they come when it rises and there is something to do, and
+//! leave when it falls.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -16,7 +17,8 @@ use crate::{
     panics::joined_badly,
 };
 
-/// Time until another worker is tried where the server let one too few in. The planner may have the only session.
+/// Time until another worker is tried where the server let one too few in. The planner may have the
+/// only session.
 const SESSION_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs workers until nothing is left to do.
@@ -101,8 +103,8 @@ impl Crew<'_> {
                     by.inspect(|by| self.job.context.sessions_refused(by, most));
                 }
             }
-            // Panics that concern a file are caught by the worker. After another one nobody knows what was taken
-            // and not done: the run ends.
+            // Panics that concern a file are caught by the worker. After another one nobody knows
+            // what was taken and not done: the run ends.
             Some(Err(bug)) => {
                 self.job.found_bug(joined_badly("move files", bug));
                 self.job.queue.close();

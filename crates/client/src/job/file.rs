@@ -22,7 +22,8 @@ use crate::{
     verify::Agreed,
 };
 
-/// Bad ranges of a file are moved again so often. Chosen arbitrarily: a path that spoils bytes each time is to be heard of.
+/// Bad ranges of a file are moved again so often. Chosen arbitrarily: a path that spoils bytes each
+/// time is to be heard of.
 const REPAIRS_MAX: u32 = 3;
 
 /// A file that has been begun.
@@ -64,7 +65,8 @@ pub(crate) struct Carried {
     pub(crate) result: Result<()>,
     /// Bytes that are there for good.
     pub(crate) moved: u64,
-    /// What is still to be moved, also after a success that was cut short; `None` in it: all of the file.
+    /// What is still to be moved, also after a success that was cut short; `None` in it: all of the
+    /// file.
     pub(crate) left: Vec<Option<ByteRange>>,
 }
 
@@ -81,7 +83,8 @@ impl Carried {
     /// It failed, and bytes of `range` are `safe`, counted from its start.
     pub(crate) fn failed_but(error: Error, range: ByteRange, safe: &RangeSet) -> Self {
         let Self { moved, left, .. } = Self::cut_short(range, safe);
-        // All of it is there, and a server called it a failure: that is no success, whatever it was.
+        // All of it is there, and a server called it a failure: that is no success, whatever it
+        // was.
         if left.is_empty() {
             return Self::failed(error, 0, vec![Some(range)]);
         }
@@ -199,8 +202,8 @@ impl FileJob {
         }
     }
 
-    /// Decides whether the file is shared, and claims the first piece; `None`: all of it, however long that is. A put may
-    /// be taken all at once, since others can take of it later.
+    /// Decides whether the file is shared, and claims the first piece; `None`: all of it, however
+    /// long that is. A put may be taken all at once, since others can take of it later.
     pub(crate) fn first(
         &self,
         session: &Session,
@@ -254,7 +257,8 @@ impl FileJob {
         };
     }
 
-    /// What of `todo` a server has that was sent it before, in an attempt that failed: how many bytes, which are to be moved no more.
+    /// What of `todo` a server has that was sent it before, in an attempt that failed: how many
+    /// bytes, which are to be moved no more.
     pub(crate) async fn take_up(
         &self,
         session: &mut Session,
@@ -433,8 +437,8 @@ impl FileJob {
             }
             Some(whole) if get.can_split(session) => {
                 let mut gaps: Vec<_> = safe.gaps(whole).into_iter().collect();
-                // All of it is here, and the server called it a failure: that is no success, whatever it was. Where checksums decide, a
-                // little that comes well is.
+                // All of it is here, and the server called it a failure: that is no success,
+                // whatever it was. Where checksums decide, a little that comes well is.
                 if gaps.is_empty() && get.finish_asks(session) {
                     gaps.push(ByteRange {
                         start: whole.end - whole.len().min(PROOF_BYTES),
@@ -517,8 +521,9 @@ impl FileJob {
         }
     }
 
-    /// Bytes that are to be moved again after `error`, which followed so many repairs; `None` where that is no remedy. Where nobody
-    /// knows which bytes are bad, once more is enough: what moves them badly each time is nothing that another attempt mends.
+    /// Bytes that are to be moved again after `error`, which followed so many repairs; `None` where
+    /// that is no remedy. Where nobody knows which bytes are bad, once more is enough: what moves
+    /// them badly each time is nothing that another attempt mends.
     pub(crate) fn to_repair(&self, error: &Error, repairs: u32) -> Option<Vec<Option<ByteRange>>> {
         let Error::Mismatch(mismatch) = error else {
             return None;

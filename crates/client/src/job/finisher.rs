@@ -1,5 +1,5 @@
-//! Finishes large files on a session of its own, while those that moved them go on: a checksum takes as long as reading the file
-//! does, and asking costs round trips.
+//! Finishes large files on a session of its own, while those that moved them go on: a checksum
+//! takes as long as reading the file does, and asking costs round trips.
 //!
 //! Where the server lets no further session in, workers finish their files themselves.
 

@@ -57,8 +57,8 @@ pub(crate) use file::Carried;
 use finisher::{Finisher, Moved};
 use queue::Queue;
 
-/// Time for a data connection to come up. Shorter than the stall limit: a server that cannot reach us should cost
-/// seconds, not minutes, before we listen no more.
+/// Time for a data connection to come up. Shorter than the stall limit: a server that cannot reach
+/// us should cost seconds, not minutes, before we listen no more.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
 /// What all workers of a job share.
@@ -69,7 +69,8 @@ pub(crate) struct Job {
     pub(crate) cutter: Cutter,
     pub(crate) queue: Queue,
     finisher: Finisher,
-    /// The destination has no room: what told so first. Nothing is begun any more that would be sent for nothing.
+    /// The destination has no room: what told so first. Nothing is begun any more that would be
+    /// sent for nothing.
     no_room: OnceLock<Error>,
     /// It was told that the journal cannot be written.
     journal_failed: AtomicBool,
@@ -77,8 +78,8 @@ pub(crate) struct Job {
     verdicts: Mutex<Vec<Exit>>,
 }
 
-/// Runs a copy. Errors are those that keep it from beginning; everything later is in the summary and was told to
-/// the observer.
+/// Runs a copy. Errors are those that keep it from beginning; everything later is in the summary
+/// and was told to the observer.
 pub async fn run(
     spec: JobSpec,
     connections: Connections,
@@ -326,7 +327,8 @@ async fn move_all(
 }
 
 impl Job {
-    /// What was promised for the end of the run. Whoever does not want to wait for the disks can say so.
+    /// What was promised for the end of the run. Whoever does not want to wait for the disks can
+    /// say so.
     async fn make_safe(&self) {
         let context = Arc::clone(&self.context);
         let doing = || format!("make {} safe", self.spec.destination);
@@ -384,7 +386,8 @@ impl Job {
         });
     }
 
-    /// Something of ours panicked outside of any file. Nothing is removed after it, and the status is not 0.
+    /// Something of ours panicked outside of any file. Nothing is removed after it, and the status
+    /// is not 0.
     fn found_bug(&self, bug: Error) {
         self.file_failed(&self.spec.destination.to_string(), 0.0, 0, &bug);
     }

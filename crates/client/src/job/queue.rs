@@ -18,8 +18,9 @@ use crate::{
 /// Files taken from the planner at a time: one look at the channel for many small ones.
 const RECEIVED_MAX: usize = 64;
 
-/// Where a worker looks first. Large files decide when a job ends, so that one worker begins with them while the others move small
-/// ones: neither the channels of the large nor the round trips of the small stand alone at the end.
+/// Where a worker looks first. Large files decide when a job ends, so that one worker begins with
+/// them while the others move small ones: neither the channels of the large nor the round trips of
+/// the small stand alone at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// Large files, while there are any.
@@ -51,7 +52,8 @@ struct Inner {
     returned: VecDeque<Planned>,
     /// Files to be finished by whoever has time.
     moved: Vec<(Arc<FileJob>, u64)>,
-    /// Files taken of which it is not known yet whether they will be shared. While there are some, nobody goes home.
+    /// Files taken of which it is not known yet whether they will be shared. While there are some,
+    /// nobody goes home.
     undecided: u32,
     /// The planner has finished.
     dry: bool,
@@ -68,9 +70,9 @@ impl Queue {
         }
     }
 
-    /// The next thing to do, for a session of `speed`; `None` when there is nothing and will be nothing.
-    /// `from` says where among the files that wait it looks first. After a [`Task::Begin`], [`Queue::decided`] must be called.
-    /// Cancel-safe.
+    /// The next thing to do, for a session of `speed`; `None` when there is nothing and will be
+    /// nothing. `from` says where among the files that wait it looks first. After a
+    /// [`Task::Begin`], [`Queue::decided`] must be called. Cancel-safe.
     pub(crate) async fn next(&self, cutter: &Cutter, speed: Speed, from: End) -> Option<Task> {
         loop {
             // Registered before looking, so that no change falls between.
@@ -88,8 +90,9 @@ impl Queue {
         }
     }
 
-    /// The next file that `fits`, or that could not be planned, for a session that has such files in flight. `None` where something else
-    /// waits to be done, or nothing more will come. After `Some`, [`Queue::decided`] must be called. Cancel-safe.
+    /// The next file that `fits`, or that could not be planned, for a session that has such files
+    /// in flight. `None` where something else waits to be done, or nothing more will come. After
+    /// `Some`, [`Queue::decided`] must be called. Cancel-safe.
     pub(crate) async fn next_small(
         &self,
         from: End,
@@ -189,8 +192,8 @@ impl Queue {
         Look::Wait { dry: inner.dry }
     }
 
-    /// What [`Self::next`] would give now, if it is of a file that `fits`: for a session that still moves something else. After a
-    /// [`Task::Begin`], [`Queue::decided`] must be called.
+    /// What [`Self::next`] would give now, if it is of a file that `fits`: for a session that still
+    /// moves something else. After a [`Task::Begin`], [`Queue::decided`] must be called.
     pub(crate) fn ahead(
         &self,
         cutter: &Cutter,

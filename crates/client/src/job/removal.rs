@@ -17,7 +17,8 @@ use crate::{
 /// Names that are removed together.
 const TOGETHER: usize = 100;
 
-/// Removes what was found, unless something has failed: then perhaps not all of the source was seen.
+/// Removes what was found, unless something has failed: then perhaps not all of the source was
+/// seen.
 pub(super) async fn run(job: &Job, condemned: Option<Sealed>) {
     let (Some(sync), Some(condemned)) = (&job.spec.sync, condemned) else {
         return;

@@ -156,7 +156,8 @@ impl Worker {
         }
     }
 
-    /// Begins a file and moves its first piece, or it and others like it in a pipeline. False: this worker is one too many.
+    /// Begins a file and moves its first piece, or it and others like it in a pipeline. False: this
+    /// worker is one too many.
     async fn file(&mut self, item: Item) -> bool {
         let job = Arc::clone(&self.job);
         let receives = &item.endpoint.learned;
@@ -212,7 +213,8 @@ impl Worker {
         }
     }
 
-    /// Moves small files one behind the other, beginning with `item`; gives it back where that cannot be.
+    /// Moves small files one behind the other, beginning with `item`; gives it back where that
+    /// cannot be.
     async fn pipeline(&mut self, item: Item) -> Option<Item> {
         let job = Arc::clone(&self.job);
         let place = self.carrier.place;
@@ -334,7 +336,8 @@ impl Worker {
         self.job.queue.piece_done();
     }
 
-    /// Claims what comes after a piece of `file`, while this worker is wanted: more of it, or another file.
+    /// Claims what comes after a piece of `file`, while this worker is wanted: more of it, or
+    /// another file.
     fn look_ahead(&mut self, file: &Arc<FileJob>) {
         let wanted = self.job.context.target.borrow().wants(self.carrier.place);
         let session = self
@@ -402,8 +405,9 @@ impl Worker {
         }
     }
 
-    /// Moves bytes until all pieces are there or one was cut short, keeping what failed attempts brought. Tells how many were moved
-    /// and what is left. With `ahead` the server hears of what comes next while the last is moved.
+    /// Moves bytes until all pieces are there or one was cut short, keeping what failed attempts
+    /// brought. Tells how many were moved and what is left. With `ahead` the server hears of what
+    /// comes next while the last is moved.
     async fn carry(
         &mut self,
         file: &Arc<FileJob>,
@@ -419,7 +423,8 @@ impl Worker {
                 [piece] => piece,
                 _ => None,
             },
-            // What came from standard input is gone, and what went to standard output cannot be called back.
+            // What came from standard input is gone, and what went to standard output cannot be
+            // called back.
             attempts: file.is_stream().then_some(1),
         };
         let mut todo = pieces;
@@ -455,7 +460,8 @@ impl Worker {
         (outcome, total, todo.into_iter().flatten().collect())
     }
 
-    /// All bytes of a file are there: finishes it, or leaves that to the finisher where there is more to move.
+    /// All bytes of a file are there: finishes it, or leaves that to the finisher where there is
+    /// more to move.
     async fn leave(&mut self, file: &Arc<FileJob>, moved: u64) {
         let job = Arc::clone(&self.job);
         let waits = || file.item.direction() == Direction::Put && job.queue.has_files();
@@ -478,7 +484,8 @@ impl Worker {
         self.carrier.may_yield = may_yield;
     }
 
-    /// Checks a file and gives it its name. False where that was left alone, since the server lets no further session in.
+    /// Checks a file and gives it its name. False where that was left alone, since the server lets
+    /// no further session in.
     pub(super) async fn try_finish(&mut self, file: &Arc<FileJob>, moved: u64) -> bool {
         let step = Step {
             endpoint: &file.endpoint,

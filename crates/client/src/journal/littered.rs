@@ -8,7 +8,8 @@ use std::{
 
 use godwit_proto::temporary::temporary_digits;
 
-/// A directory of this machine in which a run has begun small files: what of it is not whole has [`temporary_digits`] whose first half is `run`.
+/// A directory of this machine in which a run has begun small files: what of it is not whole has
+/// [`temporary_digits`] whose first half is `run`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Littered {
     pub(super) directory: PathBuf,

@@ -19,7 +19,8 @@ const RUN_DIGITS: usize = 8;
 /// Files begun and not finished that are remembered. Further ones are not removed.
 const PARTS_MAX: usize = 100_000;
 
-/// Directories in which small files were begun that are remembered. One more, and only what follows is.
+/// Directories in which small files were begun that are remembered. One more, and only what follows
+/// is.
 const DIRECTORIES_MAX: usize = 100_000;
 
 /// What earlier runs have noted.
@@ -79,7 +80,8 @@ pub(super) fn read(file: &Path) -> io::Result<Noted> {
 }
 
 impl Noted {
-    /// A line that is not exactly one of those that are written counts for nothing: it may be two that were joined.
+    /// A line that is not exactly one of those that are written counts for nothing: it may be two
+    /// that were joined.
     fn take(&mut self, line: &[u8]) {
         let words: Vec<_> = line.split(|b| *b == b' ').collect();
         match words[..] {
@@ -94,7 +96,8 @@ impl Noted {
             [b"source", target, size, changed, _] => {
                 let size = number(size, 10).and_then(|size| u64::try_from(size).ok());
                 let changed = number(changed, 10).and_then(|at| i64::try_from(at).ok());
-                // A file that was written before the machine was started may have lost any of its bytes.
+                // A file that was written before the machine was started may have lost any of its
+                // bytes.
                 if let (Some(size), Some(_)) = (size, changed)
                     && self.of_this_boot
                     && self.parts.contains_key(target)

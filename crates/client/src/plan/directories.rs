@@ -1,6 +1,6 @@
 //! Times and permissions that directories of the destination get when nothing in them changes any
-//! more: a file that is written into a directory changes its time, and a directory that is read-only
-//! takes no files.
+//! more: a file that is written into a directory changes its time, and a directory that is
+//! read-only takes no files.
 
 use std::{
     fs::File,

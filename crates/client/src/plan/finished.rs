@@ -1,5 +1,6 @@
-//! What an earlier run has left: files that it had begun are removed, and those that it has finished are left out, if they are still there. A
-//! journal alone is not believed, since what it tells of may have been removed or replaced since, or lost with the power.
+//! What an earlier run has left: files that it had begun are removed, and those that it has
+//! finished are left out, if they are still there. A journal alone is not believed, since what it
+//! tells of may have been removed or replaced since, or lost with the power.
 
 use std::{
     fs, io, iter,
@@ -29,11 +30,12 @@ use crate::{
     verify,
 };
 
-/// By how much the clock of a server may be ahead of ours before its files seem to have changed after we put them there: then they
-/// are copied again.
+/// By how much the clock of a server may be ahead of ours before its files seem to have changed
+/// after we put them there: then they are copied again.
 const CLOCKS_APART: Duration = Duration::from_secs(60);
 
-/// Removes files of this machine, and what small ones have left in directories. What could not be removed.
+/// Removes files of this machine, and what small ones have left in directories. What could not be
+/// removed.
 fn clear(left: &[Vec<u8>], littered: &[Littered]) -> Vec<Error> {
     let mut failed = Vec::new();
     let mut unless_gone = |error: io::Error, doing: String| {
@@ -63,7 +65,8 @@ fn clear(left: &[Vec<u8>], littered: &[Littered]) -> Vec<Error> {
 }
 
 impl Planner {
-    /// Removes what an earlier run had begun and this one does not go on with. What cannot be removed is told, and hinders nothing.
+    /// Removes what an earlier run had begun and this one does not go on with. What cannot be
+    /// removed is told, and hinders nothing.
     pub(super) async fn sweep(&mut self) {
         let Some(journal) = self.context.journal.get() else {
             return;
@@ -133,7 +136,8 @@ impl Planner {
         }
     }
 
-    /// Files of ours that were finished before the machine was started: only their bytes tell whether they have reached the disk.
+    /// Files of ours that were finished before the machine was started: only their bytes tell
+    /// whether they have reached the disk.
     async fn compare(&mut self, endpoint: Arc<Endpoint>, items: Vec<Item>) {
         let same = self.have_same_bytes(&endpoint, &items).await;
         let same = same.unwrap_or_else(|why| {
@@ -226,7 +230,8 @@ pub(super) fn here(item: &Item) -> Option<fs::Metadata> {
     is_as_long.then_some(found)
 }
 
-/// The source has changed since an earlier run noted something: what that has begun is of another file.
+/// The source has changed since an earlier run noted something: what that has begun is of another
+/// file.
 pub(super) fn is_newer(item: &Item, noted_until: Option<SystemTime>) -> bool {
     let noted = noted_until.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let (Some(changed), Some(noted)) = (item.changed, noted) else {

@@ -155,7 +155,8 @@ impl Planner {
         }
     }
 
-    /// Depth first, so that what is still to be listed stays short; several directories at once, since each costs round trips.
+    /// Depth first, so that what is still to be listed stays short; several directories at once,
+    /// since each costs round trips.
     pub(super) async fn walk_remote(&mut self, endpoint: &Arc<Endpoint>, top: Branch) {
         // The first lister takes the session that we have.
         self.carrier.release();
@@ -165,7 +166,8 @@ impl Planner {
             while listers.wants(branches.len())
                 && let Some(mut branch) = branches.pop()
             {
-                // Once: a directory may be listed again. Before those in it, which its listing names.
+                // Once: a directory may be listed again. Before those in it, which its listing
+                // names.
                 if let Some(stamp) = branch.stamp.take() {
                     self.preserve_directory(&branch.goal, stamp).await;
                 }
@@ -175,7 +177,8 @@ impl Planner {
                 break;
             };
             let (reading, listed) = match told {
-                // Names are looked at with the session that lists them, when it has come to its end.
+                // Names are looked at with the session that lists them, when it has come to its
+                // end.
                 Told::Lines(reading, lines) if lines.is_bare() => {
                     reading.kept.push(lines);
                     continue;

@@ -7,7 +7,8 @@ use godwit_proto::FtpPath;
 use super::{AtServer, put::join};
 use crate::{error::Result, local};
 
-/// A place at either end: where what is found goes, and, where trees are compared, where it comes from.
+/// A place at either end: where what is found goes, and, where trees are compared, where it comes
+/// from.
 #[derive(Clone, Debug)]
 pub(super) enum Goal {
     Here(PathBuf),

@@ -1,8 +1,9 @@
 //! Sources that are named one by one (`--files-from`), relative to one directory.
 //!
-//! The grammar is rsync's: a path a line, relative to the source whether it begins with a slash or not; empty lines and those that
-//! begin with `#` or `;` mean nothing. With NUL at the end of each name there is no comment. A directory is made; what is in it is copied with
-//! `-r`. Names are read while copying goes on.
+//! The grammar is rsync's: a path a line, relative to the source whether it begins with a slash or
+//! not; empty lines and those that begin with `#` or `;` mean nothing. With NUL at the end of each
+//! name there is no comment. A directory is made; what is in it is copied with `-r`. Names are read
+//! while copying goes on.
 
 use std::{
     collections::HashSet,
@@ -261,7 +262,8 @@ fn below(url: &RemoteUrl, name: &[u8]) -> Result<FtpPath> {
         .map_err(|e| Error::Usage(format!("{}: cannot be named at a server: {e}", shown(name))))
 }
 
-/// The directories that `name` needs below that of `url`, that one first, the name itself where it `is_directory`.
+/// The directories that `name` needs below that of `url`, that one first, the name itself where it
+/// `is_directory`.
 fn ancestors(url: &RemoteUrl, name: &[u8], is_directory: bool) -> Vec<FtpPath> {
     let mut folders = vec![without_end_slash(&url.path)];
     let ends = name.iter().enumerate().filter(|(_, b)| **b == b'/');
@@ -277,7 +279,8 @@ fn make_all_local(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(|e| Error::local(doing(), &e))
 }
 
-/// Names of the list, read on a thread of its own: standard input may block. Bounded: nobody reads far ahead.
+/// Names of the list, read on a thread of its own: standard input may block. Bounded: nobody reads
+/// far ahead.
 fn read(list: &FilesFrom) -> Result<mpsc::Receiver<Result<Name>>> {
     let failed = |e: io::Error| Error::local(format!("read {list}"), &e);
     let (reader, nul): (Box<dyn Read + Send>, _) = match list {

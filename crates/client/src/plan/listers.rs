@@ -1,4 +1,5 @@
-//! Directories of a server, listed by several sessions at once, and read while they are being listed.
+//! Directories of a server, listed by several sessions at once, and read while they are being
+//! listed.
 
 use std::sync::Arc;
 
@@ -15,8 +16,9 @@ use crate::{
     stamp::Stamp,
 };
 
-/// Sessions that list. A listing in MODE S costs about four round trips whatever its length, so that this many make a tree of
-/// small directories as many times faster; more would take from the workers what servers let in.
+/// Sessions that list. A listing in MODE S costs about four round trips whatever its length, so
+/// that this many make a tree of small directories as many times faster; more would take from the
+/// workers what servers let in.
 const LISTERS_MAX: usize = 4;
 
 /// A directory still to be listed.
@@ -196,7 +198,8 @@ pub(crate) enum Gathered {
 }
 
 /// Lists one directory with the session of `carrier`, and gives each name to `take` as it comes. An
-/// error of `take` ends it. `None` where bad names came: then perhaps not all that is there was told.
+/// error of `take` ends it. `None` where bad names came: then perhaps not all that is there was
+/// told.
 pub(crate) async fn gather(
     carrier: &mut Carrier,
     endpoint: &Arc<Endpoint>,

@@ -1,8 +1,8 @@
 //! What is to be copied, found while copying already goes on.
 //!
-//! A planner runs beside the workers and hands files through a bounded channel: a tree of millions of files needs the memory
-//! of its widest directory, and the first file moves before the last is found. Directories are made here,
-//! before the files in them are handed on.
+//! A planner runs beside the workers and hands files through a bounded channel: a tree of millions
+//! of files needs the memory of its widest directory, and the first file moves before the last is
+//! found. Directories are made here, before the files in them are handed on.
 
 mod checksums;
 mod directories;
@@ -52,8 +52,8 @@ use crate::{
 /// Files that the planner may be ahead of the workers.
 pub(crate) const AHEAD_MAX: usize = 1024;
 
-/// Deepest tree that is walked. Loops are cut before that where the server tells which directory is which; this is for
-/// servers that do not.
+/// Deepest tree that is walked. Loops are cut before that where the server tells which directory is
+/// which; this is for servers that do not.
 pub(crate) const DEPTH_MAX: usize = 200;
 
 /// One file to be copied.
@@ -64,7 +64,8 @@ pub(crate) struct Item {
     pub(crate) other: OtherEnd,
     /// Bytes of the whole file; `None`: nobody knows, or it is a device.
     pub(crate) size: Option<u64>,
-    /// When the source last changed: seconds at servers, nanoseconds here; `None` where nobody tells.
+    /// When the source last changed: seconds at servers, nanoseconds here; `None` where nobody
+    /// tells.
     pub(crate) changed: Option<i64>,
     /// What the copy is to have of its source beside the bytes.
     pub(crate) stamp: Option<Stamp>,
@@ -160,8 +161,8 @@ impl Item {
         }
     }
 
-    /// That a file of ours is still what it was when it was compared with its copy. A copy that gets the time of its source must not get it
-    /// for other bytes.
+    /// That a file of ours is still what it was when it was compared with its copy. A copy that
+    /// gets the time of its source must not get it for other bytes.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
         let gets_time = self.stamp.is_some_and(|stamp| stamp.modified.is_some());
         match !gets_time || self.is_unchanged()? {
@@ -253,8 +254,8 @@ impl Planner {
         }
     }
 
-    /// Finds everything. What fails is handed on as failed, named by the source it belongs to. Gives
-    /// what is to be done when all of it is there.
+    /// Finds everything. What fails is handed on as failed, named by the source it belongs to.
+    /// Gives what is to be done when all of it is there.
     pub(crate) async fn run(mut self) -> AtEnd {
         let spec = Arc::clone(&self.spec);
         let outcome = match (&spec.destination, &spec.files_from) {
@@ -434,8 +435,8 @@ pub(crate) fn too_deep(what: &str) -> Error {
     Error::unfit(what, why)
 }
 
-/// True for a device at a server: its size means nothing. Servers list devices as files, so the place tells: right
-/// in `/dev`, not in folders below it, where memory file systems are mounted.
+/// True for a device at a server: its size means nothing. Servers list devices as files, so the
+/// place tells: right in `/dev`, not in folders below it, where memory file systems are mounted.
 pub(crate) fn is_device(path: &FtpPath) -> bool {
     match path.as_bytes().strip_prefix(b"/dev/") {
         Some(name) => !name.is_empty() && !name.contains(&b'/') && name != b"shm",

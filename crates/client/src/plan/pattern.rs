@@ -6,7 +6,8 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use crate::error::{Error, Result};
 
-/// What `*`, `?` and `[ ]` in a name match. Other bytes mean themselves; a leading dot must be written, unless it is said that it need not.
+/// What `*`, `?` and `[ ]` in a name match. Other bytes mean themselves; a leading dot must be
+/// written, unless it is said that it need not.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     matcher: GlobMatcher,
@@ -19,7 +20,8 @@ pub(crate) fn is_pattern(bytes: &[u8]) -> bool {
 }
 
 impl Pattern {
-    /// `name` is one component; `shown` names the whole in messages. `dotted`: it matches names with a leading dot.
+    /// `name` is one component; `shown` names the whole in messages. `dotted`: it matches names
+    /// with a leading dot.
     pub(crate) fn new(name: &[u8], shown: &str, dotted: bool) -> Result<Self> {
         let bad = |why: String| Error::Usage(format!("{shown}: bad pattern: {why}"));
         let text = std::str::from_utf8(name).map_err(|e| bad(e.to_string()))?;

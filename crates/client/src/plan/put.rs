@@ -167,7 +167,8 @@ impl Planner {
             depth: 0,
         }];
         while !branches.is_empty() {
-            // Depth first, so that what is still to be read stays short; several at a time, so that directories are made together.
+            // Depth first, so that what is still to be read stays short; several at a time, so that
+            // directories are made together.
             let mut below = Vec::new();
             for branch in branches.split_off(branches.len().saturating_sub(BRANCHES_MAX)) {
                 if self.context.stop.is_set() {

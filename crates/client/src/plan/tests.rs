@@ -36,7 +36,8 @@ fn devices_lie_right_in_dev() {
     }
 }
 
-/// A server with one directory of so many files, made as they are listed. Counts the bytes of listings.
+/// A server with one directory of so many files, made as they are listed. Counts the bytes of
+/// listings.
 struct Lister {
     address: SocketAddr,
     listed: Arc<AtomicU64>,

@@ -19,8 +19,8 @@ impl Trail {
         }
     }
 
-    /// The way on to the directory `name`, which `facts` describe; `None` where it leads back to one
-    /// that it passed. Servers that tell `Unique` facts need none of this.
+    /// The way on to the directory `name`, which `facts` describe; `None` where it leads back to
+    /// one that it passed. Servers that tell `Unique` facts need none of this.
     pub(super) fn on_to(&self, name: &[u8], facts: &Facts) -> Option<Self> {
         let led = facts.unix_slink.as_ref().filter(|_| facts.unique.is_none());
         let led = led.and_then(|to| FtpPath::new(to.clone()).ok());

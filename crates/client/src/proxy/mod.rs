@@ -1,4 +1,5 @@
-//! `godwit proxy`: short-lived credentials, RFC 3820. Makes them from the user's certificate, and tells what one is.
+//! `godwit proxy`: short-lived credentials, RFC 3820. Makes them from the user's certificate, and
+//! tells what one is.
 
 use std::{
     path::{Path, PathBuf},

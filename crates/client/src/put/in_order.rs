@@ -1,4 +1,5 @@
-//! A file that is sent to a server in order, and continued behind what the server has: [`crate::taking_up::is_in_order`].
+//! A file that is sent to a server in order, and continued behind what the server has:
+//! [`crate::taking_up::is_in_order`].
 
 use std::sync::atomic::Ordering;
 
@@ -41,7 +42,8 @@ impl Put {
         self.in_order && changed.is_some()
     }
 
-    /// The server refuses to go on with what it has: by the command after which there is another, which is found out here.
+    /// The server refuses to go on with what it has: by the command after which there is another,
+    /// which is found out here.
     pub(super) fn can_go_on_otherwise(
         &self,
         session: &Session,

@@ -1,4 +1,5 @@
-//! How a file is named at a server until it is whole, and what is done where the server refuses such names.
+//! How a file is named at a server until it is whole, and what is done where the server refuses
+//! such names.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +15,8 @@ use crate::{
 /// "File name not allowed" (RFC 959).
 const NAME_NOT_ALLOWED: u16 = 553;
 
-/// How a file is named at a server until it is whole. Each is tried where the one before it was refused.
+/// How a file is named at a server until it is whole. Each is tried where the one before it was
+/// refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Naming {
     /// A temporary name that listings hide.
@@ -37,7 +39,8 @@ impl Naming {
 }
 
 impl Put {
-    /// Where the server refused the name of this put: how it is to be named instead. Nothing was stored then.
+    /// Where the server refused the name of this put: how it is to be named instead. Nothing was
+    /// stored then.
     pub(crate) fn refused_name(
         &self,
         context: &Context,
@@ -73,8 +76,8 @@ impl Put {
 
 /// A name beside the final one.
 pub(super) fn temporary_beside(remote: &FtpPath, naming: Naming) -> Option<FtpPath> {
-    // What some servers change in the final name is in the temporary name too, so that it is seen before anything is
-    // renamed.
+    // What some servers change in the final name is in the temporary name too, so that it is seen
+    // before anything is renamed.
     let name = marked_temporary_name(local::random(), OddBytes::of(remote.as_bytes()));
     match naming {
         Naming::Hidden => remote.sibling(&name),

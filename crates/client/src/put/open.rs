@@ -38,7 +38,8 @@ pub(super) fn length_of(
     })
 }
 
-/// A file, or what can only be read in order; with its size, where it has one. `planned_file`: it was no pipe when it was planned.
+/// A file, or what can only be read in order; with its size, where it has one. `planned_file`: it
+/// was no pipe when it was planned.
 pub(super) fn open_source(
     context: &Context,
     path: &std::path::Path,

@@ -12,7 +12,8 @@ use crate::{
 };
 
 impl Put {
-    /// Has the other server send bytes of the region. What has arrived when it fails is not sent again.
+    /// Has the other server send bytes of the region. What has arrived when it fails is not sent
+    /// again.
     pub(super) async fn relay(
         &self,
         session: &mut Session,

@@ -1,5 +1,6 @@
-//! What a running get asks of its server beside the transfer: other numbers of channels, reports. One question at a time,
-//! and only where the server announced that it answers ([`godwit_proto::live`]). No I/O.
+//! What a running get asks of its server beside the transfer: other numbers of channels, reports.
+//! One question at a time, and only where the server announced that it answers
+//! ([`godwit_proto::live`]). No I/O.
 
 use std::time::Duration;
 
@@ -88,7 +89,8 @@ impl Asides {
         self.wanted = channels;
     }
 
-    /// What is to be asked now of the transfer of this number; the caller sends it and tells [`Self::asked`].
+    /// What is to be asked now of the transfer of this number; the caller sends it and tells
+    /// [`Self::asked`].
     pub(super) fn next(&self, transfer: u64, now: Instant) -> Option<Live> {
         if self.asked.is_some() {
             None

@@ -1,7 +1,9 @@
-//! Data channels before a transfer: which mode, who connects, and what to do when a server refuses some of it.
+//! Data channels before a transfer: which mode, who connects, and what to do when a server refuses
+//! some of it.
 //!
-//! MODE E wants the receiver to listen: PORT for a get, PASV for a put. Where a server or the path between refuses that, or
-//! never heard of MODE E, MODE S with whatever address command works is what is left.
+//! MODE E wants the receiver to listen: PORT for a get, PASV for a put. Where a server or the path
+//! between refuses that, or never heard of MODE E, MODE S with whatever address command works is
+//! what is left.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -30,16 +32,17 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Time for the first data connection to a server that listens: three attempts of TCP. A firewall often says nothing, and there may be
-/// another way.
+/// Time for the first data connection to a server that listens: three attempts of TCP. A firewall
+/// often says nothing, and there may be another way.
 const FIRST_CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Address and mode commands tried before we give up; each turn of the loop has learned something new.
+/// Address and mode commands tried before we give up; each turn of the loop has learned something
+/// new.
 pub(super) const TURNS_MAX: usize = 6;
 
 impl Session {
-    /// Makes data channels ready for a transfer in `direction`, in the best mode that works here. `stream` insists on
-    /// MODE S. Returns the mode.
+    /// Makes data channels ready for a transfer in `direction`, in the best mode that works here.
+    /// `stream` insists on MODE S. Returns the mode.
     pub(super) async fn make_channels(
         &mut self,
         direction: Direction,
@@ -161,8 +164,8 @@ impl Session {
         Ok(true)
     }
 
-    /// Asks for the settings and for one command more, which depends on none of them: one round trip for all. `None` where
-    /// MODE E was refused.
+    /// Asks for the settings and for one command more, which depends on none of them: one round
+    /// trip for all. `None` where MODE E was refused.
     pub(super) async fn ask_with(
         &mut self,
         settings: &[Command],
@@ -202,8 +205,8 @@ impl Session {
         Ok(None)
     }
 
-    /// Asks for the data channels of gets in MODE E as the target wants them and waits for no answer: what follows is
-    /// refused where one of them was.
+    /// Asks for the data channels of gets in MODE E as the target wants them and waits for no
+    /// answer: what follows is refused where one of them was.
     pub(super) fn listen_ahead(&mut self) -> Result<()> {
         self.params.parallelism = self.channels_wanted();
         self.set = None;
@@ -266,7 +269,8 @@ impl Session {
         )))
     }
 
-    /// Asks for the settings, and for PASV or EPSV. `None` where the server refuses MODE E, or both.
+    /// Asks for the settings, and for PASV or EPSV. `None` where the server refuses MODE E, or
+    /// both.
     pub(super) async fn ask_to_listen(
         &mut self,
         mut settings: Vec<Command>,

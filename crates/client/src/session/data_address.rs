@@ -1,9 +1,10 @@
 //! Where data connections may lead that a server has asked for (PASV, EPSV).
 //!
-//! A server that announces the address of another host would have the client send its file there, or
-//! connect to services that only the client can reach. So connections lead to the host of the control
-//! connection, whatever is announced, unless each of them proves who is at its end (DCAU): then the
-//! server may have other hosts that move its data. They never lead to ports of well-known services.
+//! A server that announces the address of another host would have the client send its file there,
+//! or connect to services that only the client can reach. So connections lead to the host of the
+//! control connection, whatever is announced, unless each of them proves who is at its end (DCAU):
+//! then the server may have other hosts that move its data. They never lead to ports of well-known
+//! services.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,7 +20,8 @@ pub(super) enum Proof {
     None,
 }
 
-/// Where to connect to for what the server at `peer` has announced. `None`: nowhere, the port is low.
+/// Where to connect to for what the server at `peer` has announced. `None`: nowhere, the port is
+/// low.
 pub(super) fn data_address(
     announced: SocketAddr,
     peer: IpAddr,

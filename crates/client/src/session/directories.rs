@@ -3,10 +3,11 @@
 //! ```text
 //!   MLSD ─ not known, or no shape that is known ─► CWD, LIST -a ─ not understood ─► NLST -a, names to be looked at
 //! ```
-//! The older commands are asked for the working directory, not for a path: vsftpd answers `LIST path`
-//! with an empty listing and 226 where there is no such path, and with the name itself where it may
-//! not be read. After CWD it says which. They are asked with `-a`, since vsftpd hides names with a
-//! leading dot otherwise; a listing that has `.` then shows that the server took it for an option.
+//! The older commands are asked for the working directory, not for a path: vsftpd answers `LIST
+//! path` with an empty listing and 226 where there is no such path, and with the name itself where
+//! it may not be read. After CWD it says which. They are asked with `-a`, since vsftpd hides names
+//! with a leading dot otherwise; a listing that has `.` then shows that the server took it for an
+//! option.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -44,7 +45,8 @@ struct Listed {
 }
 
 impl Session {
-    /// Lists a directory. Lines go to `outlet` as they come, those of a listing that breaks off too.
+    /// Lists a directory. Lines go to `outlet` as they come, those of a listing that breaks off
+    /// too.
     pub(crate) async fn list(&mut self, directory: &FtpPath, outlet: &mut Outlet) -> Result<Whole> {
         let doing = format!("list {}", self.endpoint.url(directory));
         let endpoint = Arc::clone(&self.endpoint);
@@ -235,8 +237,8 @@ impl Session {
         })
     }
 
-    /// What is at `path`: MLST, or what older commands tell. Links are followed. Where their answers
-    /// do not tell whether there is anything, its directory is listed.
+    /// What is at `path`: MLST, or what older commands tell. Links are followed. Where their
+    /// answers do not tell whether there is anything, its directory is listed.
     ///
     /// # Errors
     /// It is there, and the server does not say what it is.
@@ -342,8 +344,8 @@ impl Session {
         })
     }
 
-    /// What the listing of its directory says of `path`, or that of a directory above it: nothing is
-    /// below what is not there. `None`: it is there, and is not what its listing can describe.
+    /// What the listing of its directory says of `path`, or that of a directory above it: nothing
+    /// is below what is not there. `None`: it is there, and is not what its listing can describe.
     async fn look_in_parents(&mut self, path: &FtpPath) -> Result<Option<Found>> {
         let mut at = path.clone();
         while let (Some(parent), Some(name)) = (at.parent(), at.file_name().map(<[u8]>::to_vec)) {
@@ -394,8 +396,8 @@ impl Session {
         Ok((found.is_some() || is_certain).then_some(found))
     }
 
-    /// What names of `directory` are, as far as their listing has not told, in order. Of a link that
-    /// leads nowhere no more becomes known.
+    /// What names of `directory` are, as far as their listing has not told, in order. Of a link
+    /// that leads nowhere no more becomes known.
     pub(crate) async fn examine(
         &mut self,
         directory: &FtpPath,
@@ -456,7 +458,8 @@ impl Session {
         Ok(known)
     }
 
-    /// When each of `paths`, files, last changed; `None` where the server does not tell such things.
+    /// When each of `paths`, files, last changed; `None` where the server does not tell such
+    /// things.
     pub(crate) async fn times_of_all(
         &mut self,
         paths: &[FtpPath],

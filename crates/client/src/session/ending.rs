@@ -91,8 +91,8 @@ impl Ending {
         self.stopped || self.lost.is_some() || refused
     }
 
-    /// Some reply may still come, and is waited for. An answer to an aside is a round trip away at most, and cheaper than
-    /// to tell it later from the reply to another command.
+    /// Some reply may still come, and is waited for. An answer to an aside is a round trip away at
+    /// most, and cheaper than to tell it later from the reply to another command.
     pub(super) fn hears(&self, asides: &Asides) -> bool {
         self.listens() || (self.lost.is_none() && asides.is_waiting())
     }

@@ -42,7 +42,8 @@ impl Found {
 }
 
 impl Session {
-    /// Where `start` is, `~` or `~name`. The session must be new: then its working directory is the user's home.
+    /// Where `start` is, `~` or `~name`. The session must be new: then its working directory is the
+    /// user's home.
     pub(crate) async fn home(&mut self, start: &FtpPath) -> Result<FtpPath> {
         let doing = format!("find {}", self.endpoint.url(start));
         let own = self.working_directory(&doing).await?;
@@ -97,8 +98,8 @@ impl Session {
         made.into_iter().next().unwrap_or(Ok(()))
     }
 
-    /// Makes directories in this order, all asked for at once; those that exist already are fine. How each went, in order. An
-    /// error where the session is lost.
+    /// Makes directories in this order, all asked for at once; those that exist already are fine.
+    /// How each went, in order. An error where the session is lost.
     pub(crate) async fn make_directories(&mut self, paths: &[FtpPath]) -> Result<Vec<Result<()>>> {
         let mut made = Vec::with_capacity(paths.len());
         for paths in paths.chunks(TOGETHER_MAX) {
@@ -124,7 +125,8 @@ impl Session {
         Ok(made)
     }
 
-    /// What MLST tells of each of `paths`, in order, asked all at once. `None` for what is no file, and where the server has no MLST.
+    /// What MLST tells of each of `paths`, in order, asked all at once. `None` for what is no file,
+    /// and where the server has no MLST.
     pub(crate) async fn facts_of_all(&mut self, paths: &[FtpPath]) -> Result<Vec<Option<Facts>>> {
         if known(&self.endpoint.learned.no_mlst) {
             return Ok(Vec::new());
@@ -143,7 +145,8 @@ impl Session {
         Ok(facts)
     }
 
-    /// What older commands tell of each of `paths`, in order, asked all at once: size, time, and whether it is a directory.
+    /// What older commands tell of each of `paths`, in order, asked all at once: size, time, and
+    /// whether it is a directory.
     pub(crate) async fn measure_all(&mut self, paths: &[FtpPath]) -> Result<Vec<Facts>> {
         let mut all = Vec::with_capacity(paths.len());
         for paths in paths.chunks(TOGETHER_MAX / 3) {
@@ -195,8 +198,8 @@ impl Session {
         Ok(())
     }
 
-    /// Removes files, all asked for at once, also after the user's interrupt. Those that could not be, and why; what is not there
-    /// is as good as removed.
+    /// Removes files, all asked for at once, also after the user's interrupt. Those that could not
+    /// be, and why; what is not there is as good as removed.
     pub(crate) async fn remove_files(
         &mut self,
         paths: &[FtpPath],
@@ -228,8 +231,9 @@ impl Session {
         Ok(failed)
     }
 
-    /// Sends commands together and waits for their final replies, in order. At most [`TOGETHER_MAX`]. The user's interrupt ends it,
-    /// unless it came before: then this is part of the cleaning up.
+    /// Sends commands together and waits for their final replies, in order. At most
+    /// [`TOGETHER_MAX`]. The user's interrupt ends it, unless it came before: then this is part of
+    /// the cleaning up.
     pub(crate) async fn ask_all(
         &mut self,
         commands: impl Iterator<Item = Command>,
@@ -265,7 +269,8 @@ impl Session {
         Ok(replies)
     }
 
-    /// The server's checksum of `length` bytes (`None`: to the end) of a file from `offset`, lower-case hexadecimal.
+    /// The server's checksum of `length` bytes (`None`: to the end) of a file from `offset`,
+    /// lower-case hexadecimal.
     pub(crate) async fn checksum(
         &mut self,
         algorithm: ChecksumAlgorithm,
@@ -284,7 +289,8 @@ impl Session {
         checksum_in(reply, doing)
     }
 
-    /// The server's checksums of the leaves of a region, to be asked only where [`godwit_proto::feature::Features::leaves`] is said.
+    /// The server's checksums of the leaves of a region, to be asked only where
+    /// [`godwit_proto::feature::Features::leaves`] is said.
     pub(crate) async fn leaves(
         &mut self,
         leaf: u64,

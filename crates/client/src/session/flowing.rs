@@ -1,5 +1,5 @@
-//! Transfers of small files that follow each other on one set of data channels without the session: the mover goes on from one to
-//! the next by itself, which saves it and us two wake-ups a file.
+//! Transfers of small files that follow each other on one set of data channels without the session:
+//! the mover goes on from one to the next by itself, which saves it and us two wake-ups a file.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -7,19 +7,20 @@ use godwit_engine::data::{ChannelSet, Job, Sample, Transfer, TransferEvent, Tran
 
 use crate::progress::{Counters, Here, Running};
 
-/// Transfers that may wait behind the one that moves: a mover needs some tens of microseconds for a file, a session that waits for its
-/// turn of a processor some hundreds.
+/// Transfers that may wait behind the one that moves: a mover needs some tens of microseconds for a
+/// file, a session that waits for its turn of a processor some hundreds.
 const FILES_MAX: usize = 32;
 
-/// And their bytes: what was sent behind a refusal was sent in vain. Fewer would leave channels without work that are through with one file
-/// before others are.
+/// And their bytes: what was sent behind a refusal was sent in vain. Fewer would leave channels
+/// without work that are through with one file before others are.
 const BYTES_MAX: u64 = 32 << 20;
 
 /// The transfers, in the order of their turns.
 pub(super) struct Flowing {
     counters: Arc<Counters>,
     queued: VecDeque<(Transfer, u64)>,
-    /// All of them, and those that are over: each by itself is too short to tell of its path. Begins with the first.
+    /// All of them, and those that are over: each by itself is too short to tell of its path.
+    /// Begins with the first.
     running: Option<Running>,
     bytes: u64,
 }

@@ -1,7 +1,9 @@
-//! Servers that know the user by different credentials. On data channels each believes who is the same as itself (DCAU A), so one of them is
-//! given what the other has, with the CAs above it (DCSC P).
+//! Servers that know the user by different credentials. On data channels each believes who is the
+//! same as itself (DCAU A), so one of them is given what the other has, with the CAs above it (DCSC
+//! P).
 //!
-//! It is never taken back: a session that has a partner keeps it for life, and our own end of its data channels proves the same.
+//! It is never taken back: a session that has a partner keeps it for life, and our own end of its
+//! data channels proves the same.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -66,7 +68,8 @@ impl Session {
         }
     }
 
-    /// This server proves on data channels what `other` does, whose guard is `theirs`. False where it takes nothing of the kind.
+    /// This server proves on data channels what `other` does, whose guard is `theirs`. False where
+    /// it takes nothing of the kind.
     async fn adopt(&mut self, theirs: &Guard, other: &Session) -> Result<bool> {
         if !self.server.features.dcsc {
             return Ok(false);
@@ -128,8 +131,9 @@ fn issuer(guard: &Guard) -> &DistinguishedName {
     top.unwrap_or(credential.certificate()).issuer()
 }
 
-/// A proxy of its own below `credential`, and all that a server needs to prove itself with it and to believe the same of another. The key
-/// goes to the server, so it is none that exists elsewhere. Blocks.
+/// A proxy of its own below `credential`, and all that a server needs to prove itself with it and
+/// to believe the same of another. The key goes to the server, so it is none that exists elsewhere.
+/// Blocks.
 fn bundle(
     credential: &Credential,
     anchors: &dyn Anchors,

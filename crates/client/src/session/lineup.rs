@@ -1,16 +1,18 @@
-//! Files in flight on one control channel: whose reply is whose, whose turn it is to use the data channels. No I/O.
+//! Files in flight on one control channel: whose reply is whose, whose turn it is to use the data
+//! channels. No I/O.
 //!
 //! ```text
 //!            command sent      1xx          data moved        2xx and check        renamed
 //!   get    ──► Waiting ─────► (its turn) ──► Flowing ──► Moved ──► ripe
 //!   put    ──► Waiting ─► (its turn, no 1xx awaited) ──► Flowing ──► Moved ──► ripe ──► Renaming ──► ripe
 //! ```
-//! A MODE E block says where in its file it belongs and not of which file it is: bytes belong to files in the order of the
-//! transfers that the server has begun. So a get reads only after the 1xx of its file, and a refused one is passed over. Of a server that ends
-//! the data channels with each get that it refuses it reads at once: what comes then is the file's, and where the channels end the answer
-//! says why. A put is sent
-//! before its 1xx, or each would cost a round trip; then a refusal means that its bytes lie on the channels and
-//! meet the next file (GCT's server writes them into it), so that nothing sent behind it counts.
+//! A MODE E block says where in its file it belongs and not of which file it is: bytes belong to
+//! files in the order of the transfers that the server has begun. So a get reads only after the 1xx
+//! of its file, and a refused one is passed over. Of a server that ends the data channels with each
+//! get that it refuses it reads at once: what comes then is the file's, and where the channels end
+//! the answer says why. A put is sent before its 1xx, or each would cost a round trip; then a
+//! refusal means that its bytes lie on the channels and meet the next file (GCT's server writes
+//! them into it), so that nothing sent behind it counts.
 
 use std::collections::VecDeque;
 
@@ -27,7 +29,8 @@ pub(super) struct Lineup<T> {
     /// Gets read before their 1xx.
     reads_ahead: bool,
     slots: VecDeque<Slot<T>>,
-    /// Slots whose bytes have moved, behind them those that flow, behind them all that wait: bytes follow the order of the files.
+    /// Slots whose bytes have moved, behind them those that flow, behind them all that wait: bytes
+    /// follow the order of the files.
     moved: usize,
     flowing: usize,
     renaming: usize,
@@ -100,7 +103,8 @@ impl<T> Lineup<T> {
         }
     }
 
-    /// The commands of a further file were sent, so many bytes. Of the file so many would come anew, were the session lost.
+    /// The commands of a further file were sent, so many bytes. Of the file so many would come
+    /// anew, were the session lost.
     pub(super) fn push(
         &mut self,
         load: T,
@@ -169,7 +173,8 @@ impl<T> Lineup<T> {
         Some(at)
     }
 
-    /// The file that uses the data channels after those that flow, marked as flowing too; `None` while none may.
+    /// The file that uses the data channels after those that flow, marked as flowing too; `None`
+    /// while none may.
     pub(super) fn next_to_flow(&mut self) -> Option<&T> {
         let awaits = self.direction == Direction::Get && !self.reads_ahead;
         let next = self.slots.get_mut(self.moved + self.flowing)?;
@@ -191,7 +196,8 @@ impl<T> Lineup<T> {
         Some(at)
     }
 
-    /// The first that flows was refused: with it the server has ended the data channels, and nothing flows that is behind it.
+    /// The first that flows was refused: with it the server has ended the data channels, and
+    /// nothing flows that is behind it.
     pub(super) fn flows_no_more(&self) -> bool {
         let first = self.slots.get(self.moved).filter(|_| self.flowing > 0);
         self.reads_ahead && first.is_some_and(Slot::is_refused)
@@ -354,7 +360,8 @@ mod tests {
         }
         lineup.hear(CommandId(0), None);
         assert_eq!(lineup.moved(Ok(())), Some(0));
-        // The second is refused, and the channels end, which they may do between two transfers without a word.
+        // The second is refused, and the channels end, which they may do between two transfers
+        // without a word.
         assert!(!lineup.flows_no_more());
         assert_eq!(lineup.hear(CommandId(2), reply(550)), Some(1));
         assert_eq!(lineup.state(1), State::Open, "its bytes first");

@@ -1,5 +1,5 @@
-//! Names that a server lists, read as they come and with suspicion: a name may not lead outside the directory it is listed in, and
-//! comes once.
+//! Names that a server lists, read as they come and with suspicion: a name may not lead outside the
+//! directory it is listed in, and comes once.
 //!
 //! ```text
 //!   data channel ──bytes──► Cutter (on the mover) ──whole lines──► queue ──► Names ──► who asked
@@ -8,8 +8,8 @@
 //! A directory is [`Complete`] when its listing ended well and each line of it was understood. Only
 //! that says which names are *not* there: nothing is removed for want of a name otherwise.
 //!
-//! Listings go at the server's pace, and files at theirs: what 16 MiB of memory do not hold waits in a file without a name. A server
-//! that had to wait for files would lose patience.
+//! Listings go at the server's pace, and files at theirs: what 16 MiB of memory do not hold waits
+//! in a file without a name. A server that had to wait for files would lose patience.
 
 use std::{
     borrow::Cow,
@@ -34,7 +34,8 @@ use crate::{
     local,
 };
 
-/// Bytes that the listing of one directory may have, whatever they mean: some fifty million names. Ends one that has no end.
+/// Bytes that the listing of one directory may have, whatever they mean: some fifty million names.
+/// Ends one that has no end.
 const LISTING_BYTES_MAX: u64 = 4 << 30;
 
 /// Bytes that a line may have: the longest path of Linux is 4096, and facts are a few hundred.
@@ -109,7 +110,8 @@ pub(super) enum Form {
     Names,
 }
 
-/// A listing that its server ended well, and nothing says that a part of it is missing. Made here only.
+/// A listing that its server ended well, and nothing says that a part of it is missing. Made here
+/// only.
 #[derive(Debug)]
 pub(crate) struct Whole {
     attempt: u32,
@@ -125,8 +127,8 @@ impl Whole {
     }
 }
 
-/// All names of a directory are known: its listing is [`Whole`], and each line of it was understood.
-/// Made here only.
+/// All names of a directory are known: its listing is [`Whole`], and each line of it was
+/// understood. Made here only.
 #[derive(Debug)]
 pub(crate) struct Complete {
     hides_dotted: bool,
@@ -514,7 +516,8 @@ impl Names {
         }
     }
 
-    /// The names in `lines`, whose [`Lines::text`] is `text`, that have not been read before. One that comes twice in the same attempt is bad.
+    /// The names in `lines`, whose [`Lines::text`] is `text`, that have not been read before. One
+    /// that comes twice in the same attempt is bad.
     pub(crate) fn read(
         &mut self,
         lines: &Lines,
@@ -597,7 +600,8 @@ impl Names {
         })
     }
 
-    /// NLST may answer `name` or `directory/name`; anything else keeps its slashes and is refused for them.
+    /// NLST may answer `name` or `directory/name`; anything else keeps its slashes and is refused
+    /// for them.
     fn bare<'a>(&self, line: &'a [u8]) -> &'a [u8] {
         let directory = self.directory.as_bytes();
         let inside = line

@@ -1,5 +1,5 @@
-//! From a connection to a session: both identities or TLS where the URL asks for them, the login, and what protects data. With
-//! `sshftp://` the connection is [`ssh`]'s, and who we are is settled.
+//! From a connection to a session: both identities or TLS where the URL asks for them, the login,
+//! and what protects data. With `sshftp://` the connection is [`ssh`]'s, and who we are is settled.
 //!
 //! ```text
 //!   220 ─► (gsiftp: AUTH ─► ADAT ... ─► 235, all that follows is wrapped) ─► USER ... TYPE I ─► (gsiftp: DCAU, PBSZ, PROT)
@@ -88,7 +88,8 @@ pub(super) fn check_scheme(context: &Context, endpoint: &Endpoint) -> Result<()>
     Ok(())
 }
 
-/// A server computes checksums without a word: it may be silent for so many times the limit of other replies.
+/// A server computes checksums without a word: it may be silent for so many times the limit of
+/// other replies.
 const WORK_FACTOR: u32 = 10;
 
 /// How long servers may be silent.
@@ -349,8 +350,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Proves to each side who the other is, and protects the control channel from then on. A proxy goes to the server only
-    /// where its data channels need it.
+    /// Proves to each side who the other is, and protects the control channel from then on. A proxy
+    /// goes to the server only where its data channels need it.
     async fn prove(&mut self, protect: Floor) -> Result<Proven> {
         let connections = &self.context.connections;
         let identity = Identity::load(connections, self.endpoint.host(), SystemTime::now());
@@ -503,7 +504,8 @@ impl Opening<'_> {
     }
 }
 
-/// Levels of PROT that do, in the order in which they are asked for: more than was wanted is no harm.
+/// Levels of PROT that do, in the order in which they are asked for: more than was wanted is no
+/// harm.
 fn levels(floor: Floor) -> &'static [Protection] {
     match floor {
         Floor::Clear | Floor::Identity => {

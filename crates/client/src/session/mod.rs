@@ -1,16 +1,20 @@
-//! A logged-in control channel, what we believe of the server's state, one mover, and the data channels between files.
+//! A logged-in control channel, what we believe of the server's state, one mover, and the data
+//! channels between files.
 //!
 //! # Map
-//! - this file: single commands; [`login`]: from a connection to a session, with identities and protection; [`tls`]: the
-//!   same without a grid; [`ssh`]: through the user's ssh
+//! - this file: single commands; [`login`]: from a connection to a session, with identities and
+//!   protection; [`tls`]: the same without a grid; [`ssh`]: through the user's ssh
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
-//! - [`transfer`]: one transfer command with its data, to the end of both; [`ending`]: what is known of it;
+//! - [`transfer`]: one transfer command with its data, to the end of both; [`ending`]: what is
+//!   known of it;
 //!   [`asides`]: what is asked of the server meanwhile; [`pipelined`]: the command of the next transfer, sent during the present one
-//! - [`relay`]: the same between two servers; [`relaying`]: what is known of it; [`pair`]: the channels from one to the other;
+//! - [`relay`]: the same between two servers; [`relaying`]: what is known of it; [`pair`]: the
+//!   channels from one to the other;
 //!   [`introduction`]: servers that know the user by different credentials
-//! - [`pipeline`]: many small files in flight; [`lineup`]: whose reply is whose, and whose turn it is; [`flowing`]: their
-//!   transfers, one after the other; [`sending`]: those of another server
-//! - [`files`]: sizes, directories, renames, checksums; [`stamping`]: times and permissions; [`listing`]: names that servers list
+//! - [`pipeline`]: many small files in flight; [`lineup`]: whose reply is whose, and whose turn it
+//!   is; [`flowing`]: their transfers, one after the other; [`sending`]: those of another server
+//! - [`files`]: sizes, directories, renames, checksums; [`stamping`]: times and permissions;
+//!   [`listing`]: names that servers list
 
 mod asides;
 mod channels;
@@ -70,7 +74,8 @@ pub(crate) struct Session {
     pub(crate) context: Arc<Context>,
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) server: ServerState,
-    /// Channel parameters of transfers. A session that only asks and lists leaves them at their default.
+    /// Channel parameters of transfers. A session that only asks and lists leaves them at their
+    /// default.
     pub(crate) params: ChannelParams,
     /// Of the worker whose session it is.
     pub(crate) place: Place,
@@ -81,7 +86,8 @@ pub(crate) struct Session {
     program: Option<ssh::Program>,
     mover: Option<Mover>,
     set: Option<ChannelSet>,
-    /// With the server that sends to this one, where bytes go from server to server. It lives and dies with this one.
+    /// With the server that sends to this one, where bytes go from server to server. It lives and
+    /// dies with this one.
     pub(crate) source: Option<Box<Session>>,
     /// It was asked to tell often how far it is.
     tells_often: bool,
@@ -155,7 +161,8 @@ impl Session {
         })
     }
 
-    /// Sends a command and waits for its final reply, whatever it says. `doing` names verb and URL for messages.
+    /// Sends a command and waits for its final reply, whatever it says. `doing` names verb and URL
+    /// for messages.
     pub(crate) async fn ask(&mut self, command: &Command, doing: &str) -> Result<Reply> {
         // The answer would wait behind a transfer that nobody takes.
         self.broken |= self.pipelined.is_some();

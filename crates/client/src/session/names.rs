@@ -32,8 +32,8 @@ impl Session {
         learned.fetch_or(odd.bits(), Ordering::Relaxed);
     }
 
-    /// Makes sure that the server understands `path`, which exists, as it was sent, where it has MLST to tell. Else it
-    /// would answer for another file.
+    /// Makes sure that the server understands `path`, which exists, as it was sent, where it has
+    /// MLST to tell. Else it would answer for another file.
     pub(crate) async fn check_name(&mut self, path: &FtpPath) -> Result<()> {
         if self.trusts_name(path) {
             return Ok(());
@@ -49,8 +49,8 @@ impl Session {
         }
     }
 
-    /// The same of what was just written or made. Where MLST does not tell, the directory is listed: once for each kind
-    /// of bytes, if all is well.
+    /// The same of what was just written or made. Where MLST does not tell, the directory is
+    /// listed: once for each kind of bytes, if all is well.
     pub(crate) async fn check_arrived(&mut self, path: &FtpPath) -> Result<()> {
         if self.trusts_name(path) {
             return Ok(());
@@ -167,7 +167,8 @@ fn is_the_same(seen: &[u8], told: &FtpPath) -> bool {
     };
     let (seen_last, told_last) = (last(seen), last(told.as_bytes()));
     let odd = OddBytes::of(told.as_bytes());
-    // Foreign bytes alone may come back in another form of Unicode; what matters is that none is dropped.
+    // Foreign bytes alone may come back in another form of Unicode; what matters is that none is
+    // dropped.
     if OddBytes::FOREIGN.has(odd) {
         let foreign = |bytes: &[u8]| bytes.iter().filter(|b| !b.is_ascii()).count();
         return match seen.contains(&b'/') {

@@ -1,7 +1,8 @@
-//! Data channels between two servers, neither end of which is ours: which mode, who connects, and what may be refused of it.
+//! Data channels between two servers, neither end of which is ours: which mode, who connects, and
+//! what may be refused of it.
 //!
-//! MODE E wants the receiver to listen. Where the sender cannot come to it, or may not, MODE S lets the sender listen instead, one
-//! channel a file.
+//! MODE E wants the receiver to listen. Where the sender cannot come to it, or may not, MODE S lets
+//! the sender listen instead, one channel a file.
 
 use std::cmp::Ordering;
 
@@ -19,7 +20,8 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Seconds between two markers of one kind that receivers are asked for: what the tuner sees, and what need not be sent again.
+/// Seconds between two markers of one kind that receivers are asked for: what the tuner sees, and
+/// what need not be sent again.
 const MARKER_SECONDS: u32 = 1;
 
 /// Data channels that are ready.
@@ -94,7 +96,8 @@ impl Session {
         })
     }
 
-    /// Brings the protection of both to the higher of their levels. What cannot be had at one of them is not given at the other.
+    /// Brings the protection of both to the higher of their levels. What cannot be had at one of
+    /// them is not given at the other.
     async fn agree_with(&mut self, source: &mut Session) -> Result<()> {
         let levels = [&*self, source].map(|session| session.data_protection());
         let (here, there) = match levels {
@@ -168,7 +171,8 @@ impl Session {
         Ok(())
     }
 
-    /// Once: receivers tell how far they are seldom, unless asked. What they answer changes nothing.
+    /// Once: receivers tell how far they are seldom, unless asked. What they answer changes
+    /// nothing.
     fn ask_for_markers(&mut self) {
         if std::mem::replace(&mut self.tells_often, true) {
             return;
@@ -179,7 +183,8 @@ impl Session {
         }
     }
 
-    /// `to` listens, and this server is told where. False where one of them refuses: the lesson is learned.
+    /// `to` listens, and this server is told where. False where one of them refuses: the lesson is
+    /// learned.
     async fn connect_to(
         &mut self,
         settings: Vec<Command>,

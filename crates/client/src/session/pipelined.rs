@@ -1,10 +1,11 @@
-//! The next transfer, begun while the present one runs, so that both ends go from one to the other without a round trip in
-//! between: a server that sends hears its command early, and one that receives is sent the bytes behind those of the present one.
-//! A pause costs more than its round trip: TCP sends a whole window at once behind it, and a queue that holds less loses the rest.
+//! The next transfer, begun while the present one runs, so that both ends go from one to the other
+//! without a round trip in between: a server that sends hears its command early, and one that
+//! receives is sent the bytes behind those of the present one. A pause costs more than its round
+//! trip: TCP sends a whole window at once behind it, and a queue that holds less loses the rest.
 //!
-//! Both use the same data channels, and nothing else may be asked between them. What comes early stays where it is: replies
-//! here, bytes in the kernel. In doubt the session is given up: the server owes a transfer, and nobody could tell its bytes
-//! from others.
+//! Both use the same data channels, and nothing else may be asked between them. What comes early
+//! stays where it is: replies here, bytes in the kernel. In doubt the session is given up: the
+//! server owes a transfer, and nobody could tell its bytes from others.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use crate::{
     progress::{Here, Running},
 };
 
-/// A transfer that follows another on its session, on the same channels and without anything before it.
+/// A transfer that follows another on its session, on the same channels and without anything before
+/// it.
 #[derive(Clone)]
 pub(crate) enum Next {
     /// The server sends, as soon as it has sent the present one.
@@ -54,7 +56,8 @@ impl Session {
             return;
         };
         let wanted = self.channels_wanted();
-        // Other channels need a new address between the two, unless those that are there can be changed.
+        // Other channels need a new address between the two, unless those that are there can be
+        // changed.
         let channels_stay =
             self.server.features.live_channels || self.server.parallelism == Some(wanted);
         if self.pipelined.is_none()
@@ -73,8 +76,8 @@ impl Session {
         }
     }
 
-    /// Begins the next put, if there is one and this worker is still wanted: our side is through with the present one, as `report`
-    /// tells.
+    /// Begins the next put, if there is one and this worker is still wanted: our side is through
+    /// with the present one, as `report` tells.
     pub(super) fn begin_next(
         &mut self,
         plan: &TransferPlan<'_>,
@@ -133,12 +136,13 @@ impl Session {
         }
     }
 
-    /// The command that went ahead, if it is this one. Another is a transfer that nobody wants any more: the session is of no
-    /// use then.
+    /// The command that went ahead, if it is this one. Another is a transfer that nobody wants any
+    /// more: the session is of no use then.
     pub(super) fn take_pipelined(&mut self, plan: &TransferPlan<'_>) -> Option<Pipelined> {
         let pipelined = self.pipelined.take()?;
         match &pipelined.reply {
-            // ARC's server runs one transfer at a time and answers a second so, at once and without harm.
+            // ARC's server runs one transfer at a time and answers a second so, at once and without
+            // harm.
             Some(reply) if reply.code.get() == 421 => {
                 Learned::learn(
                     &self.endpoint.learned.no_pipelining,
@@ -160,7 +164,8 @@ impl Session {
         }
     }
 
-    /// A transfer is over, well or not: a command sent ahead is good for something only where the channels live on.
+    /// A transfer is over, well or not: a command sent ahead is good for something only where the
+    /// channels live on.
     pub(super) fn check_pipelined(&mut self, channels_live_on: bool) {
         if !channels_live_on && self.pipelined.take().is_some() {
             self.broken = true;

@@ -12,10 +12,12 @@ use crate::{
     panics::{joined_badly, on_thread},
 };
 
-/// Time for an address to greet before the next is tried beside it. A machine that is gone says nothing, for a minute.
+/// Time for an address to greet before the next is tried beside it. A machine that is gone says
+/// nothing, for a minute.
 const HEAD_START: Duration = Duration::from_secs(1);
 
-/// Connects to the address that greets first: they are tried in turn, the next where one has failed or is late.
+/// Connects to the address that greets first: they are tried in turn, the next where one has failed
+/// or is late.
 pub(super) async fn reach(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> Result<Connected> {
     let known = &endpoint.learned.addresses;
     let mut untried = known.in_turn(addresses(endpoint).await?).into_iter();

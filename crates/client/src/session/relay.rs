@@ -1,11 +1,13 @@
-//! A transfer between two servers: that of this session receives, that of [`Session::source`] sends.
+//! A transfer between two servers: that of this session receives, that of [`Session::source`]
+//! sends.
 //!
 //! ```text
 //!        ┌─ MODE (TREV) ─ PASV ─► 227 ─────────────┬─ STOR ───────► 150, 111, 112 ... 226   receiver
 //!   here ┤                                         │                  ▲ ▲ ▲ data
 //!        └─ MODE OPTS ──────────── PORT ──► 200 ───┴─ RETR ───────► 150 ............. 226   sender
 //! ```
-//! Success takes two: the 2xx of both. What the receiver calls safe need not be sent again, whoever failed.
+//! Success takes two: the 2xx of both. What the receiver calls safe need not be sent again, whoever
+//! failed.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -33,7 +35,8 @@ use crate::{
     progress::{Here, Running},
 };
 
-/// Time for what a sender has sent before it gave up, and for the receiver to say so: half of that in which both must have ended.
+/// Time for what a sender has sent before it gave up, and for the receiver to say so: half of that
+/// in which both must have ended.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// A transfer between servers to be run.
@@ -136,8 +139,8 @@ impl Session {
         relay.end()
     }
 
-    /// The target's, or those that are there, where the sender can change them while it sends `long` enough: new ones would have to
-    /// find their windows again.
+    /// The target's, or those that are there, where the sender can change them while it sends
+    /// `long` enough: new ones would have to find their windows again.
     fn channels_to_begin_with(&self, source: &Session, long: bool) -> u32 {
         let there =
             self.server.can_reuse(Direction::Put) && source.server.can_reuse(Direction::Get);
@@ -153,8 +156,8 @@ impl Session {
         self.server.features.live_channels && !known(&self.endpoint.learned.no_asides)
     }
 
-    /// A transfer from the server of [`Self::source`] need not end for other channels, and when it is called off, the receiver has told
-    /// what it has, as servers of ours do.
+    /// A transfer from the server of [`Self::source`] need not end for other channels, and when it
+    /// is called off, the receiver has told what it has, as servers of ours do.
     pub(crate) fn can_call_off(&self) -> bool {
         let source = self.source.as_ref();
         self.server.features.live_channels && source.is_some_and(|s| s.changes_channels())
@@ -235,7 +238,8 @@ impl Relay<'_> {
         }
     }
 
-    /// Has both servers give up, and hears what they say of it. The sender first: what it has sent arrives then, and need not come again.
+    /// Has both servers give up, and hears what they say of it. The sender first: what it has sent
+    /// arrives then, and need not come again.
     async fn call_off(&mut self) {
         let arrived = match self.relaying.flows() {
             true => Instant::now() + ARRIVAL_LIMIT,
@@ -272,7 +276,8 @@ impl Relay<'_> {
         }
     }
 
-    /// An answer to an aside is a round trip away at most, and cheaper than to tell it later from the reply to another command.
+    /// An answer to an aside is a round trip away at most, and cheaper than to tell it later from
+    /// the reply to another command.
     fn is_complete(&self) -> bool {
         self.relaying.is_over() && !(self.asides.is_waiting() && self.sender.is_usable())
     }

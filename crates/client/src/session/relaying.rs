@@ -13,7 +13,8 @@ use crate::error::Error;
 /// Stripes whose bytes are counted. More than any server has.
 const STRIPES_MAX: u32 = 4096;
 
-/// Disjoint ranges that are remembered as safe; what lies in others is sent once more after a failure.
+/// Disjoint ranges that are remembered as safe; what lies in others is sent once more after a
+/// failure.
 pub(super) const RANGES_MAX: usize = 100_000;
 
 /// Which of the two servers.
@@ -117,7 +118,8 @@ impl Relaying {
         self.failures.push((side, error));
     }
 
-    /// What `side`, which was to connect to the other, says of that; `None`: something else happened to it, or bytes have moved.
+    /// What `side`, which was to connect to the other, says of that; `None`: something else
+    /// happened to it, or bytes have moved.
     pub(super) fn unconnected(&self, side: Side) -> Option<String> {
         let failure = self.failures.iter().find(|(of, _)| *of == side);
         match failure {
@@ -158,14 +160,15 @@ impl Relaying {
         goes(&self.receiver) && goes(&self.sender)
     }
 
-    /// Silence means that nothing moves: one of them has not begun, or the receiver is one that tells how far it is and still gets
-    /// bytes.
+    /// Silence means that nothing moves: one of them has not begun, or the receiver is one that
+    /// tells how far it is and still gets bytes.
     pub(super) fn silence_tells(&self) -> bool {
         let begun = self.receiver.begun && self.sender.begun;
         !begun || !self.sender.over && self.told.bytes().is_some()
     }
 
-    /// Both have said their last word, or one has failed so that nothing can be expected of the other.
+    /// Both have said their last word, or one has failed so that nothing can be expected of the
+    /// other.
     pub(super) fn is_over(&self) -> bool {
         match self.failures.first() {
             None => self.receiver.over && self.sender.over,

@@ -1,8 +1,9 @@
 //! Gives a file at a server its name, in place of what has it.
 //!
-//! What is there is never removed before the new file has the name. A server that does not rename over a file is
-//! asked for three renames: the old file steps aside, the new one gets the name, the old one goes. Whatever breaks
-//! off in between, both files are whole under some name, and the error says which.
+//! What is there is never removed before the new file has the name. A server that does not rename
+//! over a file is asked for three renames: the old file steps aside, the new one gets the name, the
+//! old one goes. Whatever breaks off in between, both files are whole under some name, and the
+//! error says which.
 
 use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
 
@@ -39,8 +40,8 @@ impl Aside {
 }
 
 impl Session {
-    /// Renames, replacing what is there. After an error `aside` tells whether what was at `to` may lie elsewhere; then
-    /// `from` is to be kept. May be asked for again with the same `aside`.
+    /// Renames, replacing what is there. After an error `aside` tells whether what was at `to` may
+    /// lie elsewhere; then `from` is to be kept. May be asked for again with the same `aside`.
     pub(crate) async fn rename(
         &mut self,
         from: &FtpPath,
@@ -160,8 +161,8 @@ impl Session {
         }
     }
 
-    /// Whether the server can rename, found out without renaming anything: RNFR of what is not there. Once a server has agreed
-    /// to an RNFR it may take nothing but RNTO (ProFTPD).
+    /// Whether the server can rename, found out without renaming anything: RNFR of what is not
+    /// there. Once a server has agreed to an RNFR it may take nothing but RNTO (ProFTPD).
     pub(crate) async fn can_rename(&mut self, directory: &FtpPath) -> Result<bool> {
         let endpoint = Arc::clone(&self.endpoint);
         let learned = &endpoint.learned;

@@ -1,5 +1,5 @@
-//! The other server's part of small files that go from it to this session's: it sends them one behind the other, on the same data
-//! channels, in the order in which they were asked for.
+//! The other server's part of small files that go from it to this session's: it sends them one
+//! behind the other, on the same data channels, in the order in which they were asked for.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! `sshftp://`: a control channel through the user's own ssh, which sees to who is at both ends. Data channels go beside it.
+//! `sshftp://`: a control channel through the user's own ssh, which sees to who is at both ends.
+//! Data channels go beside it.
 //!
 //! ```text
 //!   godwit ══ a pair of sockets ══ ssh ──────────── sshd ══ ~/.globus/sshftp, /etc/grid-security/sshftp or godwitd --ssh
@@ -47,8 +48,9 @@ use crate::{
     spec::Ssh,
 };
 
-/// What is run at the far end: what its administrator or the user has put where the Grid Community Toolkit looks, or else our
-/// server as it is. Within single quotes every login shell leaves it alone.
+/// What is run at the far end: what its administrator or the user has put where the Grid Community
+/// Toolkit looks, or else our server as it is. Within single quotes every login shell leaves it
+/// alone.
 const SERVER: &str = "exec sh -c 'for f in \"$HOME/.globus/sshftp\" /etc/grid-security/sshftp; do test -x \"$f\" && exec \"$f\"; done; \
     command -v godwitd >/dev/null && exec godwitd --ssh; printf \"500 There is no server for ssh here.\\r\\n\"'";
 
@@ -66,7 +68,8 @@ const SAID_BYTES_MAX: usize = 4096;
 /// Time for ssh to end and tell why, once the channel has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long a certificate for data channels is valid: longer than copies last. Nobody else ever hears of it.
+/// How long a certificate for data channels is valid: longer than copies last. Nobody else ever
+/// hears of it.
 const OWN_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Who the server of a session is, for the user.
@@ -95,8 +98,8 @@ pub(super) async fn connect(context: &Arc<Context>, endpoint: &Arc<Endpoint>) ->
     })
 }
 
-/// Passwords and tokens of ours are no affair of ssh's, which starts programs of its own (ProxyCommand) and
-/// may hand variables on to the server (SendEnv).
+/// Passwords and tokens of ours are no affair of ssh's, which starts programs of its own
+/// (ProxyCommand) and may hand variables on to the server (SendEnv).
 fn is_secret(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(b"GODWIT_") || name.starts_with(b"BEARER_TOKEN")
@@ -169,7 +172,8 @@ impl Drop for Program {
         let running = self.child.id().filter(|_| !self.left);
         let pid = running.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(pid) = pid {
-            // Not killed: it may be asking, with the terminal's echo switched off. It may have ended.
+            // Not killed: it may be asking, with the terminal's echo switched off. It may have
+            // ended.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
@@ -277,8 +281,9 @@ fn no_server(endpoint: &Endpoint, reason: &str) -> Error {
 }
 
 impl Opening<'_> {
-    /// Gives both ends of data channels an identity that only they know: ssh says who we are to the server, and to nobody else.
-    /// `None`: the server takes none, and nobody has asked for protection.
+    /// Gives both ends of data channels an identity that only they know: ssh says who we are to the
+    /// server, and to nobody else. `None`: the server takes none, and nobody has asked for
+    /// protection.
     pub(super) async fn bring_identity(
         &mut self,
         protect: Option<Floor>,
@@ -328,9 +333,10 @@ impl Opening<'_> {
         }))
     }
 
-    /// Addresses for data channels, ours first. ssh alone knows where it leads to, and it may have gone through others: the server
-    /// says where it is, and the kernel which of our addresses leads there. Where connections do not prove who is at their ends, and
-    /// the host has an address, the server must be at that.
+    /// Addresses for data channels, ours first. ssh alone knows where it leads to, and it may have
+    /// gone through others: the server says where it is, and the kernel which of our addresses
+    /// leads there. Where connections do not prove who is at their ends, and the host has an
+    /// address, the server must be at that.
     pub(super) async fn data_addresses(&mut self, proven: bool) -> Result<[IpAddr; 2]> {
         let endpoint = self.endpoint;
         if let Some(known) = endpoint.learned.data_addresses.get() {

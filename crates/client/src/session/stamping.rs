@@ -34,8 +34,8 @@ impl Session {
         commands.filter(taken).collect()
     }
 
-    /// Gives files their stamps, fifty of them at most. What the server refuses of it is reported, and is no failure. `shown`: the
-    /// final URL of a file that has a temporary name.
+    /// Gives files their stamps, fifty of them at most. What the server refuses of it is reported,
+    /// and is no failure. `shown`: the final URL of a file that has a temporary name.
     pub(crate) async fn stamp_all(
         &mut self,
         stamps: &[(&FtpPath, Stamp)],
@@ -53,8 +53,8 @@ impl Session {
         Ok(())
     }
 
-    /// The same for directories: what is said of each that the server refuses. Some set times of files
-    /// alone, so that there may be many.
+    /// The same for directories: what is said of each that the server refuses. Some set times of
+    /// files alone, so that there may be many.
     pub(crate) async fn stamp_directories(
         &mut self,
         stamps: &[(FtpPath, Stamp)],
@@ -93,8 +93,8 @@ impl Session {
         Ok(refused)
     }
 
-    /// What a server answers to [`Self::stamping`]: one that does not know the command is asked no further, and another refusal is
-    /// about that file alone.
+    /// What a server answers to [`Self::stamping`]: one that does not know the command is asked no
+    /// further, and another refusal is about that file alone.
     pub(crate) fn heed_stamped(&self, answered: &[(Command, Reply)], shown: Option<&str>) {
         for (command, reply) in answered {
             let path = match command {

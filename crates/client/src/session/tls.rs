@@ -38,7 +38,8 @@ pub(super) struct Secured {
 }
 
 impl Secured {
-    /// Data channels lead to whoever holds the certificate of the control channel, and resume its session.
+    /// Data channels lead to whoever holds the certificate of the control channel, and resume its
+    /// session.
     pub(super) fn guard(self) -> Safeguard {
         Safeguard::TlsClient {
             client: self.client,
@@ -80,7 +81,8 @@ impl Opening<'_> {
         }
     }
 
-    /// The user's token, where the URL names nobody else and the server takes tokens. One that was named must do.
+    /// The user's token, where the URL names nobody else and the server takes tokens. One that was
+    /// named must do.
     pub(super) async fn with_token(&mut self) -> Result<Option<Credentials>> {
         if self.endpoint.user().is_some() {
             return Ok(None);
@@ -138,8 +140,9 @@ impl Opening<'_> {
     }
 }
 
-/// Our side, made once where it can be: reading all authorities takes a while. It shows the user's certificate to servers that ask, where
-/// there is one that would do; then it is made anew, for a proxy may be renewed while a long copy runs.
+/// Our side, made once where it can be: reading all authorities takes a while. It shows the user's
+/// certificate to servers that ask, where there is one that would do; then it is made anew, for a
+/// proxy may be renewed while a long copy runs.
 fn client(context: &Context) -> std::result::Result<Client, String> {
     if let Some(client) = context.tls.get() {
         return Ok(client.clone());

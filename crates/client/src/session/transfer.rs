@@ -1,7 +1,7 @@
 //! One transfer command with its data, to the end of both.
 //!
-//! Success takes two: the data plane's "all bytes moved" and the server's 2xx. Either alone is a failure, whichever came
-//! first, and a 2xx after we gave up is none.
+//! Success takes two: the data plane's "all bytes moved" and the server's 2xx. Either alone is a
+//! failure, whichever came first, and a 2xx after we gave up is none.
 
 use std::time::Duration;
 
@@ -29,16 +29,19 @@ use crate::{
     progress::{Here, Running},
 };
 
-/// Time that a server has to explain itself after the data plane has failed. Its words are worth a wait, not a hang.
+/// Time that a server has to explain itself after the data plane has failed. Its words are worth a
+/// wait, not a hang.
 pub(super) const EXPLANATION_LIMIT: Duration = Duration::from_secs(10);
 
-/// Time that a server has to end a transfer that the user has interrupted: whoever waits at the terminal shall not wait long.
+/// Time that a server has to end a transfer that the user has interrupted: whoever waits at the
+/// terminal shall not wait long.
 pub(super) const CALLING_OFF_LIMIT: Duration = Duration::from_secs(2);
 
 /// Time for an aborted transfer to let go of standard input or output.
 const LETTING_GO_LIMIT: Duration = Duration::from_secs(1);
 
-/// Nothing is asked of a transfer that ends within so many round trips: the answer would be late, and is waited for.
+/// Nothing is asked of a transfer that ends within so many round trips: the answer would be late,
+/// and is waited for.
 const ASIDE_ROUND_TRIPS: f64 = 2.0;
 
 /// A transfer to be run.
@@ -48,8 +51,8 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) direction: Direction,
     /// MODE S even where MODE E would work.
     pub(crate) stream: bool,
-    /// ALLO, sent just before, whose refusal is ignored; or REST, whose reply is waited for: without it the transfer that follows
-    /// is another one.
+    /// ALLO, sent just before, whose refusal is ignored; or REST, whose reply is waited for:
+    /// without it the transfer that follows is another one.
     pub(crate) ahead: Option<Command>,
     pub(crate) command: Command,
     /// Bytes that will come, where that is known.
@@ -60,9 +63,11 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) may_block: bool,
     /// Counts for the progress display, and follows the target.
     pub(crate) counts: bool,
-    /// A put that ends early where its worker is wanted no more: what is left can be sent by others.
+    /// A put that ends early where its worker is wanted no more: what is left can be sent by
+    /// others.
     pub(crate) may_be_cut: bool,
-    /// A get that ends when `length` bytes are here: the server has more, and what it says when we go is no failure.
+    /// A get that ends when `length` bytes are here: the server has more, and what it says when we
+    /// go is no failure.
     pub(crate) is_cut: bool,
     /// Told once the server has begun.
     pub(crate) began: Option<&'a dyn Fn(&Monitor)>,
@@ -155,8 +160,8 @@ impl Session {
         self.endpoint.learned.fit_channels(target)
     }
 
-    /// Channels to begin with: the target's, or those that are there, where the server can change them while it sends. New ones would
-    /// have to find their windows again.
+    /// Channels to begin with: the target's, or those that are there, where the server can change
+    /// them while it sends. New ones would have to find their windows again.
     fn parallelism_for(&self, direction: Direction) -> u32 {
         let wanted = self.channels_wanted();
         let there = self.server.can_reuse(direction)
@@ -219,7 +224,8 @@ impl Session {
         let mut letting_go_due = None;
         loop {
             let asks = ending.flows() && !self.ends_soon(plan, &monitor, began);
-            // The transfer is not to blame for silence; but whatever is asked behind it could not be told from the answer.
+            // The transfer is not to blame for silence; but whatever is asked behind it could not
+            // be told from the answer.
             ending.unanswered |= self.mind(&mut asides, id, asks);
             if ending.is_complete(&asides) {
                 return ending;
@@ -295,7 +301,8 @@ impl Session {
                 event = transfer.next_event(), if ending.report.is_none() => match event {
                     TransferEvent::Ready { reused } => {
                         ending.reused = reused;
-                        // A receiver hears of its first channel only: its channels are counted at the end.
+                        // A receiver hears of its first channel only: its channels are counted at
+                        // the end.
                         if !reused && plan.direction == Direction::Put && !plan.stream {
                             // Some of them may have ended before we hear of it.
                             ending.channels_told = monitor.channels_peak();
@@ -338,7 +345,8 @@ impl Session {
         }
     }
 
-    /// The target has changed, or the server has just begun: brings the channels of the running transfer to it.
+    /// The target has changed, or the server has just begun: brings the channels of the running
+    /// transfer to it.
     fn follow(
         &self,
         plan: &TransferPlan<'_>,
@@ -352,12 +360,14 @@ impl Session {
                 self.tell(ChannelState::Opened, opened);
                 self.tell(ChannelState::Retired, retired);
             }
-            // The server connects: where it takes no asides, with what OPTS asked for before, and the next transfer follows.
+            // The server connects: where it takes no asides, with what OPTS asked for before, and
+            // the next transfer follows.
             Direction::Get => asides.want(channels),
         }
     }
 
-    /// What may be asked of the server while this transfer runs, on `cached` connections if there are any.
+    /// What may be asked of the server while this transfer runs, on `cached` connections if there
+    /// are any.
     fn asides(&self, plan: &TransferPlan<'_>, mode: Mode, cached: usize) -> Asides {
         let now = Instant::now();
         let is_get = plan.counts && plan.direction == Direction::Get;

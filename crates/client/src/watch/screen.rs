@@ -1,4 +1,5 @@
-//! The terminal while a screen is shown: taken, drawn on and given back, whatever happens; and its keys.
+//! The terminal while a screen is shown: taken, drawn on and given back, whatever happens; and its
+//! keys.
 
 use std::{
     io::{self, IsTerminal, Stderr},
@@ -86,7 +87,8 @@ impl Drop for Taken {
     }
 }
 
-/// Makes the terminal what it was. For whoever ends the process without looking back; more than once does no harm.
+/// Makes the terminal what it was. For whoever ends the process without looking back; more than
+/// once does no harm.
 pub fn give_back() {
     if TAKEN.swap(false, Ordering::Relaxed) {
         // There is nobody to tell.
@@ -134,7 +136,8 @@ struct Shown {
 }
 
 impl Screen {
-    /// Takes the terminal. A key that ends is the same as an interrupt, which the terminal does not make of it any more.
+    /// Takes the terminal. A key that ends is the same as an interrupt, which the terminal does not
+    /// make of it any more.
     ///
     /// # Errors
     /// Standard error is no terminal, or one that cannot be drawn on.
@@ -190,7 +193,8 @@ impl Screen {
         }
     }
 
-    /// Keeps a line until the terminal is given back; then it is handed back at once, to be printed.
+    /// Keeps a line until the terminal is given back; then it is handed back at once, to be
+    /// printed.
     pub fn keep(&self, line: String) -> Option<String> {
         let mut shown = self.shown();
         if shown.taken.is_none() {

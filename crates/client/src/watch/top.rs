@@ -25,8 +25,8 @@ const LIST_MAX: u16 = 6;
 
 const KEYS: &str = "up, down: another transfer; q: leave";
 
-/// Shows them until the user leaves; once, as lines, where standard output or standard error is no terminal, and as JSON
-/// objects with `json`.
+/// Shows them until the user leaves; once, as lines, where standard output or standard error is no
+/// terminal, and as JSON objects with `json`.
 ///
 /// # Errors
 /// Where transfers meet cannot be entered, or the terminal cannot be drawn on.

@@ -1,4 +1,5 @@
-//! Servers that announce SITE GODWIT and then do not keep to it. The copy must succeed all the same, and end.
+//! Servers that announce SITE GODWIT and then do not keep to it. The copy must succeed all the
+//! same, and end.
 
 use std::{
     fs,
@@ -97,7 +98,8 @@ impl Session<'_> {
                     session.say("200 ok\r\n")?;
                 }
                 "RETR" => session.send(0)?,
-                // What came before the session broke is not asked for again. `P offset length path`, to the end.
+                // What came before the session broke is not asked for again. `P offset length
+                // path`, to the end.
                 "ERET" => {
                     let offset = argument
                         .split(' ')
@@ -123,7 +125,8 @@ impl Session<'_> {
         Ok((n > 0).then(|| line.trim_end().to_owned()))
     }
 
-    /// The file from `offset` on, over one channel. If there is to be an aside at all, the transfer waits for it.
+    /// The file from `offset` on, over one channel. If there is to be an aside at all, the transfer
+    /// waits for it.
     fn send(&mut self, offset: usize) -> std::io::Result<()> {
         let mut data = self.data.take().ok_or(std::io::ErrorKind::NotConnected)?;
         let file = &self.file[offset..];

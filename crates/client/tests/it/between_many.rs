@@ -1,4 +1,5 @@
-//! Many small files from one server to another: commands for many in flight at both, and a bad file among them alone.
+//! Many small files from one server to another: commands for many in flight at both, and a bad file
+//! among them alone.
 
 use std::{collections::BTreeSet, fs};
 
@@ -43,7 +44,8 @@ fn small_and_large_files_go_together() {
     assert_same(&from.path("many"), &to.path("there"));
 }
 
-/// A server that, asked for `verb` of what has `name` in its path, hears of what is in no directory.
+/// A server that, asked for `verb` of what has `name` in its path, hears of what is in no
+/// directory.
 fn misled(server: &Served, verb: &'static str, name: &'static str) -> String {
     let commands = move |line: String| match line.starts_with(verb) && line.contains(name) {
         true => format!("{verb} /in/no/directory"),
@@ -55,8 +57,8 @@ fn misled(server: &Served, verb: &'static str, name: &'static str) -> String {
     )
 }
 
-/// What the sender refuses leaves the receiver waiting for bytes, and those that come are the next file's. What the receiver refuses
-/// was sent all the same, and the next file is written with it.
+/// What the sender refuses leaves the receiver waiting for bytes, and those that come are the next
+/// file's. What the receiver refuses was sent all the same, and the next file is written with it.
 #[test]
 fn what_either_server_refuses_in_the_middle_fails_alone() {
     let (from, to) = (Served::start(), Served::start());

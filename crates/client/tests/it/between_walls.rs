@@ -38,7 +38,8 @@ fn url(address: SocketAddr) -> String {
 
 const LISTENING: &[&str] = &["PASV", "EPSV"];
 
-/// Copies three files between two servers at these URLs. None is looked for in a listing, which would come to us.
+/// Copies three files between two servers at these URLs. None is looked for in a listing, which
+/// would come to us.
 fn copy(from: &Served, to: &Served, source: &str, target: &str) -> Ran {
     fs::create_dir(from.path("top")).unwrap();
     for i in 0..3 {

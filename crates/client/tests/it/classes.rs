@@ -1,5 +1,6 @@
-//! The classes of failure, one case or several each: which exit status, and a message that says what failed, where, and whose turn it
-//! is. Those of disks that are full, accounts and real servers are in `lab/client_failures`.
+//! The classes of failure, one case or several each: which exit status, and a message that says
+//! what failed, where, and whose turn it is. Those of disks that are full, accounts and real
+//! servers are in `lab/client_failures`.
 
 use std::{
     fs,
@@ -41,7 +42,8 @@ struct Place {
 }
 
 impl Place {
-    /// A file `f`, a directory `d` with a file, and `alike`, a tree that is the same here and there.
+    /// A file `f`, a directory `d` with a file, and `alike`, a tree that is the same here and
+    /// there.
     fn new() -> Self {
         let open = Served::start();
         let fixed = Served::start_with(|settings| settings.anonymous = Anonymous::Ro);
@@ -427,7 +429,8 @@ fn a_server_that_says_nothing_is_4() {
         let arguments = [&arguments[..], &limit].concat();
         let limit = match verb {
             "STOR" => "2 s",
-            // The data connection, which is as silent, may be what is told of: its limit is 1 s, and the answer's comes right behind.
+            // The data connection, which is as silent, may be what is told of: its limit is 1 s,
+            // and the answer's comes right behind.
             "RETR" => " s",
             _ => "1 s",
         };

@@ -1,5 +1,5 @@
-//! Servers that lack, refuse and break things: the client degrades, says what it lost, never hangs and never claims what is
-//! not so.
+//! Servers that lack, refuse and break things: the client degrades, says what it lost, never hangs
+//! and never claims what is not so.
 
 use std::fs;
 

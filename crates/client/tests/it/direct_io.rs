@@ -1,4 +1,5 @@
-//! `--direct-io` at both ends: the same files, whatever their lengths, and a word where it cannot be.
+//! `--direct-io` at both ends: the same files, whatever their lengths, and a word where it cannot
+//! be.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,5 @@
-//! Every class of failure: the message names path, endpoint and cause, and the exit status is the documented one.
+//! Every class of failure: the message names path, endpoint and cause, and the exit status is the
+//! documented one.
 
 use std::{fs, net::TcpListener};
 

@@ -1,4 +1,5 @@
-//! A small FTP server with switches: it lacks, refuses and breaks what a test wants it to. MODE S only, files in memory.
+//! A small FTP server with switches: it lacks, refuses and breaks what a test wants it to. MODE S
+//! only, files in memory.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +30,8 @@ pub(crate) struct Quirks {
     pub(crate) no_verdict: bool,
     /// The control connection closes in place of the answer to this verb.
     pub(crate) hang_up: Option<&'static str>,
-    /// The control connection closes in place of the answer to the so manieth command of this verb, which was done.
+    /// The control connection closes in place of the answer to the so manieth command of this verb,
+    /// which was done.
     pub(crate) hang_up_after: Option<(&'static str, usize)>,
     /// What it makes of names.
     pub(crate) mangles: Option<fn(&str) -> String>,
@@ -57,7 +59,8 @@ pub(crate) struct Quirks {
     pub(crate) long: bool,
     /// LIST and NLST take `-a`, and show names with a leading dot with it alone.
     pub(crate) options: bool,
-    /// STOR of what begins with one of these, divided by `|`, is refused as Pure-FTPd refuses names with leading dots.
+    /// STOR of what begins with one of these, divided by `|`, is refused as Pure-FTPd refuses names
+    /// with leading dots.
     pub(crate) refused_names: Option<&'static str>,
     /// The greeting, in place of 220.
     pub(crate) greeting: Option<&'static str>,

@@ -33,8 +33,8 @@ impl Dice {
     }
 }
 
-/// A rule as the command line has it, and whether it includes. No `[` stands alone: a slash that it took into its class would count
-/// among those of the pattern, for rsync.
+/// A rule as the command line has it, and whether it includes. No `[` stands alone: a slash that it
+/// took into its class would count among those of the pattern, for rsync.
 fn rule(dice: &mut Dice) -> (bool, String) {
     let parts = [
         "a",

@@ -1,4 +1,5 @@
-//! Large files that are put one behind the other: the next goes out before the server has said a word of the last.
+//! Large files that are put one behind the other: the next goes out before the server has said a
+//! word of the last.
 
 use std::{
     fs,
@@ -147,7 +148,8 @@ fn who_interrupts_leaves_nothing_of_the_next_or_what_can_be_gone_on_with() {
         };
         let mut child = copy();
         let up = served.path("up");
-        // The first has its name, the server has the second, whose answer is lost, and begins with the third.
+        // The first has its name, the server has the second, whose answer is lost, and begins with
+        // the third.
         let names = || match up.exists() {
             true => tree(&up),
             false => Vec::new(),

@@ -1,5 +1,5 @@
-//! Logging in with identities, against a scripted server that keeps to GSI or does not. Data connections are in `gsi_data`, and with
-//! real servers.
+//! Logging in with identities, against a scripted server that keeps to GSI or does not. Data
+//! connections are in `gsi_data`, and with real servers.
 
 use std::{
     fs,
@@ -74,7 +74,8 @@ impl World {
 pub(crate) struct Quirks {
     /// Verb with argument, and the reply it gets.
     pub(crate) replies: Vec<(&'static str, &'static str)>,
-    /// A whole reply is wrapped in one piece, with a NUL behind it, and the last one of the handshake is too (ARC).
+    /// A whole reply is wrapped in one piece, with a NUL behind it, and the last one of the
+    /// handshake is too (ARC).
     pub(crate) whole: bool,
     /// A forged line in clear goes before the reply to this verb.
     pub(crate) forges: Option<&'static str>,

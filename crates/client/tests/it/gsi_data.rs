@@ -35,7 +35,8 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Acts for the user of `world`. Of its connections the first `count` are sent `words` and closed.
+    /// Acts for the user of `world`. Of its connections the first `count` are sent `words` and
+    /// closed.
     fn new(world: &World, count: usize, words: &'static [u8]) -> Arc<Self> {
         let credential = world.proxy(&ProxyRequest::default());
         Arc::new(Self {

@@ -182,7 +182,8 @@ fn parts_clear_what_was_in_their_place() {
     assert_eq!(map(&there), [(0, 44), (700, 701), (890, LENGTH)]);
 }
 
-/// Kills a copy in the midst of a file, spoils what lies in its holes, and gives the same command again.
+/// Kills a copy in the midst of a file, spoils what lies in its holes, and gives the same command
+/// again.
 #[test]
 fn a_copy_goes_on_where_it_died_in_the_midst_of_holes() {
     /// Bytes every now and then.

@@ -1,5 +1,5 @@
-//! Servers that mean harm, on the control channel, in listings and on data channels: nothing is written outside the destination,
-//! nothing hangs, and the error says what was wrong.
+//! Servers that mean harm, on the control channel, in listings and on data channels: nothing is
+//! written outside the destination, nothing hangs, and the error says what was wrong.
 
 use std::{
     fs,
@@ -18,7 +18,8 @@ const FACTS: Option<&[&str]> = Some(&["SIZE", "MLST"]);
 
 #[test]
 fn data_goes_to_no_host_but_the_servers_whatever_it_announces() {
-    // The fake listens on 127.0.0.1 alone: a client that followed would reach nobody, or somebody else.
+    // The fake listens on 127.0.0.1 alone: a client that followed would reach nobody, or somebody
+    // else.
     for announces in ["127,0,0,2,", "192,0,2,7,", "0,0,0,0,"] {
         let fake = Fake::start(Quirks {
             announces: Some(announces),

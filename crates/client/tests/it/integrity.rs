@@ -13,7 +13,8 @@ use crate::{
 const LENGTH: usize = (18 << 20) + (100 << 10) + 7;
 const LEAF: u64 = 256 << 10;
 
-/// A leaf in the middle, and a byte of payload in it: before it there are a header of 17 bytes for each MiB.
+/// A leaf in the middle, and a byte of payload in it: before it there are a header of 17 bytes for
+/// each MiB.
 const SPOILT: [u64; 2] = [5 << 20, (5 << 20) + LEAF];
 const IN_SPOILT_LEAF: u64 = SPOILT[0] + 1000;
 

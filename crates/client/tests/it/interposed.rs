@@ -7,8 +7,8 @@ use std::{
     thread,
 };
 
-/// Where the client is to go in place of `server`. Each line is what `commands` and `replies` make of it; an empty one
-/// closes the connection.
+/// Where the client is to go in place of `server`. Each line is what `commands` and `replies` make
+/// of it; an empty one closes the connection.
 pub(crate) fn interposed(
     server: SocketAddr,
     commands: impl Fn(String) -> String + Send + Sync + 'static,

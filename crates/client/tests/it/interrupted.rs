@@ -124,7 +124,8 @@ fn the_server_is_told_to_give_up_and_the_same_command_goes_on() {
         assert!(copy == bytes(LENGTH, 1));
         assert_eq!(begun(here.target()), None);
         let moved = moved(&here.folder.path().join("log"));
-        // What had come is not asked for again, but for a leaf of each channel, and what each had gathered.
+        // What had come is not asked for again, but for a leaf of each channel, and what each had
+        // gathered.
         let again = if direct_io { 4 << 20 } else { 2 << 20 };
         assert!(moved <= LENGTH as u64 - THERE + again, "{moved}");
     }

@@ -132,7 +132,8 @@ fn named<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
     events.iter().filter(|e| e["event"] == name).collect()
 }
 
-/// There and back, the copies compared; the two event logs. Small blocks, so that channels can retire often.
+/// There and back, the copies compared; the two event logs. Small blocks, so that channels can
+/// retire often.
 fn there_and_back(length: usize, options: &[&str]) -> [Vec<Value>; 2] {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! The program itself, run against our server in this process and against a scripted one that lacks, refuses and breaks things.
+//! The program itself, run against our server in this process and against a scripted one that
+//! lacks, refuses and breaks things.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -45,7 +45,8 @@ pub(crate) fn events(log: &Path, name: &str) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// How many commands `verb` went out before the first reply of those that start with `code` came in, at most.
+/// How many commands `verb` went out before the first reply of those that start with `code` came
+/// in, at most.
 pub(crate) fn most_unanswered(ran: &Ran, verb: &str) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for line in ran.err.lines() {
@@ -115,7 +116,8 @@ fn the_depth_is_the_users_where_he_fixes_it() {
         let get = run(&[&fixed[..], &[&up, text(&back)]].concat()).expect(0, &["60 files"]);
         assert_same(&top, &back);
         for (ran, verb) in [(&put, "STOR"), (&get, "RETR")] {
-            // A large depth is not reached to the last where files are found no faster than they are copied.
+            // A large depth is not reached to the last where files are found no faster than they
+            // are copied.
             let unanswered = most_unanswered(ran, verb);
             let enough = (most.min(20)..=most).contains(&unanswered);
             assert!(enough, "{unanswered} {}", ran.err);
@@ -185,8 +187,8 @@ fn what_vanishes_or_cannot_be_read_stops_no_other() {
     let here = tempfile::tempdir().unwrap();
     let top = here.path().join("top");
     write_many(&top, 200);
-    // A link to nowhere is found when the directory is read, and cannot be opened. A file without permission is readable to
-    // root: then nothing fails of it.
+    // A link to nowhere is found when the directory is read, and cannot be opened. A file without
+    // permission is readable to root: then nothing fails of it.
     let closed = top.join("d5/f5");
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
     let readable = fs::read(&closed).is_ok();
@@ -236,7 +238,8 @@ fn large_files_are_checked_while_the_next_move() {
     assert_same(&top, &back);
 }
 
-/// Stands between client and server on the control channel, and cuts the first sessions after so many bytes of replies each.
+/// Stands between client and server on the control channel, and cuts the first sessions after so
+/// many bytes of replies each.
 pub(crate) fn cutting_proxy(server: SocketAddr, limits: Vec<u64>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

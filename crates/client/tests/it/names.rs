@@ -1,4 +1,5 @@
-//! Names with bytes that some servers change: what would get another name is a failure, and nothing is removed for it.
+//! Names with bytes that some servers change: what would get another name is a failure, and nothing
+//! is removed for it.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,6 @@
-//! A bug of ours is a failure that is counted: the status is not 0, the journal stays, nothing is removed, and
-//! nobody waits for what a task had when it panicked. Builds for tests panic where they are told to.
+//! A bug of ours is a failure that is counted: the status is not 0, the journal stays, nothing is
+//! removed, and nobody waits for what a task had when it panicked. Builds for tests panic where
+//! they are told to.
 
 #![cfg(debug_assertions)]
 
@@ -31,7 +32,8 @@ fn run_with_bug(worker_and_name: &str, arguments: &[&str]) -> Ran {
     limit.output().unwrap().into()
 }
 
-/// Source and destination of a sync: both have `same`, one has `d/new`, the other `d/old` and `extra`.
+/// Source and destination of a sync: both have `same`, one has `d/new`, the other `d/old` and
+/// `extra`.
 fn two_trees(source: &Path, target: &Path) {
     for top in [source, target] {
         fs::create_dir_all(top.join("d")).unwrap();

@@ -1,4 +1,5 @@
-//! Files of servers that have REST STREAM and no parts: what was cut is gone on with, in the same command and in the next.
+//! Files of servers that have REST STREAM and no parts: what was cut is gone on with, in the same
+//! command and in the next.
 
 use std::{fs, path::PathBuf};
 

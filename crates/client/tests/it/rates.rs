@@ -39,7 +39,8 @@ fn reached(epoch: &Value) -> bool {
     epoch["goodput_bps"].as_f64().unwrap() >= 0.951 * CAP_BPS
 }
 
-/// There and back under a cap. Slower than the cap is what a busy machine makes of it; faster is wrong.
+/// There and back under a cap. Slower than the cap is what a busy machine makes of it; faster is
+/// wrong.
 fn there_and_back(options: &[&str]) {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
@@ -129,7 +130,8 @@ fn transfers_to_different_servers_share_the_rate_of_the_host() {
     let seconds = |summary: &Value| summary["seconds"].as_f64().unwrap();
     #[allow(clippy::cast_precision_loss)] // a length
     let both = 2.0 * 8.0 * LENGTH as f64;
-    // As long as both run each has half; who comes later has the whole for half a second, until it is heard.
+    // As long as both run each has half; who comes later has the whole for half a second, until it
+    // is heard.
     let least = (both - 0.75 * CAP_BPS) / CAP_BPS / 1.05;
     assert!(seconds(&a).max(seconds(&b)) > least, "{a} {b}");
 }

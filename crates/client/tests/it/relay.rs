@@ -1,4 +1,5 @@
-//! Stands between a client and a server of this machine, and spoils bytes of their data connections.
+//! Stands between a client and a server of this machine, and spoils bytes of their data
+//! connections.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -10,7 +11,8 @@ use std::{
     thread,
 };
 
-/// Which bytes of a data connection come out with a bit turned, counted from its first one, headers of MODE E included.
+/// Which bytes of a data connection come out with a bit turned, counted from its first one, headers
+/// of MODE E included.
 #[derive(Clone, Copy)]
 pub(crate) enum Spoil {
     /// This one, of the first connection that carries so many.

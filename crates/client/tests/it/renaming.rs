@@ -1,4 +1,5 @@
-//! The final name: what has it is never lost, whatever the server refuses and wherever the connection breaks off.
+//! The final name: what has it is never lost, whatever the server refuses and wherever the
+//! connection breaks off.
 
 use std::{
     fs,
@@ -153,7 +154,8 @@ fn what_was_done_and_not_answered_is_done() {
 
 #[test]
 fn small_files_whose_answers_are_lost_are_there_and_once() {
-    // The answer that tells of the name, where the server compares and renames and where it is asked to rename.
+    // The answer that tells of the name, where the server compares and renames and where it is
+    // asked to rename.
     for hidden in ["-", " COMMIT"] {
         for size in [1000, 3_000_000] {
             let served = Served::start();

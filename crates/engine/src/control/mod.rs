@@ -1,5 +1,5 @@
-//! Drives a client's protocol interpreter over a socket, or over a program that leads to a server ([`Stream`]); [`protection`]: its
-//! lines, and a server's, under a security context.
+//! Drives a client's protocol interpreter over a socket, or over a program that leads to a server
+//! ([`Stream`]); [`protection`]: its lines, and a server's, under a security context.
 
 pub mod protection;
 mod stream;
@@ -79,8 +79,8 @@ pub type DialogueLog = Arc<dyn Fn(bool, &str) + Send + Sync>;
 
 /// A control connection.
 ///
-/// Every future of it may be dropped at any await and called again: bytes read and half-written commands stay here,
-/// not in the future.
+/// Every future of it may be dropped at any await and called again: bytes read and half-written
+/// commands stay here, not in the future.
 pub struct ControlChannel {
     stream: Stream,
     /// For messages.
@@ -103,8 +103,8 @@ const UNSENT_BYTES_MAX: usize = 4 * 1024;
 const QUIT_LIMIT: Duration = Duration::from_secs(2);
 
 impl ControlChannel {
-    /// Connects and waits for the greeting. Returns with it the addresses of the connection, ours first. All waits are limited by
-    /// `config`.
+    /// Connects and waits for the greeting. Returns with it the addresses of the connection, ours
+    /// first. All waits are limited by `config`.
     pub async fn connect(
         peer: SocketAddr,
         config: ClientConfig,
@@ -121,7 +121,8 @@ impl ControlChannel {
             .map_err(no_connection)?;
         // A command must not wait for the acknowledgement of the one before it.
         stream.set_nodelay(true).map_err(no_connection)?;
-        // Hours may pass between replies; a peer that lost power should be noticed, and middleboxes kept awake.
+        // Hours may pass between replies; a peer that lost power should be noticed, and middleboxes
+        // kept awake.
         let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
         socket2::SockRef::from(&stream)
             .set_tcp_keepalive(&keepalive)
@@ -157,8 +158,8 @@ impl ControlChannel {
         }
     }
 
-    /// Protects every command and reply from here on. For the moment at which the context is established and its 235 has come,
-    /// with nothing in flight.
+    /// Protects every command and reply from here on. For the moment at which the context is
+    /// established and its 235 has come, with nothing in flight.
     ///
     /// # Errors
     /// When the server has sent something behind its 235 already: it would pass for protected.
@@ -168,11 +169,12 @@ impl ControlChannel {
         Ok(())
     }
 
-    /// Makes the connection one of TLS: for the moment at which AUTH TLS has its 234, with nothing in flight. Returns what the
-    /// server has shown. Each wait is limited by `limit`.
+    /// Makes the connection one of TLS: for the moment at which AUTH TLS has its 234, with nothing
+    /// in flight. Returns what the server has shown. Each wait is limited by `limit`.
     ///
     /// # Errors
-    /// When the server has sent something behind its 234 already, is not whom the handshake expects, or does not go on.
+    /// When the server has sent something behind its 234 already, is not whom the handshake
+    /// expects, or does not go on.
     pub async fn start_tls(
         &mut self,
         mut handshake: Handshake,
@@ -241,7 +243,8 @@ impl ControlChannel {
             .map(|protected| protected.describe())
     }
 
-    /// Queues a command; it is written by the next `next_event` or `call` that finds no reply waiting.
+    /// Queues a command; it is written by the next `next_event` or `call` that finds no reply
+    /// waiting.
     pub fn submit(&mut self, command: &Command) -> CommandId {
         if self.log.is_some() {
             self.log_line(true, &command.masked());
@@ -261,7 +264,8 @@ impl ControlChannel {
 
     /// The next reply, in command order. Cancel-safe.
     ///
-    /// Returns an error at once when nothing is in flight and the connection is over; waits for ever when nothing is in flight.
+    /// Returns an error at once when nothing is in flight and the connection is over; waits for
+    /// ever when nothing is in flight.
     pub async fn next_event(&mut self) -> Result<Event, ControlError> {
         loop {
             let outcome = self.take_outputs();
@@ -386,8 +390,8 @@ impl ControlChannel {
         Ok(())
     }
 
-    /// Writes without waiting. A write error is not told here when bytes may still be read: the server's last
-    /// words (a 421) say more than "broken pipe".
+    /// Writes without waiting. A write error is not told here when bytes may still be read: the
+    /// server's last words (a 421) say more than "broken pipe".
     fn write_what_fits(&mut self) -> Result<(), ControlError> {
         while !self.unsent.is_empty() {
             match self.stream.try_write(&self.unsent) {

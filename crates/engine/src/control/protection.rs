@@ -1,4 +1,5 @@
-//! Control lines once a security context is established, in both roles: RFC 2228 §4 as GSI has it, or TLS itself (RFC 4217). No I/O.
+//! Control lines once a security context is established, in both roles: RFC 2228 §4 as GSI has it,
+//! or TLS itself (RFC 4217). No I/O.
 //!
 //! ```text
 //!   client's interpreter ── USER x ──► ProtectedClient ── ENC b64 ──► ProtectedServer ── USER x ──► server's interpreter
@@ -6,8 +7,9 @@
 //! ```
 //! Under TLS there are no words of their own: the clear lines are what the stream holds.
 //!
-//! Both sides stand between a socket and an interpreter, which sees clear text only. The wrapped lines are pieces of one
-//! TLS stream: they are opened in order, each once, and after any error the session is over.
+//! Both sides stand between a socket and an interpreter, which sees clear text only. The wrapped
+//! lines are pieces of one TLS stream: they are opened in order, each once, and after any error the
+//! session is over.
 
 use godwit_gsi::{
     ContextError, Wrap,
@@ -16,11 +18,12 @@ use godwit_gsi::{
 };
 use godwit_proto::line::{BadLine, LineEvent, LineReader};
 
-/// Longest line of a protected channel, its end not counted: the longest token in base64 behind the longest word.
+/// Longest line of a protected channel, its end not counted: the longest token in base64 behind the
+/// longest word.
 pub const WRAPPED_LINE_BYTES_MAX: usize = "CONF ".len() + TOKEN_BYTES_MAX.div_ceil(3) * 4;
 
-/// The peer did not keep to the protection that both had agreed on. The session is over: what follows cannot be trusted, or
-/// not be opened.
+/// The peer did not keep to the protection that both had agreed on. The session is over: what
+/// follows cannot be trusted, or not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtectionError {
@@ -83,7 +86,8 @@ impl ProtectedClient {
     /// Appends the lines `ENC <base64>`, or records, for whole command lines, each with its CRLF.
     ///
     /// # Errors
-    /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_BYTES_MAX`]: nobody takes such a command.
+    /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_BYTES_MAX`]: nobody takes
+    /// such a command.
     pub fn seal(&mut self, commands: &[u8], sealed: &mut Vec<u8>) -> Result<(), ProtectionError> {
         if self.carrier == Carrier::Records {
             return Ok(self.wrap.seal(commands, sealed)?);
@@ -95,8 +99,8 @@ impl ProtectedClient {
         Ok(())
     }
 
-    /// Takes bytes from the socket in any slicing and appends the clear text of all whole lines among them: 631, 632 and
-    /// 633, each with a line of a reply or with all of it.
+    /// Takes bytes from the socket in any slicing and appends the clear text of all whole lines
+    /// among them: 631, 632 and 633, each with a line of a reply or with all of it.
     ///
     /// # Errors
     /// When a line is not wrapped or does not open.
@@ -139,11 +143,13 @@ impl ProtectedClient {
 pub enum Received {
     /// Clear command lines for the interpreter.
     Commands(Vec<u8>),
-    /// A command that came in clear, to be answered by 533 in its turn: anybody on the path could have written it.
+    /// A command that came in clear, to be answered by 533 in its turn: anybody on the path could
+    /// have written it.
     Unprotected,
     /// The answer to a Telnet negotiation, to be sent as it is.
     Telnet([u8; 3]),
-    /// The client has said that it sends no more (close_notify): we answer and end (RFC 5246 §7.2.1).
+    /// The client has said that it sends no more (close_notify): we answer and end (RFC 5246
+    /// §7.2.1).
     Closed,
 }
 
@@ -204,8 +210,9 @@ impl ProtectedServer {
         Ok(received)
     }
 
-    /// Appends the protected form of whole replies, as [`godwit_proto::Reply::write_to`] writes them, one behind the other:
-    /// each line is wrapped for itself, and the last of each reply says that it is the last.
+    /// Appends the protected form of whole replies, as [`godwit_proto::Reply::write_to`] writes
+    /// them, one behind the other: each line is wrapped for itself, and the last of each reply says
+    /// that it is the last.
     ///
     /// # Errors
     /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_BYTES_MAX`].
@@ -230,7 +237,8 @@ impl ProtectedServer {
     }
 }
 
-/// Bytes of the first of several replies: to the end of the first line that begins with three digits and a blank.
+/// Bytes of the first of several replies: to the end of the first line that begins with three
+/// digits and a blank.
 fn first_reply(replies: &[u8]) -> usize {
     let mut length = 0;
     for line in replies.split_inclusive(|&byte| byte == b'\n') {

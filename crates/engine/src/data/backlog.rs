@@ -1,10 +1,12 @@
 //! How much of what is to be sent a channel takes for itself, where others could send it too.
 //!
-//! The kernel lets a socket's buffer grow to more than twice what the path holds. A channel that is slower than others takes as much of
-//! a file as they do, and then has it for seconds while they have nothing left: 9 MB were seen where a channel sent 27 MB/s. So each
-//! takes about half a round trip's bytes at a time, as its congestion window has it, and its socket holds no more in advance. Over a
-//! short path that is little, gone in microseconds, and each turn of a channel costs about 20: there it takes what it sends in
-//! two milliseconds. Where there are very many, the turn of each comes seldom, and it holds more so that it lasts.
+//! The kernel lets a socket's buffer grow to more than twice what the path holds. A channel that is
+//! slower than others takes as much of a file as they do, and then has it for seconds while they
+//! have nothing left: 9 MB were seen where a channel sent 27 MB/s. So each takes about half a round
+//! trip's bytes at a time, as its congestion window has it, and its socket holds no more in
+//! advance. Over a short path that is little, gone in microseconds, and each turn of a channel
+//! costs about 20: there it takes what it sends in two milliseconds. Where there are very many, the
+//! turn of each comes seldom, and it holds more so that it lasts.
 
 use std::{
     sync::{
@@ -20,10 +22,12 @@ use socket2::SockRef;
 /// What all channels of a transfer may hold unsent, bytes.
 const OF_ALL: u32 = 1 << 20;
 
-/// What one may hold at most where there are many: a mover that is woken each time half of it has left keeps up with 10 Gbit/s.
+/// What one may hold at most where there are many: a mover that is woken each time half of it has
+/// left keeps up with 10 Gbit/s.
 const OF_EACH: u32 = 128 << 10;
 
-/// And where there are very many, for each of them, so that it lasts until all others had their turn.
+/// And where there are very many, for each of them, so that it lasts until all others had their
+/// turn.
 const OF_EACH_BY_CHANNELS: u32 = 2 << 10;
 const OF_EACH_MOST: u32 = 2 << 20;
 
@@ -36,7 +40,8 @@ const TAKES_MOST: u32 = 2 << 20;
 /// The least, about the window of a new connection.
 const LEAST: u32 = 16 << 10;
 
-/// Time for which a look holds: with little files there would be one for each, about a hundredth of all that a file costs.
+/// Time for which a look holds: with little files there would be one for each, about a hundredth of
+/// all that a file costs.
 const LOOKS_APART: Duration = Duration::from_micros(500);
 
 sockopt_impl!(
@@ -48,8 +53,8 @@ sockopt_impl!(
     TcpInfoHead
 );
 
-/// The beginning of `struct tcp_info` (linux, include/uapi/linux/tcp.h). A kernel fills as much as it knows of, and the whole, which grows from
-/// version to version, is more than an older one has.
+/// The beginning of `struct tcp_info` (linux, include/uapi/linux/tcp.h). A kernel fills as much as
+/// it knows of, and the whole, which grows from version to version, is more than an older one has.
 #[expect(unreachable_pub, reason = "the macro makes TcpInfo public")]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +106,8 @@ impl Window {
 }
 
 impl Backlog {
-    /// Bounds what `socket` may hold unsent, one of so many `channels`. Bytes of the next block, at most.
+    /// Bounds what `socket` may hold unsent, one of so many `channels`. Bytes of the next block, at
+    /// most.
     pub(super) fn adapt(&mut self, socket: &mio::net::TcpStream, channels: u32) -> u64 {
         let at = Instant::now();
         match &self.last {

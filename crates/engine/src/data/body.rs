@@ -41,8 +41,8 @@ pub(super) struct StreamSink {
 }
 
 impl Body {
-    /// `stripes`: addresses that a sender connects to, each with the part of the file that `layout` gives it. `holes`: those of the file
-    /// do not travel.
+    /// `stripes`: addresses that a sender connects to, each with the part of the file that `layout`
+    /// gives it. `holes`: those of the file do not travel.
     pub(super) fn new(
         job: Job,
         stripes: usize,

@@ -1,7 +1,8 @@
 //! What a mover has to tell, kept until it has nothing else to do.
 //!
-//! A mover goes through a queue of small files faster than anybody is woken, and whoever were woken for each of them would cost more than the
-//! files do. So news of one round leave together. They wait for a millisecond at most, or for the one call of storage that lasts longer.
+//! A mover goes through a queue of small files faster than anybody is woken, and whoever were woken
+//! for each of them would cost more than the files do. So news of one round leave together. They
+//! wait for a millisecond at most, or for the one call of storage that lasts longer.
 
 use std::{
     cell::RefCell,
@@ -30,7 +31,8 @@ pub(super) fn begin() {
     BUNCH.with_borrow_mut(|bunch| bunch.is_mover = true);
 }
 
-/// Runs `news`, which must not wait for anybody: soon, on a mover; at once elsewhere. In the order of the calls.
+/// Runs `news`, which must not wait for anybody: soon, on a mover; at once elsewhere. In the order
+/// of the calls.
 pub fn tell(news: impl FnOnce() + 'static) {
     let at_once = BUNCH.with_borrow_mut(|bunch| {
         if !bunch.is_mover {

@@ -11,7 +11,8 @@ pub(super) struct Carry {
     bytes: Vec<u8>,
     used: usize,
     filled: usize,
-    /// What is sealed is the beginning of a record: it is carried once all of the record is here and opened.
+    /// What is sealed is the beginning of a record: it is carried once all of the record is here
+    /// and opened.
     end: usize,
 }
 
@@ -59,7 +60,8 @@ impl Carry {
         &mut self.bytes[self.filled..self.end]
     }
 
-    /// Of what is sealed, `taken` bytes were opened to `clear`, which are now at its beginning and are carried.
+    /// Of what is sealed, `taken` bytes were opened to `clear`, which are now at its beginning and
+    /// are carried.
     pub(super) fn opened(&mut self, clear: usize, taken: usize) {
         let rest = self.filled + taken;
         self.filled += clear;

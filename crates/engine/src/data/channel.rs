@@ -5,8 +5,9 @@
 //!        │             (guarded only)              │ EOD|CLOSE, MODE S end, failure         │ peer closes
 //!        └───────────────────┴───────────────► (closed) ◄───────────────────────────────────┘
 //! ```
-//! Where the peer may still have words for us at the end of a stream that we have sent, Leaving comes before (closed).
-//! An accepted connection begins as Handshaking or, without a guard, as Idle.
+//! Where the peer may still have words for us at the end of a stream that we have sent, Leaving
+//! comes before (closed). An accepted connection begins as Handshaking or, without a guard, as
+//! Idle.
 
 use std::{
     io,
@@ -30,11 +31,12 @@ use super::{
 };
 use crate::tcp_diag::Ends;
 
-/// Longest wait for the peer's end of a connection on which we have sent all: what it says behind the handshake takes a round
-/// trip.
+/// Longest wait for the peer's end of a connection on which we have sent all: what it says behind
+/// the handshake takes a round trip.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
-/// The same, where the kernel seals what we have sent and may still have some of it: a slow path takes its time.
+/// The same, where the kernel seals what we have sent and may still have some of it: a slow path
+/// takes its time.
 const LEAVE_LIMIT_OF_KERNEL: Duration = Duration::from_secs(300);
 
 /// Bytes a channel may move before others get their turn.
@@ -91,7 +93,8 @@ pub(super) enum Flow {
     Again,
     /// The rate limit lets nothing through before then.
     Pause(Instant),
-    /// Part in the transfer done, keep the connection. The attachment is still held: call `let_go` after parking.
+    /// Part in the transfer done, keep the connection. The attachment is still held: call `let_go`
+    /// after parking.
     Park,
     /// Close the connection; all is well.
     Close,
@@ -259,7 +262,8 @@ impl Channel {
         }
     }
 
-    /// The transfer is over without us. `None`: we had no part in it; `Some(true)`: nothing of it was read or written here, keep the connection.
+    /// The transfer is over without us. `None`: we had no part in it; `Some(true)`: nothing of it
+    /// was read or written here, keep the connection.
     pub(super) fn release(&self) -> Option<bool> {
         match &self.activity {
             Activity::Idle | Activity::Leaving { .. } => None,
@@ -284,7 +288,8 @@ impl Channel {
         }
     }
 
-    /// As its set finds it again. `token`: in the event loop of its mover; `used`: it has carried a transfer.
+    /// As its set finds it again. `token`: in the event loop of its mover; `used`: it has carried a
+    /// transfer.
     pub(super) fn as_idle(&mut self, token: usize, used: bool) -> IdleChannel {
         let taken = match &self.activity {
             Activity::Sending(sending) => sending.taken(),
@@ -479,8 +484,9 @@ impl Channel {
         }
     }
 
-    /// An idle connection whose peer closed: what it sent before is kept for the next transfer. Nothing at all, on a
-    /// connection that came before its transfer, may be all of an empty file: MODE S has no other end of file.
+    /// An idle connection whose peer closed: what it sent before is kept for the next transfer.
+    /// Nothing at all, on a connection that came before its transfer, may be all of an empty file:
+    /// MODE S has no other end of file.
     fn look_at_idle(&mut self, scratch: &mut [u8]) -> Flow {
         if !self.socket.carry.is_empty() {
             return Flow::Wait;

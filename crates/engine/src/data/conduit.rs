@@ -1,6 +1,8 @@
-//! A pipe through which bytes go from a socket to a file without passing through user space: one copy less for each.
+//! A pipe through which bytes go from a socket to a file without passing through user space: one
+//! copy less for each.
 //!
-//! The kernel hands over what the socket holds by reference, and copies it once, into the file's pages.
+//! The kernel hands over what the socket holds by reference, and copies it once, into the file's
+//! pages.
 
 use std::{
     io,
@@ -12,11 +14,12 @@ use rustix::{
     pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice},
 };
 
-/// Bytes that are asked for: what an ordinary user may have (pipe(7), `pipe-max-size`). A pipe holds a reference for each
-/// page or smaller piece, so it may be full with less.
+/// Bytes that are asked for: what an ordinary user may have (pipe(7), `pipe-max-size`). A pipe
+/// holds a reference for each page or smaller piece, so it may be full with less.
 const CAPACITY_BYTES: usize = 1 << 20;
 
-/// A pipe that holds less, as of a user who has many of them, costs more calls than it spares copies.
+/// A pipe that holds less, as of a user who has many of them, costs more calls than it spares
+/// copies.
 const CAPACITY_LEAST: usize = 64 << 10;
 
 /// One a mover, made when it is first needed. Empty between two calls.
@@ -38,8 +41,8 @@ pub(super) struct Pipe {
 pub(super) enum Carried {
     /// So many are in the file.
     Whole(usize),
-    /// So many came from the socket, of which so many are in the file; the others are in [`Pipe::drain`], and the file takes
-    /// no more in this way.
+    /// So many came from the socket, of which so many are in the file; the others are in
+    /// [`Pipe::drain`], and the file takes no more in this way.
     Stuck { came: usize, written: usize },
 }
 
@@ -72,7 +75,8 @@ impl Pipe {
         Ok((capacity >= CAPACITY_LEAST).then_some(Self { out, into }))
     }
 
-    /// Moves what the socket has, `most` bytes of it or what fits, to `at` in the file. 0: the peer sends no more.
+    /// Moves what the socket has, `most` bytes of it or what fits, to `at` in the file. 0: the peer
+    /// sends no more.
     ///
     /// # Errors
     /// Of the socket. WouldBlock: it is empty.

@@ -31,8 +31,8 @@ impl Congestion {
         congestion
     }
 
-    /// From now on, on connections that are up too, within a quarter of a second. A new connection fails where the kernel refuses; one
-    /// that is up goes on with what it has.
+    /// From now on, on connections that are up too, within a quarter of a second. A new connection
+    /// fails where the kernel refuses; one that is up goes on with what it has.
     pub fn set(&self, name: &str) {
         let mut known = lock(&self.name);
         if known.as_deref() != Some(name) {

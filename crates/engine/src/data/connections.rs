@@ -76,8 +76,8 @@ impl EventLoop {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    // Out of descriptors or memory, or a connection that died in the queue: edge-triggered
-                    // readiness will not come again, so look once more later.
+                    // Out of descriptors or memory, or a connection that died in the queue:
+                    // edge-triggered readiness will not come again, so look once more later.
                     tracing::warn!(error = %e, "cannot accept a data connection");
                     *retry = true;
                     self.set_deadline(Instant::now());

@@ -1,7 +1,8 @@
 //! The event loop of a mover.
 //!
-//! Readiness is edge-triggered; a channel that stopped because its budget was used up, and not because the socket would
-//! block, stays in a run queue. Handshakes have a queue of their own: see [`EventLoop::shake_hands`].
+//! Readiness is edge-triggered; a channel that stopped because its budget was used up, and not
+//! because the socket would block, stays in a run queue. Handshakes have a queue of their own: see
+//! [`EventLoop::shake_hands`].
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -32,15 +33,17 @@ pub(super) const INBOX: Token = Token(usize::MAX);
 /// How often limits are checked while something waits.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Rounds of orders that may follow from one another before the kernel is asked for events: a queue of small files begins and
-/// ends its transfers here.
+/// Rounds of orders that may follow from one another before the kernel is asked for events: a queue
+/// of small files begins and ends its transfers here.
 const ROUNDS_MAX: usize = 64;
 
-/// Longest time for handshakes between two rounds, but for the end of a step: many at once stall nobody.
+/// Longest time for handshakes between two rounds, but for the end of a step: many at once stall
+/// nobody.
 const HANDSHAKES_MAX: Duration = Duration::from_millis(4);
 
-/// Payload that came since the mover last waited, so much that it lets more gather before it looks again: whoever sends it would
-/// otherwise wake it for each segment, which took up to a quarter of the sender's time.
+/// Payload that came since the mover last waited, so much that it lets more gather before it looks
+/// again: whoever sends it would otherwise wake it for each segment, which took up to a quarter of
+/// the sender's time.
 const GATHER_LEAST: u64 = 256 << 10;
 
 /// For how long: at 100 Gbit/s some 1.2 MB.
@@ -157,7 +160,8 @@ impl EventLoop {
                     }
                     self.carry_out(order);
                 }
-                // One turn for each that can run now; those that still can come again after the next look at the kernel.
+                // One turn for each that can run now; those that still can come again after the
+                // next look at the kernel.
                 for _ in 0..self.runnable.len() {
                     if let Some(token) = self.runnable.pop_front() {
                         self.turn(token);
@@ -188,7 +192,8 @@ impl EventLoop {
         }
     }
 
-    /// Time until limits must be looked at or a pause is over; `None`: there is nothing to wait for.
+    /// Time until limits must be looked at or a pause is over; `None`: there is nothing to wait
+    /// for.
     fn until_next(&self, next_tick: Instant) -> Option<Duration> {
         let now = Instant::now();
         let tick = (!self.watched.is_empty() || now <= self.deadlines_until).then_some(next_tick);
@@ -350,7 +355,8 @@ impl EventLoop {
 
     pub(super) fn close(&mut self, token: usize) {
         if let Some(Entry::Channel(mut channel)) = self.entries.try_remove(token) {
-            // The ends of transfers that are over here, which the peer waits for. Where the connection is lost they are, too.
+            // The ends of transfers that are over here, which the peer waits for. Where the
+            // connection is lost they are, too.
             let _ = channel.write_headers();
             channel.closes();
             if let Err(e) = self.poll.registry().deregister(channel.stream_mut()) {
@@ -408,8 +414,8 @@ impl EventLoop {
                     self.close(token);
                 }
                 match (attachment, why) {
-                    // The peer has made it and taken it back: too late, or not in time. What it had to send comes on others, of
-                    // which some may still be proving themselves.
+                    // The peer has made it and taken it back: too late, or not in time. What it had
+                    // to send comes on others, of which some may still be proving themselves.
                     (Some(_), TransferFailure::ConnectionLost(why))
                         if untouched.is_some_and(|set| set.has_connections()) =>
                     {

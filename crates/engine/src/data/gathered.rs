@@ -1,5 +1,5 @@
-//! What a channel has received for a file that is written past the page cache: kept until there is much of it, since each
-//! write waits for the device.
+//! What a channel has received for a file that is written past the page cache: kept until there is
+//! much of it, since each write waits for the device.
 
 use crate::storage::{Pages, past_page};
 
@@ -15,7 +15,8 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Where the next bytes go, which belong to `position` in the file and follow those that are here. Not where it is full.
+    /// Where the next bytes go, which belong to `position` in the file and follow those that are
+    /// here. Not where it is full.
     pub(super) fn room(&mut self, position: u64) -> &mut [u8] {
         if self.is_empty() {
             self.pages.resize(GATHERED_BYTES);

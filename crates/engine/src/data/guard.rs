@@ -11,12 +11,14 @@ use godwit_gsi::{
 };
 use godwit_proto::security::Protection;
 
-/// Each connection of the set begins with a handshake in which both ends prove who they are (the side that connected speaks
-/// first), and goes on as `protection` says. Without a guard (DCAU N) there is neither. GFD.020 on DCAU, RFC 2228 §3 on PROT.
+/// Each connection of the set begins with a handshake in which both ends prove who they are (the
+/// side that connected speaks first), and goes on as `protection` says. Without a guard (DCAU N)
+/// there is neither. GFD.020 on DCAU, RFC 2228 §3 on PROT.
 ///
-/// Nothing is ever taken from or given to a connection whose handshake has not succeeded. One that fails is closed, and fails the
-/// transfer with [`TransferFailure::NotAuthenticated`] (or [`TransferFailure::ConnectionLost`] where the peer went away without a
-/// word against us), unless that can go on with other channels that it has opened itself.
+/// Nothing is ever taken from or given to a connection whose handshake has not succeeded. One that
+/// fails is closed, and fails the transfer with [`TransferFailure::NotAuthenticated`] (or
+/// [`TransferFailure::ConnectionLost`] where the peer went away without a word against us), unless
+/// that can go on with other channels that it has opened itself.
 ///
 /// [`TransferFailure::NotAuthenticated`]: godwit_proto::error::TransferFailure::NotAuthenticated
 /// [`TransferFailure::ConnectionLost`]: godwit_proto::error::TransferFailure::ConnectionLost
@@ -28,9 +30,11 @@ pub struct Guard {
     pub anchors: Arc<dyn Anchors>,
     /// What chains must be like beyond the rules that hold always.
     pub policy: Policy,
-    /// Who must be at the other end: the same identity as ours (DCAU A) or a named subject (DCAU S).
+    /// Who must be at the other end: the same identity as ours (DCAU A) or a named subject (DCAU
+    /// S).
     pub peer: DistinguishedName,
-    /// What follows the handshake: bytes in clear (PROT C), or TLS, which does for S, E and P alike.
+    /// What follows the handshake: bytes in clear (PROT C), or TLS, which does for S, E and P
+    /// alike.
     pub protection: Protection,
     /// Versions of TLS.
     pub versions: Versions,
@@ -78,15 +82,16 @@ impl Guard {
 pub enum Safeguard {
     /// Both ends prove who they are (DCAU A and S).
     Identities(Arc<Guard>),
-    /// TLS as FTP has it (PROT P behind AUTH TLS), at a server. Nobody proves to be the client here, so that a connection must at
-    /// least come from its host.
+    /// TLS as FTP has it (PROT P behind AUTH TLS), at a server. Nobody proves to be the client
+    /// here, so that a connection must at least come from its host.
     TlsServer {
         /// What it shows.
         server: ftps::Server,
         /// The client of the control channel; connections are taken from there only.
         client: IpAddr,
     },
-    /// The same, at a client: the server holds the certificate that it has shown on the control channel.
+    /// The same, at a client: the server holds the certificate that it has shown on the control
+    /// channel.
     TlsClient {
         /// What it shows.
         client: ftps::Client,
@@ -142,7 +147,8 @@ impl Safeguard {
         }
     }
 
-    /// The end of a stream is said within TLS (close_notify). Clients of FTP wait for it; those of GSI were never seen to.
+    /// The end of a stream is said within TLS (close_notify). Clients of FTP wait for it; those of
+    /// GSI were never seen to.
     pub(super) fn says_goodbye(&self) -> bool {
         !matches!(self, Self::Identities(_))
     }

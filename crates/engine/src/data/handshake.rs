@@ -5,8 +5,9 @@
 //!     ▲            │ no
 //!     └── step of the machine ◄── one read
 //! ```
-//! A step may take some milliseconds of a processor (a signature with RSA). A mover makes some, then all channels that carry data
-//! get their turn, then it goes on: many handshakes at once take their time and stall nobody.
+//! A step may take some milliseconds of a processor (a signature with RSA). A mover makes some,
+//! then all channels that carry data get their turn, then it goes on: many handshakes at once take
+//! their time and stall nobody.
 
 use std::io::{self, Read, Write};
 
@@ -52,8 +53,8 @@ pub(super) enum Step {
     Wait,
     /// There may be more to do at once.
     Again,
-    /// The peer is known, and all that it must hear of this has left. What seals and opens the bytes that follow, and those that
-    /// were read already.
+    /// The peer is known, and all that it must hear of this has left. What seals and opens the
+    /// bytes that follow, and those that were read already.
     Done(Box<(Wrap, Vec<u8>)>),
 }
 
@@ -62,8 +63,9 @@ pub(super) enum Step {
 pub(super) enum Unproven {
     /// It came, said nothing and went: nobody who has to do with us.
     Nobody,
-    /// The peer is not who it must be, or does not take us for whom it must meet ([`TransferFailure::NotAuthenticated`]); or it went
-    /// away or fell silent before either has said that ([`TransferFailure::ConnectionLost`]), and another connection may do better.
+    /// The peer is not who it must be, or does not take us for whom it must meet
+    /// ([`TransferFailure::NotAuthenticated`]); or it went away or fell silent before either has
+    /// said that ([`TransferFailure::ConnectionLost`]), and another connection may do better.
     Failed(TransferFailure),
 }
 
@@ -118,8 +120,9 @@ impl Handshake {
         heard.map_err(|error| failed(wire, &error.to_string()))
     }
 
-    /// Tells the peer that it is refused. Only once our reason is recorded: the peer may then close its other connections, and
-    /// what they end with is no reason. What an alert says helps the peer's user; whether it arrives changes nothing.
+    /// Tells the peer that it is refused. Only once our reason is recorded: the peer may then close
+    /// its other connections, and what they end with is no reason. What an alert says helps the
+    /// peer's user; whether it arrives changes nothing.
     pub(super) fn say_farewell(&mut self, wire: &mut Wire) {
         drop(self.flush(wire));
     }

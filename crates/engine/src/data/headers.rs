@@ -1,7 +1,8 @@
 //! Headers of MODE E that are due on a connection.
 //!
-//! A channel that had no part in a small file has to say so all the same, in an EOD of 17 bytes. With many channels that would be more segments than
-//! the files are: such a header waits until there is something to send behind it, or until its mover has nothing else to do.
+//! A channel that had no part in a small file has to say so all the same, in an EOD of 17 bytes.
+//! With many channels that would be more segments than the files are: such a header waits until
+//! there is something to send behind it, or until its mover has nothing else to do.
 
 use godwit_proto::mode_e::{BlockHeader, HEADER_BYTES};
 

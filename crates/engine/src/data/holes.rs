@@ -5,10 +5,12 @@ use godwit_proto::ByteRange;
 use super::work::Block;
 use crate::storage::{FileRef, Run};
 
-/// Shortest hole that does not travel: a header and the calls that clear its place cost about what these bytes cost at 10 Gbit/s.
+/// Shortest hole that does not travel: a header and the calls that clear its place cost about what
+/// these bytes cost at 10 Gbit/s.
 const HOLE_LEAST: u64 = 16 << 10;
 
-/// How far beyond the next block data is looked through for the next hole: of a file with many small holes nobody waits for the rest.
+/// How far beyond the next block data is looked through for the next hole: of a file with many
+/// small holes nobody waits for the rest.
 const LOOK_AHEAD: u64 = 16 << 20;
 
 /// The holes of a file, found as they are asked for.

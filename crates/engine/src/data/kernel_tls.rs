@@ -1,12 +1,14 @@
-//! TLS of the kernel for what a protected channel sends: `sendfile` goes from the page cache through the cipher to the card.
+//! TLS of the kernel for what a protected channel sends: `sendfile` goes from the page cache
+//! through the cipher to the card.
 //!
 //! ```text
 //!   keys of ours ──TLS_TX──► the kernel seals what is written ──► 2^24 records, or the peer asks
 //!        ▲                                                              │
 //!        └──────── the next keys ◄── record "new keys follow" ◄─────────┘
 //! ```
-//! Only kernels that take new keys are of use (Linux 6.14 and later): the others would have to end a channel where its key is used up.
-//! What is received is opened by us, since a peer may change its keys at any time, and no kernel reads on over that. See
+//! Only kernels that take new keys are of use (Linux 6.14 and later): the others would have to end
+//! a channel where its key is used up. What is received is opened by us, since a peer may change
+//! its keys at any time, and no kernel reads on over that. See
 //! `docs/adr/0089-kernel-tls-for-senders.md`.
 
 use std::{
@@ -33,7 +35,8 @@ use nix::{
 use socket2::{MsgHdr, SockRef};
 use zeroize::Zeroize as _;
 
-/// Salt, then what the kernel calls iv: the one half of the nonce that RFC 8446 does not tell apart.
+/// Salt, then what the kernel calls iv: the one half of the nonce that RFC 8446 does not tell
+/// apart.
 const SALT_BYTES: usize = libc::TLS_CIPHER_AES_GCM_128_SALT_SIZE;
 
 /// Records that one call makes at most: a channel's turn is half as many bytes.
@@ -53,8 +56,8 @@ pub(super) struct KernelTls {
 }
 
 impl KernelTls {
-    /// From now on the kernel seals what is written to `socket`, on which nothing that `records` has sealed waits any more. `None`, and all
-    /// as it was, where it does not.
+    /// From now on the kernel seals what is written to `socket`, on which nothing that `records`
+    /// has sealed waits any more. `None`, and all as it was, where it does not.
     pub(super) fn begin(socket: &impl AsFd, records: &Records) -> Option<Self> {
         Self::begin_for(socket, records, RECORDS_A_KEY_MAX)
     }
@@ -100,14 +103,16 @@ impl KernelTls {
         Ok(())
     }
 
-    /// So many bytes were taken by one call. Which records they are in is the kernel's affair: at most so many.
+    /// So many bytes were taken by one call. Which records they are in is the kernel's affair: at
+    /// most so many.
     pub(super) fn took(&mut self, bytes: usize) {
         let records = 1 + bytes.div_ceil(RECORD_CLEAR_BYTES_MAX) as u64;
         self.left = self.left.saturating_sub(records);
     }
 }
 
-/// The kernel has TLS, and takes new keys for what is sent: tried once, on a connection to ourselves.
+/// The kernel has TLS, and takes new keys for what is sent: tried once, on a connection to
+/// ourselves.
 pub fn is_had() -> bool {
     static HAD: LazyLock<bool> = LazyLock::new(|| match probe() {
         Ok(()) => true,
@@ -174,7 +179,8 @@ fn set_keys(socket: &impl AsFd, keys: &SendingKeys) -> io::Result<()> {
     Ok(set?)
 }
 
-/// Sends a record of its own, of a type that is not data (linux, Documentation/networking/tls.rst, "Sending TLS control messages").
+/// Sends a record of its own, of a type that is not data (linux, Documentation/networking/tls.rst,
+/// "Sending TLS control messages").
 fn send_record(socket: &impl AsFd, kind: u8, bytes: &[u8]) -> io::Result<()> {
     // struct cmsghdr and one byte, with what fills up its last word.
     let header = size_of::<libc::cmsghdr>();

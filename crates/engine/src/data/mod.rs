@@ -8,12 +8,13 @@
 //!                  ▲ shared by
 //!       Mover 0 ── channels        Mover 1 ── channels      one OS thread and event loop each
 //! ```
-//! Movers pull blocks from the transfer's one queue, so a slow channel holds at most one block, and its socket little more
-//! (`backlog`); payload goes from file to socket and back without passing `godwit-proto`. A channel that is through with one transfer
-//! goes on with the next of its set (`set/line`), and small files are sent by all in turns (`share`).
+//! Movers pull blocks from the transfer's one queue, so a slow channel holds at most one block, and
+//! its socket little more (`backlog`); payload goes from file to socket and back without passing
+//! `godwit-proto`. A channel that is through with one transfer goes on with the next of its set
+//! (`set/line`), and small files are sent by all in turns (`share`).
 //!
-//! Beside that, and never on the way of the bytes, a watch asks the kernel what TCP and the scheduler know of the transfer's
-//! connections and movers: [`Monitor::sample`].
+//! Beside that, and never on the way of the bytes, a watch asks the kernel what TCP and the
+//! scheduler know of the transfer's connections and movers: [`Monitor::sample`].
 
 mod backlog;
 mod body;
@@ -82,14 +83,15 @@ use crate::storage::FileRef;
 pub struct ChannelParams {
     /// Data channels opened per peer address at the start of a transfer that we send; at least 1.
     pub parallelism: u32,
-    /// Most channels at a time; further connections are refused. Worst-case memory of a sender whose storage
-    /// needs copies is `channels_max` x 256 KiB; with protected channels (see [`Safeguard`]) `channels_max` x 448 KiB. Of files that pass the page
-    /// cache by 768 KiB more.
+    /// Most channels at a time; further connections are refused. Worst-case memory of a sender
+    /// whose storage needs copies is `channels_max` x 256 KiB; with protected channels (see
+    /// [`Safeguard`]) `channels_max` x 448 KiB. Of files that pass the page cache by 768 KiB more.
     pub channels_max: u32,
-    /// Longest MODE E block, bytes; at least 1. A sender makes them shorter, down to 64 KiB, for a small file and near the
-    /// end, so that each channel finds work.
+    /// Longest MODE E block, bytes; at least 1. A sender makes them shorter, down to 64 KiB, for a
+    /// small file and near the end, so that each channel finds work.
     pub block_bytes: u64,
-    /// The peer knows headers of holes: a sender announces those of its file, in MODE E, and does not send them. They are taken in any case.
+    /// The peer knows headers of holes: a sender announces those of its file, in MODE E, and does
+    /// not send them. They are taken in any case.
     pub holes: bool,
     /// SO_SNDBUF and SO_RCVBUF; `None` leaves them to the kernel's autotuning.
     pub socket_buffer_bytes: Option<u64>,
@@ -97,22 +99,25 @@ pub struct ChannelParams {
     pub congestion: Arc<Congestion>,
     /// How fast the channels may go in all, together with those of other sets that share it.
     pub rate: Arc<RateLimit>,
-    /// Who must be at the other ends, and what protects the bytes (DCAU, PROT); `None`: nothing does.
+    /// Who must be at the other ends, and what protects the bytes (DCAU, PROT); `None`: nothing
+    /// does.
     pub guard: Option<Safeguard>,
     /// The only host that connections are taken from, beside what `guard` asks; `None`: any.
     pub only_from: Option<IpAddr>,
     /// What the channels share with those of other sets, beyond `channels_max`; `None`: nothing.
     pub allowance: Option<Arc<dyn Allowance>>,
-    /// Time for a connection to come up (either way) before the transfer fails. One that is added to a running transfer has
-    /// 5 s at most, and its failure is noted only.
+    /// Time for a connection to come up (either way) before the transfer fails. One that is added
+    /// to a running transfer has 5 s at most, and its failure is noted only.
     pub connect_limit: Duration,
     /// Time without a byte on any channel before the transfer fails.
     pub stall_limit: Duration,
-    /// Where a receipt fails for its file, the connections are not closed at once but with the set, and nothing is read from them
-    /// until then: time to tell the peer why, before it notices by itself.
+    /// Where a receipt fails for its file, the connections are not closed at once but with the set,
+    /// and nothing is read from them until then: time to tell the peer why, before it notices by
+    /// itself.
     pub closes_late: bool,
-    /// [`TransferReport::safe`] lists all that a receipt has put on storage, and a receipt in too many
-    /// pieces fails. Else [`Transfer::take_fresh`] has the news, and leaves out what is too much.
+    /// [`TransferReport::safe`] lists all that a receipt has put on storage, and a receipt in too
+    /// many pieces fails. Else [`Transfer::take_fresh`] has the news, and leaves out what is too
+    /// much.
     pub reports_safe: bool,
 }
 
@@ -146,7 +151,8 @@ impl Default for ChannelParams {
     }
 }
 
-/// How many data channels there may be in many sets together. Asked by movers and from other threads: it never waits.
+/// How many data channels there may be in many sets together. Asked by movers and from other
+/// threads: it never waits.
 pub trait Allowance: fmt::Debug + Send + Sync {
     /// Counts one more.
     ///
@@ -171,7 +177,8 @@ pub type Opening = Box<dyn FnOnce() -> Result<Job, StorageFailure> + Send>;
 
 /// Where sent bytes come from.
 pub enum Source {
-    /// `ranges` (relative to `base`, in order, disjoint) of a file; wire offsets are relative to `base` too.
+    /// `ranges` (relative to `base`, in order, disjoint) of a file; wire offsets are relative to
+    /// `base` too.
     File {
         /// The file.
         file: FileRef,
@@ -194,14 +201,15 @@ pub enum Sink {
         base: u64,
         /// MODE S: wire offset of the first byte received (REST).
         stream_start: u64,
-        /// Bytes at or past this wire offset are an error (`None`: no bound). Protects a region from a
-        /// peer that sends too much.
+        /// Bytes at or past this wire offset are an error (`None`: no bound). Protects a region
+        /// from a peer that sends too much.
         limit: Option<u64>,
     },
-    /// In order; a block that is out of order fails the transfer. The writer runs on a mover thread and may block it.
+    /// In order; a block that is out of order fails the transfer. The writer runs on a mover thread
+    /// and may block it.
     Stream(Box<dyn io::Write + Send>),
-    /// MODE S: the first `bytes` that come, after which the connection is closed, whatever else the peer has. So servers without
-    /// ERET are asked for a part.
+    /// MODE S: the first `bytes` that come, after which the connection is closed, whatever else the
+    /// peer has. So servers without ERET are asked for a part.
     Cut {
         /// Where they go.
         sink: Box<Sink>,
@@ -213,7 +221,8 @@ pub enum Sink {
 /// What a transfer says of itself, in this order.
 #[derive(Debug)]
 pub enum TransferEvent {
-    /// First data connections are up (all of the sender's first ones; the receiver's first), or cached ones are in use.
+    /// First data connections are up (all of the sender's first ones; the receiver's first), or
+    /// cached ones are in use.
     Ready {
         /// Cached.
         reused: bool,
@@ -282,7 +291,8 @@ impl Transfer {
         std::future::pending().await
     }
 
-    /// Ranges that became safe since the last call: of receipts without [`ChannelParams::reports_safe`].
+    /// Ranges that became safe since the last call: of receipts without
+    /// [`ChannelParams::reports_safe`].
     pub fn take_fresh(&self) -> RangeSet {
         self.monitor.transfer.take_fresh()
     }
@@ -297,8 +307,8 @@ impl Transfer {
         self.monitor.progress()
     }
 
-    /// As [`Self::abort`], but a receipt into a file takes what has come first, for two seconds at most: the peer is gone or has given
-    /// up, and what is written need not be sent again.
+    /// As [`Self::abort`], but a receipt into a file takes what has come first, for two seconds at
+    /// most: the peer is gone or has given up, and what is written need not be sent again.
     pub fn drain(&self) {
         let held = Attachment::new(&self.monitor.transfer);
         held.fail_once_drained(TransferFailure::Aborted);
@@ -350,9 +360,10 @@ impl Monitor {
         self.transfer.sample()
     }
 
-    /// Ends a send early, in good order: no further block is given out, each channel ends after its present one, and the
-    /// report tells what is `unsent`. May come at any time, again, and too late. Does nothing to receipts, to streams (what
-    /// they hold could not be asked for again) and in MODE S, where the peer would take the end for the file's.
+    /// Ends a send early, in good order: no further block is given out, each channel ends after its
+    /// present one, and the report tells what is `unsent`. May come at any time, again, and too
+    /// late. Does nothing to receipts, to streams (what they hold could not be asked for again) and
+    /// in MODE S, where the peer would take the end for the file's.
     pub fn cut(&self) {
         self.transfer.cut();
     }
@@ -362,15 +373,17 @@ impl Monitor {
         self.transfer.unbegun()
     }
 
-    /// Takes the second half of what a send has not begun, so that another transfer sends it: at least `least` bytes, relative
-    /// to the base. This transfer ends before them, and its report's `bytes` are fewer by them. `None` where less is left,
-    /// before the first block, after a cut, for streams, stripes and MODE S.
+    /// Takes the second half of what a send has not begun, so that another transfer sends it: at
+    /// least `least` bytes, relative to the base. This transfer ends before them, and its report's
+    /// `bytes` are fewer by them. `None` where less is left, before the first block, after a cut,
+    /// for streams, stripes and MODE S.
     pub fn split_off(&self, least: u64) -> Option<ByteRange> {
         self.transfer.split_off(least)
     }
 
-    /// Opens or retires channels while data flows until there are `channels`, those that come up counted and those that shall
-    /// end not. Bounds and conditions are those of [`Self::add_channels`] and [`Self::retire_channels`].
+    /// Opens or retires channels while data flows until there are `channels`, those that come up
+    /// counted and those that shall end not. Bounds and conditions are those of
+    /// [`Self::add_channels`] and [`Self::retire_channels`].
     pub fn steer(&self, channels: u32) -> Steered {
         let (missing, spare) = self.transfer.towards(channels);
         Steered {
@@ -379,20 +392,22 @@ impl Monitor {
         }
     }
 
-    /// Opens `count` further channels while data flows (MODE E, sending, after the peer's 1xx). Those that would pass
-    /// `channels_max` or come after the EOF are not opened; returns how many are.
+    /// Opens `count` further channels while data flows (MODE E, sending, after the peer's 1xx).
+    /// Those that would pass `channels_max` or come after the EOF are not opened; returns how many
+    /// are.
     pub fn add_channels(&self, count: u32) -> u32 {
         self.set.add_channels(&self.transfer, count)
     }
 
-    /// Lets up to `count` channels end after their present block, but never the last. Returns how many will.
+    /// Lets up to `count` channels end after their present block, but never the last. Returns how
+    /// many will.
     pub fn retire_channels(&self, count: u32) -> u32 {
         self.transfer.want_retired(count)
     }
 }
 
-/// A mutex of ours is poisoned only by a panic of ours; the data behind it is still consistent, since every
-/// critical section leaves it so.
+/// A mutex of ours is poisoned only by a panic of ours; the data behind it is still consistent,
+/// since every critical section leaves it so.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

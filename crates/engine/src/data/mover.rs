@@ -1,7 +1,7 @@
 //! A mover: one OS thread with its own event loop that serves its data channels and their storage.
 //!
-//! A thread and not a task: the kernel shares CPU time by thread, so on a busy machine a transfer with more movers gets
-//! more of it (Balaprakash 2016 §IV-A).
+//! A thread and not a task: the kernel shares CPU time by thread, so on a busy machine a transfer
+//! with more movers gets more of it (Balaprakash 2016 §IV-A).
 
 use std::{
     io,
@@ -19,7 +19,8 @@ use super::{
     transfer::Attachment,
 };
 
-/// Handle of one mover thread; clones share it. The thread ends when the last handle and the last set on it are gone.
+/// Handle of one mover thread; clones share it. The thread ends when the last handle and the last
+/// set on it are gone.
 #[derive(Clone)]
 pub struct Mover(Arc<Alive>);
 

@@ -1,12 +1,13 @@
 //! How mover threads spend their time.
 //!
 //! A thread runs, waits for a processor, or sleeps; the scheduler counts the first two
-//! (`/proc/self/task/TID/schedstat`). A mover sleeps on purpose in one place only, waiting for events, and there it holds
-//! a watch. What is left is sleep inside other calls. Sockets never make a mover sleep, so that is storage: a disk that is
-//! read (also inside `sendfile`, where one call copies, sends and waits), dirty pages that must be written first, a pipe.
-//! Time it spends copying to and from the page cache is time it runs and counts as that: more movers would help there,
-//! and do not where storage is slow. Timing the calls could not tell the two apart, nor either from being put
-//! aside for another process in the middle of a call.
+//! (`/proc/self/task/TID/schedstat`). A mover sleeps on purpose in one place only, waiting for
+//! events, and there it holds a watch. What is left is sleep inside other calls. Sockets never make
+//! a mover sleep, so that is storage: a disk that is read (also inside `sendfile`, where one call
+//! copies, sends and waits), dirty pages that must be written first, a pipe. Time it spends copying
+//! to and from the page cache is time it runs and counts as that: more movers would help there, and
+//! do not where storage is slow. Timing the calls could not tell the two apart, nor either from
+//! being put aside for another process in the middle of a call.
 
 use std::{
     sync::{
@@ -23,8 +24,9 @@ pub(super) struct Occupation {
     started: Instant,
     /// The kernel's number for the thread, once it runs.
     thread: OnceLock<i32>,
-    /// Twice the microseconds spent waiting for events, and 1 while a wait lasts. Its beginning is then already
-    /// subtracted, so that one word is enough for a reader: twice the present time is added to it.
+    /// Twice the microseconds spent waiting for events, and 1 while a wait lasts. Its beginning is
+    /// then already subtracted, so that one word is enough for a reader: twice the present time is
+    /// added to it.
     waited: AtomicU64,
 }
 
@@ -105,7 +107,8 @@ pub(super) struct MoverAccount {
 }
 
 impl MoverAccount {
-    /// A look at all threads, always in the same order. One that has ended keeps what was last seen of it.
+    /// A look at all threads, always in the same order. One that has ended keeps what was last seen
+    /// of it.
     pub(super) fn update(&mut self, now: impl IntoIterator<Item = Option<Occupied>>) {
         for (i, now) in now.into_iter().enumerate() {
             if self.threads.len() == i {
@@ -116,8 +119,8 @@ impl MoverAccount {
             }
         }
         let t = self.totals();
-        // The scheduler's account lags behind by up to a time slice, and waking up is counted both as waiting and
-        // as runnable: neither may turn the clock back.
+        // The scheduler's account lags behind by up to a time slice, and waking up is counted both
+        // as waiting and as runnable: neither may turn the clock back.
         let accounted = t.running_us + t.runnable_us + self.sum(|o| o.waited_us);
         self.asleep_us = (self.asleep_us).max(t.elapsed_us.saturating_sub(accounted));
     }

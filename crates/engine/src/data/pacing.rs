@@ -1,13 +1,16 @@
-//! The rate limit in the kernel: a socket lets its segments go evenly, where the limit alone would let a turn's bytes go at once.
+//! The rate limit in the kernel: a socket lets its segments go evenly, where the limit alone would
+//! let a turn's bytes go at once.
 //!
-//! What all channels may send together is held by [`super::rate`]; a socket is only kept from going much beyond it.
+//! What all channels may send together is held by [`super::rate`]; a socket is only kept from going
+//! much beyond it.
 
 use std::os::fd::AsFd;
 
 use nix::{getsockopt_impl, libc, setsockopt_impl, sockopt_impl, sys::socket::setsockopt};
 
-/// How much faster than all may go together a single socket goes at most: its headers are counted here, and it has to make up for
-/// when it waited. The kernel allows as much beyond the rate that a congestion window stands for (net.ipv4.tcp_pacing_ca_ratio).
+/// How much faster than all may go together a single socket goes at most: its headers are counted
+/// here, and it has to make up for when it waited. The kernel allows as much beyond the rate that a
+/// congestion window stands for (net.ipv4.tcp_pacing_ca_ratio).
 const ABOVE: (u64, u64) = (5, 4);
 
 sockopt_impl!(

@@ -4,8 +4,9 @@
 //!   turn of a channel ── grant ──► so many bytes now │ not before then
 //!           └───────── spend ────► what it moved puts the next grant off
 //! ```
-//! Senders are held back before they write, receivers before they read: then TCP's window closes, and the peer slows down. What a sender
-//! writes in a turn is spread by the kernel ([`super::pacing`]).
+//! Senders are held back before they write, receivers before they read: then TCP's window closes,
+//! and the peer slows down. What a sender writes in a turn is spread by the kernel
+//! ([`super::pacing`]).
 
 use std::{
     sync::{
@@ -17,19 +18,21 @@ use std::{
 
 use super::lock;
 
-/// Bytes that a channel may move in a turn, as time at the full rate. Short, so that many channels get their turn.
+/// Bytes that a channel may move in a turn, as time at the full rate. Short, so that many channels
+/// get their turn.
 const TURN: Duration = Duration::from_millis(1);
-/// Bounds of the same, bytes: a turn costs a system call or two, and no channel may keep a slow link to itself.
+/// Bounds of the same, bytes: a turn costs a system call or two, and no channel may keep a slow
+/// link to itself.
 const TURN_BYTES_MIN: u64 = 4 << 10;
 const TURN_BYTES_MAX: u64 = 1 << 20;
 /// A mover that waits does so for at least this long: at most 200 times a second.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
-/// Time that nobody used and that may be made up for later. A mover that wakes late loses nothing, and after a standstill no
-/// more than this is sent at once.
+/// Time that nobody used and that may be made up for later. A mover that wakes late loses nothing,
+/// and after a standstill no more than this is sent at once.
 const CREDIT: Duration = Duration::from_millis(50);
 
-/// How fast the channels that share it may go in all. MODE E headers count, what TCP repeats does not. Whoever would go beyond it
-/// waits, so nothing is queued here.
+/// How fast the channels that share it may go in all. MODE E headers count, what TCP repeats does
+/// not. Whoever would go beyond it waits, so nothing is queued here.
 #[derive(Debug)]
 pub struct RateLimit {
     /// Bits per second; 0: no limit. Beside the bucket, so that who has no limit takes no lock.
@@ -49,7 +52,8 @@ impl Default for RateLimit {
 }
 
 impl RateLimit {
-    /// Bits per second from now on; `None` or 0: as fast as can be. Takes effect with the next turn of each channel.
+    /// Bits per second from now on; `None` or 0: as fast as can be. Takes effect with the next turn
+    /// of each channel.
     pub fn set(&self, bps: Option<u64>) {
         self.bps.store(bps.unwrap_or(0), Ordering::Relaxed);
     }
@@ -84,7 +88,8 @@ struct Bucket {
 impl Bucket {
     fn grant(&mut self, bps: u64, now: Instant) -> Result<u64, Instant> {
         if self.next > now {
-            // A debt made at a lower rate is not paid for long: a turn's bytes is all that any mover owes.
+            // A debt made at a lower rate is not paid for long: a turn's bytes is all that any
+            // mover owes.
             return Err(self.next.max(now + PAUSE_MIN));
         }
         if let Some(oldest) = now.checked_sub(CREDIT) {
@@ -106,8 +111,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes that channels move which always use their whole grant, in `seconds` of a clock turned by hand. Each look at the clock
-    /// comes `late` after it was due.
+    /// Bytes that channels move which always use their whole grant, in `seconds` of a clock turned
+    /// by hand. Each look at the clock comes `late` after it was due.
     fn moved(bps: u64, seconds: u64, late: Duration) -> u64 {
         let begun = Instant::now();
         let mut bucket = Bucket { next: begun };
@@ -130,7 +135,8 @@ mod tests {
             let seconds = 20;
             let moved = moved(bps, seconds, Duration::from_micros(late_us));
             let wanted = bps * seconds / 8;
-            // One turn may be begun at the very end, and at the lowest rates it lasts half a second.
+            // One turn may be begun at the very end, and at the lowest rates it lasts half a
+            // second.
             let spare = wanted / 100 + TURN_BYTES_MIN;
             prop_assert!(moved <= wanted + spare, "{moved} of {wanted}");
             prop_assert!(moved + spare >= wanted, "{moved} of {wanted}");

@@ -1,10 +1,11 @@
 //! The receiving half of a channel: headers to the accounting, payload to its place.
 //!
-//! Where a block begins that could be small, the connection is read as far as it goes, and what is too much is carried on to the
-//! blocks, and the transfers, that follow: so many small files cost one system call. Behind an EOD the next byte belongs to
-//! the next transfer. Payload of larger blocks goes to its place without being carried, and the header that follows it is read
-//! in the same call. Protected bytes are all opened into what is carried. For a file that passes the page cache by, bytes are
-//! gathered.
+//! Where a block begins that could be small, the connection is read as far as it goes, and what is
+//! too much is carried on to the blocks, and the transfers, that follow: so many small files cost
+//! one system call. Behind an EOD the next byte belongs to the next transfer. Payload of larger
+//! blocks goes to its place without being carried, and the header that follows it is read in the
+//! same call. Protected bytes are all opened into what is carried. For a file that passes the page
+//! cache by, bytes are gathered.
 
 use std::{
     io::{self, IoSliceMut, Read},
@@ -43,8 +44,8 @@ const CONDUIT_LEAST: usize = 64 << 10;
 /// What the end of a block keeps back from that way: it is read together with the header behind it.
 const BLOCK_TAIL: usize = 4 << 10;
 
-/// Before a write that a device has refused (EIO) is tried again. The mover stands still meanwhile, as it does in any write: a device
-/// that is gone must not hold it for long.
+/// Before a write that a device has refused (EIO) is tried again. The mover stands still meanwhile,
+/// as it does in any write: a device that is gone must not hold it for long.
 const WRITE_PAUSES: [Duration; 4] = [
     Duration::ZERO,
     Duration::from_millis(1),
@@ -135,11 +136,13 @@ impl Receiving {
             )
     }
 
-    /// Reads until the socket is empty, the budget of bytes (at least 1) is used up, or this channel's part is done.
+    /// Reads until the socket is empty, the budget of bytes (at least 1) is used up, or this
+    /// channel's part is done.
     pub(super) fn turn(&mut self, wire: &mut Wire, room: &mut Room, budget: &mut u64) -> Flow {
         loop {
             if self.attachment.is_finished_hint() {
-                // Aborted, failed or complete elsewhere: the order that says what becomes of us is on its way.
+                // Aborted, failed or complete elsewhere: the order that says what becomes of us is
+                // on its way.
                 return Flow::Wait;
             }
             if self.is_cut && self.left == 0 {
@@ -183,7 +186,8 @@ impl Receiving {
         }
     }
 
-    /// Bytes of the header taken, `None` when the socket is empty. Of what follows about `ahead` bytes at most are carried.
+    /// Bytes of the header taken, `None` when the socket is empty. Of what follows about `ahead`
+    /// bytes at most are carried.
     fn read_header(
         &mut self,
         wire: &mut Wire,
@@ -404,8 +408,8 @@ impl Receiving {
         Ok(Some(n as u64))
     }
 
-    /// At most `most` bytes of payload from the socket to the file, past user space. `Ok(None)`: not in this way. Otherwise as
-    /// [`Self::read_payload`], but for the header.
+    /// At most `most` bytes of payload from the socket to the file, past user space. `Ok(None)`:
+    /// not in this way. Otherwise as [`Self::read_payload`], but for the header.
     fn read_by_conduit(
         &mut self,
         wire: &mut Wire,
@@ -420,7 +424,8 @@ impl Receiving {
         let stream_mode = self.attachment.mode == Mode::Stream;
         if !self.by_conduit
             || want < CONDUIT_LEAST
-            // Nobody has announced how much comes: what might pass the end is looked at before it is written.
+            // Nobody has announced how much comes: what might pass the end is looked at before it
+            // is written.
             || stream_mode && self.check_region(self.offset, want as u64).is_err()
         {
             return Ok(None);
@@ -546,7 +551,8 @@ impl Receiving {
 
     /// The channel goes: what it has received need not come again.
     pub(super) fn leave(&mut self) {
-        // A file that cannot be written is heard of where more is to be written to it. Of what is over nothing is touched.
+        // A file that cannot be written is heard of where more is to be written to it. Of what is
+        // over nothing is touched.
         if self.attachment.is_finished() || self.write_gathered().is_ok() {
             // What is not listed is moved again.
             drop(self.tell());
@@ -564,7 +570,8 @@ impl Receiving {
     }
 }
 
-/// Copies bytes from a pipe to a file that does not take them from there, which says why where it takes them in no way.
+/// Copies bytes from a pipe to a file that does not take them from there, which says why where it
+/// takes them in no way.
 fn copy_stuck(
     pipe: &Pipe,
     file: &FileRef,
@@ -584,8 +591,8 @@ fn copy_stuck(
     Ok(())
 }
 
-/// Writes, and tries again where the device errs: that costs nothing, while bytes that are given up have to be sent again, and all that
-/// is on its way with them.
+/// Writes, and tries again where the device errs: that costs nothing, while bytes that are given up
+/// have to be sent again, and all that is on its way with them.
 fn write_patiently(file: &FileRef, at: u64, bytes: &[u8]) -> Result<(), Flow> {
     let mut pauses = WRITE_PAUSES.iter();
     loop {

@@ -6,8 +6,8 @@ use godwit_proto::live::LiveReport;
 
 use super::{MoverTotals, Sample, StorageTotals, TcpTotals};
 
-/// A larger fact is read as this: twelve days in microseconds, a petabyte in segments. Sums over millions of transfers fit
-/// into 64 bits then, whatever a peer says.
+/// A larger fact is read as this: twelve days in microseconds, a petabyte in segments. Sums over
+/// millions of transfers fit into 64 bits then, whatever a peer says.
 const FACT_MAX: u64 = 1 << 40;
 
 impl From<Sample> for LiveReport {

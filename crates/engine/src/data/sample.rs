@@ -1,23 +1,26 @@
-//! What a transfer tells of itself while it runs: totals, and the arithmetic between two looks at them. No I/O.
+//! What a transfer tells of itself while it runs: totals, and the arithmetic between two looks at
+//! them. No I/O.
 
 use std::time::Duration;
 
-/// Running totals of a transfer since its start; the difference of two samples describes the time between.
+/// Running totals of a transfer since its start; the difference of two samples describes the time
+/// between.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Payload bytes moved; for receipts, written.
     pub bytes: u64,
-    /// Senders: payload bytes that the peer's kernel has for certain; never more than `bytes`. `None` for receipts and
-    /// where the kernel does not tell.
+    /// Senders: payload bytes that the peer's kernel has for certain; never more than `bytes`.
+    /// `None` for receipts and where the kernel does not tell.
     pub acknowledged: Option<u64>,
-    /// How long ago `acknowledged` was true: the kernel is asked seldom, and who divides by time must know.
+    /// How long ago `acknowledged` was true: the kernel is asked seldom, and who divides by time
+    /// must know.
     pub age: Duration,
     /// Channels that carry it now.
     pub channels: u32,
     /// Senders: what TCP knows. `None` for receipts and where the kernel does not tell.
     pub tcp: Option<TcpTotals>,
-    /// Receivers, while they receive: round trips as their kernel sees them, mean over the connections. `None` for the others,
-    /// and where it does not tell.
+    /// Receivers, while they receive: round trips as their kernel sees them, mean over the
+    /// connections. `None` for the others, and where it does not tell.
     pub receive_rtt: Option<Duration>,
     /// The threads that serve it.
     pub movers: MoverTotals,
@@ -25,8 +28,8 @@ pub struct Sample {
     pub storage: StorageTotals,
 }
 
-/// Sums over the data connections of a transfer, closed ones included. Connections that were kept from an earlier
-/// transfer count from the first look at them.
+/// Sums over the data connections of a transfer, closed ones included. Connections that were kept
+/// from an earlier transfer count from the first look at them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TcpTotals {
     /// Segments sent, repeated ones included.
@@ -47,13 +50,13 @@ pub struct TcpTotals {
     pub rtt: Duration,
     /// Smallest round-trip time seen.
     pub rtt_min: Duration,
-    /// Bits per second that the receivers lately acknowledged, sum over the open connections; `None` where the kernel is
-    /// too old to tell.
+    /// Bits per second that the receivers lately acknowledged, sum over the open connections;
+    /// `None` where the kernel is too old to tell.
     pub delivery_rate_bps: Option<f64>,
 }
 
-/// What the kernel's scheduler says of the mover threads of a transfer, since it was first asked. A thread that serves
-/// several transfers is counted whole in each.
+/// What the kernel's scheduler says of the mover threads of a transfer, since it was first asked. A
+/// thread that serves several transfers is counted whole in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MoverTotals {
     /// Threads.
@@ -66,9 +69,10 @@ pub struct MoverTotals {
     pub elapsed_us: u64,
 }
 
-/// Time that movers slept in calls for storage, microseconds: asleep, but not waiting for sockets. It counts the disk behind
-/// `sendfile` and not the copying and sending inside the same call, nor any copy to or from the page cache: that is time
-/// on a processor. 0 where the scheduler keeps no account.
+/// Time that movers slept in calls for storage, microseconds: asleep, but not waiting for sockets.
+/// It counts the disk behind `sendfile` and not the copying and sending inside the same call, nor
+/// any copy to or from the page cache: that is time on a processor. 0 where the scheduler keeps no
+/// account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageTotals {
     /// Waiting for the source.
@@ -77,8 +81,8 @@ pub struct StorageTotals {
     pub write_us: u64,
 }
 
-/// What happened between two samples of a transfer. Shares are in `0..=1`, never NaN, and `None` where nothing is known
-/// or no time has passed.
+/// What happened between two samples of a transfer. Shares are in `0..=1`, never NaN, and `None`
+/// where nothing is known or no time has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Interval {
     /// Payload bytes moved.
@@ -104,7 +108,8 @@ pub struct Interval {
 }
 
 impl Sample {
-    /// What happened since `earlier`, a sample of the same transfer; `Sample::default()` is its start.
+    /// What happened since `earlier`, a sample of the same transfer; `Sample::default()` is its
+    /// start.
     pub fn since(&self, earlier: &Self) -> Interval {
         let mut interval = Interval {
             bytes: self.bytes.saturating_sub(earlier.bytes),
@@ -139,7 +144,8 @@ impl Sample {
     }
 }
 
-/// `part` of `whole`. The counters are read one after another, so a part may pass its whole by a little.
+/// `part` of `whole`. The counters are read one after another, so a part may pass its whole by a
+/// little.
 #[allow(clippy::cast_precision_loss)] // shares need no more than 53 bits
 fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| (part as f64 / whole as f64).min(1.0))

@@ -23,13 +23,15 @@ use crate::{
     tcp_diag::Ends,
 };
 
-/// Bytes read from storage at a time where they must pass through user space. One such buffer a channel.
+/// Bytes read from storage at a time where they must pass through user space. One such buffer a
+/// channel.
 const COPY_BYTES: usize = 256 * 1024;
 
 /// Where they pass the page cache by, too: each call waits for the device.
 const DIRECT_BYTES: usize = 1 << 20;
 
-/// Longest block that is read and then leaves in one call with its header and, where it is the last, with the EOD.
+/// Longest block that is read and then leaves in one call with its header and, where it is the
+/// last, with the EOD.
 const SMALL_BYTES: u64 = Held::BYTES_MAX;
 
 /// What a source of zeros sends at a time.
@@ -84,7 +86,8 @@ impl Sending {
         self.taken
     }
 
-    /// Writes until the socket is full, the budget of bytes (at least 1) is used up, or there is no more.
+    /// Writes until the socket is full, the budget of bytes (at least 1) is used up, or there is no
+    /// more.
     pub(super) fn turn(&mut self, wire: &mut Wire, budget: &mut u64) -> Flow {
         loop {
             if self.attachment.is_finished_hint() {
@@ -134,7 +137,8 @@ impl Sending {
         self.buffer_sent == self.buffer.len()
     }
 
-    /// What lies in memory of the block and waits for the socket: what was read of it, or all that is left where the whole file does.
+    /// What lies in memory of the block and waits for the socket: what was read of it, or all that
+    /// is left where the whole file does.
     fn at_hand(&self) -> &[u8] {
         if !self.buffer_is_empty() {
             return &self.buffer[self.buffer_sent..];
@@ -147,10 +151,12 @@ impl Sending {
         behind.get(..left).unwrap_or_default()
     }
 
-    /// Takes the next block from the transfer; false when there is none left or this channel may retire.
+    /// Takes the next block from the transfer; false when there is none left or this channel may
+    /// retire.
     fn next_block(&mut self, wire: &mut Wire) -> Result<bool, Flow> {
         if self.attachment.mode == Mode::Stream && wire.is_sealed_by_kernel() {
-            // What it kept back would be lost with the end of the connection, and a file cut short pass for whole.
+            // What it kept back would be lost with the end of the connection, and a file cut short
+            // pass for whole.
             return Err(
                 wire.broken("it has carried blocks, and cannot end with a stream: open another")
             );
@@ -292,7 +298,8 @@ impl Sending {
         }
     }
 
-    /// One write of at most `budget` bytes of payload; bytes written, headers included, 0 when the socket is full.
+    /// One write of at most `budget` bytes of payload; bytes written, headers included, 0 when the
+    /// socket is full.
     fn write_some(&mut self, wire: &mut Wire, budget: u64) -> Result<u64, Flow> {
         let most = usize::try_from(budget).unwrap_or(usize::MAX);
         if wire.seals_here() {
@@ -407,7 +414,8 @@ impl Sending {
         Ok((due + of_payload + of_tail) as u64)
     }
 
-    /// Puts `most` bytes of the block there, or as many as there is room for: with the headers they fill their records. How many.
+    /// Puts `most` bytes of the block there, or as many as there is room for: with the headers they
+    /// fill their records. How many.
     fn put_payload(&mut self, outgoing: &mut Outgoing, most: usize) -> Result<usize, Flow> {
         let most = most.min(outgoing.room());
         if self.at_hand().is_empty()
@@ -483,7 +491,8 @@ impl Sending {
     }
 }
 
-/// A file of [`ZEROS_BYTES`] zeros that takes no memory: the kernel reads its hole from one page. `None` where the system gives none.
+/// A file of [`ZEROS_BYTES`] zeros that takes no memory: the kernel reads its hole from one page.
+/// `None` where the system gives none.
 fn zeros() -> Option<BorrowedFd<'static>> {
     static ZEROS: LazyLock<Option<OwnedFd>> = LazyLock::new(|| {
         let file = memfd_create("zeros", MemfdFlags::CLOEXEC).ok()?;

@@ -1,5 +1,5 @@
-//! Transfers that follow each other on one set, seen as one: files that are each too short for a look add up to what the kernel
-//! can tell something of.
+//! Transfers that follow each other on one set, seen as one: files that are each too short for a
+//! look add up to what the kernel can tell something of.
 
 use std::{
     cmp::Reverse,
@@ -33,8 +33,9 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    /// Connections that stay for now and have smaller windows than this one or, of the same window, came later. Those are the ones that can be spared,
-    /// whoever came first: who comes to a full path can ruin the windows that were there.
+    /// Connections that stay for now and have smaller windows than this one or, of the same window,
+    /// came later. Those are the ones that can be spared, whoever came first: who comes to a full
+    /// path can ruin the windows that were there.
     fn lesser_than(&self, ends: Ends) -> usize {
         let rank = |at: usize, up: &Up| (up.window.bytes(), Reverse(at));
         let mut all = self.up.iter().enumerate();
@@ -61,8 +62,9 @@ struct Up {
 }
 
 impl ChannelSet {
-    /// Transfers that are started or queued from now on are one series, until the next begins or the last clone of this one is
-    /// gone. The connections count from now on: as senders where we connect, else as receivers (MODE E).
+    /// Transfers that are started or queued from now on are one series, until the next begins or
+    /// the last clone of this one is gone. The connections count from now on: as senders where we
+    /// connect, else as receivers (MODE E).
     pub fn series(&self) -> Series {
         let set = Arc::clone(&self.shared);
         let watch = Watch::new(set.connects());

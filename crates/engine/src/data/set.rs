@@ -26,12 +26,13 @@ use super::{
     transfer::{Attachment, TransferShared},
 };
 
-/// Time for a connection to come up that a running transfer can do without: two repeats of a lost first packet. The end
-/// of a transfer may have to wait for it.
+/// Time for a connection to come up that a running transfer can do without: two repeats of a lost
+/// first packet. The end of a transfer may have to wait for it.
 const FURTHER_LIMIT: Duration = Duration::from_secs(5);
 
-/// The data channel object of a session: a listener or peers to connect to, and the connections that live on between
-/// transfers. Dropping it closes them all and fails a running transfer with `Aborted`.
+/// The data channel object of a session: a listener or peers to connect to, and the connections
+/// that live on between transfers. Dropping it closes them all and fails a running transfer with
+/// `Aborted`.
 pub struct ChannelSet {
     pub(super) shared: Arc<SetShared>,
     /// Keeps the threads alive as long as the set.
@@ -95,8 +96,8 @@ impl Inner {
 }
 
 impl ChannelSet {
-    /// Connections come to `listener`, which stays open between transfers. New connections go to `movers` in turn.
-    /// At least one mover; panics on none, which is a bug of the caller.
+    /// Connections come to `listener`, which stays open between transfers. New connections go to
+    /// `movers` in turn. At least one mover; panics on none, which is a bug of the caller.
     pub fn passive(
         movers: &[Mover],
         listener: TcpListener,
@@ -112,8 +113,8 @@ impl ChannelSet {
         Ok(set)
     }
 
-    /// We connect to `peers` (one per stripe; at least one) when a transfer starts. At least one mover; panics on
-    /// none, which is a bug of the caller.
+    /// We connect to `peers` (one per stripe; at least one) when a transfer starts. At least one
+    /// mover; panics on none, which is a bug of the caller.
     pub fn active(
         movers: &[Mover],
         peers: Vec<SocketAddr>,
@@ -148,8 +149,9 @@ impl ChannelSet {
         }
     }
 
-    /// Starts a transfer; one at a time (a second is answered by a transfer that has failed).
-    /// In MODE E cached connections are used where there are any, else connections are made or awaited.
+    /// Starts a transfer; one at a time (a second is answered by a transfer that has failed). In
+    /// MODE E cached connections are used where there are any, else connections are made or
+    /// awaited.
     pub fn start(&self, job: Job, mode: Mode) -> Transfer {
         let (transfer, events) = self.transfer(matches!(job, Job::Send(_)), mode);
         // Held until every order is out, so that the transfer cannot be over before it has begun.
@@ -167,12 +169,14 @@ impl ChannelSet {
         Transfer::new(transfer, Arc::clone(&self.shared), events)
     }
 
-    /// Starts a transfer when all that were queued before it have succeeded; where one of them fails, it fails with the
-    /// connections. `open` runs on a mover when the turn has come, and may block it; `sends` says which way the job will go. So
-    /// one small file follows another without anybody else being asked. MODE E: a stream's connection carries one transfer.
+    /// Starts a transfer when all that were queued before it have succeeded; where one of them
+    /// fails, it fails with the connections. `open` runs on a mover when the turn has come, and may
+    /// block it; `sends` says which way the job will go. So one small file follows another without
+    /// anybody else being asked. MODE E: a stream's connection carries one transfer.
     ///
-    /// `follows`: it may begin before those are over, on each channel that is through with them. Behind an EOD the next byte on a channel
-    /// belongs to the next transfer, whatever other channels do. Then its failure, other than by being aborted, ends no connection before the
+    /// `follows`: it may begin before those are over, on each channel that is through with them.
+    /// Behind an EOD the next byte on a channel belongs to the next transfer, whatever other
+    /// channels do. Then its failure, other than by being aborted, ends no connection before the
     /// others are over.
     pub fn queue(&self, sends: bool, follows: bool, open: Opening) -> Transfer {
         let (transfer, events) = self.transfer(sends, Mode::ExtendedBlock);
@@ -201,8 +205,9 @@ impl ChannelSet {
         (transfer, receiver)
     }
 
-    /// So many channels for the send that begins next on cached connections. To be said while neither end has a transfer on them: a
-    /// connection does not tell which transfer it is for, and the peer takes it for the one that it is at.
+    /// So many channels for the send that begins next on cached connections. To be said while
+    /// neither end has a transfer on them: a connection does not tell which transfer it is for, and
+    /// the peer takes it for the one that it is at.
     pub fn next_channels(&self, channels: u32) {
         lock(&self.shared.inner).wanted = Some(channels);
     }
@@ -299,7 +304,8 @@ impl SetShared {
             // The peer has tried, and may wait for our word.
             return refused.map_or(Ok(()), Err);
         }
-        // Said of channels that there are none of: the next send must not make others while its receiver is still at this one.
+        // Said of channels that there are none of: the next send must not make others while its
+        // receiver is still at this one.
         inner.wanted = None;
         let each = if block_mode {
             transfer.params.parallelism.max(1)
@@ -469,8 +475,9 @@ impl SetShared {
         }
     }
 
-    /// A connection that came to us is not from whom we expect. That ends a transfer which has no channel yet: whoever waits for
-    /// it shall hear the reason. Later it is only noted, for it may have been anybody.
+    /// A connection that came to us is not from whom we expect. That ends a transfer which has no
+    /// channel yet: whoever waits for it shall hear the reason. Later it is only noted, for it may
+    /// have been anybody.
     pub(super) fn refuse(&self, why: TransferFailure) {
         let first = {
             let mut inner = lock(&self.inner);
@@ -530,8 +537,8 @@ impl SetShared {
         }
     }
 
-    /// Takes a failure that must wait until what is before the transfer on its channels is over. Gives back one that must not: whoever aborts
-    /// wants the connections to end.
+    /// Takes a failure that must wait until what is before the transfer on its channels is over.
+    /// Gives back one that must not: whoever aborts wants the connections to end.
     pub(super) fn postpone(
         &self,
         transfer: &TransferShared,
@@ -557,7 +564,8 @@ impl SetShared {
         self.end(Order::CloseChannels);
     }
 
-    /// Nothing can start any more, and nothing is read; connections stay open until the set is dropped.
+    /// Nothing can start any more, and nothing is read; connections stay open until the set is
+    /// dropped.
     pub(super) fn halt(&self) {
         self.end(Order::HaltChannels);
     }
@@ -589,7 +597,8 @@ impl SetShared {
         !self.peers.is_empty()
     }
 
-    /// Connections that live on, for a transfer that no channel carries any more: those that are free, and those that have gone on.
+    /// Connections that live on, for a transfer that no channel carries any more: those that are
+    /// free, and those that have gone on.
     pub(super) fn kept_count(&self) -> usize {
         let inner = lock(&self.inner);
         let gone_on = inner.line.running().map(|transfer| transfer.attached());

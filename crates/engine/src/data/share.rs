@@ -1,9 +1,10 @@
 //! Whose turn it is to send the next small file.
 //!
-//! A file of one block is sent by whoever is asked first. Were it always the same, it would take all until its window is full, then the next
-//! would: each in bursts that no queue of a router holds, with a window that grows by them, until all together lose thousands of packets at
-//! once. So each sends a share, and is then asked last. A share is more than a file: packets of one connection that follow
-//! one another cost both ends less.
+//! A file of one block is sent by whoever is asked first. Were it always the same, it would take
+//! all until its window is full, then the next would: each in bursts that no queue of a router
+//! holds, with a window that grows by them, until all together lose thousands of packets at once.
+//! So each sends a share, and is then asked last. A share is more than a file: packets of one
+//! connection that follow one another cost both ends less.
 
 /// Bytes after which others have their turn: a burst of some forty packets.
 const SHARE_BYTES: u64 = 64 << 10;

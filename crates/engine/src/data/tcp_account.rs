@@ -16,7 +16,8 @@ pub(super) struct TcpAccount {
 
 struct Watched {
     ends: Ends,
-    /// Made for this transfer: what it did before the first look is the transfer's. Others count from that look on.
+    /// Made for this transfer: what it did before the first look is the transfer's. Others count
+    /// from that look on.
     fresh: bool,
     /// Since when its time counts.
     joined: Instant,
@@ -78,8 +79,8 @@ impl TcpAccount {
         });
     }
 
-    /// Bytes, headers included, that the kernel holds and the peer has not acknowledged. `None` where a connection of
-    /// the transfer could not be asked.
+    /// Bytes, headers included, that the kernel holds and the peer has not acknowledged. `None`
+    /// where a connection of the transfer could not be asked.
     pub(super) fn queued(&self) -> Option<u64> {
         self.connections
             .iter()
@@ -92,7 +93,8 @@ impl TcpAccount {
         self.known
     }
 
-    /// Round trips as the receiving end sees them, mean over the open connections that received anything.
+    /// Round trips as the receiving end sees them, mean over the open connections that received
+    /// anything.
     pub(super) fn receive_rtt(&self) -> Option<Duration> {
         let open = self.connections.iter().filter_map(|w| w.last);
         let seen: Vec<_> = open

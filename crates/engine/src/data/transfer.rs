@@ -1,7 +1,8 @@
-//! What the channels of one transfer share: source or sink, accounting, progress, and the news of its end.
+//! What the channels of one transfer share: source or sink, accounting, progress, and the news of
+//! its end.
 //!
-//! `Done` is sent when the result is known **and** the last [`Attachment`] is gone, so that whoever hears it
-//! can close, rename or delete the file: no mover touches it any more.
+//! `Done` is sent when the result is known **and** the last [`Attachment`] is gone, so that whoever
+//! hears it can close, rename or delete the file: no mover touches it any more.
 
 mod accounting;
 
@@ -27,21 +28,23 @@ use super::{
 };
 use crate::tcp_diag::Ends;
 
-/// Channels come and go while a transfer runs: so many times the most that may be open at a time are taken from a peer before
-/// its count is held to be nonsense. A controller that changes its mind each second needs a day for as many.
+/// Channels come and go while a transfer runs: so many times the most that may be open at a time
+/// are taken from a peer before its count is held to be nonsense. A controller that changes its
+/// mind each second needs a day for as many.
 const CHANNEL_TURNOVER: u64 = 1 << 16;
 
-/// Separate ranges of one receipt whose report lists all of them. Blocks that a thousand channels have in
-/// flight make two thousand; a striped sender makes one for each block by which its slowest node is
-/// behind, and blocks of 1 MiB so reach 256 GiB. Some 12 MB of memory.
+/// Separate ranges of one receipt whose report lists all of them. Blocks that a thousand channels
+/// have in flight make two thousand; a striped sender makes one for each block by which its slowest
+/// node is behind, and blocks of 1 MiB so reach 256 GiB. Some 12 MB of memory.
 const SAFE_RANGES_MAX: usize = 1 << 18;
 
-/// Separate ranges that wait for the next restart marker. More are left out of the markers: a client that
-/// resumes sends those again. A marker lists 1000, and REST takes 4096. Some 800 KB of memory.
+/// Separate ranges that wait for the next restart marker. More are left out of the markers: a
+/// client that resumes sends those again. A marker lists 1000, and REST takes 4096. Some 800 KB of
+/// memory.
 pub const FRESH_RANGES_MAX: usize = 1 << 14;
 
-/// A receipt that will fail takes what has come for so long. Who sent it is gone or has given up, so that its connections end by
-/// themselves; one that does not is of no use.
+/// A receipt that will fail takes what has come for so long. Who sent it is gone or has given up,
+/// so that its connections end by themselves; one that does not is of no use.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// What a channel has carried before it begins to carry a transfer.
@@ -98,7 +101,8 @@ struct Control {
     result: Option<Result<(), TransferFailure>>,
     /// It will fail with this, once what has come is taken, and at this moment at the latest.
     doomed: Option<(TransferFailure, Instant)>,
-    /// It will fail with this when those before it are over: they shall not lose the connections with it.
+    /// It will fail with this when those before it are over: they shall not lose the connections
+    /// with it.
     postponed: Option<TransferFailure>,
     /// Another transfer may have begun on channels that are through with this one.
     followed: bool,
@@ -110,7 +114,8 @@ struct Control {
     /// A channel keeps its EOD back until a connection has come up or failed.
     holding: bool,
     receiver: Receiver,
-    /// Channels whose part is done: EOD written (sending), payload up to the EOD written (receiving).
+    /// Channels whose part is done: EOD written (sending), payload up to the EOD written
+    /// (receiving).
     ended: u64,
 }
 
@@ -222,7 +227,8 @@ impl TransferShared {
 
     /// So many bytes are a hole.
     pub(super) fn passed(&self, bytes: u64) {
-        // Whoever announces more than there can be is refused by the bounds of files, but not in sum.
+        // Whoever announces more than there can be is refused by the bounds of files, but not in
+        // sum.
         let add = |sum: u64| Some(sum.saturating_add(bytes));
         let _ = (self.holes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         self.touch();
@@ -340,7 +346,8 @@ impl TransferShared {
         lock(&self.control).first_missing += count;
     }
 
-    /// A channel carries the transfer now. Sends `Ready` when it was the last that was missing. `ends`: where known.
+    /// A channel carries the transfer now. Sends `Ready` when it was the last that was missing.
+    /// `ends`: where known.
     pub(super) fn channel_up(&self, stripe: usize, ends: Option<Ends>, past: Past) {
         let reused = past != Past::Nothing;
         if let Some(ends) = ends {
@@ -436,8 +443,9 @@ impl TransferShared {
         }
     }
 
-    /// Ends the transfer; the first reason stays. All connections of the set are closed, unless [`Self::closes_late`]. Where others are
-    /// before it on them, nothing more is moved, and it ends when they are over.
+    /// Ends the transfer; the first reason stays. All connections of the set are closed, unless
+    /// [`Self::closes_late`]. Where others are before it on them, nothing more is moved, and it
+    /// ends when they are over.
     pub(super) fn fail(&self, why: TransferFailure) {
         let Some(set) = self.set.upgrade() else {
             return self.fail_now(why);
@@ -484,8 +492,8 @@ impl TransferShared {
         self.params.closes_late && !self.sends && matches!(why, TransferFailure::Storage(_))
     }
 
-    /// Fails it once its connections have ended, or at once where nothing they hold is worth taking: bytes that have come need not be
-    /// sent again. Call with an attachment in hand.
+    /// Fails it once its connections have ended, or at once where nothing they hold is worth
+    /// taking: bytes that have come need not be sent again. Call with an attachment in hand.
     pub(super) fn fail_once_drained(&self, why: TransferFailure) {
         if !matches!(self.body(), Body::ReceiveFile { .. }) {
             return self.fail(why);

@@ -14,15 +14,18 @@ use super::{
 };
 use crate::tcp_diag::{Ends, TcpDiag};
 
-/// Least time between two looks. A transfer that is over sooner, and was not asked about, is never looked at.
+/// Least time between two looks. A transfer that is over sooner, and was not asked about, is never
+/// looked at.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 
-/// A look that takes long (many channels) is followed by a pause this many times as long: at most 2 % of a processor.
+/// A look that takes long (many channels) is followed by a pause this many times as long: at most 2
+/// % of a processor.
 const PAUSE_FACTOR: u32 = 50;
 
 pub(super) struct Watch {
     sending: bool,
-    /// Connections that came and went since the last look. Apart from `seen`, so that a mover never waits for a look.
+    /// Connections that came and went since the last look. Apart from `seen`, so that a mover never
+    /// waits for a look.
     news: Mutex<Vec<News>>,
     seen: Mutex<Seen>,
 }
@@ -82,7 +85,8 @@ impl Watch {
         lock(&self.news).push(News { ends, at, change });
     }
 
-    /// Looks, unless it was done lately. `bytes`: how many bytes have been moved, read before the call.
+    /// Looks, unless it was done lately. `bytes`: how many bytes have been moved, read before the
+    /// call.
     pub(super) fn look(&self, bytes: u64, movers: &[Arc<MoverShared>]) {
         let mut seen = lock(&self.seen);
         // A look that came before the first connection has found nothing to rest on.

@@ -1,5 +1,5 @@
-//! A data connection as its channel reads and writes it: a socket and, where bytes are protected (PROT S, E, P), the TLS
-//! between the two.
+//! A data connection as its channel reads and writes it: a socket and, where bytes are protected
+//! (PROT S, E, P), the TLS between the two.
 
 use std::io::{self, Read, Write};
 
@@ -14,7 +14,8 @@ use crate::storage::text_of;
 /// Most bytes that are read ahead at a time. As many may be carried by a channel.
 pub(super) const AHEAD_BYTES: usize = 64 * 1024;
 
-/// A connection and what is known of its readiness (edge-triggered: true until the kernel says "would block").
+/// A connection and what is known of its readiness (edge-triggered: true until the kernel says
+/// "would block").
 pub(super) struct Wire {
     pub(super) stream: mio::net::TcpStream,
     pub(super) readable: bool,
@@ -90,8 +91,9 @@ impl Wire {
         )))
     }
 
-    /// Carries what the socket has, `most` bytes of it or as many as there are. Bytes read, of which none is carried as yet
-    /// where they are sealed and no record is whole; `Some(0)`: the peer sends no more; `None`: nothing is there now.
+    /// Carries what the socket has, `most` bytes of it or as many as there are. Bytes read, of
+    /// which none is carried as yet where they are sealed and no record is whole; `Some(0)`: the
+    /// peer sends no more; `None`: nothing is there now.
     pub(super) fn read_ahead(
         &mut self,
         scratch: &mut [u8],
@@ -155,8 +157,9 @@ impl Wire {
         }
     }
 
-    /// The handshake is over, and `rest` was read behind it. With `records`, what is written from now on is sealed and what is read
-    /// is opened; `goodbye`: [`Self::say_goodbye`] says something.
+    /// The handshake is over, and `rest` was read behind it. With `records`, what is written from
+    /// now on is sealed and what is read is opened; `goodbye`: [`Self::say_goodbye`] says
+    /// something.
     pub(super) fn begin(
         &mut self,
         records: Option<Records>,
@@ -194,13 +197,14 @@ impl Wire {
         self.is_sealed() && !self.is_sealed_by_kernel()
     }
 
-    /// What leaves is sealed by the kernel. It may keep a record back that its buffer had no room for, and forgets that when the
-    /// connection is closed.
+    /// What leaves is sealed by the kernel. It may keep a record back that its buffer had no room
+    /// for, and forgets that when the connection is closed.
     pub(super) fn is_sealed_by_kernel(&self) -> bool {
         (self.seal.as_ref()).is_some_and(|seal| matches!(seal.sealer, Sealer::Kernel(_)))
     }
 
-    /// Lets the kernel seal what leaves from now on, where it can. Only where all before is flushed, and no word is due at the end.
+    /// Lets the kernel seal what leaves from now on, where it can. Only where all before is
+    /// flushed, and no word is due at the end.
     pub(super) fn let_kernel_seal(&mut self) {
         if let Some(seal) = &mut self.seal
             && let Sealer::Unasked = seal.sealer
@@ -211,7 +215,8 @@ impl Wire {
         }
     }
 
-    /// Sees to it that what is written next may be sealed, where the kernel seals. False where the socket takes nothing now.
+    /// Sees to it that what is written next may be sealed, where the kernel seals. False where the
+    /// socket takes nothing now.
     pub(super) fn may_write(&mut self) -> Result<bool, Flow> {
         let Some(seal) = &mut self.seal else {
             return Ok(true);
@@ -243,8 +248,9 @@ impl Wire {
         (self.seal.as_ref()).is_none_or(|seal| seal.outgoing.is_sent())
     }
 
-    /// Where payload is put that is to be sealed with the headers that are due, which are there already, and go with it in
-    /// [`Self::write_sealed`]. Only where all before is flushed; `None` in clear.
+    /// Where payload is put that is to be sealed with the headers that are due, which are there
+    /// already, and go with it in [`Self::write_sealed`]. Only where all before is flushed; `None`
+    /// in clear.
     pub(super) fn outgoing(&mut self) -> Option<&mut Outgoing> {
         let outgoing = &mut self.seal.as_mut()?.outgoing;
         // They are fewer than there is room for.
@@ -258,7 +264,8 @@ impl Wire {
         (self.seal.as_ref()).is_some_and(|seal| !seal.outgoing.is_empty())
     }
 
-    /// Seals the headers that are due, or all that was put behind them, and hands the kernel what it takes.
+    /// Seals the headers that are due, or all that was put behind them, and hands the kernel what
+    /// it takes.
     pub(super) fn write_sealed(&mut self) -> Result<(), Flow> {
         self.outgoing();
         if let Some(seal) = &mut self.seal
@@ -300,8 +307,8 @@ impl Wire {
         !self.headers.is_empty() || !self.is_flushed()
     }
 
-    /// Seals the word that nothing follows, once, where the peer waits for it, and hands the kernel what it takes. Only where all
-    /// before is flushed.
+    /// Seals the word that nothing follows, once, where the peer waits for it, and hands the kernel
+    /// what it takes. Only where all before is flushed.
     pub(super) fn say_goodbye(&mut self) -> Result<(), Flow> {
         if let Some(seal) = &mut self.seal
             && seal.goodbye == Goodbye::Due
@@ -312,13 +319,15 @@ impl Wire {
         self.flush().map(drop)
     }
 
-    /// The peer may still say something that is not for us to read: servers of FTP send tickets behind the handshake. Bytes that
-    /// nobody has read when a connection is closed reset it, and what was sent last may be lost with that.
+    /// The peer may still say something that is not for us to read: servers of FTP send tickets
+    /// behind the handshake. Bytes that nobody has read when a connection is closed reset it, and
+    /// what was sent last may be lost with that.
     pub(super) fn may_hear_more(&self) -> bool {
         (self.seal.as_ref()).is_some_and(|seal| seal.goodbye == Goodbye::Said)
     }
 
-    /// Reads some of what there is and keeps nothing of it: bytes read, 0 at the end, `None` when nothing is there now.
+    /// Reads some of what there is and keeps nothing of it: bytes read, 0 at the end, `None` when
+    /// nothing is there now.
     pub(super) fn discard(&mut self, scratch: &mut [u8]) -> Result<Option<usize>, Flow> {
         self.read(scratch)
     }

@@ -10,22 +10,25 @@ use godwit_proto::{ByteRange, error::StorageFailure};
 use super::{holes::Holes, lock};
 use crate::storage::Pages;
 
-/// Smallest block that is made of a longer range: its header and its system calls cost less than a percent of the time that
-/// 10 Gbit/s need for it.
+/// Smallest block that is made of a longer range: its header and its system calls cost less than a
+/// percent of the time that 10 Gbit/s need for it.
 const BLOCK_FLOOR: u64 = 64 << 10;
 
-/// Smallest block of a file that is too small for a [`BLOCK_FLOOR`] on each channel. A new connection takes so much at once; were there more
-/// in a block, the file, and all that wait behind it, would wait for that one connection's window to grow.
+/// Smallest block of a file that is too small for a [`BLOCK_FLOOR`] on each channel. A new
+/// connection takes so much at once; were there more in a block, the file, and all that wait behind
+/// it, would wait for that one connection's window to grow.
 const SMALL_BLOCK_FLOOR: u64 = 16 << 10;
 
-/// Blocks that each channel shall still find in what is left: 1 would let a slow channel hold up the end by as long as
-/// all the rest took, more buys little (guided self-scheduling, Polychronopoulos, Kuck 1987, takes 1 or 2).
+/// Blocks that each channel shall still find in what is left: 1 would let a slow channel hold up
+/// the end by as long as all the rest took, more buys little (guided self-scheduling,
+/// Polychronopoulos, Kuck 1987, takes 1 or 2).
 const BLOCKS_A_CHANNEL: u64 = 4;
 
 /// Bytes.
 const PAGE: u64 = 4 << 10;
 
-/// Ranges still to be sent, in order. Made as they are asked for: a peer may wish for stripes of one byte.
+/// Ranges still to be sent, in order. Made as they are asked for: a peer may wish for stripes of
+/// one byte.
 pub(super) struct WorkQueue {
     pending: Mutex<Pending>,
     block_bytes: u64,
@@ -80,9 +83,10 @@ impl WorkQueue {
         self
     }
 
-    /// The next block, contiguous; `None` when all has been given out, or after a cut. Of data at most `block_bytes`, less near
-    /// the end and of a small file, so that each of `channels` finds work and none drags the tail alone; and no more than `most`, which is
-    /// asked only where there is data, and is at least 1: up to the end of a page.
+    /// The next block, contiguous; `None` when all has been given out, or after a cut. Of data at
+    /// most `block_bytes`, less near the end and of a small file, so that each of `channels` finds
+    /// work and none drags the tail alone; and no more than `most`, which is asked only where there
+    /// is data, and is at least 1: up to the end of a page.
     pub(super) fn next_block(&self, channels: u32, most: impl FnOnce() -> u64) -> Option<Block> {
         let mut pending = lock(&self.pending);
         let pending = &mut *pending;
@@ -145,8 +149,8 @@ impl WorkQueue {
         if pending.cut { 0 } else { pending.front.len() }
     }
 
-    /// Gives up the second half of [`Self::unbegun`], whole blocks of it and no less than `least` bytes, with as many left
-    /// here.
+    /// Gives up the second half of [`Self::unbegun`], whole blocks of it and no less than `least`
+    /// bytes, with as many left here.
     pub(super) fn split_off(&self, least: u64) -> Option<ByteRange> {
         let mut pending = lock(&self.pending);
         let ByteRange { start, end } = pending.front;
@@ -198,7 +202,8 @@ impl StreamSource {
         }))
     }
 
-    /// Fills `buffer` from the stream as far as it goes; the wire offset of the first byte, or `None` at the end.
+    /// Fills `buffer` from the stream as far as it goes; the wire offset of the first byte, or
+    /// `None` at the end.
     pub(super) fn next_block(
         &self,
         buffer: &mut Pages,

@@ -4,8 +4,8 @@ use std::io;
 
 use super::{FileRef, into_io};
 
-/// Reads or writes a file in order, for streams that change bytes on the way. Errors carry the storage's failure:
-/// [`super::failure()`] finds it.
+/// Reads or writes a file in order, for streams that change bytes on the way. Errors carry the
+/// storage's failure: [`super::failure()`] finds it.
 pub struct FileCursor {
     file: FileRef,
     position: u64,

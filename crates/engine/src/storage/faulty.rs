@@ -49,16 +49,16 @@ pub enum Fault {
         /// Most bytes.
         bytes_max: usize,
     },
-    /// The device holds this many bytes more, counting every byte written. What fits of the write that passes the
-    /// bound is written; it and later ones fail with ENOSPC.
+    /// The device holds this many bytes more, counting every byte written. What fits of the write
+    /// that passes the bound is written; it and later ones fail with ENOSPC.
     NoSpaceAfter {
         /// Bytes.
         bytes: u64,
     },
 }
 
-/// Wraps a storage. The same faults and the same order of calls give the same outcome; files offer no fast path, so that
-/// nothing gets around the faults.
+/// Wraps a storage. The same faults and the same order of calls give the same outcome; files offer
+/// no fast path, so that nothing gets around the faults.
 pub struct FaultyStorage {
     inner: Arc<dyn Storage>,
     script: Arc<Script>,
@@ -89,7 +89,8 @@ impl FaultyStorage {
         }
     }
 
-    /// One to three faults drawn from `seed`, among the first `calls` reads and writes and the first `bytes` written.
+    /// One to three faults drawn from `seed`, among the first `calls` reads and writes and the
+    /// first `bytes` written.
     pub fn from_seed(inner: Arc<dyn Storage>, seed: u64, calls: u64, bytes: u64) -> Self {
         let mut draw = SplitMix(seed);
         let faults = (0..=draw.below(3)).map(|_| match draw.below(5) {

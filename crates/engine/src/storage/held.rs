@@ -1,8 +1,10 @@
-//! A little file that was read when it was opened: nothing is open for it while it waits for its turn.
+//! A little file that was read when it was opened: nothing is open for it while it waits for its
+//! turn.
 
 use super::{File, FileKind, Metadata, Result, failure};
 
-/// What a file was at one moment: its checksum and what is sent are of the same bytes, whatever becomes of the file.
+/// What a file was at one moment: its checksum and what is sent are of the same bytes, whatever
+/// becomes of the file.
 #[derive(Debug)]
 pub struct Held {
     bytes: Vec<u8>,
@@ -10,10 +12,12 @@ pub struct Held {
 }
 
 impl Held {
-    /// Bytes up to which a file is worth its memory: to ask the system for so many costs more than to copy them.
+    /// Bytes up to which a file is worth its memory: to ask the system for so many costs more than
+    /// to copy them.
     pub const BYTES_MAX: u64 = 16 << 10;
 
-    /// Reads `file`, which was as `metadata` tells. `None` where it is too large, is no regular one, has holes, or is another by now.
+    /// Reads `file`, which was as `metadata` tells. `None` where it is too large, is no regular
+    /// one, has holes, or is another by now.
     ///
     /// # Errors
     /// It cannot be read.

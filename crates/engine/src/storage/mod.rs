@@ -2,9 +2,10 @@
 //!
 //! # Promises of a [`Storage`]
 //! - Every method may be called from many threads at once.
-//! - Paths are absolute and folded ([`FtpPath::resolve`]); a rooted storage never reaches outside its root,
-//!   also while links are being changed under it.
-//! - A failed call has no effect, but for [`Storage::remove_tree`] and writes, which may have happened in part.
+//! - Paths are absolute and folded ([`FtpPath::resolve`]); a rooted storage never reaches outside
+//!   its root, also while links are being changed under it.
+//! - A failed call has no effect, but for [`Storage::remove_tree`] and writes, which may have
+//!   happened in part.
 
 mod cursor;
 mod failure;
@@ -47,7 +48,8 @@ pub(crate) use self::{
     pages::{PAGE, Pages, past_page},
 };
 
-/// Result of a storage operation. Failures are plain data: errno, what was tried, the system's text.
+/// Result of a storage operation. Failures are plain data: errno, what was tried, the system's
+/// text.
 pub type Result<T> = std::result::Result<T, StorageFailure>;
 
 /// An open file, shared by all channels of a transfer.
@@ -64,7 +66,8 @@ pub trait Storage: Send + Sync + 'static {
     fn open_write(&self, path: &FtpPath, how: WriteMode) -> Result<FileRef>;
     /// Follows links; `link_target` tells where the name points. A dangling link is ENOENT.
     fn stat(&self, path: &FtpPath) -> Result<Metadata>;
-    /// Entries with their metadata; entries that vanish while listing and dangling links are left out.
+    /// Entries with their metadata; entries that vanish while listing and dangling links are left
+    /// out.
     fn list(&self, path: &FtpPath) -> Result<Entries>;
     /// mkdir, mode 0777 less umask.
     fn create_dir(&self, path: &FtpPath) -> Result<()>;
@@ -97,9 +100,11 @@ pub trait Storage: Send + Sync + 'static {
     fn set_len(&self, path: &FtpPath, length: u64) -> Result<()>;
     /// A symbolic link at `link` that holds `target` literally.
     fn symlink(&self, target: &FtpPath, link: &FtpPath) -> Result<()>;
-    /// Bytes that an ordinary user may still write where `path` (or its nearest existing parent) lies.
+    /// Bytes that an ordinary user may still write where `path` (or its nearest existing parent)
+    /// lies.
     fn free_bytes(&self, path: &FtpPath) -> Result<u64>;
-    /// Makes the names in a directory durable (fsync of the directory). Nothing to do where a crash leaves no names at all.
+    /// Makes the names in a directory durable (fsync of the directory). Nothing to do where a crash
+    /// leaves no names at all.
     fn sync_directory(&self, path: &FtpPath) -> Result<()>;
 }
 
@@ -120,7 +125,8 @@ pub enum WriteMode {
 pub trait File: Send + Sync + 'static {
     /// Reads up to `buffer.len()` bytes at `offset`; 0 at the end of the file only.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
-    /// Reads into one after another of `buffers`, none of them empty, as far as one call gets; 0 at the end of the file only.
+    /// Reads into one after another of `buffers`, none of them empty, as far as one call gets; 0 at
+    /// the end of the file only.
     fn read_vectored_at(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
         read_each(self, offset, buffers)
     }
@@ -134,8 +140,8 @@ pub trait File: Send + Sync + 'static {
     }
     /// Makes what was written durable (fsync).
     fn sync(&self) -> Result<()>;
-    /// Makes durable whatever was written to the file system that the file is on, names included (syncfs): one call for many
-    /// files, and for what others have written meanwhile.
+    /// Makes durable whatever was written to the file system that the file is on, names included
+    /// (syncfs): one call for many files, and for what others have written meanwhile.
     fn sync_file_system(&self) -> Result<()> {
         self.sync()
     }
@@ -144,8 +150,9 @@ pub trait File: Send + Sync + 'static {
         let _ = offset;
         Run::Data { end: u64::MAX }
     }
-    /// Lets bytes from `offset` on, at most `bytes` of them, read as zero, in a file that has them; where possible they take no room. Returns
-    /// how many, at least 1 where any were asked for. Other bytes are not touched, whoever writes them meanwhile.
+    /// Lets bytes from `offset` on, at most `bytes` of them, read as zero, in a file that has them;
+    /// where possible they take no room. Returns how many, at least 1 where any were asked for.
+    /// Other bytes are not touched, whoever writes them meanwhile.
     fn clear_at(&self, offset: u64, bytes: u64) -> Result<u64> {
         write_zeros(self, offset, bytes)
     }
@@ -209,7 +216,8 @@ pub enum FastPath<'a> {
     Copy,
     /// A descriptor that `sendfile` reads from and `pwrite`/`splice` write to.
     Descriptor(BorrowedFd<'a>),
-    /// No short cut, and past the page cache (O_DIRECT): so go many bytes of whole pages, which lie in memory as they do in the file.
+    /// No short cut, and past the page cache (O_DIRECT): so go many bytes of whole pages, which lie
+    /// in memory as they do in the file.
     Direct,
     /// Endless zeros to read; writes vanish (`/dev/zero`).
     Zeros,
@@ -279,7 +287,8 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// As MLSx facts; names of owner and group are looked up and cached. `Perm` is for our effective user.
+    /// As MLSx facts; names of owner and group are looked up and cached. `Perm` is for our
+    /// effective user.
     pub fn facts(&self) -> Facts {
         self.facts_for(&Identity::effective())
     }
@@ -304,8 +313,8 @@ impl Metadata {
         }
     }
 
-    /// Letters of RFC 3659 §7.5.5, in the order of GCT. Deletion and renaming of the entry itself (`d`, `f` of a file)
-    /// depend on its directory and are left out, as GCT does.
+    /// Letters of RFC 3659 §7.5.5, in the order of GCT. Deletion and renaming of the entry itself
+    /// (`d`, `f` of a file) depend on its directory and are left out, as GCT does.
     fn perm(&self, who: &Identity) -> String {
         let access = who.access(self.mode, self.uid, self.gid);
         let may = |bits| access & bits == bits;

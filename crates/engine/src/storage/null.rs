@@ -15,8 +15,8 @@ use super::{
     Entries, FastPath, File, FileKind, FileRef, Metadata, Result, Storage, WriteMode, errno_failure,
 };
 
-/// Every path but the root is a file of zeros of one size; every change succeeds and leaves no trace. For
-/// measurements without disks.
+/// Every path but the root is a file of zeros of one size; every change succeeds and leaves no
+/// trace. For measurements without disks.
 #[derive(Clone, Copy, Debug)]
 pub struct NullStorage {
     size: u64,

@@ -8,8 +8,8 @@ use std::{
 
 /// Names kept at a time; past this the cache starts anew.
 const NAMES_MAX: usize = 4096;
-/// How long a name is believed. Chosen arbitrarily: longer would show a renamed account late, shorter would ask
-/// a directory service more than once in a listing.
+/// How long a name is believed. Chosen arbitrarily: longer would show a renamed account late,
+/// shorter would ask a directory service more than once in a listing.
 const NAMES_KEPT: Duration = Duration::from_secs(60);
 
 /// What the kernel compares permission bits with.
@@ -32,7 +32,8 @@ impl Identity {
         }
     }
 
-    /// `rwx` as three low bits that we have on a file, by its permission bits. The superuser reads and writes all.
+    /// `rwx` as three low bits that we have on a file, by its permission bits. The superuser reads
+    /// and writes all.
     pub(crate) fn access(&self, mode: u32, uid: u32, gid: u32) -> u32 {
         if self.uid == 0 {
             return 0o6 | u32::from(mode & 0o111 != 0);

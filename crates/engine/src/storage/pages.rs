@@ -2,7 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Bytes of a page: what positions in a file, in memory and lengths are to be multiples of. Sectors are no longer.
+/// Bytes of a page: what positions in a file, in memory and lengths are to be multiples of. Sectors
+/// are no longer.
 pub(crate) const PAGE: usize = 4 << 10;
 
 /// Bytes from the first of its page to a position.

@@ -1,4 +1,5 @@
-//! A small file whose checksum is made of its bytes while they pass, so that nobody need read it again.
+//! A small file whose checksum is made of its bytes while they pass, so that nobody need read it
+//! again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +8,8 @@ use godwit_proto::ChecksumAlgorithm;
 use super::{FastPath, File, FileRef, Metadata, Result, Run};
 use crate::digest::Digest;
 
-/// A file that is read or written in order from its beginning, most often. Its bytes pass through user space as long as they are summed.
+/// A file that is read or written in order from its beginning, most often. Its bytes pass through
+/// user space as long as they are summed.
 pub struct Summed {
     file: FileRef,
     algorithm: ChecksumAlgorithm,
@@ -41,8 +43,8 @@ impl Summed {
         self.algorithm
     }
 
-    /// How many bytes have passed, and their checksum, in lower-case hexadecimal. Once. `None` where they were too many, or not in order
-    /// from the first.
+    /// How many bytes have passed, and their checksum, in lower-case hexadecimal. Once. `None`
+    /// where they were too many, or not in order from the first.
     pub fn finish(&self) -> Option<(u64, String)> {
         let mut sum = self.lock();
         let bytes = sum.bytes;

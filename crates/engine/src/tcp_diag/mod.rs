@@ -1,8 +1,8 @@
 //! What the kernel knows of TCP connections: sock_diag(7), the source of ss(8).
 //!
-//! Two questions: all connections of a host ([`TcpDiag::connections`]), and single ones by their ends
-//! ([`TcpDiag::look_up`]), which costs the same on a host with a million others. The sockets themselves are not touched, so
-//! whoever looks needs no descriptor of them, nor any unsafe code.
+//! Two questions: all connections of a host ([`TcpDiag::connections`]), and single ones by their
+//! ends ([`TcpDiag::look_up`]), which costs the same on a host with a million others. The sockets
+//! themselves are not touched, so whoever looks needs no descriptor of them, nor any unsafe code.
 //! Fields that an old kernel does not report read as 0.
 
 mod wire;
@@ -19,8 +19,8 @@ use self::wire::{
     identity, question,
 };
 
-/// Questions sent in one go: their answers, about 600 bytes each with the kernel's own overhead, fit into the
-/// smallest receive buffer that systems give a socket.
+/// Questions sent in one go: their answers, about 600 bytes each with the kernel's own overhead,
+/// fit into the smallest receive buffer that systems give a socket.
 const QUESTIONS: usize = 32;
 /// One connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,7 +37,8 @@ pub struct Connection {
     pub bytes_sent: u64,
     /// Payload bytes sent again.
     pub bytes_retransmitted: u64,
-    /// Payload bytes that the other end has acknowledged; 1 more on the side that connected, for its SYN.
+    /// Payload bytes that the other end has acknowledged; 1 more on the side that connected, for
+    /// its SYN.
     pub bytes_acknowledged: u64,
     /// Bytes in the socket that are not acknowledged: in flight or not sent yet.
     pub bytes_queued: u32,
@@ -55,7 +56,8 @@ pub struct Connection {
     pub rtt_us: u32,
     /// Smallest round-trip time seen, us.
     pub rtt_min_us: u32,
-    /// Time from an acknowledgement of ours to what the sender then sends, smoothed, us; 0 before anything came.
+    /// Time from an acknowledgement of ours to what the sender then sends, smoothed, us; 0 before
+    /// anything came.
     pub receive_rtt_us: u32,
     /// Congestion window, segments.
     pub congestion_window: u32,
@@ -106,7 +108,8 @@ impl TcpDiag {
         })
     }
 
-    /// All connections at this moment. Takes time in proportion to the kernel's table of connections.
+    /// All connections at this moment. Takes time in proportion to the kernel's table of
+    /// connections.
     ///
     /// # Errors
     /// What the kernel says.
@@ -133,9 +136,10 @@ impl TcpDiag {
         Ok(found)
     }
 
-    /// The connections with these ends, in their order; `None` where the kernel knows none (any more). A connection is
-    /// found until its last byte is acknowledged, also after its descriptor was closed. Takes 2 to 4 us each (measured on an AMD
-    /// EPYC: 3.3 us for one, 108 us for 64, 1.7 ms for 1000).
+    /// The connections with these ends, in their order; `None` where the kernel knows none (any
+    /// more). A connection is found until its last byte is acknowledged, also after its descriptor
+    /// was closed. Takes 2 to 4 us each (measured on an AMD EPYC: 3.3 us for one, 108 us for 64,
+    /// 1.7 ms for 1000).
     ///
     /// # Errors
     /// What the kernel says, for instance that it was built without this.
@@ -152,7 +156,8 @@ impl TcpDiag {
             self.send(&questions)?;
             let mut missing = ends.len();
             while missing > 0 {
-                // The kernel has put all answers there before the sending returned: nothing to wait for.
+                // The kernel has put all answers there before the sending returned: nothing to wait
+                // for.
                 let (length, _) =
                     rustix::net::recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT)?;
                 for answer in Answers(&self.buffer[..length]) {
@@ -166,7 +171,8 @@ impl TcpDiag {
                         }
                         Answer::Connection { sequence, body } => (sequence, connection(body)),
                     };
-                    // An answer to a question of an earlier call, which ended with an error, is left alone.
+                    // An answer to a question of an earlier call, which ended with an error, is
+                    // left alone.
                     let place = sequence.wrapping_sub(first) as usize;
                     if let Some(place) = found.get_mut(place) {
                         *place = connection;
@@ -194,7 +200,8 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of a connection, and what can be asked about them; `None` where the kernel knows no sock_diag.
+    /// Both ends of a connection, and what can be asked about them; `None` where the kernel knows
+    /// no sock_diag.
     fn pair(at: &str) -> Option<(TcpStream, TcpStream, TcpDiag)> {
         let Ok(diag) = TcpDiag::open() else {
             println!("skipped: no sock_diag here");

@@ -1,4 +1,5 @@
-//! How questions and answers stand in messages: `linux/netlink.h`, `linux/inet_diag.h`, `linux/tcp.h`.
+//! How questions and answers stand in messages: `linux/netlink.h`, `linux/inet_diag.h`,
+//! `linux/tcp.h`.
 
 use std::{
     io,
@@ -125,7 +126,8 @@ impl<'a> Iterator for Answers<'a> {
     }
 }
 
-/// Of a `struct inet_diag_msg` and its attributes; `None` for listeners and without `struct tcp_info`.
+/// Of a `struct inet_diag_msg` and its attributes; `None` for listeners and without `struct
+/// tcp_info`.
 pub(super) fn connection(body: &[u8]) -> Option<Connection> {
     let mut attributes = body.get(MESSAGE..)?;
     if body[1] == LISTEN {

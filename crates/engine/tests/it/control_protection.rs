@@ -1,4 +1,5 @@
-//! Control lines under a security context, and a client's channel over a socket that somebody else may write to.
+//! Control lines under a security context, and a client's channel over a socket that somebody else
+//! may write to.
 
 use std::{
     io::{BufRead, BufReader, Write},

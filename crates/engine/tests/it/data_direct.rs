@@ -1,4 +1,5 @@
-//! Files that are read and written past the page cache: the same bytes in the same places, wherever they begin.
+//! Files that are read and written past the page cache: the same bytes in the same places, wherever
+//! they begin.
 
 use std::{
     fs::File,
@@ -73,7 +74,8 @@ impl Place {
     }
 }
 
-/// A directory on a disk, and one in memory, where the kernel takes what is asked for or refuses it.
+/// A directory on a disk, and one in memory, where the kernel takes what is asked for or refuses
+/// it.
 fn places() -> Vec<Place> {
     let memory = Path::new("/dev/shm");
     let mut places = vec![Place::new()];
@@ -116,7 +118,8 @@ fn range(start: usize, end: usize) -> ByteRange {
     }
 }
 
-/// Whether the page at `at` is in memory. `None`: nobody can tell. Once of a file: the kernel reads ahead of who asks.
+/// Whether the page at `at` is in memory. `None`: nobody can tell. Once of a file: the kernel reads
+/// ahead of who asks.
 fn is_cached(path: &Path, at: u64) -> Option<bool> {
     let file = File::open(path).unwrap();
     let mut byte = [0; 1];
@@ -295,7 +298,8 @@ impl godwit_engine::storage::File for Fickle {
     }
 }
 
-/// What a channel has gathered is written before what comes behind it, which may take the way of a descriptor by then.
+/// What a channel has gathered is written before what comes behind it, which may take the way of a
+/// descriptor by then.
 #[test]
 fn a_file_may_refuse_it_at_any_time() {
     const FIRST: usize = 100_001;

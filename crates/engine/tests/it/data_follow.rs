@@ -50,7 +50,8 @@ async fn holds(target: &Bytes, bytes: usize) {
     }
 }
 
-/// A receiver with two channels from us. The first is through with its half of the first file, the second has sent nothing yet.
+/// A receiver with two channels from us. The first is through with its half of the first file, the
+/// second has sent nothing yet.
 struct Half {
     set: ChannelSet,
     ahead: TcpStream,

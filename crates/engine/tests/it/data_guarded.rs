@@ -170,7 +170,8 @@ fn stream_mode_is_guarded_whoever_connects() {
     });
 }
 
-/// Bytes that wait behind the handshake, or in a record, are looked at as those from the socket are.
+/// Bytes that wait behind the handshake, or in a record, are looked at as those from the socket
+/// are.
 #[test]
 fn a_guarded_stream_writes_nothing_behind_its_region() {
     const BASE: u64 = 10;
@@ -421,7 +422,8 @@ fn carry(mut from: TcpStream, mut to: TcpStream, mut change: impl FnMut(&mut [u8
     drop(from.shutdown(std::net::Shutdown::Both));
 }
 
-/// A copy past a tap that flips a bit of the byte at `place`; and whether the clear text was to be seen.
+/// A copy past a tap that flips a bit of the byte at `place`; and whether the clear text was to be
+/// seen.
 async fn copy_past_a_tap(guard: Guard, place: Option<usize>) -> (TransferReport, Vec<u8>, bool) {
     let params = guarded(guard, params(1, 1 << 20));
     let (inner, to) = listener();
@@ -489,8 +491,9 @@ fn handshakes_leave_running_channels_their_turns() {
     const FURTHER: u32 = 64;
     let users = Users::new();
     run(async {
-        // One mover for both ends, and bytes without end: whatever moves does so between handshakes, which take their time. At
-        // full speed 64 channels would leave little of a processor to them.
+        // One mover for both ends, and bytes without end: whatever moves does so between
+        // handshakes, which take their time. At full speed 64 channels would leave little of a
+        // processor to them.
         let mover = [Mover::spawn("m").unwrap()];
         let kim = users.somebody("/O=Grid/CN=Kim").key(rsa_key());
         let kim = kim.issued_by(&users.grid.authority);
@@ -542,7 +545,8 @@ fn handshakes_leave_running_channels_their_turns() {
     });
 }
 
-/// A ticket would come from the accepting end behind the handshake, where the other expects the NUL record or nothing.
+/// A ticket would come from the accepting end behind the handshake, where the other expects the NUL
+/// record or nothing.
 #[test]
 fn no_ticket_is_on_the_wire() {
     const CHANGE_CIPHER_SPEC: u8 = 20;

@@ -1,4 +1,5 @@
-//! Protected channels whose senders leave the cipher to the kernel, where it has TLS; everywhere else the same by our own records.
+//! Protected channels whose senders leave the cipher to the kernel, where it has TLS; everywhere
+//! else the same by our own records.
 
 use std::fs;
 
@@ -15,7 +16,8 @@ use crate::{
 
 const NAME: &str = "kernel_tls";
 
-/// Connections whose sending side the kernel has sealed since it began (linux, Documentation/networking/tls.rst, `TlsTxSw`).
+/// Connections whose sending side the kernel has sealed since it began (linux,
+/// Documentation/networking/tls.rst, `TlsTxSw`).
 fn sealed_by_kernel() -> u64 {
     let counters = fs::read_to_string("/proc/net/tls_stat").unwrap_or_default();
     let line = counters

@@ -240,7 +240,8 @@ fn a_sender_knows_what_tcp_and_its_movers_did() {
     });
 }
 
-/// Takes one connection at `listener` and, when `go` is heard, reads it to its EOF: the header's count.
+/// Takes one connection at `listener` and, when `go` is heard, reads it to its EOF: the header's
+/// count.
 fn lone_receiver(
     listener: &std::net::TcpListener,
     go: std::sync::mpsc::Receiver<()>,

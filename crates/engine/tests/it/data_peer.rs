@@ -201,7 +201,8 @@ fn close_in_each_of_its_forms() {
         ok(&report);
         assert_eq!(report.cached, 1);
 
-        // EOD, then CLOSE as a header of its own, then the end of the connection: found by the next transfer.
+        // EOD, then CLOSE as a header of its own, then the end of the connection: found by the next
+        // transfer.
         let r = Receiver::new();
         let (mut a, mut b) = (r.connect(), r.connect());
         let (report, _) = r
@@ -631,7 +632,8 @@ fn our_sender_notices_a_receiver_that_goes_away() {
     });
 }
 
-/// A header costs its sender nothing: neither the bounds of the region nor those of files are passed, and a stream is not filled.
+/// A header costs its sender nothing: neither the bounds of the region nor those of files are
+/// passed, and a stream is not filled.
 #[test]
 fn holes_that_cannot_be_are_refused() {
     run(async {

@@ -18,7 +18,8 @@ use proptest::prelude::*;
 
 use crate::data::{Bytes, Pair, done, into, listener, params, pattern, run, whole};
 
-/// Around every bound that decides how bytes travel: header, small block, what is read ahead, the mover's buffer.
+/// Around every bound that decides how bytes travel: header, small block, what is read ahead, the
+/// mover's buffer.
 const SIZES: [usize; 12] = [
     0, 1, 16, 17, 18, 1024, 16_384, 16_385, 65_519, 65_536, 70_000, 300_000,
 ];

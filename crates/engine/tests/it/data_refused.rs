@@ -1,4 +1,5 @@
-//! Receipts that fail for reasons of their file, where the peer is to hear why before its connections break.
+//! Receipts that fail for reasons of their file, where the peer is to hear why before its
+//! connections break.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},

@@ -13,8 +13,9 @@ use crate::{
     pki::Blueprint,
 };
 
-/// OpenSSL sends tickets behind a handshake unless it is told not to, and who only sends does not read them. A connection that is
-/// closed on them is reset, and what the peer had not yet taken is lost.
+/// OpenSSL sends tickets behind a handshake unless it is told not to, and who only sends does not
+/// read them. A connection that is closed on them is reset, and what the peer had not yet taken is
+/// lost.
 #[test]
 fn tickets_that_nobody_reads_cost_no_byte_of_a_stream() {
     let now = SystemTime::now();

@@ -1,4 +1,5 @@
-//! What every storage promises. The null storage is exempt: it keeps nothing, so that little here means anything to it.
+//! What every storage promises. The null storage is exempt: it keeps nothing, so that little here
+//! means anything to it.
 
 use std::{
     collections::BTreeMap,

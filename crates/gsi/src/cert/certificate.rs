@@ -34,7 +34,8 @@ impl Certificate {
     /// Reads DER.
     ///
     /// # Errors
-    /// When it is no certificate, has an extension twice or one that cannot be read, or exceeds [`DER_BYTES_MAX`].
+    /// When it is no certificate, has an extension twice or one that cannot be read, or exceeds
+    /// [`DER_BYTES_MAX`].
     pub fn from_der(der: &[u8]) -> Result<Self, CredentialError> {
         if der.len() > DER_BYTES_MAX {
             return Err(CredentialError::CertificateMalformed);

@@ -67,11 +67,12 @@ impl Credential {
         })
     }
 
-    /// Reads a credential from PEM: the first certificate is its own, the others are its chain. The key may lie in the
-    /// same text, as in a proxy file, or in another.
+    /// Reads a credential from PEM: the first certificate is its own, the others are its chain. The
+    /// key may lie in the same text, as in a proxy file, or in another.
     ///
     /// # Errors
-    /// When a part is missing or does not fit the other, or the key is encrypted and `passphrase` does not open it.
+    /// When a part is missing or does not fit the other, or the key is encrypted and `passphrase`
+    /// does not open it.
     pub fn from_pem(
         certificates: &[u8],
         key: &[u8],
@@ -83,8 +84,8 @@ impl Credential {
         Self::new(certificate, key, certificates.collect())
     }
 
-    /// A proxy file: certificate, key, chain (the order that every grid tool reads). Holds the key: see
-    /// [`super::files::write_private`].
+    /// A proxy file: certificate, key, chain (the order that every grid tool reads). Holds the key:
+    /// see [`super::files::write_private`].
     ///
     /// # Errors
     /// When OpenSSL cannot write keys of this kind.
@@ -124,7 +125,8 @@ impl Credential {
         &self.contexts
     }
 
-    /// Whom it stands for: the subject of the certificate below which there are only proxies that inherit.
+    /// Whom it stands for: the subject of the certificate below which there are only proxies that
+    /// inherit.
     #[must_use]
     pub fn identity(&self) -> DistinguishedName {
         let mut holder = &self.certificate;

@@ -11,7 +11,8 @@ pub enum ProxyKind {
     Rfc3820,
     /// The same extension under the identifier of its draft, as Globus Toolkit 3 wrote it.
     Gt3,
-    /// No extension, but a last common name of `proxy` or `limited proxy`, as Globus Toolkit 2 wrote it.
+    /// No extension, but a last common name of `proxy` or `limited proxy`, as Globus Toolkit 2
+    /// wrote it.
     Legacy,
 }
 
@@ -36,7 +37,8 @@ pub enum ProxyPolicy {
     Limited,
     /// Nothing: it is an identity of its own (RFC 3820 `independent`).
     Independent,
-    /// What a text in this language says. Nobody can honour it who does not understand the language.
+    /// What a text in this language says. Nobody can honour it who does not understand the
+    /// language.
     Other(String),
 }
 
@@ -51,7 +53,8 @@ pub struct ProxyInfo {
     pub path_length: Option<u32>,
     /// A policy text is there, whatever the language.
     pub has_policy_text: bool,
-    /// The extension is critical, as RFC 3820 §3.8 demands. Legacy proxies have none and are taken as if.
+    /// The extension is critical, as RFC 3820 §3.8 demands. Legacy proxies have none and are taken
+    /// as if.
     pub critical: bool,
 }
 
@@ -120,7 +123,8 @@ pub struct Extensions {
     pub ca_path_length: Option<u32>,
     /// What the key may be used for; `None` is anything.
     pub key_usage: Option<KeyUsage>,
-    /// The content of extendedKeyUsage and whether it is critical; copied to proxies, judged by nobody.
+    /// The content of extendedKeyUsage and whether it is critical; copied to proxies, judged by
+    /// nobody.
     pub extended_key_usage: Option<(bool, Vec<u8>)>,
     /// subjectAltName: names of hosts.
     pub dns_names: Vec<String>,
@@ -143,8 +147,9 @@ const SUBJECT_ALT_NAME: &str = "2.5.29.17";
 const ISSUER_ALT_NAME: &str = "2.5.29.18";
 const NAME_CONSTRAINTS: &str = "2.5.29.30";
 
-/// Critical extensions that demand nothing of this verifier: certificate policies and their mappings (any policy is
-/// acceptable), distribution points (revocation lists come from the CA directory), Netscape's certificate type.
+/// Critical extensions that demand nothing of this verifier: certificate policies and their
+/// mappings (any policy is acceptable), distribution points (revocation lists come from the CA
+/// directory), Netscape's certificate type.
 const HARMLESS: &[&str] = &[
     "2.5.29.32",
     "2.5.29.33",
@@ -299,8 +304,9 @@ fn key_usage(value: &[u8]) -> Result<KeyUsage, Malformed> {
     }
 }
 
-/// RFC 3820 §3.8: `SEQUENCE { pathLength INTEGER OPTIONAL, policy SEQUENCE { language OID, text OCTET STRING
-/// OPTIONAL } }`. The draft has the policy first and the path length behind it under `[1]`.
+/// RFC 3820 §3.8: `SEQUENCE { pathLength INTEGER OPTIONAL, policy SEQUENCE { language OID, text
+/// OCTET STRING OPTIONAL } }`. The draft has the policy first and the path length behind it under
+/// `[1]`.
 fn proxy_info(kind: ProxyKind, critical: bool, value: &[u8]) -> Result<ProxyInfo, Malformed> {
     let mut outer = Reader::new(value);
     let mut content = Reader::new(outer.expect(der::SEQUENCE)?);
@@ -333,7 +339,8 @@ fn proxy_info(kind: ProxyKind, critical: bool, value: &[u8]) -> Result<ProxyInfo
     })
 }
 
-/// One relative name: the pairs of type and value in it, without the kind of string that the value is.
+/// One relative name: the pairs of type and value in it, without the kind of string that the value
+/// is.
 pub(crate) type Rdn = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A name taken apart, so that a proxy's subject can be held against its issuer's.

@@ -1,4 +1,5 @@
-//! Where credentials lie on a machine, and who may read them. The one module of this folder that touches files.
+//! Where credentials lie on a machine, and who may read them. The one module of this folder that
+//! touches files.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -98,7 +99,8 @@ pub fn effective_uid() -> u32 {
 /// A proxy file.
 ///
 /// # Errors
-/// When it is not there, others could read it, or its content is no credential. The error names the file.
+/// When it is not there, others could read it, or its content is no credential. The error names the
+/// file.
 pub fn load_proxy(path: &Path) -> Result<Credential, CredentialError> {
     let pem = read_private(path, "run `godwit proxy init`")?;
     Credential::from_pem(&pem, &pem, None).map_err(|fault| fault.at(path))
@@ -107,7 +109,8 @@ pub fn load_proxy(path: &Path) -> Result<Credential, CredentialError> {
 /// A certificate and its key in two files. The certificate may be readable by everyone.
 ///
 /// # Errors
-/// As [`load_proxy`]; [`CredentialError::Passphrase`] inside when the key is encrypted and this does not open it.
+/// As [`load_proxy`]; [`CredentialError::Passphrase`] inside when the key is encrypted and this
+/// does not open it.
 pub fn load_pair(
     certificate: &Path,
     key: &Path,
@@ -144,7 +147,8 @@ pub fn load_first_pair(
 /// Whether a credential that was read from `path` is valid now, with all above it.
 ///
 /// # Errors
-/// [`CredentialError::Expired`] or [`CredentialError::NotYetValid`], inside an error that names the file.
+/// [`CredentialError::Expired`] or [`CredentialError::NotYetValid`], inside an error that names the
+/// file.
 pub fn check_time(
     credential: &Credential,
     path: &Path,
@@ -170,7 +174,8 @@ pub fn first_pair(pairs: &[(PathBuf, PathBuf)]) -> Option<&(PathBuf, PathBuf)> {
     found.or(pairs.last())
 }
 
-/// Writes a file that only its owner can read, whole or not at all: a reader never sees half a proxy.
+/// Writes a file that only its owner can read, whole or not at all: a reader never sees half a
+/// proxy.
 ///
 /// # Errors
 /// When the system refuses; the error names the file.

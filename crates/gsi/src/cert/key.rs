@@ -12,10 +12,12 @@ use super::CredentialError;
 /// What kind of key to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {
-    /// RSA of so many bits: what every peer understands. Bounds: [`RSA_BITS_MIN`] to [`RSA_BITS_MAX`].
+    /// RSA of so many bits: what every peer understands. Bounds: [`RSA_BITS_MIN`] to
+    /// [`RSA_BITS_MAX`].
     Rsa(u32),
-    /// ECDSA over P-256: made in a moment, where all peers are of this decade. Who holds one cannot delegate to the reference
-    /// server (13.24), which makes an RSA key of as many bits as the delegating key has.
+    /// ECDSA over P-256: made in a moment, where all peers are of this decade. Who holds one cannot
+    /// delegate to the reference server (13.24), which makes an RSA key of as many bits as the
+    /// delegating key has.
     EcP256,
 }
 
@@ -93,8 +95,8 @@ pub(crate) fn digest_of(algorithm: &X509AlgorithmRef) -> Digest {
     }
 }
 
-/// The digest for a new signature: as in the issuer's own certificate where that is a good one, else SHA-256. Keys that
-/// bring their own digest take none.
+/// The digest for a new signature: as in the issuer's own certificate where that is a good one,
+/// else SHA-256. Keys that bring their own digest take none.
 pub(crate) fn digest_for<T>(key: &PKeyRef<T>, issuer: &X509AlgorithmRef) -> MessageDigest {
     if matches!(key.id(), Id::ED25519 | Id::ED448) {
         return MessageDigest::null();

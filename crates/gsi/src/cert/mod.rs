@@ -1,8 +1,10 @@
 //! Certificates, the keys that belong to them, and proxies made from them.
 //!
-//! - [`certificate`]: one certificate with what GSI asks of it; [`extensions`]: what its extensions say
+//! - [`certificate`]: one certificate with what GSI asks of it; [`extensions`]: what its extensions
+//!   say
 //! - [`credential`]: a certificate with its key and chain, read from and written to PEM
-//! - [`files`]: where credentials lie on a machine, and who may read them; the one module here that touches files
+//! - [`files`]: where credentials lie on a machine, and who may read them; the one module here that
+//!   touches files
 //! - [`key`]: keys and digests
 //! - [`own`]: certificates that stand for themselves
 //! - [`proxy`]: new proxies, and delegation: the request of one side and the signature of the other

@@ -1,4 +1,5 @@
-//! Certificates of nobody's: both ends of something hold one and its key, and know each other by that (DCSC).
+//! Certificates of nobody's: both ends of something hold one and its key, and know each other by
+//! that (DCSC).
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +18,8 @@ use super::{
 /// Bits of its serial number, which is in its name too: no two are alike, and none can be guessed.
 const SERIAL_BITS: i32 = 127;
 
-/// A certificate that stands for itself, with a new key. Its common name is `name` (at most 31 characters) and its serial number.
+/// A certificate that stands for itself, with a new key. Its common name is `name` (at most 31
+/// characters) and its serial number.
 ///
 /// # Errors
 /// When the machine has no randomness, or the name is too long.

@@ -1,7 +1,8 @@
 //! New proxies: for oneself (`godwit proxy init`) and for a peer (delegation).
 //!
 //! A peer never sees our key. It makes a key pair and a request ([`DelegationRequest`]); we sign
-//! ([`sign_request`]); it puts its key, our signature and our chain together ([`DelegationRequest::finish`]).
+//! ([`sign_request`]); it puts its key, our signature and our chain together
+//! ([`DelegationRequest::finish`]).
 
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +22,8 @@ use super::key::{self, KeyKind};
 use super::{Credential, CredentialError};
 use crate::der;
 
-/// How far the beginning lies back, for peers whose clocks are late. As the Grid Community Toolkit has it.
+/// How far the beginning lies back, for peers whose clocks are late. As the Grid Community Toolkit
+/// has it.
 pub(super) const BACKDATED: Duration = Duration::from_secs(5 * 60);
 
 /// The usual lifetime of a proxy made by hand.
@@ -38,7 +40,8 @@ const PEER_RSA_BITS_MAX: u32 = 16_384;
 /// What proxy to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyRequest {
-    /// The kind, where the issuer is no proxy; below a proxy it is the proxy's, for kinds do not mix.
+    /// The kind, where the issuer is no proxy; below a proxy it is the proxy's, for kinds do not
+    /// mix.
     pub kind: ProxyKind,
     /// What it may do. Below a limited proxy `Impersonation` becomes `Limited`.
     pub policy: ProxyPolicy,
@@ -73,8 +76,8 @@ impl ProxyRequest {
 /// A proxy with a new key, below this credential.
 ///
 /// # Errors
-/// When the issuer may not issue proxies (it has expired, is a CA, its path length is used up, its key is not for
-/// signatures), or the key cannot be made.
+/// When the issuer may not issue proxies (it has expired, is a CA, its path length is used up, its
+/// key is not for signatures), or the key cannot be made.
 pub fn create(
     issuer: &Credential,
     request: &ProxyRequest,
@@ -87,10 +90,12 @@ pub fn create(
     Credential::new(certificate, key, chain_below(issuer))
 }
 
-/// The certificate for a peer's request (PKCS#10, DER). Subject and extensions of the request say nothing that counts.
+/// The certificate for a peer's request (PKCS#10, DER). Subject and extensions of the request say
+/// nothing that counts.
 ///
 /// # Errors
-/// As [`create`]; also when the request cannot be read, is not signed by its own key, or has a key that is too small.
+/// As [`create`]; also when the request cannot be read, is not signed by its own key, or has a key
+/// that is too small.
 pub fn sign_request(
     issuer: &Credential,
     request_der: &[u8],
@@ -121,8 +126,9 @@ pub struct DelegationRequest {
 }
 
 impl DelegationRequest {
-    /// Makes a key, and the request for it: P-256, whatever the peer's own key is. It costs next to nothing where RSA takes
-    /// a fifth of a second, and all peers that were tried sign it and accept it on data channels.
+    /// Makes a key, and the request for it: P-256, whatever the peer's own key is. It costs next to
+    /// nothing where RSA takes a fifth of a second, and all peers that were tried sign it and
+    /// accept it on data channels.
     ///
     /// # Errors
     /// When the machine has no randomness.
@@ -285,7 +291,8 @@ fn may_issue(issuer: &Credential, now: SystemTime) -> Result<(), CredentialError
     }
 }
 
-/// 31 bits of the key's SHA-1, as the Grid Community Toolkit numbers proxies. Not a matter of security.
+/// 31 bits of the key's SHA-1, as the Grid Community Toolkit numbers proxies. Not a matter of
+/// security.
 fn serial(public: &PKeyRef<Public>) -> Result<u32, CredentialError> {
     let digest = hash(MessageDigest::sha1(), &public.public_key_to_der()?)?;
     let first = digest.iter().take(4);
@@ -293,7 +300,8 @@ fn serial(public: &PKeyRef<Public>) -> Result<u32, CredentialError> {
     Ok(number & 0x7fff_ffff)
 }
 
-/// The name with one common name more. Built as DER, so that relative names of several attributes stay together.
+/// The name with one common name more. Built as DER, so that relative names of several attributes
+/// stay together.
 fn extended_name(name_der: &[u8], common_name: &str) -> Result<X509Name, CredentialError> {
     let malformed = |_| CredentialError::CertificateMalformed;
     let content = der::Reader::new(name_der)

@@ -90,7 +90,8 @@ impl Context {
         })
     }
 
-    /// Bytes from the peer, cut anywhere. Verifying and signing take processor time: some milliseconds.
+    /// Bytes from the peer, cut anywhere. Verifying and signing take processor time: some
+    /// milliseconds.
     ///
     /// # Errors
     /// Why it has failed. There may still be output then, an alert for the peer.
@@ -152,9 +153,10 @@ impl Context {
         Ok(())
     }
 
-    /// Lends the TLS to a step. Its output is kept for the peer only if the step went well: what OpenSSL made of a peer
-    /// that was then refused must not leave. After a fault an alert may, and before the peer was verified nothing else: a
-    /// fault behind a flight of 1.2 comes after our certificate was written and before the peer's was looked at.
+    /// Lends the TLS to a step. Its output is kept for the peer only if the step went well: what
+    /// OpenSSL made of a peer that was then refused must not leave. After a fault an alert may, and
+    /// before the peer was verified nothing else: a fault behind a flight of 1.2 comes after our
+    /// certificate was written and before the peer's was looked at.
     fn with_tls(
         &mut self,
         step: impl FnOnce(&mut Self, &mut Tls) -> Result<(), ContextError>,

@@ -13,9 +13,10 @@
 //!   the proxy                          ──►    established
 //! ```
 //!
-//! A token is whatever records are ready, without framing of its own: in ADAT each reply and command carries one, on a data
-//! channel they are the bytes of the connection. On a data channel with PROT C raw bytes follow the `0`; with PROT S or
-//! P there is neither NUL nor `0`, and the stream stays TLS.
+//! A token is whatever records are ready, without framing of its own: in ADAT each reply and
+//! command carries one, on a data channel they are the bytes of the connection. On a data channel
+//! with PROT C raw bytes follow the `0`; with PROT S or P there is neither NUL nor `0`, and the
+//! stream stays TLS.
 
 mod machine;
 
@@ -30,7 +31,8 @@ use crate::tls::{NO_CERTIFICATE, TlsFault, Versions};
 use crate::verify::{Anchors, HostName, Peer, Policy, Refusal};
 use crate::wrap::Wrap;
 
-/// Most bytes from the peer until the context is established: some proxies with all their CAs take 20 KiB.
+/// Most bytes from the peer until the context is established: some proxies with all their CAs take
+/// 20 KiB.
 pub const HANDSHAKE_BYTES_MAX: usize = 512 * 1024;
 
 /// Whom the peer must be, beyond being somebody.
@@ -124,7 +126,8 @@ pub struct Established {
     pub delegated: Option<Credential>,
     /// Wraps and unwraps what follows. Of no use on a data channel in clear.
     pub wrap: Wrap,
-    /// Bytes that were handed in and belong to what follows: of a data channel, raw (PROT C) or protected (S, P: hand them
-    /// to [`crate::Records::open`]). On a control channel it is empty, for tokens are whole.
+    /// Bytes that were handed in and belong to what follows: of a data channel, raw (PROT C) or
+    /// protected (S, P: hand them to [`crate::Records::open`]). On a control channel it is empty,
+    /// for tokens are whole.
     pub rest: Vec<u8>,
 }

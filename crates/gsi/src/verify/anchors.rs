@@ -12,8 +12,9 @@ use super::signing_policy::SigningPolicy;
 use crate::cert::credential::certificates_from_pem;
 use crate::cert::{Certificate, CredentialError};
 
-/// Trusted CAs, by the hash of their names (OpenSSL's, 8 hexadecimal digits in the names of files). Several CAs may have
-/// one hash; the caller compares names. May be asked from several threads, and any number of times for one peer.
+/// Trusted CAs, by the hash of their names (OpenSSL's, 8 hexadecimal digits in the names of files).
+/// Several CAs may have one hash; the caller compares names. May be asked from several threads, and
+/// any number of times for one peer.
 pub trait Anchors: Send + Sync {
     /// The certificates with this hash.
     ///
@@ -56,8 +57,9 @@ pub enum MaySign {
     },
 }
 
-/// A directory like `/etc/grid-security/certificates`: `HASH.0`, `HASH.1` ... certificates, `HASH.r0` ... revocation lists,
-/// `HASH.signing_policy`. Files are read when a peer needs them, so renewed ones count at once.
+/// A directory like `/etc/grid-security/certificates`: `HASH.0`, `HASH.1` ... certificates,
+/// `HASH.r0` ... revocation lists, `HASH.signing_policy`. Files are read when a peer needs them, so
+/// renewed ones count at once.
 #[derive(Clone)]
 pub struct Directory {
     path: PathBuf,
@@ -174,8 +176,8 @@ impl Anchors for Directory {
     }
 }
 
-/// CAs in memory, without signing policies and revocation lists: a bundle that somebody chose to trust as it is, or the
-/// extra CAs of DCSC.
+/// CAs in memory, without signing policies and revocation lists: a bundle that somebody chose to
+/// trust as it is, or the extra CAs of DCSC.
 #[derive(Debug, Clone, Default)]
 pub struct Bundle {
     certificates: Vec<Certificate>,
@@ -226,14 +228,16 @@ impl Anchors for Bundle {
     }
 }
 
-/// What somebody else trusts, and some CAs more: those of a credential that came with its own (DCSC).
+/// What somebody else trusts, and some CAs more: those of a credential that came with its own
+/// (DCSC).
 pub struct Extended {
     base: Arc<dyn Anchors>,
     extra: Bundle,
 }
 
 impl Extended {
-    /// Trusts in addition those of `certificates` that are CAs or stand for themselves; no signing policy is demanded of them.
+    /// Trusts in addition those of `certificates` that are CAs or stand for themselves; no signing
+    /// policy is demanded of them.
     #[must_use]
     pub fn new(base: Arc<dyn Anchors>, certificates: Vec<Certificate>) -> Self {
         let mut anchors = certificates;

@@ -9,7 +9,8 @@ use super::refusal::{AuthorityFault, CrlFault, Refusal};
 use crate::cert::Certificate;
 use crate::cert::certificate::system_time;
 
-/// Checks the holder and the CAs above it, nearest first. Signatures and times were looked at before.
+/// Checks the holder and the CAs above it, nearest first. Signatures and times were looked at
+/// before.
 pub(super) fn check(
     holder: &Certificate,
     above: &[Certificate],
@@ -45,7 +46,8 @@ pub(super) fn check(
 /// `below` is the number of intermediate CAs under this one.
 fn check_one(authority: &Certificate, below: u32) -> Result<(), AuthorityFault> {
     let extensions = authority.extensions();
-    // Certificates of version 1 cannot say that they are a CA; as a root, being in the directory says it.
+    // Certificates of version 1 cannot say that they are a CA; as a root, being in the directory
+    // says it.
     let is_old_root = authority.as_x509().version() == 0 && authority.is_self_issued();
     if authority.proxy().is_some() || !(extensions.is_ca || is_old_root) {
         return Err(AuthorityFault::NotAuthority);
@@ -62,7 +64,8 @@ fn check_one(authority: &Certificate, below: u32) -> Result<(), AuthorityFault> 
     }
 }
 
-/// Lists are optional: without one for the CA nothing is revoked. But one that is there must be good.
+/// Lists are optional: without one for the CA nothing is revoked. But one that is there must be
+/// good.
 fn check_revoked(
     certificate: &Certificate,
     authority: &Certificate,

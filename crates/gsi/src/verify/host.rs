@@ -25,10 +25,11 @@ impl HostName {
         }
     }
 
-    /// Checks that the certificate is this host's. RFC 2818 §3.1 as the Grid Community Toolkit has it: alternative names
-    /// alone count if there are any of that kind; else the last common name, plain or as `host/name`. A `*` stands for
-    /// (the rest of) the first label. Nothing is looked up, so nobody's name service can vouch for a host. A proxy is no
-    /// host's: whoever has a certificate makes proxies below it, with what common name they like.
+    /// Checks that the certificate is this host's. RFC 2818 §3.1 as the Grid Community Toolkit has
+    /// it: alternative names alone count if there are any of that kind; else the last common name,
+    /// plain or as `host/name`. A `*` stands for (the rest of) the first label. Nothing is looked
+    /// up, so nobody's name service can vouch for a host. A proxy is no host's: whoever has a
+    /// certificate makes proxies below it, with what common name they like.
     ///
     /// # Errors
     /// [`Refusal::Host`] with the names that the certificate is for.

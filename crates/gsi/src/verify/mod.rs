@@ -1,17 +1,19 @@
 //! Whether a peer is who it says: path validation for chains that end in proxies.
 //!
-//! Verifiers for the web refuse such chains, for their end-entity certificate is no CA and yet signs. Here the part of the
-//! chain up to the holder (person or host) follows RFC 3820, the part above RFC 5280 with the rules of grids: a directory
-//! of CAs, and for each CA a file that says which names it may sign.
+//! Verifiers for the web refuse such chains, for their end-entity certificate is no CA and yet
+//! signs. Here the part of the chain up to the holder (person or host) follows RFC 3820, the part
+//! above RFC 5280 with the rules of grids: a directory of CAs, and for each CA a file that says
+//! which names it may sign.
 //!
 //! - [`path`]: from certificates in any order to a path
-//! - [`proxy`]: the rules of proxies; [`authority`]: those of CAs, revocation lists and signing policies
+//! - [`proxy`]: the rules of proxies; [`authority`]: those of CAs, revocation lists and signing
+//!   policies
 //! - [`anchors`]: whom we trust; [`signing_policy`]: for which names
 //! - [`host`]: whether a certificate is a host's
 //! - [`refusal`]: every way to be refused, with what to do about it
 //!
-//! Not looked at: extended key usage (grids use one certificate for all purposes) and certificate policies. Name
-//! constraints are refused rather than ignored.
+//! Not looked at: extended key usage (grids use one certificate for all purposes) and certificate
+//! policies. Name constraints are refused rather than ignored.
 
 pub mod anchors;
 mod authority;
@@ -39,7 +41,8 @@ pub enum Strength {
     /// RSA from 2048 bits, no SHA-1: as Debian's OpenSSL demands of the Grid Community Toolkit.
     #[default]
     Modern,
-    /// RSA from 1024 bits, SHA-1 too: for peers with old Java libraries. MD5 is refused in any case.
+    /// RSA from 1024 bits, SHA-1 too: for peers with old Java libraries. MD5 is refused in any
+    /// case.
     Legacy,
 }
 
@@ -86,14 +89,15 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Whom it acts as: the holder, without the names that inheriting proxies add. An independent proxy is nobody but
-    /// itself (RFC 3820 §3.8.2), so its own subject counts.
+    /// Whom it acts as: the holder, without the names that inheriting proxies add. An independent
+    /// proxy is nobody but itself (RFC 3820 §3.8.2), so its own subject counts.
     #[must_use]
     pub fn identity(&self) -> &DistinguishedName {
         self.acting().subject()
     }
 
-    /// The certificate whose subject is the identity: the holder's, or of the proxies that are independent the lowest.
+    /// The certificate whose subject is the identity: the holder's, or of the proxies that are
+    /// independent the lowest.
     #[must_use]
     pub fn acting(&self) -> &Certificate {
         &self.path[self.acting]
@@ -130,8 +134,8 @@ impl Peer {
     }
 }
 
-/// Verifies the certificates that a peer has sent: its own first, the others in any order, superfluous ones allowed.
-/// That it holds the key is for the handshake to show.
+/// Verifies the certificates that a peer has sent: its own first, the others in any order,
+/// superfluous ones allowed. That it holds the key is for the handshake to show.
 ///
 /// # Errors
 /// Why it is refused; what is wrong nearest to the peer is told first.

@@ -1,15 +1,16 @@
 //! From certificates in any order to a path.
 //!
-//! A signature is verified before anything is known of who sent it, and takes up to some milliseconds: of what was sent each is tried as
-//! an issuer once at most. Names of proxies get shorter towards the holder, and of CAs each name is passed once.
+//! A signature is verified before anything is known of who sent it, and takes up to some
+//! milliseconds: of what was sent each is tried as an issuer once at most. Names of proxies get
+//! shorter towards the holder, and of CAs each name is passed once.
 
 use super::refusal::ProxyFault;
 use super::{Anchors, Refusal};
 use crate::cert::Certificate;
 use crate::cert::credential::CHAIN_MAX;
 
-/// From the peer's own certificate through its proxies to the holder's, that one included. All of them must have been
-/// sent, for no directory has them.
+/// From the peer's own certificate through its proxies to the holder's, that one included. All of
+/// them must have been sent, for no directory has them.
 pub(super) fn to_holder(sent: &[Certificate]) -> Result<Vec<Certificate>, Refusal> {
     let mut path = vec![sent.first().ok_or(Refusal::NoCertificate)?.clone()];
     for _ in 0..CHAIN_MAX {
@@ -29,8 +30,8 @@ pub(super) fn to_holder(sent: &[Certificate]) -> Result<Vec<Certificate>, Refusa
     Err(Refusal::TooManyCertificates { max: CHAIN_MAX })
 }
 
-/// The CAs above the holder, nearest first, up to a root that is trusted. Empty when the holder's own certificate is
-/// trusted as it is.
+/// The CAs above the holder, nearest first, up to a root that is trusted. Empty when the holder's
+/// own certificate is trusted as it is.
 pub(super) fn to_anchor(
     holder: &Certificate,
     sent: &[Certificate],
@@ -73,7 +74,8 @@ pub(super) fn to_anchor(
     Err(Refusal::TooManyCertificates { max: CHAIN_MAX })
 }
 
-/// Several may have the name, as when a CA was renewed: the signature decides, and of several the one valid longest.
+/// Several may have the name, as when a CA was renewed: the signature decides, and of several the
+/// one valid longest.
 fn issuer_among<'a>(
     certificate: &Certificate,
     candidates: impl IntoIterator<Item = &'a Certificate>,

@@ -5,7 +5,8 @@ use super::refusal::ProxyFault;
 use crate::cert::Certificate;
 use crate::cert::extensions::{ProxyInfo, ProxyPolicy};
 
-/// Checks a path from a proxy (first) to its holder (last). Names, signatures and times were looked at before.
+/// Checks a path from a proxy (first) to its holder (last). Names, signatures and times were looked
+/// at before.
 pub(super) fn check(path: &[Certificate]) -> Result<(), Refusal> {
     for (below, pair) in path.windows(2).enumerate() {
         let [certificate, issuer] = pair else {
@@ -33,7 +34,8 @@ fn check_one(
     if !proxy.critical {
         return Err(ProxyFault::NotCritical);
     }
-    // RFC 3820 §3.8.2: the three languages known here have no text. In others it may forbid anything.
+    // RFC 3820 §3.8.2: the three languages known here have no text. In others it may forbid
+    // anything.
     match &proxy.policy {
         ProxyPolicy::Other(language) => return Err(ProxyFault::Language(language.clone())),
         _ if proxy.has_policy_text => return Err(ProxyFault::PolicyText),

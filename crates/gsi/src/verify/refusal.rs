@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::cert::Certificate;
 
-/// Why a peer is not believed. The text may go to the peer: it names nothing that it does not know, apart from where our
-/// CAs lie.
+/// Why a peer is not believed. The text may go to the peer: it names nothing that it does not know,
+/// apart from where our CAs lie.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {

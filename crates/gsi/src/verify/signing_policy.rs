@@ -7,8 +7,9 @@
 //! cond_subjects  globus  '"/C=NL/O=Grid/*" "/O=other/*"'
 //! ```
 //!
-//! Several such entries may follow each other. In patterns `*` is any number of characters, `?` one. Words may be quoted
-//! with `'` or `"`. An entry without `pos_rights ... CA:sign` allows nothing.
+//! Several such entries may follow each other. In patterns `*` is any number of characters, `?`
+//! one. Words may be quoted with `'` or `"`. An entry without `pos_rights ... CA:sign` allows
+//! nothing.
 
 use crate::name::DistinguishedName;
 
@@ -38,7 +39,8 @@ impl SigningPolicy {
     /// Reads a file.
     ///
     /// # Errors
-    /// When a word is not known, is missing, or a quote stays open. What cannot be understood might forbid something.
+    /// When a word is not known, is missing, or a quote stays open. What cannot be understood might
+    /// forbid something.
     pub fn parse(text: &str) -> Result<Self, SigningPolicyError> {
         let words = words(text)?;
         let mut entries = Vec::new();
@@ -105,7 +107,8 @@ struct Word {
     line: usize,
 }
 
-/// Splits at blanks; quotes keep blanks together, and quotes of the other kind inside them are kept.
+/// Splits at blanks; quotes keep blanks together, and quotes of the other kind inside them are
+/// kept.
 fn words(text: &str) -> Result<Vec<Word>, SigningPolicyError> {
     let mut words = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -162,7 +165,8 @@ fn spelled(name: &str) -> String {
     out
 }
 
-/// `*` and `?`. Goes back to the last `*` only, so its time is bounded by the product of the lengths.
+/// `*` and `?`. Goes back to the last `*` only, so its time is bounded by the product of the
+/// lengths.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

@@ -50,7 +50,8 @@ fn the_tokens_are_those_of_the_reference() {
             assert_eq!(records(&tokens[0]), [HANDSHAKE]);
             assert_eq!(records(&tokens[1])[0], HANDSHAKE);
             if versions == Versions::Tls13 {
-                // One record with one byte, its type byte and 16 bytes of tag: no ticket stands beside it.
+                // One record with one byte, its type byte and 16 bytes of tag: no ticket stands
+                // beside it.
                 assert_eq!(records(&tokens[3]), [DATA]);
                 assert_eq!(tokens[3].len(), 5 + 1 + 1 + 16);
             } else {
@@ -255,7 +256,8 @@ fn a_fault_before_the_peer_is_known_lets_nothing_out_but_an_alert() {
         let hello = initiator.poll_output().expect("a token");
         acceptor.handle_input(now(), &hello).expect("goes on");
         let mut flight = acceptor.poll_output().expect("a token");
-        // In 1.2 OpenSSL answers the flight, goes on to this, and fails before anybody has looked at the host.
+        // In 1.2 OpenSSL answers the flight, goes on to this, and fails before anybody has looked
+        // at the host.
         flight.extend_from_slice(&[HANDSHAKE, 3, 3, 0, 4, 0xff, 0, 0, 0]);
         initiator.handle_input(now(), &flight).expect_err("refuses");
         let output = initiator.poll_output().unwrap_or_default();

@@ -19,7 +19,8 @@ use tempfile::TempDir;
 use crate::grid::Grid;
 use crate::pki::{Blueprint, rsa_key};
 
-/// How long a peer may keep us waiting: a bound for what hangs, long enough for a machine that is busy with other tests.
+/// How long a peer may keep us waiting: a bound for what hangs, long enough for a machine that is
+/// busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 const SERVER: &str = "globus-gridftp-server";
@@ -274,7 +275,8 @@ fn the_reference_server_lets_our_proxies_in() {
         let case = format!("{versions:?} {request:?} {key:?} {delegate:?}");
         let (_server, mut line) = server(&site);
         let credential = if request.kind == ProxyKind::Legacy {
-            // Below a certificate with a key usage the reference takes a legacy proxy for one that a CA should have signed.
+            // Below a certificate with a key usage the reference takes a legacy proxy for one that
+            // a CA should have signed.
             let user = Blueprint::new("/O=Grid/CN=Jo")
                 .key(rsa_key())
                 .at(SystemTime::now());

@@ -1,6 +1,8 @@
-//! What the fuzz targets do with bytes, one function a target; the test of the corpora replays through the same.
+//! What the fuzz targets do with bytes, one function a target; the test of the corpora replays
+//! through the same.
 //!
-//! Nothing may panic, nobody may be believed, and what was understood must survive being written and read again.
+//! Nothing may panic, nobody may be believed, and what was understood must survive being written
+//! and read again.
 
 use std::sync::{Mutex, OnceLock};
 

@@ -1,4 +1,5 @@
-//! A peer that asks TLS 1.3 for new keys, again and again (RFC 8446 §4.6.3). No library does that on purpose, so the records are made here.
+//! A peer that asks TLS 1.3 for new keys, again and again (RFC 8446 §4.6.3). No library does that
+//! on purpose, so the records are made here.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,5 @@
-//! Data channels that resume the TLS session of the control channel, at servers that see whether they do.
+//! Data channels that resume the TLS session of the control channel, at servers that see whether
+//! they do.
 
 use std::{
     fs,
@@ -78,7 +79,8 @@ struct Joined {
     server_name: Option<String>,
 }
 
-/// A connection on which the server says a line and the client answers, with records of its own (`Records`) as data channels have.
+/// A connection on which the server says a line and the client answers, with records of its own
+/// (`Records`) as data channels have.
 fn join(handshake: Handshake, server: &SslAcceptor) -> Joined {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = server.clone();
@@ -139,7 +141,8 @@ fn data_channels_resume_the_session_of_their_control_channel() {
             for _ in 0..3 {
                 let joined = place.data_channel(&server, &sessions);
                 assert!(joined.resumed, "{version:?}, tickets: {tickets}");
-                // Servers with several names refuse a session under another name than it was given for.
+                // Servers with several names refuse a session under another name than it was given
+                // for.
                 assert_eq!(joined.server_name.as_deref(), Some(HOST));
             }
         }

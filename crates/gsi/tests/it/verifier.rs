@@ -153,7 +153,8 @@ fn a_bundle_trusts_without_policies_and_pins() {
     );
     let bundle = bundle.expect("reads");
     verify(&sent(&grid.user), &bundle, &Policy::default(), now()).expect("accepts");
-    // A certificate made for one transfer, signed by itself with MD5, as `-data-cred auto` makes it.
+    // A certificate made for one transfer, signed by itself with MD5, as `-data-cred auto` makes
+    // it.
     let own = Blueprint::user("/C=US/CN=Globus DCSC Cert")
         .key(rsa_key())
         .digest(MessageDigest::md5())

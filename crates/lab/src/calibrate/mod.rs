@@ -109,8 +109,9 @@ pub struct FrontierPoint {
     pub goodput_bps: f64,
     /// Whether the emulator kept up and the path was full.
     pub holds: bool,
-    /// How often it was tried. A virtual machine that loses its processors for milliseconds spoils a try now and
-    /// then; what holds once is within reach, and every run says for itself whether it was faithful.
+    /// How often it was tried. A virtual machine that loses its processors for milliseconds spoils
+    /// a try now and then; what holds once is within reach, and every run says for itself whether
+    /// it was faithful.
     pub tries: usize,
     /// What the emulator says.
     pub emulator: Report,

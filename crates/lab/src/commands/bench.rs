@@ -1,8 +1,9 @@
 //! `godwit-lab bench`: godwit beside its peers, contenders in turn, in one run.
 //!
-//! These machines are shared and noisy, so rounds are interleaved (every contender once a round) and what is
-//! printed beside each median is the ratio **of the same round**, median and range. Every run goes to a file of JSON lines;
-//! the page in docs/results is written from such files and from nothing else.
+//! These machines are shared and noisy, so rounds are interleaved (every contender once a round)
+//! and what is printed beside each median is the ratio **of the same round**, median and range.
+//! Every run goes to a file of JSON lines; the page in docs/results is written from such files and
+//! from nothing else.
 
 mod clear;
 mod files;
@@ -63,14 +64,16 @@ pub struct Options {
     /// Leave other programs out
     #[arg(long)]
     pub no_peers: bool,
-    /// Only cells with one of these names, or below it: memory/P, file/P, channels, guarded/memory/..., guarded/file/...,
-    /// peers/clear, peers/encrypted, logins/KEYS/..., scale, strangers, small/get/..., small/put/...
+    /// Only cells with one of these names, or below it: memory/P, file/P, channels,
+    /// guarded/memory/..., guarded/file/..., peers/clear, peers/encrypted, logins/KEYS/..., scale,
+    /// strangers, small/get/..., small/put/...
     #[arg(long, value_delimiter = ',', value_name = "CELL")]
     pub only: Vec<String>,
     /// Not the cells with one of these names, or below it
     #[arg(long, value_delimiter = ',', value_name = "CELL")]
     pub skip: Vec<String>,
-    /// TCP congestion control of everybody who does not choose one, instead of the machine's; put back in the end (needs root)
+    /// TCP congestion control of everybody who does not choose one, instead of the machine's; put
+    /// back in the end (needs root)
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
     /// Folder for the files; must be on tmpfs to measure what the cells are called
@@ -82,7 +85,8 @@ pub struct Options {
     /// Also write a page of it, Markdown
     #[arg(long, value_name = "FILE")]
     pub page: Option<PathBuf>,
-    /// Measure nothing: the page is of these files of measurements; of a cell that several have the last is taken
+    /// Measure nothing: the page is of these files of measurements; of a cell that several have the
+    /// last is taken
     #[arg(long, value_name = "FILE", requires = "page")]
     pub from: Vec<PathBuf>,
 }
@@ -108,7 +112,8 @@ fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> BenchError {
     move |error| BenchError::Io { path, error }
 }
 
-/// Our client, which copies and nothing else: it compares nothing, and neither knows of other copies nor of earlier ones.
+/// Our client, which copies and nothing else: it compares nothing, and neither knows of other
+/// copies nor of earlier ones.
 fn godwit_cp() -> Result<Command, Error> {
     let mut command = Command::new(godwit::binary("godwit")?);
     command.args(["cp", "--quiet", "--no-verify"]);
@@ -125,7 +130,8 @@ const RUN_LIMIT: Duration = Duration::from_secs(300);
 /// Measures, prints, and writes what was asked for.
 ///
 /// # Errors
-/// One of our programs fails, or a file cannot be made or read. Programs of others that fail or are not installed are left out, and it is said.
+/// One of our programs fails, or a file cannot be made or read. Programs of others that fail or are
+/// not installed are left out, and it is said.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), BenchError> {
     let lines = match options.from.as_slice() {
         [] => measure(options, out)?,

@@ -1,6 +1,8 @@
-//! `godwit-lab demo`: a server, a client, a directory of mixed files, up and down, every byte verified.
+//! `godwit-lab demo`: a server, a client, a directory of mixed files, up and down, every byte
+//! verified.
 //!
-//! Over an emulated long path where this machine allows one, and then with one channel against many first; otherwise over loopback.
+//! Over an emulated long path where this machine allows one, and then with one channel against many
+//! first; otherwise over loopback.
 
 use std::{
     fs,
@@ -114,7 +116,8 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), DemoError> {
         one_against_many(options, &place, &server, &root, out)?;
     }
 
-    // Small files cost round trips: over the path several go at a time, with as many channels in all.
+    // Small files cost round trips: over the path several go at a time, with as many channels in
+    // all.
     let sessions = match place {
         Place::Loopback(_) => 1,
         Place::Path(_) => options.parallelism.min(SESSIONS),
@@ -259,7 +262,8 @@ const FEW_BYTES: u64 = 40_000_000;
 /// Bytes that the others fetch: some seconds at the rate of the path.
 const MANY_BYTES: u64 = 800_000_000;
 
-/// Fetches a file with one channel and with many, with the papers' socket buffers, and with those that the kernel tunes.
+/// Fetches a file with one channel and with many, with the papers' socket buffers, and with those
+/// that the kernel tunes.
 fn one_against_many(
     options: &Options,
     place: &Place,

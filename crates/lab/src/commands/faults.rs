@@ -1,5 +1,5 @@
-//! `godwit-lab faults`: kills programs, cuts links, spoils dialogues, and looks whether all arrives all
-//! the same.
+//! `godwit-lab faults`: kills programs, cuts links, spoils dialogues, and looks whether all arrives
+//! all the same.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -38,10 +38,12 @@ pub struct Options {
     /// Twenty faults, none of which takes a minute
     #[arg(long)]
     pub quick: bool,
-    /// Only faults of this kind; may be given again. A fault is the same one only with the same kinds
+    /// Only faults of this kind; may be given again. A fault is the same one only with the same
+    /// kinds
     #[arg(long = "kind", value_name = "KIND")]
     pub kinds: Vec<Kind>,
-    /// Only faults of what clients and servers say to each other: cut listings, lost replies and the like
+    /// Only faults of what clients and servers say to each other: cut listings, lost replies and
+    /// the like
     #[arg(long, conflicts_with = "kinds")]
     pub dialogues: bool,
     /// Only the fault of this number

@@ -39,9 +39,11 @@ pub enum Command {
     Run(run::Options),
     /// Writes one page with figures and tables about what runs gave
     Report(report::Options),
-    /// Kills programs, cuts links and breaks storage by seed, and looks whether all arrives all the same
+    /// Kills programs, cuts links and breaks storage by seed, and looks whether all arrives all the
+    /// same
     Faults(faults::Options),
-    /// Transfers, listings, aborts and deaths in random mix for minutes, and looks whether anything grows
+    /// Transfers, listings, aborts and deaths in random mix for minutes, and looks whether anything
+    /// grows
     Soak(soak::Options),
     /// Lets every tuner meet thousands of modelled conditions, in seconds
     Tournament(tournament::Options),

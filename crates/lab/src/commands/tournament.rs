@@ -1,6 +1,7 @@
 //! `godwit-lab tournament`: every tuner on thousands of modelled conditions, in seconds.
 //!
-//! The model ([`godwit_tune::model`]) tells good decisions from bad ones; how fast a real path is, only `godwit-lab run` tells.
+//! The model ([`godwit_tune::model`]) tells good decisions from bad ones; how fast a real path is,
+//! only `godwit-lab run` tells.
 
 use std::io::{self, Write};
 

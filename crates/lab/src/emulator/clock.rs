@@ -179,11 +179,12 @@ pub(super) fn become_realtime() -> bool {
 
 /// As long as this lives, idle processors of the machine stay awake.
 ///
-/// An idle processor sleeps, and the longer it was idle the longer it takes to wake up: on a virtual machine 20 us
-/// after half a millisecond, over 100 us after twenty. Each end of a path wakes up for each packet of a quiet
-/// connection, so round trips would be that much too long, and no timer of the emulator can make up for what happens in
-/// the hosts. The kernel offers this switch (`Documentation/power/pm_qos_interface.rst`) to whoever may
-/// open the node; it falls back when the descriptor is closed, also by a kill.
+/// An idle processor sleeps, and the longer it was idle the longer it takes to wake up: on a
+/// virtual machine 20 us after half a millisecond, over 100 us after twenty. Each end of a path
+/// wakes up for each packet of a quiet connection, so round trips would be that much too long, and
+/// no timer of the emulator can make up for what happens in the hosts. The kernel offers this
+/// switch (`Documentation/power/pm_qos_interface.rst`) to whoever may open the node; it falls back
+/// when the descriptor is closed, also by a kill.
 #[derive(Debug)]
 pub(super) struct AwakeProcessors {
     _held: File,

@@ -12,10 +12,11 @@
 //! ```
 //!
 //! *Arrival is computed, not timed*: a packet counts as arrived at an even spread over the interval
-//! since its port was last read, half a millisecond at most, and the path model says what becomes of
-//! it. So queue, drops and departures are exact although a thread wakes up now and then; only the
-//! delivery is late, and how late is measured and reported. A run whose lateness is beyond the limits of [`Report`] is *unfaithful*:
-//! its figures say more about the machine than about the path.
+//! since its port was last read, half a millisecond at most, and the path model says what becomes
+//! of it. So queue, drops and departures are exact although a thread wakes up now and then; only
+//! the delivery is late, and how late is measured and reported. A run whose lateness is beyond the
+//! limits of [`Report`] is *unfaithful*: its figures say more about the machine than about the
+//! path.
 
 mod arena;
 mod clock;
@@ -193,7 +194,8 @@ impl Emulator {
             names,
             realtime: true,
             memory_locked: true,
-            // Fast paths leave processors no time to sleep, and a hypervisor takes more time from a machine that never does.
+            // Fast paths leave processors no time to sleep, and a hypervisor takes more time from a
+            // machine that never does.
             awake: (!links.iter().any(is_fast))
                 .then(AwakeProcessors::hold)
                 .flatten(),

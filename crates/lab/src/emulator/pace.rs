@@ -1,8 +1,9 @@
 //! How finely the emulator tells times apart.
 //!
-//! Each wake-up costs some microseconds of a processor that the endpoints need, and each frame handed over costs the host that
-//! gets it a way through its network stack. What may be late by a share of a long delay need not be told as finely as what
-//! takes a tenth of a millisecond: network interfaces gather frames for as long before they interrupt.
+//! Each wake-up costs some microseconds of a processor that the endpoints need, and each frame
+//! handed over costs the host that gets it a way through its network stack. What may be late by a
+//! share of a long delay need not be told as finely as what takes a tenth of a millisecond: network
+//! interfaces gather frames for as long before they interrupt.
 
 /// Shortest sleep while packets flow, ns, where delays are short, and at most.
 const QUANTUM_NS: std::ops::RangeInclusive<u64> = 40_000..=100_000;
@@ -24,19 +25,21 @@ impl Pace {
         }
     }
 
-    /// Shortest sleep while packets flow, ns: packets due in between are this late at most. Surviving neighbours of one frame
-    /// that are due within this time are delivered as one, with the last.
+    /// Shortest sleep while packets flow, ns: packets due in between are this late at most.
+    /// Surviving neighbours of one frame that are due within this time are delivered as one, with
+    /// the last.
     pub(super) fn quantum_ns(self) -> u64 {
         self.quantum_ns
     }
 
-    /// When to wake up, ns, where the next packet is due at `due` and packets flow: soon enough to know arrivals, which are made
-    /// even inside.
+    /// When to wake up, ns, where the next packet is due at `due` and packets flow: soon enough to
+    /// know arrivals, which are made even inside.
     pub(super) fn wake(self, now: u64, due: u64) -> u64 {
         due.clamp(now + self.quantum_ns, now + self.quantum_ns * 5 / 2)
     }
 
-    /// Below one frame in this time on average the thread watches its ports instead, ns: then each packet is seen when it comes.
+    /// Below one frame in this time on average the thread watches its ports instead, ns: then each
+    /// packet is seen when it comes.
     pub(super) fn sparse_ns(self) -> u64 {
         self.quantum_ns * 25 / 8
     }

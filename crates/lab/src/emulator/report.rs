@@ -7,7 +7,8 @@ use super::worker::Tally;
 use crate::path::Counters;
 
 /// Mean lateness above which a run is not to be trusted, us. Within its limits the emulator is some
-/// 20 us late on average, beyond them ten milliseconds and more: anything between separates the two.
+/// 20 us late on average, beyond them ten milliseconds and more: anything between separates the
+/// two.
 pub const MEAN_LATENESS_MAX_US: f64 = 200.0;
 
 /// 99th percentile of lateness above which a run is not to be trusted, us. A millisecond is a
@@ -28,7 +29,8 @@ pub struct Report {
     pub realtime: bool,
     /// Whether the memory for packets is locked.
     pub memory_locked: bool,
-    /// Whether idle processors were kept from sleeping. If not, round trips are longer by what waking up takes.
+    /// Whether idle processors were kept from sleeping. If not, round trips are longer by what
+    /// waking up takes.
     pub processors_awake: bool,
     /// Processor time that the hypervisor kept from this machine, all processors together, s. When
     /// packets are late by many milliseconds, look here first.

@@ -19,8 +19,9 @@ use crate::path::{Change, Counters, Path, Verdict};
 /// Longest wait for packets, ns: how long a command may go unheard, and how much cross traffic may
 /// pile up.
 const IDLE_WAIT_MAX_NS: u64 = 10_000_000;
-/// Longest interval over which arrivals are spread, ns. A thread that comes back after milliseconds without a processor
-/// cannot know when packets came; counting them as come long ago would make round trips shorter than the path.
+/// Longest interval over which arrivals are spread, ns. A thread that comes back after milliseconds
+/// without a processor cannot know when packets came; counting them as come long ago would make
+/// round trips shorter than the path.
 const SPREAD_MAX_NS: u64 = 500_000;
 /// Frames read from one port, and parcels delivered, before the other gets its turn.
 const BATCH: usize = 64;

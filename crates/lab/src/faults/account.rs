@@ -1,4 +1,5 @@
-//! Bytes that programs of a host handed to TCP, as its kernel counts them: whoever sends something again cannot hide it.
+//! Bytes that programs of a host handed to TCP, as its kernel counts them: whoever sends something
+//! again cannot hide it.
 
 use std::fs;
 use std::io;
@@ -8,14 +9,15 @@ use crate::network::Error;
 
 /// Header of an IPv4 packet and of a TCP segment with time stamps, which nearly all have, bytes.
 const HEADERS: u64 = 20 + 32;
-/// Payload of a full segment of the emulated path, bytes: what one that TCP sent again carried at most.
+/// Payload of a full segment of the emulated path, bytes: what one that TCP sent again carried at
+/// most.
 const SEGMENT: u64 = 1500 - HEADERS;
 
 /// The state of a listener in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
 
-/// What a host has sent since it was made: payload of TCP without what TCP itself sent again, bytes. Right to some bytes a
-/// segment.
+/// What a host has sent since it was made: payload of TCP without what TCP itself sent again,
+/// bytes. Right to some bytes a segment.
 ///
 /// # Errors
 /// The host's kernel does not tell.
@@ -36,8 +38,8 @@ fn payload(simple: &str, more: &str) -> Option<u64> {
     Some(bytes.saturating_sub(packets * HEADERS + again * SEGMENT))
 }
 
-/// What programs of a host were sent and have not read: what lies in the receive buffers of its connections, bytes. Lost with whoever
-/// would have read it.
+/// What programs of a host were sent and have not read: what lies in the receive buffers of its
+/// connections, bytes. Lost with whoever would have read it.
 ///
 /// # Errors
 /// The host's kernel does not tell.
@@ -47,7 +49,8 @@ pub(super) fn unread(host: &Host) -> Result<u64, Error> {
     Ok(connections.lines().filter_map(unread_of).sum())
 }
 
-/// Of a line of `/proc/net/tcp`: number, both addresses, state, `sent:unread` and more. A listener counts connections there.
+/// Of a line of `/proc/net/tcp`: number, both addresses, state, `sent:unread` and more. A listener
+/// counts connections there.
 fn unread_of(line: &str) -> Option<u64> {
     let mut words = line.split_ascii_whitespace().skip(3);
     let state = words.next()?;

@@ -24,7 +24,8 @@ const LINKS: [&str; 2] = ["left>right", "right>left"];
 /// Lines of a program's output that a finding quotes.
 const QUOTED_LINES: usize = 20;
 
-/// Reads or writes that a bad disk spoils: enough that some are of the data, few enough that trying again can help.
+/// Reads or writes that a bad disk spoils: enough that some are of the data, few enough that trying
+/// again can help.
 const BAD_READS_OR_WRITES: u32 = 4;
 /// Those that are cut short, or slow.
 const ODD_WRITES: u32 = 60;
@@ -62,7 +63,8 @@ pub struct Outcome {
     pub resent_bytes: u64,
     /// What was promised about that, [`Fault::resent_max`].
     pub resent_max: u64,
-    /// Bytes that lay in receive buffers of the kernel when it happened: no program has a hold on them.
+    /// Bytes that lay in receive buffers of the kernel when it happened: no program has a hold on
+    /// them.
     pub unread_bytes: u64,
     /// What is wrong, a line or more each; empty when nothing is.
     pub findings: Vec<String>,
@@ -102,12 +104,12 @@ impl Campaign {
         }
     }
 
-    /// Runs one fault. The first that needs them makes hosts and files: the calling thread, and what it starts, sees mounted
-    /// file systems of its own from then on.
+    /// Runs one fault. The first that needs them makes hosts and files: the calling thread, and
+    /// what it starts, sees mounted file systems of its own from then on.
     ///
     /// # Errors
-    /// [`Error::Network`] where there can be no emulated network. A program cannot be started, the kernel refuses something.
-    /// What the fault led to is no error but a finding.
+    /// [`Error::Network`] where there can be no emulated network. A program cannot be started, the
+    /// kernel refuses something. What the fault led to is no error but a finding.
     pub fn run(&mut self, fault: &Fault) -> Result<Outcome, Error> {
         if fault.kind.is_of_a_dialogue() {
             let dialogues = match self.dialogues.take() {
@@ -420,7 +422,8 @@ impl Ends {
     }
 }
 
-/// Flips a bit or two in what is still to come, and hardly any on control channels, whose packets are seldom full.
+/// Flips a bit or two in what is still to come, and hardly any on control channels, whose packets
+/// are seldom full.
 #[allow(clippy::cast_precision_loss, reason = "a ratio")]
 fn flips(fault: &Fault) -> Corruption {
     let left = fault.shape.bytes().saturating_sub(fault.at_bytes());

@@ -1,5 +1,5 @@
-//! What of a directory is still there when the power comes back: what was synced, and nothing else. No disk is that strict, and none has
-//! promised more.
+//! What of a directory is still there when the power comes back: what was synced, and nothing else.
+//! No disk is that strict, and none has promised more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -10,7 +10,8 @@ use std::path::Path;
 
 use super::store::Store;
 
-/// A disk that forgets what was not synced when the power goes. Programs see it through the kernel (FUSE); it has one directory.
+/// A disk that forgets what was not synced when the power goes. Programs see it through the kernel
+/// (FUSE); it has one directory.
 #[derive(Debug)]
 pub struct ForgetfulDisk(Store);
 

@@ -1,18 +1,21 @@
-//! Faults by the thousand, each at a moment that a seed chooses, and what must hold whatever happens:
+//! Faults by the thousand, each at a moment that a seed chooses, and what must hold whatever
+//! happens:
 //!
 //! - given again until it says that all is done, the command leaves every file identical,
 //! - at no moment is anything but the whole file seen under a final name,
 //! - nothing temporary stays behind,
 //! - and little is sent again: 1 % of the bytes and a block for each channel.
 //!
-//! [`plan`] says what happens (pure), [`Campaign`] lets it happen to real programs. Each fault is one command: `godwit cp -r` of a
-//! [`Shape`] between a client and a server, or two servers. The moment is one in the state of the target (so many bytes are there),
-//! not one in time. What is sent is counted by the kernels of the hosts, and compared with the same command undisturbed.
+//! [`plan`] says what happens (pure), [`Campaign`] lets it happen to real programs. Each fault is
+//! one command: `godwit cp -r` of a [`Shape`] between a client and a server, or two servers. The
+//! moment is one in the state of the target (so many bytes are there), not one in time. What is
+//! sent is counted by the kernels of the hosts, and compared with the same command undisturbed.
 //!
-//! Faults of what client and server say to each other, `dialogue`, have trees and commands of their own, and other promises.
+//! Faults of what client and server say to each other, `dialogue`, have trees and commands of their
+//! own, and other promises.
 //!
-//! Programs that are killed share a host and talk over its loopback; what concerns the path happens on an emulated one of 1 Gbit/s
-//! and 2 ms.
+//! Programs that are killed share a host and talk over its loopback; what concerns the path happens
+//! on an emulated one of 1 Gbit/s and 2 ms.
 
 mod account;
 mod campaign;

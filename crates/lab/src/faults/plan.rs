@@ -24,7 +24,8 @@ pub enum Kind {
     Cut,
     /// Nothing passes for a minute.
     LongCut,
-    /// From then on two packets in a hundred are lost, as those are that a checksum of the network refuses.
+    /// From then on two packets in a hundred are lost, as those are that a checksum of the network
+    /// refuses.
     Lost,
     /// From then on one packet in twenty is overtaken by others.
     Reordered,
@@ -42,7 +43,8 @@ pub enum Kind {
     ShortWrite,
     /// Some reads of the source and writes to the target take 50 ms each.
     Slow,
-    /// The server stands still for three seconds, as in a virtual machine that is moved: for it the clock jumps.
+    /// The server stands still for three seconds, as in a virtual machine that is moved: for it the
+    /// clock jumps.
     Frozen,
     /// Listings end before their end, with 226 or another reply.
     ListingCut,
@@ -173,7 +175,8 @@ impl Kind {
         )
     }
 
-    /// Needs the emulated path between client and server; the others need programs of one host only.
+    /// Needs the emulated path between client and server; the others need programs of one host
+    /// only.
     pub fn is_of_the_path(self) -> bool {
         matches!(
             self,
@@ -267,7 +270,8 @@ impl Shape {
     }
 }
 
-/// Sessions and data channels of each that clients are told to use: the bound of what may be sent again depends on them.
+/// Sessions and data channels of each that clients are told to use: the bound of what may be sent
+/// again depends on them.
 const CHANNELS: [(u32, u32); 4] = [(1, 1), (1, 4), (2, 2), (4, 2)];
 
 /// One command, and what goes wrong meanwhile.
@@ -290,8 +294,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The fault of this number in the campaign of `seed`, whatever the others were. `kinds` are those that can be had here;
-    /// there must be one.
+    /// The fault of this number in the campaign of `seed`, whatever the others were. `kinds` are
+    /// those that can be had here; there must be one.
     pub fn draw(seed: u64, number: u64, kinds: &[Kind]) -> Fault {
         let mut rng = Rng::new(seed, number);
         let weights: u64 = kinds.iter().map(|kind| kind.weight()).sum();

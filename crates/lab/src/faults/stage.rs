@@ -1,5 +1,5 @@
-//! Where a campaign takes place: two hosts and the path between them, files to copy, a file system of its own that they go to, and
-//! servers that can be killed and come back.
+//! Where a campaign takes place: two hosts and the path between them, files to copy, a file system
+//! of its own that they go to, and servers that can be killed and come back.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -23,10 +23,12 @@ use crate::peers::godwit::{self, Godwitd};
 use crate::peers::process::{Options, Process, Signal};
 use crate::state::{FOLDER_PREFIX, OwnedFolder};
 
-/// The path: 1 Gbit/s, 1 ms each way. Fast enough for a thousand faults, slow enough for a busy machine.
+/// The path: 1 Gbit/s, 1 ms each way. Fast enough for a thousand faults, slow enough for a busy
+/// machine.
 const RATE_BPS: u64 = 1_000_000_000;
 const DELAY_NS: u64 = 1_000_000;
-/// Room at the target, bytes: twice the largest job, as what a killed client leaves may lie there too.
+/// Room at the target, bytes: twice the largest job, as what a killed client leaves may lie there
+/// too.
 const TARGET_BYTES: u64 = 1 << 30;
 /// Where bad disks are shown.
 const BAD_SOURCE: &str = "bad-source";
@@ -59,7 +61,8 @@ impl Drop for Mounted {
 }
 
 impl Stage {
-    /// Makes all of it. The calling thread, and what it starts, sees mounted file systems of its own from now on.
+    /// Makes all of it. The calling thread, and what it starts, sees mounted file systems of its
+    /// own from now on.
     pub(super) fn set(seed: u64) -> Result<Stage, Error> {
         let path = PathConfig {
             seed,
@@ -190,7 +193,8 @@ impl Stage {
         Ok(account::unread(self.left()?)? + account::unread(self.right()?)?)
     }
 
-    /// The same once nothing moves any more: whoever reads and sends was told to stand still, and needs a moment for it.
+    /// The same once nothing moves any more: whoever reads and sends was told to stand still, and
+    /// needs a moment for it.
     pub(super) fn unread_at_rest(&self) -> Result<u64, Error> {
         let look = || Ok::<_, Error>((self.payload_sent()?, self.unread()?));
         let deadline = Instant::now() + AT_REST;

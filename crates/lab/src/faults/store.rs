@@ -1,5 +1,5 @@
-//! A file system that shows a directory as it is, until it is told to be a bad disk. Programs see it through the kernel (FUSE) and
-//! know nothing of it.
+//! A file system that shows a directory as it is, until it is told to be a bad disk. Programs see
+//! it through the kernel (FUSE) and know nothing of it.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -25,7 +25,8 @@ use super::durable::Durable;
 
 /// The device whose presence tells whether there can be such a file system.
 const DEVICE: &str = "/dev/fuse";
-/// How long the kernel may believe what it was told of a file: not at all, for others change the directory too.
+/// How long the kernel may believe what it was told of a file: not at all, for others change the
+/// directory too.
 const BELIEVED: Duration = Duration::ZERO;
 /// What a slow disk takes for a read or a write.
 const SLOW: Duration = Duration::from_millis(50);
@@ -102,7 +103,8 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Detached, for a killed program may still have a file open; the thread ends with the last of them.
+        // Detached, for a killed program may still have a file open; the thread ends with the last
+        // of them.
         let _ = rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::DETACH);
         drop(self.session.take());
     }

@@ -1,10 +1,13 @@
-//! ARC, the middleware of NorduGrid: its client's commands, and its GridFTP server. Found with 6.17:
+//! ARC, the middleware of NorduGrid: its client's commands, and its GridFTP server. Found with
+//! 6.17:
 //!
 //! - `arccp` leaves data channels unproven (DCAU N) unless told `--secure`, which is PROT P.
-//! - The server begins with PROT P, and protects the last reply of the handshake already, which others send in clear. Its
-//!   replies are wrapped whole, with a NUL behind them. It has neither REST STREAM nor markers.
-//! - The server takes every client's data connection and answers 150 before it has come. Under load it closes one in about a hundred
-//!   before or in the handshake, in MODE S with PASV, and says nothing.
+//! - The server begins with PROT P, and protects the last reply of the handshake already, which
+//!   others send in clear. Its replies are wrapped whole, with a NUL behind them. It has neither
+//!   REST STREAM nor markers.
+//! - The server takes every client's data connection and answers 150 before it has come. Under load
+//!   it closes one in about a hundred before or in the handshake, in MODE S with PASV, and says
+//!   nothing.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -70,7 +73,8 @@ pub struct ArcConfig {
     pub authorities: PathBuf,
 }
 
-/// A running server of ARC's that lets everybody in whose certificate is good. Dropping it ends it and its sessions.
+/// A running server of ARC's that lets everybody in whose certificate is good. Dropping it ends it
+/// and its sessions.
 #[derive(Debug)]
 pub struct ArcServer {
     process: Process,
@@ -82,7 +86,8 @@ impl ArcServer {
     /// Starts the server and waits until it listens.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`] with its own words, [`Error::TimedOut`].
+    /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`] with its own words,
+    /// [`Error::TimedOut`].
     pub fn start(config: &ArcConfig) -> Result<ArcServer, Error> {
         let mut attempt = 1;
         loop {

@@ -1,8 +1,8 @@
-//! Ordinary FTP servers with TLS (RFC 4217), which may be met in clear too: vsftpd, ProFTPD, Pure-FTPd
-//! and pyftpdlib. Found with 3.0.3, 1.3.8, 1.0.50 and 1.5.7:
+//! Ordinary FTP servers with TLS (RFC 4217), which may be met in clear too: vsftpd, ProFTPD,
+//! Pure-FTPd and pyftpdlib. Found with 3.0.3, 1.3.8, 1.0.50 and 1.5.7:
 //!
-//! - The first two want a data connection to resume the TLS session of the control channel unless told
-//!   otherwise, and answer others with 522 and 425 behind 150.
+//! - The first two want a data connection to resume the TLS session of the control channel unless
+//!   told otherwise, and answer others with 522 and 425 behind 150.
 //! - ProFTPD, once it has agreed to an RNFR, takes nothing but RNTO.
 //! - None knows MODE E. vsftpd has no MLST.
 //! - Pure-FTPd lets nobody in who is root. It announces no SITE CHMOD, and has it.
@@ -46,7 +46,8 @@ pub enum Kind {
     Vsftpd,
     /// ProFTPD, with the user `jo` and the password `sesame`. It wants to be started by root.
     Proftpd,
-    /// Pure-FTPd, with the same user, who sees the directory as `/`. It wants to be started by root.
+    /// Pure-FTPd, with the same user, who sees the directory as `/`. It wants to be started by
+    /// root.
     PureFtpd,
     /// A server of pyftpdlib, with the same user, who sees the directory as `/`.
     Pyftpdlib,
@@ -124,7 +125,8 @@ impl FtpsServer {
     /// Starts a server and waits until it listens.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`] with its own words, [`Error::TimedOut`].
+    /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`] with its own words,
+    /// [`Error::TimedOut`].
     pub fn start(kind: Kind, demands_resumption: bool) -> Result<Self, Error> {
         on_a_free_port(Ipv4Addr::LOCALHOST.into(), |addr| {
             Self::start_at(kind, demands_resumption, addr)

@@ -3,7 +3,8 @@
 //! The server is started for anonymous, clear-text use; what it takes was found by trying 13.24:
 //!
 //! - `-p 0` picks a free port and prints `Server listening at HOST:PORT` on standard output. HOST
-//!   is the reverse name of the address, so only the port is read. With a port of ours it prints nothing.
+//!   is the reverse name of the address, so only the port is read. With a port of ours it prints
+//!   nothing.
 //! - It starts only when that name lookup gives an answer, be it "no such name". In a network
 //!   namespace without a name server the lookup fails, and with it the start; GLOBUS_HOSTNAME does
 //!   not help. An `/etc/hosts` line for the address does, or `hosts: files` in

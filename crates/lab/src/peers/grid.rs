@@ -1,4 +1,5 @@
-//! A grid of this machine's own: a CA, a host and a user who has a proxy, and how servers and clients are told of them.
+//! A grid of this machine's own: a CA, a host and a user who has a proxy, and how servers and
+//! clients are told of them.
 //!
 //! The certificates are made by `openssl` and the proxy by our client.
 
@@ -34,7 +35,8 @@ const HOURS: &str = "600";
 /// What keys all have, the CA, the host, the user and the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
-    /// RSA of 2048 bits. Only to holders of such is delegated by servers of the Grid Community Toolkit.
+    /// RSA of 2048 bits. Only to holders of such is delegated by servers of the Grid Community
+    /// Toolkit.
     Rsa2048,
     /// The curve P-256.
     P256,

@@ -1,8 +1,10 @@
-//! jglobus, the GridFTP library of the grid's Java programs. It has no program of its own, so tests bring one in source. Found
-//! with 2.1:
+//! jglobus, the GridFTP library of the grid's Java programs. It has no program of its own, so tests
+//! bring one in source. Found with 2.1:
 //!
-//! - It speaks TLS 1.2 and no newer, says PASS after USER unconditionally, and waits 2 s at the end of each transfer.
-//! - As the side that is connected to (MODE E towards the client) it ends handshakes at their first byte, whatever the server.
+//! - It speaks TLS 1.2 and no newer, says PASS after USER unconditionally, and waits 2 s at the end
+//!   of each transfer.
+//! - As the side that is connected to (MODE E towards the client) it ends handshakes at their first
+//!   byte, whatever the server.
 //! - CAs are found by the property `X509_CERT_DIR`; the variable of that name does not count.
 
 use std::path::Path;

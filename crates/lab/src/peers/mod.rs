@@ -194,7 +194,8 @@ pub fn free_port(ip: IpAddr) -> Result<u16, Error> {
         .map_err(Error::os(format!("find a free port on {ip}")))
 }
 
-/// Starts a program that is told where on `ip` to listen, on another port where one was taken meanwhile.
+/// Starts a program that is told where on `ip` to listen, on another port where one was taken
+/// meanwhile.
 fn on_a_free_port<T>(
     ip: IpAddr,
     mut start: impl FnMut(SocketAddr) -> Result<T, Error>,

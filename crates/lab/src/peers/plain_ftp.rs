@@ -7,8 +7,8 @@
 //! a transfer as text: see [`crate::peers::gct`]. [`CURL_TYPE_FIRST`] avoids it there. Other
 //! servers must cope without.
 //!
-//! Against the reference server `lftp`'s `mirror` fails at every file ("501 Syntax error", seen with
-//! 4.9.2 and 13.24), and `rclone` needs `--ftp-disable-utf8`.
+//! Against the reference server `lftp`'s `mirror` fails at every file ("501 Syntax error", seen
+//! with 4.9.2 and 13.24), and `rclone` needs `--ftp-disable-utf8`.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,8 +25,8 @@ pub const LFTP: Tool = Tool::new("lftp", "lftp");
 /// `rclone`; [`rclone_remote`] says how it logs in anonymously.
 pub const RCLONE: Tool = Tool::new("rclone", "rclone");
 
-/// Arguments of `rclone` for `server`: paths on it begin with `:ftp:`. Neither the user's settings nor
-/// a question at the terminal.
+/// Arguments of `rclone` for `server`: paths on it begin with `:ftp:`. Neither the user's settings
+/// nor a question at the terminal.
 pub fn rclone_remote(server: SocketAddr) -> Vec<String> {
     // The program takes only obscured passwords: this is "guest".
     let obscured = "XRirJ4gKY77c6YGKaN6BKiFhdGi5";

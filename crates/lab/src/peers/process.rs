@@ -278,7 +278,8 @@ impl Process {
             .map_err(Error::os(format!("signal {}", self.program)))
     }
 
-    /// Waits until something takes connections at `addr`, for a server that does not say when; `log`: its words.
+    /// Waits until something takes connections at `addr`, for a server that does not say when;
+    /// `log`: its words.
     ///
     /// # Errors
     /// [`Error::EndedEarly`] and, after [`START_TIMEOUT`], [`Error::TimedOut`], with its words.

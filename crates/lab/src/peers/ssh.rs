@@ -36,8 +36,8 @@ impl SshServer {
     /// Makes keys and listens on a free port of `ip`.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Os`], [`Error::Failed`] where no key can be made, [`Error::EndedEarly`],
-    /// [`Error::TimedOut`].
+    /// [`Error::Missing`], [`Error::Os`], [`Error::Failed`] where no key can be made,
+    /// [`Error::EndedEarly`], [`Error::TimedOut`].
     pub fn start(ip: IpAddr) -> Result<SshServer, Error> {
         super::on_a_free_port(ip, Self::start_at)
     }
@@ -82,7 +82,8 @@ impl SshServer {
                 .map_err(Error::os("write the configuration of sshd"))?;
         }
         if rustix::process::geteuid().is_root() {
-            // Without it sshd does not start; its package makes it when the system starts the daemon.
+            // Without it sshd does not start; its package makes it when the system starts the
+            // daemon.
             fs::create_dir_all("/run/sshd").map_err(Error::os("make /run/sshd"))?;
         }
         let mut command = SSHD.command()?;
@@ -112,7 +113,8 @@ impl SshServer {
         self.folder.path().join("user_key")
     }
 
-    /// What it and its sessions have cost so far. A session counts once it is reaped, a moment after its connection closed.
+    /// What it and its sessions have cost so far. A session counts once it is reaped, a moment
+    /// after its connection closed.
     pub fn usage(&self) -> Usage {
         self.process.usage()
     }

@@ -186,8 +186,8 @@ impl Drop for MemoryWatch {
 /// What a process group and the children of its members hold at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Proportional set sizes of its members, bytes: pages that several map count once in all. Memory of the kernel for them is
-    /// not in it.
+    /// Proportional set sizes of its members, bytes: pages that several map count once in all.
+    /// Memory of the kernel for them is not in it.
     pub memory_bytes: u64,
     /// Open descriptors of its members.
     pub descriptors: usize,
@@ -195,7 +195,8 @@ pub struct Held {
     pub processes: usize,
 }
 
-/// What all members of `group` and their children hold now: processes of a server may lead groups of their own.
+/// What all members of `group` and their children hold now: processes of a server may lead groups
+/// of their own.
 pub(super) fn held_by_group(group: Group) -> Held {
     let all: Vec<Stat> = all_processes().collect();
     let is_member = |stat: &Stat| stat.pgid == group.pgid.as_raw_pid();

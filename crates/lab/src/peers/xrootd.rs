@@ -26,7 +26,8 @@ pub struct XrootdServer {
 }
 
 impl XrootdServer {
-    /// Serves `root` under its own name. It refuses to be root and runs as nobody then, who must be let in.
+    /// Serves `root` under its own name. It refuses to be root and runs as nobody then, who must be
+    /// let in.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`], [`Error::TimedOut`].

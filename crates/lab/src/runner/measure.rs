@@ -19,8 +19,9 @@ use crate::stats;
 /// How often connections are looked at.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// With a set of files the sender is looked at in one of so many looks: the kernel walks through all its table of connections for one, a
-/// millisecond each that the transfer lacks where files are small.
+/// With a set of files the sender is looked at in one of so many looks: the kernel walks through
+/// all its table of connections for one, a millisecond each that the transfer lacks where files are
+/// small.
 const SENDER_LOOKS: u32 = 5;
 
 /// Payload from which on data counts as flowing, bytes: more than a login and a directory take.

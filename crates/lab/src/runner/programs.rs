@@ -54,7 +54,8 @@ pub(super) enum Serving {
 
 impl Serving {
     /// Starts the server in its host. It serves the whole machine, and lets clients write where the
-    /// direction asks for it; nobody but them can reach it. With a `grid` it is for its user alone. `tar` offers the source alone.
+    /// direction asks for it; nobody but them can reach it. With a `grid` it is for its user alone.
+    /// `tar` offers the source alone.
     pub(super) fn start(
         method: &Method,
         host: &Host,
@@ -242,7 +243,8 @@ pub(super) fn commands(
                 .arg("copy")
                 .args(plain_ftp::rclone_remote(ends.server()?.address()))
                 .args(["--transfers", &task.channels.to_string()])
-                // It fetches a large file in parts, breaks each off when it has enough, and takes the 426 for a failure (before 1.62).
+                // It fetches a large file in parts, breaks each off when it has enough, and takes
+                // the 426 for a failure (before 1.62).
                 .args(["--multi-thread-streams", "0"])
                 .args(&method.arguments)
                 .arg(format!(":ftp:{}", source(task.payload).display()))

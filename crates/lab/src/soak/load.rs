@@ -65,7 +65,8 @@ pub(super) fn warm_up(place: &Place) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts the client with a memory of its own. Its allocator keeps no free pages, which would be counted as resident: what grows is in use.
+/// Starts the client with a memory of its own. Its allocator keeps no free pages, which would be
+/// counted as resident: what grows is in use.
 pub(super) fn client(home: &Path, arguments: &[String]) -> Result<Process, peers::Error> {
     let mut command = Command::new(godwit::binary("godwit")?);
     command.args(arguments).env("HOME", home);

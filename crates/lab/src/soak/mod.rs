@@ -1,10 +1,13 @@
-//! Hours of work in minutes: transfers, listings, aborts and deaths in random mix, at full speed, and nothing may grow.
+//! Hours of work in minutes: transfers, listings, aborts and deaths in random mix, at full speed,
+//! and nothing may grow.
 //!
 //! One `godwitd` serves all of it. Against it run, all over loopback:
 //!
-//! - one `godwit cp --files-from`, which lives from the beginning to the end and copies files whose names it is told while it runs: what
-//!   it has of memory, descriptors and threads is the client's side of the question;
-//! - workers, each of which starts one short command after the other: [`Act`]s drawn from a seed, some of them interrupted, some killed.
+//! - one `godwit cp --files-from`, which lives from the beginning to the end and copies files whose
+//!   names it is told while it runs: what it has of memory, descriptors and threads is the client's
+//!   side of the question;
+//! - workers, each of which starts one short command after the other: [`Act`]s drawn from a seed,
+//!   some of them interrupted, some killed.
 //!
 //! Both processes are looked at every few seconds. What must be flat is in [`verdict`].
 
@@ -36,7 +39,8 @@ use steady::Steady;
 const WORKERS: u64 = 3;
 /// How long the server may take to let go of sessions whose clients are gone.
 const SETTLE_LIMIT: Duration = Duration::from_secs(60);
-/// Descriptors and threads that may be more than before all of it: a runtime keeps some threads for a while.
+/// Descriptors and threads that may be more than before all of it: a runtime keeps some threads for
+/// a while.
 const SETTLED_SLACK: u64 = 4;
 
 /// How long and how often.
@@ -217,7 +221,8 @@ pub fn run(seed: u64, length: Length, tell: &mut dyn FnMut(&str)) -> Result<Soak
     })
 }
 
-/// Waits until the server has no more descriptors and threads than before, and says so if that does not come.
+/// Waits until the server has no more descriptors and threads than before, and says so if that does
+/// not come.
 fn settled(server: &Process, before: Level) -> Option<String> {
     let deadline = Instant::now() + SETTLE_LIMIT;
     loop {

@@ -1,4 +1,5 @@
-//! The one command that lives from the beginning to the end: it is told names of files while it copies them.
+//! The one command that lives from the beginning to the end: it is told names of files while it
+//! copies them.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

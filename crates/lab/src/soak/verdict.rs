@@ -105,8 +105,8 @@ impl Quantity {
         }
     }
 
-    /// How much more is still flat, beside a tenth: commands come and go, and with them what they take. Chosen from what one short
-    /// command takes at a time.
+    /// How much more is still flat, beside a tenth: commands come and go, and with them what they
+    /// take. Chosen from what one short command takes at a time.
     fn slack(self) -> u64 {
         match self {
             Quantity::ResidentBytes => 8 << 20,
@@ -116,7 +116,8 @@ impl Quantity {
     }
 }
 
-/// Whether something is flat: the median of the last fifth of the time against that of the second fifth.
+/// Whether something is flat: the median of the last fifth of the time against that of the second
+/// fifth.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Verdict {
     /// Whose.
@@ -131,7 +132,8 @@ pub struct Verdict {
     pub flat: bool,
 }
 
-/// Judges samples of a load that lasted `seconds`. Where there are none in one of the windows, nothing is flat.
+/// Judges samples of a load that lasted `seconds`. Where there are none in one of the windows,
+/// nothing is flat.
 pub fn judge(samples: &[Sample], seconds: f64) -> Vec<Verdict> {
     let window = |side, quantity: Quantity, from: f64, to: f64| {
         let inside = |s: &&Sample| s.side == side && (from..=to).contains(&(s.seconds / seconds));

@@ -1,5 +1,5 @@
-//! Somebody who shows any certificate, whether or not it does: GSI's handshake by OpenSSL alone, so that nothing of ours objects
-//! before the program that is tested has its say.
+//! Somebody who shows any certificate, whether or not it does: GSI's handshake by OpenSSL alone, so
+//! that nothing of ours objects before the program that is tested has its say.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

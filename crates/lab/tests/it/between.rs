@@ -149,7 +149,8 @@ fn commands_for_many_small_files_are_in_flight_at_both() {
     });
 }
 
-/// How many commands of a kind went out one after the other without a final word on any of them, at most.
+/// How many commands of a kind went out one after the other without a final word on any of them, at
+/// most.
 fn most_ahead(log: &str, verb: &str) -> usize {
     let (mut ahead, mut most) = (0, 0);
     for line in log.lines() {

@@ -245,7 +245,8 @@ fn odd_names_survive(kind: Kind) {
     for (seed, name) in (1..).zip(&names) {
         let bytes = write_noise(&site.local("names").join(name), 300, seed);
         let local = typed(&site, &format!("names/{name}"));
-        // Encoded, so that no pattern is seen, and no login; a file of the machine is no pattern where it exists.
+        // Encoded, so that no pattern is seen, and no login; a file of the machine is no pattern
+        // where it exists.
         let url_of = |name: &str| site.url(name).replace('*', "%2A").replace('@', "%40");
         let url = url_of(name);
         site.godwit(&["cp", "--", &local, &url]);

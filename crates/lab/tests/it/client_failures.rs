@@ -186,7 +186,8 @@ fn a_full_disk_leaves_nothing_that_is_not_gone_on_with() {
         let said = site.godwit_exits(FAILED, &["cp", "--no-journal", &local, &url]);
         says(&said, &[&url, "o space left"]);
         assert_eq!(files_below(disk.path()), 0);
-        // What a journal knows of, the next attempt goes on with. Our server looks for room before it begins.
+        // What a journal knows of, the next attempt goes on with. Our server looks for room before
+        // it begins.
         for _ in 0..2 {
             let said = site.godwit_exits(FAILED, &["cp", &local, &url]);
             says(&said, &[&url, "o space left"]);

@@ -1,4 +1,5 @@
-//! Many small files through our client: the same demands on the reference server and on ours, and bad files among the good.
+//! Many small files through our client: the same demands on the reference server and on ours, and
+//! bad files among the good.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -96,7 +97,8 @@ fn a_file_that_the_reference_server_cannot_open_fails_alone() {
     }
 }
 
-/// The reference server writes what was sent for a refused file into the next one, and calls that a success.
+/// The reference server writes what was sent for a refused file into the next one, and calls that a
+/// success.
 #[test]
 fn bytes_of_a_put_that_the_reference_server_refuses_reach_no_other_file() {
     let Some(site) = site(Kind::Gct) else { return };
@@ -175,7 +177,8 @@ fn files_that_our_server_cannot_open_fail_alone_both_ways() {
     }
 }
 
-/// Copies more than there is room for, `from` one place `to` another on `disk`; then, when there is room, what is missing.
+/// Copies more than there is room for, `from` one place `to` another on `disk`; then, when there is
+/// room, what is missing.
 fn full_and_then_not(site: &Site, disk: &SmallDisk, paths: &[String], [from, to]: [&str; 2]) {
     let journal = site.local("journal");
     let kept = ["--journal", text(&journal)];
@@ -286,7 +289,8 @@ fn bad_files_of_ours_fail_alone_at_godwitd() {
     bad_files_of_ours_fail_alone(Kind::Godwitd);
 }
 
-/// The machine of the client was without power for a moment: its kernel had files that its disk does not have.
+/// The machine of the client was without power for a moment: its kernel had files that its disk
+/// does not have.
 fn what_was_finished_before_a_loss_of_power_is_compared(kind: Kind) {
     let Some(site) = site(kind) else { return };
     let paths = write_many(&site.at("many"), 300);

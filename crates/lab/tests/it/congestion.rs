@@ -12,8 +12,9 @@ use serde_json::Value;
 use crate::netns::{LONG, MBPS, ends, present, start};
 use crate::support::{Need, have};
 
-/// A put over 200 Mbit/s and an RTT of 40 ms with the given loss: the events of its log. `None`, with a printed reason, where that
-/// cannot be had, or the machine was too busy for the path to be what it should.
+/// A put over 200 Mbit/s and an RTT of 40 ms with the given loss: the events of its log. `None`,
+/// with a printed reason, where that cannot be had, or the machine was too busy for the path to be
+/// what it should.
 fn put(test: &str, loss: Loss, length: &str) -> Option<Vec<Value>> {
     if !present(test) || !have(&[Need::Godwit, Need::Godwitd]) {
         return None;
@@ -78,7 +79,8 @@ fn most(events: &[Value]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// Copies over a real kernel's TCP beside whatever else the machine does: one of them may see a level that is none.
+/// Copies over a real kernel's TCP beside whatever else the machine does: one of them may see a
+/// level that is none.
 const ATTEMPTS: u32 = 3;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Both programs and every kind of bad credential: refused with its own words, and a good one in its place is not.
+//! Both programs and every kind of bad credential: refused with its own words, and a good one in
+//! its place is not.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -30,9 +30,9 @@ fn ok(site: &Site, tool: Tool, arguments: &[&str]) -> String {
 /// Runs a tool that must fail with `errno`.
 ///
 /// Now and then, whatever the server, the tool stumbles over itself when a store fails: it tells
-/// another error when the refusal comes before it hands over its first bytes, that of a data connection
-/// where it meets its end before our reply, hangs when the
-/// data connection is lost while it hands over some, and is aborted by its own threads at its end. Then it is run again.
+/// another error when the refusal comes before it hands over its first bytes, that of a data
+/// connection where it meets its end before our reply, hangs when the data connection is lost while
+/// it hands over some, and is aborted by its own threads at its end. Then it is run again.
 #[track_caller]
 fn fails_with(site: &Site, errno: i32, tool: Tool, arguments: &[&str]) {
     const ATTEMPTS: usize = 10;

@@ -1,4 +1,5 @@
-//! Our client with identities, against the reference server and our own, with certificates made here for each test.
+//! Our client with identities, against the reference server and our own, with certificates made
+//! here for each test.
 
 use std::{ffi::OsString, fs, io::Write as _, path::PathBuf, process::Stdio, time::SystemTime};
 

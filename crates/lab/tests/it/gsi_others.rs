@@ -1,5 +1,5 @@
-//! Identities beside the reference implementation's: ARC's client and server, and Java programs. And by which names the reference
-//! client knows our server.
+//! Identities beside the reference implementation's: ARC's client and server, and Java programs.
+//! And by which names the reference client knows our server.
 
 use std::fs;
 use std::path::Path;

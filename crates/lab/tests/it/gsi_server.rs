@@ -1,4 +1,5 @@
-//! Our server for users of a grid: the reference client, the grid's library and other servers, with certificates made here.
+//! Our server for users of a grid: the reference client, the grid's library and other servers, with
+//! certificates made here.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -240,7 +241,8 @@ fn proxies_of_every_kind_are_let_in() {
     let site = GridSite::new();
     let server = site.server("a", &[]);
     let jo = site.jo();
-    // Below a certificate with a key usage the reference takes a legacy proxy for one that a CA should have signed.
+    // Below a certificate with a key usage the reference takes a legacy proxy for one that a CA
+    // should have signed.
     let plain = Blueprint::user("/O=Grid/CN=Jo Doe").without(KEY_USAGE);
     let plain = plain.key(rsa_key()).at(SystemTime::now());
     let plain = plain.issued_by(&site.grid.authority);

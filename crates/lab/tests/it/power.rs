@@ -1,5 +1,6 @@
-//! A machine that is without power for a moment: what its server has answered for, and what its client was to make safe, is still there, and nothing stands under a final name that
-//! is not whole.
+//! A machine that is without power for a moment: what its server has answered for, and what its
+//! client was to make safe, is still there, and nothing stands under a final name that is not
+//! whole.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

@@ -90,7 +90,8 @@ fn a_scenario_runs_and_is_reported() {
             "{run:?}"
         );
         assert_eq!(outcome.channels_seen, run.cell.channels as usize, "{run:?}");
-        // The delay of both ways; the kernel's smallest sample may lie somewhat below the path's 10 ms.
+        // The delay of both ways; the kernel's smallest sample may lie somewhat below the path's 10
+        // ms.
         assert!(outcome.sender.rtt_min_ms > 5.0, "{run:?}");
         assert!(outcome.sender.in_flight_bytes > 0.0, "{run:?}");
         assert!(outcome.fidelity.packets > 0, "{run:?}");

@@ -1,4 +1,5 @@
-//! `sshftp://` through OpenSSH: our client and our server, and the reference implementation in either place.
+//! `sshftp://` through OpenSSH: our client and our server, and the reference implementation in
+//! either place.
 
 use std::ffi::OsString;
 use std::fs;
@@ -167,7 +168,8 @@ impl Drop for Sshd {
     }
 }
 
-/// One sshd for each connection, as a super-server would: so there is a port before there is a program.
+/// One sshd for each connection, as a super-server would: so there is a port before there is a
+/// program.
 fn serve(listener: &TcpListener, config: &Path, served: &AtomicUsize, over: &AtomicBool) {
     let program = godwit_lab::peers::tool::find_program("sshd").expect("present");
     let mut running = Vec::new();

@@ -167,7 +167,8 @@ impl Site {
         Site::godwitd(|root| {
             // Where nobody can reach it: programs and test directories may be private.
             let copy = root.with_file_name("godwitd");
-            // By another program: what is open for writing here is so in whatever other tests start meanwhile, and cannot be run.
+            // By another program: what is open for writing here is so in whatever other tests start
+            // meanwhile, and cannot be run.
             let copied = Command::new("cp").arg(program).arg(&copy).status();
             assert!(copied.expect("starts").success());
             let open = fs::Permissions::from_mode(0o755);

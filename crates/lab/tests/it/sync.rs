@@ -1,4 +1,5 @@
-//! `godwit sync` with the reference server and with ours: what differs is copied with its time and permissions, and then nothing is.
+//! `godwit sync` with the reference server and with ours: what differs is copied with its time and
+//! permissions, and then nothing is.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,4 +1,5 @@
-//! What people look at while a transfer runs: on a terminal of 80 columns and 24 lines, as tmux has it.
+//! What people look at while a transfer runs: on a terminal of 80 columns and 24 lines, as tmux has
+//! it.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Servers that believe different CAs, and know the user by different certificates: our client makes them believe each other.
+//! Servers that believe different CAs, and know the user by different certificates: our client
+//! makes them believe each other.
 
 use std::fs;
 

@@ -105,7 +105,8 @@ pub enum MarkerEvent {
 
 /// A command with its arguments.
 ///
-/// Parsed by [`Command::parse`], written by [`Command::write_to`]; `parse(write(c)) == c`, but for options.
+/// Parsed by [`Command::parse`], written by [`Command::write_to`]; `parse(write(c)) == c`, but for
+/// options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the verb is the documentation; arguments are typed
 pub enum Command {
@@ -190,8 +191,8 @@ pub enum Command {
     Sbuf(u64),
     Abor,
     Site(Site),
-    /// AUTH, ADAT, PBSZ, PROT, DCAU, DCSC, MIC, ENC, CONF, CCC.
-    /// The verb, upper case, and the rest of the line (masked by `Debug` is the shell's duty: never log it).
+    /// AUTH, ADAT, PBSZ, PROT, DCAU, DCSC, MIC, ENC, CONF, CCC. The verb, upper case, and the rest
+    /// of the line (masked by `Debug` is the shell's duty: never log it).
     Security {
         verb: String,
         argument: String,
@@ -229,17 +230,17 @@ pub enum CommandError {
 }
 
 impl Command {
-    /// Parses a line without its CRLF. A path is the rest of the line behind one blank, with all its
-    /// blanks; leading blanks of other arguments are skipped, arguments that a command does not take
-    /// are ignored.
+    /// Parses a line without its CRLF. A path is the rest of the line behind one blank, with all
+    /// its blanks; leading blanks of other arguments are skipped, arguments that a command does not
+    /// take are ignored.
     pub fn parse(line: &[u8]) -> Result<Self, CommandError> {
         parse::command(line)
     }
 
-    /// Appends the line with CRLF. What no control channel can carry (CR, LF, NUL in a text) becomes a
-    /// blank; CR in a path is followed by NUL and byte 255 is doubled, as Telnet wants it and
-    /// [`crate::line::LineReader`] undoes it. A path that would be read as something else (a leading
-    /// blank, which many servers skip, or `-` in LIST) is written with `./` before it.
+    /// Appends the line with CRLF. What no control channel can carry (CR, LF, NUL in a text)
+    /// becomes a blank; CR in a path is followed by NUL and byte 255 is doubled, as Telnet wants it
+    /// and [`crate::line::LineReader`] undoes it. A path that would be read as something else (a
+    /// leading blank, which many servers skip, or `-` in LIST) is written with `./` before it.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         write::command(self, out);
     }
@@ -249,7 +250,8 @@ impl Command {
         write::verb(self)
     }
 
-    /// The line as a log may show it: secrets (PASS, security arguments) as stars, lossy text, no CRLF.
+    /// The line as a log may show it: secrets (PASS, security arguments) as stars, lossy text, no
+    /// CRLF.
     pub fn masked(&self) -> String {
         match self {
             Self::Pass(_) => "PASS ***".to_owned(),
@@ -311,8 +313,9 @@ const MASKED_CHARS_MAX: usize = 1000;
 /// Security commands whose arguments are no secrets: a mechanism, a size, a level, a name.
 const SHOWN_SECURITY_VERBS: &[&str] = &["AUTH", "PBSZ", "PROT", "DCAU", "CCC"];
 
-/// Every verb, as HELP lists them. Not here: ACCT (superfluous), old words for others, and the security commands, which FEAT tells where they are
-/// offered. [`crate::site::WORDS`] lists the words of SITE.
+/// Every verb, as HELP lists them. Not here: ACCT (superfluous), old words for others, and the
+/// security commands, which FEAT tells where they are offered. [`crate::site::WORDS`] lists the
+/// words of SITE.
 pub const VERBS: &[&str] = &[
     "ABOR", "ALLO", "APPE", "CDUP", "CKSM", "CWD", "DELE", "EPRT", "EPSV", "ERET", "ESTO", "FEAT",
     "HELP", "LANG", "LIST", "MDTM", "MFMT", "MKD", "MLSC", "MLSD", "MLSR", "MLST", "MODE", "NLST",

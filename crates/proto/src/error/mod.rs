@@ -32,7 +32,8 @@ pub enum TransferFailure {
     /// No data connection came up: refused, unreachable, or nobody came in time. Reply 425.
     #[error("cannot open data connection: {0}")]
     NoConnection(String),
-    /// A data connection came up, and who is at its other end did not prove to be whom we expect, or said that we did not. Reply 425.
+    /// A data connection came up, and who is at its other end did not prove to be whom we expect,
+    /// or said that we did not. Reply 425.
     #[error("data channel authentication failed: {0}")]
     NotAuthenticated(String),
     /// A data connection broke or stalled, be it before its ends knew each other. Reply 426.
@@ -80,20 +81,21 @@ pub enum FailureKind {
     Other,
 }
 
-/// Reads errno words and texts of GCT, ours and common FTP servers. `None` for a reply that is no failure.
+/// Reads errno words and texts of GCT, ours and common FTP servers. `None` for a reply that is no
+/// failure.
 pub fn failure_kind(reply: &Reply) -> Option<FailureKind> {
     reading::failure_kind(reply)
 }
 
-/// A path in an error text must not mislead clients that search for "not found", "exists" or "credential":
-/// names are therefore not put next to those words by us.
+/// A path in an error text must not mislead clients that search for "not found", "exists" or
+/// "credential": names are therefore not put next to those words by us.
 pub fn describe(doing: &str, path: &FtpPath) -> String {
     format!("{doing} {path}")
 }
 
-/// Reply for a storage failure on `path`, in GCT's typed shape (`550-GlobusError: v=1 c=PATH_NOT_FOUND` ...).
-/// Never a 2xx. The errno text is always in it, in English; the path never is, since clients search these lines for
-/// words that a path may hold.
+/// Reply for a storage failure on `path`, in GCT's typed shape (`550-GlobusError: v=1
+/// c=PATH_NOT_FOUND` ...). Never a 2xx. The errno text is always in it, in English; the path never
+/// is, since clients search these lines for words that a path may hold.
 pub fn storage_reply(failure: &StorageFailure) -> Reply {
     let (code, word) = typed_code(failure.errno);
     let text = errno_text(failure.errno).unwrap_or(&failure.text);
@@ -192,8 +194,9 @@ fn not_misleading(text: &str) -> String {
     out
 }
 
-/// Code and `c=` word of GCT (`globus_i_gfs_ftp_response_error.c`). Where GCT says 451 for every errno it does not name,
-/// those that no repetition can cure get 550 here, so that clients do not retry them.
+/// Code and `c=` word of GCT (`globus_i_gfs_ftp_response_error.c`). Where GCT says 451 for every
+/// errno it does not name, those that no repetition can cure get 550 here, so that clients do not
+/// retry them.
 fn typed_code(errno: i32) -> (u16, &'static str) {
     use errno::*;
     match errno {

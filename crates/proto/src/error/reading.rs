@@ -112,8 +112,8 @@ const PHRASES: &[(&str, FailureKind)] = &[
     ("directory name is invalid", FailureKind::NotADirectory),
 ];
 
-/// The reason stands at the end of a line (`/the/path: Permission denied`), and a path before it may
-/// hold any words; only where no line ends so are phrases searched for in the whole text.
+/// The reason stands at the end of a line (`/the/path: Permission denied`), and a path before it
+/// may hold any words; only where no line ends so are phrases searched for in the whole text.
 fn by_phrase(text: &str) -> Option<FailureKind> {
     let lower = text.to_ascii_lowercase();
     let kind_where = |fits: &dyn Fn(&str) -> bool| {

@@ -203,7 +203,8 @@ fn foreign_replies_are_understood() {
     );
 }
 
-/// What servers say, and what it means. Those that have one text for several reasons are not guessed.
+/// What servers say, and what it means. Those that have one text for several reasons are not
+/// guessed.
 #[test]
 fn texts_of_ftp_servers_are_read_for_what_they_say() {
     use FailureKind::*;

@@ -27,8 +27,8 @@ impl Descriptor {
     pub const EOD: Self = Self(0x08);
     /// The sender will close this connection.
     pub const CLOSE: Self = Self(0x04);
-    /// No payload follows: the bytes that the header tells of are zero. Ours alone, sent to those only that are known to take it
-    /// (docs/spec/holes.md).
+    /// No payload follows: the bytes that the header tells of are zero. Ours alone, sent to those
+    /// only that are known to take it (docs/spec/holes.md).
     pub const HOLE: Self = Self(0x02);
 
     /// The raw bits.

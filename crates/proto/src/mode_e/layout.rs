@@ -15,12 +15,13 @@ pub enum StripeLayout {
 }
 
 impl StripeLayout {
-    /// What of `range` goes to stripe `stripe` of `stripes`, in order. `total` is the end of the last byte of
-    /// the whole transfer: Partitioned cuts `0..total` into `stripes` parts of `ceil(total / stripes)` bytes,
-    /// fewer in the last ones; what lies beyond `total` goes to the last stripe.
-    /// Nothing for `stripe >= stripes`. A block size of 0 is taken as 1.
+    /// What of `range` goes to stripe `stripe` of `stripes`, in order. `total` is the end of the
+    /// last byte of the whole transfer: Partitioned cuts `0..total` into `stripes` parts of
+    /// `ceil(total / stripes)` bytes, fewer in the last ones; what lies beyond `total` goes to the
+    /// last stripe. Nothing for `stripe >= stripes`. A block size of 0 is taken as 1.
     ///
-    /// Lazy, since a peer chooses the block size: one byte over a huge range costs nothing until it is walked.
+    /// Lazy, since a peer chooses the block size: one byte over a huge range costs nothing until it
+    /// is walked.
     pub fn pieces(self, range: ByteRange, total: u64, stripe: usize, stripes: usize) -> Pieces {
         if stripe >= stripes {
             return Pieces::none();

@@ -1,4 +1,5 @@
-//! The receiving end (GFD.020 MODE E): what a header means on a channel, and when a transfer is whole.
+//! The receiving end (GFD.020 MODE E): what a header means on a channel, and when a transfer is
+//! whole.
 //!
 //! ```text
 //!   connection opens ──► Fresh/Reused ──header──► InBlock ──payload done──► BetweenBlocks ─┐
@@ -7,8 +8,8 @@
 //!                            ▼                                    the next transfer's)
 //!                          Retired
 //! ```
-//! A transfer is complete when EOF was seen and the EODs seen are as many as it announced. Not when all
-//! open channels have ended: more may be on the way.
+//! A transfer is complete when EOF was seen and the EODs seen are as many as it announced. Not when
+//! all open channels have ended: more may be on the way.
 
 use super::header::{BadHeader, BlockHeader, Descriptor};
 
@@ -54,7 +55,8 @@ pub struct Receiver {
 /// What to do behind a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// This many bytes of payload follow and belong at `offset`; then the next header, unless `end` says otherwise.
+    /// This many bytes of payload follow and belong at `offset`; then the next header, unless `end`
+    /// says otherwise.
     pub payload_bytes: u64,
     /// Where they belong, relative to the transfer's region.
     pub offset: u64,
@@ -99,8 +101,8 @@ impl Receiver {
         }
     }
 
-    /// Takes a header read on a channel at `position` and moves the position on. After an error the transfer is
-    /// broken and its state means nothing.
+    /// Takes a header read on a channel at `position` and moves the position on. After an error the
+    /// transfer is broken and its state means nothing.
     pub fn handle_header(
         &mut self,
         position: &mut ChannelPosition,
@@ -173,8 +175,8 @@ impl Receiver {
         }
     }
 
-    /// EOF seen and every announced EOD counted. Payload of the blocks that carried an EOD may still be
-    /// under way: the caller must finish reading it.
+    /// EOF seen and every announced EOD counted. Payload of the blocks that carried an EOD may
+    /// still be under way: the caller must finish reading it.
     pub fn is_complete(&self) -> bool {
         self.eod_expected == Some(self.eod_seen)
     }

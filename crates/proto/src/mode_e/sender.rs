@@ -1,9 +1,10 @@
 //! The sending end (GFD.020 MODE E): who says EOD, who says EOF, and with which count.
 //!
 //! An opened connection must never be left out of the count: it would reach the receiver between
-//! transfers, where GCT's server takes and forgets it and then waits for ever. So EOF comes last, from the
-//! last channel to end, and counts every connection that was opened or reused for this transfer. While a connection is
-//! still being made the last open channel keeps its EOD back: should the other never come up, somebody must say EOF.
+//! transfers, where GCT's server takes and forgets it and then waits for ever. So EOF comes last,
+//! from the last channel to end, and counts every connection that was opened or reused for this
+//! transfer. While a connection is still being made the last open channel keeps its EOD back:
+//! should the other never come up, somebody must say EOF.
 
 use super::header::{BlockHeader, Descriptor};
 
@@ -36,8 +37,8 @@ impl Sender {
         Self::default()
     }
 
-    /// A connection is about to be opened, or a cached one takes part. False once EOF has been sent: the
-    /// connection must not be opened.
+    /// A connection is about to be opened, or a cached one takes part. False once EOF has been
+    /// sent: the connection must not be opened.
     #[must_use]
     pub fn channel_joins(&mut self) -> bool {
         if self.eof_sent {
@@ -53,16 +54,17 @@ impl Sender {
         self.open += 1;
     }
 
-    /// A connection that still carries what comes before will take part when it is through with that. It is up, so nobody waits for
-    /// it: the channels before it may say EOD, and it will say EOF if it is the last.
+    /// A connection that still carries what comes before will take part when it is through with
+    /// that. It is up, so nobody waits for it: the channels before it may say EOD, and it will say
+    /// EOF if it is the last.
     pub fn channel_follows(&mut self) {
         debug_assert!(!self.eof_sent, "a channel follows what is over");
         self.live += 1;
         self.open += 1;
     }
 
-    /// A connection that was counted never came up: the receiver has not seen it. False where nothing is left
-    /// to carry the EOF, and the transfer has failed.
+    /// A connection that was counted never came up: the receiver has not seen it. False where
+    /// nothing is left to carry the EOF, and the transfer has failed.
     #[must_use]
     pub fn channel_failed_to_open(&mut self) -> bool {
         debug_assert!(
@@ -73,8 +75,9 @@ impl Sender {
         self.live > 0
     }
 
-    /// A channel has nothing more to send: the header it must write last. The last live channel writes EOF|EOD
-    /// with the total; the others EOD. Call only for an open channel that [`Self::may_end`], once.
+    /// A channel has nothing more to send: the header it must write last. The last live channel
+    /// writes EOF|EOD with the total; the others EOD. Call only for an open channel that
+    /// [`Self::may_end`], once.
     pub fn channel_ends(&mut self, after: AfterEod) -> BlockHeader {
         debug_assert!(self.may_end() && !self.eof_sent, "a channel ended twice");
         self.live = self.live.saturating_sub(1);
@@ -98,13 +101,14 @@ impl Sender {
         }
     }
 
-    /// True where an open channel may say EOD: another open one is left to say EOF, or none is still being made.
+    /// True where an open channel may say EOD: another open one is left to say EOF, or none is
+    /// still being made.
     pub fn may_end(&self) -> bool {
         self.open > 1 || (self.open == 1 && self.live == 1)
     }
 
-    /// True where an open channel may end and be closed: another open one is left to carry on, or, where `nothing_left` is to be sent, another
-    /// connection stays for what follows.
+    /// True where an open channel may end and be closed: another open one is left to carry on, or,
+    /// where `nothing_left` is to be sent, another connection stays for what follows.
     pub fn may_retire(&self, nothing_left: bool) -> bool {
         self.open > 1 || (nothing_left && self.kept > 0 && self.may_end())
     }

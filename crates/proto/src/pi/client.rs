@@ -1,18 +1,20 @@
 //! The client's protocol interpreter: commands in flight, replies matched to them.
 //!
-//! Replies come strictly in command order (RFC 959 §5.4), so any number of commands may be sent ahead; only asides
-//! ([`crate::live`]) are answered out of turn, by codes of their own. The
-//! interpreter matches each reply to its command, tells preliminary from final, tolerates what known servers get
-//! wrong (stray lines, ARC's second final reply after a broken transfer), and watches the clock.
+//! Replies come strictly in command order (RFC 959 §5.4), so any number of commands may be sent
+//! ahead; only asides ([`crate::live`]) are answered out of turn, by codes of their own. The
+//! interpreter matches each reply to its command, tells preliminary from final, tolerates what
+//! known servers get wrong (stray lines, ARC's second final reply after a broken transfer), and
+//! watches the clock.
 //!
 //! # Replies out of turn
-//! - *Stray abort.* ARC answers a broken transfer by a 426 and then by `226 Abort finished`, which nobody asked
-//!   for. After a transfer ended in 426 or 451, one reply 226 whose text begins with `Abort` is dropped unless
-//!   the command it would answer is ABOR. No other command is answered so; a later transfer says 1xx first, which
-//!   ends the rule.
-//! - *421 out of turn.* ARC answers a second transfer command by 421 while the first still runs. A 421 that comes
-//!   while the oldest command is a transfer past its 1xx belongs to the next transfer in flight, if there is one. If
-//!   the server means the whole session the connection ends next, and everything in flight fails anyway.
+//! - *Stray abort.* ARC answers a broken transfer by a 426 and then by `226 Abort finished`, which
+//!   nobody asked for. After a transfer ended in 426 or 451, one reply 226 whose text begins with
+//!   `Abort` is dropped unless the command it would answer is ABOR. No other command is answered
+//!   so; a later transfer says 1xx first, which ends the rule.
+//! - *421 out of turn.* ARC answers a second transfer command by 421 while the first still runs. A
+//!   421 that comes while the oldest command is a transfer past its 1xx belongs to the next
+//!   transfer in flight, if there is one. If the server means the whole session the connection ends
+//!   next, and everything in flight fails anyway.
 //! - *421 with nothing in flight* is the server's farewell: the session is over.
 
 use std::{
@@ -37,8 +39,8 @@ pub struct CommandId(pub u64);
 pub struct ClientConfig {
     /// Time without any byte while a reply is due; twice of it for a transfer to begin.
     pub reply_limit: Duration,
-    /// The same for commands that may be silent while storage works: checksums, and transfers that a 1xx has begun and whose data
-    /// nobody watches ([`ClientPi::data_moves`]).
+    /// The same for commands that may be silent while storage works: checksums, and transfers that
+    /// a 1xx has begun and whose data nobody watches ([`ClientPi::data_moves`]).
     pub work_limit: Duration,
 }
 
@@ -157,7 +159,8 @@ impl ClientPi {
         }
     }
 
-    /// Sends `command`; may be called before earlier commands are answered. After `Failed` nothing is sent.
+    /// Sends `command`; may be called before earlier commands are answered. After `Failed` nothing
+    /// is sent.
     pub fn submit(&mut self, now: Instant, command: &Command) -> CommandId {
         let id = CommandId(self.next_id);
         self.next_id += 1;
@@ -237,7 +240,8 @@ impl ClientPi {
         self.in_flight.len()
     }
 
-    /// Which of the transfers that were asked for, counted from 1, this command is; `None` where it is none, or finally answered.
+    /// Which of the transfers that were asked for, counted from 1, this command is; `None` where it
+    /// is none, or finally answered.
     pub fn transfer_number(&self, id: CommandId) -> Option<u64> {
         self.in_flight
             .iter()
@@ -245,8 +249,9 @@ impl ClientPi {
             .transfer
     }
 
-    /// Tells whether data of the transfer that has begun still moves. While it does, the data connection has a limit of its own and
-    /// the server may be silent; from its end on the final reply is due. `None`: nobody watches.
+    /// Tells whether data of the transfer that has begun still moves. While it does, the data
+    /// connection has a limit of its own and the server may be silent; from its end on the final
+    /// reply is due. `None`: nobody watches.
     pub fn data_moves(&mut self, now: Instant, moves: Option<bool>) {
         if self.data_moves == Some(true) && moves != Some(true) {
             self.active_at = now;
@@ -292,7 +297,8 @@ impl ClientPi {
                 return;
             }
         } else if let Some(command) = self.in_flight.remove(at.unwrap_or(0)) {
-            // A server that passes over an aside would have each later reply taken for the one before it.
+            // A server that passes over an aside would have each later reply taken for the one
+            // before it.
             if command.is_aside && at.is_none() && !code.is_failure() {
                 return self.fail(ClientPiError::Unexpected(reply));
             }

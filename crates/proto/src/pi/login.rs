@@ -6,8 +6,8 @@
 //!       └────────┴───────┴───────────── Refused ──────────────┘
 //! ```
 //!
-//! What depends on no answer goes together: the last three, and all five where the password is no secret. A login far away costs
-//! two round trips then, or one.
+//! What depends on no answer goes together: the last three, and all five where the password is no
+//! secret. A login far away costs two round trips then, or one.
 
 use crate::{
     command::{Command, Password, TypeCode},
@@ -23,7 +23,8 @@ pub struct Credentials {
     pub user: String,
     /// Password; for anonymous an e-mail-like word.
     pub password: Password,
-    /// Whether the password proves anything. Where it does not, it need not wait until the server asks for it.
+    /// Whether the password proves anything. Where it does not, it need not wait until the server
+    /// asks for it.
     pub secret: bool,
 }
 
@@ -74,8 +75,9 @@ impl Login {
         }
     }
 
-    /// Takes the greeting, then each final reply. PASS is sent even where USER got 230 (servers expect it);
-    /// failures of FEAT and CLIENTINFO are tolerated. After `Done` or `Refused` nothing more is of interest.
+    /// Takes the greeting, then each final reply. PASS is sent even where USER got 230 (servers
+    /// expect it); failures of FEAT and CLIENTINFO are tolerated. After `Done` or `Refused` nothing
+    /// more is of interest.
     pub fn handle_reply(&mut self, reply: &Reply) -> Step {
         let code = reply.code;
         // Whatever it answers, the server is going away.

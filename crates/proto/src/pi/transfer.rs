@@ -1,8 +1,9 @@
-//! What a client must send before a transfer, given what the server already has: MODE, OPTS, addresses, REST.
+//! What a client must send before a transfer, given what the server already has: MODE, OPTS,
+//! addresses, REST.
 //!
-//! [`ServerState`] is our belief of the session state at the server; every function here returns the
-//! commands that are missing, so that nothing is sent twice and cached data channels are used exactly when both ends know
-//! that they are there.
+//! [`ServerState`] is our belief of the session state at the server; every function here returns
+//! the commands that are missing, so that nothing is sent twice and cached data channels are used
+//! exactly when both ends know that they are there.
 
 use crate::{
     command::{Command, Mode, TypeCode},
@@ -68,11 +69,12 @@ impl ServerState {
         }
     }
 
-    /// Commands that set TYPE, MODE, SBUF (or its SITE kin) and, for a get in MODE E, OPTS RETR Parallelism and Holes, as far as
-    /// they differ from what is in force. `socket_buffer_bytes` `None` leaves the buffers as they are.
-    /// A change of any of MODE, buffers, parallelism or holes drops `cached`.
-    /// The state is updated as if they all succeed; on a failure call [`ServerState::forget`]. The SITE kin
-    /// may be refused without harm: then the server's kernel chooses.
+    /// Commands that set TYPE, MODE, SBUF (or its SITE kin) and, for a get in MODE E, OPTS RETR
+    /// Parallelism and Holes, as far as they differ from what is in force. `socket_buffer_bytes`
+    /// `None` leaves the buffers as they are. A change of any of MODE, buffers, parallelism or
+    /// holes drops `cached`. The state is updated as if they all succeed; on a failure call
+    /// [`ServerState::forget`]. The SITE kin may be refused without harm: then the server's kernel
+    /// chooses.
     pub fn prepare(
         &mut self,
         mode: Mode,
@@ -97,8 +99,8 @@ impl ServerState {
             if self.features.sbuf {
                 commands.push(Command::Sbuf(bytes));
             } else {
-                // GCT's words are for its receiving and its sending sockets, in this order; one transfer needs one of
-                // them, but the next may go the other way.
+                // GCT's words are for its receiving and its sending sockets, in this order; one
+                // transfer needs one of them, but the next may go the other way.
                 commands.extend(["RETRBUFSIZE", "STORBUFSIZE"].map(|word| {
                     Command::Site(Site::Buffer {
                         word: word.to_owned(),

@@ -21,7 +21,8 @@ impl ReplyCode {
             None
         }
     }
-    /// A code known when the program is built. Fails the build when used in a `const` with a bad code.
+    /// A code known when the program is built. Fails the build when used in a `const` with a bad
+    /// code.
     pub const fn of(code: u16) -> Self {
         assert!(code >= 100 && code <= 699, "reply codes are 100..=699");
         Self(code)
@@ -63,7 +64,8 @@ impl fmt::Debug for ReplyCode {
     }
 }
 
-/// One reply. `lines` holds the text without codes, continuation marks and the leading blank of body lines.
+/// One reply. `lines` holds the text without codes, continuation marks and the leading blank of
+/// body lines.
 ///
 /// For a multi-line reply in GCT's shape (`250-first`, ` body`..., `250 End.`) `lines` is
 /// first, body..., last.
@@ -112,8 +114,8 @@ impl Reply {
     }
 
     /// Appends the reply to `out` with CRLF line ends. Body lines are prefixed so that none can be
-    /// taken for a last line; an empty text becomes `.`; LF and NUL inside a line become blanks, CR is
-    /// followed by NUL (RFC 2640 §3.1).
+    /// taken for a last line; an empty text becomes `.`; LF and NUL inside a line become blanks, CR
+    /// is followed by NUL (RFC 2640 §3.1).
     pub fn write_to(&self, out: &mut Vec<u8>) {
         let Some((last, before)) = self.lines.split_last() else {
             // No line at all is a misuse, but the peer must still hear the code.
@@ -152,7 +154,8 @@ impl Reply {
 }
 
 impl fmt::Display for Reply {
-    /// `550 first line` with the further lines joined by `; `, for people: a last line that says only `End.` is left out.
+    /// `550 first line` with the further lines joined by `; `, for people: a last line that says
+    /// only `End.` is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.text();
         let text = text
@@ -170,7 +173,8 @@ pub(crate) fn write_last(code: ReplyCode, text: &[u8], out: &mut Vec<u8>) {
     write_text(text, out);
 }
 
-/// One line's text and CRLF. An empty text is written as `.`: GCT's client wants at least five characters.
+/// One line's text and CRLF. An empty text is written as `.`: GCT's client wants at least five
+/// characters.
 fn write_text(text: &[u8], out: &mut Vec<u8>) {
     if text.is_empty() {
         out.push(b'.');

@@ -179,7 +179,8 @@ impl ReplyReader {
     }
 }
 
-/// Code, the mark behind it (`-` or blank; a line of three digits alone counts as blank) and the text.
+/// Code, the mark behind it (`-` or blank; a line of three digits alone counts as blank) and the
+/// text.
 fn split_code(line: &[u8]) -> Option<(ReplyCode, u8, &[u8])> {
     let (digits, rest) = line.split_at_checked(3)?;
     let mut number = 0;

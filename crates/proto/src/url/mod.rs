@@ -1,4 +1,5 @@
-//! URLs of endpoints: `gsiftp://[user@]host[:2811]/path`, `ftpes://`, `ftp://`, `sshftp://`, `file:///path`, a bare local path, `-`.
+//! URLs of endpoints: `gsiftp://[user@]host[:2811]/path`, `ftpes://`, `ftp://`, `sshftp://`,
+//! `file:///path`, a bare local path, `-`.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,8 @@ pub enum Scheme {
     Ftp,
     /// `gsiftp://`, default port 2811.
     Gsiftp,
-    /// `ftpes://`, default port 21: FTP that begins TLS by AUTH TLS (RFC 4217), as other clients call it.
+    /// `ftpes://`, default port 21: FTP that begins TLS by AUTH TLS (RFC 4217), as other clients
+    /// call it.
     Ftpes,
     /// `sshftp://`, default port 22.
     Sshftp,
@@ -50,8 +52,9 @@ pub struct RemoteUrl {
     pub host: String,
     /// Port, the scheme's default filled in.
     pub port: u16,
-    /// Decoded path, without `//`; a trailing `/` is kept. Absolute, or beginning with `~` where the URL has `/~`: below the home of the
-    /// user, or of the one whose name follows. `%00`, `%0D`, `%0A` are refused.
+    /// Decoded path, without `//`; a trailing `/` is kept. Absolute, or beginning with `~` where
+    /// the URL has `/~`: below the home of the user, or of the one whose name follows. `%00`,
+    /// `%0D`, `%0A` are refused.
     pub path: FtpPath,
 }
 
@@ -87,7 +90,8 @@ pub enum UrlError {
 }
 
 impl Location {
-    /// Reads a command-line argument. Anything without `://` is a local path; `-` alone is standard input or output.
+    /// Reads a command-line argument. Anything without `://` is a local path; `-` alone is standard
+    /// input or output.
     pub fn parse(text: &[u8]) -> Result<Self, UrlError> {
         if text == b"-" {
             return Ok(Self::Standard);
@@ -198,9 +202,10 @@ fn split_scheme(text: &[u8]) -> Option<(&str, &[u8])> {
     sound.then_some((scheme, &text[at + 3..]))
 }
 
-/// Where a password begins and ends in what follows `://`, as far as can be told of text that may be no
-/// valid URL: the first `:`, but for those of an address in brackets, and the last `@` behind it. A port
-/// that servers have by default is a port: transfer services write `gsiftp://host:2811/path/a@b`.
+/// Where a password begins and ends in what follows `://`, as far as can be told of text that may
+/// be no valid URL: the first `:`, but for those of an address in brackets, and the last `@` behind
+/// it. A port that servers have by default is a port: transfer services write
+/// `gsiftp://host:2811/path/a@b`.
 fn login(rest: &[u8]) -> Option<(usize, usize)> {
     let at = rest.iter().rposition(|b| *b == b'@')?;
     let colon = colon(rest).filter(|colon| *colon < at)?;
@@ -225,8 +230,8 @@ fn scheme_without_slashes(text: &[u8]) -> Option<Scheme> {
     Scheme::named(std::str::from_utf8(&text[..colon]).ok()?)
 }
 
-/// `text` with all that may be the password of a URL as stars. Works on text that is no valid URL too: that
-/// is when messages quote it.
+/// `text` with all that may be the password of a URL as stars. Works on text that is no valid URL
+/// too: that is when messages quote it.
 pub fn masked(text: &str) -> String {
     let from = match (text.find("://"), scheme_without_slashes(text.as_bytes())) {
         (Some(at), _) => at + 3,
@@ -238,7 +243,8 @@ pub fn masked(text: &str) -> String {
         Some((colon, at)) => (format!("{}:***@", &rest[..colon]), &rest[at + 1..]),
         None => (String::new(), rest),
     };
-    // What stands in the place of a port may be a password, or the end of one, whose host is missing.
+    // What stands in the place of a port may be a password, or the end of one, whose host is
+    // missing.
     let authority = rest.split('/').next().unwrap_or_default();
     let host = authority.rfind('@').map_or(0, |at| at + 1);
     match colon(&authority.as_bytes()[host..]).map(|colon| host + colon) {
@@ -337,14 +343,15 @@ const HOST_BYTES_MAX: usize = 255;
 /// A name or an IPv4 address. Names beyond ASCII must come in their DNS form (`xn--`).
 fn is_host_name(host: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
-    // A hyphen in front would make an option of it where it is handed to a program (and RFC 952 has no such names).
+    // A hyphen in front would make an option of it where it is handed to a program (and RFC 952 has
+    // no such names).
     (1..=HOST_BYTES_MAX).contains(&host.len())
         && !host.starts_with('-')
         && host.bytes().all(allowed)
 }
 
-/// Decoded, without `//`; a trailing `/` stays, since it says "directory". `/~` begins at home, as the clients of GCT have it: a name that
-/// begins so right below the root is said `/%7E`.
+/// Decoded, without `//`; a trailing `/` stays, since it says "directory". `/~` begins at home, as
+/// the clients of GCT have it: a name that begins so right below the root is said `/%7E`.
 fn remote_path(text: &[u8]) -> Result<FtpPath, UrlError> {
     let decoded = decode(text)?;
     let mut path = vec![b'/'];
@@ -360,8 +367,8 @@ fn remote_path(text: &[u8]) -> Result<FtpPath, UrlError> {
     Ok(FtpPath::new(path)?)
 }
 
-/// What a path keeps as it is: unreserved and what RFC 3986 §3.3 allows in segments, but for `@`, which
-/// could end a login ([`UrlError::Ambiguous`]).
+/// What a path keeps as it is: unreserved and what RFC 3986 §3.3 allows in segments, but for `@`,
+/// which could end a login ([`UrlError::Ambiguous`]).
 const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'-')
@@ -385,8 +392,8 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
 const USER: &AsciiSet = &PATH.add(b'/').add(b':');
 
 impl fmt::Display for Location {
-    /// What [`Location::parse`] reads back, apart from passwords. A local path that is no text, or that would be read as
-    /// something else, becomes a file URL where it is absolute.
+    /// What [`Location::parse`] reads back, apart from passwords. A local path that is no text, or
+    /// that would be read as something else, becomes a file URL where it is absolute.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Remote(url) => url.fmt(f),

@@ -7,7 +7,8 @@ use godwit_proto::mode_e::{
 };
 use proptest::{collection::vec, prelude::*};
 
-/// What each channel sends: blocks of the file dealt out, then its EOD; one of them the EOF, at some place.
+/// What each channel sends: blocks of the file dealt out, then its EOD; one of them the EOF, at
+/// some place.
 fn dealt(
     blocks: &[u64],
     channels: usize,
@@ -106,7 +107,8 @@ proptest! {
         prop_assert_eq!(bytes, blocks.iter().sum::<u64>());
     }
 
-    /// Joins, failures to open, retirements and ends in any order; the receiver agrees with what was announced.
+    /// Joins, failures to open, retirements and ends in any order; the receiver agrees with what
+    /// was announced.
     #[test]
     fn sender_announces_exactly_the_eods_sent(steps in vec(0_u8..7, 0..60)) {
         let mut sender = Sender::new();

@@ -173,7 +173,8 @@ fn a_server_that_passes_over_an_aside_is_not_misunderstood() {
         let out = hear(&mut pi, reply);
         assert_eq!(out, [format!("unexpected reply: {}", reply.trim_end())]);
     }
-    // Refused out of turn: the transfer seems to fail, and its own reply tells that it was not meant.
+    // Refused out of turn: the transfer seems to fail, and its own reply tells that it was not
+    // meant.
     let mut pi = with(&["RETR /f", "SITE GODWIT REPORT"]);
     assert_eq!(
         hear(&mut pi, "150 go\r\n500 what?\r\n226 done\r\n"),

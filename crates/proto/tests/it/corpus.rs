@@ -24,7 +24,8 @@ fn fuzz_dir() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-/// Names of what lies in a directory, without their extension, in order. Those of `gsi_...` and `privsep_...` are replayed by their crates.
+/// Names of what lies in a directory, without their extension, in order. Those of `gsi_...` and
+/// `privsep_...` are replayed by their crates.
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(dir)
         .unwrap_or_else(|e| panic!("{}: {e}", dir.display()))

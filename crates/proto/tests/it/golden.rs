@@ -11,8 +11,9 @@
 //! | `S: line` | the server sends this |
 //! | `> words` | the shell is told this |
 //!
-//! The runner feeds `C:` and `!` lines to a [`ServerPi`] and compares `S:` and `>` lines; then it feeds `S:` lines
-//! to a [`ClientPi`], which must send the `C:` lines and match each final reply to its command.
+//! The runner feeds `C:` and `!` lines to a [`ServerPi`] and compares `S:` and `>` lines; then it
+//! feeds `S:` lines to a [`ClientPi`], which must send the `C:` lines and match each final reply to
+//! its command.
 //!
 //! To write the `S:` and `>` lines anew, and then review the difference:
 //! `GODWIT_GOLDEN=write cargo test -p godwit-proto --test it golden`
@@ -231,7 +232,8 @@ impl Stage {
     }
 }
 
-/// The client's half: it must send the `C:` lines, and each of its commands gets one final reply, in order.
+/// The client's half: it must send the `C:` lines, and each of its commands gets one final reply,
+/// in order.
 fn play_client(name: &str, text: &str) {
     if text.lines().any(|l| l.starts_with("! server-only")) {
         return;

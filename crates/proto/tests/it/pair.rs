@@ -1,4 +1,5 @@
-//! Both interpreters, joined in memory: a virtual clock, latency, and a line that can be cut anywhere.
+//! Both interpreters, joined in memory: a virtual clock, latency, and a line that can be cut
+//! anywhere.
 
 use std::{
     collections::VecDeque,
@@ -361,8 +362,8 @@ fn what_is_pipelined_behind_a_failure_fails_at_once() {
     assert!(pair.now - begin < Duration::from_secs(1));
 }
 
-/// §8 row 7: wherever ABOR meets the transfer, a 226 is never false, each command has its reply, and the
-/// session lives.
+/// §8 row 7: wherever ABOR meets the transfer, a 226 is never false, each command has its reply,
+/// and the session lives.
 #[test]
 fn abort_at_any_moment() {
     for after in (0..400).step_by(5) {
@@ -487,7 +488,8 @@ fn a_server_is_told_once_that_its_receiver_knows_holes() {
     assert_eq!(asked(&mut state), ["TYPE I", "MODE E", parallelism]);
 }
 
-/// A server without SBUF and markers, as GCT's is: the SITE words are tried; a failure is forgotten cleanly.
+/// A server without SBUF and markers, as GCT's is: the SITE words are tried; a failure is forgotten
+/// cleanly.
 #[test]
 fn buffers_without_sbuf_and_a_fresh_start_after_a_failure() {
     let (pair, mut state) = Pair::logged_in();

@@ -1,4 +1,5 @@
-//! What the fuzz targets do with bytes, one function per parser; the test of the corpora replays through the same.
+//! What the fuzz targets do with bytes, one function per parser; the test of the corpora replays
+//! through the same.
 //!
 //! Nothing may panic, and what was understood must survive being written and read again.
 
@@ -157,7 +158,8 @@ pub(crate) fn mode_e_receiver(bytes: &[u8]) {
     }
 }
 
-/// Operations on a set, five bytes each: what, then start and length of 16 bits. Then what 111 says of it.
+/// Operations on a set, five bytes each: what, then start and length of 16 bits. Then what 111 says
+/// of it.
 pub(crate) fn range_markers(bytes: &[u8]) {
     let mut set = RangeSet::new();
     let mut end_of_file = None;

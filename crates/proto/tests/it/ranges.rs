@@ -79,7 +79,8 @@ proptest! {
         prop_assert_eq!(bits_of(union.iter()), bits | other_bits);
     }
 
-    /// Readers merge ranges one byte apart: no marker may hold such, and none may promise what is not there.
+    /// Readers merge ranges one byte apart: no marker may hold such, and none may promise what is
+    /// not there.
     #[test]
     fn range_markers_promise_only_what_is_there(steps in steps(), eof in proptest::option::of(0..=BYTES)) {
         let (set, bits) = run(&steps);

@@ -94,8 +94,8 @@ proptest! {
         prop_assert_eq!(read_replies(&written(&reply)), [reply]);
     }
 
-    /// However a caller builds a reply, both rules by which known clients find its end agree: the same code and a
-    /// blank (RFC 959, jglobus), and any three digits and a blank (GCT).
+    /// However a caller builds a reply, both rules by which known clients find its end agree: the
+    /// same code and a blank (RFC 959, jglobus), and any three digits and a blank (GCT).
     #[test]
     fn body_lines_never_look_like_an_end(reply in strategies::hostile_reply()) {
         let text = written(&reply);

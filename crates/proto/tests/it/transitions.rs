@@ -1,4 +1,5 @@
-//! State x event -> what comes out, for login, data channel and transfer, against `tests/snapshots/transitions.txt`.
+//! State x event -> what comes out, for login, data channel and transfer, against
+//! `tests/snapshots/transitions.txt`.
 //!
 //! To write the table anew, and then review the difference:
 //! `GODWIT_GOLDEN=write cargo test -p godwit-proto --test it golden`

@@ -1,11 +1,12 @@
-//! The transfer log: one line a transfer that has succeeded, as `globus-gridftp-server` writes it (`-Z`, `log_transfer`), for whatever
-//! reads those.
+//! The transfer log: one line a transfer that has succeeded, as `globus-gridftp-server` writes it
+//! (`-Z`, `log_transfer`), for whatever reads those.
 //!
 //! ```text
 //!   DATE=20260102030405.678901 HOST=… PROG=godwitd NL.EVNT=FTP_INFO START=… USER=jo FILE=/f BUFFER=0 BLOCK=1048576 NBYTES=12 VOLUME=/
 //!   STREAMS=4 STRIPES=1 DEST=[192.0.2.1] TYPE=RETR CODE=226 TASKID=none
 //! ```
-//! Source: `globus_i_gfs_log_transfer` of the Grid Community Toolkit 13.24. `DEST` is the client's address here, also where data goes elsewhere.
+//! Source: `globus_i_gfs_log_transfer` of the Grid Community Toolkit 13.24. `DEST` is the client's
+//! address here, also where data goes elsewhere.
 
 use std::{
     fmt::Write as _,

@@ -1,4 +1,5 @@
-//! Settings of data ports and of the addresses that they are announced with, and of where numbers are told.
+//! Settings of data ports and of the addresses that they are announced with, and of where numbers
+//! are told.
 
 use std::{
     collections::BTreeMap,

@@ -21,8 +21,8 @@ pub struct SshSettings {
 }
 
 impl Arguments {
-    /// As [`Self::resolve`], with what sshd says of the connection. The root is the machine's where nothing else is said: the user may
-    /// reach all of it by ssh, or is kept from it by sshd.
+    /// As [`Self::resolve`], with what sshd says of the connection. The root is the machine's where
+    /// nothing else is said: the user may reach all of it by ssh, or is kept from it by sshd.
     pub fn resolve_ssh(
         &self,
         environment: impl Fn(&str) -> Option<String>,

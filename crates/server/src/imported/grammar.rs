@@ -75,8 +75,8 @@ impl Said {
     }
 }
 
-/// All that `path` says, in the order in which it counts: of a directory the files by name, of a file that names a directory (`-C`) that
-/// one first.
+/// All that `path` says, in the order in which it counts: of a directory the files by name, of a
+/// file that names a directory (`-C`) that one first.
 pub(super) fn read(path: &Path) -> Result<Vec<Said>, ImportError> {
     let mut reader = Reader::default();
     reader.place(path)?;

@@ -48,7 +48,8 @@ impl Imported {
     /// Reads a file, or all files of a directory as that server does (`gridftp.d`).
     ///
     /// # Errors
-    /// What that server would refuse, too: an unknown option, a line that is none, a value of another kind; and what cannot be read.
+    /// What that server would refuse, too: an unknown option, a line that is none, a value of
+    /// another kind; and what cannot be read.
     pub fn read(path: &Path) -> Result<Self, ImportError> {
         let mut imported = Self {
             from: path.to_owned(),

@@ -1,7 +1,7 @@
 //! Lines that leave together.
 //!
-//! A write for each line costs the server and whoever reads it a call into the kernel and often a wake-up: of a small file, where one
-//! line is logged for each, a twentieth of all time.
+//! A write for each line costs the server and whoever reads it a call into the kernel and often a
+//! wake-up: of a small file, where one line is logged for each, a twentieth of all time.
 
 use std::{
     io::{self, Write},
@@ -14,7 +14,8 @@ use std::{
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Longest time that a line waits for others. One that comes when none was sent for so long does not wait.
+/// Longest time that a line waits for others. One that comes when none was sent for so long does
+/// not wait.
 const WAIT: Duration = Duration::from_millis(20);
 
 /// Lines that wait, bytes: what a pipe holds by default.

@@ -1,7 +1,7 @@
 //! The log: standard error, one line an event, text or JSON.
 //!
-//! Text from peers (names, paths, notes) is logged with `Debug`, which escapes control characters: nobody
-//! can forge a line or drive an administrator's terminal.
+//! Text from peers (names, paths, notes) is logged with `Debug`, which escapes control characters:
+//! nobody can forge a line or drive an administrator's terminal.
 
 use std::{
     fmt::Debug,
@@ -28,8 +28,8 @@ pub const FILTER_VARIABLE: &str = "GODWITD_LOG";
 /// Where the lines go.
 static LINES: OnceLock<Gathered> = OnceLock::new();
 
-/// Sends events of this process that are as grave as `least`, or graver, to standard error, unless the environment says more. A second
-/// call changes nothing.
+/// Sends events of this process that are as grave as `least`, or graver, to standard error, unless
+/// the environment says more. A second call changes nothing.
 ///
 pub fn init(json: bool, least: Level) {
     let filter = EnvFilter::builder()
@@ -51,7 +51,8 @@ pub fn init(json: bool, least: Level) {
                 name => write!(out, "{name}={}", shown(&value)),
             }
         };
-        // As is done by default, at a third of the cost: that one asks of each field how a terminal would show it.
+        // As is done by default, at a third of the cost: that one asks of each field how a terminal
+        // would show it.
         let fields = format::debug_fn(field).delimited(" ");
         let ansi = io::stderr().is_terminal();
         builder.with_ansi(ansi).fmt_fields(fields).try_init()
@@ -60,8 +61,9 @@ pub fn init(json: bool, least: Level) {
     drop(result);
 }
 
-/// From now on lines in quick succession leave together, some milliseconds later but for warnings; [`flush`] sends what is left. It takes a
-/// thread, so a process that gives up rights does not call it.
+/// From now on lines in quick succession leave together, some milliseconds later but for warnings;
+/// [`flush`] sends what is left. It takes a thread, so a process that gives up rights does not call
+/// it.
 pub fn gather() {
     if let Some(lines) = LINES.get() {
         lines.carry();

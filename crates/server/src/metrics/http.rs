@@ -1,7 +1,8 @@
-//! As much of HTTP/1.1 as a scrape takes: GET of two paths, one answer a connection, everything bounded.
+//! As much of HTTP/1.1 as a scrape takes: GET of two paths, one answer a connection, everything
+//! bounded.
 //!
-//! It is the privileged parent that answers where there is one, so nothing of a request is kept or acted on but its first line,
-//! which is compared with what is known.
+//! It is the privileged parent that answers where there is one, so nothing of a request is kept or
+//! acted on but its first line, which is compared with what is known.
 
 use std::{io, sync::Arc, time::Duration};
 

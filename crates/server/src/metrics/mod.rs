@@ -5,9 +5,10 @@
 //!                       ▲ heard: what the audit log hears        └────── status ──────► the log, at SIGUSR1
 //!                       ▲ progress: once a second while something moves
 //! ```
-//! Movers know nothing of it: numbers are taken from a transfer once a second and at its end, by the session. With privilege
-//! separation it is the parent that counts, of what sessions tell it; what one of them says is bounded, and may be wrong.
-//! There are no labels with names of users, hosts or files in them, so the number of values does not grow with theirs.
+//! Movers know nothing of it: numbers are taken from a transfer once a second and at its end, by
+//! the session. With privilege separation it is the parent that counts, of what sessions tell it;
+//! what one of them says is bounded, and may be wrong. There are no labels with names of users,
+//! hosts or files in them, so the number of values does not grow with theirs.
 
 mod class;
 mod counting;
@@ -34,7 +35,8 @@ use crate::{
     login::Method,
 };
 
-/// Bytes, or anything else, that a session may add at once: more are a lie, and must not make counters run over.
+/// Bytes, or anything else, that a session may add at once: more are a lie, and must not make
+/// counters run over.
 const AT_ONCE_MAX: u64 = 1 << 50;
 
 /// A year: no transfer takes longer.
@@ -197,7 +199,8 @@ impl Metrics {
         });
     }
 
-    /// Those that are there, in the order of their numbers. What is known of them may change meanwhile.
+    /// Those that are there, in the order of their numbers. What is known of them may change
+    /// meanwhile.
     fn visits(&self) -> Vec<(u64, Arc<Mutex<Seen>>)> {
         let visits = lock(&self.visits);
         visits

@@ -21,7 +21,8 @@ pub enum Change<'a> {
         home: Option<&'a str>,
         /// Reads only; `None`: as it was, for a new user no.
         reads_only: Option<bool>,
-        /// Account of the system that sessions act as; `None`: as it was, for a new user the one of the same name.
+        /// Account of the system that sessions act as; `None`: as it was, for a new user the one of
+        /// the same name.
         account: Option<&'a str>,
     },
     /// No longer a user.
@@ -64,8 +65,8 @@ pub enum EditError {
     Random(#[from] rustix::io::Errno),
 }
 
-/// Changes the line of `user` in the file at `path`, all others stay as they are. The file is made where there is none, readable for its
-/// owner only, and replaced as a whole.
+/// Changes the line of `user` in the file at `path`, all others stay as they are. The file is made
+/// where there is none, readable for its owner only, and replaced as a whole.
 ///
 /// # Errors
 /// When it stays as it was.

@@ -1,4 +1,5 @@
-//! How fronts, sessions and reapers begin: this program again, with nothing but the link to its parent.
+//! How fronts, sessions and reapers begin: this program again, with nothing but the link to its
+//! parent.
 
 use std::{fs::File, future::Future, io::Read as _, os::fd::OwnedFd, process::ExitCode, sync::Arc};
 
@@ -51,9 +52,11 @@ impl Role {
     }
 }
 
-/// Runs to the end of one connection, or one sweep. Standard input and output must be the link of a parent, and there must be no thread yet.
+/// Runs to the end of one connection, or one sweep. Standard input and output must be the link of a
+/// parent, and there must be no thread yet.
 pub fn run(role: Role) -> ExitCode {
-    // A terminal of the parent's, to which the log may go, is none of ours: what is typed there is for others, and its signals are.
+    // A terminal of the parent's, to which the log may go, is none of ours: what is typed there is
+    // for others, and its signals are.
     if setsid().is_err() {
         return ExitCode::FAILURE;
     }
@@ -118,14 +121,16 @@ pub(super) fn runtime() -> Result<Runtime, String> {
         .map_err(|error| format!("cannot start threads: {error}"))
 }
 
-/// Runs `work` with the phases that SIGTERM leads through: draining, then cutting. Within a runtime.
+/// Runs `work` with the phases that SIGTERM leads through: draining, then cutting. Within a
+/// runtime.
 pub(super) fn with_phases(
     runtime: &Runtime,
 ) -> Result<(watch::Receiver<Phase>, impl Future<Output = ()> + use<>), String> {
     let _within = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())
         .map_err(|error| format!("cannot handle signals: {error}"))?;
-    // It is for the parent, and comes to all of us where a service manager sends it to all: unheard it would end us.
+    // It is for the parent, and comes to all of us where a service manager sends it to all: unheard
+    // it would end us.
     let asked = signal(SignalKind::user_defined1())
         .map_err(|error| format!("cannot handle signals: {error}"))?;
     let (sender, receiver) = watch::channel(Phase::Serving);

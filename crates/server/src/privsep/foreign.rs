@@ -1,5 +1,5 @@
-//! What the fuzz target `privsep_message` does with the bytes of a front or a session that somebody has taken over; the test below
-//! replays its corpus through the same.
+//! What the fuzz target `privsep_message` does with the bytes of a front or a session that somebody
+//! has taken over; the test below replays its corpus through the same.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -19,10 +19,12 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Bytes of a line about `who` below: three texts, of which each byte is escaped at worst, and what is around them.
+/// Bytes of a line about `who` below: three texts, of which each byte is escaped at worst, and what
+/// is around them.
 const LINE_MAX: usize = 3 * TEXT_MAX * "\\u0000".len() + 512;
 
-/// Nothing panics, what was understood survives being written and read again, and what the parent acts on is bounded.
+/// Nothing panics, what was understood survives being written and read again, and what the parent
+/// acts on is bounded.
 pub(crate) fn message(bytes: &[u8]) {
     if let Some(message) = understood(bytes) {
         match message {

@@ -1,4 +1,5 @@
-//! The process that meets a stranger: it holds the control connection, proves and is proven, and asks the parent for a session.
+//! The process that meets a stranger: it holds the control connection, proves and is proven, and
+//! asks the parent for a session.
 
 use std::{io, net::TcpStream, os::fd::OwnedFd, sync::Arc};
 

@@ -168,8 +168,8 @@ struct Incoming {
     pace: Pace,
 }
 
-/// How fast a process is listened to. One that is faster waits: a flood of messages costs the parent
-/// no more time, and its logs no more space, than this.
+/// How fast a process is listened to. One that is faster waits: a flood of messages costs the
+/// parent no more time, and its logs no more space, than this.
 #[derive(Default)]
 pub(super) struct Pace {
     /// When all that has come would have come at [`PACE_BYTES`].

@@ -1,5 +1,5 @@
-//! What a front or a session writes into its standard error, on its way to the server's log. It has a
-//! pipe of its own: one that somebody has taken over can write untrue lines, but neither close,
+//! What a front or a session writes into its standard error, on its way to the server's log. It has
+//! a pipe of its own: one that somebody has taken over can write untrue lines, but neither close,
 //! cut nor overwrite the log, nor write what an administrator's terminal would obey.
 
 use std::{io, mem, time::Instant};

@@ -1,4 +1,5 @@
-//! What passes over a link. JSON, each message one packet of at most [`PACKET_MAX`] bytes; descriptors travel beside it.
+//! What passes over a link. JSON, each message one packet of at most [`PACKET_MAX`] bytes;
+//! descriptors travel beside it.
 
 use std::net::SocketAddr;
 
@@ -20,7 +21,8 @@ pub(crate) const PACKET_MAX: usize = 64 * 1024;
 /// Bytes of a user's name as it came from a client, and of an identity.
 const NAME_MAX: usize = 4096;
 
-/// The first message to a front. Beside it: the control connection, the certificate and the key that the server shows.
+/// The first message to a front. Beside it: the control connection, the certificate and the key
+/// that the server shows.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct FrontSetup {
     pub(crate) parent: u32,
@@ -31,7 +33,8 @@ pub(crate) struct FrontSetup {
     pub(crate) settings: ServerSettings,
 }
 
-/// The first message to a session. Beside it: the relay and the share in data channels; under AUTH TLS also the certificate and the key that data channels show.
+/// The first message to a session. Beside it: the relay and the share in data channels; under AUTH
+/// TLS also the certificate and the key that data channels show.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SessionSetup {
     pub(crate) parent: u32,
@@ -67,7 +70,8 @@ struct AccountText {
 pub(crate) enum FromFront {
     /// A file of the directory of CAs, please.
     Trust { name: String },
-    /// Somebody wants to log in. An identity was proven to the front; a password or a token is for the parent to verify.
+    /// Somebody wants to log in. An identity was proven to the front; a password or a token is for
+    /// the parent to verify.
     Login(Box<Caller>),
     /// Somebody has proven nothing.
     HandshakeFailed { why: String },
@@ -139,8 +143,8 @@ pub(crate) fn checked_name(name: &str) -> Result<&str, BadMessage> {
     fits.then_some(name).ok_or(BadMessage::Name)
 }
 
-/// `HASH.N`, `HASH.rN` or `HASH.signing_policy`, eight hexadecimal digits before: nothing that leads out of the directory of CAs,
-/// and nothing else in it, such as a key.
+/// `HASH.N`, `HASH.rN` or `HASH.signing_policy`, eight hexadecimal digits before: nothing that
+/// leads out of the directory of CAs, and nothing else in it, such as a key.
 pub(crate) fn checked_anchor(name: &str) -> Result<&str, BadMessage> {
     let digits = |text: &str| {
         (1..=3).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())

@@ -1,4 +1,5 @@
-//! Privilege separation: what meets strangers' bytes has no privileges, and who has logged in acts as their own account.
+//! Privilege separation: what meets strangers' bytes has no privileges, and who has logged in acts
+//! as their own account.
 //!
 //! ```text
 //!            listens, knows gridmap and accounts, opens CA files, writes the audit log
@@ -10,14 +11,16 @@
 //!            │                     lines                  │
 //!       control connection                          data connections
 //! ```
-//! Both are this program again, under a hidden argument, with the link as standard input and output. The parent greets a connection and starts a
-//! front when the peer has said something, so that silence costs a descriptor only. A session's success is told to the front,
-//! and so to the peer, when the account is taken on and the root is open.
+//! Both are this program again, under a hidden argument, with the link as standard input and
+//! output. The parent greets a connection and starts a front when the peer has said something, so
+//! that silence costs a descriptor only. A session's success is told to the front, and so to the
+//! peer, when the account is taken on and the root is open.
 //!
-//! - [`messages`]: what passes over a link (`foreign`: fuzzed); [`link`]: how; [`accounts`]: uids and groups; [`sandbox`] and [`syscalls`]: what
-//!   is given up; [`parent`]: one connection, as root sees it, with its [`process`]es; [`child`]: how both begin; [`front`] and
-//!   [`session`] go on, [`relay`] joins them; [`log_lines`]: what it writes to
-//!   the log; [`reaper`]: a process now and then that removes leftovers
+//! - [`messages`]: what passes over a link (`foreign`: fuzzed); [`link`]: how; [`accounts`]: uids
+//!   and groups; [`sandbox`] and [`syscalls`]: what is given up; [`parent`]: one connection, as
+//!   root sees it, with its [`process`]es; [`child`]: how both begin; [`front`] and [`session`] go
+//!   on, [`relay`] joins them; [`log_lines`]: what it writes to the log; [`reaper`]: a process now
+//!   and then that removes leftovers
 
 pub(crate) mod accounts;
 mod child;
@@ -52,7 +55,8 @@ pub(crate) fn prepare(separation: &Separation) -> Result<(), String> {
     }
 }
 
-/// Gives up all files but those beneath `root`, and system calls that no session needs. For a process that is its user already.
+/// Gives up all files but those beneath `root`, and system calls that no session needs. For a
+/// process that is its user already.
 pub(crate) fn confine_to(root: &std::path::Path) -> std::io::Result<Protection> {
     sandbox::confine_to(root).map_err(std::io::Error::other)
 }

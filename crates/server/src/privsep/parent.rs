@@ -1,5 +1,5 @@
-//! One connection as the privileged parent sees it: it reads nothing of the client's, and believes a front only what the gridmap and
-//! the limits allow.
+//! One connection as the privileged parent sees it: it reads nothing of the client's, and believes
+//! a front only what the gridmap and the limits allow.
 
 use std::{
     fs::{File, OpenOptions},
@@ -238,7 +238,8 @@ impl Connection {
         self.after_login(front, session).await
     }
 
-    /// The certificate and the key that the server shows, open for reading; nothing where it shows none.
+    /// The certificate and the key that the server shows, open for reading; nothing where it shows
+    /// none.
     fn host(&self) -> io::Result<Vec<File>> {
         let settings = &self.service.settings;
         // Under GSI and TLS it is the same.

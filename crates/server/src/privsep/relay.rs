@@ -1,4 +1,5 @@
-//! A front once its session runs: opens what the client sends, protects what the session answers, and understands neither.
+//! A front once its session runs: opens what the client sends, protects what the session answers,
+//! and understands neither.
 
 use std::{
     io,

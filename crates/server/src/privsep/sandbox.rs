@@ -1,4 +1,5 @@
-//! Giving up: who we were, files, system calls. Each step is for the whole process, so there is no second thread yet.
+//! Giving up: who we were, files, system calls. Each step is for the whole process, so there is no
+//! second thread yet.
 
 use std::{fmt, fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -21,7 +22,8 @@ use super::{accounts::Ids, syscalls};
 /// What fronts see of the file system where the kernel lacks Landlock, and where it does not.
 const EMPTY: &str = "/run/godwitd-empty";
 
-/// What everybody may read, for names of owners and groups. Where the system has them from elsewhere, numbers must do.
+/// What everybody may read, for names of owners and groups. Where the system has them from
+/// elsewhere, numbers must do.
 const NAMES: [&str; 3] = ["/etc/passwd", "/etc/group", "/etc/nsswitch.conf"];
 
 /// The oldest Landlock that lets files be renamed from one directory to another.
@@ -122,8 +124,8 @@ pub(super) fn confine_session(ids: &Ids, root: &Path) -> Result<Protection, NotC
     confine_to(root)
 }
 
-/// Becomes a reaper: beneath `root` it may read directories and remove files, whoever's they are; elsewhere nothing. Needs to be root, and
-/// stays it.
+/// Becomes a reaper: beneath `root` it may read directories and remove files, whoever's they are;
+/// elsewhere nothing. Needs to be root, and stays it.
 pub(super) fn confine_reaper(root: &Path) -> Result<Protection, NotConfined> {
     set_no_new_privs(true).map_err(cannot("renounce new privileges"))?;
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(cannot("end with the parent"))?;
@@ -150,7 +152,8 @@ fn open_root(root: &Path) -> Result<PathFd, NotConfined> {
     })
 }
 
-/// Gives up files that are not beneath `root`, system calls that no session needs, and new privileges.
+/// Gives up files that are not beneath `root`, system calls that no session needs, and new
+/// privileges.
 pub(super) fn confine_to(root: &Path) -> Result<Protection, NotConfined> {
     set_no_new_privs(true).map_err(cannot("renounce new privileges"))?;
     let mut protection = Protection::default();
@@ -191,7 +194,8 @@ fn enter_empty_root() -> Result<(), NotConfined> {
     rustix::process::chdir("/").map_err(cannot("enter the empty root"))
 }
 
-/// Makes the directory that fronts have as root, or finds that it is what it should be. Needs to be root.
+/// Makes the directory that fronts have as root, or finds that it is what it should be. Needs to be
+/// root.
 pub(crate) fn prepare_empty_root() -> io::Result<()> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{EMPTY}: {error}"));
     match fs::create_dir(EMPTY) {
@@ -299,8 +303,8 @@ mod tests {
         }
     }
 
-    /// What is given up here is given up by one thread (this is why it comes before all others in a process). Only the word on
-    /// being looked into is the whole process's.
+    /// What is given up here is given up by one thread (this is why it comes before all others in a
+    /// process). Only the word on being looked into is the whole process's.
     fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| scope.spawn(work).join().unwrap())
     }
@@ -348,7 +352,8 @@ mod tests {
             assert!(denied(fs::remove_file(&out)));
             assert!(fs::hard_link(&out, place.at("root/jo/taken")).is_err());
             assert!(fs::rename(place.at("root/jo/g"), place.at("g")).is_err());
-            // Of what others have beneath the root the system tells nothing, not even whether it is there.
+            // Of what others have beneath the root the system tells nothing, not even whether it is
+            // there.
             for name in ["root/kim/secret", "root/kim/absent"] {
                 assert!(denied(fs::metadata(place.at(name))), "{name}");
                 assert!(denied(File::open(place.at(name))), "{name}");

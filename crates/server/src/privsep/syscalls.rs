@@ -1,6 +1,7 @@
 //! System calls: the few that a front has, and those that a session has no use for.
 //!
-//! A refused call fails with ENOSYS, which the C library and everybody else take for an old kernel and go on.
+//! A refused call fails with ENOSYS, which the C library and everybody else take for an old kernel
+//! and go on.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use seccompiler::{
     SeccompRule, sock_filter,
 };
 
-/// What a front may do: read and write what it has, wait, map memory, start threads. It opens no file, makes no socket and starts
-/// no program.
+/// What a front may do: read and write what it has, wait, map memory, start threads. It opens no
+/// file, makes no socket and starts no program.
 const FRONT: &[i64] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -73,8 +74,9 @@ const FRONT: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
-/// Calls of a front that reach its own process and descriptors only with these arguments: fronts share an account, so that the kernel
-/// would let one send signals to another (also by way of a descriptor's owner) and limit what it may use.
+/// Calls of a front that reach its own process and descriptors only with these arguments: fronts
+/// share an account, so that the kernel would let one send signals to another (also by way of a
+/// descriptor's owner) and limit what it may use.
 fn reaching_nobody_else() -> [(i64, u8, Vec<u64>); 4] {
     let of = |commands: &[i32]| {
         commands
@@ -109,7 +111,8 @@ const FRONT_OLD: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const FRONT_OLD: &[i64] = &[];
 
-/// What a session never does: start programs, change who it is or what it sees, reach into other processes or the kernel.
+/// What a session never does: start programs, change who it is or what it sees, reach into other
+/// processes or the kernel.
 const NOT_FOR_SESSIONS: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -189,8 +192,8 @@ const NOT_FOR_SESSIONS: &[i64] = &[
     libc::SYS_setpgid,
 ];
 
-/// Calls of a session that reach its own process with this argument, and others of its account with any other: anonymous users share
-/// one, perhaps with fronts.
+/// Calls of a session that reach its own process with this argument, and others of its account with
+/// any other: anonymous users share one, perhaps with fronts.
 fn only_for_oneself() -> [(i64, u8, u64); 3] {
     [
         (libc::SYS_prlimit64, 0, 0),
@@ -229,7 +232,8 @@ const NOT_FOR_SESSIONS_OLD: &[i64] = &[];
 /// A filter, or why there is none (an architecture that it is not made for).
 pub(super) fn for_front() -> Result<BpfProgram, String> {
     let mut rules = without_conditions(&[FRONT, FRONT_OLD]);
-    // Threads, but no processes. What asks for clone3 is told that there is none, and falls back to this.
+    // Threads, but no processes. What asks for clone3 is told that there is none, and falls back to
+    // this.
     rules.insert(libc::SYS_clone, vec![thread(true)?]);
     for (call, argument, values) in reaching_nobody_else() {
         let each = values

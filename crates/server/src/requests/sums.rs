@@ -1,4 +1,5 @@
-//! Checksums, which may take hours: made in turns with those of others, and no longer than somebody waits.
+//! Checksums, which may take hours: made in turns with those of others, and no longer than somebody
+//! waits.
 
 use std::sync::Arc;
 

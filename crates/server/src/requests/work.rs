@@ -126,7 +126,8 @@ pub(super) fn run_simple(
     Ok(Outcome::Done)
 }
 
-/// Who may write here is not to make programs that run as somebody else: as who serves, where that is one for all.
+/// Who may write here is not to make programs that run as somebody else: as who serves, where that
+/// is one for all.
 fn set_mode(storage: &dyn Storage, path: &FtpPath, mode: u32) -> Result<(), StorageFailure> {
     if mode & BECOMES_OTHERS != 0 {
         return Err(failure(

@@ -122,7 +122,8 @@ impl Session {
 
     /// Begins what only touches storage.
     pub(super) fn begin_request(&mut self, request: Request) {
-        // What passed before is told on the data channels only: this one may change it, and later requests too.
+        // What passed before is told on the data channels only: this one may change it, and later
+        // requests too.
         self.channels.passed().forget();
         self.request = Some(PendingRequest::start(request, &self.committer, &self.turns));
     }
@@ -166,7 +167,8 @@ impl Session {
         Ok(())
     }
 
-    /// Those who need not prove who they are share an account, and are told apart by where they are.
+    /// Those who need not prove who they are share an account, and are told apart by where they
+    /// are.
     pub(super) fn take_turns_as(&mut self, account: &Holder) {
         self.turns = match account {
             Holder::Anonymous(_) => (self.service.turns).of(&network(self.peer.ip()).to_string()),

@@ -1,5 +1,5 @@
-//! The control connection of a session: the client's own, a relay where a front has that, or standard input and output where sshd
-//! has.
+//! The control connection of a session: the client's own, a relay where a front has that, or
+//! standard input and output where sshd has.
 
 use std::{
     io,
@@ -61,8 +61,8 @@ impl Control {
     /// Ends when the client has closed the connection, or lost it, whatever is still to be read.
     /// Cancel-safe.
     pub(crate) async fn closed(&self) {
-        // What is readable does not end it: no urgent data is ever asked for, so that the end of the
-        // stream is all that "priority" can mean.
+        // What is readable does not end it: no urgent data is ever asked for, so that the end of
+        // the stream is all that "priority" can mean.
         let gone = Interest::PRIORITY | Interest::ERROR;
         let watched = match self {
             Self::Client(socket) => socket.ready(gone).await,
@@ -91,8 +91,9 @@ impl Control {
         }
     }
 
-    /// Closes our direction and lets the client read: closing with unread bytes of the client in our buffers
-    /// would reset the connection, and the client would lose the reply that explains it all.
+    /// Closes our direction and lets the client read: closing with unread bytes of the client in
+    /// our buffers would reset the connection, and the client would lose the reply that explains it
+    /// all.
     pub(crate) async fn say_farewell(&self) {
         let closed = match self {
             Self::Client(socket) => rustix::net::shutdown(socket, Shutdown::Write),
@@ -118,7 +119,8 @@ impl Control {
         drop(timeout_at((Instant::now() + FAREWELL).into(), drained).await);
     }
 
-    /// Apart from its caller, so that the buffer lives on the thread's stack and not in every session's future.
+    /// Apart from its caller, so that the buffer lives on the thread's stack and not in every
+    /// session's future.
     fn discard(&self) -> io::Result<usize> {
         self.try_read(&mut [0; READ_BYTES])
     }

@@ -1,4 +1,5 @@
-//! Sessions of which one part runs elsewhere: a front begins one and hands over at login, a session of its own process goes on.
+//! Sessions of which one part runs elsewhere: a front begins one and hands over at login, a session
+//! of its own process goes on.
 
 use std::{
     io, mem,
@@ -103,7 +104,8 @@ pub(crate) async fn go_on(
 }
 
 impl Session {
-    /// Commands behind the login are not ours to run, so lines are taken one by one, and held while a login is decided on.
+    /// Commands behind the login are not ours to run, so lines are taken one by one, and held while
+    /// a login is decided on.
     pub(super) fn hear_lines(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {

@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Session {
-    /// A client of ours that is gone has perhaps sent more than was read: it goes on where that ends. Only under a temporary name:
-    /// another may be written anew already.
+    /// A client of ours that is gone has perhaps sent more than was read: it goes on where that
+    /// ends. Only under a temporary name: another may be written anew already.
     pub(super) async fn take_what_has_come(
         &mut self,
         end: &End,
@@ -38,8 +38,8 @@ impl Session {
             _ = phase.wait_for(|phase| *phase == Phase::Cutting) => {}
         }
     }
-    /// Ends the running transfer, if there is one, without waiting for the data plane. It goes for good when it is
-    /// dropped.
+    /// Ends the running transfer, if there is one, without waiting for the data plane. It goes for
+    /// good when it is dropped.
     pub(super) fn cut_transfer(&mut self) -> Option<TransferEnd> {
         let running = &mut self.transfer.as_mut()?.running;
         running.abort();

@@ -33,7 +33,8 @@ impl Session {
             Ok(()) => ("transfer complete", None),
             Err(error) => ("transfer failed", Some(error.to_string())),
         };
-        // What is not known is left out: TCP tells of sending only, and of nothing that is over in a moment.
+        // What is not known is left out: TCP tells of sending only, and of nothing that is over in
+        // a moment.
         let totals = running.totals();
         let limits = totals.since(&Sample::default());
         let share = |of: Option<f64>| of.map(|share| (share * 1000.0).round() / 1000.0);

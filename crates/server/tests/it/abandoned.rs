@@ -1,6 +1,7 @@
 //! Sessions that ask for something long and lose interest: they read nothing, then they are gone.
 //!
-//! `GODWIT_ABANDONED=300` lets as many ask for each long request, which takes some minutes of a processor.
+//! `GODWIT_ABANDONED=300` lets as many ask for each long request, which takes some minutes of a
+//! processor.
 
 use std::{
     fs,
@@ -23,8 +24,8 @@ const COMMANDS: usize = 200_000;
 /// Bytes of a file of which the holes cannot be summed in a test's time.
 const SPARSE_BYTES: u64 = 8 << 40;
 
-/// Names in a directory, as long as they may be: their lines are more than sockets and the server hold of a
-/// reply.
+/// Names in a directory, as long as they may be: their lines are more than sockets and the server
+/// hold of a reply.
 const NAMES: usize = 9000;
 
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +118,8 @@ fn ticks(program: &Program) -> u64 {
     processes.into_iter().filter_map(of).sum()
 }
 
-/// Below a tenth of one processor for a second. Processes that end take their ticks along, which is no rest.
+/// Below a tenth of one processor for a second. Processes that end take their ticks along, which is
+/// no rest.
 fn is_idle(program: &Program) -> bool {
     let processes = program.children("privsep-").len();
     let before = ticks(program);

@@ -1,4 +1,5 @@
-//! Users who prove who they are, said line by line. What other programs make of it: `godwit-lab`'s tests.
+//! Users who prove who they are, said line by line. What other programs make of it: `godwit-lab`'s
+//! tests.
 
 use std::{fs, io::Write as _, net::SocketAddr, sync::Arc, time::SystemTime};
 
@@ -271,7 +272,8 @@ fn data_channels_have_what_was_asked_for_or_are_not_made() {
     jo.expect("DCSC P AAAA", "500 ");
 }
 
-/// A ticket would come with the server's last token, where clients expect the NUL record, or the end of the handshake and nothing else.
+/// A ticket would come with the server's last token, where clients expect the NUL record, or the
+/// end of the handshake and nothing else.
 #[test]
 fn no_ticket_is_on_the_wire() {
     const CHANGE_CIPHER_SPEC: u8 = 20;

@@ -1,5 +1,5 @@
-//! Strangers who begin a login and never end it: whoever is honest comes in all the same, each of them holds little, and all of
-//! it is given back.
+//! Strangers who begin a login and never end it: whoever is honest comes in all the same, each of
+//! them holds little, and all of it is given back.
 
 use std::{
     fs,

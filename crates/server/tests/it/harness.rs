@@ -16,7 +16,8 @@ use tokio::sync::oneshot;
 
 use crate::client::Ftp;
 
-/// Longest wait for anything in a test: far above what any step takes, so that only a hang meets it.
+/// Longest wait for anything in a test: far above what any step takes, so that only a hang meets
+/// it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server that ends with its owner.

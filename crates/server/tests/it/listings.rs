@@ -130,7 +130,8 @@ fn control_listings_come_in_pages() {
 
 #[test]
 fn a_client_that_does_not_read_holds_its_listing_up() {
-    // More text than two kernels' socket buffers take would need a huge directory: ask for it often instead.
+    // More text than two kernels' socket buffers take would need a huge directory: ask for it often
+    // instead.
     let server = server_with_entries(500);
     let mut ftp = server.login();
     let rounds = 200;

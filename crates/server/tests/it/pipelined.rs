@@ -1,4 +1,5 @@
-//! Commands that are sent ahead: what follows must be as if each had waited for the reply before it.
+//! Commands that are sent ahead: what follows must be as if each had waited for the reply before
+//! it.
 
 use std::{
     collections::BTreeMap,
@@ -103,7 +104,8 @@ fn a_refused_file_is_answered_in_its_place() {
     for _ in 0..2 {
         assert_eq!(assemble(&[take_channel(&mut data)]), b"abc");
     }
-    // A receiver could not tell whose bytes come behind a file that never began: the channel goes with it.
+    // A receiver could not tell whose bytes come behind a file that never began: the channel goes
+    // with it.
     for code in [226, 226, 550, 213, 425, 200] {
         assert_eq!(ending(&mut ftp).0, code);
     }
@@ -335,7 +337,8 @@ fn retrieve(
 ) {
     let listener = listen();
     ftp.expect(&port_command(listener.local_addr().unwrap()), 200);
-    // Takes every file of the one connection there is, if one comes, until the server closes it or we do.
+    // Takes every file of the one connection there is, if one comes, until the server closes it or
+    // we do.
     let address = listener.local_addr().unwrap();
     let taking = std::thread::spawn(move || {
         let mut data = accept(&listener);

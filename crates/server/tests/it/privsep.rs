@@ -1,4 +1,5 @@
-//! Privilege separation, seen from outside: what users can do to each other, and what the kernel says of the processes.
+//! Privilege separation, seen from outside: what users can do to each other, and what the kernel
+//! says of the processes.
 //!
 //! It needs root, and two accounts that every Debian has and nobody uses.
 
@@ -201,7 +202,8 @@ fn users_have_their_own_files_and_not_those_of_others() {
     let listed = jo.expect("STAT /all/f", "213-");
     assert!(listed.contains(JO), "{listed}");
     jo.expect(&format!("SITE CHGRP {JO} /all/f"), "250 ");
-    // Jo sees that Kim has a directory, as everybody on the machine does, and nothing of what is in it.
+    // Jo sees that Kim has a directory, as everybody on the machine does, and nothing of what is in
+    // it.
     jo.expect("MLST /kim", "250-");
     for (command, code) in [
         ("MLST /kim/secret", "550-"),
@@ -267,7 +269,8 @@ fn the_kernel_knows_what_was_given_up() {
         if complete {
             assert_eq!(field(&status, "Seccomp"), "2", "{role}");
         }
-        // State, parent, group, session, terminal: nobody can type for root where the server was started.
+        // State, parent, group, session, terminal: nobody can type for root where the server was
+        // started.
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let (_, stat) = stat.rsplit_once(") ").unwrap();
         let stat: Vec<&str> = stat.split(' ').collect();

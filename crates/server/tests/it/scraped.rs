@@ -75,7 +75,8 @@ fn check_labels(labels: &str) {
     }
 }
 
-/// Names of metrics that begin with one of `prefixes`, in what a dashboard of Grafana or a file of alerts asks for.
+/// Names of metrics that begin with one of `prefixes`, in what a dashboard of Grafana or a file of
+/// alerts asks for.
 pub(crate) fn asked_for(prefixes: &[&str]) -> BTreeSet<String> {
     let dashboard = include_str!("../../../../packaging/grafana/godwit.json");
     let alerts = include_str!("../../../../packaging/prometheus/godwit.rules.yml");

@@ -1,4 +1,5 @@
-//! Logins without a grid where sessions have processes of their own: whose files they have, and what the parent lets nobody do.
+//! Logins without a grid where sessions have processes of their own: whose files they have, and
+//! what the parent lets nobody do.
 
 use std::{
     fs,

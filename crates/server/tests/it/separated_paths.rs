@@ -1,4 +1,5 @@
-//! Paths of sessions with processes of their own, against somebody who changes directories and links beneath them, and against `/proc`.
+//! Paths of sessions with processes of their own, against somebody who changes directories and
+//! links beneath them, and against `/proc`.
 
 use std::{
     fs,
@@ -93,7 +94,8 @@ fn a_directory_that_becomes_a_link_leads_nowhere_else() {
     assert_eq!(fs::read(at("out/f")).unwrap(), b"outside");
 }
 
-/// With the whole system beneath the root a user sees what a terminal would show, and nothing of the server's processes.
+/// With the whole system beneath the root a user sees what a terminal would show, and nothing of
+/// the server's processes.
 #[test]
 fn the_systems_own_files_tell_nothing_of_the_server() {
     let Some(site) = Site::serving("/", &["--allow-clear-passwords"]) else {

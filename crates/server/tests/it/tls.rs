@@ -133,7 +133,8 @@ impl Site {
     }
 }
 
-/// Python's ftplib; `script` has a session `f` that is connected, and `refused`, which demands an error of FTP with some words.
+/// Python's ftplib; `script` has a session `f` that is connected, and `refused`, which demands an
+/// error of FTP with some words.
 pub(crate) fn python(authority: &Path, server: SocketAddr, script: &str) -> Option<Output> {
     let mut python = Command::new("python3");
     python.arg("-c").arg(format!(

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Bounds, Decision, Method, Tuner};
 
-/// What a path gives: goodput, loss and round trips over the shortest, for a control and a number of channels.
+/// What a path gives: goodput, loss and round trips over the shortest, for a control and a number
+/// of channels.
 type Surface = fn(control: &str, channels: u32) -> (f64, f64, f64);
 
 /// 1 Gbit/s on which one packet in a hundred is lost by chance.

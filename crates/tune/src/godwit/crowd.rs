@@ -1,17 +1,18 @@
 //! A full path that others use too: how many channels are fair there.
 //!
-//! All channels over a bottleneck see about the same window, whoever opened them. Copies that each hold a number which follows
-//! from that window alone hold the same number, whatever they held before: N = K w channels of w segments. On a path that holds B
-//! segments, its queue included, m copies settle where m N w = B, at N = sqrt(K B / m) each. No bidding, no memory of who
-//! came first.
+//! All channels over a bottleneck see about the same window, whoever opened them. Copies that each
+//! hold a number which follows from that window alone hold the same number, whatever they held
+//! before: N = K w channels of w segments. On a path that holds B segments, its queue included, m
+//! copies settle where m N w = B, at N = sqrt(K B / m) each. No bidding, no memory of who came
+//! first.
 //!
-//! More channels than that are given up unasked. Fewer are raised only as long as it pays: one transfer alone on its path
-//! gains nothing by it.
+//! More channels than that are given up unasked. Fewer are raised only as long as it pays: one
+//! transfer alone on its path gains nothing by it.
 
 use super::point::Point;
 
-/// Channels for each segment of their window. Four copies on 1 Gbit/s, 20 ms and a queue of 500 packets hold about
-/// 30 each, which is what one alone needs there with 64 KiB windows.
+/// Channels for each segment of their window. Four copies on 1 Gbit/s, 20 ms and a queue of 500
+/// packets hold about 30 each, which is what one alone needs there with 64 KiB windows.
 const K: f64 = 1.6;
 /// A number that is off by less than this factor is let be.
 const NEAR: f64 = 1.25;
@@ -72,12 +73,14 @@ impl Crowd {
         self.streak >= SEEN
     }
 
-    /// Whether they are others' as far as anybody knows: had more channels bought nothing, all of them were ours.
+    /// Whether they are others' as far as anybody knows: had more channels bought nothing, all of
+    /// them were ours.
     pub(super) const fn is_others(&self) -> bool {
         self.is_there() && self.may_rise()
     }
 
-    /// The number of channels to go to from `n`, half the way in their logarithms since the others move too; `None`: stay.
+    /// The number of channels to go to from `n`, half the way in their logarithms since the others
+    /// move too; `None`: stay.
     pub(super) fn step(&self, n: f64) -> Option<f64> {
         if !self.is_there() {
             return None;
@@ -134,7 +137,8 @@ mod tests {
     use super::*;
     use crate::{Observation, Setting};
 
-    /// An epoch of `n` channels with windows of `window` segments behind a queue of half a round trip.
+    /// An epoch of `n` channels with windows of `window` segments behind a queue of half a round
+    /// trip.
     fn crowded(n: u32, window: f64) -> Point {
         let setting = Setting::new(1, n);
         let goodput = window * f64::from(n) * 8.0 * 1448.0 / 0.03;

@@ -8,21 +8,23 @@ const PROBE_EVERY: u32 = 6;
 const PROBE_EVERY_MAX: u32 = 12;
 /// Epochs that the mean remembers, about.
 const MEMORY: f64 = 20.0;
-/// Drift that the CUSUM lets pass, and what it takes to raise the alarm, in deviations. With these a false alarm
-/// comes about every thousand epochs of white noise, and a change of three deviations is seen within four.
+/// Drift that the CUSUM lets pass, and what it takes to raise the alarm, in deviations. With these
+/// a false alarm comes about every thousand epochs of white noise, and a change of three deviations
+/// is seen within four.
 const SLACK: f64 = 0.75;
 const ALARM: f64 = 7.0;
 /// One epoch may add this much, so that a single outlier raises no alarm.
 const OUTLIER: f64 = 4.0;
-/// A change from which on everything may be different, in the logarithm. Copies that come, go and look around make smaller
-/// ones, and answering each with a search would keep all of them searching.
+/// A change from which on everything may be different, in the logarithm. Copies that come, go and
+/// look around make smaller ones, and answering each with a search would keep all of them
+/// searching.
 const UPHEAVAL: f64 = 0.2;
 /// Epochs after which goodput must be what the search saw.
 const SEEN_TO_LAST: u32 = 3;
 /// Epochs after which channels that were given up are seen to have mattered.
 const SEEN_TO_MATTER: u32 = 3;
-/// Epochs in which large congestion windows find their size among others. Earlier, what fresh channels take from others looks
-/// like a gain that lasts.
+/// Epochs in which large congestion windows find their size among others. Earlier, what fresh
+/// channels take from others looks like a gain that lasts.
 const SEEN_TO_SETTLE: u32 = 20;
 /// Deviations smaller than this are taken for it, relative.
 const DEVIATION_MIN: f64 = 0.01;
@@ -69,7 +71,8 @@ pub(super) struct Hold {
     fall: f64,
     /// The most that a held setting was worth since the load last changed.
     best: f64,
-    /// What was held before channels were given up among others, until it is known that others took what they left.
+    /// What was held before channels were given up among others, until it is known that others took
+    /// what they left.
     gave_up: Option<Point>,
 }
 
@@ -95,7 +98,8 @@ impl Hold {
         }
     }
 
-    /// The search saw `goodput_bps`. Where that was a slow start before the first loss, it does not last.
+    /// The search saw `goodput_bps`. Where that was a slow start before the first loss, it does not
+    /// last.
     pub(super) fn expecting(self, goodput_bps: f64) -> Self {
         Self {
             expected: Some(goodput_bps.max(1.0).ln()),
@@ -175,7 +179,8 @@ impl Hold {
         self.epochs >= SEEN_TO_SETTLE
     }
 
-    /// A change too small to search for: another level, at which the neighbours are worth a look soon.
+    /// A change too small to search for: another level, at which the neighbours are worth a look
+    /// soon.
     fn settle_at(&mut self, level: f64) {
         (self.mean, self.best) = (level, f64::NEG_INFINITY);
         (self.rise, self.fall) = (0.0, 0.0);
@@ -224,8 +229,9 @@ impl Hold {
         }
     }
 
-    /// Whether fewer channels are to stay, which are worth `here` and `gain` more than the held setting, which is worth `there`.
-    /// Small losses must not add up, so the best that was held counts too.
+    /// Whether fewer channels are to stay, which are worth `here` and `gain` more than the held
+    /// setting, which is worth `there`. Small losses must not add up, so the best that was held
+    /// counts too.
     pub(super) fn may_give_up(&mut self, there: f64, here: f64, gain: f64) -> bool {
         self.best = self.best.max(there);
         gain >= -GIVE_UP / 2.0 && here >= self.best - GIVE_UP

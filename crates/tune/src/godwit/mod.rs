@@ -9,15 +9,19 @@
 //!            └──────────── more pays ──────────────┘
 //! ```
 //!
-//! - A [`search`] leaps from a few channels to where more no longer pay, in epochs of a fraction of a second, and trims to what
-//!   the measured rate of a channel says is needed. First along parallelism, then along concurrency, which is kept only
-//!   where it pays: processors, not windows, are what movers buy.
-//! - [`hold`] watches goodput with a CUSUM, not with a threshold an epoch, and searches again when it changed.
-//! - Now and then a few channels more, or fewer, are tried for an epoch: a path that grew shows nothing to
-//!   windows that fit the old one. This is also what lets copies come to the same share.
-//! - On a full path with small windows there is a [`crowd`]: the window says how many channels are fair, and nobody bids.
-//! - A setting is worth the logarithm of its goodput less a price for channels and for loss ([`Worth`]), so that
-//!   of two equal settings the smaller wins and copies do not outbid each other for ever.
+//! - A [`search`] leaps from a few channels to where more no longer pay, in epochs of a fraction of
+//!   a second, and trims to what the measured rate of a channel says is needed. First along
+//!   parallelism, then along concurrency, which is kept only where it pays: processors, not
+//!   windows, are what movers buy.
+//! - [`hold`] watches goodput with a CUSUM, not with a threshold an epoch, and searches again when
+//!   it changed.
+//! - Now and then a few channels more, or fewer, are tried for an epoch: a path that grew shows
+//!   nothing to windows that fit the old one. This is also what lets copies come to the same share.
+//! - On a full path with small windows there is a [`crowd`]: the window says how many channels are
+//!   fair, and nobody bids.
+//! - A setting is worth the logarithm of its goodput less a price for channels and for loss
+//!   ([`Worth`]), so that of two equal settings the smaller wins and copies do not outbid each
+//!   other for ever.
 //!
 //! Goodput alone is enough; evidence only spares epochs.
 
@@ -40,8 +44,9 @@ use worth::Worth;
 
 use crate::{Bounds, Decision, Limit, Observation, Setting, Tuner, words::Rate};
 
-/// Channels to begin with where nothing is remembered. On a path that one channel fills, channels that are not there need
-/// not be given up again; on others two leaps more are a fraction of a second.
+/// Channels to begin with where nothing is remembered. On a path that one channel fills, channels
+/// that are not there need not be given up again; on others two leaps more are a fraction of a
+/// second.
 const BEGIN: Setting = Setting::new(1, 2);
 /// Length of the first epoch, s.
 const BEGIN_S: f64 = 0.2;
@@ -101,8 +106,9 @@ impl Godwit {
         }
     }
 
-    /// What an epoch says, and earlier ones of the path. Windows that have given way to a loss let the queue drain for a while: where as much
-    /// gets through as when it stood, the path is full all the same.
+    /// What an epoch says, and earlier ones of the path. Windows that have given way to a loss let
+    /// the queue drain for a while: where as much gets through as when it stood, the path is full
+    /// all the same.
     fn look(&mut self, seen: &Observation) -> Point {
         let point = Point::seen(self.at, seen);
         if point.is_full() {
@@ -214,13 +220,14 @@ impl Godwit {
                 // The window of the one that goes would be missing for many seconds.
                 let last_pair = self.at.channels() == 2 && to.channels() < 2;
                 let mut up = to.channels() > self.at.channels();
-                // What more channels get on a full path is others' for the most part, or it is too early to tell.
+                // What more channels get on a full path is others' for the most part, or it is too
+                // early to tell.
                 let pushes = up && here.is_full() && !(hold.has_settled() && hold.crowd.may_rise());
                 if here.drifts && (last_pair || pushes) {
                     (to, up) = (self.at, false);
                 }
-                // Longer where goodput is noisy: until its deviation is that of a tolerable difference. Not with
-                // fewer channels, which may cost goodput as long as it lasts.
+                // Longer where goodput is noisy: until its deviation is that of a tolerable
+                // difference. Not with fewer channels, which may cost goodput as long as it lasts.
                 let seconds = HOLD_S
                     * if up {
                         (self.noise / TOLERANCE).powi(2)
@@ -277,7 +284,8 @@ impl Godwit {
         self.go(to, &why, PATIENT_S)
     }
 
-    /// More channels were opened among others: they stay if they brought a good part of what they should.
+    /// More channels were opened among others: they stay if they brought a good part of what they
+    /// should.
     fn tried_among_others(&mut self, probe: Probe, here: Point) -> Decision {
         let Probe { mut hold, home, .. } = probe;
         let there = hold.point(home);
@@ -387,7 +395,8 @@ fn beside(here: &Point, there: &Point) -> String {
     )
 }
 
-/// Up to this many channels each carries so much of the path that it takes seconds to take over what another leaves.
+/// Up to this many channels each carries so much of the path that it takes seconds to take over
+/// what another leaves.
 const FEW: u32 = 8;
 
 /// Differences of goodput below this are not worth a channel, relative.
@@ -427,7 +436,8 @@ impl Tuner for Godwit {
     }
 
     fn begin_anew(&mut self, setting: Setting) -> Option<Decision> {
-        // Somebody has measured it: no search, but a watch, and a look at the neighbours now and then.
+        // Somebody has measured it: no search, but a watch, and a look at the neighbours now and
+        // then.
         *self = Self::new(Some(setting), self.bounds);
         self.state = State::Hold(Hold::new(false, Neighbours::above(0)));
         Some(self.go(self.at, "goes on from here", HOLD_S))

@@ -4,11 +4,13 @@ use crate::{Limit, Observation, Setting, limit};
 
 /// Segments in flight of a channel that has its share of a path.
 pub(super) const ROOMY: f64 = 128.0;
-/// Full windows of this many paths keep a queue before the bottleneck, so that it has always something to send.
+/// Full windows of this many paths keep a queue before the bottleneck, so that it has always
+/// something to send.
 const HEADROOM: f64 = 1.25;
 /// With less than this they do not.
 const HEADROOM_MIN: f64 = 1.15;
-/// Share of the time that movers may wait for a processor, or have left, without a thought of more of them.
+/// Share of the time that movers may wait for a processor, or have left, without a thought of more
+/// of them.
 const SERVED: f64 = 0.1;
 /// Payload of a segment on most paths, bytes.
 const SEGMENT_BYTES: f64 = 1448.0;
@@ -36,9 +38,9 @@ pub(super) struct Point {
     pub(super) limit: Option<Limit>,
     /// The movers are known to have had processors whenever they wanted.
     pub(super) served: bool,
-    /// Congestion windows, which take seconds to find their size, are what binds as far as anybody can tell. A short epoch
-    /// right after a change says little then: fresh channels have not met their first loss, and those
-    /// that are left have not taken over what others gave up.
+    /// Congestion windows, which take seconds to find their size, are what binds as far as anybody
+    /// can tell. A short epoch right after a change says little then: fresh channels have not met
+    /// their first loss, and those that are left have not taken over what others gave up.
     pub(super) drifts: bool,
 }
 
@@ -82,7 +84,8 @@ impl Point {
             && self.window.is_some_and(|segments| segments < ROOMY)
     }
 
-    /// How many times the channels keep the bottleneck busy where full windows just fill it, at least 1.
+    /// How many times the channels keep the bottleneck busy where full windows just fill it, at
+    /// least 1.
     pub(super) fn headroom(&self) -> f64 {
         match (self.limit, self.stretch) {
             (Some(Limit::ReceiveWindow), Some(stretch))
@@ -99,8 +102,8 @@ impl Point {
         matches!((self.stretch, fewer.stretch), (Some(here), Some(there)) if here >= QUEUES * there)
     }
 
-    /// The least part of the channels, `0..=1`, that may do: full windows without a queue are all needed, and a queue is what is
-    /// too much. `0` where nothing is known.
+    /// The least part of the channels, `0..=1`, that may do: full windows without a queue are all
+    /// needed, and a queue is what is too much. `0` where nothing is known.
     pub(super) fn needed(&self) -> f64 {
         match (self.limit, self.stretch) {
             (Some(Limit::ReceiveWindow), Some(stretch)) => (HEADROOM_MIN / stretch).min(1.0),

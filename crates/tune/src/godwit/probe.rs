@@ -1,7 +1,7 @@
 //! Which neighbour of a held number to try next.
 
-/// Turns after which what is known about larger numbers is forgotten, and of many, what is known about fewer: others come
-/// and go without a trace in our goodput.
+/// Turns after which what is known about larger numbers is forgotten, and of many, what is known
+/// about fewer: others come and go without a trace in our goodput.
 const FORGET_AFTER: u32 = 8;
 /// A number that lost this much, relative, went over a cliff.
 const CLIFF: f64 = 0.05;
@@ -18,7 +18,8 @@ pub(super) struct Neighbours {
     turns: u32,
     up: bool,
     far: bool,
-    /// Turns of smaller numbers to leave out, and how many after the next vain one: each costs goodput.
+    /// Turns of smaller numbers to leave out, and how many after the next vain one: each costs
+    /// goodput.
     rest: u32,
     next_rest: u32,
 }
@@ -37,7 +38,8 @@ impl Neighbours {
         }
     }
 
-    /// The number to try instead of `x`, `None` when there is nothing to learn. Larger and smaller ones take turns.
+    /// The number to try instead of `x`, `None` when there is nothing to learn. Larger and smaller
+    /// ones take turns.
     pub(super) fn next(&mut self, x: f64) -> Option<f64> {
         self.turns += 1;
         if self.turns.is_multiple_of(FORGET_AFTER) {
@@ -58,7 +60,8 @@ impl Neighbours {
         first.or(second)
     }
 
-    /// Half more, since a small step hides a small gain in noise; or a fifth more, since half may jump over the best.
+    /// Half more, since a small step hides a small gain in noise; or a fifth more, since half may
+    /// jump over the best.
     fn larger(self, x: f64) -> Option<f64> {
         let wanted = (x * if self.far { 1.5 } else { 1.2 }).ceil();
         let next = if wanted < self.ceiling {
@@ -69,7 +72,8 @@ impl Neighbours {
         (next > x && next < self.ceiling).then_some(next)
     }
 
-    /// Half-way down to what is too small, but not by much, and by less where something is known to be: goodput may suffer.
+    /// Half-way down to what is too small, but not by much, and by less where something is known to
+    /// be: goodput may suffer.
     fn smaller(self, x: f64) -> Option<f64> {
         let middle = ((self.floor + x) / 2.0).floor();
         let least = if self.floor > 0.0 { 0.93 * x } else { 0.8 * x };

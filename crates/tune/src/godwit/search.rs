@@ -14,8 +14,8 @@ const LEAP: f64 = 4.0;
 const STEP: f64 = 2.0;
 /// Elasticity of goodput (relative rise over relative growth) that counts as in proportion.
 const IN_PROPORTION: f64 = 0.75;
-/// Channels to spare over what the measured rate of a channel says is needed: the price of being wrong is lower above
-/// than below.
+/// Channels to spare over what the measured rate of a channel says is needed: the price of being
+/// wrong is lower above than below.
 const SPARE: f64 = 1.2;
 /// A number is not worth trying that is not smaller than the best by this factor.
 const WORTH_TRIMMING: f64 = 1.3;
@@ -26,8 +26,8 @@ const LEAP_S: f64 = 0.2;
 pub(super) const STEP_S: f64 = 0.4;
 /// How long any step is measured where congestion windows must find their size, s.
 const DRIFT_S: f64 = 0.8;
-/// How long a smaller number is measured that at first gave less, s: after a crowd the channels that are left take seconds to
-/// open their windows again.
+/// How long a smaller number is measured that at first gave less, s: after a crowd the channels
+/// that are left take seconds to open their windows again.
 pub(super) const PATIENT_S: f64 = 1.0;
 /// Share of the best goodput that makes this worth waiting for.
 const RECOVERING: f64 = 0.6;
@@ -104,8 +104,8 @@ impl Search {
         }
     }
 
-    /// What is searched after this one: movers after channels; then channels again, of which more movers may need fewer,
-    /// and movers again, as long as that moves anything.
+    /// What is searched after this one: movers after channels; then channels again, of which more
+    /// movers may need fewer, and movers again, as long as that moves anything.
     pub(super) fn axis_after(&self, bounds: Bounds, best: Point) -> Option<Axis> {
         let moved = best.setting != self.base;
         match (self.axis, self.rounds) {
@@ -169,7 +169,8 @@ impl Search {
         self.points.insert(at, point);
     }
 
-    /// The next number to try. Points within `tolerance` (relative) of the best are as good, and the smallest of them wins.
+    /// The next number to try. Points within `tolerance` (relative) of the best are as good, and
+    /// the smallest of them wins.
     pub(super) fn next(&self, bounds: Bounds, worth: Worth, tolerance: f64) -> Next {
         if let Some(next) = self.next_under_loss(bounds) {
             return next;
@@ -221,9 +222,10 @@ impl Search {
         }
     }
 
-    /// Where congestion windows bind, goodputs of different age cannot be compared: fresh channels are fast until they meet
-    /// their first loss. But under random loss each channel adds its rate (Mathis et al. 1997), so more are opened
-    /// until the path is full, goodput no longer rises, or loss does: then it is ours. `None` where something else binds.
+    /// Where congestion windows bind, goodputs of different age cannot be compared: fresh channels
+    /// are fast until they meet their first loss. But under random loss each channel adds its rate
+    /// (Mathis et al. 1997), so more are opened until the path is full, goodput no longer rises, or
+    /// loss does: then it is ours. `None` where something else binds.
     fn next_under_loss(&self, bounds: Bounds) -> Option<Next> {
         let top = *self.points.last()?;
         let below = self.points.len().checked_sub(2).map(|at| self.points[at]);
@@ -319,7 +321,8 @@ impl Search {
                 if self.in_proportion(below, best) {
                     (if best.drifts { STEP } else { LEAP }, why)
                 } else if let (Some(knee), why) = self.trim(best, Some(below)) {
-                    // Whether the knee lies between is cheaper to see than whether there is more above.
+                    // Whether the knee lies between is cheaper to see than whether there is more
+                    // above.
                     return (Some(knee), why);
                 } else {
                     (STEP, why)
@@ -341,12 +344,14 @@ impl Search {
         rise.ln() >= elasticity * (self.x(more) / self.x(fewer)).ln()
     }
 
-    /// A leap went too far, and goodput was in proportion before it: something between may be better still.
+    /// A leap went too far, and goodput was in proportion before it: something between may be
+    /// better still.
     fn between(&self, best: Point, below: Option<Point>, above: Point) -> (Option<f64>, String) {
         let rises = below.is_none_or(|below| self.in_proportion(below, best));
         let x = self.x(best);
         let rise = above.goodput_bps / best.goodput_bps.max(1.0);
-        // Where each adds the same until something is full, what the larger number gives says where that is.
+        // Where each adds the same until something is full, what the larger number gives says where
+        // that is.
         let next = if !best.drifts && rise >= FLAT {
             (SPARE * rise.max(1.0) * x).ceil()
         } else {
@@ -359,7 +364,8 @@ impl Search {
         (pays.then_some(next), why)
     }
 
-    /// Movers are tried, and processors bind with few as with many: what a mover takes, nobody on the path gives.
+    /// Movers are tried, and processors bind with few as with many: what a mover takes, nobody on
+    /// the path gives.
     pub(super) fn is_about_processors(&self) -> bool {
         self.axis == Axis::Concurrency && self.points.iter().all(|p| p.limit == Some(Limit::Cpu))
     }
@@ -370,8 +376,8 @@ impl Search {
         self.x(top) > self.x(best) && top.goodput_bps <= best.goodput_bps * (1.0 + tolerance)
     }
 
-    /// A smaller number that should do: what the rate of a channel measured below says, and some to spare; where
-    /// nothing was measured below, a smaller one.
+    /// A smaller number that should do: what the rate of a channel measured below says, and some to
+    /// spare; where nothing was measured below, a smaller one.
     fn trim(&self, best: Point, below: Option<Point>) -> (Option<f64>, String) {
         let x = self.x(best);
         let (next, why) = match below {

@@ -240,7 +240,8 @@ fn channels_that_are_left_get_time_to_recover() {
     assert!((29..=40).contains(&at.channels()), "{at}");
 }
 
-/// Channels held after a minute beside `others` connections, all with windows that find their size in some seconds.
+/// Channels held after a minute beside `others` connections, all with windows that find their size
+/// in some seconds.
 fn held_beside(others: f64) -> u32 {
     const EPOCH_S: f64 = 0.5;
     let mut tuner = Godwit::new(None, BOUNDS);
@@ -282,7 +283,8 @@ fn many_connections_of_others_leave_room_for_more_than_two() {
     assert!((4..=64).contains(&held), "{held}");
 }
 
-/// Epochs at 965 Mbit/s, `full` of them with a queue, then with hardly any: fewer than after which a full path is looked at again.
+/// Epochs at 965 Mbit/s, `full` of them with a queue, then with hardly any: fewer than after which
+/// a full path is looked at again.
 fn after_a_queue(full: usize) -> Vec<String> {
     let mut tuner = Godwit::new(None, BOUNDS);
     let mut at = tuner.first().setting;

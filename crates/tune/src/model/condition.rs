@@ -5,8 +5,8 @@ use crate::{Limit, Setting};
 
 /// Payload of a segment, bytes, for the model's losses.
 const MSS: f64 = 1448.0;
-/// Loss at which retransmission timeouts halve what a full path carries. Chosen so that 4 segments a round trip and
-/// channel, below which fast retransmission fails, cost about a third.
+/// Loss at which retransmission timeouts halve what a full path carries. Chosen so that 4 segments
+/// a round trip and channel, below which fast retransmission fails, cost about a third.
 const LOSS_OF_TIMEOUTS: f64 = 0.2;
 
 /// Everything that the goodput of a transfer depends on, apart from its setting.
@@ -22,7 +22,8 @@ pub struct Condition {
     pub window_bytes: f64,
     /// Probability that a segment is lost although the path is not full, `0..1`.
     pub loss: f64,
-    /// Share of the capacity that one channel alone leaves unused when it fills the path, `0..1`: shallow queues do that.
+    /// Share of the capacity that one channel alone leaves unused when it fills the path, `0..1`:
+    /// shallow queues do that.
     pub shallow: f64,
     /// Processors of our end; `None`: they are no limit.
     pub cpu: Option<Cpu>,
@@ -45,7 +46,8 @@ pub struct Cpu {
     pub cores: f64,
     /// What a mover moves that has a processor for itself, bit/s.
     pub core_bps: f64,
-    /// The kernel shares time between groups (sessions), not threads: more movers get no larger share.
+    /// The kernel shares time between groups (sessions), not threads: more movers get no larger
+    /// share.
     pub by_group: bool,
 }
 
@@ -102,7 +104,8 @@ impl Condition {
             .unwrap_or_default()
     }
 
-    /// What `setting` gives under `load` while copies of the transfer have `others` channels on the same path.
+    /// What `setting` gives under `load` while copies of the transfer have `others` channels on the
+    /// same path.
     pub fn steady(&self, setting: Setting, load: &Load, others: u32) -> Steady {
         let n = f64::from(setting.channels());
         let path = self.of_path(n, load, f64::from(others));
@@ -167,8 +170,8 @@ impl Condition {
 }
 
 impl Cpu {
-    /// A mover has at most one processor; what runs at the same time shares them evenly, by thread or by group. Each
-    /// channel costs a little.
+    /// A mover has at most one processor; what runs at the same time shares them evenly, by thread
+    /// or by group. Each channel costs a little.
     fn goodput_bps(&self, setting: Setting, busy: u32) -> f64 {
         /// Share of a mover's time that a channel more takes.
         const CHANNEL_COST: f64 = 0.001;

@@ -61,8 +61,8 @@ impl Family {
         }
     }
 
-    /// A condition of this kind. Paths are 100 Mbit/s to 10 Gbit/s, 2 to 100 ms, noise 0.5 to 10 %; half of the conditions
-    /// show evidence, half goodput only.
+    /// A condition of this kind. Paths are 100 Mbit/s to 10 Gbit/s, 2 to 100 ms, noise 0.5 to 10 %;
+    /// half of the conditions show evidence, half goodput only.
     pub fn draw(self, seed: u64) -> Condition {
         let mut draw = Draw(Random::new(seed));
         let capacity_bps = draw.log(1e8, 1e10);

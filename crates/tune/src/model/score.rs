@@ -29,7 +29,8 @@ pub struct Best {
 pub struct Score {
     /// Share of the best static setting's bytes that was lost; negative where the tuner did better.
     pub regret: f64,
-    /// Time after which goodput stayed at 90 % of the best under the first load, s; infinite where it never did.
+    /// Time after which goodput stayed at 90 % of the best under the first load, s; infinite where
+    /// it never did.
     pub convergence_s: f64,
     /// Longest time to come back to 90 % of the best after a change of load, s; 0 without a change.
     pub adaptation_s: f64,

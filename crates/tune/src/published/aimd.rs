@@ -1,6 +1,7 @@
-//! `aimd`: additive increase, multiplicative decrease (named by Ito, Ohsaki, Imase, SAINT 2006, without its rule). *Our
-//! reading*: N grows by 1 while goodput rises by more than eps and is halved when it falls by more than eps. What
-//! follows a halving is compared with nothing, or its own lower goodput would halve N again.
+//! `aimd`: additive increase, multiplicative decrease (named by Ito, Ohsaki, Imase, SAINT 2006,
+//! without its rule). *Our reading*: N grows by 1 while goodput rises by more than eps and is
+//! halved when it falls by more than eps. What follows a halving is compared with nothing, or its
+//! own lower goodput would halve N again.
 
 use super::{Move, Walk};
 use crate::{

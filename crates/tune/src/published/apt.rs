@@ -37,7 +37,8 @@ enum Phase {
         last: Option<Seen>,
         n: u32,
     },
-    /// The very first growth did not pay: `l` is under way. *Our reading*: the paper has no N_-2 there.
+    /// The very first growth did not pay: `l` is under way. *Our reading*: the paper has no N_-2
+    /// there.
     Low { l: u32, m: Seen, r: Seen },
     /// Search phase, N under way.
     Search { l: Seen, m: Seen, r: Seen, n: u32 },
@@ -73,7 +74,8 @@ impl Apt {
         }
         let n = self.space.bound_one(self.alpha * f64::from(now.n));
         if n == now.n {
-            // Our reading: at the bound the bracket is (N_-1, max, max), which leaves the left interval.
+            // Our reading: at the bound the bracket is (N_-1, max, max), which leaves the left
+            // interval.
             let l = last.unwrap_or(now);
             return self.search(l, now, now, "no room to grow");
         }

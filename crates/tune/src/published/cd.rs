@@ -82,8 +82,8 @@ pub(super) fn along(space: &Space, x: &Point, axis: usize, step: f64) -> Point {
     space.bound(&moved)
 }
 
-/// Whose turn it is, of several parameters. Each is stepped once when its first turn comes; later it waits
-/// for goodput to change, or a flat surface would be climbed for ever. *Our reading*.
+/// Whose turn it is, of several parameters. Each is stepped once when its first turn comes; later
+/// it waits for goodput to change, or a flat surface would be climbed for ever. *Our reading*.
 pub(super) struct Turns {
     pub(super) axis: usize,
     count: usize,
@@ -101,7 +101,8 @@ impl Turns {
         }
     }
 
-    /// An epoch is over. Passes the turn on after [`QUIET`] quiet ones; `true` when the next parameter never had one before.
+    /// An epoch is over. Passes the turn on after [`QUIET`] quiet ones; `true` when the next
+    /// parameter never had one before.
     pub(super) const fn next_is_fresh(&mut self, moving: bool) -> bool {
         self.quiet = if moving { 0 } else { self.quiet + 1 };
         if self.quiet < QUIET {
@@ -122,7 +123,8 @@ mod tests {
 
     #[test]
     fn climbs_one_at_a_time_and_stays_at_the_top() {
-        // Goodput in proportion up to 8, then flat: 7 -> 8 is +14 %, 8 -> 9 nothing, so it stays at 9.
+        // Goodput in proportion up to 8, then flat: 7 -> 8 is +14 %, 8 -> 9 nothing, so it stays at
+        // 9.
         let visited = trace(Cd::new(line(128), vec![5], 5.0), 8, |n| f64::from(n.min(8)));
         assert_eq!(visited, [5, 6, 7, 8, 9, 9, 9, 9]);
     }

@@ -10,8 +10,8 @@ const B: f64 = 10.0;
 /// Most channels to add or take at a time.
 const STEP_MAX: f64 = 5.0;
 
-/// U(n) = T / K^n - T B L, with T the goodput and L the loss ratio; where loss is not visible, U = T / K^n, the form for
-/// several parameters.
+/// U(n) = T / K^n - T B L, with T the goodput and L the loss ratio; where loss is not visible, U =
+/// T / K^n, the form for several parameters.
 fn utility(n: u32, seen: &Observation) -> f64 {
     let t = seen.goodput_bps();
     let l = seen
@@ -48,7 +48,8 @@ impl Walk for Falcon {
         Move::to([self.n], "to begin with")
     }
 
-    /// n += clamp(round(n (U_k - U_{k-1}) / ((n_k - n_{k-1}) U_{k-1})), -5, +5), at least 1 either way.
+    /// n += clamp(round(n (U_k - U_{k-1}) / ((n_k - n_{k-1}) U_{k-1})), -5, +5), at least 1 either
+    /// way.
     fn step(&mut self, seen: &Observation) -> Move {
         let u = utility(self.n, seen);
         let n = f64::from(self.n);
@@ -56,7 +57,8 @@ impl Walk for Falcon {
             None => (1.0, "first step".to_owned()),
             Some((n_1, u_1)) => {
                 let moved = n - f64::from(n_1);
-                // Our reading: |U_{k-1}|, since heavy loss makes U negative and would turn the gradient round.
+                // Our reading: |U_{k-1}|, since heavy loss makes U negative and would turn the
+                // gradient round.
                 let gradient = n * (u - u_1) / (moved * u_1.abs());
                 let step = match gradient {
                     // A bound stopped the last step: turn round.

@@ -1,5 +1,5 @@
-//! `mi`: multiplicative increase (named by Ito, Ohsaki, Imase, SAINT 2006, without its rule). *Our reading*: N grows by alpha
-//! until goodput falls, goes one step back and stays.
+//! `mi`: multiplicative increase (named by Ito, Ohsaki, Imase, SAINT 2006, without its rule). *Our
+//! reading*: N grows by alpha until goodput falls, goes one step back and stays.
 
 use super::{Move, Walk};
 use crate::{

@@ -1,7 +1,8 @@
 //! The methods of the papers, one a file, each written like its algorithm box.
 //!
-//! A method walks over whole numbers and is told an epoch at a time: a [`Walk`]. [`Walker`] turns it into a [`Tuner`].
-//! Symbols are the papers'; where a listing is silent or damaged, the reading that is followed is marked *our reading*.
+//! A method walks over whole numbers and is told an epoch at a time: a [`Walk`]. [`Walker`] turns
+//! it into a [`Tuner`]. Symbols are the papers'; where a listing is silent or damaged, the reading
+//! that is followed is marked *our reading*.
 //!
 //! | Short name | Paper |
 //! |---|---|

@@ -64,7 +64,8 @@ impl Nm {
         nm
     }
 
-    /// The first simplex: x0 last, since it is measured first. Where a bound leaves nothing of an edge it goes the other way.
+    /// The first simplex: x0 last, since it is measured first. Where a bound leaves nothing of an
+    /// edge it goes the other way.
     fn corners(&self, x0: Point) -> Vec<Point> {
         let edge = |axis| {
             let there = along(&self.space, &x0, axis, self.params.lambda);
@@ -124,7 +125,8 @@ impl Nm {
         if f > worst {
             return self.take((xr, f));
         }
-        // Towards the better of xr and xm, which is xm: f(xr) <= f(xm) here. On equal terms the older one.
+        // Towards the better of xr and xm, which is xm: f(xr) <= f(xm) here. On equal terms the
+        // older one.
         let xc = self.space.bound(&beyond(c, &self.worst().0, C));
         self.phase = Phase::Contract { xc: xc.clone() };
         Move::to(
@@ -226,7 +228,8 @@ mod tests {
 
     #[test]
     fn one_parameter_by_hand() {
-        // 2 and 10; reflect to 18, expand to 26; reflect to 42 (best is 26, worst 10) and contract ...
+        // 2 and 10; reflect to 18, expand to 26; reflect to 42 (best is 26, worst 10) and contract
+        // ...
         let visited = trace(Nm::new(line(128), vec![2], PAPER), 30, |n| {
             100.0 - (f64::from(n) - 21.0).abs()
         });

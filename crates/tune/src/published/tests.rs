@@ -139,5 +139,6 @@ proptest! {
     }
 }
 
-/// Falcon takes a step of at least one in every epoch, by design, and ours looks around now and then.
+/// Falcon takes a step of at least one in every epoch, by design, and ours looks around now and
+/// then.
 const NEVER_RESTS: [&str; 2] = ["falcon", "godwit"];

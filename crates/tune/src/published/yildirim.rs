@@ -1,4 +1,5 @@
-//! `yildirim`: doubling (Yildirim, Arslan, Kim, Kosar 2016; `heur2` of Direct §IV-F). Never comes down.
+//! `yildirim`: doubling (Yildirim, Arslan, Kim, Kosar 2016; `heur2` of Direct §IV-F). Never comes
+//! down.
 
 use super::{Move, Walk};
 use crate::{

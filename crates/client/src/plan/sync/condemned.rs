@@ -1,4 +1,5 @@
-//! What the source does not have, in the order in which it can go: what is in a directory before the directory.
+//! What the source does not have, in the order in which it can go: what is in a directory before
+//! the directory.
 
 use std::{
     fs::File,
@@ -139,8 +140,8 @@ impl Doomed {
         self.stays.store(true, Ordering::Relaxed);
     }
 
-    /// Nothing more is found in it by the caller. The directories of which all is known now and that go, innermost first: where they are, and
-    /// their paths below the top.
+    /// Nothing more is found in it by the caller. The directories of which all is known now and
+    /// that go, innermost first: where they are, and their paths below the top.
     pub(super) fn released(self: Arc<Self>) -> Vec<(Goal, Vec<u8>)> {
         let mut going = Vec::new();
         let mut next = Some(self);

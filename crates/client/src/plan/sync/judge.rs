@@ -17,7 +17,8 @@ pub(super) enum Verdict {
     Unsure,
 }
 
-/// Compares a file with what the destination has of its name. `keeps_times`: the destination has the times that it is given.
+/// Compares a file with what the destination has of its name. `keeps_times`: the destination has
+/// the times that it is given.
 pub(super) fn judge(
     level: Level,
     keeps_times: bool,

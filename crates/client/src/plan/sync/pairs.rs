@@ -1,4 +1,5 @@
-//! A directory at both ends, listed at the same time; several of these pairs at once, since each costs round trips.
+//! A directory at both ends, listed at the same time; several of these pairs at once, since each
+//! costs round trips.
 
 use std::{fs, io, os::unix::ffi::OsStrExt, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
@@ -112,8 +113,8 @@ impl Pairs {
         Some((pair, listed))
     }
 
-    /// Trades the sessions of source and target that have listed last for others: what is done about the names needs no further ones, which
-    /// servers might not let in.
+    /// Trades the sessions of source and target that have listed last for others: what is done
+    /// about the names needs no further ones, which servers might not let in.
     pub(super) fn trade(&mut self, source: &mut Carrier, target: &mut Carrier) {
         if let Some([one, other]) = self.idle.last_mut() {
             std::mem::swap(one, source);

@@ -1,9 +1,11 @@
-//! The names of one directory with what is known of them, however many they are: what memory has no room for lies in a file.
+//! The names of one directory with what is known of them, however many they are: what memory has no
+//! room for lies in a file.
 //!
 //! Nothing that goes in gets lost: what is not read back would count as absent, and be removed.
 //!
-//! Two rolls are compared part by part. A name is in the same part of both, so that only one part of each is read at a time. A small
-//! directory is one part, a large one [`PARTS`] of them, by a hash that nobody foresees.
+//! Two rolls are compared part by part. A name is in the same part of both, so that only one part
+//! of each is read at a time. A small directory is one part, a large one [`PARTS`] of them, by a
+//! hash that nobody foresees.
 
 use std::{
     fs::File,

@@ -1,8 +1,10 @@
-//! Small files through one session, many in flight: nothing that is asked for one of them stops the stream of the others.
+//! Small files through one session, many in flight: nothing that is asked for one of them stops the
+//! stream of the others.
 //!
-//! The first begins on data channels that carried a file already, so that nothing about them is left to be found out. Gets behind it
-//! send what makes new channels in front of their files, without waiting for the answers. Whatever cannot be told for
-//! certain of a file is left to the path of single files: the item goes back, and is neither done nor failed. Where it is doubtful
+//! The first begins on data channels that carried a file already, so that nothing about them is
+//! left to be found out. Gets behind it send what makes new channels in front of their files,
+//! without waiting for the answers. Whatever cannot be told for certain of a file is left to the
+//! path of single files: the item goes back, and is neither done nor failed. Where it is doubtful
 //! which bytes are whose, the session is given up.
 
 mod outcome;
@@ -85,7 +87,8 @@ impl Session {
             };
         let ready = match direction {
             Direction::Get => known(&learned.gets_pipelined) || there && self.can_keep_channels(),
-            // Bytes go out before the server has agreed to take them: a final name must not be in reach.
+            // Bytes go out before the server has agreed to take them: a final name must not be in
+            // reach.
             Direction::Put => {
                 let renames = known(&learned.rename_probed) && !known(&learned.no_rename);
                 there && renames && Naming::of(learned) != Naming::InPlace
@@ -99,7 +102,8 @@ impl Session {
         self.server.features.next_channels || self.has_channels_wanted()
     }
 
-    /// What may be asked of a server that sends small files: it alone knows the round trips of the data channels.
+    /// What may be asked of a server that sends small files: it alone knows the round trips of the
+    /// data channels.
     fn reports(&self, first: &Item) -> Asides {
         let now = Instant::now();
         let silent = first.direction() != Direction::Get
@@ -209,7 +213,8 @@ struct Pipeline<'a, F> {
     pace: Pace,
     place: Place,
     command_bytes_max: usize,
-    /// Commands of a file that may wait at a time: its transfer and check; or, for a put, its stamp and its rename.
+    /// Commands of a file that may wait at a time: its transfer and check; or, for a put, its stamp
+    /// and its rename.
     commands_each: usize,
     /// Files that may have some.
     files_max: usize,
@@ -218,7 +223,8 @@ struct Pipeline<'a, F> {
     sending: Option<Sending>,
     /// More may come.
     feeding: bool,
-    /// The server was asked for new data channels, and what it said was not waited for: the answers to the files tell.
+    /// The server was asked for new data channels, and what it said was not waited for: the answers
+    /// to the files tell.
     opens: bool,
     /// The number of channels can change between two files.
     steers: bool,
@@ -229,10 +235,12 @@ struct Pipeline<'a, F> {
     asked: Option<CommandId>,
     /// What the server is asked of its side of the channels.
     asides: Asides,
-    /// Files are taken until the depth is reached, then none until some have gone: commands leave in bunches.
+    /// Files are taken until the depth is reached, then none until some have gone: commands leave
+    /// in bunches.
     filling: bool,
     arrived: u64,
-    /// A transfer was refused for a reason that is not the file's: the data channels are of no use any more.
+    /// A transfer was refused for a reason that is not the file's: the data channels are of no use
+    /// any more.
     channels_gone: bool,
     /// Temporary files that are being removed.
     removing: VecDeque<(CommandId, FtpPath)>,
@@ -310,8 +318,9 @@ impl<F: Feed> Pipeline<'_, F> {
         self.feeding && !self.flowing.is_empty()
     }
 
-    /// Brings the channels to what the tuner wants, as soon as nothing is in flight: no file is taken until then. A new connection would
-    /// else be taken for one of the file that its receiver is still at.
+    /// Brings the channels to what the tuner wants, as soon as nothing is in flight: no file is
+    /// taken until then. A new connection would else be taken for one of the file that its receiver
+    /// is still at.
     fn steer(&mut self) {
         let is_due = self.is_to_steer() && self.lineup.in_flight() == 0 && self.flowing.is_empty();
         if !is_due {

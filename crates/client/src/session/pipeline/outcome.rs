@@ -228,7 +228,8 @@ impl<F: Feed> Pipeline<'_, F> {
         self.leavings.rubbish.extend(flight.rubbish().cloned());
     }
 
-    /// Nothing is certain any more of what is in flight. The file at a place may be the reason, and goes alone from now on.
+    /// Nothing is certain any more of what is in flight. The file at a place may be the reason, and
+    /// goes alone from now on.
     pub(super) fn give_up(&mut self, reason: Option<(usize, Error)>) {
         if let Some((at, error)) = reason {
             match error.is_for_want_of_room() {

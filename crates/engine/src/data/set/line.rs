@@ -1,7 +1,8 @@
 //! The order of what a set has to do: what has begun and is not over, and what waits behind it.
 //!
-//! Each channel carries the transfers one after the other, and is through with one before others are. So several may have begun:
-//! the first of them is the one that new connections and limits belong to, and the others follow on the channels that are free of it.
+//! Each channel carries the transfers one after the other, and is through with one before others
+//! are. So several may have begun: the first of them is the one that new connections and limits
+//! belong to, and the others follow on the channels that are free of it.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -10,8 +11,9 @@ use super::{
     Work,
 };
 
-/// Transfers that may have begun at a time: each holds a file open. Far away a channel that repeats a lost segment keeps the others waiting
-/// for a round trip at least, and small files are soon sent.
+/// Transfers that may have begun at a time: each holds a file open. Far away a channel that repeats
+/// a lost segment keeps the others waiting for a round trip at least, and small files are soon
+/// sent.
 const BEGUN_MAX: usize = 32;
 
 pub(super) enum Waiting {
@@ -70,7 +72,8 @@ impl Line {
         self.0.push_back(Entry::begun(transfer));
     }
 
-    /// What may begin now, marked as begun. `free`: a channel is, that is through with all that has begun.
+    /// What may begin now, marked as begun. `free`: a channel is, that is through with all that has
+    /// begun.
     pub(super) fn next(&mut self, free: bool) -> Option<Next> {
         let mut last = None;
         let mut begun = 0;

@@ -1,5 +1,5 @@
-//! What waits for its turn on a set: a mover begins the next when the one before has succeeded, or, where it may follow, when a channel is
-//! through with that.
+//! What waits for its turn on a set: a mover begins the next when the one before has succeeded, or,
+//! where it may follow, when a channel is through with that.
 
 use std::sync::Arc;
 
@@ -29,17 +29,18 @@ impl Drop for Turn {
 }
 
 impl ChannelSet {
-    /// Runs `work` on a mover when all transfers that were queued before have succeeded; where one of them fails, it is dropped.
-    /// What takes longer than a small file does must go on elsewhere, and take its [`Turn`] along. `passable`: transfers that are queued
-    /// behind it and may follow others need not wait for it either.
+    /// Runs `work` on a mover when all transfers that were queued before have succeeded; where one
+    /// of them fails, it is dropped. What takes longer than a small file does must go on elsewhere,
+    /// and take its [`Turn`] along. `passable`: transfers that are queued behind it and may follow
+    /// others need not wait for it either.
     pub fn queue_work(&self, work: Work, passable: bool) {
         self.shared.enqueue(Waiting::Work { work, passable });
     }
 }
 
 impl SetShared {
-    /// Begins at once where nothing is before it, or where a channel is through with what is. Else whoever is done before it asks, and a mover
-    /// need not be woken for each.
+    /// Begins at once where nothing is before it, or where a channel is through with what is. Else
+    /// whoever is done before it asks, and a mover need not be woken for each.
     pub(super) fn enqueue(self: &Arc<Self>, waiting: Waiting) {
         let (refused, begins) = {
             let mut inner = lock(&self.inner);
@@ -126,7 +127,8 @@ impl SetShared {
         drop(starter);
     }
 
-    /// Lets the channels carry it that are through with what is before it; the others come when they are.
+    /// Lets the channels carry it that are through with what is before it; the others come when
+    /// they are.
     fn follow(self: &Arc<Self>, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
         let mut inner = lock(&self.inner);
         if inner.broken {

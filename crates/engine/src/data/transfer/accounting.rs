@@ -1,5 +1,5 @@
-//! Who of a transfer's channels says EOD, who says EOF, and when all has come: the machines of `godwit_proto::mode_e`, shared
-//! by the channels.
+//! Who of a transfer's channels says EOD, who says EOF, and when all has come: the machines of
+//! `godwit_proto::mode_e`, shared by the channels.
 
 use std::sync::{MutexGuard, atomic::Ordering};
 
@@ -31,8 +31,9 @@ impl TransferShared {
                 .is_some_and(Sender::channel_joins)
     }
 
-    /// Whether another transfer may begin on each channel that is through with this one, while others are not. Where it may, no channel
-    /// joins or ends early any more: those that there are will all carry the other one too, which counts them.
+    /// Whether another transfer may begin on each channel that is through with this one, while
+    /// others are not. Where it may, no channel joins or ends early any more: those that there are
+    /// will all carry the other one too, which counts them.
     pub(in crate::data) fn lets_follow(&self) -> bool {
         let mut control = lock(&self.control);
         let goes_well = control.postponed.is_none()
@@ -56,7 +57,8 @@ impl TransferShared {
         self.following.store(channels, Ordering::Relaxed);
     }
 
-    /// A counted connection never came up. When none is left to carry on, the first reason counts: others may follow from it.
+    /// A counted connection never came up. When none is left to carry on, the first reason counts:
+    /// others may follow from it.
     pub(in crate::data) fn sender_failed_to_open(&self, stripe: usize, why: TransferFailure) {
         let (carried_on, why) = {
             let mut control = lock(&self.control);
@@ -80,8 +82,8 @@ impl TransferShared {
         }
     }
 
-    /// The last header of a channel that has nothing more to send. `None`: it must wait for a connection that is still
-    /// being made, and is told when to ask again.
+    /// The last header of a channel that has nothing more to send. `None`: it must wait for a
+    /// connection that is still being made, and is told when to ask again.
     pub(in crate::data) fn sender_ends(
         &self,
         stripe: usize,
@@ -115,8 +117,9 @@ impl TransferShared {
         }
     }
 
-    /// The last header of a channel that may retire: somebody wished for it and another is left to carry on. Those with the smallest windows go
-    /// first. Where nothing is left to send there may be none behind this one.
+    /// The last header of a channel that may retire: somebody wished for it and another is left to
+    /// carry on. Those with the smallest windows go first. Where nothing is left to send there may
+    /// be none behind this one.
     pub(in crate::data) fn retire(
         &self,
         stripe: usize,
@@ -136,7 +139,8 @@ impl TransferShared {
         {
             return None;
         }
-        // Asked and answered under one lock: two channels must not both believe that the other stays.
+        // Asked and answered under one lock: two channels must not both believe that the other
+        // stays.
         let mut control = lock(&self.control);
         if control.followed || !control.senders[stripe].may_retire(nothing_left) {
             return None;
@@ -151,8 +155,8 @@ impl TransferShared {
         Some(control.senders[stripe].channel_ends(AfterEod::Close))
     }
 
-    /// How many channels are missing from `channels` or are more than it. Those that shall end and have not yet are asked to
-    /// stay first.
+    /// How many channels are missing from `channels` or are more than it. Those that shall end and
+    /// have not yet are asked to stay first.
     pub(in crate::data) fn towards(&self, channels: u32) -> (u32, u32) {
         let control = lock(&self.control);
         if control.followed {
@@ -201,7 +205,8 @@ impl TransferShared {
         lock(&self.control).receiver.handle_close(position)
     }
 
-    /// The payload up to a channel's end was written; finishes the transfer when nothing is missing.
+    /// The payload up to a channel's end was written; finishes the transfer when nothing is
+    /// missing.
     pub(in crate::data) fn receiver_channel_ended(&self, end: ChannelEnd) {
         let complete = {
             let mut control = lock(&self.control);

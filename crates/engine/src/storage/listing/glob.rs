@@ -5,14 +5,16 @@ pub(super) fn is_pattern(name: &[u8]) -> bool {
     name.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
 }
 
-/// `*`, `?`, `[a-z]`, `[!a-z]` and `\x` as in fnmatch(3), over bytes. A leading dot is matched only by a dot, as shells
-/// do it; a `[` without its `]` means itself. Time is at most the product of both lengths.
+/// `*`, `?`, `[a-z]`, `[!a-z]` and `\x` as in fnmatch(3), over bytes. A leading dot is matched only
+/// by a dot, as shells do it; a `[` without its `]` means itself. Time is at most the product of
+/// both lengths.
 pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
         return false;
     }
     let (mut p, mut n) = (0, 0);
-    // Behind the last star, and where in the name it is tried: an earlier star never needs another try.
+    // Behind the last star, and where in the name it is tried: an earlier star never needs another
+    // try.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         if pattern.get(p) == Some(&b'*') {
@@ -56,7 +58,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// What follows a `[`: its length with the `]`, and whether `byte` is in the class. `None` without a `]`.
+/// What follows a `[`: its length with the `]`, and whether `byte` is in the class. `None` without
+/// a `]`.
 fn class(rest: &[u8], byte: u8) -> Option<(usize, bool)> {
     let negated = matches!(rest.first(), Some(b'!' | b'^'));
     let first = usize::from(negated);

@@ -16,14 +16,14 @@ use rustix::io::Errno;
 
 use super::{Entries, FileKind, Identity, Metadata, Result, Storage, errno_failure, into_io};
 
-/// Entries of a directory that are read before its own line is written, which tells how many there are. A larger
-/// directory tells it at its end.
+/// Entries of a directory that are read before its own line is written, which tells how many there
+/// are. A larger directory tells it at its end.
 const AHEAD_MAX: usize = 1024;
 /// Bytes of lines made at a time.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// Lines of a listing, each ended by CRLF. Memory is bounded, however large the directory. Names with CR or LF in them, which
-/// no client could ask for, are left out.
+/// Lines of a listing, each ended by CRLF. Memory is bounded, however large the directory. Names
+/// with CR or LF in them, which no client could ask for, are left out.
 pub struct Listing {
     rows: Rows,
     form: ListForm,
@@ -35,10 +35,10 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Of `path`: the entries of a directory, or one file (but MLSD: ENOTDIR). For LIST and NLST the last name may be a pattern
-    /// (`*`, `?`, `[a-z]`), unless a file has that very name; ENOENT where nothing matches it. Whatever keeps a
-    /// listing from beginning is told here; what goes wrong later is an error of `read`, which carries the
-    /// failure.
+    /// Of `path`: the entries of a directory, or one file (but MLSD: ENOTDIR). For LIST and NLST
+    /// the last name may be a pattern (`*`, `?`, `[a-z]`), unless a file has that very name; ENOENT
+    /// where nothing matches it. Whatever keeps a listing from beginning is told here; what goes
+    /// wrong later is an error of `read`, which carries the failure.
     pub fn open(
         storage: Arc<dyn Storage>,
         path: &FtpPath,
@@ -128,7 +128,8 @@ impl io::Read for Listing {
     }
 }
 
-/// Entries of a directory as MLSD and MLSC show them, with `.` and `..`. Failures are as for [`Listing::open`].
+/// Entries of a directory as MLSD and MLSC show them, with `.` and `..`. Failures are as for
+/// [`Listing::open`].
 pub fn directory_facts(
     storage: &dyn Storage,
     path: &FtpPath,

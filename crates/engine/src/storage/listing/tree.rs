@@ -10,10 +10,11 @@ use super::{
     Row, can_be_sent,
 };
 
-/// Directories that are open at a time, one in the other. Each costs a descriptor and a buffer of 32 KiB.
+/// Directories that are open at a time, one in the other. Each costs a descriptor and a buffer of
+/// 32 KiB.
 const LEVELS_MAX: usize = 512;
-/// Directories that are listed by way of links. Each is listed so once, or links between n directories would give n!
-/// paths; this bounds the memory that it takes to know them.
+/// Directories that are listed by way of links. Each is listed so once, or links between n
+/// directories would give n! paths; this bounds the memory that it takes to know them.
 const LINKED_MAX: usize = 65_536;
 
 /// `Error=` where a directory cannot be read, as GCT spells it.
@@ -72,7 +73,8 @@ impl Tree {
         if metadata.kind != FileKind::Directory || (by_link && !self.follow_links) {
             return Ok(row);
         }
-        // A loop can be closed by a link only, but it need not be this entry: the way may have led above the top.
+        // A loop can be closed by a link only, but it need not be this entry: the way may have led
+        // above the top.
         let seen = self
             .levels
             .iter()

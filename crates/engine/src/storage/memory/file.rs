@@ -40,7 +40,8 @@ impl MemoryFile {
         self.change(length, |size| length == size, |_| {})
     }
 
-    /// Makes the file `length` bytes long (unless `keep` says of the present size to leave it), then lets `write` at it.
+    /// Makes the file `length` bytes long (unless `keep` says of the present size to leave it),
+    /// then lets `write` at it.
     fn change(
         &self,
         length: u64,

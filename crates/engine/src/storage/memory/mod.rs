@@ -21,12 +21,12 @@ use self::{
 };
 use super::{Entries, FileRef, Metadata, Result, Storage, WriteMode, errno_failure, owner};
 
-/// Bytes that all files together may hold where nothing else is said. Guards against a write at a huge offset,
-/// which a file system would keep as a hole and we cannot.
+/// Bytes that all files together may hold where nothing else is said. Guards against a write at a
+/// huge offset, which a file system would keep as a hole and we cannot.
 const CAPACITY_DEFAULT: u64 = 1 << 30;
 
-/// Files in memory. Permission bits are kept but not enforced; an absolute link begins at the root of the tree, and
-/// `..` above the root is the root.
+/// Files in memory. Permission bits are kept but not enforced; an absolute link begins at the root
+/// of the tree, and `..` above the root is the root.
 pub struct MemoryStorage {
     tree: Mutex<Tree>,
     shared: Arc<Shared>,

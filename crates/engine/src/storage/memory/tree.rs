@@ -45,8 +45,8 @@ pub(super) struct Place {
 }
 
 impl Tree {
-    /// Follows `path`, and a link at its end if `follow`. ENOENT and ENOTDIR for what leads to the last name; the last
-    /// name may be free.
+    /// Follows `path`, and a link at its end if `follow`. ENOENT and ENOTDIR for what leads to the
+    /// last name; the last name may be free.
     pub(super) fn locate(&self, path: &[u8], follow: bool) -> std::result::Result<Place, Errno> {
         let parts = |path: &[u8]| -> Vec<Vec<u8>> {
             let parts = path

@@ -1,4 +1,5 @@
-//! Reading and writing past the page cache (O_DIRECT): whole pages of a file, from and to whole pages of memory.
+//! Reading and writing past the page cache (O_DIRECT): whole pages of a file, from and to whole
+//! pages of memory.
 
 use std::{
     ops::Range,

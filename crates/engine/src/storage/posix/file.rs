@@ -79,7 +79,8 @@ pub(super) fn open_write(
     let base = create | wait | OFlags::NOCTTY;
     let mode = Mode::from_raw_mode(0o666);
     let bytes = path.as_bytes();
-    // Readable too, so that what was received can be checked; a file that we may only write is fine as well.
+    // Readable too, so that what was received can be checked; a file that we may only write is fine
+    // as well.
     let (flags, opened) = match root.open(bytes, base | OFlags::RDWR, mode) {
         Err(Errno::ACCESS) => {
             let flags = base | OFlags::WRONLY;
@@ -118,8 +119,9 @@ struct Settled {
     stat: Stat,
 }
 
-/// Tells what was opened, and takes O_NONBLOCK away again: it is there only so that no FIFO holds an open up. Where a regular file may lie on
-/// tape it means something as well: not to wait for that.
+/// Tells what was opened, and takes O_NONBLOCK away again: it is there only so that no FIFO holds
+/// an open up. Where a regular file may lie on tape it means something as well: not to wait for
+/// that.
 fn settle(fd: OwnedFd, flags: OFlags) -> std::result::Result<Settled, Errno> {
     let stat = fstat(&fd)?;
     let way = match FileType::from_raw_mode(stat.st_mode) {
@@ -206,15 +208,17 @@ impl PosixFile {
         (1..=Held::BYTES_MAX).contains(&size) && stored >= size
     }
 
-    /// `None`: nothing is known, or the file ends before `offset`. The position of the descriptor, which this moves, nobody uses.
+    /// `None`: nothing is known, or the file ends before `offset`. The position of the descriptor,
+    /// which this moves, nobody uses.
     fn look_at(&self, offset: u64) -> std::result::Result<Option<Run>, Errno> {
         if self.was_small_and_whole() {
             return Ok(None);
         }
         let stat = fstat(&self.fd)?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        // As many blocks as bytes leave no room for holes, and to look for one takes its time where it goes page by page to the end of
-        // the file, as on tmpfs: 7 ms a GB, with the file locked.
+        // As many blocks as bytes leave no room for holes, and to look for one takes its time where
+        // it goes page by page to the end of the file, as on tmpfs: 7 ms a GB, with the file
+        // locked.
         if u64::try_from(stat.st_blocks).unwrap_or(0) >= size.div_ceil(BLOCK_BYTES) {
             return Ok(None);
         }
@@ -235,7 +239,8 @@ impl PosixFile {
         let fail = |errno| errno_failure(doing(), errno);
         let end = offset.checked_add(bytes).ok_or_else(|| fail(Errno::FBIG))?;
         let size = || fstat(&self.fd).map(|stat| u64::try_from(stat.st_size).unwrap_or(0));
-        // To set the length, which might have grown meanwhile, could cut off what others write. This only ever makes it longer.
+        // To set the length, which might have grown meanwhile, could cut off what others write.
+        // This only ever makes it longer.
         let reach =
             || match retry_on_intr(|| fallocate(&self.fd, FallocateFlags::empty(), end - 1, 1)) {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_all_at(end - 1, &[0]),
@@ -340,7 +345,8 @@ impl File for PosixFile {
     }
 
     fn sync_file_system(&self) -> Result<()> {
-        // Since Linux 5.8 it tells of every write that failed on this file system since the file was opened.
+        // Since Linux 5.8 it tells of every write that failed on this file system since the file
+        // was opened.
         retry_on_intr(|| syncfs(&self.fd))
             .map_err(|e| errno_failure(format!("sync the file system of {}", self.path), e))
     }

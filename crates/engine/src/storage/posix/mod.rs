@@ -1,9 +1,9 @@
 //! Files of the system, as a whole or beneath a root.
 //!
-//! Beneath a root every path is resolved by the kernel with RESOLVE_BENEATH, relative to a descriptor of the root;
-//! what changes names acts on a descriptor of the parent directory and the last name, which is not followed. So
-//! links that are changed under the root meanwhile lead nowhere else. Where the kernel cannot do that, [`walk`]
-//! does it.
+//! Beneath a root every path is resolved by the kernel with RESOLVE_BENEATH, relative to a
+//! descriptor of the root; what changes names acts on a descriptor of the parent directory and the
+//! last name, which is not followed. So links that are changed under the root meanwhile lead
+//! nowhere else. Where the kernel cannot do that, [`walk`] does it.
 
 mod direct;
 mod file;
@@ -40,20 +40,21 @@ pub struct PosixStorage {
 }
 
 impl PosixStorage {
-    /// The tree beneath `root`, which must be a directory. Links that lead out of it, absolute ones included, are
-    /// refused with EACCES; `..` and magic links of /proc do not help either. Where `root` is `/`, absolute links
-    /// stay inside and are followed.
+    /// The tree beneath `root`, which must be a directory. Links that lead out of it, absolute ones
+    /// included, are refused with EACCES; `..` and magic links of /proc do not help either. Where
+    /// `root` is `/`, absolute links stay inside and are followed.
     pub fn rooted(root: impl AsRef<Path>) -> Result<Self> {
         Self::confined(root.as_ref(), None)
     }
 
-    /// Like [`Self::rooted`], with links followed in user space, as kernels before Linux 5.6 need it. Slower;
-    /// for tests.
+    /// Like [`Self::rooted`], with links followed in user space, as kernels before Linux 5.6 need
+    /// it. Slower; for tests.
     pub fn rooted_by_hand(root: impl AsRef<Path>) -> Result<Self> {
         Self::confined(root.as_ref(), Some(Resolver::ByHand))
     }
 
-    /// All files; paths mean what they mean to the process, relative ones too. For the local side of a client.
+    /// All files; paths mean what they mean to the process, relative ones too. For the local side
+    /// of a client.
     pub fn unconfined() -> Self {
         Self {
             root: Arc::new(Root::Unconfined),
@@ -61,7 +62,8 @@ impl PosixStorage {
         }
     }
 
-    /// Whether files are read and written past the page cache, where their file system can ([`FastPath::Direct`]).
+    /// Whether files are read and written past the page cache, where their file system can
+    /// ([`FastPath::Direct`]).
     ///
     /// [`FastPath::Direct`]: super::FastPath::Direct
     #[must_use]

@@ -16,7 +16,8 @@ use super::walk;
 /// A directory or anything else, named but not opened for its bytes.
 pub(super) const NAMED: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// openat2 says EAGAIN while somebody renames directories that a `..` passes; it is asked this often.
+/// openat2 says EAGAIN while somebody renames directories that a `..` passes; it is asked this
+/// often.
 const RACES_MAX: u32 = 128;
 
 /// Where paths begin and what they must not leave.
@@ -91,8 +92,9 @@ impl Root {
         }
     }
 
-    /// The directory that holds `path`, and the name therein. Links are followed up to the directory; the name
-    /// is for calls that do not follow it. EBUSY for the root and for names that are none (`..`).
+    /// The directory that holds `path`, and the name therein. Links are followed up to the
+    /// directory; the name is for calls that do not follow it. EBUSY for the root and for names
+    /// that are none (`..`).
     pub(super) fn parent<'p>(&self, path: &'p [u8]) -> Result<(OwnedFd, &'p [u8]), Errno> {
         let (head, name) = split(path);
         if matches!(name, b"" | b"." | b"..") {
@@ -141,7 +143,8 @@ fn relative(path: &[u8]) -> &[u8] {
     }
 }
 
-/// All up to the last name (empty where there is nothing before it), and the last name (empty for the root).
+/// All up to the last name (empty where there is nothing before it), and the last name (empty for
+/// the root).
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let end = path.iter().rposition(|b| *b != b'/').map_or(0, |i| i + 1);
     let start = path[..end]

@@ -21,7 +21,8 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 
-/// Directories of a tree under removal that are open at a time; those above are opened again by `..`.
+/// Directories of a tree under removal that are open at a time; those above are opened again by
+/// `..`.
 const OPEN_LEVELS_MAX: usize = 32;
 
 /// A directory being listed: one descriptor and one kernel buffer, however many entries there are.
@@ -103,8 +104,8 @@ impl Iterator for Listed {
 
 /// Removes `name` in `parent` and all below it; no link is followed, whatever happens meanwhile.
 ///
-/// Descriptors are bounded, depth is not: levels far above are left and found again by `..`, which must then be
-/// the very directory that we came from.
+/// Descriptors are bounded, depth is not: levels far above are left and found again by `..`, which
+/// must then be the very directory that we came from.
 pub(super) fn remove(parent: BorrowedFd<'_>, name: &[u8]) -> std::result::Result<(), Errno> {
     let Some(top) = Level::enter(parent, name)? else {
         return Ok(());
@@ -187,7 +188,8 @@ impl Level {
         if entry.file_type() != FileType::Directory {
             match unlinkat(parent, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(Step::Removed),
-                // A directory after all: the file system does not tell kinds, or it was put there meanwhile.
+                // A directory after all: the file system does not tell kinds, or it was put there
+                // meanwhile.
                 Err(Errno::ISDIR) => {}
                 Err(e) => return Err(e),
             }

@@ -1,8 +1,9 @@
 //! Paths followed by hand, one component at a time, where the kernel lacks openat2.
 //!
-//! No system call here ever sees a slash, a `..` or a link to follow: each component is opened with O_NOFOLLOW in
-//! the directory reached so far, links are read and taken apart, and `..` walks again from the root along the
-//! names so far. A link that is put in place of a directory meanwhile is thus seen as a link.
+//! No system call here ever sees a slash, a `..` or a link to follow: each component is opened with
+//! O_NOFOLLOW in the directory reached so far, links are read and taken apart, and `..` walks again
+//! from the root along the names so far. A link that is put in place of a directory meanwhile is
+//! thus seen as a link.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -15,7 +16,8 @@ use super::root::{AbsoluteLinks, NAMED};
 
 /// Symbolic links in one path, as in the kernel (MAXSYMLINKS).
 const LINKS_MAX: u32 = 40;
-/// Components looked at for one path. A path has at most 2048; the rest is room for links with `..` in them.
+/// Components looked at for one path. A path has at most 2048; the rest is room for links with `..`
+/// in them.
 const STEPS_MAX: u32 = 8192;
 /// PATH_MAX less the NUL.
 const PATH_LEN_MAX: usize = 4095;

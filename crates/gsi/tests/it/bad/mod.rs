@@ -1,5 +1,5 @@
-//! Every kind of bad credential, each beside a good one of the same shape: one table for all who verify them. `refused`
-//! shows them to the verifier alone, `godwit-lab`'s tests to both programs.
+//! Every kind of bad credential, each beside a good one of the same shape: one table for all who
+//! verify them. `refused` shows them to the verifier alone, `godwit-lab`'s tests to both programs.
 
 mod holders;
 mod proxies;

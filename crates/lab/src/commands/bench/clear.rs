@@ -1,8 +1,10 @@
-//! Cells without protection: memory to memory and file to file at several parallelisms, and one endless row of channels.
+//! Cells without protection: memory to memory and file to file at several parallelisms, and one
+//! endless row of channels.
 //!
-//! The limit, on paper: loopback TCP copies each byte twice (sender into the kernel, kernel to receiver), a file
-//! source adds a page-cache read that `sendfile` hands over without a copy, and a file target adds one copy into the page
-//! cache plus the allocation of its pages, which on a virtual machine costs more than the copy.
+//! The limit, on paper: loopback TCP copies each byte twice (sender into the kernel, kernel to
+//! receiver), a file source adds a page-cache read that `sendfile` hands over without a copy, and a
+//! file target adds one copy into the page cache plus the allocation of its pages, which on a
+//! virtual machine costs more than the copy.
 
 use std::{
     ffi::OsString,
@@ -49,7 +51,8 @@ enum Ends {
     Iperf3Zero,
     /// What the kernel needs to write the file on one processor, without a network.
     Cp,
-    /// What it needs for the pages of the target alone, filled from a buffer that stays in the processor's cache.
+    /// What it needs for the pages of the target alone, filled from a buffer that stays in the
+    /// processor's cache.
     Dd,
 }
 
@@ -99,7 +102,8 @@ pub(super) struct Clear {
 }
 
 impl Clear {
-    /// Starts the servers that are installed. They serve the root of the machine: /dev/zero must be in reach.
+    /// Starts the servers that are installed. They serve the root of the machine: /dev/zero must be
+    /// in reach.
     pub(super) fn start(stand: &mut Stand<'_>) -> Result<Self, BenchError> {
         let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let gct = match gct::available() {
@@ -246,7 +250,8 @@ fn alone(ends: Ends, work: &Work) -> Result<Command, BenchError> {
     Ok(command)
 }
 
-/// One download, from start to end of the client's process. Nobody verifies: GCT's client does not by default.
+/// One download, from start to end of the client's process. Nobody verifies: GCT's client does not
+/// by default.
 fn fetch(ends: Ends, url: &str, work: &Work) -> Result<Command, BenchError> {
     let (p, length) = (work.channels.to_string(), work.bytes.to_string());
     let mut command;

@@ -1,8 +1,10 @@
-//! The cells of protected data channels: a grid of our own, PROT S and PROT P, godwit both ends beside GCT both ends.
+//! The cells of protected data channels: a grid of our own, PROT S and PROT P, godwit both ends
+//! beside GCT both ends.
 //!
-//! The limit, on paper: each byte is encrypted once and decrypted once, and both ends share this machine's processors. So
-//! goodput cannot pass half of what all processors encrypt together. `openssl speed` tells that of OpenSSL's ciphers, which our data
-//! channels had once and the peers have; ring's are up to twice as fast. Copies by the kernel come on top.
+//! The limit, on paper: each byte is encrypted once and decrypted once, and both ends share this
+//! machine's processors. So goodput cannot pass half of what all processors encrypt together.
+//! `openssl speed` tells that of OpenSSL's ciphers, which our data channels had once and the peers
+//! have; ring's are up to twice as fast. Copies by the kernel come on top.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -186,7 +188,8 @@ fn guarded(url: &str) -> String {
     url.replacen("ftp://", "gsiftp://", 1)
 }
 
-/// What all processors of this machine can encrypt and decrypt again, bit/s; `None` where nobody tells.
+/// What all processors of this machine can encrypt and decrypt again, bit/s; `None` where nobody
+/// tells.
 fn both_ways_bps(cipher: &str) -> Option<f64> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let arguments = ["speed", "-seconds", "1", "-bytes", RECORD_BYTES, "-multi"];

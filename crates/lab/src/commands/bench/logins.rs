@@ -1,8 +1,10 @@
-//! The cells of logins: users of a grid who prove who they are, fetch a file of a few bytes and go, one after the other.
+//! The cells of logins: users of a grid who prove who they are, fetch a file of a few bytes and go,
+//! one after the other.
 //!
-//! Alone, and with what a copy has by default: a proxy is delegated, and the data channel is proven with it. On paper a login is
-//! a signature and two or three verifications at each end, a delegation one more of either; RSA of 2048 bits signs in about 0.6 ms
-//! of a processor and P-256 in 0.03. What is above that is processes, files and text.
+//! Alone, and with what a copy has by default: a proxy is delegated, and the data channel is proven
+//! with it. On paper a login is a signature and two or three verifications at each end, a
+//! delegation one more of either; RSA of 2048 bits signs in about 0.6 ms of a processor and P-256
+//! in 0.03. What is above that is processes, files and text.
 
 use std::{
     net::{IpAddr, Ipv4Addr},

@@ -1,5 +1,5 @@
-//! Cells of other protocols' programs: one file from tmpfs to tmpfs, each with the server that does it best here, in clear and
-//! encrypted.
+//! Cells of other protocols' programs: one file from tmpfs to tmpfs, each with the server that does
+//! it best here, in clear and encrypted.
 
 use std::{
     ffi::OsString,
@@ -109,7 +109,8 @@ struct Servers<'a> {
     guarded: Option<(Grid, Godwitd)>,
 }
 
-/// Measures both cells. `folder` holds the file, and is opened to all: servers that may not be root read it as somebody else.
+/// Measures both cells. `folder` holds the file, and is opened to all: servers that may not be root
+/// read it as somebody else.
 pub(super) fn run(
     stand: &mut Stand<'_>,
     files: &mut Files,

@@ -128,7 +128,8 @@ pub(super) struct Row {
 }
 
 impl Comparison {
-    /// The comparisons in these lines. Of a cell that was measured again the last is taken, at its first place.
+    /// The comparisons in these lines. Of a cell that was measured again the last is taken, at its
+    /// first place.
     pub(super) fn all(lines: &[Line]) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for line in lines {

@@ -1,4 +1,5 @@
-//! What a server's clients cost it in memory: many sessions that do nothing, and many data channels that do.
+//! What a server's clients cost it in memory: many sessions that do nothing, and many data channels
+//! that do.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},

@@ -1,9 +1,11 @@
-//! The cell of small files: so many files of one size from memory to memory over loopback, both ways.
+//! The cell of small files: so many files of one size from memory to memory over loopback, both
+//! ways.
 //!
-//! Held against `globus-url-copy -fast -pp -cc 4`, the fastest way that client has; files per second, and what each end's
-//! processors spend on a file. Nobody verifies, since that client does not. What the rates are bounded by on paper: a file costs
-//! each end some ten system calls on its storage (open, write or read, close, rename, and the look at what is there), one to
-//! three microseconds each, beside what the two ends say to each other.
+//! Held against `globus-url-copy -fast -pp -cc 4`, the fastest way that client has; files per
+//! second, and what each end's processors spend on a file. Nobody verifies, since that client does
+//! not. What the rates are bounded by on paper: a file costs each end some ten system calls on its
+//! storage (open, write or read, close, rename, and the look at what is there), one to three
+//! microseconds each, beside what the two ends say to each other.
 
 use std::{
     ffi::OsString,
@@ -237,7 +239,8 @@ impl<'a> Small<'a> {
         )?;
         fs::remove_file(&data).map_err(io_error(&data))?;
         let text = shown.success()?.stdout_text();
-        // Columns as wide as the longest symbol, that of a generic function, are filled with blanks.
+        // Columns as wide as the longest symbol, that of a generic function, are filled with
+        // blanks.
         let lines = (text.lines().filter(|line| !line.starts_with('#')))
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
             .filter(|line| !line.is_empty())

@@ -98,7 +98,8 @@ impl<'a> Stand<'a> {
         })
     }
 
-    /// One run of each contender in each round. One of somebody else's that fails is left out from then on, and it is said.
+    /// One run of each contender in each round. One of somebody else's that fails is left out from
+    /// then on, and it is said.
     ///
     /// # Errors
     /// Ours fails, or the report cannot be written.

@@ -1,9 +1,10 @@
-//! The cells of strangers: thousands of connections that never log in, what they take, and how long those who do log in need
-//! meanwhile.
+//! The cells of strangers: thousands of connections that never log in, what they take, and how long
+//! those who do log in need meanwhile.
 //!
-//! On paper: a connection without a word is a descriptor and some KiB. One that has begun TLS costs a signature and the buffers
-//! of its handshake, and where privileges are apart a process. By default a server keeps 1000 of either kind and sends the oldest
-//! away; with room for all it shows what each of them takes.
+//! On paper: a connection without a word is a descriptor and some KiB. One that has begun TLS costs
+//! a signature and the buffers of its handshake, and where privileges are apart a process. By
+//! default a server keeps 1000 of either kind and sends the oldest away; with room for all it shows
+//! what each of them takes.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -92,7 +93,8 @@ struct Outcome {
     /// Wall clock times of logins, ms: before, while they came, once they were there.
     logins_ms: [Vec<f64>; 3],
     came_in: Duration,
-    /// From the last arrival until the server held what it had held before; `None`: not within the limit.
+    /// From the last arrival until the server held what it had held before; `None`: not within the
+    /// limit.
     given_back: Option<Duration>,
 }
 
@@ -248,7 +250,8 @@ fn await_line(socket: &mut TcpStream, start: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The first message of TLS 1.2 (RFC 5246 §7.4.1.2) in a record, with suites and extensions that any server takes.
+/// The first message of TLS 1.2 (RFC 5246 §7.4.1.2) in a record, with suites and extensions that
+/// any server takes.
 fn client_hello() -> Vec<u8> {
     // ECDHE with RSA and with ECDSA, AES-128-GCM.
     const SUITES: [u8; 6] = [0, 4, 0xc0, 0x2f, 0xc0, 0x2b];

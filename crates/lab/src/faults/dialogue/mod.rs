@@ -1,10 +1,10 @@
 //! Dialogues that go wrong: listings cut, refused or garbled, renames refused, replies lost, data
-//! connections refused, directories that may not be read, and workers that panic. `cp -r`, `sync` and
-//! `sync --delete` with real servers, each behind a [`Proxy`].
+//! connections refused, directories that may not be read, and workers that panic. `cp -r`, `sync`
+//! and `sync --delete` with real servers, each behind a [`Proxy`].
 //!
-//! What must hold: with status 0 all is there; otherwise nothing that was there is lost, and where a
-//! listing was at fault nothing was removed. The same command, given again once the server is well,
-//! ends with 0.
+//! What must hold: with status 0 all is there; otherwise nothing that was there is lost, and where
+//! a listing was at fault nothing was removed. The same command, given again once the server is
+//! well, ends with 0.
 
 mod lines;
 mod panics;
@@ -148,7 +148,8 @@ impl Dialogues {
     /// Runs one fault.
     ///
     /// # Errors
-    /// A server cannot be started, or a file not be made. What the fault led to is no error but a finding.
+    /// A server cannot be started, or a file not be made. What the fault led to is no error but a
+    /// finding.
     pub(super) fn run(&mut self, fault: &Fault) -> Result<Outcome, Error> {
         let mut rng = Rng::new(self.seed ^ STREAM, fault.number);
         let case = self.draw(fault, &mut rng);
@@ -292,7 +293,8 @@ impl Case {
         }
     }
 
-    /// A command that has done everything may say so. Where a listing was at fault it cannot know it, and a panic is a failure.
+    /// A command that has done everything may say so. Where a listing was at fault it cannot know
+    /// it, and a panic is a failure.
     fn may_not_fail(&self) -> bool {
         matches!(
             self.trouble,

@@ -13,9 +13,11 @@ use crate::path::Rng;
 
 /// Directories below the top, parents first.
 const DIRECTORIES: [&str; 4] = ["a", "a/below", "empty", "z"];
-/// Even, as the odd ones are those of older files: where a server tells no times, sizes tell them apart.
+/// Even, as the odd ones are those of older files: where a server tells no times, sizes tell them
+/// apart.
 const SIZES: [u64; 7] = [0, 2, 10, 1_000, 30_000, 150_000, 400_000];
-/// When files of the source were changed, and those of the destination that are older, seconds since 1970.
+/// When files of the source were changed, and those of the destination that are older, seconds
+/// since 1970.
 const CHANGED: u64 = 1_500_000_000;
 const BEFORE: u64 = 1_400_000_000;
 

@@ -7,7 +7,8 @@ use crate::path::Rng;
 
 /// Verbs whose data are the names of a directory.
 const LISTINGS: [&str; 4] = ["MLSD", "LIST", "NLST", "MLSR"];
-/// Verbs that a server without RFC 3659 listings, or without listings on the control channel, refuses.
+/// Verbs that a server without RFC 3659 listings, or without listings on the control channel,
+/// refuses.
 const MLSX: [&str; 4] = ["MLST", "MLSD", "MLSC", "MLSR"];
 /// Listings that no ordinary server has.
 const GRID_LISTINGS: [&str; 2] = ["MLSC", "MLSR"];
@@ -73,7 +74,8 @@ pub(super) enum Refusal {
     Said(&'static str),
 }
 
-/// One thing that goes wrong. `after` counts what passes before, `times` how often it goes wrong then.
+/// One thing that goes wrong. `after` counts what passes before, `times` how often it goes wrong
+/// then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
     ListingCut {
@@ -275,7 +277,8 @@ impl Script {
         self.trouble = None;
     }
 
-    /// What is done with a command. `directory` is what it would list; `exists` says whether there is a file of a name.
+    /// What is done with a command. `directory` is what it would list; `exists` says whether there
+    /// is a file of a name.
     pub(super) fn treat(
         &mut self,
         verb: &str,
@@ -422,7 +425,8 @@ pub(super) fn spoil(listing: &[u8], spoilt: Spoilt, has_facts: bool) -> Option<V
     }
 }
 
-/// A part that ends inside a line: a client that sees an end of a line cannot know that others are missing.
+/// A part that ends inside a line: a client that sees an end of a line cannot know that others are
+/// missing.
 fn cut(listing: &[u8], per_mille: u64) -> Option<&[u8]> {
     let inside: Vec<usize> = (1..listing.len())
         .filter(|at| !b"\r\n".contains(&listing[at - 1]))

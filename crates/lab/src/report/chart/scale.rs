@@ -106,7 +106,8 @@ fn step(least: f64) -> f64 {
     fits.unwrap_or(10.0) * power
 }
 
-/// Bounds and ticks at 1, 2, 5 times powers of ten that enclose the values; fewer over many decades.
+/// Bounds and ticks at 1, 2, 5 times powers of ten that enclose the values; fewer over many
+/// decades.
 fn log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let decades = (high / low).log10();
     let factors: &[f64] = if decades > 2.5 {

@@ -155,7 +155,8 @@ pub struct Expectation {
     /// Jain's index over the steady parts of several transfers.
     #[serde(default)]
     pub jain_at_least: Option<f64>,
-    /// Other TCP connections keep at least this share of what they and the tuned transfer move together.
+    /// Other TCP connections keep at least this share of what they and the tuned transfer move
+    /// together.
     #[serde(default)]
     pub leaves_at_least: Option<Share>,
 }

@@ -46,11 +46,12 @@ pub struct Method {
     /// How much later each of them starts than the one before. Default: all at once.
     #[serde(default)]
     pub stagger: Option<Time>,
-    /// Whether transfers over the same path may find each other and share one tuner, as those of one user
-    /// on one machine do. Default: no, as if they were of different users.
+    /// Whether transfers over the same path may find each other and share one tuner, as those of
+    /// one user on one machine do. Default: no, as if they were of different users.
     #[serde(default)]
     pub one_user: bool,
-    /// Both ends prove who they are (GSI), and data channels have this at least. Default: neither, as anybody.
+    /// Both ends prove who they are (GSI), and data channels have this at least. Default: neither,
+    /// as anybody.
     #[serde(default)]
     pub protect: Option<Protect>,
     /// More arguments of the client, as it has them: `["-fast", "-pp"]`.

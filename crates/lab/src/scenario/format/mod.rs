@@ -237,8 +237,8 @@ pub struct Quick {
     pub ramp: Option<Time>,
     /// Instead of [`RunSpec::measure`].
     pub measure: Option<Time>,
-    /// Instead of [`RunSpec::evolve`]; all times of loads, changes, staggered starts and epochs shrink
-    /// with it.
+    /// Instead of [`RunSpec::evolve`]; all times of loads, changes, staggered starts and epochs
+    /// shrink with it.
     pub evolve: Option<Time>,
     /// Instead of [`RunSpec::repeats`].
     pub repeats: Option<u32>,

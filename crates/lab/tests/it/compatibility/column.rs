@@ -10,7 +10,8 @@ use super::{
 };
 use crate::support::{Need, have};
 
-/// How an operation is done. Words have the names of [`Place::filled`] in braces; a line is a command.
+/// How an operation is done. Words have the names of [`Place::filled`] in braces; a line is a
+/// command.
 pub(super) enum Way {
     Does(&'static str),
     /// What is tried and cannot be, and why.

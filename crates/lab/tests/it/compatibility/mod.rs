@@ -1,12 +1,14 @@
 //! Who works with whom, by operation: `docs/spec/compatibility.md` is what this test has found.
 //!
-//! Every cell of the page is an operation that was done for real between two programs, with what it left looked at, or a reason why
-//! not. Where the page says something else than the run, the test fails; this writes it anew, to be read before it is committed:
+//! Every cell of the page is an operation that was done for real between two programs, with what it
+//! left looked at, or a reason why not. Where the page says something else than the run, the test
+//! fails; this writes it anew, to be read before it is committed:
 //!
 //! `GODWIT_GOLDEN=write cargo test -p godwit-lab --test it compatibility`
 //!
-//! `GODWIT_COLUMNS=lftp,curl` tries these columns alone. Versions are for the reader: the page has those that it was written with, and they are not compared. Columns of programs that
-//! are not installed stay as they are.
+//! `GODWIT_COLUMNS=lftp,curl` tries these columns alone. Versions are for the reader: the page has
+//! those that it was written with, and they are not compared. Columns of programs that are not
+//! installed stay as they are.
 
 mod clients;
 mod column;
@@ -94,7 +96,8 @@ fn page_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/spec/compatibility.md")
 }
 
-/// What each column that is here makes of each operation. What is wrong: a failure without a reason, and a reason for what works.
+/// What each column that is here makes of each operation. What is wrong: a failure without a
+/// reason, and a reason for what works.
 fn found<'a>(
     columns: &[Column<'a>],
     wrong: &mut Vec<String>,
@@ -150,7 +153,8 @@ impl Reasons {
     }
 }
 
-/// One line an operation, one column a peer. Of peers that are not here the page keeps what it says.
+/// One line an operation, one column a peer. Of peers that are not here the page keeps what it
+/// says.
 fn table<'a>(
     text: &mut String,
     columns: &[Column<'a>],

@@ -1,4 +1,5 @@
-//! What is done in a cell, whoever does it: what there is before, and what must be there afterwards.
+//! What is done in a cell, whoever does it: what there is before, and what must be there
+//! afterwards.
 
 use std::{
     fs,
@@ -91,10 +92,12 @@ const BYTES: usize = 300_001;
 /// Of files that are resumed: our client resumes those only that are large.
 const LARGE_BYTES: usize = 16_000_001;
 
-/// Of files that several channels share: far more than one of them holds in its buffers before the others are up.
+/// Of files that several channels share: far more than one of them holds in its buffers before the
+/// others are up.
 const SHARED_BYTES: usize = 64_000_001;
 
-/// What our client has of a large file, and where; it takes nothing up that its journal does not tell of.
+/// What our client has of a large file, and where; it takes nothing up that its journal does not
+/// tell of.
 const BEGUN: usize = 12 << 20;
 const OUR_PART: &str = ".godwit-0123456789abcdef.part";
 
@@ -369,7 +372,8 @@ fn ok(is_so: bool, else_say: impl std::fmt::Display) -> Result<(), String> {
     }
 }
 
-/// What an earlier copy of another client is to have left: other bytes than those that belong there, so that it is seen whether they were copied again.
+/// What an earlier copy of another client is to have left: other bytes than those that belong
+/// there, so that it is seen whether they were copied again.
 fn begun(bytes: &[u8]) -> Vec<u8> {
     bytes[..PART.0].iter().map(|byte| !byte).collect()
 }

@@ -1,4 +1,5 @@
-//! Where a cell is tried: servers with what lets users in, and a directory for each cell at both ends.
+//! Where a cell is tried: servers with what lets users in, and a directory for each cell at both
+//! ends.
 
 use std::{
     fs,
@@ -45,7 +46,8 @@ pub(super) struct Server {
     user: &'static str,
     /// Where it lets users in by ssh, that is another one.
     by_ssh: Option<Box<Server>>,
-    /// The certificate by which it is known, and the account that its sessions act as where it is not root.
+    /// The certificate by which it is known, and the account that its sessions act as where it is
+    /// not root.
     authority: PathBuf,
     owner: Option<u32>,
     is_ours: bool,

@@ -43,7 +43,8 @@ impl Field {
                 fs::write(root.join(name), noise(70_000 + seed, seed as u64)).expect("writes");
             }
         }
-        // An older copy of one, of another size of the other, and one of the same size with other bytes.
+        // An older copy of one, of another size of the other, and one of the same size with other
+        // bytes.
         fs::create_dir_all(field.there.join("old/below")).expect("a directory");
         fs::write(field.there.join("old/a.dat"), noise(70_003, 9)).expect("writes");
         fs::write(field.there.join("old/b.dat"), "short").expect("writes");
@@ -93,7 +94,8 @@ impl Field {
         line.split(' ').map(|word| self.filled(word)).collect()
     }
 
-    /// Files of both ends, with their bytes and permissions; lists and dumps without the name of the field.
+    /// Files of both ends, with their bytes and permissions; lists and dumps without the name of
+    /// the field.
     pub(super) fn contents(&self) -> BTreeMap<String, (Vec<u8>, u32)> {
         let mut found = BTreeMap::new();
         for (end, root) in [("here", &self.here), ("there", &self.there)] {

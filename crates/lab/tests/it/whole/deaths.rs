@@ -40,7 +40,8 @@ fn partial_bytes(folder: &Path) -> u64 {
         .sum()
 }
 
-/// Copies, kills `victim` when the partial file holds `share` per mille of the bytes, and says what stands under the final name.
+/// Copies, kills `victim` when the partial file holds `share` per mille of the bytes, and says what
+/// stands under the final name.
 fn kill_at(victim: Victim, upload: bool, share: u64, had_old: bool) {
     let (root, folder) = (roomy_folder(2 << 30), roomy_folder(2 << 30));
     let server = Godwitd::serving(root.path())
@@ -110,7 +111,8 @@ fn a_final_name_never_holds_a_wrong_file() {
     let mut numbers = trees::Numbers::seeded(11);
     for i in 0..MOMENTS {
         for victim in [Victim::Client, Victim::Server] {
-            // The first at once, the last when all bytes are there: while it is verified and renamed.
+            // The first at once, the last when all bytes are there: while it is verified and
+            // renamed.
             let share = match i {
                 0 => 0,
                 1 => 1000,

@@ -23,7 +23,8 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A folder on tmpfs where that has room for `bytes` and memory is left, else in the ordinary place.
+/// A folder on tmpfs where that has room for `bytes` and memory is left, else in the ordinary
+/// place.
 pub(crate) fn roomy_folder(bytes: u64) -> tempfile::TempDir {
     let tmpfs = Path::new("/dev/shm");
     let free = rustix::fs::statvfs(tmpfs).map_or(0, |s| s.f_bavail * s.f_frsize);

@@ -127,8 +127,8 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Parameters and path of ERET and ESTO, in the plain form (`P 0 100 path`) or GCT's module form
-    /// (`P="0 100" path`). The one module we have is `name`.
+    /// Parameters and path of ERET and ESTO, in the plain form (`P 0 100 path`) or GCT's module
+    /// form (`P="0 100" path`). The one module we have is `name`.
     pub(super) fn module(self, name: &str) -> Result<(Self, FtpPath), CommandError> {
         let rest = self.required()?;
         let end = rest

@@ -115,7 +115,8 @@ fn channels(a: Arguments<'_>) -> Result<(u32, Arguments<'_>), CommandError> {
     }
 }
 
-/// `from=...;size=...;modify=...;x.checksum.md5=...; path`. A fact that is not known may be one to rely on, and is refused.
+/// `from=...;size=...;modify=...;x.checksum.md5=...; path`. A fact that is not known may be one to
+/// rely on, and is refused.
 fn commit(a: Arguments<'_>) -> Result<Commit, CommandError> {
     let (facts, rest) = a.word()?;
     let (mut temporary, mut expected) = (None, Expected::default());

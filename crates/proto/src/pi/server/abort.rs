@@ -1,8 +1,8 @@
 //! ABOR (RFC 959 §4.1.3), the one command that is seen out of order.
 //!
 //! The running command ends first, then each command that waited gets a 426, then ABOR its 226. A
-//! transfer that ABOR overtook is never reported as whole: the shell's success and our ABOR may have
-//! crossed, and the client has given the file up.
+//! transfer that ABOR overtook is never reported as whole: the shell's success and our ABOR may
+//! have crossed, and the client has given the file up.
 
 use super::{Output, Pending, Queued, ServerPi};
 

@@ -1,12 +1,14 @@
 //! What is certain to come, told to the shell before its turn.
 //!
-//! Plain RETR and ERET behind a transfer that sends in MODE E, plain STOR behind one that receives, and between them questions about
-//! files and, among receipts, the naming and dating of them. Whatever else waits in the queue might change what a path means, or how
-//! a file is sent, so nothing is foreseen past it. What is foreseen happens in the order of its commands: comparing names would prove
-//! nothing, for links and `..` make one file of two.
+//! Plain RETR and ERET behind a transfer that sends in MODE E, plain STOR behind one that receives,
+//! and between them questions about files and, among receipts, the naming and dating of them.
+//! Whatever else waits in the queue might change what a path means, or how a file is sent, so
+//! nothing is foreseen past it. What is foreseen happens in the order of its commands: comparing
+//! names would prove nothing, for links and `..` make one file of two.
 //!
-//! Whatever is foreseen comes next exactly as it was told, or is skipped ([`Output::SkipForeseen`]), or is forgotten
-//! ([`Output::ForgetForeseen`]) together with all behind it.
+//! Whatever is foreseen comes next exactly as it was told, or is skipped
+//! ([`Output::SkipForeseen`]), or is forgotten ([`Output::ForgetForeseen`]) together with all
+//! behind it.
 
 use crate::{
     command::{Command, Mode, TypeCode},
@@ -19,7 +21,8 @@ use super::{
     data_channel::DataChannel, session::ReceiptAttributes,
 };
 
-/// Most that is foreseen and has not come: transfers, for which a shell may hold files open, and requests.
+/// Most that is foreseen and has not come: transfers, for which a shell may hold files open, and
+/// requests.
 pub const FORESEEN_MAX: usize = 64;
 
 /// Where so much is left, more is told: much at a time costs the shell less than one by one.
@@ -36,7 +39,8 @@ pub(super) struct Foresight {
     seen: bool,
     /// What the items that wait are behind.
     run: Option<Run>,
-    /// As [`super::session::Session::rename_from`] will be behind the items that were looked at, if all goes well.
+    /// As [`super::session::Session::rename_from`] will be behind the items that were looked at, if
+    /// all goes well.
     rename_from: Option<FtpPath>,
 }
 
@@ -118,7 +122,8 @@ impl ServerPi {
         }
     }
 
-    /// What `command` will ask of the shell; `None` where that is not certain, or nothing may be done behind it.
+    /// What `command` will ask of the shell; `None` where that is not certain, or nothing may be
+    /// done behind it.
     fn coming(&self, run: Run, command: &Command) -> Option<Coming> {
         let resolve = |path: &FtpPath| self.session.resolve(path);
         if let Some(question) = self.question(command) {
@@ -232,8 +237,8 @@ impl ServerPi {
         }
         match transfer.kind() {
             TransferKind::Send { .. } | TransferKind::List { .. } => Some(Run::Retrievals),
-            // A checksum may still say no, and then nothing of the next file may have been taken; the last byte of TYPE A is
-            // written at the end.
+            // A checksum may still say no, and then nothing of the next file may have been taken;
+            // the last byte of TYPE A is written at the end.
             TransferKind::Receive {
                 checksums, modify, ..
             } => {

@@ -1,4 +1,5 @@
-//! `SITE GODWIT` ([`crate::live`]): answered out of turn while a transfer runs, and at any other time.
+//! `SITE GODWIT` ([`crate::live`]): answered out of turn while a transfer runs, and at any other
+//! time.
 
 use crate::{
     live::{Live, LiveReport, NO_TRANSFER},
@@ -15,7 +16,8 @@ impl ServerPi {
 
     pub(super) fn run_aside(&mut self, live: Live) {
         let can_be = matches!(&self.pending, Pending::Transfer(transfer) if transfer.can_be(live, self.transfers));
-        // Behind one that waits for the shell also a refusal has to wait: asides are answered in their own order.
+        // Behind one that waits for the shell also a refusal has to wait: asides are answered in
+        // their own order.
         if !can_be && self.asides.is_empty() {
             return self.refuse_aside();
         }
@@ -27,7 +29,8 @@ impl ServerPi {
         self.outputs.push_back(Output::Live(live));
     }
 
-    /// In its turn, so that nothing runs: whoever asks has had all that was sent before, and so can tell what new connections carry.
+    /// In its turn, so that nothing runs: whoever asks has had all that was sent before, and so can
+    /// tell what new connections carry.
     pub(super) fn run_next_channels(&mut self, n: u32) {
         if !self.session.data_channel.is_cached() {
             return self.answer(503, "No data connections wait for a transfer.");
@@ -45,7 +48,8 @@ impl ServerPi {
         let Some(report) = report else {
             return self.refuse_aside();
         };
-        // Cached channels are then as many as OPTS says, so that neither end need ask for what is there.
+        // Cached channels are then as many as OPTS says, so that neither end need ask for what is
+        // there.
         if let Live::Channels(n, _) = live {
             self.session.parallelism = n.clamp(1, self.config.channels_max.max(1));
         }

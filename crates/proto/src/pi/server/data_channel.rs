@@ -1,9 +1,10 @@
 //! The data channel object: PASV, EPSV, SPAS, PORT, EPRT, SPOR and what becomes of it.
 //!
-//! Made by an address command, with a copy of parallelism, layout and buffers that is never read again (the only
-//! way both ends can agree on what cached channels are). Gone with the next address command, PROT,
-//! DCAU, ABOR, a failed transfer, and after every transfer in MODE S. The connections of a receipt that was refused go a
-//! moment later, see [`ServerPi::part_with_data_channel`].
+//! Made by an address command, with a copy of parallelism, layout and buffers that is never read
+//! again (the only way both ends can agree on what cached channels are). Gone with the next address
+//! command, PROT, DCAU, ABOR, a failed transfer, and after every transfer in MODE S. The
+//! connections of a receipt that was refused go a moment later, see
+//! [`ServerPi::part_with_data_channel`].
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -22,8 +23,8 @@ use super::{DataChannelSpec, Outcome, Output, Request, ServerPi, dispatch::Purpo
 /// Ports below are other services' (RFC 2577 §3).
 const PORT_MIN: u16 = 1024;
 
-/// Time for the reply that refuses a receipt to be read, before the sender's connections break. Short: there are senders that end only
-/// then.
+/// Time for the reply that refuses a receipt to be read, before the sender's connections break.
+/// Short: there are senders that end only then.
 const PARTING_LIMIT: Duration = Duration::from_secs(1);
 
 /// What the session has to move data on.
@@ -72,9 +73,10 @@ impl ServerPi {
         }
     }
 
-    /// A receipt has failed for reasons of its file: nothing can be done with the data channel any more, but its connections stay
-    /// open for a moment. A sender that is another server complains as soon as they break, and its client would take that for
-    /// the reason if it came before our reply.
+    /// A receipt has failed for reasons of its file: nothing can be done with the data channel any
+    /// more, but its connections stay open for a moment. A sender that is another server complains
+    /// as soon as they break, and its client would take that for the reason if it came before our
+    /// reply.
     pub(super) fn part_with_data_channel(&mut self) {
         if self.forget_data_channel() {
             self.parting_until = self.active_at.checked_add(PARTING_LIMIT);
@@ -139,8 +141,8 @@ impl ServerPi {
         }
     }
 
-    /// Makes the data channel object of a finished `Listen`. The reply announces the address, or says why there
-    /// is none.
+    /// Makes the data channel object of a finished `Listen`. The reply announces the address, or
+    /// says why there is none.
     pub(super) fn accept_listening(
         &mut self,
         form: PassiveForm,
@@ -178,7 +180,8 @@ impl ServerPi {
         }
     }
 
-    /// 227/229, or 127/129 where the address comes with the transfer. `None` where the form cannot say the address.
+    /// 227/229, or 127/129 where the address comes with the transfer. `None` where the form cannot
+    /// say the address.
     fn announce(
         &self,
         form: PassiveForm,
@@ -193,7 +196,8 @@ impl ServerPi {
                 format!("Entering Passive Mode ({})", format_comma(first)?),
             ),
             PassiveForm::Epsv(_) => {
-                // jglobus reads only the short form; the long one is for an address that the client cannot know.
+                // jglobus reads only the short form; the long one is for an address that the client
+                // cannot know.
                 let place = if first.ip() == self.config.local.ip().to_canonical() {
                     format!("|||{}|", first.port())
                 } else {

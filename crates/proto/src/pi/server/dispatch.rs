@@ -70,8 +70,9 @@ impl ServerPi {
         }
     }
 
-    /// Commands that run before login (seen on GCT 13.24). The security words are among them where a client uses
-    /// them to find out what is offered, and under TLS those that the examples of RFC 4217 have before USER.
+    /// Commands that run before login (seen on GCT 13.24). The security words are among them where
+    /// a client uses them to find out what is offered, and under TLS those that the examples of RFC
+    /// 4217 have before USER.
     fn is_open_to_all(&self, command: &Command) -> bool {
         match command {
             Command::User(_)
@@ -101,8 +102,9 @@ impl ServerPi {
     }
 
     fn refuse_line(&mut self, error: &CommandError) {
-        // A transfer that was sent ahead behind a bad address must not run on the former one; and whoever reads what a transfer sends, before
-        // its answer has come, must not read what belongs to the next.
+        // A transfer that was sent ahead behind a bad address must not run on the former one; and
+        // whoever reads what a transfer sends, before its answer has come, must not read what
+        // belongs to the next.
         if let CommandError::Syntax { verb, .. }
         | CommandError::Parameter { verb, .. }
         | CommandError::NetworkProtocol { verb } = error

@@ -1,4 +1,5 @@
-//! Commands on files and directories that need no data channel (RFC 959 §4.1.3, RFC 3659, MFMT, CKSM).
+//! Commands on files and directories that need no data channel (RFC 959 §4.1.3, RFC 3659, MFMT,
+//! CKSM).
 
 use std::time::Instant;
 
@@ -63,8 +64,9 @@ impl ServerPi {
         self.answer(257, text);
     }
 
-    /// RFC 959 §5.4 lets MKD fail with 550 and not with 553, as GCT answers where the name is taken. Clients that put files at once each
-    /// make the directory, and know from 550 that another was faster.
+    /// RFC 959 §5.4 lets MKD fail with 550 and not with 553, as GCT answers where the name is
+    /// taken. Clients that put files at once each make the directory, and know from 550 that
+    /// another was faster.
     pub(super) fn on_no_directory(&mut self, failure: &StorageFailure) {
         let mut reply = storage_reply(failure);
         if reply.code.get() == 553 {

@@ -47,8 +47,8 @@ impl ServerPi {
         }
     }
 
-    /// The same before and after login: nothing in it depends on who asks. DCAU is left out where it is not offered: clients
-    /// would start a handshake.
+    /// The same before and after login: nothing in it depends on who asks. DCAU is left out where
+    /// it is not offered: clients would start a handshake.
     pub(super) fn run_feat(&mut self) {
         let checksums = ChecksumAlgorithm::ALL
             .iter()
@@ -76,8 +76,8 @@ impl ServerPi {
 
 /// Feature lines without CKSM and MLST, whose parameters are computed.
 ///
-/// `PASV AllowDelayed;` is a promise that a new channel is always announced by 127 or 129: GCT's client
-/// ignores the 227 once it has asked for it.
+/// `PASV AllowDelayed;` is a promise that a new channel is always announced by 127 or 129: GCT's
+/// client ignores the 227 once it has asked for it.
 const FEATURES: &[&str] = &[
     "STORATTR",
     "MFMT",
@@ -186,8 +186,8 @@ const USAGE: &[(&str, &str)] = &[
     ("USER", "<name>"),
 ];
 
-/// Words of SITE and their arguments. GCT's client searches SITE HELP for the buffer words, CHMOD, CHGRP, UTIME,
-/// SYMLINK and CLIENTINFO.
+/// Words of SITE and their arguments. GCT's client searches SITE HELP for the buffer words, CHMOD,
+/// CHGRP, UTIME, SYMLINK and CLIENTINFO.
 const SITE_USAGE: &[(&str, &str)] = &[
     ("BUFSIZE", "<bytes>"),
     ("CHGRP", "<group> <path>"),

@@ -1,4 +1,5 @@
-//! STAT, MLST, MLSC on the control channel; LIST, NLST, MLSD, MLSR over the data channel (RFC 3659 §7).
+//! STAT, MLST, MLSC on the control channel; LIST, NLST, MLSD, MLSR over the data channel (RFC 3659
+//! §7).
 
 use std::time::Instant;
 

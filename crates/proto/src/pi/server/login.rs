@@ -17,8 +17,9 @@ use super::{
 const EACCES: i32 = 13;
 
 impl ServerPi {
-    /// A session whose greeting and login were somebody else's part: `user` may do what `account` says. Its control channel is
-    /// protected by `mechanism`, by somebody else too. The reply to PASS is the first output.
+    /// A session whose greeting and login were somebody else's part: `user` may do what `account`
+    /// says. Its control channel is protected by `mechanism`, by somebody else too. The reply to
+    /// PASS is the first output.
     pub fn entered(
         config: ServerConfig,
         user: String,
@@ -65,7 +66,8 @@ impl ServerPi {
         }
     }
 
-    /// Here the name is known and the password has not come yet: the last moment to keep it off the wire.
+    /// Here the name is known and the password has not come yet: the last moment to keep it off the
+    /// wire.
     fn may_log_in(&self, user: &str) -> bool {
         self.session.security.is_established()
             || match self.config.clear_logins {

@@ -14,8 +14,8 @@ const RANGES_MAX: usize = 1000;
 /// Ranges that wait to be said. More are left out: a client that resumes sends those again.
 const NEWS_MAX: usize = 16 * 1024;
 
-/// Receipts of so few bytes that succeed so soon need no markers: 226 says all of it. Of many small files they would be most of what is
-/// said.
+/// Receipts of so few bytes that succeed so soon need no markers: 226 says all of it. Of many small
+/// files they would be most of what is said.
 const SHORT: Duration = Duration::from_millis(200);
 const LITTLE_BYTES: u64 = 1 << 20;
 
@@ -127,7 +127,8 @@ impl Markers {
         replies
     }
 
-    /// The last of each kind. Ranges are said after a failure too: they are true, and the client resumes from them.
+    /// The last of each kind. Ranges are said after a failure too: they are true, and the client
+    /// resumes from them.
     pub(super) fn end(
         &mut self,
         now: Instant,

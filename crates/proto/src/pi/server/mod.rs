@@ -1,9 +1,9 @@
 //! The server's protocol interpreter: bytes in, replies and requests out.
 //!
-//! The shell owns sockets, files and movers. It feeds [`Input`]s with the present time and carries out
-//! [`Output`]s in order. At most one [`Request`] or transfer is outstanding; commands that arrive meanwhile
-//! are queued (the shell pauses at [`QUEUE_PAUSE`]) and answered in order. ABOR alone is seen out of order, and the asides of
-//! [`crate::live`] alone are answered so.
+//! The shell owns sockets, files and movers. It feeds [`Input`]s with the present time and carries
+//! out [`Output`]s in order. At most one [`Request`] or transfer is outstanding; commands that
+//! arrive meanwhile are queued (the shell pauses at [`QUEUE_PAUSE`]) and answered in order. ABOR
+//! alone is seen out of order, and the asides of [`crate::live`] alone are answered so.
 //!
 //! ```text
 //!              line ──► queue ──► dispatch ──► reply                         (Pending::Nothing)
@@ -14,13 +14,14 @@
 //! ```
 //!
 //! # What the shell may rely on
-//! - `DropDataChannels` comes whenever the data channel object is gone, also after each transfer in MODE S
-//!   and after a failed one (a moment later where a receipt failed for reasons of its file: no connection may be closed before); a
-//!   shell that forgets by itself as well does no harm.
+//! - `DropDataChannels` comes whenever the data channel object is gone, also after each transfer in
+//!   MODE S and after a failed one (a moment later where a receipt failed for reasons of its file:
+//!   no connection may be closed before); a shell that forgets by itself as well does no harm.
 //! - `Close` is the last output. It ends data channels, too. Inputs after it are ignored.
-//! - `Foresee` and `ForeseeRequest` tell of what waits in the queue. The next `StartTransfer` or `Request` is the first that was
-//!   foreseen and neither skipped nor forgotten.
-//! - After `AbortTransfer` one `TransferDone` is still due; before it no other transfer or request starts.
+//! - `Foresee` and `ForeseeRequest` tell of what waits in the queue. The next `StartTransfer` or
+//!   `Request` is the first that was foreseen and neither skipped nor forgotten.
+//! - After `AbortTransfer` one `TransferDone` is still due; before it no other transfer or request
+//!   starts.
 
 use std::{
     collections::VecDeque,
@@ -61,20 +62,22 @@ use dispatch::Purpose;
 use session::Session;
 use transfer::Transfer;
 
-/// Commands read ahead above which the shell should read no more until some have run: [`ServerPi::wants_bytes`].
+/// Commands read ahead above which the shell should read no more until some have run:
+/// [`ServerPi::wants_bytes`].
 pub const QUEUE_PAUSE: usize = 1000;
 
 /// Bytes of commands read ahead, with the same meaning.
 pub const QUEUE_BYTES_PAUSE: usize = 256 * 1024;
 
-/// Where commands are left to the kernel, so is the end of the connection behind them, and a client that is gone
-/// would be served for hours. So a command that takes longer than this is followed by a preliminary reply, and
-/// [`PROBE_EVERY`] by another: the kernel of a client that is gone answers it with a reset.
+/// Where commands are left to the kernel, so is the end of the connection behind them, and a client
+/// that is gone would be served for hours. So a command that takes longer than this is followed by
+/// a preliminary reply, and [`PROBE_EVERY`] by another: the kernel of a client that is gone answers
+/// it with a reset.
 const PROBE_AFTER: Duration = Duration::from_secs(3);
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// Commands read ahead before the session is closed with `500 Pipeline queue full.` A shell that reads 16 KiB at a time and
-/// pauses never gets here, even where all lines are empty.
+/// Commands read ahead before the session is closed with `500 Pipeline queue full.` A shell that
+/// reads 16 KiB at a time and pauses never gets here, even where all lines are empty.
 pub const QUEUE_MAX: usize = QUEUE_PAUSE + 16 * 1024;
 
 /// Bytes of commands read ahead, with the same end: a thousand long lines would be 64 MB a session.
@@ -162,8 +165,8 @@ impl ServerPi {
         }
     }
 
-    /// Takes what happened. Never panics, whatever the peer sends; a shell's input that answers nothing outstanding is
-    /// ignored.
+    /// Takes what happened. Never panics, whatever the peer sends; a shell's input that answers
+    /// nothing outstanding is ignored.
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         if self.closed {
             return;
@@ -258,8 +261,8 @@ impl ServerPi {
         }
     }
 
-    /// False while so much waits that the shell should leave further commands to the kernel. An ABOR that is behind them is
-    /// then seen late.
+    /// False while so much waits that the shell should leave further commands to the kernel. An
+    /// ABOR that is behind them is then seen late.
     pub fn wants_bytes(&self) -> bool {
         self.queue.len() < QUEUE_PAUSE && self.queue_bytes < QUEUE_BYTES_PAUSE
     }

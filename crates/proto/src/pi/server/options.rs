@@ -24,7 +24,8 @@ impl ServerPi {
 
     pub(super) fn run_mode(&mut self, mode: Mode) {
         if self.session.mode != mode && self.session.data_channel.is_cached() {
-            // Connections that carried blocks cannot carry a bare stream. A channel not yet used is kept, as GCT does.
+            // Connections that carried blocks cannot carry a bare stream. A channel not yet used is
+            // kept, as GCT does.
             self.drop_data_channel();
         }
         self.session.mode = mode;

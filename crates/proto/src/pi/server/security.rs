@@ -7,8 +7,9 @@
 //!    └──AUTH TLS──► 234 and a handshake of TLS, then established: PROT P may be had, DCAU is N
 //!   private from the beginning (ssh): DCAU is N until DCSC has said what data channels prove themselves with
 //! ```
-//! Where nothing is offered or established, what asks for what we have anyway (no protection, no data channel authentication)
-//! succeeds, since clients say so unconditionally; everything else is refused so that nobody takes it for granted.
+//! Where nothing is offered or established, what asks for what we have anyway (no protection, no
+//! data channel authentication) succeeds, since clients say so unconditionally; everything else is
+//! refused so that nobody takes it for granted.
 
 use crate::{
     error::StorageFailure,
@@ -65,7 +66,8 @@ impl Security {
         self.context == Context::Tls
     }
 
-    /// Data channels may prove identities (DCAU), also ones that DCSC brings: its key travels in private.
+    /// Data channels may prove identities (DCAU), also ones that DCSC brings: its key travels in
+    /// private.
     pub(super) fn has_identities(&self) -> bool {
         matches!(self.context, Context::Established | Context::Private)
     }
@@ -278,8 +280,9 @@ impl ServerPi {
         }
     }
 
-    /// Why no data channel is made, if there is a reason: the administrator demands more, or a level was asked for that nothing
-    /// could keep, since a handshake comes before every protected byte.
+    /// Why no data channel is made, if there is a reason: the administrator demands more, or a
+    /// level was asked for that nothing could keep, since a handshake comes before every protected
+    /// byte.
     pub(super) fn why_unprotected(&self) -> Option<String> {
         let Security {
             protection, dcau, ..

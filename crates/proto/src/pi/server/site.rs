@@ -99,7 +99,8 @@ impl ServerPi {
         self.answer(250, "OK.");
     }
 
-    /// GCT's clients send this before each copy, with the drivers that a server of theirs has anyway.
+    /// GCT's clients send this before each copy, with the drivers that a server of theirs has
+    /// anyway.
     fn run_stack(&mut self, word: &str, drivers: &str) {
         let known = STACK_WORDS.iter().find(|(known, _)| *known == word);
         let served = known.map_or(&[][..], |(_, served)| *served);

@@ -1,13 +1,14 @@
-//! RETR, STOR and their kin: what they need, whether the data channel can carry them, and how they end.
+//! RETR, STOR and their kin: what they need, whether the data channel can carry them, and how they
+//! end.
 //!
 //! ```text
 //!   begin ──► Reserving (ALLO) ──► Listening (delayed passive, 127) ──► Starting ──► Moving ──► 226
 //!     │            │                    │                                  │            │
 //!     └────────────┴────────────────────┴──────────── 4xx, 5xx ────────────┴────────────┘
 //! ```
-//! In MODE E, and for every receipt, a failure destroys the data channel object: a transfer that was sent ahead
-//! would otherwise meet the connections, and the bytes, of the one that failed. Then it fails at
-//! once instead of waiting.
+//! In MODE E, and for every receipt, a failure destroys the data channel object: a transfer that
+//! was sent ahead would otherwise meet the connections, and the bytes, of the one that failed. Then
+//! it fails at once instead of waiting.
 
 use std::{mem, time::Instant};
 
@@ -112,7 +113,8 @@ impl ServerPi {
         );
     }
 
-    /// Room is looked for when the transfer begins: only then is the path, and so the file system, known.
+    /// Room is looked for when the transfer begins: only then is the path, and so the file system,
+    /// known.
     pub(super) fn run_allo(&mut self, bytes: u64) {
         self.session.receipt.expected_bytes = Some(bytes);
         self.answer(200, "ALLO command successful.");
@@ -369,8 +371,8 @@ impl ServerPi {
     }
 }
 
-/// Room to look for: what ALLO said, less what REST says is there (whether ALLO counted that is not known, and
-/// a transfer that would fit must not be refused).
+/// Room to look for: what ALLO said, less what REST says is there (whether ALLO counted that is not
+/// known, and a transfer that would fit must not be refused).
 fn reservation(kind: &TransferKind) -> Option<Request> {
     let TransferKind::Receive {
         path,

@@ -70,8 +70,8 @@ impl ServerPi {
     }
 }
 
-/// False where REST asks for what the mode cannot carry: a bare stream has no offsets, so that holes
-/// cannot be told; and an appended or a new file has no bytes that are "already there".
+/// False where REST asks for what the mode cannot carry: a bare stream has no offsets, so that
+/// holes cannot be told; and an appended or a new file has no bytes that are "already there".
 fn fit_restart(kind: &mut TransferKind, mode: Mode) -> bool {
     let restart = match kind {
         TransferKind::Send { restart, .. } => restart,

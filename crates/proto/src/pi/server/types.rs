@@ -27,7 +27,8 @@ pub struct ServerConfig {
     pub version: String,
     /// Host of the control connection's peer: EPSV `|||`, and the policy of PORT.
     pub peer: SocketAddr,
-    /// Local address of the control connection: decides the family of EPSV and SPAS without argument.
+    /// Local address of the control connection: decides the family of EPSV and SPAS without
+    /// argument.
     pub local: SocketAddr,
     /// Time without a command before `421`.
     pub idle_limit: Duration,
@@ -35,8 +36,8 @@ pub struct ServerConfig {
     pub login_limit: Duration,
     /// Failed logins before the session is closed.
     pub login_attempts_max: u32,
-    /// Whether PORT, EPRT and SPOR may name hosts other than the peer, and data connections may come
-    /// from there (needed for third-party transfers).
+    /// Whether PORT, EPRT and SPOR may name hosts other than the peer, and data connections may
+    /// come from there (needed for third-party transfers).
     pub foreign_data_hosts: bool,
     /// Most data channels of a transfer; OPTS RETR above it is cut to it.
     pub channels_max: u32,
@@ -56,7 +57,8 @@ pub struct ServerConfig {
     pub clear_logins: ClearLogins,
     /// What data channels must have at least.
     pub floor: Floor,
-    /// UNIX time at the `now` of [`ServerPi::new`](super::ServerPi::new): dates in 112 markers and STAT lines count from here.
+    /// UNIX time at the `now` of [`ServerPi::new`](super::ServerPi::new): dates in 112 markers and
+    /// STAT lines count from here.
     pub unix_time: Duration,
 }
 
@@ -81,7 +83,8 @@ pub enum Mechanism {
     Tls,
 }
 
-/// A name that means "nobody in particular" (RFC 1635; `ftp` by custom). Compared exactly, as names of accounts are.
+/// A name that means "nobody in particular" (RFC 1635; `ftp` by custom). Compared exactly, as names
+/// of accounts are.
 pub fn is_anonymous(user: &str) -> bool {
     matches!(user, "anonymous" | "ftp")
 }
@@ -93,8 +96,8 @@ pub enum Input<'a> {
     Bytes(&'a [u8]),
     /// After [`Output::Protect`]: a command came in clear, which anybody may have sent.
     Unprotected,
-    /// After [`Output::Protect`]: what came cannot be opened, and nothing behind it can. Only for AUTH GSSAPI: a broken TLS
-    /// stream has no place for last words.
+    /// After [`Output::Protect`]: what came cannot be opened, and nothing behind it can. Only for
+    /// AUTH GSSAPI: a broken TLS stream has no place for last words.
     Unreadable,
     /// The control connection ended.
     Closed,
@@ -115,10 +118,12 @@ pub enum Input<'a> {
     TransferProgress {
         /// Bytes moved for this transfer so far; for receipts, as written.
         bytes: u64,
-        /// Bytes that became safe since the last report, relative to the region. Empty when sending.
+        /// Bytes that became safe since the last report, relative to the region. Empty when
+        /// sending.
         fresh: RangeSet,
     },
-    /// Answer to [`Output::Live`]: the transfer as it is now, or `None` where there is none that can be changed so.
+    /// Answer to [`Output::Live`]: the transfer as it is now, or `None` where there is none that
+    /// can be changed so.
     Live(Option<Box<LiveReport>>),
     /// The transfer is over; for a receipt the file is closed, and `fresh` holds the last ranges.
     TransferDone {
@@ -138,21 +143,23 @@ pub enum Input<'a> {
 pub enum Output {
     /// Write to the control connection.
     Send(Vec<u8>),
-    /// From here on replies are sent protected, and only what came protected is handed in as bytes. After
-    /// [`Request::StartTls`] the peer's TLS handshake comes first.
+    /// From here on replies are sent protected, and only what came protected is handed in as bytes.
+    /// After [`Request::StartTls`] the peer's TLS handshake comes first.
     Protect,
     /// Carry out and answer with [`Input::Done`].
     Request(Request),
-    /// This transfer waits in the queue and will be the next to start, behind those foreseen before it: the shell may
-    /// get ready for it without leaving a trace, and may begin it on the same data channel when the one before has succeeded.
+    /// This transfer waits in the queue and will be the next to start, behind those foreseen before
+    /// it: the shell may get ready for it without leaving a trace, and may begin it on the same
+    /// data channel when the one before has succeeded.
     Foresee(TransferRequest),
-    /// The same of a request: the shell may carry it out when what was foreseen before it is done, and keep the answer. A
-    /// rename is preceded by the `CheckExists` of its source, foreseen or not, and must not be carried out where that failed.
+    /// The same of a request: the shell may carry it out when what was foreseen before it is done,
+    /// and keep the answer. A rename is preceded by the `CheckExists` of its source, foreseen or
+    /// not, and must not be carried out where that failed.
     ForeseeRequest(Request),
     /// The first that was foreseen does not come: a rename whose source was not there.
     SkipForeseen,
-    /// Nothing of what was foreseen and has not come will come as told: what was got ready for it goes, and a transfer that
-    /// was begun is cut as by ABOR.
+    /// Nothing of what was foreseen and has not come will come as told: what was got ready for it
+    /// goes, and a transfer that was begun is cut as by ABOR.
     ForgetForeseen,
     /// Start; answer with `TransferReady` (once) and `TransferDone`.
     StartTransfer(TransferRequest),
@@ -162,7 +169,8 @@ pub enum Output {
     ReportProgress,
     /// Look at the running transfer or change its channels; answer with [`Input::Live`], in order.
     Live(Live),
-    /// So many channels for the next transfer that is sent over the connections that wait; nothing is answered.
+    /// So many channels for the next transfer that is sent over the connections that wait; nothing
+    /// is answered.
     NextChannels(u32),
     /// Forget the data channel object: close listener and connections.
     DropDataChannels,
@@ -176,8 +184,8 @@ pub enum Output {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Request {
-    /// Answer `Outcome::Account`, or `Outcome::Done` where the values of [`ServerConfig`] hold for everybody;
-    /// else a failure with errno EACCES.
+    /// Answer `Outcome::Account`, or `Outcome::Done` where the values of [`ServerConfig`] hold for
+    /// everybody; else a failure with errno EACCES.
     Login {
         user: String,
         password: Password,
@@ -200,7 +208,8 @@ pub enum Request {
         from: FtpPath,
         to: FtpPath,
     },
-    /// Gives `from` the modification time and the name `to` if it is what was expected: `Outcome::Done`, else `Outcome::Unlike`.
+    /// Gives `from` the modification time and the name `to` if it is what was expected:
+    /// `Outcome::Done`, else `Outcome::Unlike`.
     Commit {
         from: FtpPath,
         to: FtpPath,
@@ -233,7 +242,8 @@ pub enum Request {
         length: Option<u64>,
         path: FtpPath,
     },
-    /// `Outcome::Leaves`, of so many bytes each and at most [`crate::leaves::LEAVES_MAX`]. `length` `None`: to the end.
+    /// `Outcome::Leaves`, of so many bytes each and at most [`crate::leaves::LEAVES_MAX`]. `length`
+    /// `None`: to the end.
     Leaves {
         leaf: u64,
         offset: u64,
@@ -249,14 +259,17 @@ pub enum Request {
     Listen(DataChannelSpec, NetworkProtocol),
     /// Remember peers to connect to at the next transfer: `Outcome::Done`.
     ConnectTo(DataChannelSpec, Vec<SocketAddr>),
-    /// The next token of the handshake; `first`: of a new one. `Outcome::Adat`, else a failure whose text the peer is told.
+    /// The next token of the handshake; `first`: of a new one. `Outcome::Adat`, else a failure
+    /// whose text the peer is told.
     Adat {
         token: Token,
         first: bool,
     },
-    /// Get ready for a TLS handshake on the control channel, which begins at [`Output::Protect`]. `Outcome::Done`.
+    /// Get ready for a TLS handshake on the control channel, which begins at [`Output::Protect`].
+    /// `Outcome::Done`.
     StartTls,
-    /// What data channels prove themselves with from now on (DCSC P); `None`: what was delegated again. `Outcome::Done`.
+    /// What data channels prove themselves with from now on (DCSC P); `None`: what was delegated
+    /// again. `Outcome::Done`.
     DataContext(Option<Token>),
     /// Local account name, for SITE WHOAMI: `Outcome::Text`.
     WhoAmI,
@@ -269,7 +282,8 @@ pub enum Outcome {
     Done,
     /// Facts of the file.
     Facts(Box<Facts>),
-    /// A page of a directory. `last` false: a further `Done(Ok(Listing))` follows without a new request.
+    /// A page of a directory. `last` false: a further `Done(Ok(Listing))` follows without a new
+    /// request.
     Listing {
         /// Entries.
         entries: Vec<(Facts, Vec<u8>)>,
@@ -314,8 +328,8 @@ pub struct Account {
     pub foreign_data_hosts: bool,
 }
 
-/// Everything that is copied into the data channel object when it is made (PASV, PORT and their kin) and
-/// never read again for it: the only way both ends can agree on what cached channels are.
+/// Everything that is copied into the data channel object when it is made (PASV, PORT and their
+/// kin) and never read again for it: the only way both ends can agree on what cached channels are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataChannelSpec {
     /// Channels the sender opens per address; 1 in MODE S.

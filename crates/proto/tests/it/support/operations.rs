@@ -1,7 +1,7 @@
 //! Sequences of operations from bytes: what the property tests draw and the fuzz targets mutate.
 //!
-//! Whatever is fed, an interpreter must not panic, must give each command one final reply in order, and must be
-//! silent once it is over.
+//! Whatever is fed, an interpreter must not panic, must give each command one final reply in order,
+//! and must be silent once it is over.
 
 use std::{
     collections::BTreeSet,
@@ -127,7 +127,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Feeds a `ServerPi` what `data` spells. The first byte decides whether the shell keeps its contract.
+/// Feeds a `ServerPi` what `data` spells. The first byte decides whether the shell keeps its
+/// contract.
 pub(crate) fn server_pi(data: &[u8]) {
     let mut data = Bytes(data);
     let Some(first) = data.next() else { return };

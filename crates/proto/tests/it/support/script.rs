@@ -1,4 +1,5 @@
-//! The words in which tests write down what a shell does, and in which they show what it is told to do.
+//! The words in which tests write down what a shell does, and in which they show what it is told to
+//! do.
 //!
 //! Answers of a shell (`!` lines of a golden file):
 //!

@@ -30,8 +30,8 @@ pub(crate) enum Foreseen {
     Request(Request),
 }
 
-/// Answers what a `ServerPi` puts out. A path with `missing` in it fails; one with `slow` in it never ends unless
-/// it is aborted.
+/// Answers what a `ServerPi` puts out. A path with `missing` in it fails; one with `slow` in it
+/// never ends unless it is aborted.
 #[derive(Debug, Default)]
 pub(crate) struct FakeShell {
     /// Time that everything takes.

@@ -80,7 +80,8 @@ impl Connection {
         };
         let channel = caller.channel;
         let (service, accounts) = (Arc::clone(&self.service), Arc::clone(&self.accounts));
-        // Reads the gridmap file and its like, verifies, and asks the system's directory of accounts.
+        // Reads the gridmap file and its like, verifies, and asks the system's directory of
+        // accounts.
         let admitted = spawn_blocking(move || {
             let admitted = login::admit(&service, &caller)
                 .map_err(|failure| (Class::Credentials, failure.text))?;
