@@ -67,7 +67,7 @@ pub fn finest_leaf_bytes(region: u64) -> u64 {
 impl Leaves {
     /// `213-octets=9437184;leaf=4194304;`, lines of digests, and an end.
     pub fn to_reply(&self) -> Reply {
-        let head = format!("bytes={};leaf={};", self.bytes, self.leaf);
+        let head = format!("octets={};leaf={};", self.bytes, self.leaf);
         let lines = self.digests.chunks(LINE_LEAVES).map(|digests| {
             let words: Vec<_> = digests.iter().map(|d| format!("{d:08x}")).collect();
             words.join(" ").into_bytes()
@@ -170,17 +170,17 @@ mod tests {
             let reply = Reply::with_body(ReplyCode::of(code), BodyStyle::Blank, head, body, "End.");
             Leaves::from_reply(&reply)
         };
-        let (head, body) = ("Leaf=4; new=x;BYTES=5;", " 0000000A  ffffffff ");
+        let (head, body) = ("Leaf=4; new=x;OCTETS=5;", " 0000000A  ffffffff ");
         assert_eq!(
             read(213, head, body),
             Some(leaves(5, 4, &[10, 0xffff_ffff]))
         );
         assert_eq!(read(250, head, body), None);
         for head in [
-            "leaf=4;bytes=9;",
-            "leaf=0;bytes=5;",
-            "bytes=5;",
-            "leaf=4;bytes=-5;",
+            "leaf=4;octets=9;",
+            "leaf=0;octets=5;",
+            "octets=5;",
+            "leaf=4;octets=-5;",
         ] {
             assert_eq!(read(213, head, body), None, "{head}");
         }
@@ -190,7 +190,7 @@ mod tests {
             "0000000a +fffffff",
             "0000000a\u{fc}",
         ] {
-            assert_eq!(read(213, "leaf=4;bytes=5;", body), None, "{body}");
+            assert_eq!(read(213, "leaf=4;octets=5;", body), None, "{body}");
         }
         assert_eq!(
             Leaves::from_reply(&Reply::new(ReplyCode::of(213), "7")),

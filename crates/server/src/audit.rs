@@ -2,7 +2,7 @@
 //! written at once.
 //!
 //! ```text
-//!   {"time":"…Z","session":7,"peer":"192.0.2.1:4711","identity":"/O=Grid/CN=Jo","account":"jo","event":"put","path":"/f","bytes":12,"result":"done"}
+//!   {"time":"…Z","session":7,"peer":"192.0.2.1:4711","identity":"/O=Grid/CN=Jo","account":"jo","event":"put","path":"/f","octets":12,"result":"done"}
 //! ```
 //! Beside it, of transfers alone and in the form of others, the transfer log: [`transfers`].
 //!
@@ -99,7 +99,8 @@ pub(crate) struct Entry {
     /// The new name, the mode, the group, the target of a link, the name logged in with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     to: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Named `octets` in the log: sites' tools read it by that name.
+    #[serde(rename = "octets", default, skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
@@ -428,7 +429,7 @@ mod tests {
         let line = line(now, &who(), &event);
         let start = "{\"time\":\"2000-02-29T00:00:00.125Z\",\"session\":7,\"peer\":\"192.0.2.1:4711\",\
             \"identity\":\"/O=Grid/CN=Jo\",\"account\":\"jo\",\"event\":\"put\",\
-            \"path\":\"/a\\u001b[31m\\\"\\u009b\\u007fb\",\"bytes\":12,\"seconds\":1.5,\"result\":\"failed\",\"reason\":\"xxx";
+            \"path\":\"/a\\u001b[31m\\\"\\u009b\\u007fb\",\"octets\":12,\"seconds\":1.5,\"result\":\"failed\",\"reason\":\"xxx";
         assert!(line.starts_with(start), "{line}");
         assert!(line.len() < start.len() + TEXT_MAX + 10);
         assert!(line.ends_with("\"}\n") && !line[..line.len() - 1].contains(char::is_control));

@@ -15,7 +15,7 @@ fn events(path: &Path) -> Vec<String> {
             serde_json::Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        ["event", "account", "path", "to", "bytes", "result"]
+        ["event", "account", "path", "to", "octets", "result"]
             .map(of)
             .join(" ")
     });
