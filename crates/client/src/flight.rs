@@ -8,9 +8,9 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Job, Sink, TransferReport},
+    data::{Sink, TransferJob, TransferReport},
     digest,
-    storage::{FileRef, Summed},
+    storage::{FileRef, HashingFile},
 };
 use godwit_proto::{
     ChecksumAlgorithm, Command, FtpPath, Reply,
@@ -53,7 +53,7 @@ pub(crate) struct Flight {
     end: End,
     digest: Option<JoinHandle<Digested>>,
     /// What a get writes to, where its checksum is made of what passes.
-    summed: Option<Arc<Summed>>,
+    summed: Option<Arc<HashingFile>>,
     /// The answer to the check of its source, where that is at another server.
     at_source: Option<Reply>,
 }
@@ -142,8 +142,8 @@ impl Flight {
             .or(size_tells.then_some(Check::Size));
         let size = length.unwrap_or(0);
         let summed = match (&check, &end) {
-            (Some(Check::Checksum(algorithm)), End::Get(get)) if size <= Summed::BYTES_MAX => {
-                (get.file()).map(|file| Summed::new(Arc::clone(file), *algorithm))
+            (Some(Check::Checksum(algorithm)), End::Get(get)) if size <= HashingFile::BYTES_MAX => {
+                (get.file()).map(|file| HashingFile::new(Arc::clone(file), *algorithm))
             }
             _ => None,
         };
@@ -197,16 +197,16 @@ impl Flight {
     }
 
     /// What the data plane has to do.
-    pub(crate) fn job(&self) -> Job {
+    pub(crate) fn job(&self) -> TransferJob {
         match &self.end {
             End::Get(get) => {
                 let mut sink = get.whole();
                 if let (Sink::File { file, .. }, Some(summed)) = (&mut sink, &self.summed) {
                     *file = Arc::clone(summed) as FileRef;
                 }
-                Job::Receive(sink)
+                TransferJob::Receive(sink)
             }
-            End::Put(put) => Job::Send(put.whole()),
+            End::Put(put) => TransferJob::Send(put.whole()),
         }
     }
 

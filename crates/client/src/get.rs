@@ -8,7 +8,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Job, Sink},
+    data::{Sink, TransferJob},
     digest::Digest,
     storage::FileRef,
 };
@@ -370,8 +370,8 @@ impl Get {
         let outcome = session
             .transfer(plan, |_: Mode| {
                 let sink = self.sink(base, stream_start, limit);
-                Job::Receive(match way.cut {
-                    Some(bytes) => Sink::Cut {
+                TransferJob::Receive(match way.cut {
+                    Some(bytes) => Sink::Prefix {
                         sink: Box::new(sink),
                         bytes,
                     },

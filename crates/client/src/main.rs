@@ -25,8 +25,8 @@ use godwit_client::{
     watch::{self, Screen},
 };
 use godwit_engine::{
-    placement::Placement,
-    terminal::{shown, shown_bytes, shown_lines},
+    cpu_affinity::CpuAffinity,
+    terminal::{escaped, escaped_bytes, escaped_lines},
 };
 use godwit_gsi::cert::files::{self, Locations};
 
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
             Ok(asked) => block_on(copy_urls(asked, ambient)),
             Err(parting) => part(&parting),
         },
-        Request::Copy(spec) => match spec.processors.as_ref().map(Placement::keep_to) {
+        Request::Copy(spec) => match spec.processors.as_ref().map(CpuAffinity::apply) {
             Some(Err(error)) => {
                 tell(format_args!("{error}"));
                 Exit::Usage.code().into()
@@ -79,7 +79,7 @@ fn part(parting: &Parting) -> ExitCode {
     let _ = if parting.exit == Exit::Done {
         io::stdout().write_all(parting.text.as_bytes())
     } else {
-        io::stderr().write_all(&shown_lines(parting.text.as_bytes()))
+        io::stderr().write_all(&escaped_lines(parting.text.as_bytes()))
     };
     parting.exit.code().into()
 }
@@ -121,12 +121,12 @@ async fn copy_urls(asked: Asked, ambient: Ambient) -> Exit {
         Stream::Out => {
             let mut out = io::stdout().lock();
             let written = match out.is_terminal() {
-                true => out.write_all(&shown_lines(text)),
+                true => out.write_all(&escaped_lines(text)),
                 false => out.write_all(text),
             };
             written.and_then(|()| out.flush())
         }
-        Stream::Err => io::stderr().write_all(&shown_lines(text)),
+        Stream::Err => io::stderr().write_all(&escaped_lines(text)),
     };
     guc::run(asked, &ambient, Arc::new(say), stop).await
 }
@@ -294,7 +294,7 @@ impl Console {
             Shown::Nothing => tell(text),
             Shown::Line(display) => display.suspend(|| tell(text)),
             Shown::Screen(screen) => {
-                if let Some(line) = screen.keep(shown(&text.to_string()).into_owned()) {
+                if let Some(line) = screen.keep(escaped(&text.to_string()).into_owned()) {
                     tell(format_args!("{line}"));
                 }
             }
@@ -306,7 +306,7 @@ impl Console {
 /// that is said there passes here.
 fn tell(text: std::fmt::Arguments<'_>) {
     // Nobody reads it any more: nothing to be done.
-    let _ = writeln!(io::stderr(), "godwit: {}", shown(&text.to_string()));
+    let _ = writeln!(io::stderr(), "godwit: {}", escaped(&text.to_string()));
 }
 
 impl Observer for Console {
@@ -388,7 +388,7 @@ impl Observer for Console {
     fn on_output(&self, line: &[u8]) {
         let mut out = io::stdout().lock();
         let written = match out.is_terminal() {
-            true => out.write_all(&shown_bytes(line)),
+            true => out.write_all(&escaped_bytes(line)),
             false => out.write_all(line),
         };
         let written = written.and_then(|()| out.write_all(b"\n"));

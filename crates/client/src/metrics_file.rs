@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use godwit_engine::exposition::{Exposition, Label};
+use godwit_engine::prometheus_text::{Label, PrometheusText};
 use godwit_proto::url::Location;
 
 use crate::{
@@ -171,7 +171,7 @@ impl Observer for MetricsFile {
 
 impl State {
     fn text(&self) -> String {
-        let mut out = Exposition::default();
+        let mut out = PrometheusText::default();
         let labels = [
             ("run", self.run.as_str()),
             ("source", self.source.as_str()),
@@ -213,7 +213,7 @@ impl State {
         out.into_text()
     }
 
-    fn copied(&self, out: &mut Exposition, labels: &[Label<'_>; 3]) {
+    fn copied(&self, out: &mut PrometheusText, labels: &[Label<'_>; 3]) {
         let summary = self.summary.as_ref();
         let failed = summary.map_or(self.files_failed, |s| s.files_failed);
         let done = summary.map_or(self.now.files.saturating_sub(failed), |s| s.files_done);
@@ -257,7 +257,7 @@ impl State {
         }
     }
 
-    fn running(&self, out: &mut Exposition, labels: &[Label<'_>; 3]) {
+    fn running(&self, out: &mut PrometheusText, labels: &[Label<'_>; 3]) {
         let runs = self.summary.is_none();
         let while_it_runs = |value: u64| if runs { value } else { 0 };
         out.gauge("godwit_running", "1 while the run goes on.")

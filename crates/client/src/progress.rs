@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_engine::data::{Monitor, Progress, Sample, Series, TcpTotals};
+use godwit_engine::data::{Monitor, Progress, Sample, TcpTotals, TransferBatch};
 use godwit_tune::{Limit, Setting};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -77,7 +77,7 @@ struct Entry {
 /// What can be seen here of a transfer.
 pub(crate) enum Here {
     Transfer(Monitor),
-    Series(Series),
+    Batch(TransferBatch),
     /// It passes between two servers.
     Nothing,
 }
@@ -86,7 +86,7 @@ impl Here {
     fn sample(&self) -> Option<Sample> {
         match self {
             Self::Transfer(monitor) => Some(monitor.sample()),
-            Self::Series(series) => Some(series.sample()),
+            Self::Batch(batch) => Some(batch.sample()),
             Self::Nothing => None,
         }
     }
@@ -95,8 +95,8 @@ impl Here {
         match self {
             Self::Transfer(monitor) => Some(monitor.progress()),
             // Its files count when they are over; what flows between is less than a moment's.
-            Self::Series(series) => Some(Progress {
-                channels: series.progress().channels,
+            Self::Batch(batch) => Some(Progress {
+                channels: batch.progress().channels,
                 ..Progress::default()
             }),
             Self::Nothing => None,
@@ -117,7 +117,7 @@ impl Entry {
                     ..sample
                 });
         };
-        if let (Here::Series(_), Some((remote, at))) = (&self.here, &self.remote) {
+        if let (Here::Batch(_), Some((remote, at))) = (&self.here, &self.remote) {
             // Its sums begin anew with each file.
             let fresh = remote.tcp.filter(|_| at.elapsed() < TOLD_FRESH);
             sample.tcp = fresh.map(|tcp| TcpTotals {
@@ -311,7 +311,7 @@ impl Running {
     pub(crate) fn tell(&self, sample: Sample) {
         let mut transfers = self.counters.transfers();
         if let Some(entry) = transfers.running.iter_mut().find(|e| e.key == self.key)
-            && (matches!(entry.here, Here::Series(_))
+            && (matches!(entry.here, Here::Batch(_))
                 || entry
                     .remote
                     .is_none_or(|(known, _)| known.bytes <= sample.bytes))

@@ -12,7 +12,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Job, Monitor, Source},
+    data::{Monitor, Source, TransferJob},
     storage::FileRef,
 };
 use godwit_proto::{
@@ -442,9 +442,9 @@ impl Put {
         format!("put {}", self.url)
     }
 
-    fn job(&self, range: Option<ByteRange>) -> Job {
+    fn job(&self, range: Option<ByteRange>) -> TransferJob {
         let from = self.offset + range.map_or(0, |r| r.start);
-        Job::Send(self.source(from, range))
+        TransferJob::Send(self.source(from, range))
     }
 
     fn source(&self, from: u64, range: Option<ByteRange>) -> Source {

@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use godwit_engine::terminal::{self, NoSecret};
+use godwit_engine::terminal::{self, SecretError};
 use godwit_gsi::token::{Token, names_host};
 use godwit_proto::command::Password;
 
@@ -103,8 +103,8 @@ impl Secrets {
         }
         match terminal::from_terminal(&format!("Password of {user}@{host}: ")) {
             Ok(secret) => Ok(Password::new(String::from_utf8_lossy(secret.reveal()))),
-            Err(NoSecret::NoTerminal) => Ok(Password::default()),
-            Err(NoSecret::Interrupted) => Err(Error::Interrupted),
+            Err(SecretError::NoTerminal) => Ok(Password::default()),
+            Err(SecretError::Interrupted) => Err(Error::Interrupted),
             Err(why) => Err(unusable(&format!("{user}@{host}"), why)),
         }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use godwit_engine::{net::PortRange, placement::Placement};
+use godwit_engine::{cpu_affinity::CpuAffinity, net::PortRange};
 use godwit_gsi::{
     cert::{files::Locations, key::KeyKind},
     ftps::Authorities,
@@ -215,7 +215,7 @@ pub struct JobSpec {
     /// Files of this machine are read and written past the page cache.
     pub direct_io: bool,
     /// Those that all threads of this program keep to; `None`: wherever the kernel puts them.
-    pub processors: Option<Placement>,
+    pub processors: Option<CpuAffinity>,
     /// Congestion control of our sending sockets.
     pub congestion: CongestionChoice,
     /// Checksums.

@@ -86,6 +86,6 @@ impl Tails {
 
 impl Tail {
     fn unbegun(&self) -> u64 {
-        self.monitor.as_ref().map_or(0, Monitor::unbegun)
+        self.monitor.as_ref().map_or(0, Monitor::unstarted_bytes)
     }
 }

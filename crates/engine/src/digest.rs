@@ -411,7 +411,7 @@ mod tests {
     use godwit_proto::FtpPath;
 
     use super::*;
-    use crate::storage::{Held, MemoryStorage, PosixStorage, Storage as _, WriteMode};
+    use crate::storage::{MemoryStorage, PosixStorage, PreloadedFile, Storage as _, WriteMode};
 
     fn value(algorithm: ChecksumAlgorithm, bytes: &[u8]) -> String {
         let mut digest = Digest::new(algorithm);
@@ -472,7 +472,7 @@ mod tests {
         let file = MemoryStorage::new().open_write(&path, WriteMode::New);
         let file = file.unwrap();
         file.write_all_at(0, bytes).unwrap();
-        let held = Held::read(file.as_ref(), &file.metadata().unwrap());
+        let held = PreloadedFile::read(file.as_ref(), &file.metadata().unwrap());
         let held = held.unwrap().unwrap();
         let algorithm = ChecksumAlgorithm::Crc32c;
         for (offset, length, region) in [

@@ -8,10 +8,10 @@
 //!   security context
 //! - [`net`]: names to addresses, listeners in a port range, limits of the process
 //! - [`tcp_diag`]: what the kernel knows of TCP connections
-//! - [`placement`]: which processors a program keeps to
-//! - [`exposition`]: numbers as monitoring reads them
+//! - [`cpu_affinity`]: which processors a program keeps to
+//! - [`prometheus_text`]: numbers as monitoring reads them
 //! - [`terminal`]: secrets that people type
-//! - [`text`]: line ends of TYPE A
+//! - [`line_endings`]: line ends of TYPE A
 //!
 //! # Who calls whom
 //! A session (of client or server) owns one [`data::ChannelSet`] at a time, made on one or more
@@ -21,12 +21,12 @@
 //! payload.
 
 pub mod control;
+pub mod cpu_affinity;
 pub mod data;
 pub mod digest;
-pub mod exposition;
+pub mod line_endings;
 pub mod net;
-pub mod placement;
+pub mod prometheus_text;
 pub mod storage;
 pub mod tcp_diag;
 pub mod terminal;
-pub mod text;

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 /// `text` for people: all that would steer a terminal, or show a text in another order than it has,
 /// becomes `?`. Whatever is written to people passes here, since names and replies come from peers.
-pub fn shown(text: &str) -> Cow<'_, str> {
+pub fn escaped(text: &str) -> Cow<'_, str> {
     match text.contains(steers) {
         true => Cow::Owned(text.replace(steers, "?")),
         false => Cow::Borrowed(text),
@@ -24,21 +24,21 @@ pub fn shown(text: &str) -> Cow<'_, str> {
 
 /// The same for bytes, of which those that are no UTF-8 become `?` too: some terminals take the
 /// bytes from 0x80 to 0x9f for controls.
-pub fn shown_bytes(bytes: &[u8]) -> Vec<u8> {
+pub fn escaped_bytes(bytes: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes);
-    shown(&text.replace(char::REPLACEMENT_CHARACTER, "?"))
+    escaped(&text.replace(char::REPLACEMENT_CHARACTER, "?"))
         .into_owned()
         .into_bytes()
 }
 
 /// The same for text of ours in lines, which may go back to the beginning of one.
-pub fn shown_lines(bytes: &[u8]) -> Vec<u8> {
+pub fn escaped_lines(bytes: &[u8]) -> Vec<u8> {
     let parts = bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r'));
-    let shown = parts.map(|part| match part.split_last() {
-        Some((end @ (b'\n' | b'\r'), line)) => [&shown_bytes(line)[..], &[*end]].concat(),
-        _ => shown_bytes(part),
+    let escaped = parts.map(|part| match part.split_last() {
+        Some((end @ (b'\n' | b'\r'), line)) => [&escaped_bytes(line)[..], &[*end]].concat(),
+        _ => escaped_bytes(part),
     });
-    shown.flatten().collect()
+    escaped.flatten().collect()
 }
 
 /// Controls (C0, DEL, C1) and characters of format that are not seen: directions of writing,
@@ -72,7 +72,7 @@ impl fmt::Debug for Secret {
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
-pub enum NoSecret {
+pub enum SecretError {
     /// Nobody can be asked.
     #[error("no terminal to ask on")]
     NoTerminal,
@@ -91,7 +91,7 @@ pub enum NoSecret {
 ///
 /// # Errors
 /// When it cannot be read or is too long.
-pub fn from_reader(reader: impl Read) -> Result<Secret, NoSecret> {
+pub fn from_reader(reader: impl Read) -> Result<Secret, SecretError> {
     let mut line = Zeroizing::new(Vec::with_capacity(BYTES_MAX + 2));
     // Two more for a line end.
     let bound = BYTES_MAX as u64 + 2;
@@ -100,7 +100,7 @@ pub fn from_reader(reader: impl Read) -> Result<Secret, NoSecret> {
         line.pop();
     }
     if line.len() > BYTES_MAX {
-        return Err(NoSecret::TooLong);
+        return Err(SecretError::TooLong);
     }
     Ok(Secret(line))
 }
@@ -109,10 +109,10 @@ pub fn from_reader(reader: impl Read) -> Result<Secret, NoSecret> {
 ///
 /// # Errors
 /// When there is none, it fails, the line is too long, or Ctrl-C is pressed.
-pub fn from_terminal(prompt: &str) -> Result<Secret, NoSecret> {
+pub fn from_terminal(prompt: &str) -> Result<Secret, SecretError> {
     let terminal = File::options().read(true).write(true).open("/dev/tty");
-    let mut terminal = terminal.map_err(|_| NoSecret::NoTerminal)?;
-    terminal.write_all(shown(prompt).as_bytes())?;
+    let mut terminal = terminal.map_err(|_| SecretError::NoTerminal)?;
+    terminal.write_all(escaped(prompt).as_bytes())?;
     let silenced = Silenced::new(terminal.try_clone()?)?;
     // Room for all of it: growing would leave copies.
     let mut line = Zeroizing::new(Vec::with_capacity(BYTES_MAX + 1));
@@ -131,8 +131,8 @@ pub fn from_terminal(prompt: &str) -> Result<Secret, NoSecret> {
     drop(silenced);
     terminal.write_all(b"\n")?;
     match outcome {
-        Pressed::Interrupted => Err(NoSecret::Interrupted),
-        _ if line.len() > BYTES_MAX => Err(NoSecret::TooLong),
+        Pressed::Interrupted => Err(SecretError::Interrupted),
+        _ if line.len() > BYTES_MAX => Err(SecretError::TooLong),
         _ => Ok(Secret(line)),
     }
 }
@@ -202,12 +202,12 @@ mod tests {
         let hostile =
             "421 \x1b]0;owned\x07\u{9b}2J\x7f\r\n\u{202e}gpj\u{2066}\u{200f}\u{feff}\u{e0041}";
         assert_eq!(
-            shown(hostile),
+            escaped(hostile),
             "421 ?]0;owned??2J???".to_owned() + "?gpj????"
         );
-        assert_eq!(shown("grün \u{1f426}"), "grün \u{1f426}");
-        assert_eq!(shown_bytes(b"a\x9bb\xc3\xbc\n"), "a?bü?".as_bytes());
-        assert_eq!(shown_lines(b"a\x1b\n1%\r2%\rb\x07"), b"a?\n1%\r2%\rb?");
+        assert_eq!(escaped("grün \u{1f426}"), "grün \u{1f426}");
+        assert_eq!(escaped_bytes(b"a\x9bb\xc3\xbc\n"), "a?bü?".as_bytes());
+        assert_eq!(escaped_lines(b"a\x1b\n1%\r2%\rb\x07"), b"a?\n1%\r2%\rb?");
     }
 
     fn typed(keys: &[u8]) -> (Vec<u8>, Pressed) {
@@ -243,14 +243,14 @@ mod tests {
             assert_eq!(from_reader(stream).expect("reads").reveal(), expected);
         }
         let long = vec![b'a'; BYTES_MAX + 1];
-        assert!(matches!(from_reader(&long[..]), Err(NoSecret::TooLong)));
+        assert!(matches!(from_reader(&long[..]), Err(SecretError::TooLong)));
         let fits = [&long[1..], b"\n"].concat();
         assert_eq!(from_reader(&fits[..]).expect("fits").reveal(), &long[1..]);
     }
 
     #[test]
     fn nothing_is_shown_by_accident() {
-        let shown = format!("{:?}", Secret(b"secret".to_vec().into()));
-        assert_eq!(shown, "***");
+        let escaped = format!("{:?}", Secret(b"secret".to_vec().into()));
+        assert_eq!(escaped, "***");
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::{Args, Parser, ValueEnum};
-use godwit_engine::{net::PortRange, placement::Placement};
+use godwit_engine::{cpu_affinity::CpuAffinity, net::PortRange};
 use godwit_proto::security::Floor;
 use serde::{Deserialize, Serialize};
 
@@ -406,7 +406,7 @@ pub struct ServerSettings {
     /// Those that all threads keep to from the start on, and all processes, which inherit it;
     /// `None`: wherever the kernel puts them.
     #[serde(skip)]
-    pub processors: Option<Placement>,
+    pub processors: Option<CpuAffinity>,
     /// Age at which leftovers of uploads are removed; `None`: never.
     pub reap_after: Option<Duration>,
     /// Processes without privileges; `None`: all is done in one, as who started it.

@@ -8,7 +8,10 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Allowance, ChannelParams, ChannelSet, Job, Mover, Opening, Safeguard, Transfer, Work},
+    data::{
+        ChannelLimiter, ChannelParams, ChannelSecurity, ChannelSet, JobOpener, Mover, QueuedWork,
+        Transfer, TransferJob,
+    },
     net::{self, PortRange},
 };
 use godwit_proto::{
@@ -60,7 +63,7 @@ impl DataChannels {
     pub(crate) fn plan_listen(
         &mut self,
         spec: DataChannelSpec,
-        guard: Option<Safeguard>,
+        security: Option<ChannelSecurity>,
         family: NetworkProtocol,
         (local, client): (IpAddr, IpAddr),
         settings: &ServerSettings,
@@ -74,7 +77,7 @@ impl DataChannels {
             .ok_or_else(|| failure(Errno::AFNOSUPPORT, LISTENING))?;
         Ok(ListenPlan {
             spec,
-            guard,
+            security,
             client,
             announced,
             bound,
@@ -95,10 +98,10 @@ impl DataChannels {
             .map_err(|e| failure_of(&e, LISTENING))?
             .port();
         let mover = self.mover()?;
-        self.is_tls = is_tls(plan.guard.as_ref());
-        let mut params = self.params(&plan.spec, plan.guard.clone(), settings);
+        self.is_tls = is_tls(plan.security.as_ref());
+        let mut params = self.params(&plan.spec, plan.security.clone(), settings);
         // Whoever proves an identity may come from anywhere.
-        let proven = matches!(plan.guard, Some(Safeguard::Identities(_)));
+        let proven = matches!(plan.security, Some(ChannelSecurity::Gsi(_)));
         params.only_from = (!plan.spec.foreign_hosts && !proven).then_some(plan.client);
         self.sizes = sizes_of(&params);
         let set = ChannelSet::passive(&[mover], listener, params)
@@ -111,14 +114,14 @@ impl DataChannels {
     pub(crate) fn connect_to(
         &mut self,
         spec: &DataChannelSpec,
-        guard: Option<Safeguard>,
+        security: Option<ChannelSecurity>,
         peers: Vec<SocketAddr>,
         settings: &ServerSettings,
     ) -> Result<(), StorageFailure> {
         self.close();
         let mover = self.mover()?;
-        self.is_tls = is_tls(guard.as_ref());
-        let params = self.params(spec, guard, settings);
+        self.is_tls = is_tls(security.as_ref());
+        let params = self.params(spec, security, settings);
         self.sizes = sizes_of(&params);
         let set = ChannelSet::active(&[mover], peers, spec.layout, params);
         self.set = Some(set);
@@ -166,7 +169,7 @@ impl DataChannels {
         }
     }
 
-    pub(crate) fn start(&self, job: Job, mode: Mode) -> Result<Transfer, TransferFailure> {
+    pub(crate) fn start(&self, job: TransferJob, mode: Mode) -> Result<Transfer, TransferFailure> {
         match &self.set {
             Some(set) => Ok(set.start(job, mode)),
             None => Err(no_data_channel()),
@@ -177,7 +180,7 @@ impl DataChannels {
     pub(crate) fn queue(
         &mut self,
         kind: &TransferKind,
-        open: Opening,
+        open: JobOpener,
     ) -> Result<Transfer, TransferFailure> {
         let sends = !matches!(kind, TransferKind::Receive { .. });
         let follows = self.last_names.may_follow(kind);
@@ -189,7 +192,7 @@ impl DataChannels {
 
     /// Lets `work` have its turn among them: see [`ChannelSet::queue_work`]. Dropped where there is
     /// no data channel.
-    pub(crate) fn queue_work(&self, work: Work, passable: bool) {
+    pub(crate) fn queue_work(&self, work: QueuedWork, passable: bool) {
         if let Some(set) = &self.set {
             set.queue_work(work, passable);
         }
@@ -198,7 +201,7 @@ impl DataChannels {
     fn params(
         &self,
         spec: &DataChannelSpec,
-        guard: Option<Safeguard>,
+        security: Option<ChannelSecurity>,
         settings: &ServerSettings,
     ) -> ChannelParams {
         ChannelParams {
@@ -206,8 +209,8 @@ impl DataChannels {
             channels_max: settings.channels_max,
             holes: spec.holes,
             socket_buffer_bytes: spec.socket_buffer_bytes,
-            guard,
-            allowance: (self.share.clone()).map(|share| -> Arc<dyn Allowance> { share }),
+            security,
+            channel_limiter: (self.share.clone()).map(|share| -> Arc<dyn ChannelLimiter> { share }),
             connect_limit: settings.data_limit,
             stall_limit: settings.data_limit,
             closes_late: true,
@@ -238,7 +241,7 @@ fn no_data_channel() -> TransferFailure {
 #[derive(Debug)]
 pub(crate) struct ListenPlan {
     spec: DataChannelSpec,
-    guard: Option<Safeguard>,
+    security: Option<ChannelSecurity>,
     /// The control connection's host.
     client: IpAddr,
     announced: IpAddr,
@@ -275,8 +278,8 @@ impl ListenPlan {
     }
 }
 
-fn is_tls(guard: Option<&Safeguard>) -> bool {
-    matches!(guard, Some(Safeguard::TlsServer { .. }))
+fn is_tls(security: Option<&ChannelSecurity>) -> bool {
+    matches!(security, Some(ChannelSecurity::TlsServer { .. }))
 }
 
 /// What to announce and what to bind. `local` is the control connection's own address. `None` where

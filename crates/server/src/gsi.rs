@@ -9,7 +9,7 @@ use std::{
     time::SystemTime,
 };
 
-use godwit_engine::data::{Guard, Safeguard};
+use godwit_engine::data::{ChannelSecurity, GsiSecurity};
 use godwit_gsi::{
     Channel, Context, ContextError, Expect, Settings, Versions,
     cert::{Credential, CredentialError, files},
@@ -161,7 +161,7 @@ impl DataContext {
     pub(crate) fn guard(
         context: Option<&Self>,
         spec: &DataChannelSpec,
-    ) -> Result<Option<Safeguard>, StorageFailure> {
+    ) -> Result<Option<ChannelSecurity>, StorageFailure> {
         if spec.dcau == Dcau::None {
             // The interpreter lets nothing else come here.
             return match spec.protection {
@@ -178,13 +178,13 @@ impl DataContext {
                 "nothing was delegated to prove data channels with: delegate, or send DCSC or DCAU N",
             ));
         };
-        let mut guard =
-            Guard::own_identity(credential.clone(), Arc::clone(anchors), spec.protection);
+        let mut security =
+            GsiSecurity::own_identity(credential.clone(), Arc::clone(anchors), spec.protection);
         if let Dcau::Subject(subject) = &spec.dcau {
-            guard.peer = DistinguishedName::parse(subject)
+            security.peer = DistinguishedName::parse(subject)
                 .ok_or_else(|| refusal("the subject of DCAU S is no distinguished name"))?;
         }
-        Ok(Some(guard.into()))
+        Ok(Some(security.into()))
     }
 }
 

@@ -9,8 +9,8 @@ use std::{
 
 use clap::Parser as _;
 use godwit_engine::{
-    placement::Placement,
-    terminal::{self, NoSecret, Secret},
+    cpu_affinity::CpuAffinity,
+    terminal::{self, Secret, SecretError},
 };
 use godwit_server::{
     Arguments, Imported, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings,
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return fail(EXIT_USAGE, &error),
     };
-    if let Some(Err(error)) = settings.processors.as_ref().map(Placement::keep_to) {
+    if let Some(Err(error)) = settings.processors.as_ref().map(CpuAffinity::apply) {
         return fail(EXIT_USAGE, &error);
     }
     log::init(settings.log_json, Level::INFO);
@@ -99,7 +99,7 @@ fn serve_user(arguments: &Arguments) -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return fail(EXIT_USAGE, &error),
     };
-    if let Some(Err(error)) = settings.server.processors.as_ref().map(Placement::keep_to) {
+    if let Some(Err(error)) = settings.server.processors.as_ref().map(CpuAffinity::apply) {
         return fail(EXIT_USAGE, &error);
     }
     log::init(settings.server.log_json, Level::ERROR);
@@ -189,7 +189,7 @@ fn change_password(arguments: &PasswdArguments) -> ExitCode {
     };
     let secret = match secret {
         Ok(secret) => secret,
-        Err(why @ NoSecret::NoTerminal) => {
+        Err(why @ SecretError::NoTerminal) => {
             return fail(EXIT_FAILED, &format!("{why}: use --stdin"));
         }
         Err(why) => return fail(EXIT_FAILED, &why),
@@ -210,7 +210,7 @@ fn change_password(arguments: &PasswdArguments) -> ExitCode {
 }
 
 /// Nobody sees what is typed, so it is typed twice.
-fn ask_twice(user: &str) -> Result<Secret, NoSecret> {
+fn ask_twice(user: &str) -> Result<Secret, SecretError> {
     loop {
         let first = terminal::from_terminal(&format!("Password of {user}: "))?;
         let second = terminal::from_terminal("The same again: ")?;

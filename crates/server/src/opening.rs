@@ -7,9 +7,9 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Job, Sink, Source},
+    data::{Sink, Source, TransferJob},
+    line_endings::{CrlfReader, LfWriter},
     storage::{FastPath, FileCursor, FileKind, FileRef, Storage, WriteMode, listing::Listing},
-    text::{CrlfReader, LfWriter},
 };
 use godwit_proto::{
     ByteRange, FtpPath, RangeSet, RestartPoint,
@@ -30,7 +30,7 @@ const ENDLESS: u64 = FILE_OFFSET_MAX;
 
 /// A file that is open, ready for the data plane.
 pub(crate) struct Opened {
-    pub(crate) job: Job,
+    pub(crate) job: TransferJob,
     pub(crate) checks: Option<Checks>,
     /// What a receipt writes to.
     pub(crate) written: Option<FileRef>,
@@ -72,7 +72,7 @@ pub(crate) fn open(
         TransferKind::List { path, form } => {
             let listing = Listing::open(storage, &path, form, now())?;
             Ok(Opened {
-                job: Job::Send(Source::Stream(Box::new(listing))),
+                job: TransferJob::Send(Source::Stream(Box::new(listing))),
                 checks: None,
                 written: None,
                 modified: None,
@@ -124,7 +124,7 @@ fn open_source(
         }
     };
     Ok(Opened {
-        job: Job::Send(source),
+        job: TransferJob::Send(source),
         checks: None,
         written: None,
         modified: Some(metadata.modified),
@@ -207,7 +207,7 @@ fn open_sink(
         Sink::Stream(Box::new(writer))
     };
     Ok(Opened {
-        job: Job::Receive(sink),
+        job: TransferJob::Receive(sink),
         checks: checks.needed(),
         written: Some(written),
         modified: None,

@@ -9,8 +9,8 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Job, Sink, Source},
-    storage::{FileRef, Summed},
+    data::{Sink, Source, TransferJob},
+    storage::{FileRef, HashingFile},
 };
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, FtpPath,
@@ -41,7 +41,7 @@ struct Passed {
     path: FtpPath,
     file: FileRef,
     /// The same file, where its bytes are summed.
-    summed: Option<Arc<Summed>>,
+    summed: Option<Arc<HashingFile>>,
     /// Of a file that was sent: when it was changed, as it was opened.
     modified: Option<SystemTime>,
 }
@@ -60,9 +60,9 @@ impl LastPassed {
     pub(crate) fn begin(
         &self,
         request: &TransferRequest,
-        job: Job,
+        job: TransferJob,
         modified: Option<SystemTime>,
-    ) -> Job {
+    ) -> TransferJob {
         let mut last = self.lock();
         let is_kept = match &request.kind {
             // Of one with a temporary name the size at least is asked.
@@ -82,7 +82,7 @@ impl LastPassed {
         let mut keep = |path: &FtpPath, file| {
             let summed = last
                 .asked
-                .then(|| Summed::new(FileRef::clone(&file), ALGORITHM));
+                .then(|| HashingFile::new(FileRef::clone(&file), ALGORITHM));
             let file = summed.clone().map_or(file, |summed| summed);
             last.passed.retain(|passed| passed.path != *path);
             last.passed.truncate(FILES_MAX - 1);
@@ -96,7 +96,7 @@ impl LastPassed {
         };
         match (job, &request.kind) {
             (
-                Job::Send(Source::File {
+                TransferJob::Send(Source::File {
                     file,
                     base: 0,
                     ranges,
@@ -106,13 +106,13 @@ impl LastPassed {
                     region: None,
                     restart: None,
                 },
-            ) if is_small(&ranges) => Job::Send(Source::File {
+            ) if is_small(&ranges) => TransferJob::Send(Source::File {
                 file: keep(path, file),
                 base: 0,
                 ranges,
             }),
             (
-                Job::Receive(Sink::File {
+                TransferJob::Receive(Sink::File {
                     file,
                     base: 0,
                     stream_start,
@@ -125,7 +125,7 @@ impl LastPassed {
                     restart: None,
                     ..
                 },
-            ) => Job::Receive(Sink::File {
+            ) => TransferJob::Receive(Sink::File {
                 file: keep(path, file),
                 base: 0,
                 stream_start,
@@ -194,7 +194,7 @@ impl LastPassed {
 
 /// The whole of a small file; an empty one has no ranges, and nothing to sum.
 fn is_small(ranges: &[ByteRange]) -> bool {
-    matches!(ranges, [whole] if whole.start == 0 && whole.end <= Summed::BYTES_MAX)
+    matches!(ranges, [whole] if whole.start == 0 && whole.end <= HashingFile::BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -248,8 +248,8 @@ mod tests {
         (storage, file)
     }
 
-    fn job(file: &FileRef, end: u64) -> Job {
-        Job::Send(Source::File {
+    fn job(file: &FileRef, end: u64) -> TransferJob {
+        TransferJob::Send(Source::File {
             file: Arc::clone(file),
             base: 0,
             ranges: vec![ByteRange { start: 0, end }],
@@ -257,8 +257,8 @@ mod tests {
     }
 
     /// As the data plane does.
-    fn pass(job: &Job) {
-        let Job::Send(Source::File { file, ranges, .. }) = job else {
+    fn pass(job: &TransferJob) {
+        let TransferJob::Send(Source::File { file, ranges, .. }) = job else {
             panic!("not a file");
         };
         let end = ranges.last().unwrap().end;
@@ -319,7 +319,7 @@ mod tests {
         }
         // Half of it has passed.
         let whole = last.begin(&sends(None, None), job(&file, 9), modified());
-        if let Job::Send(Source::File { file, .. }) = &whole {
+        if let TransferJob::Send(Source::File { file, .. }) = &whole {
             file.read_at(0, &mut [0; 4]).unwrap();
         }
         assert_eq!(last.take(&cksm(path("/f"))), None);
@@ -377,8 +377,8 @@ mod tests {
             stream_start: 0,
             limit: None,
         };
-        let Job::Receive(Sink::File { file, .. }) =
-            last.begin(&request(kind), Job::Receive(sink), None)
+        let TransferJob::Receive(Sink::File { file, .. }) =
+            last.begin(&request(kind), TransferJob::Receive(sink), None)
         else {
             panic!("another job");
         };

@@ -10,7 +10,7 @@ mod work;
 use std::{iter::Peekable, net::TcpListener, os::fd::OwnedFd, sync::Arc, thread};
 
 use godwit_engine::{
-    data::{self, Turn},
+    data::{self, QueueTurn},
     storage::{Storage, listing::directory_facts},
 };
 use godwit_proto::{
@@ -142,7 +142,7 @@ impl PendingRequest {
                 let result = run_at_once(request, known, &*storage);
                 tell(result.is_ok());
                 replier.end_turn();
-                data::tell(move || {
+                data::notify(move || {
                     replier.answer_blocking(result);
                 });
             }),
@@ -239,7 +239,7 @@ impl PendingRequest {
 struct Replier {
     answers: mpsc::Sender<Answer>,
     /// Held while what is queued behind must wait.
-    turn: Option<Turn>,
+    turn: Option<QueueTurn>,
     _over: Option<oneshot::Sender<()>>,
 }
 

@@ -9,8 +9,10 @@
 
 use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
-use godwit_engine::control::protection::{Carrier, ProtectedServer, ProtectionError, Received};
-use godwit_engine::data::Safeguard;
+use godwit_engine::control::protection::{
+    Encapsulation, ProtectedServer, ProtectionError, Received,
+};
+use godwit_engine::data::ChannelSecurity;
 use godwit_gsi::{
     Context, Established, Wrap, adat,
     cert::{Certificate, Credential, CredentialError, credential::certificates_from_pem},
@@ -241,7 +243,7 @@ impl Security {
     pub(crate) fn protect(&mut self) -> Option<Option<String>> {
         match self.agreed.take()? {
             Agreed::Gssapi(wrap) => {
-                let lines = ProtectedServer::new(wrap, Carrier::Lines);
+                let lines = ProtectedServer::new(wrap, Encapsulation::Lines);
                 let how = lines.describe();
                 self.lines = Some(lines);
                 Some(Some(how))
@@ -287,7 +289,7 @@ impl Security {
             None => {}
         }
         self.tls = Tls::Established(server.clone());
-        let lines = ProtectedServer::new(wrap, Carrier::Records);
+        let lines = ProtectedServer::new(wrap, Encapsulation::Records);
         let how = lines.describe();
         self.lines = Some(lines);
         TlsProgress::Established { how, rest }
@@ -352,10 +354,10 @@ impl Security {
         &self,
         spec: &DataChannelSpec,
         client: IpAddr,
-    ) -> Result<Option<Safeguard>, StorageFailure> {
+    ) -> Result<Option<ChannelSecurity>, StorageFailure> {
         if let Tls::Established(server) = &self.tls {
             let private = spec.protection != Protection::Clear;
-            return Ok(private.then(|| Safeguard::TlsServer {
+            return Ok(private.then(|| ChannelSecurity::TlsServer {
                 server: server.clone(),
                 client,
             }));

@@ -20,7 +20,7 @@ use std::{
     },
 };
 
-use godwit_engine::data::Allowance;
+use godwit_engine::data::ChannelLimiter;
 use rustix::{
     event::{EventfdFlags, eventfd},
     io::{read, retry_on_intr, write},
@@ -165,8 +165,8 @@ impl Share {
     }
 }
 
-impl Allowance for Share {
-    fn take(&self) -> Result<(), String> {
+impl ChannelLimiter for Share {
+    fn acquire(&self) -> Result<(), String> {
         let too_many = |max, of| Err(format!("more than {max} data channels of one {of}"));
         if !self.account.take() {
             return too_many(self.bounds.channels_per_account, "account");
@@ -181,7 +181,7 @@ impl Allowance for Share {
         Ok(())
     }
 
-    fn give_back(&self) {
+    fn release(&self) {
         let now = &self.now;
         let fewer = |now: u32| now.checked_sub(1);
         let held = now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
@@ -225,8 +225,8 @@ mod tests {
 
     /// How many more there may be.
     fn left(share: &Share) -> usize {
-        let taken = (0..100).take_while(|_| share.take().is_ok()).count();
-        (0..taken).for_each(|_| share.give_back());
+        let taken = (0..100).take_while(|_| share.acquire().is_ok()).count();
+        (0..taken).for_each(|_| share.release());
         taken
     }
 
@@ -234,20 +234,20 @@ mod tests {
     fn sessions_share_what_their_account_and_their_address_may_have() {
         let (jo, kim, host) = pools();
         let (first, second, other) = (share(&jo, &host), share(&jo, &host), share(&kim, &host));
-        assert!(first.take().is_ok() && first.take().is_ok() && second.take().is_ok());
+        assert!(first.acquire().is_ok() && first.acquire().is_ok() && second.acquire().is_ok());
         for of_jo in [&first, &second] {
-            let why = of_jo.take().unwrap_err();
+            let why = of_jo.acquire().unwrap_err();
             assert_eq!(why, "more than 3 data channels of one account");
         }
         assert_eq!(left(&other), 1);
-        assert!(other.take().is_ok());
-        let why = other.take().unwrap_err();
+        assert!(other.acquire().is_ok());
+        let why = other.acquire().unwrap_err();
         assert_eq!(why, "more than 4 data channels of one address");
-        first.give_back();
+        first.release();
         assert_eq!((left(&second), left(&other)), (1, 1));
         // What was refused was not counted, and what was given back is given back once.
         for share in [&first, &second, &other] {
-            (0..9).for_each(|_| share.give_back());
+            (0..9).for_each(|_| share.release());
         }
         assert_eq!((left(&second), left(&other)), (3, 3));
     }
@@ -260,7 +260,7 @@ mod tests {
             .descriptors()
             .map(|fd| fd.try_clone_to_owned().unwrap());
         let theirs = Share::of_descriptors(&mut theirs.into_iter(), bounds()).unwrap();
-        assert!(theirs.take().is_ok() && theirs.take().is_ok());
+        assert!(theirs.acquire().is_ok() && theirs.acquire().is_ok());
         assert_eq!(left(&bystander), 1);
         // Nothing of it is run any more.
         std::mem::forget(theirs);
@@ -283,7 +283,7 @@ mod tests {
         let (jo, _, host) = pools();
         let (ours, bystander) = (share(&jo, &host), share(&jo, &host));
         let [.., taken, _] = hostile(&ours);
-        assert!(bystander.take().is_ok());
+        assert!(bystander.acquire().is_ok());
         write_most(&taken);
         // It ends, and no more than the account's three are there, whatever else was taken.
         drop(ours);

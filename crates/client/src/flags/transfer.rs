@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use godwit_engine::placement::Placement;
+use godwit_engine::cpu_affinity::CpuAffinity;
 use godwit_proto::ChecksumAlgorithm;
 
 use super::{algorithm, units};
@@ -68,7 +68,7 @@ pub(crate) struct TransferArgs {
     /// Processors to keep to, as 0-3,8, or near:INTERFACE for those on whose memory the network
     /// card lies (NUMA)
     #[arg(long, value_name = "LIST|near:INTERFACE")]
-    pub(crate) processors: Option<Placement>,
+    pub(crate) processors: Option<CpuAffinity>,
     /// TCP congestion control of our sending sockets. auto: the system's, and bbr where packets are
     /// lost by chance and it moves more without harm to others
     #[arg(long, value_name = "NAME")]

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_engine::terminal::shown;
+use godwit_engine::terminal::escaped;
 
 use super::{
     asked::{Asked, Shows},
@@ -267,7 +267,7 @@ impl Observer for Teller {
 
 /// Each line of a foreign text as a terminal may show it.
 fn lines(text: &str) -> String {
-    let lines: Vec<_> = text.split('\n').map(shown).collect();
+    let lines: Vec<_> = text.split('\n').map(escaped).collect();
     lines.join("\n")
 }
 

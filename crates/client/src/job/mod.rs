@@ -252,8 +252,8 @@ fn channel_params(spec: &JobSpec, context: &Context) -> ChannelParams {
         socket_buffer_bytes: spec.socket_buffer_bytes,
         congestion: Arc::clone(&context.congestion),
         rate: Arc::clone(&context.rate),
-        guard: None,
-        allowance: None,
+        security: None,
+        channel_limiter: None,
         connect_limit: connections.stall_limit.min(CONNECT_LIMIT),
         stall_limit: connections.stall_limit,
         // Another host of a striped server may send, and one that two servers share.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use godwit_engine::terminal::{self, NoSecret};
+use godwit_engine::terminal::{self, SecretError};
 use godwit_gsi::{
     cert::{
         Credential, CredentialError, ProxyKind, ProxyPolicy,
@@ -219,11 +219,11 @@ fn told(reason: CredentialError) -> Error {
     }
 }
 
-impl From<NoSecret> for Error {
-    fn from(why: NoSecret) -> Self {
+impl From<SecretError> for Error {
+    fn from(why: SecretError) -> Self {
         match why {
-            NoSecret::Interrupted => Self::Interrupted,
-            why @ NoSecret::NoTerminal => failed(format!("{why}: use --passphrase-stdin")),
+            SecretError::Interrupted => Self::Interrupted,
+            why @ SecretError::NoTerminal => failed(format!("{why}: use --passphrase-stdin")),
             why => failed(why),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{fs, sync::Arc};
 
-use godwit_engine::storage::{FastPath, FileKind, Held};
+use godwit_engine::storage::{FastPath, FileKind, PreloadedFile};
 use godwit_proto::ChecksumAlgorithm;
 
 use super::{Content, input::Input};
@@ -70,7 +70,7 @@ pub(super) fn open_source(
             let input = Input::new(Box::new(file), algorithm);
             return Ok((Content::Stream(Arc::new(input)), None));
         }
-        let held = Held::read(file.as_ref(), &metadata).map_err(Error::Local)?;
+        let held = PreloadedFile::read(file.as_ref(), &metadata).map_err(Error::Local)?;
         let file = held.map_or(file, |held| Arc::new(held));
         return Ok((Content::File(file), Some(metadata.size)));
     }

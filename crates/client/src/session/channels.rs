@@ -12,7 +12,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{ChannelParams, ChannelSet, Safeguard},
+    data::{ChannelParams, ChannelSecurity, ChannelSet},
     net,
 };
 use godwit_proto::{
@@ -325,8 +325,8 @@ impl Session {
             _ => hostport::parse_229(&text, peer),
         };
         let announced = parsed.ok_or_else(|| Error::refused(doing, reply.clone()))?;
-        let proof = match self.params.guard {
-            Some(Safeguard::Identities(_)) => Proof::Identities,
+        let proof = match self.params.security {
+            Some(ChannelSecurity::Gsi(_)) => Proof::Identities,
             _ => Proof::None,
         };
         let address = data_address(announced, peer, proof).ok_or_else(|| Error::LowPort {

@@ -11,7 +11,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use godwit_engine::data::{Job, Sink};
+use godwit_engine::data::{Sink, TransferJob};
 use godwit_proto::{
     Command, FtpPath, Reply,
     error::{FailureKind, failure_kind},
@@ -201,7 +201,7 @@ impl Session {
             began: None,
         };
         let outcome = self
-            .transfer(plan, |_| Job::Receive(Sink::Stream(Box::new(sink))))
+            .transfer(plan, |_| TransferJob::Receive(Sink::Stream(Box::new(sink))))
             .await;
         if let Some(why) = cutter.refused() {
             let doing = doing.to_owned();

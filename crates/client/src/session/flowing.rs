@@ -3,7 +3,9 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use godwit_engine::data::{ChannelSet, Job, Sample, Transfer, TransferEvent, TransferReport};
+use godwit_engine::data::{
+    ChannelSet, Sample, Transfer, TransferEvent, TransferJob, TransferReport,
+};
 
 use crate::progress::{Counters, Here, Running};
 
@@ -44,9 +46,9 @@ impl Flowing {
     }
 
     /// A file of `bytes` has its turn after those that have theirs already.
-    pub(super) fn queue(&mut self, set: &ChannelSet, job: Job, bytes: u64) {
-        let sends = matches!(job, Job::Send(_));
-        let series = || Running::new(&self.counters, Here::Series(set.series()));
+    pub(super) fn queue(&mut self, set: &ChannelSet, job: TransferJob, bytes: u64) {
+        let sends = matches!(job, TransferJob::Send(_));
+        let series = || Running::new(&self.counters, Here::Batch(set.batch()));
         let running = self.running.get_or_insert_with(series);
         if self.queued.is_empty() {
             running.rests(false);

@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use godwit_engine::data::{Guard, Safeguard};
+use godwit_engine::data::{ChannelSecurity, GsiSecurity};
 use godwit_gsi::{
     adat,
     cert::{
@@ -61,16 +61,16 @@ impl Session {
         })
     }
 
-    fn identity(&self) -> Option<Guard> {
-        match &self.params.guard {
-            Some(Safeguard::Identities(guard)) => Some((**guard).clone()),
+    fn identity(&self) -> Option<GsiSecurity> {
+        match &self.params.security {
+            Some(ChannelSecurity::Gsi(security)) => Some((**security).clone()),
             _ => None,
         }
     }
 
     /// This server proves on data channels what `other` does, whose guard is `theirs`. False where
     /// it takes nothing of the kind.
-    async fn adopt(&mut self, theirs: &Guard, other: &Session) -> Result<bool> {
+    async fn adopt(&mut self, theirs: &GsiSecurity, other: &Session) -> Result<bool> {
         if !self.server.features.dcsc {
             return Ok(false);
         }
@@ -102,14 +102,14 @@ impl Session {
         }
         let level = self
             .identity()
-            .map_or(theirs.protection, |guard| guard.protection);
-        let guard = Guard::own_identity(credential, Arc::clone(&theirs.anchors), level);
+            .map_or(theirs.protection, |security| security.protection);
+        let security = GsiSecurity::own_identity(credential, Arc::clone(&theirs.anchors), level);
         self.context.note(format!(
             "{name}: is {} on data channels, as {} knows you",
-            guard.peer,
+            security.peer,
             other.endpoint.name()
         ));
-        self.params.guard = Some(guard.into());
+        self.params.security = Some(security.into());
         // DCSC drops what was kept.
         self.server.cached = None;
         self.set = None;
@@ -125,8 +125,8 @@ impl Session {
 }
 
 /// The CA above a credential.
-fn issuer(guard: &Guard) -> &DistinguishedName {
-    let credential = &guard.credential;
+fn issuer(security: &GsiSecurity) -> &DistinguishedName {
+    let credential = &security.credential;
     let top = credential.chain().last();
     top.unwrap_or(credential.certificate()).issuer()
 }

@@ -14,7 +14,7 @@ use std::{
 
 use godwit_engine::{
     control::{ControlChannel, ControlError, Event as Spoken},
-    data::{Guard, Safeguard},
+    data::{ChannelSecurity, GsiSecurity},
 };
 use godwit_gsi::{
     Channel, Context as Gsi, ContextError, Expect, Settings, Versions, Wrap, adat,
@@ -72,7 +72,7 @@ pub(super) struct LoggedIn {
     /// Shortest time from a command to its answer.
     pub(super) round_trip: Duration,
     /// For the data channels; `None`: they are in clear, and anybody may be at their other end.
-    pub(super) guard: Option<Safeguard>,
+    pub(super) security: Option<ChannelSecurity>,
 }
 
 /// A URL that can have no protection must not be asked for any.
@@ -173,12 +173,12 @@ pub(super) async fn log_in(
             identity,
         });
     }
-    let guard = match proven {
+    let security = match proven {
         None => None,
         Some(proven) => {
             let (server, user) = (proven.server, proven.identity.credential.identity());
             let protect = protect.unwrap_or(Floor::Identity);
-            let guard = opening.agree(protect, &features, proven.identity).await?;
+            let security = opening.agree(protect, &features, proven.identity).await?;
             context.emit(&Event::Secured {
                 endpoint: endpoint.name(),
                 server,
@@ -187,16 +187,18 @@ pub(super) async fn log_in(
                     .control
                     .protection()
                     .unwrap_or_else(|| "ssh".to_owned()),
-                data: match &guard {
+                data: match &security {
                     None => Dcau::None.to_string(),
-                    Some(guard) => format!("DCAU {}, PROT {}", Dcau::OwnIdentity, guard.protection),
+                    Some(security) => {
+                        format!("DCAU {}, PROT {}", Dcau::OwnIdentity, security.protection)
+                    }
                 },
             });
-            guard.map(Safeguard::from)
+            security.map(ChannelSecurity::from)
         }
     };
-    let guard = match secured {
-        None => guard,
+    let security = match secured {
+        None => security,
         Some(secured) => {
             let protection = opening
                 .agree_on_tls(protect.unwrap_or(Floor::Private))
@@ -213,7 +215,7 @@ pub(super) async fn log_in(
     };
     let addresses = match addresses {
         Some(addresses) => addresses,
-        None => opening.data_addresses(guard.is_some()).await?,
+        None => opening.data_addresses(security.is_some()).await?,
     };
     Ok(LoggedIn {
         control: opening.control,
@@ -221,7 +223,7 @@ pub(super) async fn log_in(
         program,
         features,
         round_trip: opening.round_trip,
-        guard,
+        security,
     })
 }
 
@@ -464,7 +466,7 @@ impl Opening<'_> {
         protect: Floor,
         features: &Features,
         identity: Identity,
-    ) -> Result<Option<Guard>> {
+    ) -> Result<Option<GsiSecurity>> {
         if protect == Floor::Clear {
             let reply = self.security("DCAU", "N").await?;
             // A server that never heard of DCAU has none.
@@ -494,8 +496,9 @@ impl Opening<'_> {
                 last = self.security("PROT", level.to_string()).await?;
             }
             if last.code.is_success() {
-                let guard = Guard::own_identity(identity.credential, identity.anchors, *level);
-                return Ok(Some(guard));
+                let security =
+                    GsiSecurity::own_identity(identity.credential, identity.anchors, *level);
+                return Ok(Some(security));
             }
         }
         let wanted: Vec<String> = wanted.iter().map(Protection::to_string).collect();

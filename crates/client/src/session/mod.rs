@@ -48,7 +48,7 @@ use std::{
 };
 
 use godwit_engine::{
-    control::{ControlChannel, ControlError, DialogueLog},
+    control::{ControlChannel, ControlError, ProtocolTrace},
     data::{ChannelParams, ChannelSet, Mover},
 };
 use godwit_proto::{Command, Reply, pi::transfer::ServerState};
@@ -143,7 +143,7 @@ impl Session {
             endpoint: Arc::clone(endpoint),
             server,
             params: ChannelParams {
-                guard: opened.guard,
+                security: opened.security,
                 ..params
             },
             place: Place::default(),
@@ -269,7 +269,7 @@ fn client_info(endpoint: &Endpoint) -> String {
 }
 
 /// `None` where nobody hears it: two lines a command are work.
-fn dialogue(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> Option<DialogueLog> {
+fn dialogue(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> Option<ProtocolTrace> {
     if !context.observer().hears_dialogue() {
         return None;
     }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
-use godwit_engine::data::{Job, Sink};
+use godwit_engine::data::{Sink, TransferJob};
 use godwit_proto::{
     Command, FtpPath,
     error::{FailureKind, failure_kind},
@@ -144,7 +144,8 @@ impl Session {
                 is_cut: false,
                 began: None,
             };
-            let listed = self.transfer(plan, |_| Job::Receive(Sink::Stream(Box::new(sink))));
+            let listed =
+                self.transfer(plan, |_| TransferJob::Receive(Sink::Stream(Box::new(sink))));
             match listed.await.result {
                 Ok(()) => return Ok(Some(finder.has_found())),
                 Err(Error::Refused { reply, .. })

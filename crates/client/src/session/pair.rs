@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use godwit_engine::data::{Guard, Safeguard};
+use godwit_engine::data::{ChannelSecurity, GsiSecurity};
 use godwit_proto::{
     Command,
     command::{MarkerEvent, Mode},
@@ -132,9 +132,9 @@ impl Session {
 
     /// Level of the data channels; `None`: nothing guards them.
     fn data_protection(&self) -> Result<Option<Protection>> {
-        match &self.params.guard {
+        match &self.params.security {
             None => Ok(None),
-            Some(Safeguard::Identities(guard)) => Ok(Some(guard.protection)),
+            Some(ChannelSecurity::Gsi(security)) => Ok(Some(security.protection)),
             Some(_) => Err(Error::Usage(format!(
                 "{}: FTP over TLS protects data between a server and its client, not between two servers: use gsiftp://, or --protect clear",
                 self.endpoint.name()
@@ -159,12 +159,12 @@ impl Session {
                 ),
             });
         }
-        if let Some(Safeguard::Identities(guard)) = &self.params.guard {
-            let guard = Guard {
+        if let Some(ChannelSecurity::Gsi(security)) = &self.params.security {
+            let security = GsiSecurity {
                 protection: level,
-                ..(**guard).clone()
+                ..(**security).clone()
             };
-            self.params.guard = Some(guard.into());
+            self.params.security = Some(security.into());
         }
         // PROT drops what was kept (GFD.020).
         self.server.cached = None;

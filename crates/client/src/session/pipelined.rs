@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use godwit_engine::data::{Job, Transfer, TransferReport};
+use godwit_engine::data::{Transfer, TransferJob, TransferReport};
 use godwit_proto::{
     Command, Reply,
     command::Mode,
@@ -33,7 +33,7 @@ pub(crate) enum Next {
         ahead: Option<Command>,
         command: Command,
         /// What is sent. Made when it begins.
-        job: Arc<dyn Fn() -> Job + Send + Sync>,
+        job: Arc<dyn Fn() -> TransferJob + Send + Sync>,
     },
 }
 

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use godwit_engine::{
     control::{ControlError, protection::ProtectionError},
-    data::Safeguard,
+    data::ChannelSecurity,
 };
 use godwit_gsi::{
     cert::Certificate,
@@ -40,8 +40,8 @@ pub(super) struct Secured {
 impl Secured {
     /// Data channels lead to whoever holds the certificate of the control channel, and resume its
     /// session.
-    pub(super) fn guard(self) -> Safeguard {
-        Safeguard::TlsClient {
+    pub(super) fn guard(self) -> ChannelSecurity {
+        ChannelSecurity::TlsClient {
             client: self.client,
             server: ServerIs::Holder(Box::new(self.certificate), self.sessions),
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use godwit_engine::{
     control::Event as Spoken,
-    data::{Job, Monitor, Steered, Transfer, TransferEvent, TransferReport},
+    data::{Monitor, Steered, Transfer, TransferEvent, TransferJob, TransferReport},
 };
 use godwit_proto::{
     Command, RangeSet, Reply,
@@ -101,7 +101,7 @@ impl Session {
     pub(crate) async fn transfer(
         &mut self,
         plan: TransferPlan<'_>,
-        job: impl FnOnce(Mode) -> Job,
+        job: impl FnOnce(Mode) -> TransferJob,
     ) -> Outcome {
         if !self.is_usable() {
             return Outcome::never_began(self.lost_before(plan.doing));

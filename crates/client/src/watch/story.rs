@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use godwit_engine::terminal::shown;
+use godwit_engine::terminal::escaped;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -208,7 +208,7 @@ fn word(state: FileState) -> &'static str {
 
 /// So much of a text as is kept, as a terminal may show it.
 fn short(text: &str) -> String {
-    shown(text).chars().take(TEXT_MAX).collect()
+    escaped(text).chars().take(TEXT_MAX).collect()
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use godwit_proto::{
 };
 use tokio::{io::Interest, net::TcpStream, time};
 
-use protection::{Carrier, ProtectedClient, ProtectionError};
+use protection::{Encapsulation, ProtectedClient, ProtectionError};
 pub use stream::Stream;
 
 /// What the control channel brought.
@@ -75,7 +75,7 @@ pub enum ControlError {
 }
 
 /// Sees every line of the dialogue, secrets masked: `true` for what we send.
-pub type DialogueLog = Arc<dyn Fn(bool, &str) + Send + Sync>;
+pub type ProtocolTrace = Arc<dyn Fn(bool, &str) + Send + Sync>;
 
 /// A control connection.
 ///
@@ -86,7 +86,7 @@ pub struct ControlChannel {
     /// For messages.
     peer: Arc<str>,
     pi: ClientPi,
-    log: Option<DialogueLog>,
+    log: Option<ProtocolTrace>,
     protection: Option<Box<ProtectedClient>>,
     unsent: Vec<u8>,
     events: VecDeque<Event>,
@@ -108,7 +108,7 @@ impl ControlChannel {
     pub async fn connect(
         peer: SocketAddr,
         config: ClientConfig,
-        log: Option<DialogueLog>,
+        log: Option<ProtocolTrace>,
     ) -> Result<(Self, Reply, [SocketAddr; 2]), ControlError> {
         let name: Arc<str> = peer.to_string().into();
         let no_connection = |error: io::Error| ControlError::Connect {
@@ -138,7 +138,7 @@ impl ControlChannel {
         stream: Stream,
         peer: Arc<str>,
         config: ClientConfig,
-        log: Option<DialogueLog>,
+        log: Option<ProtocolTrace>,
     ) -> Result<(Self, Reply), ControlError> {
         let mut channel = Self {
             stream,
@@ -165,7 +165,7 @@ impl ControlChannel {
     /// When the server has sent something behind its 235 already: it would pass for protected.
     pub fn protect(&mut self, wrap: Wrap) -> Result<(), ControlError> {
         self.expect_silence()?;
-        self.protection = Some(Box::new(ProtectedClient::new(wrap, Carrier::Lines)));
+        self.protection = Some(Box::new(ProtectedClient::new(wrap, Encapsulation::Lines)));
         Ok(())
     }
 
@@ -218,7 +218,7 @@ impl ControlChannel {
     }
 
     fn secure(&mut self, secured: Secured) -> Result<Option<Certificate>, ControlError> {
-        let mut protected = ProtectedClient::new(secured.wrap, Carrier::Records);
+        let mut protected = ProtectedClient::new(secured.wrap, Encapsulation::Records);
         let mut clear = Vec::new();
         let opened = protected.open(&secured.rest, &mut clear);
         opened.map_err(|error| self.unprotected(error))?;

@@ -52,7 +52,7 @@ impl From<ContextError> for ProtectionError {
 
 /// How sealed lines travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
+pub enum Encapsulation {
     /// In base64 behind words of RFC 2228, a line each: AUTH GSSAPI.
     Lines,
     /// As they are: AUTH TLS.
@@ -62,17 +62,17 @@ pub enum Carrier {
 /// The client's side: seals commands, opens replies.
 pub struct ProtectedClient {
     wrap: Wrap,
-    carrier: Carrier,
+    encapsulation: Encapsulation,
     unread: Vec<u8>,
 }
 
 impl ProtectedClient {
     /// From the outcome of the handshake.
     #[must_use]
-    pub fn new(wrap: Wrap, carrier: Carrier) -> Self {
+    pub fn new(wrap: Wrap, encapsulation: Encapsulation) -> Self {
         Self {
             wrap,
-            carrier,
+            encapsulation,
             unread: Vec::new(),
         }
     }
@@ -89,7 +89,7 @@ impl ProtectedClient {
     /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_BYTES_MAX`]: nobody takes
     /// such a command.
     pub fn seal(&mut self, commands: &[u8], sealed: &mut Vec<u8>) -> Result<(), ProtectionError> {
-        if self.carrier == Carrier::Records {
+        if self.encapsulation == Encapsulation::Records {
             return Ok(self.wrap.seal(commands, sealed)?);
         }
         for line in commands.split_inclusive(|&byte| byte == b'\n') {
@@ -105,7 +105,7 @@ impl ProtectedClient {
     /// # Errors
     /// When a line is not wrapped or does not open.
     pub fn open(&mut self, bytes: &[u8], clear: &mut Vec<u8>) -> Result<(), ProtectionError> {
-        if self.carrier == Carrier::Records {
+        if self.encapsulation == Encapsulation::Records {
             // That nothing follows the connection's own end says too.
             self.wrap.open(bytes, clear)?;
             return Ok(());
@@ -156,17 +156,17 @@ pub enum Received {
 /// The server's side: opens commands, seals replies.
 pub struct ProtectedServer {
     wrap: Wrap,
-    carrier: Carrier,
+    encapsulation: Encapsulation,
     lines: LineReader,
 }
 
 impl ProtectedServer {
     /// From the outcome of the handshake.
     #[must_use]
-    pub fn new(wrap: Wrap, carrier: Carrier) -> Self {
+    pub fn new(wrap: Wrap, encapsulation: Encapsulation) -> Self {
         Self {
             wrap,
-            carrier,
+            encapsulation,
             lines: LineReader::with_bytes_max(WRAPPED_LINE_BYTES_MAX),
         }
     }
@@ -183,7 +183,7 @@ impl ProtectedServer {
     /// When a line does not open: 535, and the session is over.
     pub fn open(&mut self, bytes: &[u8]) -> Result<Vec<Received>, ProtectionError> {
         let mut received = Vec::new();
-        if self.carrier == Carrier::Records {
+        if self.encapsulation == Encapsulation::Records {
             let mut clear = Vec::new();
             let stream = self.wrap.open(bytes, &mut clear)?;
             received.push(Received::Commands(clear));
@@ -217,7 +217,7 @@ impl ProtectedServer {
     /// # Errors
     /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_BYTES_MAX`].
     pub fn seal(&mut self, replies: &[u8], sealed: &mut Vec<u8>) -> Result<(), ProtectionError> {
-        if self.carrier == Carrier::Records {
+        if self.encapsulation == Encapsulation::Records {
             return Ok(self.wrap.seal(replies, sealed)?);
         }
         let mut rest = replies;
@@ -231,7 +231,7 @@ impl ProtectedServer {
 
     /// Appends the word that nothing follows, where there is one: under TLS.
     pub fn close(&mut self, sealed: &mut Vec<u8>) {
-        if self.carrier == Carrier::Records {
+        if self.encapsulation == Encapsulation::Records {
             self.wrap.close(sealed);
         }
     }

@@ -19,17 +19,17 @@ use std::{
 use godwit_proto::error::TransferFailure;
 
 use super::{
-    guard::Safeguard,
-    handshake::{Handshake, Role, Step, Unproven},
+    channel_security::ChannelSecurity,
+    connection::{AHEAD_BYTES, Connection},
+    handshake::{Handshake, HandshakeError, Role, Step},
     pacing::pace,
-    receive::{Receiving, Room},
+    receive::{Receiving, Scratch},
+    round_robin::RoundRobin,
     send::Sending,
     set::{IdleChannel, SetShared},
-    share::Share,
-    transfer::{Attachment, Past, TransferShared},
-    wire::{AHEAD_BYTES, Wire},
+    transfer::{Reuse, TransferHandle, TransferShared},
 };
-use crate::tcp_diag::Ends;
+use crate::tcp_diag::AddressPair;
 
 /// Longest wait for the peer's end of a connection on which we have sent all: what it says behind
 /// the handshake takes a round trip.
@@ -53,26 +53,26 @@ pub(super) struct Channel {
     /// It has carried a transfer, or does.
     used: bool,
     /// Both ends, once it is up.
-    ends: Option<Ends>,
+    addresses: Option<AddressPair>,
     /// Changes of the congestion control that its socket has seen.
     congestion_seen: u64,
     /// The limit that the kernel holds its socket to, bits per second.
     paced: Option<u64>,
     /// What it has sent of small files since others had their turn.
-    share: Share,
-    socket: Wire,
+    share: RoundRobin,
+    socket: Connection,
     activity: Activity,
 }
 
 enum Activity {
     Connecting {
-        attachment: Attachment,
+        handle: TransferHandle,
         peer: SocketAddr,
         deadline: Instant,
     },
     Handshaking {
         /// None where the peer has connected: which transfer it is for is seen when it is known.
-        attachment: Option<Attachment>,
+        handle: Option<TransferHandle>,
         handshake: Box<Handshake>,
         deadline: Instant,
     },
@@ -86,7 +86,7 @@ enum Activity {
 }
 
 /// What a turn came to.
-pub(super) enum Flow {
+pub(super) enum TurnResult {
     /// Until the kernel says more.
     Wait,
     /// Budget used up, more can be done at once.
@@ -107,7 +107,7 @@ pub(super) enum Flow {
     /// The peer is known: the connection may carry the transfer that is still attached, or any.
     Known,
     /// The peer is not who it must be.
-    Unproven(Unproven),
+    HandshakeError(HandshakeError),
 }
 
 impl Channel {
@@ -126,11 +126,11 @@ impl Channel {
             stripe,
             queued: false,
             used: false,
-            ends: None,
+            addresses: None,
             congestion_seen: 0,
             paced: None,
-            share: Share::default(),
-            socket: Wire::new(stream),
+            share: RoundRobin::default(),
+            socket: Connection::new(stream),
             activity: Activity::Idle,
         }
     }
@@ -151,22 +151,22 @@ impl Channel {
 
     pub(super) fn await_connection(
         &mut self,
-        attachment: Attachment,
+        handle: TransferHandle,
         peer: SocketAddr,
         deadline: Instant,
     ) {
         self.activity = Activity::Connecting {
-            attachment,
+            handle,
             peer,
             deadline,
         };
     }
 
     /// An accepted connection of a guarded set proves itself first.
-    pub(super) fn await_handshake(&mut self, guard: Safeguard, deadline: Instant) {
+    pub(super) fn await_handshake(&mut self, security: ChannelSecurity, deadline: Instant) {
         self.activity = Activity::Handshaking {
-            attachment: None,
-            handshake: Box::new(Handshake::new(guard, Role::Acceptor)),
+            handle: None,
+            handshake: Box::new(Handshake::new(security, Role::Acceptor)),
             deadline,
         };
     }
@@ -191,7 +191,7 @@ impl Channel {
             Activity::Idle => {
                 self.socket.read_closed || (self.socket.writable && self.socket.holds_back())
             }
-            Activity::Receiving(_) => self.socket.readable || !self.socket.carry.is_empty(),
+            Activity::Receiving(_) => self.socket.readable || !self.socket.read_buffer.is_empty(),
             Activity::Leaving { .. } => self.socket.readable || self.socket.read_closed,
         }
     }
@@ -206,7 +206,7 @@ impl Channel {
     }
 
     /// Hands the kernel what it takes of them.
-    pub(super) fn write_headers(&mut self) -> Result<(), Flow> {
+    pub(super) fn write_headers(&mut self) -> Result<(), TurnResult> {
         self.socket.write_headers()
     }
 
@@ -215,36 +215,36 @@ impl Channel {
     }
 
     /// What a connection comes to that is not ready to carry anything at its deadline.
-    pub(super) fn overdue(&self, now: Instant) -> Option<Flow> {
+    pub(super) fn overdue(&self, now: Instant) -> Option<TurnResult> {
         match &self.activity {
-            Activity::Connecting { peer, deadline, .. } if now >= *deadline => {
-                Some(Flow::NotConnected(*peer, io::ErrorKind::TimedOut.into()))
-            }
+            Activity::Connecting { peer, deadline, .. } if now >= *deadline => Some(
+                TurnResult::NotConnected(*peer, io::ErrorKind::TimedOut.into()),
+            ),
             Activity::Handshaking {
                 handshake,
                 deadline,
                 ..
-            } if now >= *deadline => Some(Flow::Unproven(handshake.late(&self.socket))),
-            Activity::Leaving { deadline } if now >= *deadline => Some(Flow::Close),
+            } if now >= *deadline => Some(TurnResult::HandshakeError(handshake.late(&self.socket))),
+            Activity::Leaving { deadline } if now >= *deadline => Some(TurnResult::Close),
             _ => None,
         }
     }
 
     /// Begins to carry a transfer on a connection that is up.
-    pub(super) fn begin(&mut self, attachment: Attachment, past: Past) {
-        if self.ends.is_none() {
-            self.ends = ends_of(&self.socket.stream);
-            if let Some(ends) = self.ends {
-                let window = self.socket.backlog.window_of(&self.socket.stream);
-                self.set.came_up(ends, window);
+    pub(super) fn begin(&mut self, handle: TransferHandle, reuse: Reuse) {
+        if self.addresses.is_none() {
+            self.addresses = addresses_of(&self.socket.stream);
+            if let Some(addresses) = self.addresses {
+                let window = self.socket.unsent_limit.window_of(&self.socket.stream);
+                self.set.connection_up(addresses, window);
             }
         }
-        attachment.channel_up(self.stripe, self.ends, past);
+        handle.channel_up(self.stripe, self.addresses, reuse);
         self.used = true;
-        self.activity = if attachment.is_send() {
-            Activity::Sending(Box::new(Sending::new(attachment, self.stripe, self.ends)))
+        self.activity = if handle.is_send() {
+            Activity::Sending(Box::new(Sending::new(handle, self.stripe, self.addresses)))
         } else {
-            Activity::Receiving(Box::new(Receiving::new(attachment, past != Past::Nothing)))
+            Activity::Receiving(Box::new(Receiving::new(handle, reuse != Reuse::New)))
         };
         self.follow_params();
     }
@@ -267,12 +267,12 @@ impl Channel {
     pub(super) fn release(&self) -> Option<bool> {
         match &self.activity {
             Activity::Idle | Activity::Leaving { .. } => None,
-            Activity::Connecting { attachment, .. } => attachment.is_finished().then_some(false),
-            Activity::Handshaking { attachment, .. } => attachment
+            Activity::Connecting { handle, .. } => handle.is_finished().then_some(false),
+            Activity::Handshaking { handle, .. } => handle
                 .as_ref()
                 .and_then(|a| a.is_finished().then_some(false)),
-            Activity::Sending(s) => s.attachment.is_finished().then_some(false),
-            Activity::Receiving(r) => r.attachment.is_finished().then(|| r.is_untouched()),
+            Activity::Sending(s) => s.handle.is_finished().then_some(false),
+            Activity::Receiving(r) => r.handle.is_finished().then(|| r.is_untouched()),
         }
     }
 
@@ -307,10 +307,10 @@ impl Channel {
     }
 
     /// The transfer that it carries.
-    pub(super) fn carried(&self) -> Option<&TransferShared> {
+    pub(super) fn transfer(&self) -> Option<&TransferShared> {
         match &self.activity {
-            Activity::Sending(sending) => Some(&sending.attachment),
-            Activity::Receiving(receiving) => Some(&receiving.attachment),
+            Activity::Sending(sending) => Some(&sending.handle),
+            Activity::Receiving(receiving) => Some(&receiving.handle),
             _ => None,
         }
     }
@@ -323,19 +323,19 @@ impl Channel {
         drop(self.take_attachment());
     }
 
-    pub(super) fn take_attachment(&mut self) -> Option<Attachment> {
+    pub(super) fn take_attachment(&mut self) -> Option<TransferHandle> {
         match std::mem::replace(&mut self.activity, Activity::Idle) {
             Activity::Idle | Activity::Leaving { .. } => None,
-            Activity::Connecting { attachment, .. } => Some(attachment),
-            Activity::Handshaking { attachment, .. } => attachment,
+            Activity::Connecting { handle, .. } => Some(handle),
+            Activity::Handshaking { handle, .. } => handle,
             Activity::Sending(s) => {
-                s.attachment.channel_down(self.ends);
-                Some(s.attachment)
+                s.handle.channel_down(self.addresses);
+                Some(s.handle)
             }
             Activity::Receiving(mut r) => {
                 r.leave();
-                r.attachment.channel_down(self.ends);
-                Some(r.attachment)
+                r.handle.channel_down(self.addresses);
+                Some(r.handle)
             }
         }
     }
@@ -343,39 +343,39 @@ impl Channel {
     /// It is being closed.
     pub(super) fn closes(&self) {
         self.set.closed(self.mover, self.serial);
-        if let Some(ends) = self.ends {
-            self.set.went_down(ends);
+        if let Some(addresses) = self.addresses {
+            self.set.connection_down(addresses);
         }
     }
 
     /// Waits for the peer's end; until when, and the share in the transfer.
-    pub(super) fn leave(&mut self) -> (Instant, Option<Attachment>) {
-        let attachment = self.take_attachment();
+    pub(super) fn leave(&mut self) -> (Instant, Option<TransferHandle>) {
+        let handle = self.take_attachment();
         let limit = match self.socket.is_sealed_by_kernel() {
             true => LEAVE_LIMIT_OF_KERNEL,
             false => LEAVE_LIMIT,
         };
         let deadline = Instant::now() + limit;
         self.activity = Activity::Leaving { deadline };
-        (deadline, attachment)
+        (deadline, handle)
     }
 
-    /// The handshake has failed, see [`Handshake::say_farewell`].
-    pub(super) fn say_farewell(&mut self) {
+    /// The handshake has failed, see [`Handshake::send_alert`].
+    pub(super) fn send_alert(&mut self) {
         if let Activity::Handshaking { handshake, .. } = &mut self.activity {
-            handshake.say_farewell(&mut self.socket);
+            handshake.send_alert(&mut self.socket);
         }
     }
 
     /// What waits for the end of the handshake.
-    pub(super) fn take_expectant(&mut self) -> Option<Attachment> {
+    pub(super) fn take_waiting(&mut self) -> Option<TransferHandle> {
         match &mut self.activity {
-            Activity::Handshaking { attachment, .. } => attachment.take(),
+            Activity::Handshaking { handle, .. } => handle.take(),
             _ => None,
         }
     }
 
-    pub(super) fn turn(&mut self, room: &mut Room) -> Flow {
+    pub(super) fn turn(&mut self, scratch: &mut Scratch) -> TurnResult {
         if let Activity::Connecting { peer, .. } = &self.activity {
             let peer = *peer;
             if let Some(flow) = self.connected(peer) {
@@ -384,102 +384,100 @@ impl Channel {
         }
         let rate = &self.set.params.rate;
         let granted = match &self.activity {
-            Activity::Connecting { .. } => return Flow::Wait,
-            Activity::Handshaking { .. } => return self.shake_hands(&mut room.scratch),
+            Activity::Connecting { .. } => return TurnResult::Wait,
+            Activity::Handshaking { .. } => return self.continue_handshake(&mut scratch.buffer),
             Activity::Idle => {
                 return match self.write_headers() {
-                    Ok(()) => self.look_at_idle(&mut room.scratch),
-                    Err(_) => Flow::Close,
+                    Ok(()) => self.look_at_idle(&mut scratch.buffer),
+                    Err(_) => TurnResult::Close,
                 };
             }
             Activity::Leaving { .. } => {
-                return match self.socket.discard(&mut room.scratch) {
-                    Ok(None) => Flow::Wait,
-                    Ok(Some(0)) | Err(_) => Flow::Close,
-                    Ok(Some(_)) => Flow::Again,
+                return match self.socket.discard(&mut scratch.buffer) {
+                    Ok(None) => TurnResult::Wait,
+                    Ok(Some(0)) | Err(_) => TurnResult::Close,
+                    Ok(Some(_)) => TurnResult::Again,
                 };
             }
             Activity::Sending(_) | Activity::Receiving(_) => match rate.grant() {
                 Ok(granted) => granted.min(TURN_BYTES),
-                Err(then) => return Flow::Pause(then),
+                Err(then) => return TurnResult::Pause(then),
             },
         };
         let mut left = granted;
         let flow = match &mut self.activity {
             Activity::Sending(sending) => sending.turn(&mut self.socket, &mut left),
             Activity::Receiving(receiving) => {
-                let flow = receiving.turn(&mut self.socket, room, &mut left);
-                room.received += granted - left;
+                let flow = receiving.turn(&mut self.socket, scratch, &mut left);
+                scratch.received += granted - left;
                 flow
             }
             Activity::Connecting { .. }
             | Activity::Handshaking { .. }
             | Activity::Idle
-            | Activity::Leaving { .. } => Flow::Wait,
+            | Activity::Leaving { .. } => TurnResult::Wait,
         };
         rate.spend(granted - left);
         flow
     }
 
     /// `None`: up, go on with the transfer.
-    fn connected(&mut self, peer: SocketAddr) -> Option<Flow> {
+    fn connected(&mut self, peer: SocketAddr) -> Option<TurnResult> {
         match self.socket.stream.take_error() {
             Ok(None) => {}
-            Ok(Some(e)) | Err(e) => return Some(Flow::NotConnected(peer, e)),
+            Ok(Some(e)) | Err(e) => return Some(TurnResult::NotConnected(peer, e)),
         }
         match self.socket.stream.peer_addr() {
             Ok(_) => {
                 self.socket.readable = true;
-                let (attachment, deadline) =
-                    match std::mem::replace(&mut self.activity, Activity::Idle) {
-                        Activity::Connecting {
-                            attachment,
-                            deadline,
-                            ..
-                        } => (attachment, deadline),
-                        other => {
-                            self.activity = other;
-                            return Some(Flow::Wait);
-                        }
-                    };
-                let Some(guard) = &self.set.params.guard else {
-                    self.begin(attachment, Past::Nothing);
+                let (handle, deadline) = match std::mem::replace(&mut self.activity, Activity::Idle)
+                {
+                    Activity::Connecting {
+                        handle, deadline, ..
+                    } => (handle, deadline),
+                    other => {
+                        self.activity = other;
+                        return Some(TurnResult::Wait);
+                    }
+                };
+                let Some(security) = &self.set.params.security else {
+                    self.begin(handle, Reuse::New);
                     return None;
                 };
-                let handshake = Handshake::new(guard.clone(), Role::Initiator);
+                let handshake = Handshake::new(security.clone(), Role::Initiator);
                 self.activity = Activity::Handshaking {
-                    attachment: Some(attachment),
+                    handle: Some(handle),
                     handshake: Box::new(handshake),
                     deadline,
                 };
                 // Not in this turn: others may be in the midst of theirs.
-                Some(Flow::Again)
+                Some(TurnResult::Again)
             }
             Err(e) if e.kind() == io::ErrorKind::NotConnected => {
                 self.socket.writable = false;
-                Some(Flow::Wait)
+                Some(TurnResult::Wait)
             }
-            Err(e) => Some(Flow::NotConnected(peer, e)),
+            Err(e) => Some(TurnResult::NotConnected(peer, e)),
         }
     }
 
-    fn shake_hands(&mut self, scratch: &mut [u8]) -> Flow {
+    fn continue_handshake(&mut self, buffer: &mut [u8]) -> TurnResult {
         let Activity::Handshaking { handshake, .. } = &mut self.activity else {
-            return Flow::Wait;
+            return TurnResult::Wait;
         };
-        let established = match handshake.step(&mut self.socket, scratch) {
-            Ok(Step::Wait) => return Flow::Wait,
-            Ok(Step::Again) => return Flow::Again,
+        let established = match handshake.step(&mut self.socket, buffer) {
+            Ok(Step::Wait) => return TurnResult::Wait,
+            Ok(Step::Again) => return TurnResult::Again,
             Ok(Step::Done(established)) => established,
-            Err(why) => return Flow::Unproven(why),
+            Err(why) => return TurnResult::HandshakeError(why),
         };
         let (wrap, rest) = *established;
         // In clear only where that was asked for.
-        let guard = self.set.params.guard.as_ref();
-        let clear = guard.is_some_and(Safeguard::ends_with_handshake);
-        let goodbye = guard.is_some_and(Safeguard::says_goodbye);
-        match (self.socket).begin((!clear).then(|| wrap.into_records()), goodbye, &rest) {
-            Ok(()) => Flow::Known,
+        let security = self.set.params.security.as_ref();
+        let clear = security.is_some_and(ChannelSecurity::ends_with_handshake);
+        let close_notify = security.is_some_and(ChannelSecurity::sends_close_notify);
+        match (self.socket).begin((!clear).then(|| wrap.into_records()), close_notify, &rest) {
+            Ok(()) => TurnResult::Known,
             Err(broken) => broken,
         }
     }
@@ -487,31 +485,31 @@ impl Channel {
     /// An idle connection whose peer closed: what it sent before is kept for the next transfer.
     /// Nothing at all, on a connection that came before its transfer, may be all of an empty file:
     /// MODE S has no other end of file.
-    fn look_at_idle(&mut self, scratch: &mut [u8]) -> Flow {
-        if !self.socket.carry.is_empty() {
-            return Flow::Wait;
+    fn look_at_idle(&mut self, buffer: &mut [u8]) -> TurnResult {
+        if !self.socket.read_buffer.is_empty() {
+            return TurnResult::Wait;
         }
         if self.socket.is_sealed() {
             // What is there may be no more than the word that nothing follows.
-            return match self.socket.read_ahead(scratch, AHEAD_BYTES) {
-                Ok(Some(0)) if self.used => Flow::Close,
-                Ok(Some(0)) | Ok(None) => Flow::Wait,
-                Ok(Some(_)) => Flow::Again,
-                Err(_) => Flow::Close,
+            return match self.socket.read_ahead(buffer, AHEAD_BYTES) {
+                Ok(Some(0)) if self.used => TurnResult::Close,
+                Ok(Some(0)) | Ok(None) => TurnResult::Wait,
+                Ok(Some(_)) => TurnResult::Again,
+                Err(_) => TurnResult::Close,
             };
         }
         match self.socket.stream.peek(&mut [0]) {
-            Ok(0) if !self.used => Flow::Wait,
-            Ok(0) => Flow::Close,
-            Ok(_) => Flow::Wait,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Flow::Wait,
-            Err(_) => Flow::Close,
+            Ok(0) if !self.used => TurnResult::Wait,
+            Ok(0) => TurnResult::Close,
+            Ok(_) => TurnResult::Wait,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => TurnResult::Wait,
+            Err(_) => TurnResult::Close,
         }
     }
 }
 
-fn ends_of(stream: &mio::net::TcpStream) -> Option<Ends> {
-    Some(Ends {
+fn addresses_of(stream: &mio::net::TcpStream) -> Option<AddressPair> {
+    Some(AddressPair {
         local: stream.local_addr().ok()?,
         remote: stream.peer_addr().ok()?,
     })

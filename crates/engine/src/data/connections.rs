@@ -10,9 +10,9 @@ use super::{
     ChannelParams,
     channel::Channel,
     event_loop::{Entry, EventLoop},
-    mover::Order,
+    mover::MoverCommand,
     set::{IdleChannel, SetShared},
-    transfer::{Attachment, Past},
+    transfer::{Reuse, TransferHandle},
 };
 use crate::storage::text_of;
 
@@ -70,7 +70,7 @@ impl EventLoop {
                         self.adopt(set, mover, stream);
                     } else {
                         let target = Arc::clone(&set.movers[mover]);
-                        target.give(Order::Adopt { set, mover, stream });
+                        target.give(MoverCommand::Adopt { set, mover, stream });
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
@@ -98,12 +98,12 @@ impl EventLoop {
             set.closed(mover, self.serial);
             return;
         };
-        let Some(guard) = set.params.guard.clone() else {
+        let Some(security) = set.params.security.clone() else {
             return self.offer(token);
         };
         let deadline = Instant::now() + set.params.connect_limit;
         if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
-            channel.await_handshake(guard, deadline);
+            channel.await_handshake(security, deadline);
         }
         self.set_deadline(deadline);
         self.enqueue(token);
@@ -115,8 +115,8 @@ impl EventLoop {
             return;
         };
         let idle = channel.as_idle(token, false);
-        if let Some(attachment) = channel.set.attach_or_park(idle) {
-            self.begin(token, attachment, Past::Nothing);
+        if let Some(handle) = channel.set.attach_or_park(idle) {
+            self.begin(token, handle, Reuse::New);
         }
     }
 
@@ -147,11 +147,11 @@ impl EventLoop {
         stripe: usize,
         peer: SocketAddr,
         deadline: Instant,
-        attachment: Attachment,
+        handle: TransferHandle,
     ) {
         self.serial += 1;
         let serial = self.serial;
-        let sending = attachment.is_send();
+        let sending = handle.is_send();
         let attempt = connect_socket(peer, &set.params, sending).and_then(|stream| {
             let channel = Channel::connecting(serial, stream, Arc::clone(&set), mover, stripe);
             self.insert(channel)
@@ -160,28 +160,28 @@ impl EventLoop {
         match attempt {
             Ok(token) => {
                 if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
-                    channel.await_connection(attachment, peer, deadline);
+                    channel.await_connection(handle, peer, deadline);
                 }
                 self.set_deadline(deadline);
             }
             Err(e) => {
                 set.closed(mover, serial);
-                connection_failed(&attachment, stripe, not_connected(peer, &e));
+                connection_failed(&handle, stripe, not_connected(peer, &e));
             }
         }
     }
 
-    pub(super) fn assign(&mut self, idle: &IdleChannel, attachment: Attachment) {
+    pub(super) fn assign(&mut self, idle: &IdleChannel, handle: TransferHandle) {
         match self.entries.get(idle.token) {
             Some(Entry::Channel(c)) if c.serial == idle.serial && c.is_idle() => {
-                let past = match idle.used {
-                    true => Past::Others,
-                    false => Past::Nothing,
+                let reuse = match idle.used {
+                    true => Reuse::Cached,
+                    false => Reuse::New,
                 };
-                self.begin(idle.token, attachment, past);
+                self.begin(idle.token, handle, reuse);
             }
             // The peer closed it while it was on its way to us. A receiver loses nothing.
-            _ if attachment.is_send() => attachment.sender_failed_to_open(
+            _ if handle.is_send() => handle.sender_failed_to_open(
                 idle.stripe,
                 TransferFailure::ConnectionLost(
                     "the peer closed the cached data connection".into(),
@@ -197,11 +197,11 @@ pub(super) fn not_connected(peer: SocketAddr, error: &io::Error) -> TransferFail
 }
 
 /// A connection that we have made cannot be used.
-pub(super) fn connection_failed(attachment: &Attachment, stripe: usize, why: TransferFailure) {
-    if attachment.is_send() {
-        attachment.sender_failed_to_open(stripe, why);
+pub(super) fn connection_failed(handle: &TransferHandle, stripe: usize, why: TransferFailure) {
+    if handle.is_send() {
+        handle.sender_failed_to_open(stripe, why);
     } else {
-        attachment.fail(why);
+        handle.fail(why);
     }
 }
 

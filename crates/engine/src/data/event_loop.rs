@@ -2,7 +2,7 @@
 //!
 //! Readiness is edge-triggered; a channel that stopped because its budget was used up, and not
 //! because the socket would block, stays in a run queue. Handshakes have a queue of their own: see
-//! [`EventLoop::shake_hands`].
+//! [`EventLoop::continue_handshakes`].
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,15 +16,15 @@ use mio::{Events, Poll, Token};
 use slab::Slab;
 
 use super::{
-    bunch,
-    channel::{Channel, Flow},
-    conduit::Conduit,
+    channel::{Channel, TurnResult},
     connections::{connection_failed, not_connected},
-    handshake::Unproven,
-    mover::{MoverShared, Order},
-    receive::Room,
+    handshake::HandshakeError,
+    mover::{MoverCommand, MoverShared},
+    notification_batch,
+    receive::Scratch,
     set::SetShared,
-    transfer::{Attachment, Past},
+    splice_pipe::LazyPipe,
+    transfer::{Reuse, TransferHandle},
 };
 
 /// Token of the inbox; connections are slab keys and never reach it.
@@ -68,7 +68,7 @@ pub(super) struct EventLoop {
     watched: HashMap<u64, Weak<SetShared>>,
     /// Until then something may be late, also where no set is watched.
     deadlines_until: Instant,
-    room: Room,
+    scratch: Scratch,
     /// Number of the last connection.
     pub(super) serial: u64,
 }
@@ -98,9 +98,9 @@ impl EventLoop {
             holding: Vec::new(),
             watched: HashMap::new(),
             deadlines_until: Instant::now(),
-            room: Room {
-                scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
-                conduit: Conduit::default(),
+            scratch: Scratch {
+                buffer: vec![0; SCRATCH_BYTES].into_boxed_slice(),
+                lazy_pipe: LazyPipe::default(),
                 received: 0,
             },
             serial: 0,
@@ -109,17 +109,17 @@ impl EventLoop {
 
     /// Until the order to stop.
     pub(super) fn run(mut self) {
-        self.shared.occupation.runs_here();
-        bunch::begin();
+        self.shared.clock.runs_here();
+        notification_batch::begin();
         let mut events = Events::with_capacity(1024);
         let mut next_tick = Instant::now() + TICK;
         loop {
             self.write_headers();
-            bunch::tell_all();
+            notification_batch::flush();
             let busy = !self.runnable.is_empty() || !self.handshakes.is_empty();
-            if !busy && std::mem::take(&mut self.room.received) >= GATHER_LEAST {
+            if !busy && std::mem::take(&mut self.scratch.received) >= GATHER_LEAST {
                 let gather = || self.shared.gather(GATHER_FOR);
-                self.shared.occupation.waiting(gather);
+                self.shared.clock.waiting(gather);
             }
             let timeout = if busy || !self.shared.may_sleep() {
                 Some(Duration::ZERO)
@@ -130,7 +130,7 @@ impl EventLoop {
                 self.poll.poll(&mut events, timeout)
             } else {
                 let poll = || self.poll.poll(&mut events, timeout);
-                self.shared.occupation.waiting(poll)
+                self.shared.clock.waiting(poll)
             };
             match looked {
                 Ok(()) => {}
@@ -153,12 +153,12 @@ impl EventLoop {
                     break;
                 }
                 for order in orders {
-                    if matches!(order, Order::Stop) {
+                    if matches!(order, MoverCommand::Stop) {
                         self.write_headers();
-                        bunch::tell_all();
+                        notification_batch::flush();
                         return;
                     }
-                    self.carry_out(order);
+                    self.execute(order);
                 }
                 // One turn for each that can run now; those that still can come again after the
                 // next look at the kernel.
@@ -167,12 +167,12 @@ impl EventLoop {
                         self.turn(token);
                     }
                 }
-                bunch::tell_if_old();
+                notification_batch::flush_if_old();
                 if !self.runnable.is_empty() {
                     break;
                 }
             }
-            self.shake_hands(served.elapsed());
+            self.continue_handshakes(served.elapsed());
             let now = Instant::now();
             if now >= next_tick {
                 next_tick = now + TICK;
@@ -182,7 +182,7 @@ impl EventLoop {
     }
 
     /// Goes on with handshakes for as long as the other channels were served, one step at least.
-    fn shake_hands(&mut self, others: Duration) {
+    fn continue_handshakes(&mut self, others: Duration) {
         let begun = Instant::now();
         while let Some(token) = self.handshakes.pop_front() {
             self.turn(token);
@@ -228,54 +228,51 @@ impl EventLoop {
         }
     }
 
-    fn carry_out(&mut self, order: Order) {
+    fn execute(&mut self, order: MoverCommand) {
         match order {
-            Order::Listen { set, listener } => self.listen(set, listener),
-            Order::StopListening(id) => {
+            MoverCommand::Listen { set, listener } => self.listen(set, listener),
+            MoverCommand::StopListening(id) => {
                 self.entries
                     .retain(|_, e| !matches!(e, Entry::Listener { set, .. } if set.id == id));
             }
-            Order::Watch(set) => {
+            MoverCommand::Watch(set) => {
                 if let Some(strong) = set.upgrade() {
                     self.watched.insert(strong.id, set);
                 }
             }
-            Order::Adopt { set, mover, stream } => self.adopt(set, mover, stream),
-            Order::Connect {
+            MoverCommand::Adopt { set, mover, stream } => self.adopt(set, mover, stream),
+            MoverCommand::Connect {
                 set,
                 mover,
                 stripe,
                 peer,
                 limit,
-                attachment,
+                handle,
             } => {
                 let deadline = Instant::now() + limit;
-                self.connect(set, mover, stripe, peer, deadline, attachment);
+                self.connect(set, mover, stripe, peer, deadline, handle);
             }
-            Order::BeginNext(set) => set.begin_next(),
-            Order::Assign {
-                channel,
-                attachment,
-            } => self.assign(&channel, attachment),
-            Order::Reconsider(id) => {
+            MoverCommand::BeginNext(set) => set.begin_next(),
+            MoverCommand::Assign { channel, handle } => self.assign(&channel, handle),
+            MoverCommand::Reconsider(id) => {
                 for token in self.channels_of(id) {
                     self.enqueue(token);
                 }
             }
-            Order::Release(id) => self.release(id),
-            Order::CloseChannels(id) => {
+            MoverCommand::Release(id) => self.release(id),
+            MoverCommand::CloseChannels(id) => {
                 for token in self.channels_of(id) {
                     self.close(token);
                 }
             }
-            Order::HaltChannels(id) => {
+            MoverCommand::HaltChannels(id) => {
                 for token in self.channels_of(id) {
                     if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
                         channel.halt();
                     }
                 }
             }
-            Order::Stop => {}
+            MoverCommand::Stop => {}
         }
     }
 
@@ -288,9 +285,9 @@ impl EventLoop {
     }
 
     /// A connected channel begins to carry the attachment's transfer.
-    pub(super) fn begin(&mut self, token: usize, attachment: Attachment, past: Past) {
+    pub(super) fn begin(&mut self, token: usize, handle: TransferHandle, reuse: Reuse) {
         if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
-            channel.begin(attachment, past);
+            channel.begin(handle, reuse);
             self.enqueue(token);
         }
     }
@@ -315,26 +312,26 @@ impl EventLoop {
             };
             match channel.release() {
                 None => {}
-                Some(true) => self.go_on(token),
+                Some(true) => self.resume_or_park(token),
                 Some(false) => self.close(token),
             }
         }
     }
 
     /// The connection's part is done; it goes on with the next transfer, or waits for one.
-    fn go_on(&mut self, token: usize) {
+    fn resume_or_park(&mut self, token: usize) {
         let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
             return;
         };
         let idle = channel.as_idle(token, true);
-        let next = (channel.carried()).and_then(|carried| channel.set.go_on_or_park(idle, carried));
+        let next = (channel.transfer()).and_then(|carried| channel.set.next_or_park(idle, carried));
         // Only now: whoever hears that the transfer is over must find the connection parked.
         channel.let_go(next.is_none());
         if next.is_none() && channel.holds_headers() {
             self.holding.push(token);
         }
         if let Some(next) = next {
-            self.begin(token, next, Past::Predecessor);
+            self.begin(token, next, Reuse::Successor);
         }
     }
 
@@ -362,10 +359,10 @@ impl EventLoop {
             if let Err(e) = self.poll.registry().deregister(channel.stream_mut()) {
                 tracing::debug!(error = %e, "a data connection was not watched");
             }
-            let attachment = channel.take_attachment();
+            let handle = channel.take_attachment();
             // The connection first: whoever hears that the transfer is over may count on its end.
             drop(channel);
-            drop(attachment);
+            drop(handle);
         }
     }
 
@@ -378,42 +375,42 @@ impl EventLoop {
             }
             Some(Entry::Channel(channel)) => {
                 channel.queued = false;
-                channel.turn(&mut self.room)
+                channel.turn(&mut self.scratch)
             }
         };
         self.follow(token, flow);
     }
 
     /// Does what a turn came to.
-    fn follow(&mut self, token: usize, flow: Flow) {
+    fn follow(&mut self, token: usize, flow: TurnResult) {
         let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
             return;
         };
         match flow {
-            Flow::Wait => {}
-            Flow::Again => self.enqueue(token),
-            Flow::Pause(until) => {
+            TurnResult::Wait => {}
+            TurnResult::Again => self.enqueue(token),
+            TurnResult::Pause(until) => {
                 channel.queued = true;
                 self.paused.push(token);
                 let first = self.paused_until.map_or(until, |u| u.min(until));
                 self.paused_until = Some(first);
             }
-            Flow::Park => self.go_on(token),
-            Flow::Close => self.close(token),
-            Flow::Leave => {
-                let (deadline, attachment) = channel.leave();
+            TurnResult::Park => self.resume_or_park(token),
+            TurnResult::Close => self.close(token),
+            TurnResult::Leave => {
+                let (deadline, handle) = channel.leave();
                 self.set_deadline(deadline);
                 self.enqueue(token);
-                drop(attachment);
+                drop(handle);
             }
-            Flow::Failed(why) => {
+            TurnResult::Failed(why) => {
                 let untouched = channel.is_untouched().then(|| Arc::clone(&channel.set));
-                let attachment = channel.take_attachment();
-                let transfer = attachment.as_deref();
+                let handle = channel.take_attachment();
+                let transfer = handle.as_deref();
                 if !transfer.is_some_and(|transfer| transfer.closes_late(&why)) {
                     self.close(token);
                 }
-                match (attachment, why) {
+                match (handle, why) {
                     // The peer has made it and taken it back: too late, or not in time. What it had
                     // to send comes on others, of which some may still be proving themselves.
                     (Some(_), TransferFailure::ConnectionLost(why))
@@ -425,46 +422,48 @@ impl EventLoop {
                         );
                     }
                     // Others may hold what came before the peer went.
-                    (Some(attachment), why @ TransferFailure::ConnectionLost(_)) => {
-                        attachment.fail_once_drained(why);
+                    (Some(handle), why @ TransferFailure::ConnectionLost(_)) => {
+                        handle.fail_once_drained(why);
                     }
-                    (Some(attachment), why) => attachment.fail(why),
+                    (Some(handle), why) => handle.fail(why),
                     (None, _) => {}
                 }
             }
-            Flow::NotConnected(peer, error) => {
+            TurnResult::NotConnected(peer, error) => {
                 let stripe = channel.stripe;
-                let attachment = channel.take_attachment();
+                let handle = channel.take_attachment();
                 self.close(token);
-                if let Some(attachment) = attachment {
-                    connection_failed(&attachment, stripe, not_connected(peer, &error));
+                if let Some(handle) = handle {
+                    connection_failed(&handle, stripe, not_connected(peer, &error));
                 }
             }
-            Flow::Known => match channel.take_attachment() {
-                Some(attachment) => self.begin(token, attachment, Past::Nothing),
+            TurnResult::Known => match channel.take_attachment() {
+                Some(handle) => self.begin(token, handle, Reuse::New),
                 None => self.offer(token),
             },
-            Flow::Unproven(why) => self.turn_away(token, why),
+            TurnResult::HandshakeError(why) => self.reject(token, why),
         }
     }
 
     /// Closes a connection whose peer is not known.
-    fn turn_away(&mut self, token: usize, why: Unproven) {
+    fn reject(&mut self, token: usize, why: HandshakeError) {
         let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
             return;
         };
         let (set, stripe) = (Arc::clone(&channel.set), channel.stripe);
         // Held until the connection is closed: the end of the transfer is not announced before.
-        let attachment = channel.take_expectant();
-        match (why, &attachment) {
-            (Unproven::Nobody, _) => tracing::debug!("a data connection came and said nothing"),
-            (Unproven::Failed(why), Some(attachment)) => {
-                connection_failed(attachment, stripe, why);
+        let handle = channel.take_waiting();
+        match (why, &handle) {
+            (HandshakeError::Silent, _) => {
+                tracing::debug!("a data connection came and said nothing")
             }
-            (Unproven::Failed(why), None) => set.refuse(why),
+            (HandshakeError::Failed(why), Some(handle)) => {
+                connection_failed(handle, stripe, why);
+            }
+            (HandshakeError::Failed(why), None) => set.refuse(why),
         }
         if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
-            channel.say_farewell();
+            channel.send_alert();
         }
         self.close(token);
     }

@@ -15,8 +15,8 @@ use godwit_gsi::Wrap;
 use godwit_proto::error::TransferFailure;
 
 use super::{
-    guard::{Machine, Safeguard},
-    wire::Wire,
+    channel_security::{ChannelSecurity, SecurityHandshake},
+    connection::Connection,
 };
 use crate::storage::text_of;
 
@@ -37,10 +37,10 @@ pub(super) enum Role {
 }
 
 pub(super) struct Handshake {
-    guard: Safeguard,
+    security: ChannelSecurity,
     role: Role,
     /// From the first step on.
-    machine: Option<Machine>,
+    machine: Option<SecurityHandshake>,
     established: Option<(Wrap, Vec<u8>)>,
     unsent: Vec<u8>,
     /// The peer has said something.
@@ -60,9 +60,9 @@ pub(super) enum Step {
 
 /// Why a connection cannot be used.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unproven {
+pub(super) enum HandshakeError {
     /// It came, said nothing and went: nobody who has to do with us.
-    Nobody,
+    Silent,
     /// The peer is not who it must be, or does not take us for whom it must meet
     /// ([`TransferFailure::NotAuthenticated`]); or it went away or fell silent before either has
     /// said that ([`TransferFailure::ConnectionLost`]), and another connection may do better.
@@ -70,9 +70,9 @@ pub(super) enum Unproven {
 }
 
 impl Handshake {
-    pub(super) fn new(guard: Safeguard, role: Role) -> Self {
+    pub(super) fn new(security: ChannelSecurity, role: Role) -> Self {
         Self {
-            guard,
+            security,
             role,
             machine: None,
             established: None,
@@ -81,50 +81,54 @@ impl Handshake {
         }
     }
 
-    pub(super) fn step(&mut self, wire: &mut Wire, scratch: &mut [u8]) -> Result<Step, Unproven> {
-        if !self.flush(wire)? {
+    pub(super) fn step(
+        &mut self,
+        connection: &mut Connection,
+        buffer: &mut [u8],
+    ) -> Result<Step, HandshakeError> {
+        if !self.flush(connection)? {
             return Ok(Step::Wait);
         }
         if let Some(established) = self.established.take() {
             return Ok(Step::Done(Box::new(established)));
         }
         if self.machine.is_none() {
-            let machine = self.guard.begin(self.role == Role::Initiator);
-            self.machine = Some(machine.map_err(|e| failed(wire, &e.to_string()))?);
+            let machine = self.security.begin(self.role == Role::Initiator);
+            self.machine = Some(machine.map_err(|e| failed(connection, &e.to_string()))?);
             self.take_output();
             return Ok(Step::Again);
         }
-        let Some(count) = self.read(wire, scratch)? else {
+        let Some(count) = self.read(connection, buffer)? else {
             return Ok(Step::Wait);
         };
-        self.hear(wire, &scratch[..count])?;
+        self.hear(connection, &buffer[..count])?;
         Ok(Step::Again)
     }
 
     /// The time is up.
-    pub(super) fn late(&self, wire: &Wire) -> Unproven {
-        self.left(wire, "the handshake was not over in time")
+    pub(super) fn late(&self, connection: &Connection) -> HandshakeError {
+        self.left(connection, "the handshake was not over in time")
     }
 
     fn is_anybody(&self) -> bool {
         self.heard || self.role == Role::Initiator
     }
 
-    fn hear(&mut self, wire: &mut Wire, bytes: &[u8]) -> Result<(), Unproven> {
+    fn hear(&mut self, connection: &mut Connection, bytes: &[u8]) -> Result<(), HandshakeError> {
         self.heard = true;
         let Some(machine) = &mut self.machine else {
             return Ok(());
         };
         let heard = machine.handle_input(bytes);
         self.take_output();
-        heard.map_err(|error| failed(wire, &error.to_string()))
+        heard.map_err(|error| failed(connection, &error.to_string()))
     }
 
     /// Tells the peer that it is refused. Only once our reason is recorded: the peer may then close
     /// its other connections, and what they end with is no reason. What an alert says helps the
     /// peer's user; whether it arrives changes nothing.
-    pub(super) fn say_farewell(&mut self, wire: &mut Wire) {
-        drop(self.flush(wire));
+    pub(super) fn send_alert(&mut self, connection: &mut Connection) {
+        drop(self.flush(connection));
     }
 
     fn take_output(&mut self) {
@@ -137,51 +141,55 @@ impl Handshake {
     }
 
     /// True when the kernel has all.
-    fn flush(&mut self, wire: &mut Wire) -> Result<bool, Unproven> {
+    fn flush(&mut self, connection: &mut Connection) -> Result<bool, HandshakeError> {
         while !self.unsent.is_empty() {
-            match wire.stream.write(&self.unsent) {
+            match connection.stream.write(&self.unsent) {
                 Ok(count) => drop(self.unsent.drain(..count)),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    wire.writable = false;
+                    connection.writable = false;
                     return Ok(false);
                 }
-                Err(e) => return Err(self.left(wire, &text_of(&e))),
+                Err(e) => return Err(self.left(connection, &text_of(&e))),
             }
         }
         Ok(true)
     }
 
     /// Bytes read, `None` when there are none now.
-    fn read(&self, wire: &mut Wire, scratch: &mut [u8]) -> Result<Option<usize>, Unproven> {
-        while wire.readable {
-            match wire.stream.read(&mut scratch[..READ_BYTES]) {
-                Ok(0) => return Err(self.left(wire, CLOSED)),
+    fn read(
+        &self,
+        connection: &mut Connection,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>, HandshakeError> {
+        while connection.readable {
+            match connection.stream.read(&mut buffer[..READ_BYTES]) {
+                Ok(0) => return Err(self.left(connection, CLOSED)),
                 Ok(count) => {
-                    wire.readable = count == READ_BYTES || wire.read_closed;
+                    connection.readable = count == READ_BYTES || connection.read_closed;
                     return Ok(Some(count));
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => wire.readable = false,
-                Err(e) => return Err(self.left(wire, &text_of(&e))),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => connection.readable = false,
+                Err(e) => return Err(self.left(connection, &text_of(&e))),
             }
         }
         Ok(None)
     }
 
     /// The connection is of no use, and nobody has said anything against the other.
-    fn left(&self, wire: &Wire, why: &str) -> Unproven {
+    fn left(&self, connection: &Connection, why: &str) -> HandshakeError {
         match self.is_anybody() {
-            true => Unproven::Failed(TransferFailure::ConnectionLost(told(wire, why))),
-            false => Unproven::Nobody,
+            true => HandshakeError::Failed(TransferFailure::ConnectionLost(told(connection, why))),
+            false => HandshakeError::Silent,
         }
     }
 }
 
-fn failed(wire: &Wire, why: &str) -> Unproven {
-    Unproven::Failed(TransferFailure::NotAuthenticated(told(wire, why)))
+fn failed(connection: &Connection, why: &str) -> HandshakeError {
+    HandshakeError::Failed(TransferFailure::NotAuthenticated(told(connection, why)))
 }
 
-fn told(wire: &Wire, why: &str) -> String {
-    format!("{}: {why}", wire.peer())
+fn told(connection: &Connection, why: &str) -> String {
+    format!("{}: {why}", connection.peer())
 }

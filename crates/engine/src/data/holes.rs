@@ -2,7 +2,7 @@
 
 use godwit_proto::ByteRange;
 
-use super::work::Block;
+use super::block_queue::Block;
 use crate::storage::{FileRef, Run};
 
 /// Shortest hole that does not travel: a header and the calls that clear its place cost about what

@@ -63,7 +63,7 @@ impl KernelTls {
     }
 
     fn begin_for(socket: &impl AsFd, records: &Records, most: u64) -> Option<Self> {
-        if !is_had() {
+        if !is_supported() {
             return None;
         }
         let keys = records.sending_keys().ok()??;
@@ -113,7 +113,7 @@ impl KernelTls {
 
 /// The kernel has TLS, and takes new keys for what is sent: tried once, on a connection to
 /// ourselves.
-pub fn is_had() -> bool {
+pub fn is_supported() -> bool {
     static HAD: LazyLock<bool> = LazyLock::new(|| match probe() {
         Ok(()) => true,
         Err(error) => {
@@ -220,10 +220,10 @@ mod tests {
     ];
 
     fn is_skipped(test: &str) -> bool {
-        if !is_had() {
+        if !is_supported() {
             eprintln!("skipped: {test}: this kernel has no TLS that takes new keys");
         }
-        !is_had()
+        !is_supported()
     }
 
     /// Both ends of a connection: a socket each, and what seals and opens.

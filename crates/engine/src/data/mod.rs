@@ -16,37 +16,37 @@
 //! Beside that, and never on the way of the bytes, a watch asks the kernel what TCP and the
 //! scheduler know of the transfer's connections and movers: [`Monitor::sample`].
 
-mod backlog;
-mod body;
-mod bunch;
-mod carry;
+mod block_queue;
 mod channel;
-mod conduit;
+mod channel_security;
 mod congestion;
+mod connection;
 mod connections;
+mod cpu_time;
 mod event_loop;
-mod gathered;
-mod guard;
 mod handshake;
-mod headers;
 mod holes;
+mod kernel_sampler;
 pub mod kernel_tls;
 mod mover;
-mod occupation;
+mod notification_batch;
 mod pacing;
+mod pending_headers;
 mod rate;
+mod read_buffer;
 mod receive;
 mod report;
+mod round_robin;
 mod sample;
 mod send;
-mod series;
 mod set;
-mod share;
-mod tcp_account;
+mod source_or_sink;
+mod splice_pipe;
+mod tcp_tally;
 mod transfer;
-mod watch;
-mod wire;
-mod work;
+mod transfer_batch;
+mod unsent_limit;
+mod write_buffer;
 
 use std::{
     fmt, io,
@@ -62,19 +62,19 @@ use godwit_proto::{
 use tokio::sync::mpsc;
 
 pub use self::{
-    bunch::tell,
+    channel_security::{ChannelSecurity, GsiSecurity},
     congestion::Congestion,
-    guard::{Guard, Safeguard},
     mover::Mover,
+    notification_batch::notify,
     rate::RateLimit,
     sample::{Interval, MoverTotals, Sample, StorageTotals, TcpTotals},
-    series::Series,
-    set::{ChannelSet, Turn, Work},
+    set::{ChannelSet, QueueTurn, QueuedWork},
     transfer::FRESH_RANGES_MAX,
+    transfer_batch::TransferBatch,
 };
 use self::{
     set::SetShared,
-    transfer::{Attachment, TransferShared},
+    transfer::{TransferHandle, TransferShared},
 };
 use crate::storage::FileRef;
 
@@ -85,7 +85,8 @@ pub struct ChannelParams {
     pub parallelism: u32,
     /// Most channels at a time; further connections are refused. Worst-case memory of a sender
     /// whose storage needs copies is `channels_max` x 256 KiB; with protected channels (see
-    /// [`Safeguard`]) `channels_max` x 448 KiB. Of files that pass the page cache by 768 KiB more.
+    /// [`ChannelSecurity`]) `channels_max` x 448 KiB. Of files that pass the page cache by 768 KiB
+    /// more.
     pub channels_max: u32,
     /// Longest MODE E block, bytes; at least 1. A sender makes them shorter, down to 64 KiB, for a
     /// small file and near the end, so that each channel finds work.
@@ -101,11 +102,11 @@ pub struct ChannelParams {
     pub rate: Arc<RateLimit>,
     /// Who must be at the other ends, and what protects the bytes (DCAU, PROT); `None`: nothing
     /// does.
-    pub guard: Option<Safeguard>,
+    pub security: Option<ChannelSecurity>,
     /// The only host that connections are taken from, beside what `guard` asks; `None`: any.
     pub only_from: Option<IpAddr>,
     /// What the channels share with those of other sets, beyond `channels_max`; `None`: nothing.
-    pub allowance: Option<Arc<dyn Allowance>>,
+    pub channel_limiter: Option<Arc<dyn ChannelLimiter>>,
     /// Time for a connection to come up (either way) before the transfer fails. One that is added
     /// to a running transfer has 5 s at most, and its failure is noted only.
     pub connect_limit: Duration,
@@ -126,7 +127,10 @@ impl ChannelParams {
     fn admits(&self, peer: IpAddr) -> bool {
         let host = |address: IpAddr| address.to_canonical();
         self.only_from.is_none_or(|only| host(only) == host(peer))
-            && self.guard.as_ref().is_none_or(|guard| guard.admits(peer))
+            && self
+                .security
+                .as_ref()
+                .is_none_or(|security| security.admits(peer))
     }
 }
 
@@ -140,9 +144,9 @@ impl Default for ChannelParams {
             socket_buffer_bytes: None,
             congestion: Arc::default(),
             rate: Arc::default(),
-            guard: None,
+            security: None,
             only_from: None,
-            allowance: None,
+            channel_limiter: None,
             connect_limit: Duration::from_secs(60),
             stall_limit: Duration::from_secs(60),
             closes_late: false,
@@ -153,19 +157,19 @@ impl Default for ChannelParams {
 
 /// How many data channels there may be in many sets together. Asked by movers and from other
 /// threads: it never waits.
-pub trait Allowance: fmt::Debug + Send + Sync {
+pub trait ChannelLimiter: fmt::Debug + Send + Sync {
     /// Counts one more.
     ///
     /// # Errors
     /// Why there may be none, for the peer.
-    fn take(&self) -> Result<(), String>;
+    fn acquire(&self) -> Result<(), String>;
 
     /// One that was counted is gone.
-    fn give_back(&self);
+    fn release(&self);
 }
 
 /// What a transfer does.
-pub enum Job {
+pub enum TransferJob {
     /// To the peer.
     Send(Source),
     /// From the peer.
@@ -173,7 +177,7 @@ pub enum Job {
 }
 
 /// Opens what a queued transfer works on, when its turn has come.
-pub type Opening = Box<dyn FnOnce() -> Result<Job, StorageFailure> + Send>;
+pub type JobOpener = Box<dyn FnOnce() -> Result<TransferJob, StorageFailure> + Send>;
 
 /// Where sent bytes come from.
 pub enum Source {
@@ -210,7 +214,7 @@ pub enum Sink {
     Stream(Box<dyn io::Write + Send>),
     /// MODE S: the first `bytes` that come, after which the connection is closed, whatever else the
     /// peer has. So servers without ERET are asked for a part.
-    Cut {
+    Prefix {
         /// Where they go.
         sink: Box<Sink>,
         /// How many are wanted.
@@ -310,7 +314,7 @@ impl Transfer {
     /// As [`Self::abort`], but a receipt into a file takes what has come first, for two seconds at
     /// most: the peer is gone or has given up, and what is written need not be sent again.
     pub fn drain(&self) {
-        let held = Attachment::new(&self.monitor.transfer);
+        let held = TransferHandle::new(&self.monitor.transfer);
         held.fail_once_drained(TransferFailure::Aborted);
     }
 
@@ -369,8 +373,8 @@ impl Monitor {
     }
 
     /// Bytes that [`Self::split_off`] may halve.
-    pub fn unbegun(&self) -> u64 {
-        self.transfer.unbegun()
+    pub fn unstarted_bytes(&self) -> u64 {
+        self.transfer.unstarted_bytes()
     }
 
     /// Takes the second half of what a send has not begun, so that another transfer sends it: at
@@ -385,7 +389,7 @@ impl Monitor {
     /// counted and those that shall end not. Bounds and conditions are those of
     /// [`Self::add_channels`] and [`Self::retire_channels`].
     pub fn steer(&self, channels: u32) -> Steered {
-        let (missing, spare) = self.transfer.towards(channels);
+        let (missing, spare) = self.transfer.channel_difference(channels);
         Steered {
             opened: self.add_channels(missing),
             retired: self.retire_channels(spare),

@@ -12,11 +12,11 @@ use std::{
 use mio::{Poll, Waker};
 
 use super::{
+    cpu_time::MoverClock,
     event_loop::{EventLoop, INBOX},
     lock,
-    occupation::Occupation,
     set::{IdleChannel, SetShared},
-    transfer::Attachment,
+    transfer::TransferHandle,
 };
 
 /// Handle of one mover thread; clones share it. The thread ends when the last handle and the last
@@ -28,7 +28,7 @@ struct Alive(Arc<MoverShared>);
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        self.0.give(Order::Stop);
+        self.0.give(MoverCommand::Stop);
     }
 }
 
@@ -37,12 +37,12 @@ pub(super) struct MoverShared {
     /// Ends [`Rest::Gathers`].
     came: Condvar,
     waker: Waker,
-    pub(super) occupation: Occupation,
+    pub(super) clock: MoverClock,
 }
 
 #[derive(Default)]
 struct Inbox {
-    orders: Vec<Order>,
+    orders: Vec<MoverCommand>,
     rest: Rest,
 }
 
@@ -59,7 +59,7 @@ enum Rest {
 
 impl MoverShared {
     /// For the mover alone: orders that came since the last call.
-    pub(super) fn take_orders(&self) -> Vec<Order> {
+    pub(super) fn take_orders(&self) -> Vec<MoverCommand> {
         let mut inbox = lock(&self.inbox);
         inbox.rest = Rest::Awake;
         std::mem::take(&mut inbox.orders)
@@ -82,12 +82,12 @@ impl MoverShared {
         waited.unwrap_or_else(PoisonError::into_inner).0.rest = Rest::Awake;
     }
 
-    pub(super) fn give(&self, order: Order) {
+    pub(super) fn give(&self, order: MoverCommand) {
         self.give_all([order]);
     }
 
     /// An awake mover finds its orders before it sleeps: it is woken once, and only from sleep.
-    pub(super) fn give_all(&self, orders: impl IntoIterator<Item = Order>) {
+    pub(super) fn give_all(&self, orders: impl IntoIterator<Item = MoverCommand>) {
         let rest = {
             let mut inbox = lock(&self.inbox);
             inbox.orders.extend(orders);
@@ -110,7 +110,7 @@ impl MoverShared {
 }
 
 /// What sessions ask of a mover.
-pub(super) enum Order {
+pub(super) enum MoverCommand {
     /// Accept connections for a set.
     Listen {
         set: Arc<SetShared>,
@@ -134,14 +134,14 @@ pub(super) enum Order {
         peer: std::net::SocketAddr,
         /// Time for the connection to come up.
         limit: Duration,
-        attachment: Attachment,
+        handle: TransferHandle,
     },
     /// Begin the next of what waits in a set.
     BeginNext(Arc<SetShared>),
     /// An idle connection carries a transfer now.
     Assign {
         channel: IdleChannel,
-        attachment: Attachment,
+        handle: TransferHandle,
     },
     /// Channels of a set that keep their EOD back ask again whether they must.
     Reconsider(u64),
@@ -164,7 +164,7 @@ impl Mover {
             inbox: Mutex::default(),
             came: Condvar::new(),
             waker,
-            occupation: Occupation::new(),
+            clock: MoverClock::new(),
         });
         let event_loop = EventLoop::new(poll, Arc::clone(&shared));
         std::thread::Builder::new()
@@ -189,14 +189,14 @@ mod tests {
             inbox: Mutex::default(),
             came: Condvar::new(),
             waker: Waker::new(poll.registry(), INBOX).unwrap(),
-            occupation: Occupation::new(),
+            clock: MoverClock::new(),
         });
         // Nothing came: it is over by itself, and the mover may sleep.
         shared.gather(Duration::from_millis(1));
         assert!(shared.may_sleep());
         assert!(shared.take_orders().is_empty());
         // What is there already, and what comes in the midst of it.
-        shared.give(Order::Release(1));
+        shared.give(MoverCommand::Release(1));
         shared.gather(Duration::MAX);
         assert!(!shared.may_sleep());
         assert_eq!(shared.take_orders().len(), 1);
@@ -205,7 +205,7 @@ mod tests {
             while lock(&giver.inbox).rest != Rest::Gathers {
                 std::thread::yield_now();
             }
-            giver.give(Order::Release(2));
+            giver.give(MoverCommand::Release(2));
         });
         shared.gather(Duration::MAX);
         assert!(!shared.may_sleep());

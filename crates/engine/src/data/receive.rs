@@ -25,21 +25,21 @@ use godwit_proto::{
 use rustix::{io::Errno, net::RecvFlags};
 
 use super::{
-    body::Body,
-    channel::Flow,
-    conduit::{self, Carried, Conduit, Pipe},
-    gathered::Gathered,
+    channel::TurnResult,
+    connection::Connection,
     lock,
-    transfer::Attachment,
-    wire::Wire,
+    source_or_sink::SourceOrSink,
+    splice_pipe::{self, LazyPipe, SplicePipe, Spliced},
+    transfer::TransferHandle,
+    write_buffer::WriteBuffer,
 };
 use crate::storage::{FastPath, FileRef};
 
 /// Bytes after which a long block's safe range is told, so that markers never lag far behind.
-const TELL_BYTES: u64 = 8 << 20;
+const REPORT_BYTES: u64 = 8 << 20;
 
 /// Payload that is worth a way around user space, or around the page cache.
-const CONDUIT_LEAST: usize = 64 << 10;
+const SPLICE_BYTES_MIN: usize = 64 << 10;
 
 /// What the end of a block keeps back from that way: it is read together with the header behind it.
 const BLOCK_TAIL: usize = 4 << 10;
@@ -54,16 +54,16 @@ const WRITE_PAUSES: [Duration; 4] = [
 ];
 
 /// What the channels of a mover share to receive.
-pub(super) struct Room {
+pub(super) struct Scratch {
     /// Bytes on their way through user space; none stay.
-    pub(super) scratch: Box<[u8]>,
-    pub(super) conduit: Conduit,
+    pub(super) buffer: Box<[u8]>,
+    pub(super) lazy_pipe: LazyPipe,
     /// Bytes that have come since the mover last waited.
     pub(super) received: u64,
 }
 
 pub(super) struct Receiving {
-    pub(super) attachment: Attachment,
+    pub(super) handle: TransferHandle,
     position: ChannelPosition,
     header: [u8; HEADER_BYTES],
     header_have: usize,
@@ -77,11 +77,11 @@ pub(super) struct Receiving {
     hole: ByteRange,
     end: Option<ChannelEnd>,
     /// Received and not yet written.
-    gathered: Gathered,
+    write_buffer: WriteBuffer,
     /// Written and not yet told.
-    untold: ByteRange,
+    unreported: ByteRange,
     /// The file takes what comes from a pipe, as far as is known.
-    by_conduit: bool,
+    may_splice: bool,
 }
 
 /// Where payload goes from the socket.
@@ -94,18 +94,18 @@ enum Way {
 }
 
 impl Receiving {
-    pub(super) fn new(attachment: Attachment, reused: bool) -> Self {
-        let cut = attachment.body().cut();
-        let (offset, left) = match (attachment.mode, attachment.body()) {
+    pub(super) fn new(handle: TransferHandle, reused: bool) -> Self {
+        let cut = handle.source_or_sink().cut();
+        let (offset, left) = match (handle.mode, handle.source_or_sink()) {
             (Mode::ExtendedBlock, _) => (0, 0),
-            (Mode::Stream, Body::ReceiveFile { stream_start, .. }) => {
+            (Mode::Stream, SourceOrSink::ReceiveFile { stream_start, .. }) => {
                 (*stream_start, cut.unwrap_or(u64::MAX))
             }
             (Mode::Stream, _) => (0, cut.unwrap_or(u64::MAX)),
         };
         Self {
-            is_cut: attachment.mode == Mode::Stream && cut.is_some(),
-            attachment,
+            is_cut: handle.mode == Mode::Stream && cut.is_some(),
+            handle,
             position: if reused {
                 ChannelPosition::Reused
             } else {
@@ -117,18 +117,18 @@ impl Receiving {
             left,
             hole: ByteRange { start: 0, end: 0 },
             end: None,
-            gathered: Gathered::default(),
-            untold: ByteRange {
+            write_buffer: WriteBuffer::default(),
+            unreported: ByteRange {
                 start: offset,
                 end: offset,
             },
-            by_conduit: true,
+            may_splice: true,
         }
     }
 
     /// Nothing of the present transfer was read here.
     pub(super) fn is_untouched(&self) -> bool {
-        self.attachment.mode == Mode::ExtendedBlock
+        self.handle.mode == Mode::ExtendedBlock
             && self.header_have == 0
             && matches!(
                 self.position,
@@ -138,12 +138,17 @@ impl Receiving {
 
     /// Reads until the socket is empty, the budget of bytes (at least 1) is used up, or this
     /// channel's part is done.
-    pub(super) fn turn(&mut self, wire: &mut Wire, room: &mut Room, budget: &mut u64) -> Flow {
+    pub(super) fn turn(
+        &mut self,
+        connection: &mut Connection,
+        scratch: &mut Scratch,
+        budget: &mut u64,
+    ) -> TurnResult {
         loop {
-            if self.attachment.is_finished_hint() {
+            if self.handle.is_finished_hint() {
                 // Aborted, failed or complete elsewhere: the order that says what becomes of us is
                 // on its way.
-                return Flow::Wait;
+                return TurnResult::Wait;
             }
             if self.is_cut && self.left == 0 {
                 return self.stream_ended();
@@ -151,19 +156,19 @@ impl Receiving {
             let step = if !self.hole.is_empty() {
                 match self.clear() {
                     Ok(()) if self.hole.is_empty() => Ok(Some(0)),
-                    Ok(()) => return Flow::Again,
+                    Ok(()) => return TurnResult::Again,
                     Err(flow) => return flow,
                 }
             } else if self.left > 0 {
-                self.read_payload(wire, room, *budget)
+                self.read_payload(connection, scratch, *budget)
             } else {
-                self.read_header(wire, &mut room.scratch, *budget)
+                self.read_header(connection, &mut scratch.buffer, *budget)
             };
             let n = match step {
                 Ok(Some(n)) => n,
                 Ok(None) => {
-                    wire.readable = false;
-                    return Flow::Wait;
+                    connection.readable = false;
+                    return TurnResult::Wait;
                 }
                 Err(flow) => return flow,
             };
@@ -181,7 +186,7 @@ impl Receiving {
             }
             *budget = budget.saturating_sub(n);
             if *budget == 0 {
-                return Flow::Again;
+                return TurnResult::Again;
             }
         }
     }
@@ -190,43 +195,43 @@ impl Receiving {
     /// bytes at most are carried.
     fn read_header(
         &mut self,
-        wire: &mut Wire,
-        scratch: &mut [u8],
+        connection: &mut Connection,
+        buffer: &mut [u8],
         ahead: u64,
-    ) -> Result<Option<u64>, Flow> {
-        if wire.carry.is_empty() {
+    ) -> Result<Option<u64>, TurnResult> {
+        if connection.read_buffer.is_empty() {
             let most = usize::try_from(ahead).unwrap_or(usize::MAX);
-            match wire.read_ahead(scratch, most.max(HEADER_BYTES))? {
+            match connection.read_ahead(buffer, most.max(HEADER_BYTES))? {
                 None => return Ok(None),
                 Some(0) => return Err(self.closed_between_blocks()),
                 Some(_) => {}
             }
         }
-        let bytes = wire.carry.take(HEADER_BYTES - self.header_have);
+        let bytes = connection.read_buffer.take(HEADER_BYTES - self.header_have);
         let have = self.header_have + bytes.len();
         self.header[self.header_have..have].copy_from_slice(bytes);
         self.header_have = have;
         Ok(Some(bytes.len() as u64))
     }
 
-    fn closed_between_blocks(&self) -> Flow {
+    fn closed_between_blocks(&self) -> TurnResult {
         let inside = self.header_have > 0;
-        match self.attachment.receive_close(self.position) {
-            Ok(()) if !inside => Flow::Close,
-            Ok(()) => Flow::Failed(TransferFailure::ConnectionLost(
+        match self.handle.receive_close(self.position) {
+            Ok(()) if !inside => TurnResult::Close,
+            Ok(()) => TurnResult::Failed(TransferFailure::ConnectionLost(
                 "closed inside a block header".into(),
             )),
-            Err(e) => Flow::Failed(TransferFailure::ConnectionLost(e.to_string())),
+            Err(e) => TurnResult::Failed(TransferFailure::ConnectionLost(e.to_string())),
         }
     }
 
-    fn handle_header(&mut self) -> Result<(), Flow> {
-        let protocol = |e: String| Flow::Failed(TransferFailure::Protocol(e));
+    fn handle_header(&mut self) -> Result<(), TurnResult> {
+        let protocol = |e: String| TurnResult::Failed(TransferFailure::Protocol(e));
         let header = BlockHeader::decode(&self.header).map_err(|e| protocol(e.to_string()))?;
         self.header_have = 0;
-        self.attachment.touch();
+        self.handle.touch();
         let step = self
-            .attachment
+            .handle
             .receive_header(&mut self.position, &header)
             .map_err(|e| protocol(e.to_string()))?;
         if step.payload_bytes > 0 {
@@ -234,7 +239,7 @@ impl Receiving {
             self.tell()?;
             self.offset = step.offset;
             self.left = step.payload_bytes;
-            self.untold = ByteRange {
+            self.unreported = ByteRange {
                 start: step.offset,
                 end: step.offset,
             };
@@ -252,28 +257,28 @@ impl Receiving {
     }
 
     /// Clears the present hole, or a part of it.
-    fn clear(&mut self) -> Result<(), Flow> {
+    fn clear(&mut self) -> Result<(), TurnResult> {
         let ByteRange { start, end } = self.hole;
-        let Body::ReceiveFile { file, base, .. } = self.attachment.body() else {
-            return Err(Flow::Failed(TransferFailure::Protocol(format!(
+        let SourceOrSink::ReceiveFile { file, base, .. } = self.handle.source_or_sink() else {
+            return Err(TurnResult::Failed(TransferFailure::Protocol(format!(
                 "a hole at {start}: a stream has none"
             ))));
         };
         let cleared = file
             .clear_at(base + start, end - start)
-            .map_err(|e| Flow::Failed(e.into()))?;
+            .map_err(|e| TurnResult::Failed(e.into()))?;
         let middle = end.min(start.saturating_add(cleared.max(1)));
         self.hole.start = middle;
-        self.attachment
+        self.handle
             .written(ByteRange { start, end: middle })
-            .map_err(Flow::Failed)?;
-        self.attachment.passed(middle - start);
+            .map_err(TurnResult::Failed)?;
+        self.handle.hole_passed(middle - start);
         Ok(())
     }
 
     /// Refuses what would pass the end of the region or of any file.
-    fn check_region(&self, offset: u64, bytes: u64) -> Result<(), Flow> {
-        let Body::ReceiveFile { base, limit, .. } = self.attachment.body() else {
+    fn check_region(&self, offset: u64, bytes: u64) -> Result<(), TurnResult> {
+        let SourceOrSink::ReceiveFile { base, limit, .. } = self.handle.source_or_sink() else {
             return Ok(());
         };
         let end = offset.checked_add(bytes);
@@ -285,62 +290,62 @@ impl Receiving {
         if fits {
             return Ok(());
         }
-        Err(Flow::Failed(TransferFailure::Protocol(format!(
+        Err(TurnResult::Failed(TransferFailure::Protocol(format!(
             "block of {bytes} bytes at {offset} passes the end of what was asked for"
         ))))
     }
 
-    fn ended(&mut self, end: ChannelEnd) -> Flow {
+    fn ended(&mut self, end: ChannelEnd) -> TurnResult {
         if let Err(flow) = self.tell() {
             return flow;
         }
-        self.attachment.receiver_channel_ended(end);
+        self.handle.receiver_channel_ended(end);
         match end {
-            ChannelEnd::Keep => Flow::Park,
-            ChannelEnd::Close | ChannelEnd::Retired => Flow::Close,
+            ChannelEnd::Keep => TurnResult::Park,
+            ChannelEnd::Close | ChannelEnd::Retired => TurnResult::Close,
         }
     }
 
     /// Reads at most `most` bytes of payload, and the header behind it.
     fn read_payload(
         &mut self,
-        wire: &mut Wire,
-        room: &mut Room,
+        connection: &mut Connection,
+        scratch: &mut Scratch,
         most: u64,
-    ) -> Result<Option<u64>, Flow> {
-        let stream_mode = self.attachment.mode == Mode::Stream;
-        let Room {
-            scratch, conduit, ..
-        } = room;
+    ) -> Result<Option<u64>, TurnResult> {
+        let stream_mode = self.handle.mode == Mode::Stream;
+        let Scratch {
+            buffer, lazy_pipe, ..
+        } = scratch;
         let most = usize::try_from(self.left.min(most)).unwrap_or(usize::MAX);
         let way = self.way();
-        if !wire.carry.is_empty() {
+        if !connection.read_buffer.is_empty() {
             let bytes = match way {
                 Way::Gather(position) => {
-                    let room = self.gathered.room(position);
-                    let bytes = wire.carry.take(most.min(room.len()));
-                    room[..bytes.len()].copy_from_slice(bytes);
+                    let space = self.write_buffer.spare(position);
+                    let bytes = connection.read_buffer.take(most.min(space.len()));
+                    space[..bytes.len()].copy_from_slice(bytes);
                     bytes
                 }
-                Way::Write | Way::Discard => wire.carry.take(most.min(scratch.len())),
+                Way::Write | Way::Discard => connection.read_buffer.take(most.min(buffer.len())),
             };
             if stream_mode {
                 self.check_region(self.offset, bytes.len() as u64)?;
             }
             match way {
-                Way::Gather(_) => self.gathered.came(bytes.len()),
+                Way::Gather(_) => self.write_buffer.filled(bytes.len()),
                 Way::Write => self.write(bytes)?,
                 Way::Discard => {}
             }
             self.arrived(bytes.len() as u64)?;
             return Ok(Some(bytes.len() as u64));
         }
-        if wire.is_sealed() {
-            return match wire.read_ahead(scratch, usize::MAX)? {
+        if connection.is_sealed() {
+            return match connection.read_ahead(buffer, usize::MAX)? {
                 None => Ok(None),
                 Some(0) if stream_mode => {
                     // Whoever has gone already does not miss it.
-                    drop(wire.say_goodbye());
+                    drop(connection.send_close_notify());
                     Err(self.stream_ended())
                 }
                 Some(0) => Err(self.closed_inside_block()),
@@ -348,49 +353,50 @@ impl Receiving {
                 Some(_) => Ok(Some(0)),
             };
         }
-        wire.carry.release();
-        if !wire.readable {
+        connection.read_buffer.release();
+        if !connection.readable {
             return Ok(None);
         }
         // What is gathered comes first, also where the file has changed its mind.
         if !matches!(way, Way::Gather(_))
-            && let Some(n) = self.read_by_conduit(wire, scratch, conduit, most)?
+            && let Some(n) = self.splice_payload(connection, buffer, lazy_pipe, most)?
         {
             return Ok(n);
         }
-        let room = match way {
-            Way::Gather(position) => self.gathered.room(position),
-            Way::Write | Way::Discard => &mut *scratch,
+        let space = match way {
+            Way::Gather(position) => self.write_buffer.spare(position),
+            Way::Write | Way::Discard => &mut *buffer,
         };
-        let want = most.min(room.len());
-        let room = &mut room[..want];
+        let want = most.min(space.len());
+        let space = &mut space[..want];
         let discard = matches!(way, Way::Discard);
         // The header behind this payload, where all the rest of the payload fits.
         let with_header = !stream_mode && self.end.is_none() && want as u64 == self.left;
         let outcome = if discard {
             // MSG_TRUNC: the kernel drops the bytes without copying them.
-            rustix::net::recv(&wire.stream, room, RecvFlags::TRUNC)
+            rustix::net::recv(&connection.stream, space, RecvFlags::TRUNC)
                 .map(|(_, n)| n)
                 .map_err(io::Error::from)
         } else if with_header {
-            wire.stream
-                .read_vectored(&mut [IoSliceMut::new(room), IoSliceMut::new(&mut self.header)])
+            connection
+                .stream
+                .read_vectored(&mut [IoSliceMut::new(space), IoSliceMut::new(&mut self.header)])
         } else {
-            wire.stream.read(room)
+            connection.stream.read(space)
         };
         let n = match outcome {
             Ok(0) if stream_mode => return Err(self.stream_ended()),
             Ok(0) => return Err(self.closed_inside_block()),
             Ok(n) => n,
-            Err(e) => return none_if_empty(wire, &e),
+            Err(e) => return none_if_empty(connection, &e),
         };
         let payload = n.min(want);
         if stream_mode {
             self.check_region(self.offset, payload as u64)?;
         }
         match way {
-            Way::Gather(_) => self.gathered.came(payload),
-            Way::Write => self.write(&scratch[..payload])?,
+            Way::Gather(_) => self.write_buffer.filled(payload),
+            Way::Write => self.write(&buffer[..payload])?,
             Way::Discard => {}
         }
         self.header_have = n - payload;
@@ -401,8 +407,8 @@ impl Receiving {
         } else {
             want
         };
-        if n < asked && !wire.read_closed && self.header_have == 0 && self.left > 0 {
-            wire.readable = false;
+        if n < asked && !connection.read_closed && self.header_have == 0 && self.left > 0 {
+            connection.readable = false;
             return Ok(None);
         }
         Ok(Some(n as u64))
@@ -410,142 +416,146 @@ impl Receiving {
 
     /// At most `most` bytes of payload from the socket to the file, past user space. `Ok(None)`:
     /// not in this way. Otherwise as [`Self::read_payload`], but for the header.
-    fn read_by_conduit(
+    fn splice_payload(
         &mut self,
-        wire: &mut Wire,
-        scratch: &mut [u8],
-        conduit: &mut Conduit,
+        connection: &mut Connection,
+        buffer: &mut [u8],
+        lazy_pipe: &mut LazyPipe,
         most: usize,
-    ) -> Result<Option<Option<u64>>, Flow> {
+    ) -> Result<Option<Option<u64>>, TurnResult> {
         let want = match self.left == most as u64 {
             true => most.saturating_sub(BLOCK_TAIL),
             false => most,
         };
-        let stream_mode = self.attachment.mode == Mode::Stream;
-        if !self.by_conduit
-            || want < CONDUIT_LEAST
+        let stream_mode = self.handle.mode == Mode::Stream;
+        if !self.may_splice
+            || want < SPLICE_BYTES_MIN
             // Nobody has announced how much comes: what might pass the end is looked at before it
             // is written.
             || stream_mode && self.check_region(self.offset, want as u64).is_err()
         {
             return Ok(None);
         }
-        let Body::ReceiveFile { file, base, .. } = self.attachment.body() else {
+        let SourceOrSink::ReceiveFile { file, base, .. } = self.handle.source_or_sink() else {
             return Ok(None);
         };
         let FastPath::Descriptor(descriptor) = file.fast_path() else {
             return Ok(None);
         };
-        let Some(pipe) = conduit.pipe() else {
+        let Some(pipe) = lazy_pipe.pipe() else {
             return Ok(None);
         };
-        let came = match pipe.carry(&wire.stream, descriptor, base + self.offset, want) {
-            Ok(Carried::Whole(0)) if stream_mode => {
+        let came = match pipe.splice(&connection.stream, descriptor, base + self.offset, want) {
+            Ok(Spliced::Whole(0)) if stream_mode => {
                 return Err(self.stream_ended());
             }
-            Ok(Carried::Whole(0)) => return Err(self.closed_inside_block()),
-            Ok(Carried::Whole(count)) => count,
-            Ok(Carried::Stuck { came, written }) => {
-                self.by_conduit = false;
+            Ok(Spliced::Whole(0)) => return Err(self.closed_inside_block()),
+            Ok(Spliced::Whole(count)) => count,
+            Ok(Spliced::Stuck { came, written }) => {
+                self.may_splice = false;
                 let at = base + self.offset + written as u64;
                 let rest = came - written;
-                if let Err(flow) = copy_stuck(pipe, file, at, rest, scratch) {
+                if let Err(flow) = copy_stuck(pipe, file, at, rest, buffer) {
                     // What may still be in it is nobody's.
-                    *conduit = Conduit::default();
+                    *lazy_pipe = LazyPipe::default();
                     return Err(flow);
                 }
                 came
             }
             // Nothing was taken: a system without this way has the other.
-            Err(error) if conduit::is_refused(&error) => {
-                self.by_conduit = false;
+            Err(error) if splice_pipe::is_refused(&error) => {
+                self.may_splice = false;
                 return Ok(None);
             }
-            Err(error) => return none_if_empty(wire, &error).map(Some),
+            Err(error) => return none_if_empty(connection, &error).map(Some),
         };
         self.arrived(came as u64)?;
         Ok(Some(Some(came as u64)))
     }
 
     /// Payload is in its place, or gathered.
-    fn arrived(&mut self, bytes: u64) -> Result<(), Flow> {
+    fn arrived(&mut self, bytes: u64) -> Result<(), TurnResult> {
         self.offset += bytes;
-        if self.attachment.mode == Mode::ExtendedBlock || self.is_cut {
+        if self.handle.mode == Mode::ExtendedBlock || self.is_cut {
             self.left -= bytes;
         }
-        self.attachment.moved(bytes);
-        if self.left == 0 || self.gathered.is_full() {
-            self.write_gathered()?;
+        self.handle.moved(bytes);
+        if self.left == 0 || self.write_buffer.is_full() {
+            self.flush_write_buffer()?;
         }
-        self.untold.end = self.offset - self.gathered.bytes().len() as u64;
-        if self.untold.len() >= TELL_BYTES {
+        self.unreported.end = self.offset - self.write_buffer.bytes().len() as u64;
+        if self.unreported.len() >= REPORT_BYTES {
             self.tell()?;
         }
         Ok(())
     }
 
     fn way(&self) -> Way {
-        let Body::ReceiveFile { file, base, .. } = self.attachment.body() else {
+        let SourceOrSink::ReceiveFile { file, base, .. } = self.handle.source_or_sink() else {
             return Way::Write;
         };
         let gather = Way::Gather(base + self.offset);
         match file.fast_path() {
-            _ if !self.gathered.is_empty() => gather,
-            FastPath::Direct if self.left >= CONDUIT_LEAST as u64 => gather,
+            _ if !self.write_buffer.is_empty() => gather,
+            FastPath::Direct if self.left >= SPLICE_BYTES_MIN as u64 => gather,
             FastPath::Discard | FastPath::Zeros => Way::Discard,
             FastPath::Copy | FastPath::Descriptor(_) | FastPath::Direct => Way::Write,
         }
     }
 
-    fn closed_inside_block(&self) -> Flow {
-        Flow::Failed(TransferFailure::ConnectionLost(format!(
+    fn closed_inside_block(&self) -> TurnResult {
+        TurnResult::Failed(TransferFailure::ConnectionLost(format!(
             "closed inside a block, {} bytes short",
             self.left
         )))
     }
 
-    fn stream_ended(&mut self) -> Flow {
-        if let Err(flow) = self.write_gathered().and_then(|()| self.tell()) {
+    fn stream_ended(&mut self) -> TurnResult {
+        if let Err(flow) = self.flush_write_buffer().and_then(|()| self.tell()) {
             return flow;
         }
-        self.attachment.succeed();
-        Flow::Close
+        self.handle.succeed();
+        TurnResult::Close
     }
 
-    fn write(&self, bytes: &[u8]) -> Result<(), Flow> {
-        match self.attachment.body() {
-            Body::ReceiveFile { file, base, .. } => {
+    fn write(&self, bytes: &[u8]) -> Result<(), TurnResult> {
+        match self.handle.source_or_sink() {
+            SourceOrSink::ReceiveFile { file, base, .. } => {
                 write_patiently(file, base + self.offset, bytes)
             }
-            Body::ReceiveStream(sink) => {
+            SourceOrSink::ReceiveStream(sink) => {
                 let mut sink = lock(sink);
                 if sink.next != self.offset {
-                    return Err(Flow::Failed(TransferFailure::Protocol(format!(
+                    return Err(TurnResult::Failed(TransferFailure::Protocol(format!(
                         "block at {} where {} must come next: a stream cannot go back",
                         self.offset, sink.next
                     ))));
                 }
                 sink.writer.write_all(bytes).map_err(|e| {
-                    Flow::Failed(crate::storage::failure("write the output stream", &e).into())
+                    TurnResult::Failed(
+                        crate::storage::failure("write the output stream", &e).into(),
+                    )
                 })?;
                 sink.next += bytes.len() as u64;
                 Ok(())
             }
-            Body::Unopened | Body::SendFile { .. } | Body::SendStream(_) => Ok(()),
+            SourceOrSink::Unopened
+            | SourceOrSink::SendFile { .. }
+            | SourceOrSink::SendStream(_) => Ok(()),
         }
     }
 
-    fn write_gathered(&mut self) -> Result<(), Flow> {
-        let bytes = self.gathered.bytes();
+    fn flush_write_buffer(&mut self) -> Result<(), TurnResult> {
+        let bytes = self.write_buffer.bytes();
         if bytes.is_empty() {
             return Ok(());
         }
-        if let Body::ReceiveFile { file, base, .. } = self.attachment.body() {
+        if let SourceOrSink::ReceiveFile { file, base, .. } = self.handle.source_or_sink() {
             let from = self.offset - bytes.len() as u64;
             write_patiently(file, base + from, bytes)?;
         }
-        self.gathered.clear();
-        self.untold.end = self.offset;
+        self.write_buffer.clear();
+        self.unreported.end = self.offset;
         Ok(())
     }
 
@@ -553,38 +563,38 @@ impl Receiving {
     pub(super) fn leave(&mut self) {
         // A file that cannot be written is heard of where more is to be written to it. Of what is
         // over nothing is touched.
-        if self.attachment.is_finished() || self.write_gathered().is_ok() {
+        if self.handle.is_finished() || self.flush_write_buffer().is_ok() {
             // What is not listed is moved again.
             drop(self.tell());
         }
     }
 
     /// Tells the transfer what is on storage.
-    fn tell(&mut self) -> Result<(), Flow> {
-        if self.untold.is_empty() {
+    fn tell(&mut self) -> Result<(), TurnResult> {
+        if self.unreported.is_empty() {
             return Ok(());
         }
-        let told = self.attachment.written(self.untold);
-        self.untold.start = self.untold.end;
-        told.map_err(Flow::Failed)
+        let told = self.handle.written(self.unreported);
+        self.unreported.start = self.unreported.end;
+        told.map_err(TurnResult::Failed)
     }
 }
 
 /// Copies bytes from a pipe to a file that does not take them from there, which says why where it
 /// takes them in no way.
 fn copy_stuck(
-    pipe: &Pipe,
+    pipe: &SplicePipe,
     file: &FileRef,
     mut at: u64,
     mut bytes: usize,
-    scratch: &mut [u8],
-) -> Result<(), Flow> {
+    buffer: &mut [u8],
+) -> Result<(), TurnResult> {
     while bytes > 0 {
-        let most = bytes.min(scratch.len());
-        let count = pipe
-            .drain(&mut scratch[..most])
-            .map_err(|e| Flow::Failed(crate::storage::failure("read a pipe of ours", &e).into()))?;
-        write_patiently(file, at, &scratch[..count])?;
+        let most = bytes.min(buffer.len());
+        let count = pipe.drain(&mut buffer[..most]).map_err(|e| {
+            TurnResult::Failed(crate::storage::failure("read a pipe of ours", &e).into())
+        })?;
+        write_patiently(file, at, &buffer[..count])?;
         at += count as u64;
         bytes -= count;
     }
@@ -593,7 +603,7 @@ fn copy_stuck(
 
 /// Writes, and tries again where the device errs: that costs nothing, while bytes that are given up
 /// have to be sent again, and all that is on its way with them.
-fn write_patiently(file: &FileRef, at: u64, bytes: &[u8]) -> Result<(), Flow> {
+fn write_patiently(file: &FileRef, at: u64, bytes: &[u8]) -> Result<(), TurnResult> {
     let mut pauses = WRITE_PAUSES.iter();
     loop {
         match (file.write_all_at(at, bytes), pauses.next()) {
@@ -601,15 +611,15 @@ fn write_patiently(file: &FileRef, at: u64, bytes: &[u8]) -> Result<(), Flow> {
                 tracing::warn!(%failure, "a write is tried again");
                 thread::sleep(*pause);
             }
-            (written, _) => return written.map_err(|e| Flow::Failed(e.into())),
+            (written, _) => return written.map_err(|e| TurnResult::Failed(e.into())),
         }
     }
 }
 
-fn none_if_empty(wire: &Wire, error: &io::Error) -> Result<Option<u64>, Flow> {
+fn none_if_empty(connection: &Connection, error: &io::Error) -> Result<Option<u64>, TurnResult> {
     match error.kind() {
         io::ErrorKind::WouldBlock => Ok(None),
         io::ErrorKind::Interrupted => Ok(Some(0)),
-        _ => Err(wire.lost(error)),
+        _ => Err(connection.lost(error)),
     }
 }

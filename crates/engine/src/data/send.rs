@@ -17,10 +17,13 @@ use rustix::{
     net::SendFlags,
 };
 
-use super::{body::Body, channel::Flow, transfer::Attachment, wire::Wire, work::Block};
+use super::{
+    block_queue::Block, channel::TurnResult, connection::Connection, source_or_sink::SourceOrSink,
+    transfer::TransferHandle,
+};
 use crate::{
-    storage::{FastPath, Held, Pages},
-    tcp_diag::Ends,
+    storage::{FastPath, Pages, PreloadedFile},
+    tcp_diag::AddressPair,
 };
 
 /// Bytes read from storage at a time where they must pass through user space. One such buffer a
@@ -32,16 +35,16 @@ const DIRECT_BYTES: usize = 1 << 20;
 
 /// Longest block that is read and then leaves in one call with its header and, where it is the
 /// last, with the EOD.
-const SMALL_BYTES: u64 = Held::BYTES_MAX;
+const SMALL_BYTES: u64 = PreloadedFile::BYTES_MAX;
 
 /// What a source of zeros sends at a time.
 const ZEROS_BYTES: usize = 1 << 20;
 
 pub(super) struct Sending {
-    pub(super) attachment: Attachment,
+    pub(super) handle: TransferHandle,
     stripe: usize,
     /// Of its connection.
-    ends: Option<Ends>,
+    addresses: Option<AddressPair>,
     /// Position in the file and bytes left of the present block.
     at: u64,
     left: u64,
@@ -65,11 +68,15 @@ enum Phase {
 }
 
 impl Sending {
-    pub(super) fn new(attachment: Attachment, stripe: usize, ends: Option<Ends>) -> Self {
+    pub(super) fn new(
+        handle: TransferHandle,
+        stripe: usize,
+        addresses: Option<AddressPair>,
+    ) -> Self {
         Self {
-            attachment,
+            handle,
             stripe,
-            ends,
+            addresses,
             at: 0,
             left: 0,
             taken: 0,
@@ -88,36 +95,36 @@ impl Sending {
 
     /// Writes until the socket is full, the budget of bytes (at least 1) is used up, or there is no
     /// more.
-    pub(super) fn turn(&mut self, wire: &mut Wire, budget: &mut u64) -> Flow {
+    pub(super) fn turn(&mut self, connection: &mut Connection, budget: &mut u64) -> TurnResult {
         loop {
-            if self.attachment.is_finished_hint() {
+            if self.handle.is_finished_hint() {
                 // Aborted or failed elsewhere: the order to close is on its way.
-                return Flow::Wait;
+                return TurnResult::Wait;
             }
             if self.left == 0
                 && self.buffer_is_empty()
                 && self.tail_sent == HEADER_BYTES
-                && wire.is_flushed()
-                && !self.must_write_headers(wire)
+                && connection.is_flushed()
+                && !self.must_write_headers(connection)
             {
                 if let Phase::LastHeader(after) = self.phase {
-                    return self.ended(wire, after);
+                    return self.ended(connection, after);
                 }
-                match self.next_block(wire) {
+                match self.next_block(connection) {
                     Ok(true) => {}
-                    Ok(false) => match self.no_more(wire) {
+                    Ok(false) => match self.no_more(connection) {
                         None => continue,
                         Some(flow) => return flow,
                     },
                     Err(flow) => return flow,
                 }
             }
-            match self.write_some(wire, *budget) {
-                Ok(0) => return Flow::Wait,
+            match self.write_some(connection, *budget) {
+                Ok(0) => return TurnResult::Wait,
                 Ok(n) => {
                     *budget = budget.saturating_sub(n);
                     if *budget == 0 {
-                        return Flow::Again;
+                        return TurnResult::Again;
                     }
                 }
                 Err(flow) => return flow,
@@ -126,10 +133,10 @@ impl Sending {
     }
 
     /// Before anything else is done. Others may wait for what follows them.
-    fn must_write_headers(&self, wire: &Wire) -> bool {
+    fn must_write_headers(&self, connection: &Connection) -> bool {
         match self.phase {
-            Phase::LastHeader(AfterEod::Close) => !wire.headers.is_empty(),
-            Phase::Blocks | Phase::LastHeader(AfterEod::Keep) => wire.headers.is_full(),
+            Phase::LastHeader(AfterEod::Close) => !connection.headers.is_empty(),
+            Phase::Blocks | Phase::LastHeader(AfterEod::Keep) => connection.headers.is_full(),
         }
     }
 
@@ -143,7 +150,7 @@ impl Sending {
         if !self.buffer_is_empty() {
             return &self.buffer[self.buffer_sent..];
         }
-        let Body::SendFile { file, .. } = self.attachment.body() else {
+        let SourceOrSink::SendFile { file, .. } = self.handle.source_or_sink() else {
             return &[];
         };
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
@@ -153,33 +160,32 @@ impl Sending {
 
     /// Takes the next block from the transfer; false when there is none left or this channel may
     /// retire.
-    fn next_block(&mut self, wire: &mut Wire) -> Result<bool, Flow> {
-        if self.attachment.mode == Mode::Stream && wire.is_sealed_by_kernel() {
+    fn next_block(&mut self, connection: &mut Connection) -> Result<bool, TurnResult> {
+        if self.handle.mode == Mode::Stream && connection.is_sealed_by_kernel() {
             // What it kept back would be lost with the end of the connection, and a file cut short
             // pass for whole.
-            return Err(
-                wire.broken("it has carried blocks, and cannot end with a stream: open another")
-            );
+            return Err(connection
+                .broken("it has carried blocks, and cannot end with a stream: open another"));
         }
-        if self.attachment.mode == Mode::ExtendedBlock
-            && let Some(last) = self.attachment.retire(self.stripe, self.ends, false)
+        if self.handle.mode == Mode::ExtendedBlock
+            && let Some(last) = self.handle.retire(self.stripe, self.addresses, false)
         {
-            self.last_header(wire, last, AfterEod::Close);
+            self.last_header(connection, last, AfterEod::Close);
             return Ok(true);
         }
-        match self.attachment.body() {
-            Body::SendFile { file, base, queues } => {
+        match self.handle.source_or_sink() {
+            SourceOrSink::SendFile { file, base, queues } => {
                 let queue = &queues[self.stripe.min(queues.len() - 1)];
-                let channels = self.attachment.channels_expected();
-                let most = || wire.backlog.adapt(&wire.stream, channels);
+                let channels = self.handle.channels_expected();
+                let most = || connection.unsent_limit.adapt(&connection.stream, channels);
                 let Some(block) = queue.next_block(channels, most) else {
                     return Ok(false);
                 };
                 let block = match block {
                     Block::Data(block) => block,
                     Block::Hole(hole) => {
-                        (wire.headers).push(BlockHeader::hole(hole.start, hole.len()));
-                        self.attachment.passed(hole.len());
+                        (connection.headers).push(BlockHeader::hole(hole.start, hole.len()));
+                        self.handle.hole_passed(hole.len());
                         return Ok(true);
                     }
                 };
@@ -188,30 +194,31 @@ impl Sending {
                 };
                 self.at = at;
                 self.left = block.len();
-                let small =
-                    block.len() <= SMALL_BYTES && self.attachment.mode == Mode::ExtendedBlock;
+                let small = block.len() <= SMALL_BYTES && self.handle.mode == Mode::ExtendedBlock;
                 let last = small && queue.is_exhausted();
                 let spared = matches!(file.fast_path(), FastPath::Descriptor(_) | FastPath::Zeros);
                 // A stream's end would be lost with what the kernel may keep back.
-                if spared && !small && self.attachment.mode == Mode::ExtendedBlock {
-                    wire.let_kernel_seal();
+                if spared && !small && self.handle.mode == Mode::ExtendedBlock {
+                    connection.let_kernel_seal();
                 }
-                self.open_block(wire, block.start, block.len());
+                self.open_block(connection, block.start, block.len());
                 if small {
                     self.gather(last)?;
                 }
             }
-            Body::SendStream(stream) => {
+            SourceOrSink::SendStream(stream) => {
                 let offset = stream
                     .next_block(&mut self.buffer, COPY_BYTES)
-                    .map_err(|e| Flow::Failed(e.into()))?;
+                    .map_err(|e| TurnResult::Failed(e.into()))?;
                 self.buffer_sent = 0;
                 let Some(offset) = offset else {
                     return Ok(false);
                 };
-                self.open_block(wire, offset, self.buffer.len() as u64);
+                self.open_block(connection, offset, self.buffer.len() as u64);
             }
-            Body::Unopened | Body::ReceiveFile { .. } | Body::ReceiveStream(_) => {
+            SourceOrSink::Unopened
+            | SourceOrSink::ReceiveFile { .. }
+            | SourceOrSink::ReceiveStream(_) => {
                 return Ok(false);
             }
         }
@@ -219,8 +226,8 @@ impl Sending {
     }
 
     /// Reads a small block whole, and finds out what follows it where it is the `last`.
-    fn gather(&mut self, last: bool) -> Result<(), Flow> {
-        let Body::SendFile { file, .. } = self.attachment.body() else {
+    fn gather(&mut self, last: bool) -> Result<(), TurnResult> {
+        let SourceOrSink::SendFile { file, .. } = self.handle.source_or_sink() else {
             return Ok(());
         };
         if let FastPath::Zeros | FastPath::Discard = file.fast_path() {
@@ -233,7 +240,7 @@ impl Sending {
         // A storage may give less than was asked for: then the rest follows as of any block.
         if last
             && (in_memory || self.left == 0)
-            && let Some(header) = self.attachment.sender_ends(self.stripe, AfterEod::Keep)
+            && let Some(header) = self.handle.sender_ends(self.stripe, AfterEod::Keep)
         {
             self.tail = header.encode();
             self.tail_sent = 0;
@@ -242,76 +249,76 @@ impl Sending {
         Ok(())
     }
 
-    fn open_block(&mut self, wire: &mut Wire, offset: u64, bytes: u64) {
+    fn open_block(&mut self, connection: &mut Connection, offset: u64, bytes: u64) {
         self.taken += bytes;
-        if self.attachment.mode == Mode::ExtendedBlock {
-            wire.headers.push(BlockHeader::data(offset, bytes));
+        if self.handle.mode == Mode::ExtendedBlock {
+            connection.headers.push(BlockHeader::data(offset, bytes));
         }
     }
 
-    fn last_header(&mut self, wire: &mut Wire, header: BlockHeader, after: AfterEod) {
-        wire.headers.push(header);
+    fn last_header(&mut self, connection: &mut Connection, header: BlockHeader, after: AfterEod) {
+        connection.headers.push(header);
         self.phase = Phase::LastHeader(after);
     }
 
     /// Nothing is left to send. `None`: a last header is due.
-    fn no_more(&mut self, wire: &mut Wire) -> Option<Flow> {
-        match self.attachment.mode {
+    fn no_more(&mut self, connection: &mut Connection) -> Option<TurnResult> {
+        match self.handle.mode {
             Mode::ExtendedBlock => {
-                let attachment = &self.attachment;
-                if let Some(last) = attachment.retire(self.stripe, self.ends, true) {
-                    self.last_header(wire, last, AfterEod::Close);
-                } else if let Some(last) = attachment.sender_ends(self.stripe, AfterEod::Keep) {
-                    self.last_header(wire, last, AfterEod::Keep);
+                let handle = &self.handle;
+                if let Some(last) = handle.retire(self.stripe, self.addresses, true) {
+                    self.last_header(connection, last, AfterEod::Close);
+                } else if let Some(last) = handle.sender_ends(self.stripe, AfterEod::Keep) {
+                    self.last_header(connection, last, AfterEod::Keep);
                 } else {
-                    return Some(Flow::Wait);
+                    return Some(TurnResult::Wait);
                 }
                 None
             }
             Mode::Stream => {
-                if let Err(lost) = wire.say_goodbye() {
+                if let Err(lost) = connection.send_close_notify() {
                     return Some(lost);
                 }
-                if !wire.is_flushed() {
-                    return Some(Flow::Wait);
+                if !connection.is_flushed() {
+                    return Some(TurnResult::Wait);
                 }
                 // Close is the end of the file; what the kernel still holds is sent after it.
-                if let Err(e) = wire.stream.shutdown(Shutdown::Write) {
-                    return Some(wire.lost(&e));
+                if let Err(e) = connection.stream.shutdown(Shutdown::Write) {
+                    return Some(connection.lost(&e));
                 }
-                self.attachment.succeed();
-                Some(match wire.may_hear_more() {
-                    true => Flow::Leave,
-                    false => Flow::Close,
+                self.handle.succeed();
+                Some(match connection.may_receive_more() {
+                    true => TurnResult::Leave,
+                    false => TurnResult::Close,
                 })
             }
         }
     }
 
-    fn ended(&self, wire: &Wire, after: AfterEod) -> Flow {
-        self.attachment.sender_ended();
+    fn ended(&self, connection: &Connection, after: AfterEod) -> TurnResult {
+        self.handle.sender_ended();
         match after {
-            AfterEod::Keep => Flow::Park,
+            AfterEod::Keep => TurnResult::Park,
             // The peer closes once it has all.
-            AfterEod::Close if wire.is_sealed_by_kernel() => Flow::Leave,
-            AfterEod::Close => Flow::Close,
+            AfterEod::Close if connection.is_sealed_by_kernel() => TurnResult::Leave,
+            AfterEod::Close => TurnResult::Close,
         }
     }
 
     /// One write of at most `budget` bytes of payload; bytes written, headers included, 0 when the
     /// socket is full.
-    fn write_some(&mut self, wire: &mut Wire, budget: u64) -> Result<u64, Flow> {
+    fn write_some(&mut self, connection: &mut Connection, budget: u64) -> Result<u64, TurnResult> {
         let most = usize::try_from(budget).unwrap_or(usize::MAX);
-        if wire.seals_here() {
-            return self.write_sealed(wire, most);
+        if connection.seals_here() {
+            return self.write_sealed(connection, most);
         }
-        if !wire.may_write()? {
+        if !connection.may_write()? {
             return Ok(0);
         }
-        let headers = wire.headers.unsent();
+        let headers = connection.headers.unsent();
         let due = headers.len();
-        let file = match self.attachment.body() {
-            Body::SendFile { file, .. } => Some(file),
+        let file = match self.handle.source_or_sink() {
+            SourceOrSink::SendFile { file, .. } => Some(file),
             _ => None,
         };
         let path = file.map_or(FastPath::Copy, |f| f.fast_path());
@@ -338,17 +345,17 @@ impl Sending {
                     IoSlice::new(payload),
                     IoSlice::new(tail),
                 ];
-                wire.stream.write_vectored(&parts).map(|n| {
+                connection.stream.write_vectored(&parts).map(|n| {
                     let of_headers = n.min(due);
                     let of_payload = (n - of_headers).min(parts[1].len());
                     (of_headers, of_payload, n - of_headers - of_payload)
                 })
             }
-            _ if self.left == 0 => wire.stream.write(headers).map(|n| (n, 0, 0)),
+            _ if self.left == 0 => connection.stream.write(headers).map(|n| (n, 0, 0)),
             FastPath::Descriptor(_) if !headers.is_empty() => {
                 // MSG_MORE: headers travel in one segment with what sendfile puts behind them.
                 let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
-                rustix::net::send(&wire.stream, headers, flags)
+                rustix::net::send(&connection.stream, headers, flags)
                     .map(|n| (n, 0, 0))
                     .map_err(Into::into)
             }
@@ -356,11 +363,11 @@ impl Sending {
                 let mut at = at;
                 let left = usize::try_from(self.left).unwrap_or(usize::MAX);
                 let count = left.min(most_left).min(most);
-                match rustix::fs::sendfile(wire.stream.as_fd(), fd, Some(&mut at), count) {
+                match rustix::fs::sendfile(connection.stream.as_fd(), fd, Some(&mut at), count) {
                     Ok(0) => return Err(self.file_is_shorter()),
                     Ok(n) => Ok((0, n, 0)),
                     Err(rustix::io::Errno::IO) => {
-                        return Err(Flow::Failed(
+                        return Err(TurnResult::Failed(
                             crate::storage::failure("read the file", &rustix::io::Errno::IO.into())
                                 .into(),
                         ));
@@ -370,36 +377,40 @@ impl Sending {
             }
             FastPath::Copy | FastPath::Direct | FastPath::Zeros | FastPath::Discard => {
                 self.fill_buffer()?;
-                return self.write_some(wire, budget);
+                return self.write_some(connection, budget);
             }
         };
         match outcome {
             Ok((of_headers, of_payload, of_tail)) => {
-                wire.headers.sent(of_headers);
+                connection.headers.sent(of_headers);
                 self.payload_sent(of_payload);
                 self.tail_sent += of_tail;
-                wire.took(of_headers + of_payload + of_tail);
+                connection.took(of_headers + of_payload + of_tail);
                 Ok((of_headers + of_payload + of_tail) as u64)
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                wire.writable = false;
+                connection.writable = false;
                 Ok(0)
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(1),
-            Err(e) => Err(wire.lost(&e)),
+            Err(e) => Err(connection.lost(&e)),
         }
     }
 
     /// As [`Self::write_some`], through user space: what is due is sealed at once, and counts then.
-    fn write_sealed(&mut self, wire: &mut Wire, most: usize) -> Result<u64, Flow> {
-        if !wire.is_flushed() {
+    fn write_sealed(
+        &mut self,
+        connection: &mut Connection,
+        most: usize,
+    ) -> Result<u64, TurnResult> {
+        if !connection.is_flushed() {
             // It was counted when it was sealed.
-            let taken = wire.flush()?;
-            self.attachment.touch();
+            let taken = connection.flush()?;
+            self.handle.touch();
             return Ok(taken.min(1));
         }
-        let due = wire.headers.unsent().len();
-        let Some(outgoing) = wire.outgoing() else {
+        let due = connection.headers.unsent().len();
+        let Some(outgoing) = connection.outgoing() else {
             return Ok(0);
         };
         let of_payload = self.put_payload(outgoing, most)?;
@@ -408,7 +419,7 @@ impl Sending {
             true => outgoing.put(&self.tail[self.tail_sent..]),
             false => 0,
         };
-        wire.write_sealed()?;
+        connection.write_sealed()?;
         self.payload_sent(of_payload);
         self.tail_sent += of_tail;
         Ok((due + of_payload + of_tail) as u64)
@@ -416,17 +427,17 @@ impl Sending {
 
     /// Puts `most` bytes of the block there, or as many as there is room for: with the headers they
     /// fill their records. How many.
-    fn put_payload(&mut self, outgoing: &mut Outgoing, most: usize) -> Result<usize, Flow> {
+    fn put_payload(&mut self, outgoing: &mut Outgoing, most: usize) -> Result<usize, TurnResult> {
         let most = most.min(outgoing.room());
         if self.at_hand().is_empty()
             && self.left > 0
-            && let Body::SendFile { file, .. } = self.attachment.body()
+            && let SourceOrSink::SendFile { file, .. } = self.handle.source_or_sink()
         {
             if !matches!(file.fast_path(), FastPath::Direct) {
                 let left = usize::try_from(self.left).unwrap_or(usize::MAX);
                 let got = file
                     .read_vectored_at(self.at, &mut outgoing.places(left.min(most)))
-                    .map_err(|e| Flow::Failed(e.into()))?;
+                    .map_err(|e| TurnResult::Failed(e.into()))?;
                 if got == 0 {
                     return Err(self.file_is_shorter());
                 }
@@ -449,12 +460,12 @@ impl Sending {
         } else {
             self.buffer_sent += bytes;
         }
-        self.attachment.moved(bytes as u64);
+        self.handle.moved(bytes as u64);
     }
 
     /// Reads the next part of the block through user space.
-    fn fill_buffer(&mut self) -> Result<(), Flow> {
-        let Body::SendFile { file, .. } = self.attachment.body() else {
+    fn fill_buffer(&mut self) -> Result<(), TurnResult> {
+        let SourceOrSink::SendFile { file, .. } = self.handle.source_or_sink() else {
             return Ok(());
         };
         let most = match file.fast_path() {
@@ -465,7 +476,7 @@ impl Sending {
         self.buffer.resize(want);
         let got = file
             .read_at(self.at, &mut self.buffer)
-            .map_err(|e| Flow::Failed(e.into()))?;
+            .map_err(|e| TurnResult::Failed(e.into()))?;
         if got == 0 {
             return Err(self.file_is_shorter());
         }
@@ -476,12 +487,12 @@ impl Sending {
         Ok(())
     }
 
-    fn file_is_shorter(&self) -> Flow {
+    fn file_is_shorter(&self) -> TurnResult {
         let why = format!(
             "the file ends at {} while {} more bytes were announced",
             self.at, self.left
         );
-        Flow::Failed(
+        TurnResult::Failed(
             crate::storage::failure(
                 "read the file",
                 &io::Error::new(io::ErrorKind::UnexpectedEof, why),

@@ -1,7 +1,7 @@
 //! Channel sets: the listener or the peers, and the connections that live on between transfers.
 
-mod line;
 mod queue;
+mod transfer_queue;
 
 use std::{
     io,
@@ -16,14 +16,14 @@ use std::{
 use godwit_proto::{command::Mode, error::TransferFailure, mode_e::layout::StripeLayout};
 use tokio::sync::mpsc;
 
-use self::line::{Line, Waiting};
-pub use self::queue::{Turn, Work};
+pub use self::queue::{QueueTurn, QueuedWork};
+use self::transfer_queue::{TransferQueue, Waiting};
 use super::{
-    ChannelParams, Job, Opening, Transfer, TransferEvent, lock,
-    mover::{Mover, MoverShared, Order},
-    series::Followed,
-    share::Place,
-    transfer::{Attachment, TransferShared},
+    ChannelParams, JobOpener, Transfer, TransferEvent, TransferJob, lock,
+    mover::{Mover, MoverCommand, MoverShared},
+    round_robin::QueuePosition,
+    transfer::{TransferHandle, TransferShared},
+    transfer_batch::CarryingConnections,
 };
 
 /// Time for a connection to come up that a running transfer can do without: two repeats of a lost
@@ -49,14 +49,14 @@ pub(super) struct SetShared {
     /// Where peers are awaited, for messages.
     listening_at: Option<SocketAddr>,
     inner: Mutex<Inner>,
-    pub(super) followed: Mutex<Followed>,
+    pub(super) followed: Mutex<CarryingConnections>,
 }
 
 #[derive(Default)]
 struct Inner {
     /// Dropped, or a transfer failed: nothing can start any more.
     broken: bool,
-    line: Line,
+    queue: TransferQueue,
     /// In the order in which the next send is given to them.
     idle: Vec<IdleChannel>,
     /// Why a connection was refused that came before a transfer, as long as no other one has come.
@@ -78,18 +78,18 @@ pub(super) struct IdleChannel {
     pub(super) stripe: usize,
     /// It carried an earlier transfer (the others arrived early).
     pub(super) used: bool,
-    pub(super) place: Place,
+    pub(super) place: QueuePosition,
 }
 
 impl Inner {
     fn park(&mut self, channel: IdleChannel) {
         let at = match channel.place {
-            Place::First => 0,
-            Place::Middle => {
-                let last = |c: &&IdleChannel| c.place == Place::Last;
+            QueuePosition::Front => 0,
+            QueuePosition::Middle => {
+                let last = |c: &&IdleChannel| c.place == QueuePosition::Back;
                 self.idle.len() - self.idle.iter().rev().take_while(last).count()
             }
-            Place::Last => self.idle.len(),
+            QueuePosition::Back => self.idle.len(),
         };
         self.idle.insert(at, channel);
     }
@@ -106,7 +106,7 @@ impl ChannelSet {
         listener.set_nonblocking(true)?;
         let at = listener.local_addr()?;
         let set = Self::new(movers, Vec::new(), None, Some(at), params);
-        set.shared.movers[0].give(Order::Listen {
+        set.shared.movers[0].give(MoverCommand::Listen {
             set: Arc::clone(&set.shared),
             listener: mio::net::TcpListener::from_std(listener),
         });
@@ -152,10 +152,10 @@ impl ChannelSet {
     /// Starts a transfer; one at a time (a second is answered by a transfer that has failed). In
     /// MODE E cached connections are used where there are any, else connections are made or
     /// awaited.
-    pub fn start(&self, job: Job, mode: Mode) -> Transfer {
-        let (transfer, events) = self.transfer(matches!(job, Job::Send(_)), mode);
+    pub fn start(&self, job: TransferJob, mode: Mode) -> Transfer {
+        let (transfer, events) = self.transfer(matches!(job, TransferJob::Send(_)), mode);
         // Held until every order is out, so that the transfer cannot be over before it has begun.
-        let starter = Attachment::new(&transfer);
+        let starter = TransferHandle::new(&transfer);
         transfer.start();
         transfer.open(job, self.shared.layout);
         let begun = self
@@ -178,7 +178,7 @@ impl ChannelSet {
     /// Behind an EOD the next byte on a channel belongs to the next transfer, whatever other
     /// channels do. Then its failure, other than by being aborted, ends no connection before the
     /// others are over.
-    pub fn queue(&self, sends: bool, follows: bool, open: Opening) -> Transfer {
+    pub fn queue(&self, sends: bool, follows: bool, open: JobOpener) -> Transfer {
         let (transfer, events) = self.transfer(sends, Mode::ExtendedBlock);
         self.shared.enqueue(Waiting::Transfer {
             transfer: Arc::clone(&transfer),
@@ -224,12 +224,12 @@ impl ChannelSet {
 
 impl Drop for ChannelSet {
     fn drop(&mut self) {
-        let first = lock(&self.shared.inner).line.first().cloned();
+        let first = lock(&self.shared.inner).queue.first().cloned();
         if let Some(transfer) = first {
             transfer.fail(TransferFailure::Aborted);
         }
-        self.shared.break_up();
-        self.shared.movers[0].give(Order::StopListening(self.shared.id));
+        self.shared.close_all();
+        self.shared.movers[0].give(MoverCommand::StopListening(self.shared.id));
     }
 }
 
@@ -238,14 +238,14 @@ impl SetShared {
     fn occupy(&self, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
         let mut inner = lock(&self.inner);
         if inner.broken {
-            return Err(lost_with_an_earlier_one());
+            return Err(lost_with_earlier_transfer());
         }
-        if !inner.line.is_empty() {
+        if !inner.queue.is_empty() {
             return Err(TransferFailure::NoConnection(
                 "data channels are busy with another transfer".into(),
             ));
         }
-        inner.line.begin(transfer);
+        inner.queue.begin(transfer);
         Ok(())
     }
 
@@ -253,7 +253,7 @@ impl SetShared {
     fn begin(self: &Arc<Self>, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
         let mut inner = lock(&self.inner);
         if inner.broken {
-            return Err(lost_with_an_earlier_one());
+            return Err(lost_with_earlier_transfer());
         }
         let block_mode = transfer.mode == Mode::ExtendedBlock;
         if block_mode && transfer.is_send() == self.peers.is_empty() {
@@ -262,13 +262,13 @@ impl SetShared {
             ));
         }
         // Somebody has to watch the clock, also while nobody connects.
-        let mut orders = vec![(0, Order::Watch(Arc::downgrade(self)))];
+        let mut orders = vec![(0, MoverCommand::Watch(Arc::downgrade(self)))];
         let refused = inner.refused.take();
         if block_mode && matches!(refused, Some(TransferFailure::Limit(_))) {
             // The peer counts that connection, so the transfer could never be whole.
             return refused.map_or(Ok(()), Err);
         }
-        inner.line.opened(transfer);
+        inner.queue.opened(transfer);
         let mut idle = std::mem::take(&mut inner.idle);
         if !block_mode {
             // MODE S has one connection; a second that arrived early has no meaning.
@@ -278,15 +278,9 @@ impl SetShared {
             // Joined before any is told, so that none can end the transfer before the others count.
             idle.retain(|c| !transfer.is_send() || transfer.sender_joins(c.stripe));
             orders.extend(idle.into_iter().map(|channel| {
-                let attachment = Attachment::new(transfer);
+                let handle = TransferHandle::new(transfer);
                 let mover = channel.mover;
-                (
-                    mover,
-                    Order::Assign {
-                        channel,
-                        attachment,
-                    },
-                )
+                (mover, MoverCommand::Assign { channel, handle })
             }));
             if block_mode && transfer.is_send() {
                 let there = u32::try_from(orders.len() - 1).unwrap_or(u32::MAX);
@@ -316,14 +310,14 @@ impl SetShared {
         let before = orders.len();
         'all: for _ in 0..each {
             for stripe in 0..stripes {
-                if let Err(why) = self.count_in(&mut inner) {
+                if let Err(why) = self.reserve_connection(&mut inner) {
                     if orders.len() == before {
                         return Err(TransferFailure::Limit(why));
                     }
                     break 'all;
                 }
                 if transfer.is_send() && !transfer.sender_joins(stripe) {
-                    self.count_out(&mut inner);
+                    self.release_connection(&mut inner);
                     break;
                 }
                 let limit = transfer.params.connect_limit;
@@ -336,7 +330,7 @@ impl SetShared {
     }
 
     /// Each mover gets all that is for it at once: a small file would wake it twice.
-    fn give_all(&self, mut orders: Vec<(usize, Order)>) {
+    fn give_all(&self, mut orders: Vec<(usize, MoverCommand)>) {
         for (index, mover) in self.movers.iter().enumerate() {
             let theirs = orders.extract_if(.., |(of, _)| *of == index);
             mover.give_all(theirs.map(|(_, order)| order));
@@ -344,24 +338,24 @@ impl SetShared {
     }
 
     /// One connection more, or why there may be none.
-    fn count_in(&self, inner: &mut Inner) -> Result<(), String> {
+    fn reserve_connection(&self, inner: &mut Inner) -> Result<(), String> {
         let max = self.params.channels_max;
         if inner.open >= max {
             return Err(format!("more than {max} data channels in one transfer"));
         }
-        if let Some(allowance) = &self.params.allowance {
-            allowance.take()?;
+        if let Some(channel_limiter) = &self.params.channel_limiter {
+            channel_limiter.acquire()?;
         }
         inner.open += 1;
         Ok(())
     }
 
     /// One less.
-    fn count_out(&self, inner: &mut Inner) {
+    fn release_connection(&self, inner: &mut Inner) {
         if inner.open > 0 {
             inner.open -= 1;
-            if let Some(allowance) = &self.params.allowance {
-                allowance.give_back();
+            if let Some(channel_limiter) = &self.params.channel_limiter {
+                channel_limiter.release();
             }
         }
     }
@@ -373,16 +367,16 @@ impl SetShared {
         stripe: usize,
         limit: Duration,
         transfer: &Arc<TransferShared>,
-    ) -> (usize, Order) {
+    ) -> (usize, MoverCommand) {
         let mover = inner.turn % self.movers.len();
         inner.turn += 1;
-        let order = Order::Connect {
+        let order = MoverCommand::Connect {
             set: Arc::clone(self),
             mover,
             stripe,
             peer: self.peers[stripe],
             limit,
-            attachment: Attachment::new(transfer),
+            handle: TransferHandle::new(transfer),
         };
         (mover, order)
     }
@@ -410,15 +404,15 @@ impl SetShared {
         inner: &mut Inner,
         transfer: &Arc<TransferShared>,
         count: u32,
-    ) -> Vec<(usize, Order)> {
+    ) -> Vec<(usize, MoverCommand)> {
         let limit = transfer.params.connect_limit.min(FURTHER_LIMIT);
         let mut orders = Vec::new();
         for stripe in (0..self.peers.len()).cycle().take(count as usize) {
-            if self.count_in(inner).is_err() {
+            if self.reserve_connection(inner).is_err() {
                 break;
             }
             if !transfer.sender_joins(stripe) {
-                self.count_out(inner);
+                self.release_connection(inner);
                 break;
             }
             orders.push(self.connect_order(inner, stripe, limit, transfer));
@@ -433,7 +427,7 @@ impl SetShared {
             if inner.broken {
                 return None;
             }
-            match self.count_in(&mut inner) {
+            match self.reserve_connection(&mut inner) {
                 Ok(()) => {
                     let mover = inner.turn % self.movers.len();
                     inner.turn += 1;
@@ -441,7 +435,7 @@ impl SetShared {
                 }
                 Err(why) => {
                     let why = TransferFailure::Limit(why);
-                    let first = inner.line.first().cloned();
+                    let first = inner.queue.first().cloned();
                     if first.is_none() {
                         inner.refused = Some(why.clone());
                     }
@@ -457,16 +451,16 @@ impl SetShared {
     }
 
     /// The running transfer for a connection that has just arrived, or the idle list.
-    pub(super) fn attach_or_park(&self, channel: IdleChannel) -> Option<Attachment> {
+    pub(super) fn attach_or_park(&self, channel: IdleChannel) -> Option<TransferHandle> {
         let mut inner = lock(&self.inner);
-        match inner.line.first() {
+        match inner.queue.first() {
             Some(t)
                 if t.is_open()
                     && !t.is_finished()
                     && (t.mode == Mode::ExtendedBlock || t.progress().channels == 0)
                     && (!t.is_send() || t.sender_joins(0)) =>
             {
-                Some(Attachment::new(t))
+                Some(TransferHandle::new(t))
             }
             _ => {
                 inner.park(channel);
@@ -481,7 +475,7 @@ impl SetShared {
     pub(super) fn refuse(&self, why: TransferFailure) {
         let first = {
             let mut inner = lock(&self.inner);
-            let first = inner.line.first().cloned();
+            let first = inner.queue.first().cloned();
             if first.is_none() {
                 inner.refused = Some(why.clone());
             }
@@ -494,17 +488,17 @@ impl SetShared {
     }
 
     /// A channel is through with `transfer`: what it carries now, or the idle list.
-    pub(super) fn go_on_or_park(
+    pub(super) fn next_or_park(
         self: &Arc<Self>,
         channel: IdleChannel,
         transfer: &TransferShared,
-    ) -> Option<Attachment> {
+    ) -> Option<TransferHandle> {
         let mut inner = lock(&self.inner);
-        if let Some(next) = inner.line.after(transfer) {
-            return Some(Attachment::new(next));
+        if let Some(next) = inner.queue.after(transfer) {
+            return Some(TransferHandle::new(next));
         }
         inner.park(channel);
-        if inner.line.has_waiting() {
+        if inner.queue.has_waiting() {
             self.ask_for_next();
         }
         None
@@ -513,7 +507,7 @@ impl SetShared {
     /// A connection is gone.
     pub(super) fn closed(&self, mover: usize, serial: u64) {
         let mut inner = lock(&self.inner);
-        self.count_out(&mut inner);
+        self.release_connection(&mut inner);
         inner
             .idle
             .retain(|c| c.mover != mover || c.serial != serial);
@@ -526,48 +520,48 @@ impl SetShared {
 
     /// The transfer succeeded. `others`: channels are still attached to it and must be released.
     pub(super) fn transfer_over(&self, transfer: &TransferShared, others: bool) {
-        let first = lock(&self.inner).line.over(transfer);
+        let first = lock(&self.inner).queue.over(transfer);
         if let Some(first) = first {
             first.comes_first();
         }
         if others {
             for mover in &self.movers {
-                mover.give(Order::Release(self.id));
+                mover.give(MoverCommand::Release(self.id));
             }
         }
     }
 
     /// Takes a failure that must wait until what is before the transfer on its channels is over.
     /// Gives back one that must not: whoever aborts wants the connections to end.
-    pub(super) fn postpone(
+    pub(super) fn defer_failure(
         &self,
         transfer: &TransferShared,
         why: TransferFailure,
     ) -> Option<TransferFailure> {
         let inner = lock(&self.inner);
-        if why == TransferFailure::Aborted || !inner.line.is_behind(transfer) {
+        if why == TransferFailure::Aborted || !inner.queue.is_behind(transfer) {
             return Some(why);
         }
-        transfer.fail_later(why);
+        transfer.set_deferred_failure(why);
         None
     }
 
     /// Channels that keep their EOD back ask again.
     pub(super) fn reconsider(&self) {
         for mover in &self.movers {
-            mover.give(Order::Reconsider(self.id));
+            mover.give(MoverCommand::Reconsider(self.id));
         }
     }
 
     /// Closes every connection; nothing can start any more.
-    pub(super) fn break_up(&self) {
-        self.end(Order::CloseChannels);
+    pub(super) fn close_all(&self) {
+        self.end(MoverCommand::CloseChannels);
     }
 
     /// Nothing can start any more, and nothing is read; connections stay open until the set is
     /// dropped.
     pub(super) fn halt(&self) {
-        self.end(Order::HaltChannels);
+        self.end(MoverCommand::HaltChannels);
     }
 
     /// Who connects now shall wait for the end of the set.
@@ -575,17 +569,17 @@ impl SetShared {
         self.params.closes_late && lock(&self.inner).broken
     }
 
-    fn end(&self, order: fn(u64) -> Order) {
-        let line = {
+    fn end(&self, order: fn(u64) -> MoverCommand) {
+        let queue = {
             let mut inner = lock(&self.inner);
             inner.broken = true;
             inner.idle.clear();
             // Without the lock: what waits may hold files, and closes them.
-            std::mem::take(&mut inner.line)
+            std::mem::take(&mut inner.queue)
         };
         // One that runs may have no connection yet whose end it would notice.
-        for transfer in line.into_transfers() {
-            transfer.ends_with_set(lost_with_an_earlier_one());
+        for transfer in queue.into_transfers() {
+            transfer.ends_with_set(lost_with_earlier_transfer());
         }
         for mover in &self.movers {
             mover.give(order(self.id));
@@ -601,17 +595,17 @@ impl SetShared {
     /// free, and those that have gone on.
     pub(super) fn kept_count(&self) -> usize {
         let inner = lock(&self.inner);
-        let gone_on = inner.line.running().map(|transfer| transfer.attached());
+        let gone_on = inner.queue.running().map(|transfer| transfer.attached());
         inner.idle.len() + gone_on.sum::<usize>()
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        lock(&self.inner).line.first().is_some()
+        lock(&self.inner).queue.first().is_some()
     }
 
     /// Fails the first running transfer where a limit has passed; looks at the counters of all.
     pub(super) fn tick(&self) {
-        let running: Vec<_> = lock(&self.inner).line.running().cloned().collect();
+        let running: Vec<_> = lock(&self.inner).queue.running().cloned().collect();
         let Some((transfer, others)) = running.split_first() else {
             return;
         };
@@ -625,8 +619,8 @@ impl SetShared {
             None => transfer.look(),
         }
         others.iter().for_each(|transfer| transfer.look());
-        if let Some(series) = self.series() {
-            series.look(self);
+        if let Some(batch) = self.batch() {
+            batch.look(self);
         }
     }
 }
@@ -635,13 +629,13 @@ impl SetShared {
 impl Drop for SetShared {
     fn drop(&mut self) {
         let open = lock(&self.inner).open;
-        if let Some(allowance) = &self.params.allowance {
-            (0..open).for_each(|_| allowance.give_back());
+        if let Some(channel_limiter) = &self.params.channel_limiter {
+            (0..open).for_each(|_| channel_limiter.release());
         }
     }
 }
 
-fn lost_with_an_earlier_one() -> TransferFailure {
+fn lost_with_earlier_transfer() -> TransferFailure {
     TransferFailure::NoConnection(
         "data channels were lost with an earlier transfer: a new address command is needed".into(),
     )

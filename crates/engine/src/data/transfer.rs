@@ -1,8 +1,8 @@
 //! What the channels of one transfer share: source or sink, accounting, progress, and the news of
 //! its end.
 //!
-//! `Done` is sent when the result is known **and** the last [`Attachment`] is gone, so that whoever
-//! hears it can close, rename or delete the file: no mover touches it any more.
+//! `Done` is sent when the result is known **and** the last [`TransferHandle`] is gone, so that
+//! whoever hears it can close, rename or delete the file: no mover touches it any more.
 
 mod accounting;
 
@@ -23,10 +23,11 @@ use godwit_proto::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    ChannelParams, Job, Progress, Sample, TransferEvent, TransferReport, body::Body, bunch, lock,
-    series::SeriesShared, set::SetShared, watch::Watch, work::WorkQueue,
+    ChannelParams, Progress, Sample, TransferEvent, TransferJob, TransferReport,
+    block_queue::BlockQueue, kernel_sampler::KernelSampler, lock, notification_batch,
+    set::SetShared, source_or_sink::SourceOrSink, transfer_batch::BatchShared,
 };
-use crate::tcp_diag::Ends;
+use crate::tcp_diag::AddressPair;
 
 /// Channels come and go while a transfer runs: so many times the most that may be open at a time
 /// are taken from a peer before its count is held to be nonsense. A controller that changes its
@@ -49,20 +50,20 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// What a channel has carried before it begins to carry a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Past {
+pub(super) enum Reuse {
     /// It was made for it.
-    Nothing,
+    New,
     /// Others, and then it was free.
-    Others,
+    Cached,
     /// The transfer before, which others may still carry: it was counted when that one was.
-    Predecessor,
+    Successor,
 }
 
 pub(super) struct TransferShared {
     pub(super) mode: Mode,
     pub(super) params: Arc<ChannelParams>,
     sends: bool,
-    body: OnceLock<Body>,
+    source_or_sink: OnceLock<SourceOrSink>,
     set: Weak<SetShared>,
     /// Of the set.
     one_mover: bool,
@@ -87,8 +88,8 @@ pub(super) struct TransferShared {
     control: Mutex<Control>,
     /// On storage: all of it, or what was not taken yet ([`ChannelParams::reports_safe`]).
     safe: Mutex<RangeSet>,
-    watch: Watch,
-    series: Option<Arc<SeriesShared>>,
+    sampler: KernelSampler,
+    batch: Option<Arc<BatchShared>>,
     events: UnboundedSender<TransferEvent>,
 }
 
@@ -100,10 +101,10 @@ struct Control {
     ready_sent: bool,
     result: Option<Result<(), TransferFailure>>,
     /// It will fail with this, once what has come is taken, and at this moment at the latest.
-    doomed: Option<(TransferFailure, Instant)>,
+    failing: Option<(TransferFailure, Instant)>,
     /// It will fail with this when those before it are over: they shall not lose the connections
     /// with it.
-    postponed: Option<TransferFailure>,
+    deferred_failure: Option<TransferFailure>,
     /// Another transfer may have begun on channels that are through with this one.
     followed: bool,
     /// A channel has ended early (sending).
@@ -128,14 +129,14 @@ impl TransferShared {
         set: &Arc<SetShared>,
         events: UnboundedSender<TransferEvent>,
     ) -> Self {
-        let watch = Watch::new(sends);
+        let sampler = KernelSampler::new(sends);
         let control = Control {
             first_missing: 0,
             first_unopened: None,
             ready_sent: false,
             result: None,
-            doomed: None,
-            postponed: None,
+            failing: None,
+            deferred_failure: None,
             followed: false,
             retired: false,
             done_sent: false,
@@ -148,7 +149,7 @@ impl TransferShared {
             mode,
             params,
             sends,
-            body: OnceLock::new(),
+            source_or_sink: OnceLock::new(),
             set: Arc::downgrade(set),
             one_mover: set.movers.len() == 1,
             stripes: stripes.max(1),
@@ -164,8 +165,8 @@ impl TransferShared {
             settled: AtomicBool::new(false),
             control: Mutex::new(control),
             safe: Mutex::default(),
-            watch,
-            series: set.series(),
+            sampler,
+            batch: set.batch(),
             events,
         }
     }
@@ -180,21 +181,21 @@ impl TransferShared {
     }
 
     /// Source or sink is there. Once, before the first channel.
-    pub(super) fn open(&self, job: Job, layout: Option<StripeLayout>) {
+    pub(super) fn open(&self, job: TransferJob, layout: Option<StripeLayout>) {
         let block_bytes = self.params.block_bytes;
         // A stream has no place to say it.
         let holes = self.params.holes && self.mode == Mode::ExtendedBlock;
-        self.body
-            .get_or_init(|| Body::new(job, self.stripes, layout, block_bytes, holes));
+        self.source_or_sink
+            .get_or_init(|| SourceOrSink::new(job, self.stripes, layout, block_bytes, holes));
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.body.get().is_some()
+        self.source_or_sink.get().is_some()
     }
 
-    pub(super) fn body(&self) -> &Body {
-        static UNOPENED: Body = Body::Unopened;
-        self.body.get().unwrap_or(&UNOPENED)
+    pub(super) fn source_or_sink(&self) -> &SourceOrSink {
+        static UNOPENED: SourceOrSink = SourceOrSink::Unopened;
+        self.source_or_sink.get().unwrap_or(&UNOPENED)
     }
 
     fn elapsed(&self) -> Duration {
@@ -219,14 +220,14 @@ impl TransferShared {
 
     pub(super) fn moved(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if let Some(series) = &self.series {
-            series.moved(bytes);
+        if let Some(batch) = &self.batch {
+            batch.moved(bytes);
         }
         self.touch();
     }
 
     /// So many bytes are a hole.
-    pub(super) fn passed(&self, bytes: u64) {
+    pub(super) fn hole_passed(&self, bytes: u64) {
         // Whoever announces more than there can be is refused by the bounds of files, but not in
         // sum.
         let add = |sum: u64| Some(sum.saturating_add(bytes));
@@ -289,7 +290,7 @@ impl TransferShared {
     pub(super) fn sample(&self) -> Sample {
         self.look();
         let mut sample = Sample::default();
-        self.watch.tell(&mut sample);
+        self.sampler.tell(&mut sample);
         // Last, so that no more can be acknowledged than was moved.
         sample.bytes = self.bytes.load(Ordering::Relaxed);
         sample.channels = self.channels.load(Ordering::Relaxed);
@@ -300,7 +301,7 @@ impl TransferShared {
     pub(super) fn look(&self) {
         if let Some(set) = self.set.upgrade() {
             let bytes = self.bytes.load(Ordering::Relaxed);
-            self.watch.look(bytes, &set.movers);
+            self.sampler.look(bytes, &set.movers);
         }
     }
 
@@ -312,7 +313,7 @@ impl TransferShared {
             if control.result.is_some() {
                 return None;
             }
-            if let Some((why, until)) = &control.doomed
+            if let Some((why, until)) = &control.failing
                 && Instant::now() >= *until
             {
                 return Some(why.clone());
@@ -348,10 +349,10 @@ impl TransferShared {
 
     /// A channel carries the transfer now. Sends `Ready` when it was the last that was missing.
     /// `ends`: where known.
-    pub(super) fn channel_up(&self, stripe: usize, ends: Option<Ends>, past: Past) {
-        let reused = past != Past::Nothing;
-        if let Some(ends) = ends {
-            self.watch.joined(ends, !reused);
+    pub(super) fn channel_up(&self, stripe: usize, addresses: Option<AddressPair>, reuse: Reuse) {
+        let reused = reuse != Reuse::New;
+        if let Some(addresses) = addresses {
+            self.sampler.joined(addresses, !reused);
         }
         let now = self.channels.fetch_add(1, Ordering::Relaxed) + 1;
         self.channels_peak.fetch_max(now, Ordering::Relaxed);
@@ -362,7 +363,7 @@ impl TransferShared {
         }
         if let Some(sender) = control.senders.get_mut(stripe)
             && self.is_send()
-            && past != Past::Predecessor
+            && reuse != Reuse::Successor
         {
             sender.channel_opens();
         }
@@ -384,9 +385,9 @@ impl TransferShared {
         (attached.max(self.following.load(Ordering::Relaxed))).div_ceil(stripes)
     }
 
-    pub(super) fn channel_down(&self, ends: Option<Ends>) {
-        if let Some(ends) = ends {
-            self.watch.left(ends);
+    pub(super) fn channel_down(&self, addresses: Option<AddressPair>) {
+        if let Some(addresses) = addresses {
+            self.sampler.left(addresses);
         }
         self.channels.fetch_sub(1, Ordering::Relaxed);
     }
@@ -396,16 +397,16 @@ impl TransferShared {
     /// Gives out no further block, where the peer can tell that from the end of the file.
     pub(super) fn cut(&self) {
         if self.mode == Mode::ExtendedBlock
-            && let Body::SendFile { queues, .. } = self.body()
+            && let SourceOrSink::SendFile { queues, .. } = self.source_or_sink()
         {
-            queues.iter().for_each(WorkQueue::cut);
+            queues.iter().for_each(BlockQueue::cut);
         }
     }
 
     /// The queue of a send that may be given up in part.
-    fn divisible(&self) -> Option<&WorkQueue> {
-        match self.body() {
-            Body::SendFile { queues, .. } if self.mode == Mode::ExtendedBlock => {
+    fn divisible(&self) -> Option<&BlockQueue> {
+        match self.source_or_sink() {
+            SourceOrSink::SendFile { queues, .. } if self.mode == Mode::ExtendedBlock => {
                 match &queues[..] {
                     [queue] => Some(queue),
                     _ => None,
@@ -415,8 +416,8 @@ impl TransferShared {
         }
     }
 
-    pub(super) fn unbegun(&self) -> u64 {
-        self.divisible().map_or(0, WorkQueue::unbegun)
+    pub(super) fn unstarted_bytes(&self) -> u64 {
+        self.divisible().map_or(0, BlockQueue::unstarted_bytes)
     }
 
     pub(super) fn split_off(&self, least: u64) -> Option<ByteRange> {
@@ -425,7 +426,7 @@ impl TransferShared {
 
     fn unsent(&self) -> Vec<ByteRange> {
         let mut unsent = RangeSet::new();
-        if let Body::SendFile { queues, .. } = self.body() {
+        if let SourceOrSink::SendFile { queues, .. } = self.source_or_sink() {
             for queue in queues {
                 queue.drain_cut(|range| unsent.insert(range));
             }
@@ -435,7 +436,7 @@ impl TransferShared {
 
     /// All is moved. Call with an attachment in hand.
     pub(super) fn succeed(&self) {
-        if !self.fail_if_doomed()
+        if !self.fail_if_draining()
             && self.settle(Ok(()))
             && let Some(set) = self.set.upgrade()
         {
@@ -450,16 +451,16 @@ impl TransferShared {
         let Some(set) = self.set.upgrade() else {
             return self.fail_now(why);
         };
-        if let Some(why) = set.postpone(self, why) {
+        if let Some(why) = set.defer_failure(self, why) {
             self.fail_now(why);
         }
     }
 
     /// Keeps a failure back, unless there is one, or a result, already.
-    pub(super) fn fail_later(&self, why: TransferFailure) {
+    pub(super) fn set_deferred_failure(&self, why: TransferFailure) {
         let mut control = lock(&self.control);
         if control.result.is_none() {
-            control.postponed.get_or_insert(why);
+            control.deferred_failure.get_or_insert(why);
             self.settled.store(true, Ordering::Relaxed);
         }
     }
@@ -467,8 +468,8 @@ impl TransferShared {
     /// Nothing is before it any more on its channels. Limits count from now.
     pub(super) fn comes_first(&self) {
         self.touch();
-        let postponed = lock(&self.control).postponed.take();
-        if let Some(why) = postponed {
+        let deferred_failure = lock(&self.control).deferred_failure.take();
+        if let Some(why) = deferred_failure {
             self.fail_now(why);
         }
     }
@@ -481,7 +482,7 @@ impl TransferShared {
         if let Some(set) = self.set.upgrade() {
             match late {
                 true => set.halt(),
-                false => set.break_up(),
+                false => set.close_all(),
             }
         }
         self.announce_if_over();
@@ -495,18 +496,18 @@ impl TransferShared {
     /// Fails it once its connections have ended, or at once where nothing they hold is worth
     /// taking: bytes that have come need not be sent again. Call with an attachment in hand.
     pub(super) fn fail_once_drained(&self, why: TransferFailure) {
-        if !matches!(self.body(), Body::ReceiveFile { .. }) {
+        if !matches!(self.source_or_sink(), SourceOrSink::ReceiveFile { .. }) {
             return self.fail(why);
         }
         let until = Instant::now() + DRAIN_LIMIT;
-        lock(&self.control).doomed.get_or_insert((why, until));
+        lock(&self.control).failing.get_or_insert((why, until));
     }
 
     /// Nothing more will come. Whether that was to be its end.
-    fn fail_if_doomed(&self) -> bool {
-        let doomed = lock(&self.control).doomed.take();
-        let is_doomed = doomed.is_some();
-        if let Some((why, _)) = doomed {
+    fn fail_if_draining(&self) -> bool {
+        let failing = lock(&self.control).failing.take();
+        let is_doomed = failing.is_some();
+        if let Some((why, _)) = failing {
             self.fail(why);
         }
         is_doomed
@@ -520,7 +521,8 @@ impl TransferShared {
 
     fn settle(&self, result: Result<(), TransferFailure>) -> bool {
         let mut control = lock(&self.control);
-        let first = control.result.is_none() && (result.is_err() || control.postponed.is_none());
+        let first =
+            control.result.is_none() && (result.is_err() || control.deferred_failure.is_none());
         if first {
             control.result = Some(result);
             self.settled.store(true, Ordering::Relaxed);
@@ -544,7 +546,7 @@ impl TransferShared {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let elapsed = self.elapsed();
         let movers = set.as_ref().map_or(&[][..], |s| &s.movers);
-        self.watch.close(bytes, movers, elapsed);
+        self.sampler.close(bytes, movers, elapsed);
         let cached = set.as_ref().map_or(0, |s| s.kept_count());
         let report = TransferReport {
             bytes: self.done(),
@@ -574,33 +576,33 @@ impl TransferShared {
         };
         // Movers do not wait for each other's news: the end must not be told before the beginning.
         match self.one_mover {
-            true => bunch::tell(tell),
+            true => notification_batch::notify(tell),
             false => tell(),
         }
     }
 }
 
 /// A channel's share in a transfer; the last one to go announces the end.
-pub(super) struct Attachment(Arc<TransferShared>);
+pub(super) struct TransferHandle(Arc<TransferShared>);
 
-impl Attachment {
+impl TransferHandle {
     pub(super) fn new(transfer: &Arc<TransferShared>) -> Self {
         transfer.attached.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(transfer))
     }
 }
 
-impl std::ops::Deref for Attachment {
+impl std::ops::Deref for TransferHandle {
     type Target = TransferShared;
     fn deref(&self) -> &TransferShared {
         &self.0
     }
 }
 
-impl Drop for Attachment {
+impl Drop for TransferHandle {
     fn drop(&mut self) {
         if self.0.attached.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.fail_if_doomed();
+            self.0.fail_if_draining();
             self.0.announce_if_over();
         }
     }

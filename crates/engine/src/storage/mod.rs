@@ -10,14 +10,14 @@
 mod cursor;
 mod failure;
 pub mod faulty;
-mod held;
+mod hashing_file;
 pub mod listing;
 mod memory;
 mod null;
 mod owner;
 mod pages;
 mod posix;
-mod summed;
+mod preloaded_file;
 
 use std::{
     io::IoSliceMut,
@@ -36,12 +36,12 @@ use godwit_proto::{
 pub use self::{
     cursor::FileCursor,
     failure::failure,
-    held::Held,
+    hashing_file::HashingFile,
     memory::{Clock, MemoryStorage},
     null::NullStorage,
     owner::Identity,
     posix::PosixStorage,
-    summed::Summed,
+    preloaded_file::PreloadedFile,
 };
 pub(crate) use self::{
     failure::{errno_failure, into_io, text_of},

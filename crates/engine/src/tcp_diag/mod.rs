@@ -5,7 +5,7 @@
 //! themselves are not touched, so whoever looks needs no descriptor of them, nor any unsafe code.
 //! Fields that an old kernel does not report read as 0.
 
-mod wire;
+mod sock_diag;
 
 use std::{io, net::SocketAddr, os::fd::OwnedFd};
 
@@ -14,7 +14,7 @@ use rustix::net::{
     netlink::{self, SocketAddrNetlink},
 };
 
-use self::wire::{
+use self::sock_diag::{
     Answer, Answers, HEADER, IPV4, IPV6, NOT_FOUND, REQUEST, REQUEST_DUMP, REQUEST_ONE, connection,
     identity, question,
 };
@@ -73,7 +73,7 @@ pub struct Connection {
 
 /// The two ends of a connection, as its own host sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ends {
+pub struct AddressPair {
     /// This end.
     pub local: SocketAddr,
     /// The other end.
@@ -143,7 +143,7 @@ impl TcpDiag {
     ///
     /// # Errors
     /// What the kernel says, for instance that it was built without this.
-    pub fn look_up(&mut self, ends: &[Ends]) -> io::Result<Vec<Option<Connection>>> {
+    pub fn look_up(&mut self, ends: &[AddressPair]) -> io::Result<Vec<Option<Connection>>> {
         let mut found = vec![None; ends.len()];
         for (ends, found) in ends.chunks(QUESTIONS).zip(found.chunks_mut(QUESTIONS)) {
             let first = self.sequence;
@@ -217,8 +217,8 @@ mod tests {
         Some((connecting, accepted, diag))
     }
 
-    fn ends(stream: &TcpStream) -> Ends {
-        Ends {
+    fn ends(stream: &TcpStream) -> AddressPair {
+        AddressPair {
             local: stream.local_addr().expect("bound"),
             remote: stream.peer_addr().expect("up"),
         }
@@ -232,7 +232,7 @@ mod tests {
         sender.write_all(&[7; 12_345]).expect("sent");
         receiver.read_exact(&mut [0; 12_345]).expect("received");
         let all = diag.connections().expect("answers");
-        let of = |ends: Ends| {
+        let of = |ends: AddressPair| {
             let is = |c: &&Connection| {
                 (c.local_port, c.remote_port) == (ends.local.port(), ends.remote.port())
             };
@@ -261,7 +261,7 @@ mod tests {
             };
             let there = ends(&sender);
             // Same ports, other way round: a listener's port with nobody on it.
-            let nowhere = Ends {
+            let nowhere = AddressPair {
                 remote: SocketAddr::new(there.remote.ip(), 1),
                 ..there
             };
@@ -285,7 +285,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let local = listener.local_addr().expect("bound");
         let remote = SocketAddr::new(local.ip(), 1);
-        let found = diag.look_up(&[Ends { local, remote }]).expect("answers");
+        let found = diag
+            .look_up(&[AddressPair { local, remote }])
+            .expect("answers");
         assert_eq!(found, [None]);
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use godwit_engine::control::{
     ControlChannel, ControlError,
     protection::{
-        Carrier, ProtectedClient, ProtectedServer, ProtectionError, Received,
+        Encapsulation, ProtectedClient, ProtectedServer, ProtectionError, Received,
         WRAPPED_LINE_BYTES_MAX,
     },
 };
@@ -32,8 +32,8 @@ fn wraps(versions: Versions) -> (Wrap, Wrap) {
 fn protected() -> (ProtectedClient, ProtectedServer) {
     let (client, server) = wraps(Versions::Any);
     (
-        ProtectedClient::new(client, Carrier::Lines),
-        ProtectedServer::new(server, Carrier::Lines),
+        ProtectedClient::new(client, Encapsulation::Lines),
+        ProtectedServer::new(server, Encapsulation::Lines),
     )
 }
 
@@ -98,7 +98,7 @@ fn lines_pass_in_any_slicing() {
 fn a_reply_may_come_whole_in_one_line_with_a_nul_behind_it() {
     for code in ["631", "632", "633"] {
         let (client, mut server) = wraps(Versions::Any);
-        let mut client = ProtectedClient::new(client, Carrier::Lines);
+        let mut client = ProtectedClient::new(client, Encapsulation::Lines);
         let mut sealed = Vec::new();
         let whole = [&replies()[..], b"\0"].concat();
         server.seal(&whole, &mut sealed).expect("seals");
@@ -168,7 +168,7 @@ fn a_channel_is_protected_from_the_end_of_the_handshake_on() {
             socket.write_all(b"220 Ready.\r\n").unwrap();
             assert_eq!(next(&mut lines), "NOOP");
             socket.write_all(b"235 Done.\r\n").unwrap();
-            let mut server = ProtectedServer::new(server, Carrier::Lines);
+            let mut server = ProtectedServer::new(server, Encapsulation::Lines);
             for expected in ["PWD\r\n", "FEAT\r\n"] {
                 let line = next(&mut lines) + "\r\n";
                 let received = server.open(line.as_bytes()).unwrap();

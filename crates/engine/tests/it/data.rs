@@ -8,10 +8,10 @@ use std::{
 
 use godwit_engine::{
     data::{
-        ChannelParams, ChannelSet, Job, Mover, Sink, Source, Transfer, TransferEvent,
+        ChannelParams, ChannelSet, Mover, Sink, Source, Transfer, TransferEvent, TransferJob,
         TransferReport,
     },
-    storage::{File, FileKind, FileRef, Held, Metadata, Result},
+    storage::{File, FileKind, FileRef, Metadata, PreloadedFile, Result},
 };
 use godwit_proto::{ByteRange, command::Mode, error::TransferFailure};
 
@@ -111,17 +111,17 @@ pub(crate) fn listener() -> (TcpListener, SocketAddr) {
     (listener, at)
 }
 
-pub(crate) fn whole(file: &Arc<Bytes>) -> Job {
+pub(crate) fn whole(file: &Arc<Bytes>) -> TransferJob {
     let end = file.bytes().len() as u64;
-    Job::Send(Source::File {
+    TransferJob::Send(Source::File {
         file: Arc::clone(file) as FileRef,
         base: 0,
         ranges: vec![ByteRange { start: 0, end }],
     })
 }
 
-pub(crate) fn into(file: &Arc<Bytes>) -> Job {
-    Job::Receive(Sink::File {
+pub(crate) fn into(file: &Arc<Bytes>) -> TransferJob {
+    TransferJob::Receive(Sink::File {
         file: Arc::clone(file) as FileRef,
         base: 0,
         stream_start: 0,
@@ -256,9 +256,9 @@ fn a_file_in_memory_arrives() {
                 stored: 10_000,
                 ..source.metadata().unwrap()
             };
-            let held = Held::read(source.as_ref(), &metadata);
+            let held = PreloadedFile::read(source.as_ref(), &metadata);
             let mut receive = pair.receiver.start(into(&target), mode);
-            let job = Job::Send(Source::File {
+            let job = TransferJob::Send(Source::File {
                 file: Arc::new(held.unwrap().unwrap()),
                 base: 100,
                 ranges: vec![ByteRange {
@@ -312,12 +312,12 @@ fn streams_without_offsets() {
             let (reader, mut writer) = std::io::pipe().unwrap();
             let collected = Arc::new(Mutex::new(Vec::new()));
             let mut receive = pair.receiver.start(
-                Job::Receive(Sink::Stream(Box::new(Tap(Arc::clone(&collected))))),
+                TransferJob::Receive(Sink::Stream(Box::new(Tap(Arc::clone(&collected))))),
                 mode,
             );
             let mut send = pair
                 .sender
-                .start(Job::Send(Source::Stream(Box::new(reader))), mode);
+                .start(TransferJob::Send(Source::Stream(Box::new(reader))), mode);
             let feed = text.clone();
             std::thread::spawn(move || {
                 use std::io::Write;
@@ -447,7 +447,7 @@ fn a_shrinking_file_is_a_storage_failure() {
     run(async {
         let pair = Pair::new(1, &params(2, 1000));
         let source = Bytes::new(pattern(10));
-        let job = Job::Send(Source::File {
+        let job = TransferJob::Send(Source::File {
             file: source as FileRef,
             base: 0,
             ranges: vec![ByteRange { start: 0, end: 20 }],
@@ -475,11 +475,11 @@ fn a_stream_is_cut_where_no_more_is_wanted() {
         for bytes in [0, 1, 70_000, SENT - 1, SENT, SENT + 1] {
             let pair = Pair::new(1, &params(1, 1 << 20));
             let (source, target) = (Bytes::new(pattern(SENT)), Bytes::new(Vec::new()));
-            let Job::Receive(sink) = into(&target) else {
+            let TransferJob::Receive(sink) = into(&target) else {
                 panic!("it receives");
             };
             let sink = Box::new(sink);
-            let cut = Job::Receive(Sink::Cut {
+            let cut = TransferJob::Receive(Sink::Prefix {
                 sink,
                 bytes: bytes as u64,
             });
@@ -510,7 +510,7 @@ fn base_and_ranges_are_relative() {
             },
         ];
         let mut receive = pair.receiver.start(
-            Job::Receive(Sink::File {
+            TransferJob::Receive(Sink::File {
                 file: Arc::clone(&target) as FileRef,
                 base: 500,
                 stream_start: 0,
@@ -519,7 +519,7 @@ fn base_and_ranges_are_relative() {
             Mode::ExtendedBlock,
         );
         let mut send = pair.sender.start(
-            Job::Send(Source::File {
+            TransferJob::Send(Source::File {
                 file: source as FileRef,
                 base: 300,
                 ranges,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{ChannelSet, Job, Mover, Sink, Source},
+    data::{ChannelSet, Mover, Sink, Source, TransferJob},
     digest,
     storage::{FastPath, FileRef, Metadata, PosixStorage, Result, Storage, WriteMode},
 };
@@ -85,16 +85,16 @@ fn places() -> Vec<Place> {
     places
 }
 
-fn from(file: &FileRef, ranges: &[ByteRange]) -> Job {
-    Job::Send(Source::File {
+fn from(file: &FileRef, ranges: &[ByteRange]) -> TransferJob {
+    TransferJob::Send(Source::File {
         file: Arc::clone(file),
         base: 0,
         ranges: ranges.to_vec(),
     })
 }
 
-fn to(file: &FileRef) -> Job {
-    Job::Receive(Sink::File {
+fn to(file: &FileRef) -> TransferJob {
+    TransferJob::Receive(Sink::File {
         file: Arc::clone(file),
         base: 0,
         stream_start: 0,
@@ -102,7 +102,7 @@ fn to(file: &FileRef) -> Job {
     })
 }
 
-fn copy(pair: &Pair, mode: Mode, send: Job, receive: Job) {
+fn copy(pair: &Pair, mode: Mode, send: TransferJob, receive: TransferJob) {
     run(async {
         let mut receive = pair.receiver.start(receive, mode);
         let mut send = pair.sender.start(send, mode);

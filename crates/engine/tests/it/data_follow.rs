@@ -10,7 +10,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{ChannelParams, ChannelSet, Mover, Opening, Transfer, TransferReport},
+    data::{ChannelParams, ChannelSet, JobOpener, Mover, Transfer, TransferReport},
     storage::failure,
 };
 use godwit_proto::{command::Mode, error::TransferFailure};
@@ -34,7 +34,7 @@ fn block(bits: u8, offset: usize, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn opening(target: &Arc<Bytes>) -> Opening {
+fn opening(target: &Arc<Bytes>) -> JobOpener {
     let target = Arc::clone(target);
     Box::new(move || Ok(into(&target)))
 }
@@ -130,7 +130,7 @@ fn what_follows_and_fails_leaves_the_one_before_alone() {
             let tried = Arc::new(AtomicBool::new(false));
             let (target, flag) = (Bytes::new(Vec::new()), Arc::clone(&tried));
             let of_second = Arc::clone(&target);
-            let open: Opening = Box::new(move || {
+            let open: JobOpener = Box::new(move || {
                 flag.store(true, Ordering::SeqCst);
                 match opens {
                     true => Ok(into(&of_second)),

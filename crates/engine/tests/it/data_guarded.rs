@@ -13,7 +13,8 @@ use std::{
 
 use godwit_engine::{
     data::{
-        ChannelParams, ChannelSet, Guard, Job, Mover, Sink, Source, TransferEvent, TransferReport,
+        ChannelParams, ChannelSet, GsiSecurity, Mover, Sink, Source, TransferEvent, TransferJob,
+        TransferReport,
     },
     storage::{
         MemoryStorage, NullStorage, Storage, WriteMode,
@@ -54,13 +55,13 @@ impl Users {
         }
     }
 
-    pub(crate) fn guard(&self, protection: Protection) -> Guard {
+    pub(crate) fn security(&self, protection: Protection) -> GsiSecurity {
         self.guard_of(&self.jo, protection)
     }
 
-    fn guard_of(&self, credential: &Credential, protection: Protection) -> Guard {
+    fn guard_of(&self, credential: &Credential, protection: Protection) -> GsiSecurity {
         let anchors = Arc::new(self.grid.anchors());
-        Guard::own_identity(credential.clone(), anchors, protection)
+        GsiSecurity::own_identity(credential.clone(), anchors, protection)
     }
 
     fn somebody(&self, name: &str) -> Blueprint {
@@ -68,9 +69,9 @@ impl Users {
     }
 }
 
-pub(crate) fn guarded(guard: Guard, params: ChannelParams) -> ChannelParams {
+pub(crate) fn guarded(security: GsiSecurity, params: ChannelParams) -> ChannelParams {
     ChannelParams {
-        guard: Some(guard.into()),
+        security: Some(security.into()),
         ..params
     }
 }
@@ -104,12 +105,12 @@ fn every_protection_carries_every_mode_in_both_versions() {
     run(async {
         for versions in [Versions::Tls12, Versions::Tls13] {
             for protection in LEVELS {
-                let guard = Guard {
+                let security = GsiSecurity {
                     versions,
-                    ..users.guard(protection)
+                    ..users.security(protection)
                 };
                 for size in [0, 1, 16 << 10, 300_007, 3_000_000] {
-                    let guarded = guarded(guard.clone(), params(4, 100_000));
+                    let guarded = guarded(security.clone(), params(4, 100_000));
                     let both = pair(guarded.clone(), guarded);
                     // Cached channels stay what they are.
                     for round in 0..3 {
@@ -128,7 +129,7 @@ fn every_protection_carries_every_mode_in_both_versions() {
 fn every_protection_carries_holes() {
     let users = Users::new();
     for protection in LEVELS {
-        let guarded = guarded(users.guard(protection), knowing(2));
+        let guarded = guarded(users.security(protection), knowing(2));
         assert_carries_holes(&pair(guarded.clone(), guarded));
     }
 }
@@ -137,7 +138,7 @@ fn every_protection_carries_holes() {
 fn what_is_protected_passes_the_page_cache_by_too() {
     let users = Users::new();
     for protection in [Protection::Safe, Protection::Private] {
-        let guarded = |channels| guarded(users.guard(protection), params(channels, 1 << 20));
+        let guarded = |channels| guarded(users.security(protection), params(channels, 1 << 20));
         let pair = |channels| pair(guarded(channels), guarded(channels));
         assert_copies(&data_direct::Place::new(), pair);
     }
@@ -151,11 +152,11 @@ fn stream_mode_is_guarded_whoever_connects() {
             for protection in LEVELS {
                 for size in [0, 1, 16 << 10, 3_000_000] {
                     for sender_connects in [true, false] {
-                        let guard = Guard {
+                        let security = GsiSecurity {
                             versions,
-                            ..users.guard(protection)
+                            ..users.security(protection)
                         };
-                        let guarded = guarded(guard, params(1, 100_000));
+                        let guarded = guarded(security, params(1, 100_000));
                         let mut both = pair(guarded.clone(), guarded);
                         if !sender_connects {
                             std::mem::swap(&mut both.receiver, &mut both.sender);
@@ -179,10 +180,10 @@ fn a_guarded_stream_writes_nothing_behind_its_region() {
     let users = Users::new();
     run(async {
         for protection in LEVELS {
-            let guarded = guarded(users.guard(protection), params(1, 1 << 20));
+            let guarded = guarded(users.security(protection), params(1, 1 << 20));
             let both = pair(guarded.clone(), guarded);
             let (source, target) = (Bytes::new(pattern(300_000)), Bytes::new(Vec::new()));
-            let sink = Job::Receive(Sink::File {
+            let sink = TransferJob::Receive(Sink::File {
                 file: target.clone(),
                 base: BASE,
                 stream_start: 0,
@@ -239,9 +240,9 @@ fn who_is_somebody_else_is_refused_at_once() {
             (&stranger, "/O=Else/CN=CA"),
         ] {
             for protection in [Protection::Clear, Protection::Private] {
-                let ours = users.guard(protection);
+                let ours = users.security(protection);
                 // They expect Jo, so that only we have something against them.
-                let theirs = Guard {
+                let theirs = GsiSecurity {
                     peer: ours.peer.clone(),
                     ..users.guard_of(who, protection)
                 };
@@ -266,18 +267,18 @@ fn a_named_subject_may_be_somebody_else() {
         .somebody("/O=Grid/CN=Kim")
         .issued_by(&users.grid.authority);
     run(async {
-        let jo = users.guard(Protection::Private);
+        let jo = users.security(Protection::Private);
         let kim = users.guard_of(&kim, Protection::Private);
         let (for_jo, for_kim) = (jo.peer.clone(), kim.peer.clone());
         let jo = guarded(
-            Guard {
+            GsiSecurity {
                 peer: for_kim,
                 ..jo
             },
             params(2, 10_000),
         );
         let kim = guarded(
-            Guard {
+            GsiSecurity {
                 peer: for_jo,
                 ..kim
             },
@@ -290,22 +291,23 @@ fn a_named_subject_may_be_somebody_else() {
     });
 }
 
-fn quick(guard: Guard) -> ChannelParams {
+fn quick(security: GsiSecurity) -> ChannelParams {
     let limit = Duration::from_millis(300);
     ChannelParams {
         connect_limit: limit,
         stall_limit: limit,
-        ..guarded(guard, params(1, 1 << 20))
+        ..guarded(security, params(1, 1 << 20))
     }
 }
 
 /// What becomes of a receipt when somebody connects and does `script`.
 async fn receive_from(
-    guard: Guard,
+    security: GsiSecurity,
     script: impl FnOnce(TcpStream) + Send + 'static,
 ) -> TransferReport {
     let (listener, at) = listener();
-    let set = ChannelSet::passive(&[Mover::spawn("m").unwrap()], listener, quick(guard)).unwrap();
+    let set =
+        ChannelSet::passive(&[Mover::spawn("m").unwrap()], listener, quick(security)).unwrap();
     let target = Bytes::new(Vec::new());
     let mut transfer = set.start(into(&target), Mode::ExtendedBlock);
     let peer = std::thread::spawn(move || script(TcpStream::connect(at).unwrap()));
@@ -325,14 +327,14 @@ fn read_out(mut stream: TcpStream) {
 fn peers_that_do_not_shake_hands_are_told_apart() {
     let users = Users::new();
     run(async {
-        let guard = || users.guard(Protection::Clear);
-        let garbage = receive_from(guard(), |mut stream| {
+        let security = || users.security(Protection::Clear);
+        let garbage = receive_from(security(), |mut stream| {
             stream.write_all(&[0x5a; 4000]).unwrap();
             read_out(stream);
         });
         assert!(refusal(&garbage.await).contains("TLS"));
         // A block in clear, as from a peer without a guard.
-        let block = receive_from(guard(), |mut stream| {
+        let block = receive_from(security(), |mut stream| {
             let mut block = vec![0x48];
             block.extend([0; 16]);
             stream.write_all(&block).unwrap();
@@ -340,7 +342,7 @@ fn peers_that_do_not_shake_hands_are_told_apart() {
         });
         assert!(refusal(&block.await).contains("TLS"));
         // The first bytes of a ClientHello, and then nothing.
-        let stalls = receive_from(guard(), |mut stream| {
+        let stalls = receive_from(security(), |mut stream| {
             stream.write_all(&[22, 3, 1, 1, 0]).unwrap();
             read_out(stream);
         });
@@ -353,7 +355,7 @@ fn peers_that_do_not_shake_hands_are_told_apart() {
             "{why:?}"
         );
         // The same, and then it goes away: nobody has said a word against anybody.
-        let leaves = receive_from(guard(), |mut stream| {
+        let leaves = receive_from(security(), |mut stream| {
             stream.write_all(&[22, 3, 1, 1, 0]).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
             read_out(stream);
@@ -364,7 +366,7 @@ fn peers_that_do_not_shake_hands_are_told_apart() {
             "{why:?}"
         );
         // Whoever says nothing may be anybody: the transfer waits for the right one.
-        let silent = receive_from(guard(), drop).await.result;
+        let silent = receive_from(security(), drop).await.result;
         assert!(
             matches!(silent, Err(TransferFailure::NoConnection(_))),
             "{silent:?}"
@@ -378,7 +380,7 @@ fn a_server_that_stalls_in_the_handshake_is_given_up() {
     run(async {
         let (listener, at) = listener();
         let mover = [Mover::spawn("m").unwrap()];
-        let params = quick(users.guard(Protection::Private));
+        let params = quick(users.security(Protection::Private));
         let set = ChannelSet::active(&mover, vec![at], None, params);
         let source = Bytes::new(pattern(1000));
         let mut send = set.start(whole(&source), Mode::Stream);
@@ -424,8 +426,11 @@ fn carry(mut from: TcpStream, mut to: TcpStream, mut change: impl FnMut(&mut [u8
 
 /// A copy past a tap that flips a bit of the byte at `place`; and whether the clear text was to be
 /// seen.
-async fn copy_past_a_tap(guard: Guard, place: Option<usize>) -> (TransferReport, Vec<u8>, bool) {
-    let params = guarded(guard, params(1, 1 << 20));
+async fn copy_past_a_tap(
+    security: GsiSecurity,
+    place: Option<usize>,
+) -> (TransferReport, Vec<u8>, bool) {
+    let params = guarded(security, params(1, 1 << 20));
     let (inner, to) = listener();
     let (outer, at) = listener();
     let seen = Arc::new(AtomicBool::new(false));
@@ -461,18 +466,18 @@ fn protected_bytes_are_neither_seen_nor_changed_on_their_way() {
     let users = Users::new();
     run(async {
         // The tap works: in clear it sees.
-        let (report, _, seen) = copy_past_a_tap(users.guard(Protection::Clear), None).await;
+        let (report, _, seen) = copy_past_a_tap(users.security(Protection::Clear), None).await;
         assert_eq!((report.result, seen), (Ok(()), true));
         for protection in [
             Protection::Safe,
             Protection::Confidential,
             Protection::Private,
         ] {
-            let guard = || users.guard(protection);
-            let (report, _, seen) = copy_past_a_tap(guard(), None).await;
+            let security = || users.security(protection);
+            let (report, _, seen) = copy_past_a_tap(security(), None).await;
             assert_eq!((report.result, seen), (Ok(()), false), "{protection}");
             // Far behind the handshake.
-            let (report, got, _) = copy_past_a_tap(guard(), Some(200_000)).await;
+            let (report, got, _) = copy_past_a_tap(security(), Some(200_000)).await;
             assert!(
                 matches!(report.result, Err(TransferFailure::ConnectionLost(_))),
                 "{protection} {report:?}"
@@ -480,7 +485,7 @@ fn protected_bytes_are_neither_seen_nor_changed_on_their_way() {
             assert!(got.len() < 400_000 && b"secretly".repeat(50_000).starts_with(&got));
         }
         // Within it: the random bytes of the first message.
-        let (report, got, _) = copy_past_a_tap(users.guard(Protection::Clear), Some(20)).await;
+        let (report, got, _) = copy_past_a_tap(users.security(Protection::Clear), Some(20)).await;
         assert!(refusal(&report).len() > 10);
         assert!(got.is_empty());
     });
@@ -505,7 +510,7 @@ fn handshakes_leave_running_channels_their_turns() {
         let storage = NullStorage::new(1 << 50);
         let path = FtpPath::new("/zeros").unwrap();
         let mut receive = receiver.start(
-            Job::Receive(Sink::File {
+            TransferJob::Receive(Sink::File {
                 file: storage.open_write(&path, WriteMode::Replace).unwrap(),
                 base: 0,
                 stream_start: 0,
@@ -518,7 +523,7 @@ fn handshakes_leave_running_channels_their_turns() {
             end: 1 << 50,
         }];
         let mut send = sender.start(
-            Job::Send(Source::File {
+            TransferJob::Send(Source::File {
                 file: storage.open_read(&path).unwrap(),
                 base: 0,
                 ranges,
@@ -568,11 +573,11 @@ fn no_ticket_is_on_the_wire() {
         (Versions::Tls13, Protection::Clear, &[DATA]),
         (Versions::Tls13, Protection::Private, &[]),
     ] {
-        let guard = Guard {
+        let security = GsiSecurity {
             versions,
-            ..users.guard(protection)
+            ..users.security(protection)
         };
-        let params = guarded(guard, params(1, 1 << 20));
+        let params = guarded(security, params(1, 1 << 20));
         let (listener, to) = listener();
         let (at, capture) = Capture::before(to);
         let mover = |name| [Mover::spawn(name).unwrap()];
@@ -602,7 +607,7 @@ fn no_ticket_is_on_the_wire() {
 #[test]
 fn a_file_that_cannot_be_read_takes_nothing_from_those_before_it() {
     let users = Users::new();
-    let parameters = guarded(users.guard(Protection::Private), params(2, 1 << 20));
+    let parameters = guarded(users.security(Protection::Private), params(2, 1 << 20));
     let both = pair(parameters.clone(), parameters);
     let unreadable = || {
         let refused = (0..8).map(|nth| Fault::Fail {
@@ -616,13 +621,13 @@ fn a_file_that_cannot_be_read_takes_nothing_from_those_before_it() {
         file.write_all_at(0, &pattern(300_000)).unwrap();
         let storage = FaultyStorage::new(Arc::new(memory), refused.collect());
         let end = 300_000;
-        Job::Send(Source::File {
+        TransferJob::Send(Source::File {
             file: storage.open_read(&path).unwrap(),
             base: 0,
             ranges: vec![ByteRange { start: 0, end }],
         })
     };
-    let queue = |set: &ChannelSet, sends, job: Box<dyn FnOnce() -> Job + Send>| {
+    let queue = |set: &ChannelSet, sends, job: Box<dyn FnOnce() -> TransferJob + Send>| {
         set.queue(sends, false, Box::new(move || Ok(job())))
     };
     run(async {

@@ -3,7 +3,7 @@
 use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc};
 
 use godwit_engine::{
-    data::{ChannelParams, Job, Sink, Source, TransferReport},
+    data::{ChannelParams, Sink, Source, TransferJob, TransferReport},
     storage::{FileRef, PosixStorage, Run, Storage, WriteMode},
 };
 use godwit_proto::{ByteRange, FtpPath, command::Mode};
@@ -77,16 +77,16 @@ pub(crate) fn knowing(channels: u32) -> ChannelParams {
     }
 }
 
-fn from(file: &FileRef, ranges: Vec<ByteRange>) -> Job {
-    Job::Send(Source::File {
+fn from(file: &FileRef, ranges: Vec<ByteRange>) -> TransferJob {
+    TransferJob::Send(Source::File {
         file: Arc::clone(file),
         base: 0,
         ranges,
     })
 }
 
-fn to(file: &FileRef, limit: Option<u64>) -> Job {
-    Job::Receive(Sink::File {
+fn to(file: &FileRef, limit: Option<u64>) -> TransferJob {
+    TransferJob::Receive(Sink::File {
         file: Arc::clone(file),
         base: 0,
         stream_start: 0,

@@ -4,7 +4,7 @@
 use std::fs;
 
 use godwit_engine::{
-    data::{Job, Source, kernel_tls},
+    data::{Source, TransferJob, kernel_tls},
     storage::{PosixStorage, Storage as _},
 };
 use godwit_proto::{ByteRange, FtpPath, command::Mode, security::Protection};
@@ -26,8 +26,8 @@ fn sealed_by_kernel() -> u64 {
     line.map_or(0, |count| count.trim().parse().unwrap())
 }
 
-fn all_of(storage: &PosixStorage, bytes: usize) -> Job {
-    Job::Send(Source::File {
+fn all_of(storage: &PosixStorage, bytes: usize) -> TransferJob {
+    TransferJob::Send(Source::File {
         file: storage.open_read(&FtpPath::new("/f").unwrap()).unwrap(),
         base: 0,
         ranges: vec![ByteRange {
@@ -45,7 +45,7 @@ fn a_stream_on_a_connection_of_blocks_is_whole_or_fails() {
     let storage = PosixStorage::rooted(folder.path()).unwrap();
     let content = pattern(3_000_000);
     fs::write(folder.path().join("f"), &content).unwrap();
-    let parameters = guarded(users.guard(Protection::Private), params(1, 300_000));
+    let parameters = guarded(users.security(Protection::Private), params(1, 300_000));
     let both = pair(parameters.clone(), parameters);
     run(async {
         for mode in [Mode::ExtendedBlock, Mode::Stream] {
@@ -53,7 +53,7 @@ fn a_stream_on_a_connection_of_blocks_is_whole_or_fails() {
             let mut receive = both.receiver.start(into(&target), mode);
             let mut send = both.sender.start(all_of(&storage, content.len()), mode);
             let (sent, received) = tokio::join!(done(&mut send), done(&mut receive));
-            if mode == Mode::Stream && kernel_tls::is_had() {
+            if mode == Mode::Stream && kernel_tls::is_supported() {
                 assert!(sent.result.is_err(), "{sent:?}");
             } else {
                 assert_eq!((sent.result, received.result), (Ok(()), Ok(())));
@@ -78,7 +78,10 @@ fn files_arrive_whole_with_channels_that_come_and_go() {
         let content = pattern(bytes);
         fs::write(folder.path().join("f"), &content).unwrap();
         let channels = if mode == Mode::Stream { 1 } else { 4 };
-        let parameters = guarded(users.guard(Protection::Private), params(channels, 300_000));
+        let parameters = guarded(
+            users.security(Protection::Private),
+            params(channels, 300_000),
+        );
         let both = pair(parameters.clone(), parameters);
         run(async {
             // The second time over channels that were kept.
@@ -105,7 +108,7 @@ fn files_arrive_whole_with_channels_that_come_and_go() {
         });
     }
     let sealed = sealed_by_kernel() - before;
-    match kernel_tls::is_had() {
+    match kernel_tls::is_supported() {
         true => assert!(sealed >= 8, "{sealed}"),
         false => {
             // What was tried once, with a kernel that has it and takes no new keys.

@@ -11,7 +11,7 @@ use std::{
 
 use godwit_engine::{
     data::{
-        ChannelParams, ChannelSet, Job, Mover, Source, Steered, Transfer, TransferEvent,
+        ChannelParams, ChannelSet, Mover, Source, Steered, Transfer, TransferEvent, TransferJob,
         TransferReport,
     },
     storage::FileRef,
@@ -92,7 +92,7 @@ fn assert_split(sent: &TransferReport, received: &TransferReport, source: &Bytes
 /// Sends what a cut left; the file is whole then.
 async fn send_rest(pair: &Pair, source: &Arc<Bytes>, target: &Arc<Bytes>, rest: Vec<ByteRange>) {
     let mut receive = pair.receiver.start(into(target), Mode::ExtendedBlock);
-    let job = Job::Send(Source::File {
+    let job = TransferJob::Send(Source::File {
         file: Arc::clone(source) as FileRef,
         base: 0,
         ranges: rest,
@@ -175,7 +175,7 @@ fn a_cut_spares_what_could_not_be_told_from_the_end() {
             send.monitor().cut();
             (send, receive)
         };
-        let stream = Job::Send(Source::Stream(Box::new(std::io::Cursor::new(
+        let stream = TransferJob::Send(Source::Stream(Box::new(std::io::Cursor::new(
             source.bytes(),
         ))));
         for (job, mode) in [

@@ -8,7 +8,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{ChannelParams, ChannelSet, Job, Mover, Sink, TransferEvent, TransferReport},
+    data::{ChannelParams, ChannelSet, Mover, Sink, TransferEvent, TransferJob, TransferReport},
     storage::{
         FileRef, MemoryStorage, Storage, WriteMode,
         faulty::{Fault, FaultyStorage, Operation},
@@ -435,7 +435,7 @@ fn a_write_that_a_device_refuses_is_tried_again_for_a_while() {
                 stream_start: 0,
                 limit: None,
             };
-            let mut transfer = r.set.start(Job::Receive(sink), Mode::ExtendedBlock);
+            let mut transfer = r.set.start(TransferJob::Receive(sink), Mode::ExtendedBlock);
             let mut peer = r.connect();
             peer.write_all(&header(EOF, 0, 1)).unwrap();
             peer.write_all(&block(EOD, 0, b"sixth.")).unwrap();
@@ -644,7 +644,7 @@ fn holes_that_cannot_be_are_refused() {
         ] {
             let r = Receiver::new();
             let target = Bytes::new(Vec::new());
-            let job = Job::Receive(Sink::File {
+            let job = TransferJob::Receive(Sink::File {
                 file: Arc::clone(&target) as FileRef,
                 base: 0,
                 stream_start: 0,
@@ -662,7 +662,7 @@ fn holes_that_cannot_be_are_refused() {
             assert!(target.bytes().is_empty(), "{what}");
         }
         let r = Receiver::new();
-        let nowhere = Job::Receive(Sink::Stream(Box::new(std::io::sink())));
+        let nowhere = TransferJob::Receive(Sink::Stream(Box::new(std::io::sink())));
         let mut transfer = r.set.start(nowhere, Mode::ExtendedBlock);
         r.connect().write_all(&header(HOLE, 1, 0)).unwrap();
         let result = done(&mut transfer).await.result;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{ChannelSet, Job, Mover, Transfer, TransferEvent},
+    data::{ChannelSet, Mover, Transfer, TransferEvent, TransferJob},
     storage::failure,
 };
 use godwit_proto::{command::Mode, error::TransferFailure};
@@ -24,7 +24,7 @@ const SIZES: [usize; 12] = [
     0, 1, 16, 17, 18, 1024, 16_384, 16_385, 65_519, 65_536, 70_000, 300_000,
 ];
 
-fn opening(job: impl FnOnce() -> Job + Send + 'static) -> godwit_engine::data::Opening {
+fn opening(job: impl FnOnce() -> TransferJob + Send + 'static) -> godwit_engine::data::JobOpener {
     Box::new(move || Ok(job()))
 }
 
@@ -306,9 +306,9 @@ fn a_series_sums_up_what_is_too_short_to_be_seen() {
         let pair = Pair::new(2, &params(2, 1 << 20));
         let (sent, _) = pair.copy(pattern(5000), Mode::ExtendedBlock).await;
         assert_eq!(sent.result, Ok(()));
-        let before = pair.sender.series();
+        let before = pair.sender.batch();
         for round in 1..=2_u64 {
-            let (out, inwards) = (pair.sender.series(), pair.receiver.series());
+            let (out, inwards) = (pair.sender.batch(), pair.receiver.batch());
             assert_eq!((out.progress().bytes, out.progress().channels), (0, 2));
             // Connections that are older count from the first look.
             out.sample();

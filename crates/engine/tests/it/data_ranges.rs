@@ -3,7 +3,7 @@
 use std::{io::Write as _, net::TcpStream, time::Duration};
 
 use godwit_engine::{
-    data::{ChannelParams, ChannelSet, FRESH_RANGES_MAX, Job, Mover, Sink, Transfer},
+    data::{ChannelParams, ChannelSet, FRESH_RANGES_MAX, Mover, Sink, Transfer, TransferJob},
     storage::{NullStorage, Storage as _},
 };
 use godwit_proto::{FtpPath, command::Mode, error::TransferFailure};
@@ -42,7 +42,7 @@ fn receive(reports_safe: bool) -> (ChannelSet, Transfer, TcpStream) {
         stream_start: 0,
         limit: None,
     };
-    let transfer = set.start(Job::Receive(sink), Mode::ExtendedBlock);
+    let transfer = set.start(TransferJob::Receive(sink), Mode::ExtendedBlock);
     (set, transfer, TcpStream::connect(at).unwrap())
 }
 

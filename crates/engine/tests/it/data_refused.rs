@@ -8,7 +8,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{ChannelParams, ChannelSet, Job, Mover, Opening, Sink, Transfer},
+    data::{ChannelParams, ChannelSet, JobOpener, Mover, Sink, Transfer, TransferJob},
     storage::{
         MemoryStorage, Storage as _, WriteMode, failure,
         faulty::{Fault, FaultyStorage},
@@ -39,7 +39,7 @@ fn late_set(movers: usize) -> (ChannelSet, SocketAddr) {
     (ChannelSet::passive(&movers, listener, params).unwrap(), at)
 }
 
-fn refused() -> Opening {
+fn refused() -> JobOpener {
     Box::new(|| Err(failure("open /none", &ErrorKind::NotFound.into())))
 }
 
@@ -115,7 +115,7 @@ fn connections_outlast_a_full_disk() {
                 limit: None,
             };
             let (set, at) = late_set(movers);
-            let mut transfer = set.start(Job::Receive(sink), mode);
+            let mut transfer = set.start(TransferJob::Receive(sink), mode);
             let mut connections = vec![TcpStream::connect(at).unwrap()];
             if mode == Mode::ExtendedBlock {
                 connections.push(TcpStream::connect(at).unwrap());

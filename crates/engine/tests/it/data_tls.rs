@@ -2,7 +2,7 @@
 
 use std::{fs, net::TcpStream, sync::mpsc, time::SystemTime};
 
-use godwit_engine::data::{ChannelParams, ChannelSet, Mover, Safeguard};
+use godwit_engine::data::{ChannelParams, ChannelSecurity, ChannelSet, Mover};
 use godwit_gsi::ftps::{Authorities, Client, ServerIs, Sessions};
 use godwit_proto::command::Mode;
 use openssl::ssl::{SslAcceptor, SslMethod};
@@ -27,7 +27,7 @@ fn tickets_that_nobody_reads_cost_no_byte_of_a_stream() {
     fs::write(authorities.path(), pem).unwrap();
     let authorities = Authorities::File(authorities.path().to_owned());
     let params = ChannelParams {
-        guard: Some(Safeguard::TlsClient {
+        security: Some(ChannelSecurity::TlsClient {
             client: Client::new(None, &authorities).unwrap(),
             server: ServerIs::Holder(Box::new(host.certificate().clone()), Sessions::default()),
         }),

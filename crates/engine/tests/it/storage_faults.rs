@@ -10,12 +10,12 @@ use std::{
 
 use godwit_engine::{
     digest,
+    line_endings::{CrlfReader, LfWriter},
     storage::{
         FastPath, FileCursor, FileKind, MemoryStorage, NullStorage, PosixStorage, Storage,
         WriteMode, failure,
         faulty::{Fault, FaultyStorage, Operation},
     },
-    text::{CrlfReader, LfWriter},
 };
 use godwit_proto::{ChecksumAlgorithm, FtpPath};
 

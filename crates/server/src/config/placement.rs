@@ -2,26 +2,26 @@
 
 use std::str::FromStr;
 
-use godwit_engine::placement::{Placement, PlacementError};
+use godwit_engine::cpu_affinity::{CpuAffinity, CpuAffinityError};
 use serde::Deserialize;
 
-/// What [`Placement`] reads, checked.
+/// What [`CpuAffinity`] reads, checked.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct PlacementText(pub Placement);
+pub struct PlacementText(pub CpuAffinity);
 
 impl FromStr for PlacementText {
-    type Err = PlacementError;
+    type Err = CpuAffinityError;
 
-    fn from_str(text: &str) -> Result<Self, PlacementError> {
+    fn from_str(text: &str) -> Result<Self, CpuAffinityError> {
         text.parse().map(Self)
     }
 }
 
 impl TryFrom<String> for PlacementText {
-    type Error = PlacementError;
+    type Error = CpuAffinityError;
 
-    fn try_from(text: String) -> Result<Self, PlacementError> {
+    fn try_from(text: String) -> Result<Self, CpuAffinityError> {
         text.parse()
     }
 }

@@ -48,7 +48,7 @@ fn flags_override_file_and_file_overrides_environment() {
     assert_eq!(settings.anonymous, Anonymous::Rw);
     assert_eq!(settings.root, PathBuf::from("/srv"));
     assert_eq!(settings.port_range, Some(4000..=4001));
-    let processors = Placement::Listed(vec![0, 1, 4]);
+    let processors = CpuAffinity::Listed(vec![0, 1, 4]);
     assert_eq!(settings.processors, Some(processors));
     assert_eq!(settings.listen, ["127.0.0.1:0".parse().unwrap()]);
     assert_eq!(settings.bounds.connections, 7);

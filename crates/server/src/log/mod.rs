@@ -9,7 +9,7 @@ use std::{
     sync::OnceLock,
 };
 
-use godwit_engine::terminal::shown;
+use godwit_engine::terminal::escaped;
 use tracing::{Level, field::Field};
 use tracing_subscriber::{
     EnvFilter,
@@ -47,8 +47,8 @@ pub fn init(json: bool, least: Level) {
         let field = |out: &mut Writer<'_>, field: &Field, value: &dyn Debug| {
             let value = format!("{value:?}");
             match field.name() {
-                "message" => write!(out, "{}", shown(&value)),
-                name => write!(out, "{name}={}", shown(&value)),
+                "message" => write!(out, "{}", escaped(&value)),
+                name => write!(out, "{name}={}", escaped(&value)),
             }
         };
         // As is done by default, at a third of the cost: that one asks of each field how a terminal

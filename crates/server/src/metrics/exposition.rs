@@ -2,7 +2,7 @@
 
 use std::{fs, time::SystemTime};
 
-use godwit_engine::exposition::Exposition;
+use godwit_engine::prometheus_text::PrometheusText;
 use rustix::process::{Resource, getrlimit};
 
 use super::{Class, Direction, Door, Method, Metrics, counting::Kind, lock};
@@ -10,14 +10,14 @@ use super::{Class, Direction, Door, Method, Metrics, counting::Kind, lock};
 impl Metrics {
     /// All there is, of this moment. Reads files of /proc.
     pub(super) fn exposition(&self) -> String {
-        let mut out = Exposition::default();
+        let mut out = PrometheusText::default();
         self.sessions(&mut out);
         self.transfers(&mut out);
         self.process(&mut out);
         out.into_text()
     }
 
-    fn sessions(&self, out: &mut Exposition) {
+    fn sessions(&self, out: &mut PrometheusText) {
         let mut sessions = vec![0_u64; Method::ALL.len()];
         let (mut waiting, mut channels) = (0_u64, 0_u64);
         let mut transfers = [0_u64; Direction::COUNT];
@@ -88,7 +88,7 @@ impl Metrics {
         .value(self.channels_opened.count());
     }
 
-    fn transfers(&self, out: &mut Exposition) {
+    fn transfers(&self, out: &mut PrometheusText) {
         let mut of = out.counter(
             "godwitd_transfers_total",
             "Transfers that have ended: files or parts of files in and out, and lists.",
@@ -138,7 +138,7 @@ impl Metrics {
     }
 
     /// Under the names that all programs use.
-    fn process(&self, out: &mut Exposition) {
+    fn process(&self, out: &mut PrometheusText) {
         let began = self.began.duration_since(SystemTime::UNIX_EPOCH);
         out.gauge(
             "process_start_time_seconds",

@@ -7,22 +7,21 @@ use godwit_proto::error::TransferFailure;
 
 use super::{
     super::{
-        Opening, lock,
-        mover::Order,
-        transfer::{Attachment, TransferShared},
+        JobOpener, lock,
+        mover::MoverCommand,
+        transfer::{TransferHandle, TransferShared},
     },
-    ChannelSet, SetShared,
-    line::{Next, Waiting},
-    lost_with_an_earlier_one,
+    ChannelSet, SetShared, lost_with_earlier_transfer,
+    transfer_queue::{Next, Waiting},
 };
 
 /// Work that is no transfer and has its turn among them, see [`ChannelSet::queue_work`].
-pub type Work = Box<dyn FnOnce(Turn) + Send>;
+pub type QueuedWork = Box<dyn FnOnce(QueueTurn) + Send>;
 
 /// The right to act before what is queued behind; dropping it lets the next begin.
-pub struct Turn(Arc<SetShared>);
+pub struct QueueTurn(Arc<SetShared>);
 
-impl Drop for Turn {
+impl Drop for QueueTurn {
     fn drop(&mut self) {
         self.0.work_leaves();
     }
@@ -31,9 +30,9 @@ impl Drop for Turn {
 impl ChannelSet {
     /// Runs `work` on a mover when all transfers that were queued before have succeeded; where one
     /// of them fails, it is dropped. What takes longer than a small file does must go on elsewhere,
-    /// and take its [`Turn`] along. `passable`: transfers that are queued behind it and may follow
-    /// others need not wait for it either.
-    pub fn queue_work(&self, work: Work, passable: bool) {
+    /// and take its [`QueueTurn`] along. `passable`: transfers that are queued behind it and may
+    /// follow others need not wait for it either.
+    pub fn queue_work(&self, work: QueuedWork, passable: bool) {
         self.shared.enqueue(Waiting::Work { work, passable });
     }
 }
@@ -47,14 +46,14 @@ impl SetShared {
             if inner.broken {
                 (Some(waiting), false)
             } else {
-                let follows = !inner.idle.is_empty() && !inner.line.has_waiting_transfer();
-                let begins = inner.line.is_empty() || follows;
-                inner.line.push(waiting);
+                let follows = !inner.idle.is_empty() && !inner.queue.has_waiting_transfer();
+                let begins = inner.queue.is_empty() || follows;
+                inner.queue.push(waiting);
                 (None, begins)
             }
         };
         if let Some(Waiting::Transfer { transfer, .. }) = refused {
-            transfer.ends_with_set(lost_with_an_earlier_one());
+            transfer.ends_with_set(lost_with_earlier_transfer());
         }
         if begins {
             self.ask_for_next();
@@ -63,15 +62,15 @@ impl SetShared {
 
     /// A mover looks whether something may begin.
     pub(super) fn ask_for_next(self: &Arc<Self>) {
-        self.movers[0].give(Order::BeginNext(Arc::clone(self)));
+        self.movers[0].give(MoverCommand::BeginNext(Arc::clone(self)));
     }
 
     /// Nothing has to do with it any more.
     pub(in crate::data) fn transfer_leaves(self: &Arc<Self>, transfer: &TransferShared) {
         let waiting = {
             let mut inner = lock(&self.inner);
-            inner.line.leaves(transfer);
-            inner.line.has_waiting()
+            inner.queue.leaves(transfer);
+            inner.queue.has_waiting()
         };
         if waiting {
             self.ask_for_next();
@@ -81,8 +80,8 @@ impl SetShared {
     fn work_leaves(self: &Arc<Self>) {
         let waiting = {
             let mut inner = lock(&self.inner);
-            inner.line.work_leaves();
-            inner.line.has_waiting()
+            inner.queue.work_leaves();
+            inner.queue.has_waiting()
         };
         if waiting {
             self.ask_for_next();
@@ -96,7 +95,7 @@ impl SetShared {
                 let mut inner = lock(&self.inner);
                 // Other channels for the next send are made when none carries anything.
                 let free = inner.wanted.is_none() && inner.idle.iter().any(|idle| idle.used);
-                inner.line.next(free)
+                inner.queue.next(free)
             };
             match next {
                 Some(Next::Transfer {
@@ -104,15 +103,20 @@ impl SetShared {
                     open,
                     behind,
                 }) => self.begin_queued(&transfer, open, behind),
-                Some(Next::Work(work)) => work(Turn(Arc::clone(self))),
+                Some(Next::Work(work)) => work(QueueTurn(Arc::clone(self))),
                 None => return,
             }
         }
     }
 
-    fn begin_queued(self: &Arc<Self>, transfer: &Arc<TransferShared>, open: Opening, behind: bool) {
+    fn begin_queued(
+        self: &Arc<Self>,
+        transfer: &Arc<TransferShared>,
+        open: JobOpener,
+        behind: bool,
+    ) {
         // As in `ChannelSet::start`.
-        let starter = Attachment::new(transfer);
+        let starter = TransferHandle::new(transfer);
         transfer.start();
         let begun = open().map_err(TransferFailure::from).and_then(|job| {
             transfer.open(job, self.layout);
@@ -132,7 +136,7 @@ impl SetShared {
     fn follow(self: &Arc<Self>, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
         let mut inner = lock(&self.inner);
         if inner.broken {
-            return Err(lost_with_an_earlier_one());
+            return Err(lost_with_earlier_transfer());
         }
         let mut idle = std::mem::take(&mut inner.idle);
         if transfer.is_send() {
@@ -141,18 +145,15 @@ impl SetShared {
             idle.retain(|channel| transfer.sender_joins(channel.stripe));
         }
         // As in `begin`: at the last tick there may have been nothing to watch.
-        let watch = (0, Order::Watch(Arc::downgrade(self)));
+        let watch = (0, MoverCommand::Watch(Arc::downgrade(self)));
         let assigned = idle.into_iter().map(|channel| {
-            let attachment = Attachment::new(transfer);
+            let handle = TransferHandle::new(transfer);
             let mover = channel.mover;
-            let order = Order::Assign {
-                channel,
-                attachment,
-            };
+            let order = MoverCommand::Assign { channel, handle };
             (mover, order)
         });
         self.give_all([watch].into_iter().chain(assigned).collect());
-        inner.line.opened(transfer);
+        inner.queue.opened(transfer);
         Ok(())
     }
 }

@@ -15,8 +15,8 @@ use godwit_proto::{
 
 use super::{Control, TransferShared};
 use crate::{
-    data::{body::Body, lock, work::WorkQueue},
-    tcp_diag::Ends,
+    data::{block_queue::BlockQueue, lock, source_or_sink::SourceOrSink},
+    tcp_diag::AddressPair,
 };
 
 impl TransferShared {
@@ -36,8 +36,8 @@ impl TransferShared {
     /// will all carry the other one too, which counts them.
     pub(in crate::data) fn lets_follow(&self) -> bool {
         let mut control = lock(&self.control);
-        let goes_well = control.postponed.is_none()
-            && control.doomed.is_none()
+        let goes_well = control.deferred_failure.is_none()
+            && control.failing.is_none()
             && !matches!(control.result, Some(Err(_)));
         let is_steady = !self.sends
             || self.stripes == 1
@@ -123,7 +123,7 @@ impl TransferShared {
     pub(in crate::data) fn retire(
         &self,
         stripe: usize,
-        ends: Option<Ends>,
+        addresses: Option<AddressPair>,
         nothing_left: bool,
     ) -> Option<BlockHeader> {
         let wanted = self.retire_wanted.load(Ordering::Relaxed);
@@ -132,10 +132,10 @@ impl TransferShared {
         }
         let set = self.set.upgrade()?;
         // Of several stripes each keeps a channel, which may be the least of all.
-        if let Some(ends) = ends
+        if let Some(addresses) = addresses
             && self.stripes == 1
             && !nothing_left
-            && set.lesser_than(ends) >= wanted as usize
+            && set.count_weaker(addresses) >= wanted as usize
         {
             return None;
         }
@@ -148,8 +148,8 @@ impl TransferShared {
         self.retire_wanted
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
             .ok()?;
-        if let Some(ends) = ends {
-            set.steps_back(ends);
+        if let Some(addresses) = addresses {
+            set.mark_leaving(addresses);
         }
         control.retired = true;
         Some(control.senders[stripe].channel_ends(AfterEod::Close))
@@ -157,7 +157,7 @@ impl TransferShared {
 
     /// How many channels are missing from `channels` or are more than it. Those that shall end and
     /// have not yet are asked to stay first.
-    pub(in crate::data) fn towards(&self, channels: u32) -> (u32, u32) {
+    pub(in crate::data) fn channel_difference(&self, channels: u32) -> (u32, u32) {
         let control = lock(&self.control);
         if control.followed {
             return (0, 0);
@@ -167,8 +167,12 @@ impl TransferShared {
         let ending = self.retire_wanted.load(Ordering::Relaxed);
         let staying = live.saturating_sub(ending);
         // Towards the end channels have ended because nothing is left: nobody is to follow them.
-        let missing = match self.body() {
-            Body::SendFile { queues, .. } if queues.iter().all(WorkQueue::is_exhausted) => 0,
+        let missing = match self.source_or_sink() {
+            SourceOrSink::SendFile { queues, .. }
+                if queues.iter().all(BlockQueue::is_exhausted) =>
+            {
+                0
+            }
             _ => channels.saturating_sub(staying),
         };
         let kept = missing.min(ending);

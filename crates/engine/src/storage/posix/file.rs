@@ -16,8 +16,8 @@ use rustix::{
 
 use super::{
     super::{
-        FastPath, File, FileRef, Held, Metadata, Result, Run, WriteMode, errno_failure, read_each,
-        write_zeros,
+        FastPath, File, FileRef, Metadata, PreloadedFile, Result, Run, WriteMode, errno_failure,
+        read_each, write_zeros,
     },
     direct::{self, Direct, Reading},
     metadata_of,
@@ -205,7 +205,7 @@ impl PosixFile {
     /// To look for holes in it costs more than to send what little it has.
     fn was_small_and_whole(&self) -> bool {
         let Metadata { size, stored, .. } = self.as_opened;
-        (1..=Held::BYTES_MAX).contains(&size) && stored >= size
+        (1..=PreloadedFile::BYTES_MAX).contains(&size) && stored >= size
     }
 
     /// `None`: nothing is known, or the file ends before `offset`. The position of the descriptor,

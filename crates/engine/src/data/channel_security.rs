@@ -23,7 +23,7 @@ use godwit_proto::security::Protection;
 /// [`TransferFailure::NotAuthenticated`]: godwit_proto::error::TransferFailure::NotAuthenticated
 /// [`TransferFailure::ConnectionLost`]: godwit_proto::error::TransferFailure::ConnectionLost
 #[derive(Clone)]
-pub struct Guard {
+pub struct GsiSecurity {
     /// What we prove ourselves with: the user's; at a server the one that was delegated.
     pub credential: Credential,
     /// Whom we trust.
@@ -40,7 +40,7 @@ pub struct Guard {
     pub versions: Versions,
 }
 
-impl Guard {
+impl GsiSecurity {
     /// DCAU A: the peer must have the credential's identity.
     pub fn own_identity(
         credential: Credential,
@@ -79,9 +79,9 @@ impl Guard {
 
 /// What comes before the first byte of each connection of a set.
 #[derive(Clone, Debug)]
-pub enum Safeguard {
+pub enum ChannelSecurity {
     /// Both ends prove who they are (DCAU A and S).
-    Identities(Arc<Guard>),
+    Gsi(Arc<GsiSecurity>),
     /// TLS as FTP has it (PROT P behind AUTH TLS), at a server. Nobody proves to be the client
     /// here, so that a connection must at least come from its host.
     TlsServer {
@@ -100,33 +100,33 @@ pub enum Safeguard {
     },
 }
 
-impl From<Guard> for Safeguard {
-    fn from(guard: Guard) -> Self {
-        Self::Identities(Arc::new(guard))
+impl From<GsiSecurity> for ChannelSecurity {
+    fn from(security: GsiSecurity) -> Self {
+        Self::Gsi(Arc::new(security))
     }
 }
 
 /// A handshake of either kind.
-pub(super) enum Machine {
+pub(super) enum SecurityHandshake {
     Identities(Box<Context>),
     Tls(Box<ftps::Handshake>),
 }
 
-impl Safeguard {
+impl ChannelSecurity {
     /// For a connection that we have made (`initiates`) or taken.
-    pub(super) fn begin(&self, initiates: bool) -> Result<Machine, ContextError> {
+    pub(super) fn begin(&self, initiates: bool) -> Result<SecurityHandshake, ContextError> {
         Ok(match self {
-            Self::Identities(guard) => {
-                let settings = guard.settings();
-                Machine::Identities(Box::new(match initiates {
+            Self::Gsi(security) => {
+                let settings = security.settings();
+                SecurityHandshake::Identities(Box::new(match initiates {
                     true => Context::initiate(settings)?,
                     false => Context::accept(settings)?,
                 }))
             }
             // RFC 4217 §7: whoever has connected.
-            Self::TlsServer { server, .. } => Machine::Tls(Box::new(server.accept()?)),
+            Self::TlsServer { server, .. } => SecurityHandshake::Tls(Box::new(server.accept()?)),
             Self::TlsClient { client, server } => {
-                Machine::Tls(Box::new(client.connect(server, SystemTime::now())?))
+                SecurityHandshake::Tls(Box::new(client.connect(server, SystemTime::now())?))
             }
         })
     }
@@ -135,26 +135,26 @@ impl Safeguard {
     pub(super) fn admits(&self, peer: IpAddr) -> bool {
         match self {
             Self::TlsServer { client, .. } => client.to_canonical() == peer.to_canonical(),
-            Self::Identities(_) | Self::TlsClient { .. } => true,
+            Self::Gsi(_) | Self::TlsClient { .. } => true,
         }
     }
 
     /// The handshake is all: bytes travel as they are (DCAU with PROT C).
     pub(super) fn ends_with_handshake(&self) -> bool {
         match self {
-            Self::Identities(guard) => guard.protection == Protection::Clear,
+            Self::Gsi(security) => security.protection == Protection::Clear,
             Self::TlsServer { .. } | Self::TlsClient { .. } => false,
         }
     }
 
     /// The end of a stream is said within TLS (close_notify). Clients of FTP wait for it; those of
     /// GSI were never seen to.
-    pub(super) fn says_goodbye(&self) -> bool {
-        !matches!(self, Self::Identities(_))
+    pub(super) fn sends_close_notify(&self) -> bool {
+        !matches!(self, Self::Gsi(_))
     }
 }
 
-impl Machine {
+impl SecurityHandshake {
     pub(super) fn handle_input(&mut self, bytes: &[u8]) -> Result<(), ContextError> {
         match self {
             Self::Identities(context) => context.handle_input(SystemTime::now(), bytes),
@@ -179,7 +179,7 @@ impl Machine {
 }
 
 /// Without the key, and without whom we trust.
-impl fmt::Debug for Guard {
+impl fmt::Debug for GsiSecurity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("peer", &self.peer)

@@ -23,7 +23,7 @@ const NEAR_PREFIX: &str = "near:";
 /// Processors, as users say them: `0-3,8` in the kernel's numbers, or `near:eth0` for those that
 /// are near an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Placement {
+pub enum CpuAffinity {
     /// By their numbers, each below [`CpuSet::MAX_CPU`], at least one.
     Listed(Vec<usize>),
     /// Those near this network interface.
@@ -32,7 +32,7 @@ pub enum Placement {
 
 /// Why a program cannot keep to processors, or who said them did not say any.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlacementError {
+pub enum CpuAffinityError {
     /// That is no list.
     #[error("{0:?} names no processors: write 0-3,8 with numbers below {max}, or near:INTERFACE", max = CpuSet::MAX_CPU)]
     Text(String),
@@ -44,29 +44,29 @@ pub enum PlacementError {
     NotTold(String),
     /// The system keeps us from all of them.
     #[error("none of the processors {0} may be used by this process")]
-    NoneAllowed(Placement),
+    NoneAllowed(CpuAffinity),
     /// The system refuses.
     #[error("keep to the processors {placement}: {errno}")]
     Refused {
         /// Which.
-        placement: Placement,
+        placement: CpuAffinity,
         /// Why.
         errno: Errno,
     },
 }
 
-impl Placement {
+impl CpuAffinity {
     /// Keeps the calling thread, and all threads and processes that it starts from now on, to these
     /// processors, as far as it may use them at all.
     ///
     /// # Errors
     /// There are none of them, or the system does not let us.
-    pub fn keep_to(&self) -> Result<(), PlacementError> {
+    pub fn apply(&self) -> Result<(), CpuAffinityError> {
         let wanted = match self {
             Self::Listed(processors) => processors.clone(),
             Self::Near(interface) => near(Path::new(INTERFACES), interface)?,
         };
-        let refused = |errno| PlacementError::Refused {
+        let refused = |errno| CpuAffinityError::Refused {
             placement: self.clone(),
             errno,
         };
@@ -78,7 +78,7 @@ impl Placement {
             }
         }
         if set.count() == 0 {
-            return Err(PlacementError::NoneAllowed(self.clone()));
+            return Err(CpuAffinityError::NoneAllowed(self.clone()));
         }
         sched_setaffinity(None, &set).map_err(refused)
     }
@@ -86,8 +86,8 @@ impl Placement {
 
 /// The list of the first device above the interface that has one: a virtual function or a queue has
 /// it from its card.
-fn near(interfaces: &Path, interface: &str) -> Result<Vec<usize>, PlacementError> {
-    let no_interface = || PlacementError::NoInterface(interface.to_owned());
+fn near(interfaces: &Path, interface: &str) -> Result<Vec<usize>, CpuAffinityError> {
+    let no_interface = || CpuAffinityError::NoInterface(interface.to_owned());
     // A name, and no way to somewhere else.
     if interface.contains('/') || interface.starts_with('.') {
         return Err(no_interface());
@@ -96,7 +96,7 @@ fn near(interfaces: &Path, interface: &str) -> Result<Vec<usize>, PlacementError
     let told = (device.ancestors().skip(1))
         .find_map(|device| fs::read_to_string(device.join(NEAR)).ok())
         .and_then(|text| listed(text.trim()));
-    told.ok_or_else(|| PlacementError::NotTold(interface.to_owned()))
+    told.ok_or_else(|| CpuAffinityError::NotTold(interface.to_owned()))
 }
 
 /// `0-3,8`, at least one; each number once where it is said once.
@@ -114,20 +114,20 @@ fn listed(text: &str) -> Option<Vec<usize>> {
     Some(processors)
 }
 
-impl FromStr for Placement {
-    type Err = PlacementError;
+impl FromStr for CpuAffinity {
+    type Err = CpuAffinityError;
 
-    fn from_str(text: &str) -> Result<Self, PlacementError> {
+    fn from_str(text: &str) -> Result<Self, CpuAffinityError> {
         match text.strip_prefix(NEAR_PREFIX) {
             Some(interface) if !interface.is_empty() => Ok(Self::Near(interface.to_owned())),
             _ => listed(text)
                 .map(Self::Listed)
-                .ok_or_else(|| PlacementError::Text(text.to_owned())),
+                .ok_or_else(|| CpuAffinityError::Text(text.to_owned())),
         }
     }
 }
 
-impl fmt::Display for Placement {
+impl fmt::Display for CpuAffinity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Near(interface) => write!(f, "{NEAR_PREFIX}{interface}"),
@@ -147,11 +147,11 @@ mod tests {
 
     #[test]
     fn lists_and_interfaces_are_told_apart_and_nothing_else_is_taken() {
-        let list = |processors: &[usize]| Ok(Placement::Listed(processors.to_vec()));
+        let list = |processors: &[usize]| Ok(CpuAffinity::Listed(processors.to_vec()));
         assert_eq!("0".parse(), list(&[0]));
         assert_eq!("0-2,8".parse(), list(&[0, 1, 2, 8]));
-        let near = "near:eth0".parse::<Placement>().expect("an interface");
-        assert_eq!(near, Placement::Near("eth0".into()));
+        let near = "near:eth0".parse::<CpuAffinity>().expect("an interface");
+        assert_eq!(near, CpuAffinity::Near("eth0".into()));
         assert_eq!(near.to_string().parse(), Ok(near));
         for text in [
             "",
@@ -165,8 +165,8 @@ mod tests {
             "1024",
             "0 1",
         ] {
-            let refused = Err(PlacementError::Text(text.into()));
-            assert_eq!(text.parse::<Placement>(), refused, "{text}");
+            let refused = Err(CpuAffinityError::Text(text.into()));
+            assert_eq!(text.parse::<CpuAffinity>(), refused, "{text}");
         }
     }
 
@@ -182,10 +182,10 @@ mod tests {
         symlink(&card, class.join("eth0")).expect("linked");
         symlink(devices.join("virtual/net/lo"), class.join("lo")).expect("linked");
         assert_eq!(super::near(&class, "eth0"), Ok(vec![4, 5]));
-        let not_told = Err(PlacementError::NotTold("lo".into()));
+        let not_told = Err(CpuAffinityError::NotTold("lo".into()));
         assert_eq!(super::near(&class, "lo"), not_told);
         for name in ["eth1", "../devices/pci", ".."] {
-            let missing = Err(PlacementError::NoInterface(name.into()));
+            let missing = Err(CpuAffinityError::NoInterface(name.into()));
             assert_eq!(super::near(&class, name), missing);
         }
     }
@@ -197,16 +197,16 @@ mod tests {
             let allowed = sched_getaffinity(None).expect("told");
             let of_us = |p: &usize| allowed.is_set(*p);
             let last = (0..CpuSet::MAX_CPU).rfind(of_us).expect("we run somewhere");
-            Placement::Listed(vec![last])
-                .keep_to()
+            CpuAffinity::Listed(vec![last])
+                .apply()
                 .expect("one of ours");
             let set = std::thread::spawn(|| sched_getaffinity(None)).join();
             let set = set.expect("no panic").expect("told");
             assert!(set.is_set(last) && set.count() == 1);
             let other = (0..CpuSet::MAX_CPU).find(|p| !set.is_set(*p)).expect("one");
             // The kernel lets a thread come back, we do not go where we were not.
-            let refused = Placement::Listed(vec![other]).keep_to();
-            let none = PlacementError::NoneAllowed(Placement::Listed(vec![other]));
+            let refused = CpuAffinity::Listed(vec![other]).apply();
+            let none = CpuAffinityError::NoneAllowed(CpuAffinity::Listed(vec![other]));
             assert_eq!(refused, Err(none));
         });
         kept.join().expect("no panic");

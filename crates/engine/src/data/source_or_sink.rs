@@ -5,21 +5,21 @@ use std::sync::{Arc, Mutex};
 use godwit_proto::mode_e::layout::StripeLayout;
 
 use super::{
-    Job, Sink, Source,
+    Sink, Source, TransferJob,
+    block_queue::{BlockQueue, StreamSource},
     holes::Holes,
     lock,
-    work::{StreamSource, WorkQueue},
 };
 use crate::storage::FileRef;
 
 /// Source or sink.
-pub(super) enum Body {
+pub(super) enum SourceOrSink {
     /// The transfer waits for its turn; nothing is opened.
     Unopened,
     SendFile {
         file: FileRef,
         base: u64,
-        queues: Vec<WorkQueue>,
+        queues: Vec<BlockQueue>,
     },
     SendStream(StreamSource),
     ReceiveFile {
@@ -40,18 +40,18 @@ pub(super) struct StreamSink {
     cut: Option<u64>,
 }
 
-impl Body {
+impl SourceOrSink {
     /// `stripes`: addresses that a sender connects to, each with the part of the file that `layout`
     /// gives it. `holes`: those of the file do not travel.
     pub(super) fn new(
-        job: Job,
+        job: TransferJob,
         stripes: usize,
         layout: Option<StripeLayout>,
         block_bytes: u64,
         holes: bool,
     ) -> Self {
         match job {
-            Job::Send(Source::File { file, base, ranges }) => {
+            TransferJob::Send(Source::File { file, base, ranges }) => {
                 let bytes = ranges.iter().map(|r| r.len()).sum::<u64>();
                 let mut queues = match layout {
                     Some(layout) if stripes > 1 => {
@@ -62,21 +62,23 @@ impl Body {
                                     .clone()
                                     .into_iter()
                                     .flat_map(move |r| layout.pieces(r, total, i, stripes));
-                                WorkQueue::new(own, bytes / stripes as u64, block_bytes)
+                                BlockQueue::new(own, bytes / stripes as u64, block_bytes)
                             })
                             .collect()
                     }
-                    _ => vec![WorkQueue::new(ranges, bytes, block_bytes)],
+                    _ => vec![BlockQueue::new(ranges, bytes, block_bytes)],
                 };
                 if holes {
                     let told =
-                        |queue: WorkQueue| queue.with_holes(Holes::new(Arc::clone(&file), base));
+                        |queue: BlockQueue| queue.with_holes(Holes::new(Arc::clone(&file), base));
                     queues = queues.into_iter().map(told).collect();
                 }
-                Body::SendFile { file, base, queues }
+                SourceOrSink::SendFile { file, base, queues }
             }
-            Job::Send(Source::Stream(reader)) => Body::SendStream(StreamSource::new(reader)),
-            Job::Receive(sink) => Self::receive(sink, None),
+            TransferJob::Send(Source::Stream(reader)) => {
+                SourceOrSink::SendStream(StreamSource::new(reader))
+            }
+            TransferJob::Receive(sink) => Self::receive(sink, None),
         }
     }
 
@@ -87,19 +89,19 @@ impl Body {
                 base,
                 stream_start,
                 limit,
-            } => Body::ReceiveFile {
+            } => SourceOrSink::ReceiveFile {
                 file,
                 base,
                 stream_start,
                 limit,
                 cut,
             },
-            Sink::Stream(writer) => Body::ReceiveStream(Mutex::new(StreamSink {
+            Sink::Stream(writer) => SourceOrSink::ReceiveStream(Mutex::new(StreamSink {
                 writer,
                 next: 0,
                 cut,
             })),
-            Sink::Cut { sink, bytes } => {
+            Sink::Prefix { sink, bytes } => {
                 Self::receive(*sink, Some(cut.map_or(bytes, |cut| cut.min(bytes))))
             }
         }

@@ -12,60 +12,62 @@ use std::{
 /// Longest wait while the mover goes from one file to the next.
 const AGE_MAX: Duration = Duration::from_millis(1);
 
-type News = Box<dyn FnOnce()>;
+type Notification = Box<dyn FnOnce()>;
 
 #[derive(Default)]
-struct Bunch {
-    /// This thread comes back to [`tell_all`].
+struct Batch {
+    /// This thread comes back to [`flush`].
     is_mover: bool,
-    news: Vec<News>,
+    notifications: Vec<Notification>,
     since: Option<Instant>,
 }
 
 thread_local! {
-    static BUNCH: RefCell<Bunch> = RefCell::default();
+    static BATCH: RefCell<Batch> = RefCell::default();
 }
 
-/// From now on this thread keeps its news: it must call [`tell_all`] before it sleeps or ends.
+/// From now on this thread keeps its news: it must call [`flush`] before it sleeps or ends.
 pub(super) fn begin() {
-    BUNCH.with_borrow_mut(|bunch| bunch.is_mover = true);
+    BATCH.with_borrow_mut(|batch| batch.is_mover = true);
 }
 
 /// Runs `news`, which must not wait for anybody: soon, on a mover; at once elsewhere. In the order
 /// of the calls.
-pub fn tell(news: impl FnOnce() + 'static) {
-    let at_once = BUNCH.with_borrow_mut(|bunch| {
-        if !bunch.is_mover {
-            return Some(news);
+pub fn notify(notifications: impl FnOnce() + 'static) {
+    let at_once = BATCH.with_borrow_mut(|batch| {
+        if !batch.is_mover {
+            return Some(notifications);
         }
-        bunch.since.get_or_insert_with(Instant::now);
-        bunch.news.push(Box::new(news));
+        batch.since.get_or_insert_with(Instant::now);
+        batch.notifications.push(Box::new(notifications));
         None
     });
-    if let Some(news) = at_once {
-        news();
+    if let Some(notifications) = at_once {
+        notifications();
     }
 }
 
 /// Tells all, where the first has waited long enough.
-pub(super) fn tell_if_old() {
-    let since = BUNCH.with_borrow(|bunch| bunch.since);
+pub(super) fn flush_if_old() {
+    let since = BATCH.with_borrow(|batch| batch.since);
     if since.is_some_and(|since| since.elapsed() >= AGE_MAX) {
-        tell_all();
+        flush();
     }
 }
 
 /// Tells all that was kept.
-pub(super) fn tell_all() {
-    let mut news = BUNCH.with_borrow_mut(|bunch| {
-        bunch.since = None;
-        std::mem::take(&mut bunch.news)
+pub(super) fn flush() {
+    let mut notifications = BATCH.with_borrow_mut(|batch| {
+        batch.since = None;
+        std::mem::take(&mut batch.notifications)
     });
     // Outside: what one says may lead to more.
-    news.drain(..).for_each(|news| news());
-    BUNCH.with_borrow_mut(|bunch| {
-        if bunch.news.is_empty() {
-            bunch.news = news;
+    notifications
+        .drain(..)
+        .for_each(|notifications| notifications());
+    BATCH.with_borrow_mut(|batch| {
+        if batch.notifications.is_empty() {
+            batch.notifications = notifications;
         }
     });
 }
@@ -81,16 +83,16 @@ mod tests {
         let heard = Rc::new(RefCell::new(Vec::new()));
         let say = |n: u32| {
             let heard = Rc::clone(&heard);
-            tell(move || heard.borrow_mut().push(n));
+            notify(move || heard.borrow_mut().push(n));
         };
         say(1);
         assert_eq!(*heard.borrow(), [1]);
         begin();
         (2..5).for_each(say);
         assert_eq!(*heard.borrow(), [1]);
-        tell_all();
+        flush();
         assert_eq!(*heard.borrow(), [1, 2, 3, 4]);
-        tell_all();
+        flush();
         assert_eq!(heard.borrow().len(), 4);
     }
 
@@ -99,10 +101,10 @@ mod tests {
         begin();
         let heard = Rc::new(Cell::new(false));
         let hears = Rc::clone(&heard);
-        tell(move || hears.set(true));
+        notify(move || hears.set(true));
         while !heard.get() {
             thread::yield_now();
-            tell_if_old();
+            flush_if_old();
         }
     }
 
@@ -111,13 +113,13 @@ mod tests {
         begin();
         let heard = Rc::new(Cell::new(0));
         let (first, second) = (Rc::clone(&heard), Rc::clone(&heard));
-        tell(move || {
+        notify(move || {
             first.set(1);
-            tell(move || second.set(2));
+            notify(move || second.set(2));
         });
-        tell_all();
+        flush();
         assert_eq!(heard.get(), 1);
-        tell_all();
+        flush();
         assert_eq!(heard.get(), 2);
     }
 }

@@ -6,13 +6,13 @@ use std::{
 };
 
 use super::{
+    cpu_time::MoverTally,
     lock,
     mover::MoverShared,
-    occupation::MoverAccount,
     sample::{Sample, StorageTotals},
-    tcp_account::TcpAccount,
+    tcp_tally::TcpTally,
 };
-use crate::tcp_diag::{Ends, TcpDiag};
+use crate::tcp_diag::{AddressPair, TcpDiag};
 
 /// Least time between two looks. A transfer that is over sooner, and was not asked about, is never
 /// looked at.
@@ -22,7 +22,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// % of a processor.
 const PAUSE_FACTOR: u32 = 50;
 
-pub(super) struct Watch {
+pub(super) struct KernelSampler {
     sending: bool,
     /// Connections that came and went since the last look. Apart from `seen`, so that a mover never
     /// waits for a look.
@@ -31,7 +31,7 @@ pub(super) struct Watch {
 }
 
 struct News {
-    ends: Ends,
+    addresses: AddressPair,
     at: Instant,
     change: Change,
 }
@@ -44,9 +44,9 @@ enum Change {
 #[derive(Default)]
 struct Seen {
     kernel: Kernel,
-    tcp: TcpAccount,
+    tcp: TcpTally,
     acknowledged: Option<u64>,
-    movers: MoverAccount,
+    movers: MoverTally,
     /// When, and the time it took.
     looked: Option<(Instant, Duration)>,
     /// The transfer is over, its connections may carry another one.
@@ -61,7 +61,7 @@ enum Kernel {
     Silent,
 }
 
-impl Watch {
+impl KernelSampler {
     pub(super) fn new(sending: bool) -> Self {
         Self {
             sending,
@@ -71,18 +71,22 @@ impl Watch {
     }
 
     /// A connection carries the transfer from now on. `fresh`: and has carried nothing before.
-    pub(super) fn joined(&self, ends: Ends, fresh: bool) {
-        self.note(ends, Change::Joined { fresh });
+    pub(super) fn joined(&self, addresses: AddressPair, fresh: bool) {
+        self.note(addresses, Change::Joined { fresh });
     }
 
     /// A connection carries it no more.
-    pub(super) fn left(&self, ends: Ends) {
-        self.note(ends, Change::Left);
+    pub(super) fn left(&self, addresses: AddressPair) {
+        self.note(addresses, Change::Left);
     }
 
-    fn note(&self, ends: Ends, change: Change) {
+    fn note(&self, addresses: AddressPair, change: Change) {
         let at = Instant::now();
-        lock(&self.news).push(News { ends, at, change });
+        lock(&self.news).push(News {
+            addresses,
+            at,
+            change,
+        });
     }
 
     /// Looks, unless it was done lately. `bytes`: how many bytes have been moved, read before the
@@ -113,13 +117,17 @@ impl Watch {
             return;
         }
         let begun = Instant::now();
-        seen.movers
-            .update(movers.iter().map(|m| m.occupation.read()));
+        seen.movers.update(movers.iter().map(|m| m.clock.read()));
         if asks {
-            for News { ends, at, change } in std::mem::take(&mut *lock(&self.news)) {
+            for News {
+                addresses,
+                at,
+                change,
+            } in std::mem::take(&mut *lock(&self.news))
+            {
                 match change {
-                    Change::Joined { fresh } => seen.tcp.joined(ends, fresh, at),
-                    Change::Left => seen.tcp.left(ends, at),
+                    Change::Joined { fresh } => seen.tcp.joined(addresses, fresh, at),
+                    Change::Left => seen.tcp.left(addresses, at),
                 }
             }
             seen.ask(bytes);
@@ -168,7 +176,7 @@ impl Seen {
         let Kernel::Answers(diag) = &mut self.kernel else {
             return;
         };
-        match diag.look_up(&self.tcp.ends()) {
+        match diag.look_up(&self.tcp.addresses()) {
             Ok(answers) => {
                 self.tcp.update(&answers, Instant::now());
                 // `bytes` is older than the answers, so what is not queued of it has arrived.

@@ -7,7 +7,8 @@ use godwit_gsi::{Outgoing, Records};
 use godwit_proto::error::TransferFailure;
 
 use super::{
-    backlog::Backlog, carry::Carry, channel::Flow, headers::Headers, kernel_tls::KernelTls,
+    channel::TurnResult, kernel_tls::KernelTls, pending_headers::PendingHeaders,
+    read_buffer::ReadBuffer, unsent_limit::UnsentLimit,
 };
 use crate::storage::text_of;
 
@@ -16,32 +17,32 @@ pub(super) const AHEAD_BYTES: usize = 64 * 1024;
 
 /// A connection and what is known of its readiness (edge-triggered: true until the kernel says
 /// "would block").
-pub(super) struct Wire {
+pub(super) struct Connection {
     pub(super) stream: mio::net::TcpStream,
     pub(super) readable: bool,
     pub(super) writable: bool,
     /// The peer has closed its direction: a short read may hide the end, read on.
     pub(super) read_closed: bool,
     /// Read ahead of the present block or transfer.
-    pub(super) carry: Carry,
-    pub(super) backlog: Backlog,
+    pub(super) read_buffer: ReadBuffer,
+    pub(super) unsent_limit: UnsentLimit,
     /// To be sent before anything else.
-    pub(super) headers: Headers,
-    seal: Option<Box<Seal>>,
+    pub(super) headers: PendingHeaders,
+    seal: Option<Box<TlsState>>,
 }
 
-struct Seal {
+struct TlsState {
     records: Records,
     /// To be sealed, or on its way to the socket.
     outgoing: Outgoing,
-    sealer: Sealer,
+    sealer: Encryptor,
     /// The peer has said that it sends no more.
     ended: bool,
-    goodbye: Goodbye,
+    close_notify: CloseNotify,
 }
 
 /// Who seals what leaves.
-enum Sealer {
+enum Encryptor {
     /// We do, and the kernel has not been asked.
     Unasked,
     /// We do.
@@ -51,14 +52,14 @@ enum Sealer {
 
 /// The word that we send no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goodbye {
+enum CloseNotify {
     /// The peer expects none.
-    None,
+    NotExpected,
     Due,
-    Said,
+    Sent,
 }
 
-impl Wire {
+impl Connection {
     /// Ready until proven otherwise: edges from before the registration are never seen.
     pub(super) fn new(stream: mio::net::TcpStream) -> Self {
         Self {
@@ -66,9 +67,9 @@ impl Wire {
             readable: true,
             writable: true,
             read_closed: false,
-            carry: Carry::default(),
-            backlog: Backlog::default(),
-            headers: Headers::default(),
+            read_buffer: ReadBuffer::default(),
+            unsent_limit: UnsentLimit::default(),
+            headers: PendingHeaders::default(),
             seal: None,
         }
     }
@@ -79,13 +80,13 @@ impl Wire {
     }
 
     /// What a failed read or write of the socket comes to.
-    pub(super) fn lost(&self, error: &io::Error) -> Flow {
+    pub(super) fn lost(&self, error: &io::Error) -> TurnResult {
         self.broken(&text_of(error))
     }
 
     /// The connection is of no use any more.
-    pub(super) fn broken(&self, why: &str) -> Flow {
-        Flow::Failed(TransferFailure::ConnectionLost(format!(
+    pub(super) fn broken(&self, why: &str) -> TurnResult {
+        TurnResult::Failed(TransferFailure::ConnectionLost(format!(
             "{}: {why}",
             self.peer()
         )))
@@ -96,9 +97,9 @@ impl Wire {
     /// peer sends no more; `None`: nothing is there now.
     pub(super) fn read_ahead(
         &mut self,
-        scratch: &mut [u8],
+        buffer: &mut [u8],
         most: usize,
-    ) -> Result<Option<usize>, Flow> {
+    ) -> Result<Option<usize>, TurnResult> {
         if self.seal.as_ref().is_some_and(|seal| seal.ended) {
             return Ok(Some(0));
         }
@@ -106,28 +107,28 @@ impl Wire {
         if self.seal.is_some() {
             return self.read_records(most);
         }
-        let most = most.min(scratch.len());
-        let Some(count) = self.read(&mut scratch[..most])? else {
+        let most = most.min(buffer.len());
+        let Some(count) = self.read(&mut buffer[..most])? else {
             return Ok(None);
         };
-        self.carry.put(&scratch[..count]);
+        self.read_buffer.put(&buffer[..count]);
         Ok(Some(count))
     }
 
     /// Reads into what is carried, and opens it there.
-    fn read_records(&mut self, most: usize) -> Result<Option<usize>, Flow> {
-        let mut carry = std::mem::take(&mut self.carry);
-        let read = self.read(carry.room(most));
-        self.carry = carry;
+    fn read_records(&mut self, most: usize) -> Result<Option<usize>, TurnResult> {
+        let mut read_buffer = std::mem::take(&mut self.read_buffer);
+        let read = self.read(read_buffer.spare(most));
+        self.read_buffer = read_buffer;
         let Some(count) = read? else {
             return Ok(None);
         };
-        self.carry.came(count);
-        self.open_carried()?;
+        self.read_buffer.filled(count);
+        self.open_records()?;
         Ok(Some(count))
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Flow> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, TurnResult> {
         while self.readable {
             match self.stream.read(buffer) {
                 Ok(count) => {
@@ -143,13 +144,13 @@ impl Wire {
         Ok(None)
     }
 
-    fn open_carried(&mut self) -> Result<(), Flow> {
+    fn open_records(&mut self) -> Result<(), TurnResult> {
         let Some(seal) = &mut self.seal else {
             return Ok(());
         };
-        match seal.records.open(self.carry.sealed()) {
+        match seal.records.open(self.read_buffer.sealed()) {
             Ok(opened) => {
-                self.carry.opened(opened.clear, opened.taken);
+                self.read_buffer.opened(opened.clear, opened.taken);
                 seal.ended = opened.is_closed;
                 Ok(())
             }
@@ -158,33 +159,33 @@ impl Wire {
     }
 
     /// The handshake is over, and `rest` was read behind it. With `records`, what is written from
-    /// now on is sealed and what is read is opened; `goodbye`: [`Self::say_goodbye`] says
+    /// now on is sealed and what is read is opened; `goodbye`: [`Self::send_close_notify`] says
     /// something.
     pub(super) fn begin(
         &mut self,
         records: Option<Records>,
-        goodbye: bool,
+        close_notify: bool,
         rest: &[u8],
-    ) -> Result<(), Flow> {
+    ) -> Result<(), TurnResult> {
         let Some(records) = records else {
-            self.carry.put(rest);
+            self.read_buffer.put(rest);
             return Ok(());
         };
         self.seal = Some({
-            Box::new(Seal {
+            Box::new(TlsState {
                 records,
                 outgoing: Outgoing::default(),
-                sealer: Sealer::Unasked,
+                sealer: Encryptor::Unasked,
                 ended: false,
-                goodbye: match goodbye {
-                    true => Goodbye::Due,
-                    false => Goodbye::None,
+                close_notify: match close_notify {
+                    true => CloseNotify::Due,
+                    false => CloseNotify::NotExpected,
                 },
             })
         });
-        self.carry.room(rest.len()).copy_from_slice(rest);
-        self.carry.came(rest.len());
-        self.open_carried()
+        self.read_buffer.spare(rest.len()).copy_from_slice(rest);
+        self.read_buffer.filled(rest.len());
+        self.open_records()
     }
 
     /// What comes is sealed.
@@ -200,28 +201,28 @@ impl Wire {
     /// What leaves is sealed by the kernel. It may keep a record back that its buffer had no room
     /// for, and forgets that when the connection is closed.
     pub(super) fn is_sealed_by_kernel(&self) -> bool {
-        (self.seal.as_ref()).is_some_and(|seal| matches!(seal.sealer, Sealer::Kernel(_)))
+        (self.seal.as_ref()).is_some_and(|seal| matches!(seal.sealer, Encryptor::Kernel(_)))
     }
 
     /// Lets the kernel seal what leaves from now on, where it can. Only where all before is
     /// flushed, and no word is due at the end.
     pub(super) fn let_kernel_seal(&mut self) {
         if let Some(seal) = &mut self.seal
-            && let Sealer::Unasked = seal.sealer
-            && seal.goodbye == Goodbye::None
+            && let Encryptor::Unasked = seal.sealer
+            && seal.close_notify == CloseNotify::NotExpected
         {
             let kernel = KernelTls::begin(&self.stream, &seal.records);
-            seal.sealer = kernel.map_or(Sealer::Ours, Sealer::Kernel);
+            seal.sealer = kernel.map_or(Encryptor::Ours, Encryptor::Kernel);
         }
     }
 
     /// Sees to it that what is written next may be sealed, where the kernel seals. False where the
     /// socket takes nothing now.
-    pub(super) fn may_write(&mut self) -> Result<bool, Flow> {
+    pub(super) fn may_write(&mut self) -> Result<bool, TurnResult> {
         let Some(seal) = &mut self.seal else {
             return Ok(true);
         };
-        let Sealer::Kernel(kernel) = &mut seal.sealer else {
+        let Encryptor::Kernel(kernel) = &mut seal.sealer else {
             return Ok(true);
         };
         match kernel.renew_where_due(&self.stream, &mut seal.records) {
@@ -237,7 +238,7 @@ impl Wire {
     /// The kernel has taken so many bytes with one call.
     pub(super) fn took(&mut self, bytes: usize) {
         if let Some(seal) = &mut self.seal
-            && let Sealer::Kernel(kernel) = &mut seal.sealer
+            && let Encryptor::Kernel(kernel) = &mut seal.sealer
         {
             kernel.took(bytes);
         }
@@ -266,7 +267,7 @@ impl Wire {
 
     /// Seals the headers that are due, or all that was put behind them, and hands the kernel what
     /// it takes.
-    pub(super) fn write_sealed(&mut self) -> Result<(), Flow> {
+    pub(super) fn write_sealed(&mut self) -> Result<(), TurnResult> {
         self.outgoing();
         if let Some(seal) = &mut self.seal
             && let Err(error) = seal.records.seal(&mut seal.outgoing)
@@ -277,7 +278,7 @@ impl Wire {
     }
 
     /// Hands the kernel what it takes of the headers that are due, though nothing follows them.
-    pub(super) fn write_headers(&mut self) -> Result<(), Flow> {
+    pub(super) fn write_headers(&mut self) -> Result<(), TurnResult> {
         self.flush()?;
         if !self.is_flushed() {
             return Ok(());
@@ -309,11 +310,11 @@ impl Wire {
 
     /// Seals the word that nothing follows, once, where the peer waits for it, and hands the kernel
     /// what it takes. Only where all before is flushed.
-    pub(super) fn say_goodbye(&mut self) -> Result<(), Flow> {
+    pub(super) fn send_close_notify(&mut self) -> Result<(), TurnResult> {
         if let Some(seal) = &mut self.seal
-            && seal.goodbye == Goodbye::Due
+            && seal.close_notify == CloseNotify::Due
         {
-            seal.goodbye = Goodbye::Said;
+            seal.close_notify = CloseNotify::Sent;
             seal.records.close(&mut seal.outgoing);
         }
         self.flush().map(drop)
@@ -322,18 +323,18 @@ impl Wire {
     /// The peer may still say something that is not for us to read: servers of FTP send tickets
     /// behind the handshake. Bytes that nobody has read when a connection is closed reset it, and
     /// what was sent last may be lost with that.
-    pub(super) fn may_hear_more(&self) -> bool {
-        (self.seal.as_ref()).is_some_and(|seal| seal.goodbye == Goodbye::Said)
+    pub(super) fn may_receive_more(&self) -> bool {
+        (self.seal.as_ref()).is_some_and(|seal| seal.close_notify == CloseNotify::Sent)
     }
 
     /// Reads some of what there is and keeps nothing of it: bytes read, 0 at the end, `None` when
     /// nothing is there now.
-    pub(super) fn discard(&mut self, scratch: &mut [u8]) -> Result<Option<usize>, Flow> {
-        self.read(scratch)
+    pub(super) fn discard(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, TurnResult> {
+        self.read(buffer)
     }
 
     /// Hands the kernel what it takes of what is sealed; bytes taken, 0 where it takes none now.
-    pub(super) fn flush(&mut self) -> Result<u64, Flow> {
+    pub(super) fn flush(&mut self) -> Result<u64, TurnResult> {
         let mut taken = 0;
         while let Some(seal) = &mut self.seal
             && !seal.outgoing.is_sent()
@@ -356,7 +357,7 @@ impl Wire {
 
     /// Nothing moves for a while: gives memory back.
     pub(super) fn rest(&mut self) {
-        self.carry.release();
+        self.read_buffer.release();
         if let Some(seal) = &mut self.seal {
             seal.outgoing.release();
         }

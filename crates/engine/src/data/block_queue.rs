@@ -29,7 +29,7 @@ const PAGE: u64 = 4 << 10;
 
 /// Ranges still to be sent, in order. Made as they are asked for: a peer may wish for stripes of
 /// one byte.
-pub(super) struct WorkQueue {
+pub(super) struct BlockQueue {
     pending: Mutex<Pending>,
     block_bytes: u64,
     /// About how many there were at first.
@@ -55,7 +55,7 @@ struct Pending {
     holes: Option<Holes>,
 }
 
-impl WorkQueue {
+impl BlockQueue {
     /// `bytes`: about how many there are in `ranges`.
     pub(super) fn new(
         ranges: impl IntoIterator<Item = ByteRange, IntoIter: Send + 'static>,
@@ -144,13 +144,13 @@ impl WorkQueue {
     }
 
     /// Bytes that have not been begun and follow one another.
-    pub(super) fn unbegun(&self) -> u64 {
+    pub(super) fn unstarted_bytes(&self) -> u64 {
         let pending = lock(&self.pending);
         if pending.cut { 0 } else { pending.front.len() }
     }
 
-    /// Gives up the second half of [`Self::unbegun`], whole blocks of it and no less than `least`
-    /// bytes, with as many left here.
+    /// Gives up the second half of [`Self::unstarted_bytes`], whole blocks of it and no less than
+    /// `least` bytes, with as many left here.
     pub(super) fn split_off(&self, least: u64) -> Option<ByteRange> {
         let mut pending = lock(&self.pending);
         let ByteRange { start, end } = pending.front;
@@ -241,7 +241,7 @@ impl StreamSource {
 mod tests {
     use super::*;
 
-    fn data(queue: &WorkQueue, channels: u32) -> Option<ByteRange> {
+    fn data(queue: &BlockQueue, channels: u32) -> Option<ByteRange> {
         match queue.next_block(channels, || u64::MAX)? {
             Block::Data(range) => Some(range),
             Block::Hole(range) => panic!("a hole at {range}"),
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn blocks_cover_each_byte_once_in_order() {
-        let q = WorkQueue::new(
+        let q = BlockQueue::new(
             [
                 ByteRange { start: 0, end: 25 },
                 ByteRange { start: 30, end: 30 },
@@ -267,13 +267,13 @@ mod tests {
 
     #[test]
     fn half_of_what_is_not_begun_goes_elsewhere() {
-        let q = WorkQueue::new([ByteRange { start: 0, end: 95 }], 95, 10);
+        let q = BlockQueue::new([ByteRange { start: 0, end: 95 }], 95, 10);
         assert_eq!(q.split_off(1), None, "nothing is begun yet");
         assert_eq!(data(&q, 1), Some(ByteRange { start: 0, end: 10 }));
         assert_eq!(q.split_off(40), None, "of 85 bytes 50 stay");
         let other = q.split_off(20);
         assert_eq!(other, Some(ByteRange { start: 60, end: 95 }));
-        assert_eq!(q.unbegun(), 50);
+        assert_eq!(q.unstarted_bytes(), 50);
         let left: u64 = std::iter::from_fn(|| data(&q, 1)).map(|r| r.len()).sum();
         assert_eq!(left, 50);
         assert_eq!(q.split_off(0), None);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn who_can_send_little_takes_little() {
-        let q = WorkQueue::new(
+        let q = BlockQueue::new(
             [ByteRange {
                 start: 0,
                 end: 1 << 20,
@@ -303,7 +303,7 @@ mod tests {
                 start: 0,
                 end: bytes,
             };
-            let q = WorkQueue::new([all], bytes, 1 << 20);
+            let q = BlockQueue::new([all], bytes, 1 << 20);
             let blocks: Vec<_> = std::iter::from_fn(|| data(&q, channels))
                 .map(ByteRange::len)
                 .collect();
@@ -334,7 +334,7 @@ mod tests {
             ByteRange { start: 0, end: 25 },
             ByteRange { start: 30, end: 35 },
         ];
-        let q = WorkQueue::new(ranges, 30, 10);
+        let q = BlockQueue::new(ranges, 30, 10);
         let drained = || {
             let mut left = Vec::new();
             q.drain_cut(|r| left.push((r.start, r.end)));

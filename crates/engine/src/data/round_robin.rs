@@ -11,31 +11,31 @@ const SHARE_BYTES: u64 = 64 << 10;
 
 /// What a channel has sent since others had their turn, bytes.
 #[derive(Debug, Default)]
-pub(super) struct Share(u64);
+pub(super) struct RoundRobin(u64);
 
 /// Among those that are asked for the next file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum QueuePosition {
     /// It is in the midst of its share.
-    First,
+    Front,
     /// It had none of the last.
     Middle,
     /// It has had its share.
-    Last,
+    Back,
 }
 
-impl Share {
+impl RoundRobin {
     /// The place of a channel that has sent so many bytes of the last file.
-    pub(super) fn after(&mut self, bytes: u64) -> Place {
+    pub(super) fn after(&mut self, bytes: u64) -> QueuePosition {
         if bytes == 0 {
-            return Place::Middle;
+            return QueuePosition::Middle;
         }
         self.0 = self.0.saturating_add(bytes);
         match self.0 < SHARE_BYTES {
-            true => Place::First,
+            true => QueuePosition::Front,
             false => {
                 self.0 = 0;
-                Place::Last
+                QueuePosition::Back
             }
         }
     }
@@ -47,14 +47,18 @@ mod tests {
 
     #[test]
     fn little_files_come_in_a_row_and_then_others_have_their_turn() {
-        let mut share = Share::default();
+        let mut share = RoundRobin::default();
         let third = SHARE_BYTES / 3 + 1;
         for _ in 0..3 {
-            assert_eq!(share.after(third), Place::First);
-            assert_eq!(share.after(0), Place::Middle, "one that somebody else sent");
-            assert_eq!(share.after(third), Place::First);
-            assert_eq!(share.after(third), Place::Last);
+            assert_eq!(share.after(third), QueuePosition::Front);
+            assert_eq!(
+                share.after(0),
+                QueuePosition::Middle,
+                "one that somebody else sent"
+            );
+            assert_eq!(share.after(third), QueuePosition::Front);
+            assert_eq!(share.after(third), QueuePosition::Back);
         }
-        assert_eq!(share.after(u64::MAX), Place::Last);
+        assert_eq!(share.after(u64::MAX), QueuePosition::Back);
     }
 }

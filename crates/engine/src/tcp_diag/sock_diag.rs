@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use super::{Connection, Ends};
+use super::{AddressPair, Connection};
 
 /// `SOCK_DIAG_BY_FAMILY`: the type of request and answers.
 const BY_FAMILY: u16 = 20;
@@ -58,7 +58,7 @@ pub(super) fn question(family: u8, flags: u16, sequence: u32, id: &[u8]) -> Vec<
 }
 
 /// Family and `struct inet_diag_sockid`.
-pub(super) fn identity(ends: &Ends) -> (u8, Vec<u8>) {
+pub(super) fn identity(ends: &AddressPair) -> (u8, Vec<u8>) {
     let mut id = Vec::with_capacity(48);
     id.extend(ends.local.port().to_be_bytes());
     id.extend(ends.remote.port().to_be_bytes());

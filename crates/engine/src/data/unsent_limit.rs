@@ -76,7 +76,7 @@ pub struct TcpInfoHead {
 
 /// The bound of a socket.
 #[derive(Debug, Default)]
-pub(super) struct Backlog {
+pub(super) struct UnsentLimit {
     /// Bytes; 0: as the kernel has it.
     bound: u32,
     window: Window,
@@ -105,7 +105,7 @@ impl Window {
     }
 }
 
-impl Backlog {
+impl UnsentLimit {
     /// Bounds what `socket` may hold unsent, one of so many `channels`. Bytes of the next block, at
     /// most.
     pub(super) fn adapt(&mut self, socket: &mio::net::TcpStream, channels: u32) -> u64 {
@@ -195,14 +195,14 @@ mod tests {
         let bound = || SockRef::from(&socket).tcp_notsent_lowat().unwrap();
         let as_it_was = bound();
         let block = u64::from(path(&socket).unwrap().block());
-        let mut backlog = Backlog::default();
+        let mut unsent_limit = UnsentLimit::default();
         for (channels, most) in [(2, 512 << 10), (8, 128 << 10), (512, 1 << 20)] {
-            assert_eq!(backlog.adapt(&socket, channels), block);
+            assert_eq!(unsent_limit.adapt(&socket, channels), block);
             assert!((LEAST..=most).contains(&bound()), "{}", bound());
             assert!(u64::from(bound()) <= block);
-            assert!(u64::from(backlog.window.bytes() / 2) <= block);
+            assert!(u64::from(unsent_limit.window.bytes() / 2) <= block);
         }
-        assert_eq!(backlog.adapt(&socket, 1), u64::MAX);
+        assert_eq!(unsent_limit.adapt(&socket, 1), u64::MAX);
         assert_eq!(bound(), as_it_was);
     }
 

@@ -9,37 +9,40 @@ use std::{
     },
 };
 
-use super::{ChannelSet, Progress, Sample, backlog::Window, lock, set::SetShared, watch::Watch};
-use crate::tcp_diag::Ends;
+use super::{
+    ChannelSet, Progress, Sample, kernel_sampler::KernelSampler, lock, set::SetShared,
+    unsent_limit::Window,
+};
+use crate::tcp_diag::AddressPair;
 
 /// A view of a series; its totals begin at 0 with it. Keeps nothing running.
 #[derive(Clone)]
-pub struct Series {
-    shared: Arc<SeriesShared>,
+pub struct TransferBatch {
+    shared: Arc<BatchShared>,
     set: Arc<SetShared>,
 }
 
-pub(super) struct SeriesShared {
+pub(super) struct BatchShared {
     bytes: AtomicU64,
-    watch: Watch,
+    sampler: KernelSampler,
 }
 
 /// What a set knows for its series.
 #[derive(Default)]
-pub(super) struct Followed {
+pub(super) struct CarryingConnections {
     /// The connections that have carried anything, in the order in which they came.
-    up: Vec<Up>,
-    present: Weak<SeriesShared>,
+    up: Vec<CarryingConnection>,
+    present: Weak<BatchShared>,
 }
 
-impl Followed {
+impl CarryingConnections {
     /// Connections that stay for now and have smaller windows than this one or, of the same window,
     /// came later. Those are the ones that can be spared, whoever came first: who comes to a full
     /// path can ruin the windows that were there.
-    fn lesser_than(&self, ends: Ends) -> usize {
-        let rank = |at: usize, up: &Up| (up.window.bytes(), Reverse(at));
+    fn count_weaker(&self, addresses: AddressPair) -> usize {
+        let rank = |at: usize, up: &CarryingConnection| (up.window.bytes(), Reverse(at));
         let mut all = self.up.iter().enumerate();
-        let Some((at, up)) = all.find(|(_, up)| up.ends == ends) else {
+        let Some((at, up)) = all.find(|(_, up)| up.addresses == addresses) else {
             return 0;
         };
         let own = rank(at, up);
@@ -47,15 +50,15 @@ impl Followed {
         staying.filter(|(at, up)| rank(*at, up) < own).count()
     }
 
-    fn steps_back(&mut self, ends: Ends) {
-        if let Some(up) = self.up.iter_mut().find(|up| up.ends == ends) {
+    fn mark_leaving(&mut self, addresses: AddressPair) {
+        if let Some(up) = self.up.iter_mut().find(|up| up.addresses == addresses) {
             up.leaves = true;
         }
     }
 }
 
-struct Up {
-    ends: Ends,
+struct CarryingConnection {
+    addresses: AddressPair,
     window: Window,
     /// It ends with the transfer that it is at, or before.
     leaves: bool,
@@ -65,24 +68,24 @@ impl ChannelSet {
     /// Transfers that are started or queued from now on are one series, until the next begins or
     /// the last clone of this one is gone. The connections count from now on: as senders where we
     /// connect, else as receivers (MODE E).
-    pub fn series(&self) -> Series {
+    pub fn batch(&self) -> TransferBatch {
         let set = Arc::clone(&self.shared);
-        let watch = Watch::new(set.connects());
+        let sampler = KernelSampler::new(set.connects());
         let mut followed = lock(&set.followed);
         for up in &followed.up {
-            watch.joined(up.ends, false);
+            sampler.joined(up.addresses, false);
         }
-        let shared = Arc::new(SeriesShared {
+        let shared = Arc::new(BatchShared {
             bytes: AtomicU64::new(0),
-            watch,
+            sampler,
         });
         followed.present = Arc::downgrade(&shared);
         drop(followed);
-        Series { shared, set }
+        TransferBatch { shared, set }
     }
 }
 
-impl Series {
+impl TransferBatch {
     /// Numbers of now.
     pub fn progress(&self) -> Progress {
         let channels = lock(&self.set.followed).up.len();
@@ -96,7 +99,7 @@ impl Series {
     pub fn sample(&self) -> Sample {
         self.shared.look(&self.set);
         let mut sample = Sample::default();
-        self.shared.watch.tell(&mut sample);
+        self.shared.sampler.tell(&mut sample);
         // Last, so that no more can be acknowledged than was moved.
         Progress {
             bytes: sample.bytes,
@@ -106,52 +109,53 @@ impl Series {
     }
 }
 
-impl SeriesShared {
+impl BatchShared {
     pub(super) fn moved(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn look(&self, set: &SetShared) {
         let bytes = self.bytes.load(Ordering::Relaxed);
-        self.watch.look(bytes, &set.movers);
+        self.sampler.look(bytes, &set.movers);
     }
 }
 
 impl SetShared {
     /// The series that transfers belong to now.
-    pub(super) fn series(&self) -> Option<Arc<SeriesShared>> {
+    pub(super) fn batch(&self) -> Option<Arc<BatchShared>> {
         lock(&self.followed).present.upgrade()
     }
 
     /// A connection carries something for the first time.
-    pub(super) fn came_up(&self, ends: Ends, window: Window) {
+    pub(super) fn connection_up(&self, addresses: AddressPair, window: Window) {
         let mut followed = lock(&self.followed);
-        followed.up.push(Up {
-            ends,
+        followed.up.push(CarryingConnection {
+            addresses,
             window,
             leaves: false,
         });
-        if let Some(series) = followed.present.upgrade() {
-            series.watch.joined(ends, true);
+        if let Some(batch) = followed.present.upgrade() {
+            batch.sampler.joined(addresses, true);
         }
     }
 
-    /// Connections that stay for now and are to end before this one, see [`Followed::lesser_than`].
-    pub(super) fn lesser_than(&self, ends: Ends) -> usize {
-        lock(&self.followed).lesser_than(ends)
+    /// Connections that stay for now and are to end before this one, see
+    /// [`CarryingConnections::count_weaker`].
+    pub(super) fn count_weaker(&self, addresses: AddressPair) -> usize {
+        lock(&self.followed).count_weaker(addresses)
     }
 
     /// One ends.
-    pub(super) fn steps_back(&self, ends: Ends) {
-        lock(&self.followed).steps_back(ends);
+    pub(super) fn mark_leaving(&self, addresses: AddressPair) {
+        lock(&self.followed).mark_leaving(addresses);
     }
 
     /// One that has carried something is closed.
-    pub(super) fn went_down(&self, ends: Ends) {
+    pub(super) fn connection_down(&self, addresses: AddressPair) {
         let mut followed = lock(&self.followed);
-        followed.up.retain(|up| up.ends != ends);
-        if let Some(series) = followed.present.upgrade() {
-            series.watch.left(ends);
+        followed.up.retain(|up| up.addresses != addresses);
+        if let Some(batch) = followed.present.upgrade() {
+            batch.sampler.left(addresses);
         }
     }
 }
@@ -162,30 +166,31 @@ mod tests {
 
     #[test]
     fn small_windows_can_be_spared_first_and_of_equal_ones_the_youngest() {
-        let ends = |port: u16| {
+        let addresses = |port: u16| {
             let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
-            Ends {
+            AddressPair {
                 local: at(port),
                 remote: at(1),
             }
         };
-        let mut followed = Followed::default();
+        let mut followed = CarryingConnections::default();
         for (port, bytes) in [(10, 50), (11, 0), (12, 400), (13, 50)] {
             let window = Window::default();
             window.set(bytes);
-            followed.up.push(Up {
-                ends: ends(port),
+            followed.up.push(CarryingConnection {
+                addresses: addresses(port),
                 window,
                 leaves: false,
             });
         }
-        let order =
-            |followed: &Followed| [10, 11, 12, 13].map(|port| followed.lesser_than(ends(port)));
+        let order = |followed: &CarryingConnections| {
+            [10, 11, 12, 13].map(|port| followed.count_weaker(addresses(port)))
+        };
         assert_eq!(order(&followed), [2, 0, 3, 1]);
-        followed.steps_back(ends(13));
+        followed.mark_leaving(addresses(13));
         assert_eq!(order(&followed), [1, 0, 2, 1]);
         followed.up[2].window.set(7);
         assert_eq!(order(&followed), [2, 0, 1, 2]);
-        assert_eq!(followed.lesser_than(ends(99)), 0);
+        assert_eq!(followed.count_weaker(addresses(99)), 0);
     }
 }

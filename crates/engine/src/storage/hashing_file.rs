@@ -10,7 +10,7 @@ use crate::digest::Digest;
 
 /// A file that is read or written in order from its beginning, most often. Its bytes pass through
 /// user space as long as they are summed.
-pub struct Summed {
+pub struct HashingFile {
     file: FileRef,
     algorithm: ChecksumAlgorithm,
     sum: Mutex<Sum>,
@@ -22,7 +22,7 @@ struct Sum {
     digest: Option<Digest>,
 }
 
-impl Summed {
+impl HashingFile {
     /// Bytes up to which a file is summed: more of them are read again for little.
     pub const BYTES_MAX: u64 = 256 << 10;
 
@@ -67,7 +67,7 @@ impl Summed {
     }
 }
 
-impl File for Summed {
+impl File for HashingFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let got = self.file.read_at(offset, buffer)?;
         if got > 0 {
@@ -122,10 +122,10 @@ mod tests {
     use super::*;
     use crate::storage::{MemoryStorage, Storage as _, WriteMode};
 
-    fn summed() -> Arc<Summed> {
+    fn summed() -> Arc<HashingFile> {
         let path = FtpPath::new("/f").unwrap();
         let file = MemoryStorage::new().open_write(&path, WriteMode::New);
-        Summed::new(file.unwrap(), ChecksumAlgorithm::Crc32c)
+        HashingFile::new(file.unwrap(), ChecksumAlgorithm::Crc32c)
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         file.write_all_at(4, b"56789").unwrap();
         assert_eq!(file.finish(), Some((9, "e3069283".to_owned())));
         assert_eq!(file.finish(), None);
-        let again = Summed::new(file, ChecksumAlgorithm::Adler32);
+        let again = HashingFile::new(file, ChecksumAlgorithm::Adler32);
         let mut buffer = [0; 5];
         assert_eq!(again.read_at(0, &mut buffer).unwrap(), 5);
         assert_eq!(again.read_at(5, &mut buffer).unwrap(), 4);
@@ -163,11 +163,11 @@ mod tests {
         let storage = crate::storage::PosixStorage::rooted(directory.path()).unwrap();
         let path = FtpPath::new("/f").unwrap();
         let file = storage.open_write(&path, WriteMode::New).unwrap();
-        let file = Summed::new(file, ChecksumAlgorithm::Crc32c);
-        let bytes = vec![7; usize::try_from(Summed::BYTES_MAX).unwrap()];
+        let file = HashingFile::new(file, ChecksumAlgorithm::Crc32c);
+        let bytes = vec![7; usize::try_from(HashingFile::BYTES_MAX).unwrap()];
         file.write_all_at(0, &bytes).unwrap();
         assert!(matches!(file.fast_path(), FastPath::Copy));
-        file.write_all_at(Summed::BYTES_MAX, b"1").unwrap();
+        file.write_all_at(HashingFile::BYTES_MAX, b"1").unwrap();
         assert!(matches!(file.fast_path(), FastPath::Descriptor(_)));
         assert_eq!(file.finish(), None);
     }

@@ -24,33 +24,33 @@ const CAPACITY_LEAST: usize = 64 << 10;
 
 /// One a mover, made when it is first needed. Empty between two calls.
 #[derive(Default)]
-pub(super) enum Conduit {
+pub(super) enum LazyPipe {
     #[default]
     Unmade,
-    Made(Pipe),
+    Made(SplicePipe),
     /// The system gives none.
     Refused,
 }
 
-pub(super) struct Pipe {
+pub(super) struct SplicePipe {
     out: OwnedFd,
     into: OwnedFd,
 }
 
 /// What became of bytes.
-pub(super) enum Carried {
+pub(super) enum Spliced {
     /// So many are in the file.
     Whole(usize),
     /// So many came from the socket, of which so many are in the file; the others are in
-    /// [`Pipe::drain`], and the file takes no more in this way.
+    /// [`SplicePipe::drain`], and the file takes no more in this way.
     Stuck { came: usize, written: usize },
 }
 
-impl Conduit {
+impl LazyPipe {
     /// `None` where the system gives no pipe of a useful size.
-    pub(super) fn pipe(&mut self) -> Option<&Pipe> {
+    pub(super) fn pipe(&mut self) -> Option<&SplicePipe> {
         if let Self::Unmade = self {
-            *self = match Pipe::new() {
+            *self = match SplicePipe::new() {
                 Ok(Some(pipe)) => Self::Made(pipe),
                 Ok(None) => Self::Refused,
                 Err(error) => {
@@ -66,7 +66,7 @@ impl Conduit {
     }
 }
 
-impl Pipe {
+impl SplicePipe {
     fn new() -> Result<Option<Self>, Errno> {
         let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // A user who may have no more at once keeps what a new one has.
@@ -80,26 +80,26 @@ impl Pipe {
     ///
     /// # Errors
     /// Of the socket. WouldBlock: it is empty.
-    pub(super) fn carry(
+    pub(super) fn splice(
         &self,
         socket: impl AsFd,
         file: BorrowedFd<'_>,
         at: u64,
         most: usize,
-    ) -> io::Result<Carried> {
+    ) -> io::Result<Spliced> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         let came = splice(socket, None, &self.into, None, most, flags)?;
         let mut at = at;
         let mut written = 0;
         while written < came {
             match splice(&self.out, None, file, Some(&mut at), came - written, flags) {
-                Ok(0) => return Ok(Carried::Stuck { came, written }),
+                Ok(0) => return Ok(Spliced::Stuck { came, written }),
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}
-                Err(_) => return Ok(Carried::Stuck { came, written }),
+                Err(_) => return Ok(Spliced::Stuck { came, written }),
             }
         }
-        Ok(Carried::Whole(came))
+        Ok(Spliced::Whole(came))
     }
 
     /// What is stuck, as much of it as fits: all, in as many calls as it takes.
@@ -140,24 +140,24 @@ mod tests {
     fn bytes_go_to_their_place_and_the_end_is_seen() {
         let (mut sender, receiver) = joined();
         receiver.set_nonblocking(true).unwrap();
-        let mut conduit = Conduit::default();
-        let pipe = conduit.pipe().expect("a pipe");
+        let mut lazy_pipe = LazyPipe::default();
+        let pipe = lazy_pipe.pipe().expect("a pipe");
         let mut file = tempfile::tempfile().unwrap();
-        let nothing = pipe.carry(&receiver, file.as_fd(), 0, 10);
+        let nothing = pipe.splice(&receiver, file.as_fd(), 0, 10);
         assert_eq!(nothing.err().unwrap().kind(), io::ErrorKind::WouldBlock);
         sender.write_all(b"abcdef").unwrap();
         let mut at = 3;
         while at < 9 {
-            match pipe.carry(&receiver, file.as_fd(), at, 4) {
-                Ok(Carried::Whole(count)) => at += count as u64,
-                Ok(Carried::Stuck { .. }) => panic!("a file takes what a pipe holds"),
+            match pipe.splice(&receiver, file.as_fd(), at, 4) {
+                Ok(Spliced::Whole(count)) => at += count as u64,
+                Ok(Spliced::Stuck { .. }) => panic!("a file takes what a pipe holds"),
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
             }
         }
         drop(sender);
         loop {
-            match pipe.carry(&receiver, file.as_fd(), at, 4) {
-                Ok(Carried::Whole(0)) => break,
+            match pipe.splice(&receiver, file.as_fd(), at, 4) {
+                Ok(Spliced::Whole(0)) => break,
                 Ok(_) => panic!("nothing was sent"),
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
             }
@@ -170,11 +170,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_carried_from_is_told_from_what_is_lost() {
-        let mut conduit = Conduit::default();
-        let pipe = conduit.pipe().expect("a pipe");
+        let mut lazy_pipe = LazyPipe::default();
+        let pipe = lazy_pipe.pipe().expect("a pipe");
         let file = tempfile::tempfile().unwrap();
         let folder = File::open("/").unwrap();
-        let refused = pipe.carry(&folder, file.as_fd(), 0, 3);
+        let refused = pipe.splice(&folder, file.as_fd(), 0, 3);
         assert!(is_refused(&refused.err().expect("no directory is read so")));
         assert!(!is_refused(&io::ErrorKind::WouldBlock.into()));
         assert!(!is_refused(&Errno::CONNRESET.into()));
@@ -184,11 +184,12 @@ mod tests {
     fn what_a_file_does_not_take_can_be_had() {
         let (mut sender, receiver) = joined();
         sender.write_all(b"abc").unwrap();
-        let mut conduit = Conduit::default();
-        let pipe = conduit.pipe().expect("a pipe");
+        let mut lazy_pipe = LazyPipe::default();
+        let pipe = lazy_pipe.pipe().expect("a pipe");
         // Open for reading only.
         let file = File::open("/proc/self/exe").unwrap();
-        let Ok(Carried::Stuck { came, written }) = pipe.carry(&receiver, file.as_fd(), 0, 3) else {
+        let Ok(Spliced::Stuck { came, written }) = pipe.splice(&receiver, file.as_fd(), 0, 3)
+        else {
             panic!("it cannot be written to");
         };
         assert_eq!(written, 0);

@@ -10,13 +10,13 @@ use godwit_proto::mode_e::{BlockHeader, HEADER_BYTES};
 const WAITING_MAX: usize = 16;
 
 #[derive(Default)]
-pub(super) struct Headers {
+pub(super) struct PendingHeaders {
     bytes: Vec<u8>,
     /// Bytes of them that the kernel has, or that are sealed.
     sent: usize,
 }
 
-impl Headers {
+impl PendingHeaders {
     /// Behind those that wait.
     pub(super) fn push(&mut self, header: BlockHeader) {
         self.bytes.drain(..std::mem::take(&mut self.sent));
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn they_leave_in_order_and_in_any_portions() {
-        let mut headers = Headers::default();
+        let mut headers = PendingHeaders::default();
         assert!(headers.is_empty());
         headers.push(BlockHeader::data(1, 2));
         headers.push(BlockHeader::data(3, 4));
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn they_are_full_at_their_bound_and_never_grow_beyond_it() {
-        let mut headers = Headers::default();
+        let mut headers = PendingHeaders::default();
         for _ in 0..3 * WAITING_MAX {
             if headers.is_full() {
                 assert_eq!(headers.unsent().len(), WAITING_MAX * HEADER_BYTES);

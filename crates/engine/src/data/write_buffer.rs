@@ -4,22 +4,22 @@
 use crate::storage::{Pages, past_page};
 
 /// Bytes written at a time, those before the first page counted in.
-const GATHERED_BYTES: usize = 1 << 20;
+const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
 /// Bytes that follow each other. They lie in memory as they will in the file.
 #[derive(Default)]
-pub(super) struct Gathered {
+pub(super) struct WriteBuffer {
     pages: Pages,
     start: usize,
     end: usize,
 }
 
-impl Gathered {
+impl WriteBuffer {
     /// Where the next bytes go, which belong to `position` in the file and follow those that are
     /// here. Not where it is full.
-    pub(super) fn room(&mut self, position: u64) -> &mut [u8] {
+    pub(super) fn spare(&mut self, position: u64) -> &mut [u8] {
         if self.is_empty() {
-            self.pages.resize(GATHERED_BYTES);
+            self.pages.resize(WRITE_BUFFER_BYTES);
             self.start = past_page(position);
             self.end = self.start;
         }
@@ -27,7 +27,7 @@ impl Gathered {
     }
 
     /// So many bytes of the room hold something now.
-    pub(super) fn came(&mut self, bytes: usize) {
+    pub(super) fn filled(&mut self, bytes: usize) {
         self.end = (self.end + bytes).min(self.pages.len());
     }
 
@@ -55,24 +55,26 @@ mod tests {
 
     #[test]
     fn bytes_lie_as_in_the_file_and_the_next_begin_at_a_page() {
-        let mut gathered = Gathered::default();
-        assert!(gathered.is_empty() && !gathered.is_full() && gathered.bytes().is_empty());
+        let mut write_buffer = WriteBuffer::default();
+        assert!(
+            write_buffer.is_empty() && !write_buffer.is_full() && write_buffer.bytes().is_empty()
+        );
         let mut position = 3 * PAGE as u64 + 5;
-        gathered.room(position)[..2].copy_from_slice(b"ab");
-        gathered.came(2);
+        write_buffer.spare(position)[..2].copy_from_slice(b"ab");
+        write_buffer.filled(2);
         position += 2;
-        let room = gathered.room(position);
-        let rest = room.len();
-        assert_eq!(room.as_ptr().addr() % PAGE, 7);
-        room.fill(b'c');
-        gathered.came(rest);
-        assert!(gathered.is_full());
-        assert_eq!(gathered.bytes().len(), GATHERED_BYTES - 5);
-        assert_eq!(gathered.bytes()[..3], *b"abc");
-        gathered.clear();
-        assert!(gathered.is_empty());
+        let space = write_buffer.spare(position);
+        let rest = space.len();
+        assert_eq!(space.as_ptr().addr() % PAGE, 7);
+        space.fill(b'c');
+        write_buffer.filled(rest);
+        assert!(write_buffer.is_full());
+        assert_eq!(write_buffer.bytes().len(), WRITE_BUFFER_BYTES - 5);
+        assert_eq!(write_buffer.bytes()[..3], *b"abc");
+        write_buffer.clear();
+        assert!(write_buffer.is_empty());
         position += rest as u64;
         assert_eq!(position % PAGE as u64, 0);
-        assert_eq!(gathered.room(position).len(), GATHERED_BYTES);
+        assert_eq!(write_buffer.spare(position).len(), WRITE_BUFFER_BYTES);
     }
 }

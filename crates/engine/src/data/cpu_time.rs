@@ -20,7 +20,7 @@ use std::{
 use super::sample::MoverTotals;
 
 /// The clocks of one mover thread. Written by itself, read by anybody.
-pub(super) struct Occupation {
+pub(super) struct MoverClock {
     started: Instant,
     /// The kernel's number for the thread, once it runs.
     thread: OnceLock<i32>,
@@ -30,7 +30,7 @@ pub(super) struct Occupation {
     waited: AtomicU64,
 }
 
-impl Occupation {
+impl MoverClock {
     pub(super) fn new() -> Self {
         Self {
             started: Instant::now(),
@@ -58,7 +58,7 @@ impl Occupation {
     }
 
     /// `None` before the thread runs, after its end, and where the scheduler keeps no account.
-    pub(super) fn read(&self) -> Option<Occupied> {
+    pub(super) fn read(&self) -> Option<CpuTime> {
         let thread = self.thread.get()?;
         let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
         let (running, runnable) = schedstat(&text)?;
@@ -70,7 +70,7 @@ impl Occupation {
         } else {
             waited.wrapping_add(elapsed_us << 1) >> 1
         };
-        Some(Occupied {
+        Some(CpuTime {
             elapsed_us,
             running_us: running / 1000,
             runnable_us: runnable / 1000,
@@ -91,7 +91,7 @@ fn schedstat(text: &str) -> Option<(u64, u64)> {
 
 /// What one thread did since it began, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Occupied {
+pub(super) struct CpuTime {
     elapsed_us: u64,
     running_us: u64,
     runnable_us: u64,
@@ -100,16 +100,16 @@ pub(super) struct Occupied {
 
 /// What the threads of a transfer did since they were first looked at.
 #[derive(Default)]
-pub(super) struct MoverAccount {
+pub(super) struct MoverTally {
     /// First and latest look at each.
-    threads: Vec<Option<(Occupied, Occupied)>>,
+    threads: Vec<Option<(CpuTime, CpuTime)>>,
     asleep_us: u64,
 }
 
-impl MoverAccount {
+impl MoverTally {
     /// A look at all threads, always in the same order. One that has ended keeps what was last seen
     /// of it.
-    pub(super) fn update(&mut self, now: impl IntoIterator<Item = Option<Occupied>>) {
+    pub(super) fn update(&mut self, now: impl IntoIterator<Item = Option<CpuTime>>) {
         for (i, now) in now.into_iter().enumerate() {
             if self.threads.len() == i {
                 self.threads.push(None);
@@ -139,8 +139,8 @@ impl MoverAccount {
         self.asleep_us
     }
 
-    fn sum(&self, of: impl Fn(&Occupied) -> u64) -> u64 {
-        let between = |(first, last): &(Occupied, Occupied)| of(last).saturating_sub(of(first));
+    fn sum(&self, of: impl Fn(&CpuTime) -> u64) -> u64 {
+        let between = |(first, last): &(CpuTime, CpuTime)| of(last).saturating_sub(of(first));
         self.threads.iter().flatten().map(between).sum()
     }
 }
@@ -154,14 +154,14 @@ mod tests {
     #[test]
     fn what_is_left_of_the_time_is_sleep_in_calls() {
         let at = |elapsed_us, running_us, runnable_us, waited_us| {
-            Some(Occupied {
+            Some(CpuTime {
                 elapsed_us,
                 running_us,
                 runnable_us,
                 waited_us,
             })
         };
-        let mut account = MoverAccount::default();
+        let mut account = MoverTally::default();
         account.update([at(1000, 900, 50, 50), None]);
         assert_eq!((account.totals().threads, account.asleep_us()), (2, 0));
         account.update([at(2000, 1000, 150, 350), at(500, 0, 0, 0)]);
@@ -188,22 +188,22 @@ mod tests {
 
     #[test]
     fn a_wait_is_counted_while_it_lasts_and_after() {
-        let occupation = Arc::new(Occupation::new());
+        let clock = Arc::new(MoverClock::new());
         let (begun, beginning) = mpsc::channel();
         let (end, ending) = mpsc::channel::<()>();
         let thread = std::thread::spawn({
-            let occupation = Arc::clone(&occupation);
+            let clock = Arc::clone(&clock);
             move || {
-                occupation.runs_here();
-                occupation.waiting(|| {
+                clock.runs_here();
+                clock.waiting(|| {
                     begun.send(()).unwrap();
                     ending.recv().unwrap();
                 });
-                occupation.read()
+                clock.read()
             }
         });
         beginning.recv().unwrap();
-        let Some(first) = occupation.read() else {
+        let Some(first) = clock.read() else {
             println!("skipped: the scheduler keeps no account here");
             end.send(()).unwrap();
             return;
@@ -212,7 +212,7 @@ mod tests {
         while begin.elapsed() < Duration::from_millis(5) {
             std::thread::yield_now();
         }
-        let during = occupation.read().unwrap();
+        let during = clock.read().unwrap();
         assert!(
             during.waited_us >= first.waited_us + 4000 - 1000,
             "{first:?} {during:?}"
@@ -220,6 +220,6 @@ mod tests {
         end.send(()).unwrap();
         let after = thread.join().unwrap().unwrap();
         assert!(after.waited_us >= during.waited_us && after.waited_us <= after.elapsed_us);
-        assert_eq!(occupation.read(), None, "the thread is gone");
+        assert_eq!(clock.read(), None, "the thread is gone");
     }
 }

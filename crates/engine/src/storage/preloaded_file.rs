@@ -6,12 +6,12 @@ use super::{File, FileKind, Metadata, Result, failure};
 /// What a file was at one moment: its checksum and what is sent are of the same bytes, whatever
 /// becomes of the file.
 #[derive(Debug)]
-pub struct Held {
+pub struct PreloadedFile {
     bytes: Vec<u8>,
     metadata: Metadata,
 }
 
-impl Held {
+impl PreloadedFile {
     /// Bytes up to which a file is worth its memory: to ask the system for so many costs more than
     /// to copy them.
     pub const BYTES_MAX: u64 = 16 << 10;
@@ -47,7 +47,7 @@ impl Held {
     }
 }
 
-impl File for Held {
+impl File for PreloadedFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let rest = self.behind(offset);
         let count = rest.len().min(buffer.len());
@@ -95,7 +95,9 @@ mod tests {
     #[test]
     fn it_stays_what_it_was() {
         let (file, metadata) = file(b"before");
-        let held = Held::read(file.as_ref(), &metadata).unwrap().unwrap();
+        let held = PreloadedFile::read(file.as_ref(), &metadata)
+            .unwrap()
+            .unwrap();
         file.write_all_at(0, b"behind").unwrap();
         let mut buffer = [0; 4];
         for (offset, expected) in [(0, "befo"), (4, "re"), (6, ""), (u64::MAX, "")] {
@@ -111,10 +113,10 @@ mod tests {
 
     #[test]
     fn what_is_too_large_or_has_changed_is_not_held() {
-        let most = usize::try_from(Held::BYTES_MAX).unwrap();
+        let most = usize::try_from(PreloadedFile::BYTES_MAX).unwrap();
         for (bytes, fits) in [(0, true), (most, true), (most + 1, false)] {
             let (file, metadata) = file(&vec![7; bytes]);
-            let held = Held::read(file.as_ref(), &metadata).unwrap();
+            let held = PreloadedFile::read(file.as_ref(), &metadata).unwrap();
             assert_eq!(held.is_some(), fits, "{bytes}");
         }
         let (file, metadata) = file(b"12345");
@@ -124,7 +126,9 @@ mod tests {
                 ..metadata.clone()
             };
             assert!(
-                Held::read(file.as_ref(), &metadata).unwrap().is_none(),
+                PreloadedFile::read(file.as_ref(), &metadata)
+                    .unwrap()
+                    .is_none(),
                 "{size}"
             );
         }

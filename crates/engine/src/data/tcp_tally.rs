@@ -3,19 +3,19 @@
 use std::time::{Duration, Instant};
 
 use super::sample::TcpTotals;
-use crate::tcp_diag::{Connection, Ends};
+use crate::tcp_diag::{AddressPair, Connection};
 
 /// The connections of one transfer, and what those that are gone have left.
 #[derive(Default)]
-pub(super) struct TcpAccount {
-    connections: Vec<Watched>,
+pub(super) struct TcpTally {
+    connections: Vec<TrackedConnection>,
     /// All that was seen so far but what depends on the present.
     sums: TcpTotals,
     known: bool,
 }
 
-struct Watched {
-    ends: Ends,
+struct TrackedConnection {
+    addresses: AddressPair,
     /// Made for this transfer: what it did before the first look is the transfer's. Others count
     /// from that look on.
     fresh: bool,
@@ -26,10 +26,10 @@ struct Watched {
     last: Option<Connection>,
 }
 
-impl TcpAccount {
-    pub(super) fn joined(&mut self, ends: Ends, fresh: bool, at: Instant) {
-        self.connections.push(Watched {
-            ends,
+impl TcpTally {
+    pub(super) fn joined(&mut self, addresses: AddressPair, fresh: bool, at: Instant) {
+        self.connections.push(TrackedConnection {
+            addresses,
             fresh,
             joined: at,
             left: None,
@@ -37,16 +37,19 @@ impl TcpAccount {
         });
     }
 
-    pub(super) fn left(&mut self, ends: Ends, at: Instant) {
-        let mut same = self.connections.iter_mut().filter(|w| w.ends == ends);
+    pub(super) fn left(&mut self, addresses: AddressPair, at: Instant) {
+        let mut same = self
+            .connections
+            .iter_mut()
+            .filter(|w| w.addresses == addresses);
         if let Some(watched) = same.find(|w| w.left.is_none()) {
             watched.left = Some(at);
         }
     }
 
     /// What to look up.
-    pub(super) fn ends(&self) -> Vec<Ends> {
-        self.connections.iter().map(|w| w.ends).collect()
+    pub(super) fn addresses(&self) -> Vec<AddressPair> {
+        self.connections.iter().map(|w| w.addresses).collect()
     }
 
     /// The kernel's answers of now, in the order of `ends`.
@@ -125,7 +128,7 @@ impl TcpAccount {
     }
 }
 
-impl Watched {
+impl TrackedConnection {
     /// Adds what happened since the last look.
     fn add(&mut self, now: &Connection, sums: &mut TcpTotals) {
         let before = match self.last {
@@ -173,8 +176,8 @@ fn micros_of(us: u32) -> Duration {
 mod tests {
     use super::*;
 
-    fn ends(port: u16) -> Ends {
-        Ends {
+    fn addresses(port: u16) -> AddressPair {
+        AddressPair {
             local: ([127, 0, 0, 1], port).into(),
             remote: ([127, 0, 0, 1], 1).into(),
         }
@@ -198,10 +201,10 @@ mod tests {
     fn kept_connections_count_from_the_first_look_and_closed_ones_stay_counted() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut account = TcpAccount::default();
+        let mut account = TcpTally::default();
         assert_eq!(account.totals(start), None);
-        account.joined(ends(1), true, at(0));
-        account.joined(ends(2), false, at(0));
+        account.joined(addresses(1), true, at(0));
+        account.joined(addresses(2), false, at(0));
         assert_eq!(account.queued(), None, "nobody has answered");
         account.update(&[seen(1, 100, 500), seen(2, 1000, 700)], at(4));
         let totals = account.totals(at(10)).unwrap();
@@ -216,11 +219,11 @@ mod tests {
         assert_eq!(account.receive_rtt(), Some(Duration::from_millis(1)));
 
         // One leaves with bytes under way, and is gone at the look after the next.
-        account.left(ends(1), at(20));
+        account.left(addresses(1), at(20));
         account.update(&[seen(1, 150, 20), seen(2, 1100, 0)], at(20));
-        assert_eq!(account.ends().len(), 2);
+        assert_eq!(account.addresses().len(), 2);
         account.update(&[None, seen(2, 1100, 0)], at(25));
-        assert_eq!(account.ends(), [ends(2)]);
+        assert_eq!(account.addresses(), [addresses(2)]);
         let totals = account.totals(at(30)).unwrap();
         assert_eq!((totals.segments_sent, totals.channel_us), (250, 46_000));
         assert_eq!(account.queued(), Some(0));
@@ -229,25 +232,25 @@ mod tests {
     #[test]
     fn ends_that_come_again_are_another_connection() {
         let now = Instant::now();
-        let mut account = TcpAccount::default();
-        account.joined(ends(1), true, now);
+        let mut account = TcpTally::default();
+        account.joined(addresses(1), true, now);
         account.update(&[seen(1, 100, 5)], now);
-        account.left(ends(1), now);
-        account.joined(ends(1), true, now);
+        account.left(addresses(1), now);
+        account.joined(addresses(1), true, now);
         account.update(&[seen(2, 7, 0), seen(2, 7, 0)], now);
-        assert_eq!(account.ends().len(), 1);
+        assert_eq!(account.addresses().len(), 1);
         assert_eq!(account.totals(now).unwrap().segments_sent, 107);
-        account.left(ends(1), now);
+        account.left(addresses(1), now);
         account.update(&[seen(2, 9, 0)], now);
         assert_eq!(account.totals(now).unwrap().segments_sent, 109);
-        assert_eq!(account.ends(), []);
+        assert_eq!(account.addresses(), []);
     }
 
     #[test]
     fn counters_of_32_bits_may_turn_over() {
         let now = Instant::now();
-        let mut account = TcpAccount::default();
-        account.joined(ends(1), false, now);
+        let mut account = TcpTally::default();
+        account.joined(addresses(1), false, now);
         account.update(&[seen(1, u32::MAX - 9, 0)], now);
         account.update(&[seen(1, 5, 0)], now);
         assert_eq!(account.totals(now).unwrap().segments_sent, 15);

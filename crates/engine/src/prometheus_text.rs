@@ -16,7 +16,7 @@ pub type Label<'a> = (&'a str, &'a str);
 
 /// A text in the making. Each name comes once, with all its values.
 #[derive(Debug, Default)]
-pub struct Exposition {
+pub struct PrometheusText {
     text: String,
 }
 
@@ -26,7 +26,7 @@ pub struct Metric<'a> {
     name: &'static str,
 }
 
-impl Exposition {
+impl PrometheusText {
     /// What only grows, from 0 when the process starts; its name ends in `_total`.
     pub fn counter(&mut self, name: &'static str, help: &str) -> Metric<'_> {
         debug_assert!(name.ends_with("_total"), "{name}");
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_text_is_what_prometheus_reads() {
-        let mut exposition = Exposition::default();
+        let mut exposition = PrometheusText::default();
         exposition.gauge("a", "What comes and goes.").value(0.5);
         exposition
             .counter("b_total", "What grows.")

@@ -7,8 +7,8 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{
-    super::{Opening, transfer::TransferShared},
-    Work,
+    super::{JobOpener, transfer::TransferShared},
+    QueuedWork,
 };
 
 /// Transfers that may have begun at a time: each holds a file open. Far away a channel that repeats
@@ -19,12 +19,12 @@ const BEGUN_MAX: usize = 32;
 pub(super) enum Waiting {
     Transfer {
         transfer: Arc<TransferShared>,
-        open: Opening,
+        open: JobOpener,
         /// It may begin while those before it are not over.
         follows: bool,
     },
     Work {
-        work: Work,
+        work: QueuedWork,
         /// Transfers behind it that follow may begin before it.
         passable: bool,
     },
@@ -48,17 +48,17 @@ enum Entry {
 pub(super) enum Next {
     Transfer {
         transfer: Arc<TransferShared>,
-        open: Opening,
+        open: JobOpener,
         /// Others are before it.
         behind: bool,
     },
-    Work(Work),
+    Work(QueuedWork),
 }
 
 #[derive(Default)]
-pub(super) struct Line(VecDeque<Entry>);
+pub(super) struct TransferQueue(VecDeque<Entry>);
 
-impl Line {
+impl TransferQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

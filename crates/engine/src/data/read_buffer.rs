@@ -7,7 +7,7 @@
 ///     taken         carried         sealed        room
 /// ```
 #[derive(Default)]
-pub(super) struct Carry {
+pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
     used: usize,
     filled: usize,
@@ -16,7 +16,7 @@ pub(super) struct Carry {
     end: usize,
 }
 
-impl Carry {
+impl ReadBuffer {
     pub(super) fn is_empty(&self) -> bool {
         self.used == self.filled
     }
@@ -31,7 +31,7 @@ impl Carry {
     }
 
     /// Where `count` bytes go that are read next. What is there already means nothing.
-    pub(super) fn room(&mut self, count: usize) -> &mut [u8] {
+    pub(super) fn spare(&mut self, count: usize) -> &mut [u8] {
         self.forget_used();
         let end = self.end + count;
         if self.bytes.len() < end {
@@ -51,7 +51,7 @@ impl Carry {
     }
 
     /// So many bytes of the room were read.
-    pub(super) fn came(&mut self, count: usize) {
+    pub(super) fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.bytes.len());
     }
 
@@ -90,46 +90,46 @@ mod tests {
 
     #[test]
     fn what_was_put_comes_out_once_and_in_order() {
-        let mut carry = Carry::default();
-        assert!(carry.is_empty() && carry.take(3).is_empty());
-        carry.put(b"abcdef");
-        assert_eq!(carry.take(2), b"ab");
-        carry.put(b"gh");
-        carry.release();
-        assert_eq!(carry.take(4), b"cdef");
-        assert_eq!(carry.take(9), b"gh");
-        assert!(carry.is_empty());
-        carry.put(b"x");
-        assert_eq!(carry.take(1), b"x");
+        let mut read_buffer = ReadBuffer::default();
+        assert!(read_buffer.is_empty() && read_buffer.take(3).is_empty());
+        read_buffer.put(b"abcdef");
+        assert_eq!(read_buffer.take(2), b"ab");
+        read_buffer.put(b"gh");
+        read_buffer.release();
+        assert_eq!(read_buffer.take(4), b"cdef");
+        assert_eq!(read_buffer.take(9), b"gh");
+        assert!(read_buffer.is_empty());
+        read_buffer.put(b"x");
+        assert_eq!(read_buffer.take(1), b"x");
     }
 
     /// Records of this test: two bytes become one.
     #[test]
     fn what_is_opened_is_carried_and_the_rest_waits_for_more() {
-        let mut carry = Carry::default();
-        let came = |carry: &mut Carry, bytes: &[u8]| {
-            carry.room(bytes.len()).copy_from_slice(bytes);
-            carry.came(bytes.len());
+        let mut read_buffer = ReadBuffer::default();
+        let came = |read_buffer: &mut ReadBuffer, bytes: &[u8]| {
+            read_buffer.spare(bytes.len()).copy_from_slice(bytes);
+            read_buffer.filled(bytes.len());
         };
-        came(&mut carry, b"a-b-c");
-        assert!(carry.is_empty());
-        assert_eq!(carry.sealed(), b"a-b-c");
-        carry.sealed()[..2].copy_from_slice(b"ab");
-        carry.opened(2, 4);
-        assert_eq!(carry.take(1), b"a");
-        assert_eq!(carry.sealed(), b"c");
-        came(&mut carry, b"-d");
-        assert_eq!(carry.sealed(), b"c-d");
-        carry.opened(1, 2);
-        assert_eq!(carry.take(9), b"bc");
+        came(&mut read_buffer, b"a-b-c");
+        assert!(read_buffer.is_empty());
+        assert_eq!(read_buffer.sealed(), b"a-b-c");
+        read_buffer.sealed()[..2].copy_from_slice(b"ab");
+        read_buffer.opened(2, 4);
+        assert_eq!(read_buffer.take(1), b"a");
+        assert_eq!(read_buffer.sealed(), b"c");
+        came(&mut read_buffer, b"-d");
+        assert_eq!(read_buffer.sealed(), b"c-d");
+        read_buffer.opened(1, 2);
+        assert_eq!(read_buffer.take(9), b"bc");
         // Nothing is carried, and half a record is.
-        assert!(carry.is_empty());
-        carry.release();
-        came(&mut carry, b"-");
-        assert_eq!(carry.sealed(), b"d-");
-        carry.opened(1, 2);
-        assert_eq!(carry.take(9), b"d");
-        carry.release();
-        assert!(carry.bytes.is_empty());
+        assert!(read_buffer.is_empty());
+        read_buffer.release();
+        came(&mut read_buffer, b"-");
+        assert_eq!(read_buffer.sealed(), b"d-");
+        read_buffer.opened(1, 2);
+        assert_eq!(read_buffer.take(9), b"d");
+        read_buffer.release();
+        assert!(read_buffer.bytes.is_empty());
     }
 }
