@@ -14,16 +14,16 @@ use crate::{pipelining::with_overhead, progress::Counters};
 
 /// How fast each session goes, bytes/s, as far as that is known.
 #[derive(Debug, Default)]
-pub(crate) struct Abreast(Mutex<Rates>);
+pub(crate) struct SessionRates(Mutex<KnownRates>);
 
 #[derive(Debug, Default)]
-struct Rates {
+struct KnownRates {
     next: u64,
     known: Vec<(u64, f64)>,
 }
 
 /// One of the sessions; it goes when this is dropped.
-pub(crate) struct Place {
+pub(crate) struct RateSlot {
     counters: Arc<Counters>,
     key: u64,
     round_trip: Duration,
@@ -31,7 +31,7 @@ pub(crate) struct Place {
     rate: f64,
 }
 
-impl Abreast {
+impl SessionRates {
     /// Of all, and how many of them there are.
     fn sum(&self) -> (f64, usize) {
         let rates = self.lock();
@@ -41,12 +41,12 @@ impl Abreast {
         )
     }
 
-    fn lock(&self) -> MutexGuard<'_, Rates> {
+    fn lock(&self) -> MutexGuard<'_, KnownRates> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
+impl RateSlot {
     /// A session with this round trip begins.
     pub(crate) fn new(counters: &Arc<Counters>, round_trip: Duration) -> Self {
         let mut rates = counters.abreast.lock();
@@ -62,7 +62,7 @@ impl Place {
     }
 
     /// It goes at `rate`, bytes/s.
-    pub(crate) fn goes_at(&mut self, rate: f64) {
+    pub(crate) fn set_rate(&mut self, rate: f64) {
         if rate == self.rate {
             return;
         }
@@ -75,7 +75,7 @@ impl Place {
     /// Whether it would still be at the `backlog` bytes that it has asked for when all the rest
     /// could be there. A moment of a round trip is no loss. Never where it is not known how much is
     /// left.
-    pub(crate) fn lags(&self, backlog: f64) -> bool {
+    pub(crate) fn falls_behind(&self, backlog: f64) -> bool {
         let counters = &self.counters;
         if !counters.scanned.load(Ordering::Relaxed) {
             return false;
@@ -87,7 +87,7 @@ impl Place {
         let files = left(&counters.files_found, &counters.files_done);
         let bytes = left(&counters.bytes_found, &counters.bytes_done);
         let known = counters.abreast.sum();
-        lags(
+        falls_behind(
             backlog,
             self.rate,
             with_overhead(files, bytes),
@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RateSlot {
     fn drop(&mut self) {
         let mut rates = self.counters.abreast.lock();
         rates.known.retain(|(key, _)| *key != self.key);
@@ -107,7 +107,13 @@ impl Drop for Place {
 /// A session that has not moved anything yet is taken for one as the others are. `known`: the rates
 /// that are known, in sum, and of how many.
 #[allow(clippy::cast_precision_loss, reason = "sessions as a rate")]
-fn lags(backlog: f64, own: f64, left: f64, known: (f64, usize), round_trip: Duration) -> bool {
+fn falls_behind(
+    backlog: f64,
+    own: f64,
+    left: f64,
+    known: (f64, usize),
+    round_trip: Duration,
+) -> bool {
     let (sum, sessions) = known;
     let (own, all) = match own > 0.0 {
         true => (own, sum),
@@ -130,10 +136,10 @@ mod tests {
     fn a_slow_session_stops_before_the_end_and_the_fast_one_does_not() {
         // 10 MB in flight each; at 10 MB/s that is a second, at 100 MB/s a tenth.
         let known = (110e6, 2);
-        assert!(!lags(10e6, 10e6, 1e9, known, RTT), "much is left");
-        assert!(lags(10e6, 10e6, 80e6, known, RTT));
-        assert!(!lags(10e6, 100e6, 80e6, known, RTT));
-        assert!(!lags(5e6, 10e6, 80e6, known, RTT));
+        assert!(!falls_behind(10e6, 10e6, 1e9, known, RTT), "much is left");
+        assert!(falls_behind(10e6, 10e6, 80e6, known, RTT));
+        assert!(!falls_behind(10e6, 100e6, 80e6, known, RTT));
+        assert!(!falls_behind(5e6, 10e6, 80e6, known, RTT));
     }
 
     #[test]
@@ -144,34 +150,37 @@ mod tests {
         let sum: f64 = sessions.iter().map(|(_, rate)| rate).sum();
         let takers = sessions
             .iter()
-            .filter(|(backlog, rate)| !lags(*backlog, *rate, left, (sum, 3), RTT));
+            .filter(|(backlog, rate)| !falls_behind(*backlog, *rate, left, (sum, 3), RTT));
         assert!(takers.count() > 0);
-        assert!(!lags(0.0, 1.0, 0.0, (1e9, 2), RTT), "it has nothing to do");
-        assert!(!lags(9e9, 1e6, 9e9, (1e6, 1), RTT), "alone");
+        assert!(
+            !falls_behind(0.0, 1.0, 0.0, (1e9, 2), RTT),
+            "it has nothing to do"
+        );
+        assert!(!falls_behind(9e9, 1e6, 9e9, (1e6, 1), RTT), "alone");
     }
 
     #[test]
     fn a_new_session_is_taken_for_one_as_the_others() {
-        assert!(!lags(10e6, 0.0, 1e9, (0.0, 0), RTT));
-        assert!(!lags(10e6, 0.0, 1e9, (100e6, 2), RTT));
-        assert!(lags(10e6, 0.0, 10e6, (100e6, 2), RTT));
+        assert!(!falls_behind(10e6, 0.0, 1e9, (0.0, 0), RTT));
+        assert!(!falls_behind(10e6, 0.0, 1e9, (100e6, 2), RTT));
+        assert!(falls_behind(10e6, 0.0, 10e6, (100e6, 2), RTT));
     }
 
     #[test]
     fn what_has_gone_counts_no_more() {
         let counters = Arc::new(Counters::default());
         counters.bytes_found.store(1000, Ordering::Relaxed);
-        let mut slow = Place::new(&counters, Duration::ZERO);
-        let mut fast = Place::new(&counters, Duration::ZERO);
-        slow.goes_at(1.0);
-        fast.goes_at(99.0);
-        assert!(!slow.lags(100.0), "more may be found");
+        let mut slow = RateSlot::new(&counters, Duration::ZERO);
+        let mut fast = RateSlot::new(&counters, Duration::ZERO);
+        slow.set_rate(1.0);
+        fast.set_rate(99.0);
+        assert!(!slow.falls_behind(100.0), "more may be found");
         counters.scanned.store(true, Ordering::Relaxed);
-        assert!(slow.lags(100.0));
-        slow.goes_at(50.0);
-        assert!(!slow.lags(100.0));
-        slow.goes_at(1.0);
+        assert!(slow.falls_behind(100.0));
+        slow.set_rate(50.0);
+        assert!(!slow.falls_behind(100.0));
+        slow.set_rate(1.0);
         drop(fast);
-        assert!(!slow.lags(100.0));
+        assert!(!slow.falls_behind(100.0));
     }
 }

@@ -11,10 +11,10 @@ use std::{
 
 /// What sessions have learned of them.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses(Mutex<Known>);
+pub(crate) struct Addresses(Mutex<AddressState>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct AddressState {
     /// Sessions so far.
     sessions: usize,
     /// Nobody greeted there the last time, or another did who was asked later.
@@ -26,9 +26,9 @@ impl Addresses {
     /// session is to try them. Those of the family that the system prefers take turns: the other
     /// family is often another way to the same machines, and a worse one. Where nobody greeted is
     /// tried last.
-    pub(crate) fn in_turn(&self, found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    pub(crate) fn trial_order(&self, found: Vec<SocketAddr>) -> Vec<SocketAddr> {
         let mut known = self.lock();
-        let turn = known.sessions;
+        let blame = known.sessions;
         known.sessions += 1;
         let (silent, mut tried): (Vec<_>, Vec<_>) =
             (found.into_iter()).partition(|address| known.silent.contains(address));
@@ -37,14 +37,14 @@ impl Addresses {
             .take_while(|a| a.is_ipv4() == tried[0].is_ipv4());
         let alike = alike.count();
         if alike > 0 {
-            tried[..alike].rotate_left(turn % alike);
+            tried[..alike].rotate_left(blame % alike);
         }
         tried.extend(silent);
         tried
     }
 
     /// Whether somebody greeted at `address`, in time.
-    pub(crate) fn note(&self, address: SocketAddr, greeted: bool) {
+    pub(crate) fn record(&self, address: SocketAddr, greeted: bool) {
         let mut known = self.lock();
         known.silent.retain(|silent| *silent != address);
         if !greeted {
@@ -52,7 +52,7 @@ impl Addresses {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, AddressState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn sessions_begin_with_one_after_the_other() {
         let addresses = Addresses::default();
-        let next = || addresses.in_turn(found(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]));
+        let next = || addresses.trial_order(found(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]));
         assert_eq!(next(), found(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]));
         assert_eq!(next(), found(&["10.0.0.2", "10.0.0.3", "10.0.0.1"]));
         assert_eq!(next(), found(&["10.0.0.3", "10.0.0.1", "10.0.0.2"]));
@@ -81,7 +81,7 @@ mod tests {
         let addresses = Addresses::default();
         let both = ["fd00::1", "fd00::2", "10.0.0.1"];
         for first in ["fd00::1", "fd00::2", "fd00::1"] {
-            let order = addresses.in_turn(found(&both));
+            let order = addresses.trial_order(found(&both));
             assert_eq!(order[0], found(&[first])[0]);
             assert_eq!(order[2], found(&["10.0.0.1"])[0]);
         }
@@ -90,17 +90,17 @@ mod tests {
     #[test]
     fn where_nobody_greets_is_tried_last_until_somebody_does() {
         let addresses = Addresses::default();
-        let next = || addresses.in_turn(found(&["10.0.0.1", "10.0.0.2"]));
+        let next = || addresses.trial_order(found(&["10.0.0.1", "10.0.0.2"]));
         let first = next()[0];
-        addresses.note(first, false);
-        addresses.note(first, false);
+        addresses.record(first, false);
+        addresses.record(first, false);
         for _ in 0..3 {
             assert_eq!(next(), found(&["10.0.0.2", "10.0.0.1"]));
         }
-        addresses.note(found(&["10.0.0.2"])[0], false);
+        addresses.record(found(&["10.0.0.2"])[0], false);
         assert_eq!(next().len(), 2);
-        addresses.note(first, true);
+        addresses.record(first, true);
         assert_eq!(next(), found(&["10.0.0.1", "10.0.0.2"]));
-        assert!(addresses.in_turn(Vec::new()).is_empty());
+        assert!(addresses.trial_order(Vec::new()).is_empty());
     }
 }

@@ -13,7 +13,7 @@ use godwit_proto::ByteRange;
 use tokio::task::{self, JoinHandle};
 
 use crate::{
-    context::{Context, Endpoint, Place, known},
+    context::{Endpoint, RunContext, WorkerSlot, known},
     error::{Error, Result},
     events::Event,
     local,
@@ -27,15 +27,15 @@ const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Sessions and verdicts that all carriers of a run share.
-pub(crate) struct Pool {
-    pub(crate) context: Arc<Context>,
+pub(crate) struct SessionPool {
+    pub(crate) context: Arc<RunContext>,
     pub(crate) params: ChannelParams,
     pub(crate) attempts: u32,
     /// Time between them, where that was said.
     pause: Option<Duration>,
     idle: Mutex<Vec<Session>>,
     /// One that is being opened for whoever needs it next.
-    ahead: Mutex<Option<Ahead>>,
+    ahead: Mutex<Option<OpeningSession>>,
     /// A panic of what opens sessions ahead, which fails no file by itself.
     bug: Arc<Mutex<Option<Error>>>,
     /// Endpoints that were given up: whatever else is wanted from them fails at once, for the same
@@ -45,9 +45,9 @@ pub(crate) struct Pool {
     alive: AtomicUsize,
 }
 
-impl Pool {
+impl SessionPool {
     pub(crate) fn new(
-        context: Arc<Context>,
+        context: Arc<RunContext>,
         params: ChannelParams,
         attempts: u32,
         pause: Option<Duration>,
@@ -66,8 +66,8 @@ impl Pool {
     }
 
     /// Opens a session that somebody will need soon. Where that fails, whoever opens the next one
-    /// sees it fail too; a bug is kept for [`Pool::take_bug`].
-    pub(crate) fn open_ahead(&self, endpoint: &Arc<Endpoint>) {
+    /// sees it fail too; a bug is kept for [`SessionPool::take_panic`].
+    pub(crate) fn open_in_background(&self, endpoint: &Arc<Endpoint>) {
         let (context, params) = (Arc::clone(&self.context), self.params.clone());
         let (to, found) = (Arc::clone(endpoint), Arc::clone(&self.bug));
         let opening = async move {
@@ -85,7 +85,7 @@ impl Pool {
             }
             None
         };
-        let ahead = Ahead {
+        let ahead = OpeningSession {
             endpoint: Arc::clone(endpoint),
             session: task::spawn_local(opening),
         };
@@ -94,12 +94,12 @@ impl Pool {
     }
 
     /// The bug that a session opened ahead has met, once.
-    pub(crate) fn take_bug(&self) -> Option<Error> {
+    pub(crate) fn take_panic(&self) -> Option<Error> {
         let mut bug = self.bug.lock().unwrap_or_else(PoisonError::into_inner);
         bug.take()
     }
 
-    async fn opened_ahead(&self, fits: impl Fn(&Ahead) -> bool) -> Option<Session> {
+    async fn take_opening(&self, fits: impl Fn(&OpeningSession) -> bool) -> Option<Session> {
         let mut ahead = {
             let mut slot = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
             slot.take_if(|ahead| fits(ahead))?
@@ -109,7 +109,7 @@ impl Pool {
 
     /// Closes what nobody uses.
     pub(crate) async fn close(&self) {
-        let ahead = self.opened_ahead(|ahead| ahead.session.is_finished()).await;
+        let ahead = self.take_opening(|ahead| ahead.session.is_finished()).await;
         if let Some(session) = ahead {
             session.quit().await;
         }
@@ -126,14 +126,14 @@ impl Pool {
         endpoint: &Arc<Endpoint>,
     ) -> std::result::Result<Session, (Arc<Endpoint>, Error)> {
         let blame = |error| (Arc::clone(endpoint), error);
-        if let Some(error) = self.verdict(endpoint) {
+        if let Some(error) = self.given_up_error(endpoint) {
             return Err(blame(error));
         }
         match self.take_idle(|s| s.source.is_none() && Arc::ptr_eq(&s.endpoint, endpoint)) {
             Some(session) => Ok(session),
             None => {
-                let fits = |ahead: &Ahead| Arc::ptr_eq(&ahead.endpoint, endpoint);
-                match self.opened_ahead(fits).await {
+                let fits = |ahead: &OpeningSession| Arc::ptr_eq(&ahead.endpoint, endpoint);
+                match self.take_opening(fits).await {
                     Some(session) => Ok(session),
                     None => Session::open(&self.context, endpoint, self.params.clone())
                         .await
@@ -154,14 +154,14 @@ impl Pool {
         Some(idle.swap_remove(at))
     }
 
-    fn put_aside(&self, session: Session) {
+    fn return_idle(&self, session: Session) {
         if session.is_usable() {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             idle.push(session);
         }
     }
 
-    fn verdict(&self, endpoint: &Arc<Endpoint>) -> Option<Error> {
+    fn given_up_error(&self, endpoint: &Arc<Endpoint>) -> Option<Error> {
         let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         let found = given_up.iter().find(|(e, _)| Arc::ptr_eq(e, endpoint));
         found.map(|(_, error)| error.clone())
@@ -174,12 +174,12 @@ impl Pool {
 }
 
 /// A session that is being opened.
-struct Ahead {
+struct OpeningSession {
     endpoint: Arc<Endpoint>,
     session: JoinHandle<Option<Session>>,
 }
 
-impl Drop for Ahead {
+impl Drop for OpeningSession {
     fn drop(&mut self) {
         self.session.abort();
     }
@@ -187,30 +187,30 @@ impl Drop for Ahead {
 
 /// Why a step was not done.
 #[derive(Debug)]
-pub(crate) enum Setback {
+pub(crate) enum AttemptError {
     /// It failed for good.
     Failed(Error),
     /// The server lets no further session in, but others run: they shall do it.
-    Crowded(Arc<Endpoint>, Error),
+    SessionLimit(Arc<Endpoint>, Error),
 }
 
-impl From<Error> for Setback {
+impl From<Error> for AttemptError {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl From<Setback> for Error {
-    fn from(setback: Setback) -> Self {
+impl From<AttemptError> for Error {
+    fn from(setback: AttemptError) -> Self {
         match setback {
-            Setback::Failed(error) | Setback::Crowded(_, error) => error,
+            AttemptError::Failed(error) | AttemptError::SessionLimit(_, error) => error,
         }
     }
 }
 
 /// A step, for messages and the event log.
 #[derive(Clone, Copy)]
-pub(crate) struct Step<'a> {
+pub(crate) struct Operation<'a> {
     pub(crate) endpoint: &'a Arc<Endpoint>,
     /// The server that sends to the endpoint, where the step needs both.
     pub(crate) sender: Option<&'a Arc<Endpoint>>,
@@ -222,26 +222,26 @@ pub(crate) struct Step<'a> {
 }
 
 /// Owner of at most one session at a time.
-pub(crate) struct Carrier {
-    pub(crate) pool: Arc<Pool>,
+pub(crate) struct RetryingSession {
+    pub(crate) pool: Arc<SessionPool>,
     session: Option<Session>,
     /// Another session may do the work where this one cannot be opened.
-    pub(crate) may_yield: bool,
+    pub(crate) requeue_on_session_limit: bool,
     /// This session will be busy with lists while others move what is in them: they need one too,
     /// as soon as the first is let in.
-    pub(crate) leads: bool,
+    pub(crate) warms_pool: bool,
     /// Of the worker whose carrier it is.
-    pub(crate) place: Place,
+    pub(crate) place: WorkerSlot,
 }
 
-impl Carrier {
-    pub(crate) fn new(pool: Arc<Pool>) -> Self {
+impl RetryingSession {
+    pub(crate) fn new(pool: Arc<SessionPool>) -> Self {
         Self {
             pool,
             session: None,
-            may_yield: false,
-            leads: false,
-            place: Place::default(),
+            requeue_on_session_limit: false,
+            warms_pool: false,
+            place: WorkerSlot::default(),
         }
     }
 
@@ -249,9 +249,9 @@ impl Carrier {
     /// fresh one after failures that ended it.
     pub(crate) async fn attempt<T>(
         &mut self,
-        step: Step<'_>,
+        step: Operation<'_>,
         mut body: impl AsyncFnMut(&mut Session) -> Result<T>,
-    ) -> std::result::Result<T, Setback> {
+    ) -> std::result::Result<T, AttemptError> {
         let attempts = step.attempts.unwrap_or(self.pool.attempts);
         let mut attempt = 1;
         loop {
@@ -266,23 +266,23 @@ impl Carrier {
                 self.drop_session();
             }
             if self.pool.context.stop.is_set() {
-                return Err(Setback::Failed(Error::Interrupted));
+                return Err(AttemptError::Failed(Error::Interrupted));
             }
             if let Some(endpoint) = &unopened
-                && self.may_yield
+                && self.requeue_on_session_limit
                 && self.pool.has_sessions()
             {
-                return Err(Setback::Crowded(Arc::clone(endpoint), error));
+                return Err(AttemptError::SessionLimit(Arc::clone(endpoint), error));
             }
             let never_reached = matches!(error, Error::Unreachable { .. })
                 && unopened
                     .as_ref()
-                    .is_some_and(|e| !known(&e.learned.reached));
+                    .is_some_and(|e| !known(&e.capabilities.reached));
             if !error.is_passing() || never_reached || attempt >= attempts {
                 if let Some(endpoint) = unopened {
                     self.pool.give_up(&endpoint, &error);
                 }
-                return Err(Setback::Failed(error));
+                return Err(AttemptError::Failed(error));
             }
             self.pool.context.emit(&Event::Retry {
                 path: step.path.to_owned(),
@@ -308,7 +308,7 @@ impl Carrier {
 
     async fn session(
         &mut self,
-        step: &Step<'_>,
+        step: &Operation<'_>,
     ) -> std::result::Result<&mut Session, (Arc<Endpoint>, Error)> {
         let (endpoint, sender) = (step.endpoint, step.sender);
         let fits = |session: &Session| serves(session, endpoint, sender);
@@ -317,14 +317,14 @@ impl Carrier {
             Some(session) if fits(&session) => session,
             unfit => {
                 if let Some(unfit) = unfit {
-                    self.pool.put_aside(unfit);
+                    self.pool.return_idle(unfit);
                 }
                 match (self.pool.take_idle(fits), sender) {
                     (Some(session), _) => session,
                     (None, None) => {
                         let session = self.pool.obtain(endpoint).await?;
-                        if std::mem::take(&mut self.leads) {
-                            self.pool.open_ahead(endpoint);
+                        if std::mem::take(&mut self.warms_pool) {
+                            self.pool.open_in_background(endpoint);
                         }
                         session
                     }
@@ -334,7 +334,7 @@ impl Carrier {
                         let (mut session, source) = match both {
                             (Ok(session), Ok(source)) => (session, source),
                             (Ok(one), Err(blame)) | (Err(blame), Ok(one)) => {
-                                self.pool.put_aside(one);
+                                self.pool.return_idle(one);
                                 return Err(blame);
                             }
                             (Err(blame), Err(_)) => return Err(blame),
@@ -366,7 +366,7 @@ impl Carrier {
     /// Leaves the session to whoever needs one next.
     pub(crate) fn release(&mut self) {
         if let Some(session) = self.drop_session() {
-            self.pool.put_aside(session);
+            self.pool.return_idle(session);
         }
     }
 
@@ -400,7 +400,7 @@ fn serves(session: &Session, endpoint: &Arc<Endpoint>, sender: Option<&Arc<Endpo
         && sender.is_none_or(|sender| source.is_some_and(|s| Arc::ptr_eq(s, sender)))
 }
 
-impl Drop for Carrier {
+impl Drop for RetryingSession {
     fn drop(&mut self) {
         self.drop_session();
     }

@@ -4,9 +4,9 @@
 use godwit_tune::{Decision, Setting};
 
 use crate::{
-    context::Context,
-    group::{Group, View, share},
-    host::{Allowance, Host, Wish},
+    context::RunContext,
+    group::{GroupView, PathGroup, share},
+    host::{Allocation, Demand, HostBudget},
     spec::Rates,
 };
 
@@ -15,19 +15,19 @@ const EVERY: u32 = 2;
 /// Time over which our own rate is measured, seconds.
 const RATE_SECONDS: f64 = 0.5;
 /// Who uses so much of what it may have would use more.
-const USED: f64 = 0.9;
+const SATURATED_SHARE: f64 = 0.9;
 /// Others leave us so much more than what we use at present.
-const SPARE: f64 = 1.25;
+const HEADROOM: f64 = 1.25;
 
 /// A group that we belong to, or nobody.
-pub(crate) struct Company {
-    group: Option<Group>,
-    view: View,
-    looks: u32,
-    host: Option<Host>,
-    allowance: Allowance,
+pub(crate) struct Coordinator {
+    group: Option<PathGroup>,
+    view: GroupView,
+    observations: u32,
+    host: Option<HostBudget>,
+    allocation: Allocation,
     /// What we say to the others on this host.
-    wish: Wish,
+    wish: Demand,
     rates: Rates,
     /// Seconds and bytes when our rate was last measured.
     measured: (f64, u64),
@@ -35,18 +35,18 @@ pub(crate) struct Company {
 
 /// What is new.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Change {
+pub(crate) enum ShareChange {
     /// We follow, and another total was decided.
     Total(Setting),
     /// Members came or went: our part is another one.
-    Parts,
+    ShareChanged,
     /// We decide from now on.
-    Leads,
+    BecameLeader,
     /// Others on this host leave us another number of channels.
-    Allowance,
+    Allocation,
 }
 
-const ALONE: View = View {
+const ALONE: GroupView = GroupView {
     leads: true,
     members: 1,
     others_bytes: 0,
@@ -55,18 +55,18 @@ const ALONE: View = View {
     others_cap_bps: Some(0),
 };
 
-impl Company {
-    pub(crate) const fn none(rates: Rates) -> Self {
+impl Coordinator {
+    pub(crate) const fn alone(rates: Rates) -> Self {
         Self {
             group: None,
             view: ALONE,
-            looks: 0,
+            observations: 0,
             host: None,
-            allowance: Allowance {
+            allocation: Allocation {
                 channels: u32::MAX,
                 rate_bps: rates.host_bps,
             },
-            wish: Wish {
+            wish: Demand {
                 channels: 1,
                 rate_bps: f64::INFINITY,
             },
@@ -77,27 +77,27 @@ impl Company {
 
     /// All transfers of this user on this host. Where they cannot be found each is on its own.
     pub(crate) fn on_host(weight: f64, rates: Rates) -> Self {
-        let mut company = Self::none(rates);
-        let wish = company.wish;
-        let joined = Host::join(weight, rates.host_bps).and_then(|mut host| {
-            let allowance = host.exchange(wish)?;
-            Ok((host, allowance))
+        let mut coordinator = Self::alone(rates);
+        let wish = coordinator.wish;
+        let joined = HostBudget::join(weight, rates.host_bps).and_then(|mut host| {
+            let allocation = host.exchange(wish)?;
+            Ok((host, allocation))
         });
         match joined {
-            Ok((host, allowance)) => {
-                (company.host, company.allowance) = (Some(host), allowance);
+            Ok((host, allocation)) => {
+                (coordinator.host, coordinator.allocation) = (Some(host), allocation);
             }
             Err(error) => {
                 tracing::debug!(%error, "other transfers on this host are not looked for")
             }
         }
-        company
+        coordinator
     }
 
     /// And those who move over `path` too, to tune with them.
-    pub(crate) fn over(mut self, path: &str, weight: f64) -> Self {
+    pub(crate) fn on_path(mut self, path: &str, weight: f64) -> Self {
         let cap_bps = self.rate_bps();
-        let joined = Group::join(path, weight).and_then(|mut group| {
+        let joined = PathGroup::join(path, weight).and_then(|mut group| {
             let view = group.exchange(0, cap_bps)?;
             Ok((group, view))
         });
@@ -111,31 +111,41 @@ impl Company {
     }
 
     /// Tells what we have moved `at` a time, seconds, and looks at the others.
-    pub(crate) fn look(&mut self, at: f64, bytes: u64, context: &Context) -> Option<Change> {
-        self.looks = self.looks.wrapping_add(1);
-        if !self.looks.is_multiple_of(EVERY) {
+    pub(crate) fn observe(
+        &mut self,
+        at: f64,
+        bytes: u64,
+        context: &RunContext,
+    ) -> Option<ShareChange> {
+        self.observations = self.observations.wrapping_add(1);
+        if !self.observations.is_multiple_of(EVERY) {
             return None;
         }
-        let allowed = self.look_at_host(at, bytes, context);
-        self.look_at_path(bytes, context).or(allowed)
+        let allowed = self.exchange_with_host(at, bytes, context);
+        self.exchange_with_path(bytes, context).or(allowed)
     }
 
-    fn look_at_host(&mut self, at: f64, bytes: u64, context: &Context) -> Option<Change> {
+    fn exchange_with_host(
+        &mut self,
+        at: f64,
+        bytes: u64,
+        context: &RunContext,
+    ) -> Option<ShareChange> {
         self.measure(at, bytes);
-        let before = self.allowance;
+        let before = self.allocation;
         match self.host.as_mut()?.exchange(self.wish) {
-            Ok(allowance) => self.allowance = allowance,
+            Ok(allocation) => self.allocation = allocation,
             Err(error) => {
                 context.note(format!(
                     "other transfers on this host are looked for no more: {error}"
                 ));
                 self.host = None;
-                self.allowance = Self::none(self.rates).allowance;
+                self.allocation = Self::alone(self.rates).allocation;
             }
         }
         context.rate.set(self.rate_bps());
-        let runs = |allowance: Allowance| self.wish.channels.min(allowance.channels);
-        (runs(before) != runs(self.allowance)).then_some(Change::Allowance)
+        let runs = |allocation: Allocation| self.wish.channels.min(allocation.channels);
+        (runs(before) != runs(self.allocation)).then_some(ShareChange::Allocation)
     }
 
     /// What we would have of the rate: all, or where we use less than we may, somewhat more than
@@ -149,29 +159,29 @@ impl Company {
         self.measured = (at, bytes);
         let rate = bytes.saturating_sub(had) as f64 * 8.0 / (at - then);
         let most = self.rates.own_bps.map_or(f64::INFINITY, |bps| bps as f64);
-        let uses_all = (self.rate_bps()).is_none_or(|bps| rate >= USED * bps as f64);
+        let uses_all = (self.rate_bps()).is_none_or(|bps| rate >= SATURATED_SHARE * bps as f64);
         self.wish.rate_bps = if uses_all {
             most
         } else {
-            most.min(SPARE * rate)
+            most.min(HEADROOM * rate)
         };
     }
 
-    fn look_at_path(&mut self, bytes: u64, context: &Context) -> Option<Change> {
+    fn exchange_with_path(&mut self, bytes: u64, context: &RunContext) -> Option<ShareChange> {
         let before = self.view;
         let cap_bps = self.rate_bps();
         match self.group.as_mut()?.exchange(bytes, cap_bps) {
             Ok(view) => self.view = view,
             Err(error) => {
                 self.leave(&error, context);
-                return (!before.leads).then_some(Change::Leads);
+                return (!before.leads).then_some(ShareChange::BecameLeader);
             }
         }
         change(&before, &self.view)
     }
 
     /// Tells the others what was decided.
-    pub(crate) fn tell(&mut self, total: Setting, context: &Context) {
+    pub(crate) fn publish(&mut self, total: Setting, context: &RunContext) {
         if !self.view.leads {
             return;
         }
@@ -182,12 +192,12 @@ impl Company {
         }
     }
 
-    fn leave(&mut self, error: &std::io::Error, context: &Context) {
+    fn leave(&mut self, error: &std::io::Error, context: &RunContext) {
         context.note(format!(
             "other transfers over this path are looked for no more: {error}"
         ));
         self.group = None;
-        self.view = View {
+        self.view = GroupView {
             others_bytes: self.view.others_bytes,
             ..ALONE
         };
@@ -210,17 +220,17 @@ impl Company {
     pub(crate) fn share(&self, total: Setting) -> Setting {
         let wished = share(total, self.view.part);
         let channels = wished.channels().max(1);
-        if channels <= self.allowance.channels {
+        if channels <= self.allocation.channels {
             return wished;
         }
         share(
             wished,
-            f64::from(self.allowance.channels) / f64::from(channels),
+            f64::from(self.allocation.channels) / f64::from(channels),
         )
     }
 
     /// Our part of `total` is what we would run.
-    pub(crate) fn wish_for(&mut self, total: Setting) {
+    pub(crate) fn demand_for(&mut self, total: Setting) {
         self.wish.channels = share(total, self.view.part).channels();
     }
 
@@ -230,7 +240,7 @@ impl Company {
             .rates
             .own_bps
             .into_iter()
-            .chain(self.allowance.rate_bps))
+            .chain(self.allocation.rate_bps))
         .min()
     }
 
@@ -241,7 +251,7 @@ impl Company {
     }
 
     /// Why `total` is not what runs here; `None` where it is.
-    pub(crate) fn words(&self, total: Setting) -> Option<String> {
+    pub(crate) fn describe_share(&self, total: Setting) -> Option<String> {
         let of_path = (!self.is_alone()).then(|| {
             format!(
                 "{:.0} % of it here, {} transfers over this path",
@@ -250,8 +260,8 @@ impl Company {
             )
         });
         let wished = share(total, self.view.part).channels();
-        let of_host = (wished > self.allowance.channels).then(|| {
-            let (ours, all) = (self.allowance.channels, crate::host::CHANNELS);
+        let of_host = (wished > self.allocation.channels).then(|| {
+            let (ours, all) = (self.allocation.channels, crate::host::CHANNELS);
             format!("{ours} of the {all} channels of this host")
         });
         match (of_path, of_host) {
@@ -261,16 +271,16 @@ impl Company {
     }
 
     /// Somebody else's decision, as if it were ours.
-    pub(crate) fn reason_to_follow(total: Setting) -> Decision {
+    pub(crate) fn follow_decision(total: Setting) -> Decision {
         Decision::new(total, format!("{total} for all, decided by another"))
     }
 }
 
-fn change(before: &View, now: &View) -> Option<Change> {
+fn change(before: &GroupView, now: &GroupView) -> Option<ShareChange> {
     match (before.leads, now.leads) {
-        (false, true) => Some(Change::Leads),
-        (_, false) if now.total != before.total => now.total.map(Change::Total),
-        _ if (now.part - before.part).abs() > f64::EPSILON => Some(Change::Parts),
+        (false, true) => Some(ShareChange::BecameLeader),
+        (_, false) if now.total != before.total => now.total.map(ShareChange::Total),
+        _ if (now.part - before.part).abs() > f64::EPSILON => Some(ShareChange::ShareChanged),
         _ => None,
     }
 }
@@ -281,7 +291,7 @@ mod tests {
 
     #[test]
     fn news_are_told_once_and_by_weight() {
-        let view = |leads, part, total| View {
+        let view = |leads, part, total| GroupView {
             leads,
             part,
             total,
@@ -292,12 +302,21 @@ mod tests {
         assert_eq!(change(&follows, &follows), None);
         assert_eq!(
             change(&follows, &view(false, 0.5, b)),
-            Some(Change::Total(Setting::new(1, 9)))
+            Some(ShareChange::Total(Setting::new(1, 9)))
         );
-        assert_eq!(change(&follows, &view(false, 0.25, a)), Some(Change::Parts));
-        assert_eq!(change(&follows, &view(true, 1.0, b)), Some(Change::Leads));
+        assert_eq!(
+            change(&follows, &view(false, 0.25, a)),
+            Some(ShareChange::ShareChanged)
+        );
+        assert_eq!(
+            change(&follows, &view(true, 1.0, b)),
+            Some(ShareChange::BecameLeader)
+        );
         let leads = view(true, 1.0, a);
         assert_eq!(change(&leads, &view(true, 1.0, b)), None);
-        assert_eq!(change(&leads, &view(true, 0.5, a)), Some(Change::Parts));
+        assert_eq!(
+            change(&leads, &view(true, 0.5, a)),
+            Some(ShareChange::ShareChanged)
+        );
     }
 }

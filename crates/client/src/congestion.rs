@@ -4,7 +4,7 @@ use godwit_engine::net;
 use godwit_tune::congestion::Congestion;
 
 use crate::{
-    context::Context,
+    context::RunContext,
     spec::{CongestionChoice, JobSpec},
 };
 
@@ -14,7 +14,7 @@ const OTHER: &str = "bbr";
 
 /// The one who chooses, where that was asked for and there is a choice. Else the reason why not is
 /// told.
-pub(crate) fn chooser(spec: &JobSpec, context: &Context) -> Option<Congestion> {
+pub(crate) fn chooser(spec: &JobSpec, context: &RunContext) -> Option<Congestion> {
     if spec.congestion != CongestionChoice::Auto {
         return None;
     }

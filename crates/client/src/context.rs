@@ -37,47 +37,47 @@ use crate::{
     progress::{Counters, Snapshot},
     secrets::Secrets,
     spec::Connections,
-    written::Written,
+    written::LocalDurability,
 };
 
 /// Time between two words about how many small files are in flight.
 const DEPTH_TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// Shared by all sessions and workers of a run.
-pub(crate) struct Context {
+pub(crate) struct RunContext {
     pub(crate) connections: Connections,
     /// What data channels of `sshftp://` prove themselves with, once it was needed. One for all, so
     /// that two servers know each other.
-    pub(crate) thrown_away: OnceLock<Credential>,
+    pub(crate) ephemeral_credential: OnceLock<Credential>,
     /// Our side of TLS with `ftpes://`, once it was needed.
     pub(crate) tls: OnceLock<ftps::Client>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stop: Stop,
     /// What transfers and workers follow while they run. A run that moves no files leaves it at 1 x
     /// 1.
-    pub(crate) target: watch::Sender<Target>,
+    pub(crate) target: watch::Sender<SettingTarget>,
     /// How fast all data channels may go together.
     pub(crate) rate: Arc<RateLimit>,
     /// What is noted of files, where the job keeps a journal.
     pub(crate) journal: OnceLock<Arc<Journal>>,
     /// All files of this machine.
     pub(crate) storage: PosixStorage,
-    told_of_direct_io: Once,
+    direct_io_warned: Once,
     /// Files of this machine that gets have put in place.
-    pub(crate) written: Written,
+    pub(crate) durability: LocalDurability,
     /// What our data channels send with.
     pub(crate) congestion: Arc<Congestion>,
     pub(crate) started: Instant,
     /// Small files in flight on a session, as it was last told.
     pipelining: AtomicU32,
     /// When that was told last, and the most of all that was.
-    pipelining_told: Mutex<Option<(Instant, u32)>>,
+    depth_reported: Mutex<Option<(Instant, u32)>>,
     observer: Arc<dyn Observer>,
     log: Option<EventLog>,
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
 }
 
-impl Context {
+impl RunContext {
     pub(crate) fn new(
         connections: Connections,
         observer: Arc<dyn Observer>,
@@ -87,20 +87,20 @@ impl Context {
     ) -> Arc<Self> {
         Arc::new(Self {
             connections,
-            thrown_away: OnceLock::new(),
+            ephemeral_credential: OnceLock::new(),
             tls: OnceLock::new(),
             counters: Arc::default(),
             stop,
-            target: watch::Sender::new(Target::default()),
+            target: watch::Sender::new(SettingTarget::default()),
             rate: Arc::default(),
             journal: OnceLock::new(),
             storage,
-            told_of_direct_io: Once::new(),
-            written: Written::default(),
+            direct_io_warned: Once::new(),
+            durability: LocalDurability::default(),
             congestion: Arc::default(),
             started: Instant::now(),
             pipelining: AtomicU32::new(1),
-            pipelining_told: Mutex::default(),
+            depth_reported: Mutex::default(),
             observer,
             log,
             endpoints: Mutex::default(),
@@ -129,9 +129,9 @@ impl Context {
     }
 
     /// Says, once, that direct I/O was asked for and `file` has none.
-    pub(crate) fn tell_of_direct_io(&self, file: &FileRef, name: impl Display) {
+    pub(crate) fn warn_no_direct_io(&self, file: &FileRef, name: impl Display) {
         if self.storage.is_direct_io() && matches!(file.fast_path(), FastPath::Descriptor(_)) {
-            (self.told_of_direct_io).call_once(|| {
+            (self.direct_io_warned).call_once(|| {
                 self.note(format_args!(
                     "{name}: no direct I/O there, the page cache is used"
                 ));
@@ -140,7 +140,7 @@ impl Context {
     }
 
     /// `setting` as far as servers were found to let it.
-    pub(crate) fn fit(&self, setting: Setting) -> Setting {
+    pub(crate) fn clamp_to_limits(&self, setting: Setting) -> Setting {
         Setting {
             concurrency: setting.concurrency.min(self.limit(|l| &l.sessions)),
             parallelism: setting.parallelism.min(self.limit(|l| &l.channels)),
@@ -150,13 +150,17 @@ impl Context {
 
     /// The limit of the run. Files go to any of the endpoints that take them and come from any of
     /// those that send them: the most generous counts on either side.
-    fn limit(&self, ceiling: fn(&Learned) -> &Mutex<Ceiling>) -> u32 {
+    fn limit(&self, ceiling: fn(&Capabilities) -> &Mutex<Ceiling>) -> u32 {
         let now = Instant::now();
         let endpoints = (self.endpoints.lock()).unwrap_or_else(PoisonError::into_inner);
-        let of_side = |side: fn(&Learned) -> &AtomicBool| {
-            let limits = (endpoints.iter().map(|e| &e.learned))
-                .filter(|learned| known(side(learned)))
-                .map(|learned| locked(ceiling(learned)).in_force(now).unwrap_or(u32::MAX));
+        let of_side = |side: fn(&Capabilities) -> &AtomicBool| {
+            let limits = (endpoints.iter().map(|e| &e.capabilities))
+                .filter(|capabilities| known(side(capabilities)))
+                .map(|capabilities| {
+                    locked(ceiling(capabilities))
+                        .in_force(now)
+                        .unwrap_or(u32::MAX)
+                });
             limits.max().unwrap_or(u32::MAX)
         };
         of_side(|l| &l.has_files).min(of_side(|l| &l.sends_files))
@@ -164,23 +168,23 @@ impl Context {
 
     /// `endpoint` let no more than `most` sessions in.
     pub(crate) fn sessions_refused(&self, endpoint: &Endpoint, most: u32) {
-        if locked(&endpoint.learned.sessions).refused(most, Instant::now()) {
+        if locked(&endpoint.capabilities.sessions).refused(most, Instant::now()) {
             self.keep_to_limits(endpoint, "the server lets no further session in");
         }
     }
 
     /// `endpoint` gave up a transfer that had grown to more than `most` data channels.
     pub(crate) fn channels_refused(&self, endpoint: &Endpoint, most: u32) {
-        if locked(&endpoint.learned.channels).refused(most, Instant::now()) {
+        if locked(&endpoint.capabilities.channels).refused(most, Instant::now()) {
             self.keep_to_limits(endpoint, "the server gave up when channels were added");
         }
     }
 
     fn keep_to_limits(&self, endpoint: &Endpoint, why: &str) {
         let before = *self.target.borrow();
-        let (from, to) = (before.setting, self.fit(before.setting));
+        let (from, to) = (before.setting, self.clamp_to_limits(before.setting));
         if from != to {
-            self.target.send_replace(Target {
+            self.target.send_replace(SettingTarget {
                 setting: to,
                 ..before
             });
@@ -195,13 +199,13 @@ impl Context {
     /// A session has so many small files in flight. Told where that is half or twice of what was
     /// told before, and, but for the first growth, not more often than each second: sessions
     /// differ, and nobody cares.
-    pub(crate) fn pipelines(&self, depth: u32, round_trip: Duration) {
+    pub(crate) fn report_depth(&self, depth: u32, round_trip: Duration) {
         let before = self.pipelining.load(Ordering::Relaxed);
         if depth < before.saturating_mul(2) && before < depth.saturating_mul(2) {
             return;
         }
         {
-            let mut told = (self.pipelining_told.lock()).unwrap_or_else(PoisonError::into_inner);
+            let mut told = (self.depth_reported.lock()).unwrap_or_else(PoisonError::into_inner);
             let (at, most) = told.unzip();
             let grows = most.is_none_or(|most| depth > most);
             if !grows && at.is_some_and(|at| at.elapsed() < DEPTH_TOLD_EVERY) {
@@ -265,7 +269,7 @@ impl Context {
             name: name.strip_suffix('/').unwrap_or(&name).to_owned(),
             root,
             password: OnceCell::new(),
-            learned: Learned::default(),
+            capabilities: Capabilities::default(),
         });
         known.push(Arc::clone(&endpoint));
         endpoint
@@ -274,13 +278,13 @@ impl Context {
 
 /// What a run steers towards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct SettingTarget {
     pub(crate) setting: Setting,
     /// How often everything was to begin anew (`--epoch-mode restart`).
     pub(crate) generation: u64,
 }
 
-impl Default for Target {
+impl Default for SettingTarget {
     fn default() -> Self {
         Self {
             setting: Setting::new(1, 1),
@@ -289,9 +293,9 @@ impl Default for Target {
     }
 }
 
-impl Target {
+impl SettingTarget {
     /// Whether the worker in `place` is still wanted.
-    pub(crate) fn wants(&self, place: Place) -> bool {
+    pub(crate) fn includes(&self, place: WorkerSlot) -> bool {
         place.rank < self.setting.concurrency && place.generation == self.generation
     }
 }
@@ -299,7 +303,7 @@ impl Target {
 /// A worker's place: the ones of the highest rank leave first, and all when a new generation
 /// begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct WorkerSlot {
     pub(crate) rank: u32,
     pub(crate) generation: u64,
 }
@@ -311,7 +315,7 @@ pub(crate) struct Endpoint {
     name: String,
     /// Of the user of `root`, once it was needed.
     password: OnceCell<Password>,
-    pub(crate) learned: Learned,
+    pub(crate) capabilities: Capabilities,
 }
 
 fn locked(ceiling: &Mutex<Ceiling>) -> MutexGuard<'_, Ceiling> {
@@ -321,7 +325,7 @@ fn locked(ceiling: &Mutex<Ceiling>) -> MutexGuard<'_, Ceiling> {
 /// What a server turned out to lack. Sessions of one endpoint share it, so that each lesson costs
 /// one command.
 #[derive(Default)]
-pub(crate) struct Learned {
+pub(crate) struct Capabilities {
     /// It answered a greeting once: failures to connect are passing from now on.
     pub(crate) reached: AtomicBool,
     pub(crate) addresses: Addresses,
@@ -366,9 +370,9 @@ pub(crate) struct Learned {
     pub(crate) no_mfmt: AtomicBool,
     pub(crate) no_chmod: AtomicBool,
     /// Times and permissions of single files that it has refused.
-    pub(crate) stamps_refused: AtomicU32,
+    pub(crate) attributes_refused: AtomicU32,
     pub(crate) no_buffers: AtomicBool,
-    pub(crate) no_asides: AtomicBool,
+    pub(crate) no_live_requests: AtomicBool,
     pub(crate) no_pipelining: AtomicBool,
     /// Files came in a pipeline: what it takes need not be found out again by each session.
     pub(crate) gets_pipelined: AtomicBool,
@@ -376,7 +380,7 @@ pub(crate) struct Learned {
     pub(crate) depth: AtomicU32,
     /// Directories that refused a put. What goes there travels alone: in a pipeline each refusal
     /// would cost a session.
-    pub(crate) closed_folders: Mutex<HashSet<FtpPath>>,
+    pub(crate) closed_directories: Mutex<HashSet<FtpPath>>,
     /// [`OddBytes`] in names that were seen to come back whole.
     pub(crate) names_pass: AtomicU8,
     /// Where data channels begin and end, ours first, where the control channel does not tell.
@@ -384,9 +388,9 @@ pub(crate) struct Learned {
 }
 
 /// Directories remembered as closed. More of them cost time and nothing else.
-const CLOSED_FOLDERS_MAX: usize = 10_000;
+const CLOSED_DIRECTORIES_MAX: usize = 10_000;
 
-impl Learned {
+impl Capabilities {
     /// Data channels of a new transfer, of the `wanted`.
     pub(crate) fn fit_channels(&self, wanted: u32) -> u32 {
         let most = locked(&self.channels).at(Instant::now());
@@ -394,9 +398,12 @@ impl Learned {
     }
 
     /// A put into the directory of `path` was refused.
-    pub(crate) fn folder_is_closed(&self, path: &FtpPath) {
+    pub(crate) fn record_closed_directory(&self, path: &FtpPath) {
         let mut closed = self.closed();
-        if let Some(folder) = path.parent().filter(|_| closed.len() < CLOSED_FOLDERS_MAX) {
+        if let Some(folder) = path
+            .parent()
+            .filter(|_| closed.len() < CLOSED_DIRECTORIES_MAX)
+        {
             closed.insert(folder);
         }
     }
@@ -414,7 +421,7 @@ impl Learned {
     }
 
     fn closed(&self) -> MutexGuard<'_, HashSet<FtpPath>> {
-        self.closed_folders
+        self.closed_directories
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -523,9 +530,9 @@ impl Endpoint {
     }
 }
 
-impl Learned {
+impl Capabilities {
     /// Remembers a lesson and tells it, once.
-    pub(crate) fn learn(flag: &AtomicBool, context: &Context, text: impl Display) {
+    pub(crate) fn learn(flag: &AtomicBool, context: &RunContext, text: impl Display) {
         if !flag.swap(true, Ordering::Relaxed) {
             context.note(text);
         }

@@ -19,9 +19,9 @@ use tokio::{
 };
 
 use crate::{
-    company::{Change, Company},
-    context::{Context, Target},
-    epoch::{Epoch, LOOK, Look, Measured, Plan, Verdict},
+    company::{Coordinator, ShareChange},
+    context::{RunContext, SettingTarget},
+    epoch::{Epoch, EpochOutcome, EpochPlan, Measured, OBSERVE_INTERVAL, Totals},
     events::Event,
     local,
     path_memory::PathMemory,
@@ -43,13 +43,13 @@ pub(crate) struct Controller {
     mode: EpochMode,
     /// For all of the company; our target is our share of it.
     decided: Decision,
-    company: Company,
-    memory: Option<Memory>,
+    coordinator: Coordinator,
+    memory: Option<SettingMemory>,
     congestion: Option<Congestion>,
 }
 
 /// Where the setting goes at the end.
-struct Memory {
+struct SettingMemory {
     paths: PathMemory,
     path: String,
     epochs: u32,
@@ -69,18 +69,18 @@ impl Controller {
             let reason = "where the last transfer over this path ended";
             controller.decided.rationale = format!("{}: {reason}", controller.decided.setting);
         }
-        controller.memory = paths.map(|paths| Memory {
+        controller.memory = paths.map(|paths| SettingMemory {
             paths,
             path: path.to_owned(),
             epochs: 0,
             goodput_bps: 0.0,
         });
         if let Some(weight) = spec.weight {
-            let company = Company::on_host(weight, spec.rates);
-            controller.company = if ours {
-                company.over(path, weight)
+            let coordinator = Coordinator::on_host(weight, spec.rates);
+            controller.coordinator = if ours {
+                coordinator.on_path(path, weight)
             } else {
-                company
+                coordinator
             };
         }
         controller
@@ -100,7 +100,7 @@ impl Controller {
             seconds: spec.epoch_seconds(),
             mode: spec.mode,
             decided,
-            company: Company::none(spec.rates),
+            coordinator: Coordinator::alone(spec.rates),
             memory: None,
             congestion: None,
         }
@@ -112,14 +112,14 @@ impl Controller {
     }
 
     /// Publishes the first setting. Before anything is opened.
-    pub(crate) fn begin(&mut self, context: &Context) {
-        context.rate.set(self.company.rate_bps());
-        if let Some(total) = self.company.followed() {
-            self.decided = Company::reason_to_follow(total);
+    pub(crate) fn begin(&mut self, context: &RunContext) {
+        context.rate.set(self.coordinator.rate_bps());
+        if let Some(total) = self.coordinator.followed() {
+            self.decided = Coordinator::follow_decision(total);
         }
-        self.company.wish_for(self.decided.setting);
+        self.coordinator.demand_for(self.decided.setting);
         let setting = self.share(context);
-        context.target.send_replace(Target {
+        context.target.send_replace(SettingTarget {
             setting,
             generation: 0,
         });
@@ -128,44 +128,44 @@ impl Controller {
             to: context.view(setting),
             reason: self.reason(),
         });
-        self.company.tell(self.decided.setting, context);
+        self.coordinator.publish(self.decided.setting, context);
     }
 
-    /// Measures and decides until `over` is told; then what the last epoch has seen is told too.
-    pub(crate) async fn run(mut self, context: Arc<Context>, over: Arc<Notify>) {
-        let mut looks = interval(LOOK);
+    /// Measures and decides until `on_path` is told; then what the last epoch has seen is told too.
+    pub(crate) async fn run(mut self, context: Arc<RunContext>, on_path: Arc<Notify>) {
+        let mut looks = interval(OBSERVE_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut settles = true;
-        let over = over.notified();
-        tokio::pin!(over);
+        let on_path = on_path.notified();
+        tokio::pin!(on_path);
         loop {
             let mut epoch = Epoch::new(self.plan(&context, settles));
-            let verdict = loop {
+            let outcome = loop {
                 tokio::select! {
-                    () = &mut over => {
-                        if let Some(seen) = epoch.so_far() {
+                    () = &mut on_path => {
+                        if let Some(seen) = epoch.partial() {
                             report(&context, &seen);
                         }
                         self.remember(&context);
                         return;
                     }
                     _ = looks.tick() => {
-                        let mut look = look(&context);
-                        let change = self.company.look(look.at, look.totals.bytes, &context);
+                        let mut totals_now = totals_now(&context);
+                        let change = self.coordinator.observe(totals_now.at, totals_now.totals.bytes, &context);
                         if let Some(change) = change {
                             self.follow(change, &context);
-                            break Verdict::Dropped;
+                            break EpochOutcome::Dropped;
                         }
-                        look.others_bytes = self.company.others_bytes();
-                        if let Some(verdict) = epoch.look(look) {
-                            break verdict;
+                        totals_now.others_bytes = self.coordinator.others_bytes();
+                        if let Some(outcome) = epoch.observe(totals_now) {
+                            break outcome;
                         }
                     }
                 }
             };
-            settles = match verdict {
-                Verdict::Dropped => true,
-                Verdict::Measured(seen) => {
+            settles = match outcome {
+                EpochOutcome::Dropped => true,
+                EpochOutcome::Measured(seen) => {
                     report(&context, &seen);
                     self.decide(&context, &seen)
                 }
@@ -173,11 +173,11 @@ impl Controller {
         }
     }
 
-    fn plan(&self, context: &Context, settles: bool) -> Plan {
+    fn plan(&self, context: &RunContext, settles: bool) -> EpochPlan {
         let restarts = self.mode == EpochMode::Restart;
         let setting = context.target.borrow().setting;
         let seconds = self.decided.epoch_seconds.unwrap_or(self.seconds);
-        Plan {
+        EpochPlan {
             setting,
             channels: setting.channels(),
             seconds,
@@ -188,14 +188,14 @@ impl Controller {
     }
 
     /// Our part of what was decided.
-    fn share(&self, context: &Context) -> Setting {
-        let share = self.company.share(self.decided.setting);
-        self.bounds.project(context.fit(share))
+    fn share(&self, context: &RunContext) -> Setting {
+        let share = self.coordinator.share(self.decided.setting);
+        self.bounds.project(context.clamp_to_limits(share))
     }
 
     /// Asks the tuner and publishes what it says. True where anything changes.
-    fn decide(&mut self, context: &Context, seen: &Measured) -> bool {
-        let alone = self.company.is_alone();
+    fn decide(&mut self, context: &RunContext, seen: &Measured) -> bool {
+        let alone = self.coordinator.is_alone();
         if let Some(chooser) = &mut self.congestion
             && let Some(step) = chooser.decide(&seen.observation, alone)
         {
@@ -204,14 +204,14 @@ impl Controller {
         if (self.congestion.as_ref()).is_some_and(Congestion::is_trying) {
             return false;
         }
-        if self.company.followed().is_some() {
+        if self.coordinator.followed().is_some() {
             return false;
         }
         #[allow(clippy::cast_precision_loss)] // a rate
         let observation = Observation {
             setting: self.decided.setting,
             bytes: seen.observation.bytes.saturating_add(seen.others_bytes),
-            rate_cap_bps: self.company.path_rate_bps().map(|bps| bps as f64),
+            rate_cap_bps: self.coordinator.path_rate_bps().map(|bps| bps as f64),
             ..seen.observation
         };
         if let Some(memory) = &mut self.memory {
@@ -220,7 +220,9 @@ impl Controller {
         }
         let before = self.decided.setting;
         let mut decision = self.tuner.decide(&observation);
-        decision.setting = self.bounds.project(context.fit(decision.setting));
+        decision.setting = self
+            .bounds
+            .project(context.clamp_to_limits(decision.setting));
         let grows = decision.setting.channels() > before.channels();
         if grows && ends_soon(context, seen.observation.goodput_bps()) {
             decision = Decision {
@@ -230,7 +232,7 @@ impl Controller {
             };
         }
         if decision.setting != before {
-            self.company.tell(decision.setting, context);
+            self.coordinator.publish(decision.setting, context);
         }
         let news = decision.rationale != self.decided.rationale;
         self.decided = decision;
@@ -239,13 +241,15 @@ impl Controller {
 
     /// The congestion control changes, or is to stay. The setting goes with it, unless another
     /// decides. True where anything changes.
-    fn send_with(&mut self, step: Step, context: &Context) -> bool {
+    fn send_with(&mut self, step: Step, context: &RunContext) -> bool {
         context.congestion.set(&step.control);
-        if self.company.followed().is_none() {
+        if self.coordinator.followed().is_none() {
             let anew = self.tuner.begin_anew(step.setting);
             self.decided = anew.unwrap_or(Decision::new(step.setting, String::new()));
-            self.decided.setting = self.bounds.project(context.fit(self.decided.setting));
-            self.company.tell(self.decided.setting, context);
+            self.decided.setting = self
+                .bounds
+                .project(context.clamp_to_limits(self.decided.setting));
+            self.coordinator.publish(self.decided.setting, context);
         }
         self.decided.rationale = step.rationale;
         self.publish(context, true);
@@ -253,32 +257,32 @@ impl Controller {
     }
 
     /// The company changed: other members, or another decision of the one who leads it.
-    fn follow(&mut self, change: Change, context: &Context) {
+    fn follow(&mut self, change: ShareChange, context: &RunContext) {
         match change {
-            Change::Total(total) => self.decided = Company::reason_to_follow(total),
-            Change::Parts | Change::Allowance => {
+            ShareChange::Total(total) => self.decided = Coordinator::follow_decision(total),
+            ShareChange::ShareChanged | ShareChange::Allocation => {
                 self.decided.rationale = format!("{} for all", self.decided.setting);
             }
-            Change::Leads => {
+            ShareChange::BecameLeader => {
                 // Whoever led before has ended; what it had found is where we go on.
                 let total = self.decided.setting;
                 self.tuner = (self.method).build(Some(total), self.bounds, local::random());
                 self.decided = self.tuner.first();
-                self.company.tell(self.decided.setting, context);
+                self.coordinator.publish(self.decided.setting, context);
             }
         }
         self.publish(context, true);
     }
 
     /// Makes our share of what was decided the target. True where that changes anything.
-    fn publish(&mut self, context: &Context, news: bool) -> bool {
-        self.company.wish_for(self.decided.setting);
+    fn publish(&mut self, context: &RunContext, news: bool) -> bool {
+        self.coordinator.demand_for(self.decided.setting);
         let before = *context.target.borrow();
         let setting = self.share(context);
         let restarts = self.mode == EpochMode::Restart;
         let changes = setting != before.setting || restarts;
         if changes {
-            context.target.send_replace(Target {
+            context.target.send_replace(SettingTarget {
                 setting,
                 generation: before.generation + u64::from(restarts),
             });
@@ -296,16 +300,16 @@ impl Controller {
 
     fn reason(&self) -> String {
         let rationale = &self.decided.rationale;
-        match self.company.words(self.decided.setting) {
+        match self.coordinator.describe_share(self.decided.setting) {
             None => rationale.clone(),
-            Some(words) => format!("{rationale} ({words})"),
+            Some(describe_share) => format!("{rationale} ({describe_share})"),
         }
     }
 
-    fn remember(&self, context: &Context) {
+    fn remember(&self, context: &RunContext) {
         let Some(memory) = &self.memory else { return };
         // A share of what several have says little about one.
-        if memory.epochs < REMEMBERED_EPOCHS || !self.company.is_alone() {
+        if memory.epochs < REMEMBERED_EPOCHS || !self.coordinator.is_alone() {
             return;
         }
         // The next one begins with the usual congestion control, and what is right for another is
@@ -329,9 +333,9 @@ impl Controller {
     }
 }
 
-fn look(context: &Context) -> Look {
+fn totals_now(context: &RunContext) -> Totals {
     let (totals, running) = context.counters.totals();
-    Look {
+    Totals {
         // The totals are of that moment; with the present one short epochs would be fast by as much
         // as they are old.
         at: context
@@ -348,7 +352,7 @@ fn look(context: &Context) -> Look {
 }
 
 /// Tells everybody what an epoch has seen.
-fn report(context: &Context, seen: &Measured) {
+fn report(context: &RunContext, seen: &Measured) {
     let o = &seen.observation;
     let limited_by = limit::judge(o);
     context.counters.limited(limited_by, o.bytes);
@@ -366,7 +370,7 @@ fn report(context: &Context, seen: &Measured) {
 
 /// All that is to be done is known, and little of it is left.
 #[allow(clippy::cast_precision_loss)] // an estimate
-fn ends_soon(context: &Context, goodput_bps: f64) -> bool {
+fn ends_soon(context: &RunContext, goodput_bps: f64) -> bool {
     let now = context.counters.snapshot();
     match now.bytes_total.checked_sub(now.bytes) {
         // More than was announced: sources without a size.

@@ -15,7 +15,7 @@ use godwit_tune::{Observation, Setting, limit};
 
 /// Time between two looks. A fiftieth of the shortest epoch that makes sense would do; shorter
 /// looks cost system calls.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const OBSERVE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Once the channels are there: time for their windows to grow, and at least this, seconds.
 const SETTLE_MIN: f64 = 0.1;
@@ -26,10 +26,10 @@ const SETTLE_ROUND_TRIPS: f64 = 12.0;
 const EPOCH_ROUND_TRIPS: f64 = 8.0;
 /// A new setting whose second half is faster by so much has not found its rate: it is measured
 /// again,
-const RISING: f64 = 1.15;
+const STILL_RAMPING: f64 = 1.15;
 /// so often at most. Fewer samples in each half say nothing.
 const SAMPLES_OF_HALF: usize = 2;
-const AGAIN_MAX: u32 = 2;
+const RESTARTS_MAX: u32 = 2;
 /// Never wait longer than this, seconds, nor than so many lengths of a short epoch: a peer may
 /// refuse channels, and small files keep opening theirs.
 const SETTLE_MAX: f64 = 2.0;
@@ -38,11 +38,11 @@ const SETTLE_EPOCHS_MAX: f64 = 10.0;
 const SAMPLE_SECONDS: f64 = 0.1;
 
 /// Lengths of an epoch after which a chunk is cut off that is slower than expected.
-const CHUNK_PATIENCE: f64 = 3.0;
+const CHUNK_LENGTHS_MAX: f64 = 3.0;
 
 /// What is to be measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct EpochPlan {
     pub(crate) setting: Setting,
     /// Ours of its channels: others may have some.
     pub(crate) channels: u32,
@@ -58,7 +58,7 @@ pub(crate) struct Plan {
 
 /// The totals of a job at a moment.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct Totals {
     /// When the totals were such, seconds since whenever.
     pub(crate) at: f64,
     pub(crate) totals: Sample,
@@ -74,7 +74,7 @@ pub(crate) struct Look {
 
 /// How an epoch ended.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum EpochOutcome {
     Measured(Box<Measured>),
     /// Less than half of its time data flowed.
     Dropped,
@@ -92,40 +92,40 @@ pub(crate) struct Measured {
 
 /// An epoch in progress.
 pub(crate) struct Epoch {
-    plan: Plan,
-    last: Option<Look>,
+    plan: EpochPlan,
+    last: Option<Totals>,
     /// Seconds that count, since the phase began.
     counted: f64,
     /// Settling: `counted` when all channels were there.
     complete_at: Option<f64>,
     measuring: Option<Measuring>,
     /// Times that it began to measure again.
-    again: u32,
+    restarts: u32,
 }
 
 struct Measuring {
-    base: Look,
+    base: Totals,
     /// Begin of the present sample: bytes, `counted`.
     sample: (u64, f64),
     rates_bps: Vec<f64>,
 }
 
 impl Epoch {
-    pub(crate) fn new(plan: Plan) -> Self {
+    pub(crate) fn new(plan: EpochPlan) -> Self {
         Self {
             plan,
             last: None,
             counted: 0.0,
             complete_at: None,
             measuring: None,
-            again: 0,
+            restarts: 0,
         }
     }
 
     /// A look, later than the one before. Answers once.
-    pub(crate) fn look(&mut self, look: Look) -> Option<Verdict> {
+    pub(crate) fn observe(&mut self, look: Totals) -> Option<EpochOutcome> {
         let Some(last) = self.last.replace(look) else {
-            self.begin_if_settled(&look);
+            self.maybe_start(&look);
             return None;
         };
         // A transfer that came and went between two looks has left its bytes.
@@ -134,7 +134,7 @@ impl Epoch {
             self.counted += (look.at - last.at).max(0.0);
         }
         let Some(measuring) = &mut self.measuring else {
-            self.begin_if_settled(&look);
+            self.maybe_start(&look);
             return None;
         };
         measuring.sample(self.counted, look.totals.bytes);
@@ -143,23 +143,25 @@ impl Epoch {
             .bytes
             .saturating_sub(measuring.base.totals.bytes);
         let over = match self.plan.chunk_bytes {
-            Some(chunk) => moved >= chunk || self.counted >= CHUNK_PATIENCE * self.plan.seconds,
+            Some(chunk) => moved >= chunk || self.counted >= CHUNK_LENGTHS_MAX * self.plan.seconds,
             None => self.counted >= self.plan.seconds.max(EPOCH_ROUND_TRIPS * look.round_trip),
         };
-        if over && self.plan.settles && self.again < AGAIN_MAX && measuring.rises() {
-            self.again += 1;
+        if over && self.plan.settles && self.restarts < RESTARTS_MAX && measuring.still_ramping() {
+            self.restarts += 1;
             self.counted = 0.0;
             self.measuring = Some(Measuring::from(&look));
             return None;
         }
         if over {
-            return self.so_far().map(|seen| Verdict::Measured(Box::new(seen)));
+            return self
+                .partial()
+                .map(|seen| EpochOutcome::Measured(Box::new(seen)));
         }
         let mostly_idle = look.at - measuring.base.at >= 2.0 * self.plan.seconds.max(self.counted);
-        mostly_idle.then_some(Verdict::Dropped)
+        mostly_idle.then_some(EpochOutcome::Dropped)
     }
 
-    fn begin_if_settled(&mut self, look: &Look) {
+    fn maybe_start(&mut self, look: &Totals) {
         if !look.running && !self.plan.counts_idle {
             return;
         }
@@ -178,7 +180,7 @@ impl Epoch {
 
     /// What was measured up to now; `None` before anything was.
     #[allow(clippy::cast_precision_loss)] // rates need no more than 53 bits
-    pub(crate) fn so_far(&self) -> Option<Measured> {
+    pub(crate) fn partial(&self) -> Option<Measured> {
         let (measuring, last) = (self.measuring.as_ref()?, self.last?);
         if self.counted <= 0.0 {
             return None;
@@ -221,7 +223,7 @@ impl Epoch {
 }
 
 impl Measuring {
-    fn from(look: &Look) -> Self {
+    fn from(look: &Totals) -> Self {
         Self {
             base: *look,
             sample: (look.totals.bytes, 0.0),
@@ -230,14 +232,14 @@ impl Measuring {
     }
 
     /// Windows still grow.
-    fn rises(&self) -> bool {
+    fn still_ramping(&self) -> bool {
         let half = self.rates_bps.len() / 2;
         let sum = |rates: &[f64]| rates.iter().sum::<f64>();
         let (first, last) = (
             &self.rates_bps[..half],
             &self.rates_bps[self.rates_bps.len() - half..],
         );
-        half >= SAMPLES_OF_HALF && sum(last) > RISING * sum(first)
+        half >= SAMPLES_OF_HALF && sum(last) > STILL_RAMPING * sum(first)
     }
 
     #[allow(clippy::cast_precision_loss)] // 53 bits of bytes are enough for a rate
@@ -321,8 +323,8 @@ fn add_tcp(a: TcpTotals, a_channels: u32, b: TcpTotals, b_channels: u32) -> TcpT
 mod tests {
     use super::*;
 
-    fn plan(concurrency: u32, parallelism: u32, seconds: f64) -> Plan {
-        Plan {
+    fn plan(concurrency: u32, parallelism: u32, seconds: f64) -> EpochPlan {
+        EpochPlan {
             setting: Setting::new(concurrency, parallelism),
             channels: concurrency * parallelism,
             seconds,
@@ -338,12 +340,12 @@ mod tests {
         steps: std::ops::Range<u32>,
         channels: u32,
         flows: impl Fn(u32) -> bool,
-    ) -> Option<(u32, Verdict)> {
+    ) -> Option<(u32, EpochOutcome)> {
         let mut bytes = 0;
         for step in steps {
             let running = flows(step);
             bytes += if running { 50 } else { 0 };
-            let look = Look {
+            let look = Totals {
                 at: f64::from(step) * 0.05,
                 totals: Sample {
                     bytes,
@@ -351,9 +353,9 @@ mod tests {
                     ..Sample::default()
                 },
                 running,
-                ..Look::default()
+                ..Totals::default()
             };
-            if let Some(verdict) = epoch.look(look) {
+            if let Some(verdict) = epoch.observe(look) {
                 return Some((step, verdict));
             }
         }
@@ -366,7 +368,7 @@ mod tests {
         let (step, verdict) = looks(&mut epoch, 0..100, 8, |_| true).unwrap();
         // 2 looks of settling, 20 of measuring.
         assert!((22..=24).contains(&step), "{step}");
-        let Verdict::Measured(seen) = verdict else {
+        let EpochOutcome::Measured(seen) = verdict else {
             panic!("{verdict:?}")
         };
         assert!((seen.observation.goodput_bps() - 8000.0).abs() < 1.0);
@@ -397,12 +399,12 @@ mod tests {
                 channels: 1,
                 ..Sample::default()
             };
-            verdict = epoch.look(Look {
+            verdict = epoch.observe(Totals {
                 at,
                 totals,
                 round_trip: 0.1,
                 running: true,
-                ..Look::default()
+                ..Totals::default()
             });
         }
         at
@@ -421,7 +423,7 @@ mod tests {
         let flows = |step| step >= 40 && !(50..55).contains(&step);
         let (step, verdict) = looks(&mut epoch, 0..200, 1, flows).unwrap();
         assert!((66..=72).contains(&step), "{step}");
-        let Verdict::Measured(seen) = verdict else {
+        let EpochOutcome::Measured(seen) = verdict else {
             panic!("{verdict:?}")
         };
         assert!((0.95..1.1).contains(&seen.observation.seconds), "{seen:?}");
@@ -431,18 +433,18 @@ mod tests {
     fn an_epoch_that_is_mostly_idle_is_dropped() {
         let mut epoch = Epoch::new(plan(1, 1, 1.0));
         let (_, verdict) = looks(&mut epoch, 0..400, 1, |step| step < 10).unwrap();
-        assert_eq!(verdict, Verdict::Dropped);
+        assert_eq!(verdict, EpochOutcome::Dropped);
     }
 
     #[test]
     fn standstill_counts_where_everything_begins_anew() {
-        let mut epoch = Epoch::new(Plan {
+        let mut epoch = Epoch::new(EpochPlan {
             settles: false,
             counts_idle: true,
             ..plan(1, 1, 1.0)
         });
         let (_, verdict) = looks(&mut epoch, 0..100, 1, |step| step % 2 == 0).unwrap();
-        let Verdict::Measured(seen) = verdict else {
+        let EpochOutcome::Measured(seen) = verdict else {
             panic!("{verdict:?}")
         };
         assert!((3000.0..5000.0).contains(&seen.observation.goodput_bps()));
@@ -450,16 +452,16 @@ mod tests {
 
     #[test]
     fn a_chunk_is_over_with_its_last_byte_or_when_it_is_far_too_slow() {
-        let chunk = |bytes| Plan {
+        let chunk = |bytes| EpochPlan {
             settles: false,
             counts_idle: true,
             chunk_bytes: Some(bytes),
             ..plan(1, 1, 1.0)
         };
-        for (bytes, seconds) in [(500, 0.5), (1_500, 1.5), (u64::MAX, CHUNK_PATIENCE)] {
+        for (bytes, seconds) in [(500, 0.5), (1_500, 1.5), (u64::MAX, CHUNK_LENGTHS_MAX)] {
             let (_, verdict) =
                 looks(&mut Epoch::new(chunk(bytes)), 0..100, 1, |_| true).expect("ends");
-            let Verdict::Measured(seen) = verdict else {
+            let EpochOutcome::Measured(seen) = verdict else {
                 panic!("{verdict:?}")
             };
             assert!(

@@ -66,7 +66,7 @@ pub enum Error {
         reason: String,
     },
     /// The server said no to a command.
-    #[error("{doing}: {}", said(.reply))]
+    #[error("{doing}: {}", describe_reply(.reply))]
     Refused {
         /// Verb and URL.
         doing: String,
@@ -99,7 +99,7 @@ pub enum Error {
     Mismatch(Box<Mismatch>),
     /// The server lacks what was asked for.
     #[error("{endpoint}: the server has no {feature}: {consequence}")]
-    Lacks {
+    MissingFeature {
         /// URL without path.
         endpoint: String,
         /// Command or feature.
@@ -154,7 +154,7 @@ pub enum Error {
     },
     /// Not begun, since the destination has no room.
     #[error("{path}: not begun, since there is no room: {error}")]
-    NoRoom {
+    DiskFull {
         /// URL or path of the source.
         path: String,
         /// What told so.
@@ -275,7 +275,7 @@ impl Exit {
 
 /// Who can do something about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Blame {
     /// The user: another path, another option, another account.
     User,
     /// Whoever runs the server.
@@ -290,7 +290,7 @@ pub enum Turn {
     Nobody,
 }
 
-impl fmt::Display for Turn {
+impl fmt::Display for Blame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::User => "check what you asked for",
@@ -390,20 +390,20 @@ impl Error {
 
     /// What it leaves of a file may still be gone on with: nothing says that these bytes are wrong,
     /// or are not to be there.
-    pub(crate) fn leaves_what_is_there(&self) -> bool {
+    pub(crate) fn keeps_partial_file(&self) -> bool {
         match self {
             Self::Interrupted => true,
             Self::Transfer { failure, .. } => {
                 !matches!(failure, TransferFailure::NotAuthenticated(_))
             }
-            other => other.is_passing() || other.is_for_want_of_room(),
+            other => other.is_passing() || other.is_disk_full(),
         }
     }
 
     /// There is no room at the destination: whatever else goes there would fail too.
-    pub(crate) fn is_for_want_of_room(&self) -> bool {
+    pub(crate) fn is_disk_full(&self) -> bool {
         match self {
-            Self::NoRoom { .. } => true,
+            Self::DiskFull { .. } => true,
             Self::Local(failure)
             | Self::Transfer {
                 failure: TransferFailure::Storage(failure),
@@ -441,49 +441,49 @@ impl Error {
     }
 
     /// Who can do something about it.
-    pub fn turn(&self) -> Turn {
+    pub fn blame(&self) -> Blame {
         match self {
             Self::Usage(_)
             | Self::Resolve { .. }
             | Self::Missing { .. }
             | Self::Changed { .. }
             | Self::Unfit { .. }
-            | Self::Collides { .. } => Turn::User,
-            Self::Unreachable { .. } | Self::Control { .. } => Turn::Network,
-            Self::Login { reply, .. } if reply.code.is_transient() => Turn::Server,
-            Self::Login { .. } | Self::Identity { .. } => Turn::User,
+            | Self::Collides { .. } => Blame::User,
+            Self::Unreachable { .. } | Self::Control { .. } => Blame::Network,
+            Self::Login { reply, .. } if reply.code.is_transient() => Blame::Server,
+            Self::Login { .. } | Self::Identity { .. } => Blame::User,
             Self::Refused { .. } => match self.refusal() {
                 Some(FailureKind::NoSpace | FailureKind::Transient | FailureKind::Other) | None => {
-                    Turn::Server
+                    Blame::Server
                 }
-                Some(_) => Turn::User,
+                Some(_) => Blame::User,
             },
             Self::Transfer { failure, .. } => match failure {
-                TransferFailure::Storage(_) | TransferFailure::Limit(_) => Turn::ThisMachine,
-                TransferFailure::Protocol(_) => Turn::Server,
-                TransferFailure::NotAuthenticated(_) => Turn::User,
-                _ => Turn::Network,
+                TransferFailure::Storage(_) | TransferFailure::Limit(_) => Blame::ThisMachine,
+                TransferFailure::Protocol(_) => Blame::Server,
+                TransferFailure::NotAuthenticated(_) => Blame::User,
+                _ => Blame::Network,
             },
-            Self::Size { .. } | Self::Mismatch(_) => Turn::Network,
-            Self::Lacks { .. }
+            Self::Size { .. } | Self::Mismatch(_) => Blame::Network,
+            Self::MissingFeature { .. }
             | Self::LowPort { .. }
             | Self::HostileName { .. }
             | Self::Listing { .. }
-            | Self::Mangled { .. } => Turn::Server,
-            Self::Local(failure) if is_name(failure) => Turn::User,
-            Self::Local(_) | Self::System { .. } => Turn::ThisMachine,
-            Self::NoRoom { error, .. } | Self::Kept { error, .. } => error.turn(),
-            Self::Internal { .. } => Turn::Developers,
-            Self::Interrupted => Turn::Nobody,
+            | Self::Mangled { .. } => Blame::Server,
+            Self::Local(failure) if is_name(failure) => Blame::User,
+            Self::Local(_) | Self::System { .. } => Blame::ThisMachine,
+            Self::DiskFull { error, .. } | Self::Kept { error, .. } => error.blame(),
+            Self::Internal { .. } => Blame::Developers,
+            Self::Interrupted => Blame::Nobody,
         }
     }
 
     /// The message with whose turn it is, as shown to people.
     pub fn explained(&self) -> String {
-        match (self, self.turn()) {
+        match (self, self.blame()) {
             // It says more.
-            (Self::Identity { .. }, _) | (_, Turn::Nobody) => self.to_string(),
-            (_, turn) => format!("{self}; {turn}"),
+            (Self::Identity { .. }, _) | (_, Blame::Nobody) => self.to_string(),
+            (_, blame) => format!("{self}; {blame}"),
         }
     }
 }
@@ -522,9 +522,12 @@ const RESUMPTION: [(&str, &str); 2] = [
 ];
 
 /// What a reply means, then its own words.
-fn said(reply: &Reply) -> String {
+fn describe_reply(reply: &Reply) -> String {
     let text = reply.text();
-    if let Some((_, option)) = RESUMPTION.iter().find(|(said, _)| text.contains(said)) {
+    if let Some((_, option)) = RESUMPTION
+        .iter()
+        .find(|(describe_reply, _)| text.contains(describe_reply))
+    {
         return format!(
             "the server wants TLS sessions resumed for data, and takes none of its own: its \
              administrator can say {option}, or data can travel with --protect clear (server \
@@ -563,7 +566,7 @@ fn login_refused(command: &str, reply: &Reply) -> String {
 /// The most telling of the failures of one attempt: a full disk here explains a lost connection and
 /// an unhappy server, the server's words explain a lost connection, and a lost connection explains
 /// nothing but itself.
-pub(crate) fn most_telling(errors: impl IntoIterator<Item = Error>) -> Option<Error> {
+pub(crate) fn most_informative(errors: impl IntoIterator<Item = Error>) -> Option<Error> {
     errors.into_iter().min_by_key(|e| match e {
         Error::Interrupted | Error::Internal { .. } => 0,
         Error::Local(_)

@@ -201,14 +201,14 @@ pub enum ChannelState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // the names are the documentation
 pub struct Computed {
-    pub source: Bytes,
-    pub destination: Bytes,
+    pub source: ByteSource,
+    pub destination: ByteSource,
 }
 
 /// Whose bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bytes {
+pub enum ByteSource {
     /// What a server read back.
     ServerFile,
     /// What was read back here.
@@ -254,7 +254,7 @@ pub struct EventLog {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct LogLine<'a> {
     t: f64,
     #[serde(flatten)]
     event: &'a Event,
@@ -277,7 +277,7 @@ impl EventLog {
         if matches!(event, Event::Dialogue { .. }) {
             return;
         }
-        let line = Line {
+        let line = LogLine {
             t: self.started.elapsed().as_secs_f64(),
             event,
         };

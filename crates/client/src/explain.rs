@@ -50,11 +50,11 @@ pub struct Run {
     /// Bytes that TCP sent again.
     pub retransmitted_bytes: Option<u64>,
     /// As measured.
-    pub epochs: Vec<Phase>,
+    pub epochs: Vec<SettingSpan>,
     /// Neighbouring epochs with the same setting as one, with what limited most bytes of it.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<SettingSpan>,
     /// What limited it, most bytes first.
-    pub limits: Vec<Share>,
+    pub limits: Vec<LimitShare>,
     /// Most small files in flight on a control channel; 1 without a pipeline, 0 where the log tells
     /// nothing.
     pub pipelining: u64,
@@ -64,7 +64,7 @@ pub struct Run {
 
 /// Time under one setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Phase {
+pub struct SettingSpan {
     /// Its end, seconds since the start of the process.
     pub until: f64,
     /// Control channels, each with its own mover.
@@ -83,7 +83,7 @@ pub struct Phase {
 
 /// What limited a part of a run, and whose turn it is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Share {
+pub struct LimitShare {
     /// The word of the log.
     pub limited_by: String,
     /// Of the measured bytes, `0..=1`.
@@ -150,7 +150,7 @@ impl Run {
             "start" => self.command = word("command"),
             "retry" => self.retries += 1,
             "decision" => self.last_reason = word("reason"),
-            "epoch" => self.epochs.push(Phase {
+            "epoch" => self.epochs.push(SettingSpan {
                 until: number("t"),
                 concurrency: event["setting"]["concurrency"].as_u64().unwrap_or(0),
                 parallelism: event["setting"]["parallelism"].as_u64().unwrap_or(0),
@@ -180,7 +180,7 @@ impl Run {
         let total = sum(&self.epochs).max(1);
         self.limits = by_word(&self.epochs)
             .into_iter()
-            .map(|(word, bytes)| Share {
+            .map(|(word, bytes)| LimitShare {
                 limited_by: word.to_owned(),
                 share: ratio(bytes, total),
                 advice: Limit::ALL
@@ -197,10 +197,10 @@ impl Run {
 }
 
 /// Epochs as one; `None` for none.
-fn together(epochs: &[Phase]) -> Option<Phase> {
+fn together(epochs: &[SettingSpan]) -> Option<SettingSpan> {
     let bytes = sum(epochs);
     let seconds = epochs.iter().map(|e| e.seconds).sum();
-    Some(Phase {
+    Some(SettingSpan {
         seconds,
         bytes,
         goodput_bps: rate(bytes, seconds),
@@ -209,12 +209,12 @@ fn together(epochs: &[Phase]) -> Option<Phase> {
     })
 }
 
-fn sum(epochs: &[Phase]) -> u64 {
+fn sum(epochs: &[SettingSpan]) -> u64 {
     epochs.iter().fold(0, |sum, e| sum.saturating_add(e.bytes))
 }
 
 /// Bytes under each word, most first.
-fn by_word(epochs: &[Phase]) -> Vec<(&str, u64)> {
+fn by_word(epochs: &[SettingSpan]) -> Vec<(&str, u64)> {
     let mut words = BTreeMap::<&str, u64>::new();
     for epoch in epochs {
         if let Some(word) = &epoch.limited_by {

@@ -14,7 +14,7 @@ const GROWTH: usize = 8;
 /// another in one of 370,000 sets, so that "it is in here" must not be believed where nothing else
 /// speaks for it.
 #[derive(Debug)]
-pub(crate) struct Fingerprints {
+pub(crate) struct CompactSet {
     keys: RandomState,
     /// A power of two of them, each in order. The highest bits of a fingerprint say which is its
     /// own.
@@ -22,7 +22,7 @@ pub(crate) struct Fingerprints {
     count: usize,
 }
 
-impl Default for Fingerprints {
+impl Default for CompactSet {
     fn default() -> Self {
         Self {
             keys: RandomState::new(),
@@ -32,19 +32,19 @@ impl Default for Fingerprints {
     }
 }
 
-impl Fingerprints {
+impl CompactSet {
     /// True where it was not in here before.
     pub(crate) fn insert<T: Hash + ?Sized>(&mut self, thing: &T) -> bool {
-        let print = self.keys.hash_one(thing);
-        let at = self.bucket_of(print);
+        let hash = self.keys.hash_one(thing);
+        let at = self.bucket_of(hash);
         let bucket = &mut self.buckets[at];
-        let Err(place) = bucket.binary_search(&print) else {
+        let Err(place) = bucket.binary_search(&hash) else {
             return false;
         };
         if bucket.len() == bucket.capacity() {
             bucket.reserve_exact(GROWTH);
         }
-        bucket.insert(place, print);
+        bucket.insert(place, hash);
         self.count += 1;
         if self.count > self.buckets.len() * BUCKET_MAX {
             self.split();
@@ -57,15 +57,15 @@ impl Fingerprints {
     }
 
     pub(crate) fn contains<T: Hash + ?Sized>(&self, thing: &T) -> bool {
-        let print = self.keys.hash_one(thing);
-        self.buckets[self.bucket_of(print)]
-            .binary_search(&print)
+        let hash = self.keys.hash_one(thing);
+        self.buckets[self.bucket_of(hash)]
+            .binary_search(&hash)
             .is_ok()
     }
 
-    fn bucket_of(&self, print: u64) -> usize {
+    fn bucket_of(&self, hash: u64) -> usize {
         // A shift by 64, where there is one bucket, leaves nothing of it.
-        let highest = print.checked_shr(u64::BITS - self.bits()).unwrap_or(0);
+        let highest = hash.checked_shr(u64::BITS - self.bits()).unwrap_or(0);
         usize::try_from(highest).unwrap_or(0)
     }
 
@@ -80,7 +80,7 @@ impl Fingerprints {
         let buckets = std::mem::take(&mut self.buckets);
         self.buckets.reserve_exact(2 * buckets.len());
         for mut lower in buckets {
-            let upper = lower.split_off(lower.partition_point(|print| print & half == 0));
+            let upper = lower.split_off(lower.partition_point(|hash| hash & half == 0));
             lower.shrink_to_fit();
             self.buckets.extend([lower, upper]);
         }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_went_in_is_in_and_nothing_else() {
-        let mut set = Fingerprints::default();
+        let mut set = CompactSet::default();
         for i in 0..100_000_u32 {
             assert!(!set.contains(&i));
             assert!(set.insert(&i), "{i}");
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_thing_costs_some_nine_bytes() {
-        let mut set = Fingerprints::default();
+        let mut set = CompactSet::default();
         for i in 0..200_000_u32 {
             set.insert(&i);
         }

@@ -23,126 +23,130 @@ use godwit_proto::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    context::{Context, Endpoint},
+    context::{Endpoint, RunContext},
     error::{Error, Result},
-    get::Get,
+    get::Download,
     panics::joined_badly,
     pipelining::SMALL_BYTES_MAX,
-    plan::{Item, LocalEnd, Origin, OtherEnd, is_device},
-    put::Put,
+    plan::{LocalEnd, Origin, Peer, SourceFile, is_device},
+    put::Upload,
     session::{Session, checksum_in},
     spec::JobSpec,
-    stamp::Stamp,
+    stamp::FileAttributes,
     taking_up,
-    verify::{self, Agreed},
-    written::Written,
+    verify::{self, AgreedChecksum},
+    written::LocalDurability,
 };
 
 /// Setbacks after which a file goes alone.
-const SETBACKS_MAX: u8 = 8;
+const PIPELINE_FAILURES_MAX: u8 = 8;
 
 /// Bytes whose checksum is computed at once; more of them on a thread of its own.
-const DIGEST_AT_ONCE_MAX: u64 = 256 << 10;
+const DIGEST_INLINE_BYTES_MAX: u64 = 256 << 10;
 
 /// A file whose both ends are open.
-pub(crate) struct Flight {
-    pub(crate) item: Item,
+pub(crate) struct PipelinedFile {
+    pub(crate) source_file: SourceFile,
     pub(crate) began: Instant,
     size: u64,
-    check: Option<Check>,
-    end: End,
-    digest: Option<JoinHandle<Digested>>,
+    check: Option<PendingCheck>,
+    end: PipelinedTransfer,
+    digest: Option<JoinHandle<LocalDigest>>,
     /// What a get writes to, where its checksum is made of what passes.
     summed: Option<Arc<HashingFile>>,
     /// The answer to the check of its source, where that is at another server.
     at_source: Option<Reply>,
 }
 
-type Digested = std::result::Result<String, StorageFailure>;
+type LocalDigest = std::result::Result<String, StorageFailure>;
 
-enum End {
-    Get(Get),
-    Put(Put),
+enum PipelinedTransfer {
+    Download(Download),
+    Upload(Upload),
 }
 
 /// What tells whether a file is right.
-enum Check {
+enum PendingCheck {
     Checksum(ChecksumAlgorithm),
     /// The server compares, and gives the file its name: what is expected of it, and the digest as
     /// the event log has it.
-    Commit(Box<Commit>, Option<Agreed>),
+    Commit(Box<Commit>, Option<AgreedChecksum>),
     /// Of a put that is not compared: at least the size.
     Size,
 }
 
 /// Whether a file can travel among others, as far as it depends on the file and on what is known of
 /// its server.
-pub(crate) fn is_small(item: &Item, spec: &JobSpec) -> bool {
-    item.size.is_some_and(|size| size <= SMALL_BYTES_MAX)
+pub(crate) fn is_pipelinable(source_file: &SourceFile, spec: &JobSpec) -> bool {
+    source_file.size.is_some_and(|size| size <= SMALL_BYTES_MAX)
         && spec.part.is_none()
         && !matches!(
-            item.other,
-            OtherEnd::To(LocalEnd::Standard) | OtherEnd::From(Origin::Here(LocalEnd::Standard))
+            source_file.other,
+            Peer::To(LocalEnd::Standard) | Peer::From(Origin::Here(LocalEnd::Standard))
         )
-        && item.setbacks < SETBACKS_MAX
-        && item.begun.is_none()
-        && !is_device(&item.remote)
-        && !(item.direction() == Direction::Put && item.endpoint.learned.may_be_closed(&item.remote))
+        && source_file.pipeline_failures < PIPELINE_FAILURES_MAX
+        && source_file.begun.is_none()
+        && !is_device(&source_file.remote)
+        && !(source_file.direction() == Direction::Put && source_file.endpoint.capabilities.may_be_closed(&source_file.remote))
         // A name that the server may mangle needs a look first.
-        && item.endpoint.learned.passes(&item.remote)
-        && match &item.other {
-            OtherEnd::From(Origin::Server(at)) => {
-                at.endpoint.learned.passes(&at.path)
+        && source_file.endpoint.capabilities.passes(&source_file.remote)
+        && match &source_file.other {
+            Peer::From(Origin::Server(at)) => {
+                at.endpoint.capabilities.passes(&at.path)
             }
             _ => true,
         }
 }
 
-impl Flight {
+impl PipelinedFile {
     /// Opens the local end. Asks nothing of the server.
     pub(crate) fn open(
         session: &Session,
-        item: Item,
+        source_file: SourceFile,
         spec: &JobSpec,
-    ) -> std::result::Result<Self, Box<(Item, Error)>> {
-        let end = match &item.other {
-            OtherEnd::To(to) => Get::open(session, &item, to, None, spec.verify).map(End::Get),
-            OtherEnd::From(from) => {
-                Put::open(session, &item, from, None, spec.verify, true).map(End::Put)
-            }
+    ) -> std::result::Result<Self, Box<(SourceFile, Error)>> {
+        let end = match &source_file.other {
+            Peer::To(to) => Download::open(session, &source_file, to, None, spec.verify)
+                .map(PipelinedTransfer::Download),
+            Peer::From(from) => Upload::open(session, &source_file, from, None, spec.verify, true)
+                .map(PipelinedTransfer::Upload),
         };
         let algorithm = verify::choose(session, spec.verify, false);
         let (end, algorithm) = match (end, algorithm) {
             (Ok(end), Ok(algorithm)) => (end, algorithm),
-            (Err(error), _) | (_, Err(error)) => return Err(Box::new((item, error))),
+            (Err(error), _) | (_, Err(error)) => return Err(Box::new((source_file, error))),
         };
         let length = match &end {
-            End::Get(get) => get.length(),
-            End::Put(put) => put.length(),
+            PipelinedTransfer::Download(get) => get.length(),
+            PipelinedTransfer::Upload(put) => put.length(),
         };
         let commit = match &end {
-            End::Put(put) if session.server.features.commit => {
-                let modify = item.stamp.and_then(|stamp| stamp.modified);
+            PipelinedTransfer::Upload(put) if session.server.features.commit => {
+                let modify = source_file
+                    .attributes
+                    .and_then(|attributes| attributes.modified);
                 let commit = commit(put, algorithm, modify.filter(|_| session.keeps_times()));
                 // What was read just now is what the time belongs to.
                 let commit = commit.map_err(Error::Local);
-                commit.and_then(|commit| item.check_unchanged().map(|()| commit))
+                commit.and_then(|commit| source_file.check_unchanged().map(|()| commit))
             }
             _ => Ok(None),
         };
         let commit = match commit {
             Ok(commit) => commit,
-            Err(error) => return Err(Box::new((item, error))),
+            Err(error) => return Err(Box::new((source_file, error))),
         };
-        let size_tells = item.direction() == Direction::Put && session.server.features.size;
+        let size_tells = source_file.direction() == Direction::Put && session.server.features.size;
         let check = commit
             .or(algorithm
                 .filter(|_| !end.is_in_place())
-                .map(Check::Checksum))
-            .or(size_tells.then_some(Check::Size));
+                .map(PendingCheck::Checksum))
+            .or(size_tells.then_some(PendingCheck::Size));
         let size = length.unwrap_or(0);
         let summed = match (&check, &end) {
-            (Some(Check::Checksum(algorithm)), End::Get(get)) if size <= HashingFile::BYTES_MAX => {
+            (Some(PendingCheck::Checksum(algorithm)), PipelinedTransfer::Download(get))
+                if size <= HashingFile::BYTES_MAX =>
+            {
                 (get.file()).map(|file| HashingFile::new(Arc::clone(file), *algorithm))
             }
             _ => None,
@@ -150,7 +154,7 @@ impl Flight {
         Ok(Self {
             size,
             began: Instant::now(),
-            item,
+            source_file,
             check,
             end,
             digest: None,
@@ -162,10 +166,10 @@ impl Flight {
     /// RETR or STOR.
     pub(crate) fn transfer(&self) -> Command {
         match &self.end {
-            End::Get(_) => Command::Retr(self.item.remote.clone()),
-            End::Put(put) => {
-                put.begins();
-                Command::Stor(put.written_to.clone())
+            PipelinedTransfer::Download(_) => Command::Retr(self.source_file.remote.clone()),
+            PipelinedTransfer::Upload(put) => {
+                put.mark_started();
+                Command::Stor(put.temp_path.clone())
             }
         }
     }
@@ -173,51 +177,51 @@ impl Flight {
     /// The server refuses its temporary name, and another is tried.
     pub(crate) fn refused_name(
         &self,
-        context: &Context,
+        context: &RunContext,
         endpoint: &Endpoint,
         error: &Error,
     ) -> bool {
         match &self.end {
-            End::Get(_) => false,
-            End::Put(put) => put.refused_name(context, endpoint, error).is_some(),
+            PipelinedTransfer::Download(_) => false,
+            PipelinedTransfer::Upload(put) => put.refused_name(context, endpoint, error).is_some(),
         }
     }
 
     /// What is asked right behind it.
     pub(crate) fn check(&self) -> Option<Command> {
         let path = match &self.end {
-            End::Get(_) => &self.item.remote,
-            End::Put(put) => &put.written_to,
+            PipelinedTransfer::Download(_) => &self.source_file.remote,
+            PipelinedTransfer::Upload(put) => &put.temp_path,
         };
         Some(match self.check.as_ref()? {
-            Check::Commit(commit, _) => Command::Site(Site::Commit(Commit::clone(commit))),
-            Check::Checksum(algorithm) => whole_checksum(*algorithm, path),
-            Check::Size => Command::Size(path.clone()),
+            PendingCheck::Commit(commit, _) => Command::Site(Site::Commit(Commit::clone(commit))),
+            PendingCheck::Checksum(algorithm) => whole_checksum(*algorithm, path),
+            PendingCheck::Size => Command::Size(path.clone()),
         })
     }
 
     /// What the data plane has to do.
     pub(crate) fn job(&self) -> TransferJob {
         match &self.end {
-            End::Get(get) => {
+            PipelinedTransfer::Download(get) => {
                 let mut sink = get.whole();
                 if let (Sink::File { file, .. }, Some(summed)) = (&mut sink, &self.summed) {
                     *file = Arc::clone(summed) as FileRef;
                 }
                 TransferJob::Receive(sink)
             }
-            End::Put(put) => TransferJob::Send(put.whole()),
+            PipelinedTransfer::Upload(put) => TransferJob::Send(put.whole()),
         }
     }
 
     /// What is asked of the server that sends it: the file, and its checksum.
     pub(crate) fn at_source(&self) -> Option<(Command, Option<Command>)> {
-        let OtherEnd::From(Origin::Server(at)) = &self.item.other else {
+        let Peer::From(Origin::Server(at)) = &self.source_file.other else {
             return None;
         };
         let check = match &self.check {
-            Some(Check::Checksum(algorithm)) => Some(whole_checksum(*algorithm, &at.path)),
-            Some(Check::Commit(..) | Check::Size) | None => None,
+            Some(PendingCheck::Checksum(algorithm)) => Some(whole_checksum(*algorithm, &at.path)),
+            Some(PendingCheck::Commit(..) | PendingCheck::Size) | None => None,
         };
         Some((Command::Retr(at.path.clone()), check))
     }
@@ -233,7 +237,7 @@ impl Flight {
     }
 
     /// Bytes that a later run would have to move again: it goes on with larger files.
-    pub(crate) fn perishable(&self) -> u64 {
+    pub(crate) fn unresumable_bytes(&self) -> u64 {
         match self.size > taking_up::BYTES_MIN {
             true => 0,
             false => self.size,
@@ -242,20 +246,22 @@ impl Flight {
 
     pub(crate) fn doing(&self) -> impl Display {
         let verb = match self.end {
-            End::Get(_) => "get",
-            End::Put(_) => "put",
+            PipelinedTransfer::Download(_) => "get",
+            PipelinedTransfer::Upload(_) => "put",
         };
-        let Item {
+        let SourceFile {
             endpoint, remote, ..
-        } = &self.item;
+        } = &self.source_file;
         fmt::from_fn(move |f| write!(f, "{verb} {}", endpoint.url(remote)))
     }
 
     /// Its bytes have moved: whether that were all.
     pub(crate) fn moved(&mut self, report: &TransferReport) -> Result<()> {
         let all = match &self.end {
-            End::Get(get) => report.bytes >= self.size && get.holds_all(&report.safe),
-            End::Put(_) => report.bytes == self.size,
+            PipelinedTransfer::Download(get) => {
+                report.bytes >= self.size && get.holds_all(&report.safe)
+            }
+            PipelinedTransfer::Upload(_) => report.bytes == self.size,
         };
         if !all {
             return Err(Error::Size {
@@ -264,8 +270,8 @@ impl Flight {
                 got: report.bytes,
             });
         }
-        if let Some(&Check::Checksum(algorithm)) = self.check.as_ref()
-            && self.size > DIGEST_AT_ONCE_MAX
+        if let Some(&PendingCheck::Checksum(algorithm)) = self.check.as_ref()
+            && self.size > DIGEST_INLINE_BYTES_MAX
             && let Some(file) = self.file()
         {
             let size = self.size;
@@ -281,23 +287,23 @@ impl Flight {
         session: &Session,
         spec: &JobSpec,
         reply: Option<Reply>,
-    ) -> Result<Option<Agreed>> {
+    ) -> Result<Option<AgreedChecksum>> {
         if !self.is_named_by_server() {
-            self.item.check_unchanged()?;
+            self.source_file.check_unchanged()?;
         }
         let (Some(check), Some(reply)) = (&self.check, reply) else {
             return Ok(None);
         };
         match check {
-            Check::Commit(_, agreed) if reply.code.is_success() => {
+            PendingCheck::Commit(_, agreed) if reply.code.is_success() => {
                 self.renamed();
                 Ok(agreed.clone())
             }
-            Check::Commit(..) => {
-                let to = self.item.endpoint.url(&self.item.remote);
+            PendingCheck::Commit(..) => {
+                let to = self.source_file.endpoint.url(&self.source_file.remote);
                 Err(Error::refused(format!("check {to} and name it"), reply))
             }
-            &Check::Checksum(algorithm) => {
+            &PendingCheck::Checksum(algorithm) => {
                 let asked = checksum_in(
                     reply,
                     format_args!("compute {algorithm} of {}", self.doing()),
@@ -308,7 +314,7 @@ impl Flight {
                 };
                 let ours = match self.at_source.take() {
                     Some(reply) => {
-                        let asked = format!("compute {algorithm} of {}", self.item.source());
+                        let asked = format!("compute {algorithm} of {}", self.source_file.source());
                         match checksum_in(reply, asked) {
                             Ok(ours) => ours,
                             Err(error) => return verify::unable(session, spec.verify, error),
@@ -318,7 +324,7 @@ impl Flight {
                 };
                 verify::agree(self.doing(), algorithm, ours, theirs).map(Some)
             }
-            Check::Size => match reply.text().trim().parse() {
+            PendingCheck::Size => match reply.text().trim().parse() {
                 Ok(got) if reply.code.is_success() && got != self.size => Err(Error::Size {
                     doing: self.doing().to_string(),
                     expected: self.size,
@@ -348,42 +354,42 @@ impl Flight {
 
     fn file(&self) -> Option<FileRef> {
         match &self.end {
-            End::Get(get) => get.file().map(Arc::clone),
-            End::Put(put) => put.file().map(Arc::clone),
+            PipelinedTransfer::Download(get) => get.file().map(Arc::clone),
+            PipelinedTransfer::Upload(put) => put.file().map(Arc::clone),
         }
     }
 
     /// Gives a file that was fetched its name.
-    pub(crate) fn commit(&self, written: &Written) -> Result<()> {
+    pub(crate) fn commit(&self, durability: &LocalDurability) -> Result<()> {
         match &self.end {
-            End::Get(get) => get.commit(written),
-            End::Put(_) => Ok(()),
+            PipelinedTransfer::Download(get) => get.commit(durability),
+            PipelinedTransfer::Upload(_) => Ok(()),
         }
     }
 
     /// The temporary and the final name of a put that is still to be renamed.
     pub(crate) fn names(&self) -> Option<(&FtpPath, &FtpPath)> {
         match &self.end {
-            End::Get(_) => None,
-            End::Put(_) if self.is_named_by_server() => None,
-            End::Put(put) => put.names(),
+            PipelinedTransfer::Download(_) => None,
+            PipelinedTransfer::Upload(_) if self.is_named_by_server() => None,
+            PipelinedTransfer::Upload(put) => put.names(),
         }
     }
 
     /// The check is all that is still asked for it.
     fn is_named_by_server(&self) -> bool {
-        matches!(self.check, Some(Check::Commit(..)))
+        matches!(self.check, Some(PendingCheck::Commit(..)))
     }
 
     /// What has to be asked between the transfer and the check.
-    pub(crate) fn stamping(&self, session: &Session) -> Vec<Command> {
-        match (&self.end, self.item.stamp) {
-            (End::Put(put), Some(stamp)) if self.is_named_by_server() => {
-                let mode = Stamp {
+    pub(crate) fn attribute_commands(&self, session: &Session) -> Vec<Command> {
+        match (&self.end, self.source_file.attributes) {
+            (PipelinedTransfer::Upload(put), Some(attributes)) if self.is_named_by_server() => {
+                let mode = FileAttributes {
                     modified: None,
-                    ..stamp
+                    ..attributes
                 };
-                session.stamping(Some(&mode), &put.written_to)
+                session.attribute_commands(Some(&mode), &put.temp_path)
             }
             _ => Vec::new(),
         }
@@ -391,7 +397,7 @@ impl Flight {
 
     /// Whether the server has what it should and cannot give it its name: a matter of this file
     /// alone.
-    pub(crate) fn is_nameless(&self, reply: &Reply) -> bool {
+    pub(crate) fn is_rename_failure(&self, reply: &Reply) -> bool {
         self.is_named_by_server()
             && matches!(
                 failure_kind(reply),
@@ -408,58 +414,59 @@ impl Flight {
 
     /// It has its final name at the server.
     pub(crate) fn renamed(&self) {
-        if let End::Put(put) = &self.end {
-            put.renamed();
+        if let PipelinedTransfer::Upload(put) = &self.end {
+            put.mark_renamed();
         }
     }
 
     /// What it leaves at the server when it goes no further.
-    pub(crate) fn rubbish(&self) -> Option<&FtpPath> {
+    pub(crate) fn leftover(&self) -> Option<&FtpPath> {
         match &self.end {
-            End::Get(_) => None,
-            End::Put(put) => put.rubbish(),
+            PipelinedTransfer::Download(_) => None,
+            PipelinedTransfer::Upload(put) => put.leftover(),
         }
     }
 
     /// What is there of a file that is not little stays, for when it goes alone.
     pub(crate) fn keep(&mut self) {
         if self.size > taking_up::BYTES_MIN {
-            self.item.begun = match &self.end {
-                End::Get(get) => get.keep(),
-                End::Put(put) => put.keep(),
+            self.source_file.begun = match &self.end {
+                PipelinedTransfer::Download(get) => get.keep(),
+                PipelinedTransfer::Upload(put) => put.keep(),
             };
         }
     }
 
     /// Back to where it came from. `alone`: it may be the reason.
-    pub(crate) fn into_item(mut self, alone: bool) -> Item {
-        self.item.setbacks = match alone {
-            true => SETBACKS_MAX,
-            false => self.item.setbacks.saturating_add(1),
+    pub(crate) fn into_item(mut self, alone: bool) -> SourceFile {
+        self.source_file.pipeline_failures = match alone {
+            true => PIPELINE_FAILURES_MAX,
+            false => self.source_file.pipeline_failures.saturating_add(1),
         };
-        self.item
+        self.source_file
     }
 }
 
-impl End {
+impl PipelinedTransfer {
     fn is_in_place(&self) -> bool {
-        matches!(self, Self::Get(get) if get.is_in_place())
+        matches!(self, Self::Download(get) if get.is_in_place())
     }
 }
 
 /// What the server is asked where it compares and renames by itself: of files whose checksum can be
 /// told before they are sent.
 fn commit(
-    put: &Put,
+    put: &Upload,
     algorithm: Option<ChecksumAlgorithm>,
     modify: Option<Timestamp>,
-) -> std::result::Result<Option<Check>, StorageFailure> {
+) -> std::result::Result<Option<PendingCheck>, StorageFailure> {
     let (Some((temporary, path)), Some(file), Some(size)) = (put.names(), put.file(), put.length())
     else {
         return Ok(None);
     };
     let temporary = temporary.file_name().and_then(TemporaryName::new);
-    let Some(temporary) = temporary.filter(|_| algorithm.is_none() || size <= DIGEST_AT_ONCE_MAX)
+    let Some(temporary) =
+        temporary.filter(|_| algorithm.is_none() || size <= DIGEST_INLINE_BYTES_MAX)
     else {
         return Ok(None);
     };
@@ -479,7 +486,7 @@ fn commit(
         expected,
         path: path.clone(),
     };
-    Ok(Some(Check::Commit(Box::new(commit), agreed)))
+    Ok(Some(PendingCheck::Commit(Box::new(commit), agreed)))
 }
 
 fn whole_checksum(algorithm: ChecksumAlgorithm, path: &FtpPath) -> Command {
@@ -491,7 +498,7 @@ fn whole_checksum(algorithm: ChecksumAlgorithm, path: &FtpPath) -> Command {
     }
 }
 
-fn compute(file: &FileRef, algorithm: ChecksumAlgorithm, size: u64) -> Digested {
+fn compute(file: &FileRef, algorithm: ChecksumAlgorithm, size: u64) -> LocalDigest {
     // One byte more, so that a file that is too long does not pass.
     digest::of_file(file.as_ref(), algorithm, 0, Some(size + 1), &mut |_| true)
 }

@@ -20,115 +20,115 @@ use godwit_proto::{
 };
 
 use crate::{
-    context::{Learned, known},
+    context::{Capabilities, known},
     error::{Error, Result},
-    local::{self, Begun, Target},
-    plan::{Item, LocalEnd, is_worth_taking_up},
+    local::{self, PartialFile, TempFile},
+    plan::{LocalEnd, SourceFile, is_worth_resuming},
     remote::RemoteSource,
-    session::{Next, Outcome, Session, TransferPlan},
+    session::{NextTransfer, Session, TransferOutcome, TransferPlan},
     spec::{Part, Verify},
-    stamp::Stamp,
-    taking_up::{self, Copy, Version},
-    verify::{self, Agreed, Regions},
-    written::Written,
+    stamp::FileAttributes,
+    taking_up::{self, Replica, SourceVersion},
+    verify::{self, AgreedChecksum, Regions},
+    written::LocalDurability,
 };
 
 /// Bytes of a file for which room is looked for. Chosen arbitrarily: those of a smaller one are
 /// here soon enough to see.
-const FAR_AWAY: u64 = 64 << 20;
+const SHORTAGE_CHECK_BYTES_MIN: u64 = 64 << 20;
 
 /// Bytes of a range that are fetched again where all of it is here and only the server's word is
 /// missing. Chosen arbitrarily.
 pub(crate) const PROOF_BYTES: u64 = 64 << 10;
 
 /// A get that has begun: its destination is open.
-pub(crate) struct Get {
+pub(crate) struct Download {
     from: RemoteSource,
     /// URL.
     url: String,
-    wish: Verify,
-    stamp: Option<Stamp>,
-    to: Destination,
+    verify_mode: Verify,
+    attributes: Option<FileAttributes>,
+    to: DownloadTarget,
     /// What is here is the beginning of the file, and the server sends the rest:
     /// [`taking_up::is_in_order`].
     in_order: bool,
     /// Bytes of it that an earlier run has left.
-    there: u64,
+    resumed_bytes: u64,
     /// Which version of the source it is of.
-    version: Mutex<Option<Version>>,
+    version: Mutex<Option<SourceVersion>>,
 }
 
-enum Destination {
+enum DownloadTarget {
     File {
-        target: Mutex<Target>,
+        target: Mutex<TempFile>,
         file: FileRef,
         /// Where in it the first byte goes.
         at: u64,
     },
-    Output(Arc<Output>),
+    StdoutSink(Arc<StdoutSink>),
 }
 
-impl Get {
+impl Download {
     /// Opens the destination, once it is sure that the server understands the name.
     pub(crate) async fn begin(
         session: &mut Session,
-        item: &Item,
+        source_file: &SourceFile,
         to: &LocalEnd,
         part: Option<Part>,
-        wish: Verify,
+        verify_mode: Verify,
     ) -> Result<Self> {
-        session.check_name(&item.remote).await?;
+        session.check_name(&source_file.remote).await?;
         let is_asked = taking_up::is_in_order(session)
             && matches!(to, LocalEnd::Path(_))
-            && is_worth_taking_up(item, part);
+            && is_worth_resuming(source_file, part);
         let version = match is_asked {
-            true => Box::pin(taking_up::version(session, &item.remote)).await?,
+            true => Box::pin(taking_up::version(session, &source_file.remote)).await?,
             false => None,
         };
-        Self::open_version(session, item, to, part, wish, version)
+        Self::open_version(session, source_file, to, part, verify_mode, version)
     }
 
     /// Opens the destination. Asks nothing of the server.
     pub(crate) fn open(
         session: &Session,
-        item: &Item,
+        source_file: &SourceFile,
         to: &LocalEnd,
         part: Option<Part>,
-        wish: Verify,
+        verify_mode: Verify,
     ) -> Result<Self> {
-        Self::open_version(session, item, to, part, wish, None)
+        Self::open_version(session, source_file, to, part, verify_mode, None)
     }
 
     /// The same of a known version of the source: what is here of it is gone on with in order.
     fn open_version(
         session: &Session,
-        item: &Item,
+        source_file: &SourceFile,
         to: &LocalEnd,
         part: Option<Part>,
-        wish: Verify,
-        version: Option<Version>,
+        verify_mode: Verify,
+        version: Option<SourceVersion>,
     ) -> Result<Self> {
         let journal = session.context.journal.get();
         let goes_on = version.is_some_and(|version| {
-            let noted = journal.and_then(|journal| journal.source_of(&item.target()));
+            let noted = journal.and_then(|journal| journal.source_of(&source_file.target()));
             version.changed.is_some() && noted == Some(version)
         });
-        let url = item.endpoint.url(&item.remote);
-        let from = RemoteSource::new(&item.remote, item.size, part, &url)?;
-        let algorithm = verify::choose(session, wish, part.is_some())?;
+        let url = source_file.endpoint.url(&source_file.remote);
+        let from = RemoteSource::new(&source_file.remote, source_file.size, part, &url)?;
+        let algorithm = verify::choose(session, verify_mode, part.is_some())?;
         let to = match to {
             LocalEnd::Path(path) => {
-                let begun = item.begun.as_deref().map(|begun| Begun {
+                let begun = source_file.begun.as_deref().map(|begun| PartialFile {
                     at: local::path_of(begun),
                     most: match version {
                         // Nothing tells what it is of.
                         Some(_) if !goes_on => 0,
-                        _ => item.size.unwrap_or(0),
+                        _ => source_file.size.unwrap_or(0),
                     },
                 });
                 let beside = |destination: &Path| match journal {
                     Some(journal) => {
-                        journal.begins_beside(destination, item.size, || item.target())
+                        journal.temp_beside(destination, source_file.size, || source_file.target())
                     }
                     None => destination.with_file_name(local::temporary_name()),
                 };
@@ -136,45 +136,45 @@ impl Get {
                 let (target, file) = match stays {
                     None => {
                         let storage = &session.context.storage;
-                        Target::create(storage, path, item.is_new, begun, &beside)?
+                        TempFile::create(storage, path, source_file.is_new, begun, &beside)?
                     }
-                    Some(_) => Target::within(&session.context.storage, path)?,
+                    Some(_) => TempFile::in_place(&session.context.storage, path)?,
                 };
-                (session.context).tell_of_direct_io(&file, path.display());
+                (session.context).warn_no_direct_io(&file, path.display());
                 if stays.is_none() && !target.is_in_place() {
                     warn_of_shortage(session, path, &file, from.length);
                 }
-                Destination::File {
+                DownloadTarget::File {
                     target: Mutex::new(target),
                     file,
                     at: stays.map_or(0, |part| part.offset),
                 }
             }
-            LocalEnd::Standard => Destination::Output(Arc::new(Output::new(algorithm)?)),
+            LocalEnd::Standard => DownloadTarget::StdoutSink(Arc::new(StdoutSink::new(algorithm)?)),
         };
         let in_order = match &to {
-            Destination::File { target, .. } => {
+            DownloadTarget::File { target, .. } => {
                 version.is_some() && from.length.is_some() && !lock(target).is_in_place()
             }
-            Destination::Output(_) => false,
+            DownloadTarget::StdoutSink(_) => false,
         };
-        let there = match &to {
-            Destination::File { file, .. } if in_order && item.begun.is_some() => {
+        let resumed_bytes = match &to {
+            DownloadTarget::File { file, .. } if in_order && source_file.begun.is_some() => {
                 file.metadata().map_err(Error::Local)?.size
             }
             _ => 0,
         };
         if let (true, Some(version), Some(journal)) = (in_order, version, journal) {
-            journal.begins_from(&item.target(), version);
+            journal.record_source(&source_file.target(), version);
         }
         Ok(Self {
             from,
             url,
-            wish,
-            stamp: item.stamp,
+            verify_mode,
+            attributes: source_file.attributes,
             to,
             in_order,
-            there,
+            resumed_bytes,
             version: Mutex::new(version),
         })
     }
@@ -187,24 +187,24 @@ impl Get {
     pub(crate) async fn missing(&self, session: &mut Session) -> Result<Option<Vec<ByteRange>>> {
         let whole = self.from.length.and_then(|l| ByteRange::new(0, l));
         if self.in_order {
-            let left = whole.and_then(|whole| ByteRange::new(self.there, whole.end));
-            let left = left.filter(|_| self.there > 0);
+            let left = whole.and_then(|whole| ByteRange::new(self.resumed_bytes, whole.end));
+            let left = left.filter(|_| self.resumed_bytes > 0);
             return Ok(left.map(|left| Vec::from_iter(Some(left).filter(|r| !r.is_empty()))));
         }
-        let (true, Some(whole), Destination::File { file, .. }) =
+        let (true, Some(whole), DownloadTarget::File { file, .. }) =
             (self.can_split(session), whole, &self.to)
         else {
             return Ok(None);
         };
-        let copies = (Copy::There(&self.from.path), Copy::Here(file));
+        let copies = (Replica::Remote(&self.from.path), Replica::Local(file));
         taking_up::missing(session, copies, whole, true).await
     }
 
     /// Leaves what is here for a later attempt or run; where it lies.
     pub(crate) fn keep(&self) -> Option<Vec<u8>> {
         match &self.to {
-            Destination::File { target, .. } => lock(target).keep(),
-            Destination::Output(_) => None,
+            DownloadTarget::File { target, .. } => lock(target).keep(),
+            DownloadTarget::StdoutSink(_) => None,
         }
     }
 
@@ -238,19 +238,23 @@ impl Get {
     /// Before more is fetched of a file of which an attempt has brought its beginning: whether the
     /// source is still the same. One of another size is not what was asked for; of another time, it
     /// begins at its first byte.
-    pub(crate) async fn is_unchanged(&self, session: &mut Session, item: &Item) -> Result<bool> {
+    pub(crate) async fn is_unchanged(
+        &self,
+        session: &mut Session,
+        source_file: &SourceFile,
+    ) -> Result<bool> {
         let now = taking_up::version(session, &self.from.path).await?;
         let (Some(now), Some(before)) = (now, *lock(&self.version)) else {
             return Ok(false);
         };
         if now.size != before.size {
-            let what = item.source();
+            let what = source_file.source();
             return Err(Error::Changed { what });
         }
         if now != before {
             *lock(&self.version) = Some(now);
             if let Some(journal) = session.context.journal.get() {
-                journal.begins_from(&item.target(), now);
+                journal.record_source(&source_file.target(), now);
             }
         }
         Ok(now == before)
@@ -285,15 +289,19 @@ impl Get {
 
     /// Several sessions may each fetch a part.
     pub(crate) fn can_split(&self, session: &Session) -> bool {
-        session.server.features.eret && matches!(self.to, Destination::File { .. })
+        session.server.features.eret && matches!(self.to, DownloadTarget::File { .. })
     }
 
     /// What fetches `range` (`None`: all of it), where that can follow another transfer without a
     /// pause: nothing that needs a REST or MODE S.
-    pub(crate) fn ahead(&self, session: &Session, range: Option<ByteRange>) -> Option<Next> {
+    pub(crate) fn prefetch(
+        &self,
+        session: &Session,
+        range: Option<ByteRange>,
+    ) -> Option<NextTransfer> {
         let way = self.from.way(session, range).ok()?;
         let follows = !way.stream && way.rest.is_none() && !self.is_stream();
-        follows.then_some(Next::Get(way.command))
+        follows.then_some(NextTransfer::Get(way.command))
     }
 
     /// Fetches bytes of the region, `None` for all of it. On failure tells which of them are there
@@ -303,20 +311,20 @@ impl Get {
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
-        next: Option<Next>,
+        next: Option<NextTransfer>,
     ) -> (Result<u64>, RangeSet) {
         let doing = format!("get {}", self.url);
         for last_try in [false, true] {
-            let mode_e_before = !known(&session.endpoint.learned.no_port);
+            let mode_e_before = !known(&session.endpoint.capabilities.no_port);
             let (result, safe) = self.fetch_once(session, range, next.clone(), &doing).await;
             match result {
                 // The server cannot connect to us: addresses are translated, or something filters.
                 // Not the file's fault.
                 Err(error)
-                    if !last_try && mode_e_before && safe.is_empty() && no_way_in(&error) =>
+                    if !last_try && mode_e_before && safe.is_empty() && cannot_reach_us(&error) =>
                 {
                     if !session.server.features.parallel
-                        || known(&session.endpoint.learned.no_mode_e)
+                        || known(&session.endpoint.capabilities.no_mode_e)
                     {
                         return (Err(error), safe);
                     }
@@ -324,7 +332,11 @@ impl Get {
                         "{}: cannot connect to us, so gets use one data channel (MODE S): {error}",
                         session.endpoint.name()
                     );
-                    Learned::learn(&session.endpoint.learned.no_port, &session.context, text);
+                    Capabilities::learn(
+                        &session.endpoint.capabilities.no_port,
+                        &session.context,
+                        text,
+                    );
                     if !session.is_usable() {
                         return (Err(error), safe);
                     }
@@ -339,7 +351,7 @@ impl Get {
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
-        next: Option<Next>,
+        next: Option<NextTransfer>,
         doing: &str,
     ) -> (Result<u64>, RangeSet) {
         let way = match self.from.way(session, range) {
@@ -360,7 +372,7 @@ impl Get {
             is_cut: way.cut.is_some(),
             began: None,
         };
-        if let (true, Destination::File { target, .. }) = (self.in_order, &self.to)
+        if let (true, DownloadTarget::File { target, .. }) = (self.in_order, &self.to)
             // A later run takes all that is there for the beginning.
             && let Err(error) = lock(target).cut(way.rest.unwrap_or(0))
         {
@@ -379,24 +391,26 @@ impl Get {
                 })
             })
             .await;
-        self.judge(outcome, base, range, doing)
+        self.evaluate(outcome, base, range, doing)
     }
 
     fn sink(&self, base: u64, stream_start: u64, limit: Option<u64>) -> Sink {
         match &self.to {
-            Destination::File { file, at, .. } => Sink::File {
+            DownloadTarget::File { file, at, .. } => Sink::File {
                 file: Arc::clone(file),
                 base: at + base,
                 stream_start,
                 limit,
             },
-            Destination::Output(output) => Sink::Stream(Box::new(Writer(Arc::clone(output)))),
+            DownloadTarget::StdoutSink(output) => {
+                Sink::Stream(Box::new(StdoutWriter(Arc::clone(output))))
+            }
         }
     }
 
-    fn judge(
+    fn evaluate(
         &self,
-        outcome: Outcome,
+        outcome: TransferOutcome,
         base: u64,
         range: Option<ByteRange>,
         doing: &str,
@@ -420,8 +434,8 @@ impl Get {
             return (Ok(bytes), safe);
         };
         let complete = match self.to {
-            Destination::File { .. } => safe.contains(wanted) && bytes >= wanted.len(),
-            Destination::Output(_) => bytes == wanted.len(),
+            DownloadTarget::File { .. } => safe.contains(wanted) && bytes >= wanted.len(),
+            DownloadTarget::StdoutSink(_) => bytes == wanted.len(),
         };
         if complete {
             (Ok(wanted.len()), safe)
@@ -449,48 +463,48 @@ impl Get {
     /// What is written, where it can be read again.
     pub(crate) fn file(&self) -> Option<&FileRef> {
         match &self.to {
-            Destination::File { file, .. } => Some(file),
-            Destination::Output(_) => None,
+            DownloadTarget::File { file, .. } => Some(file),
+            DownloadTarget::StdoutSink(_) => None,
         }
     }
 
     /// Written under its final name, which stands for something that is no file.
     pub(crate) fn is_in_place(&self) -> bool {
-        matches!(&self.to, Destination::File { target, .. } if lock(target).is_in_place())
+        matches!(&self.to, DownloadTarget::File { target, .. } if lock(target).is_in_place())
     }
 
     /// Gives the file its name.
-    pub(crate) fn commit(&self, written: &Written) -> Result<()> {
+    pub(crate) fn commit(&self, durability: &LocalDurability) -> Result<()> {
         match &self.to {
-            Destination::File { target, file, .. } => {
-                lock(target).commit(file, written, self.stamp.as_ref())
+            DownloadTarget::File { target, file, .. } => {
+                lock(target).commit(file, durability, self.attributes.as_ref())
             }
-            Destination::Output(_) => Ok(()),
+            DownloadTarget::StdoutSink(_) => Ok(()),
         }
     }
 
     /// Bytes go to standard output.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.to, Destination::Output(_))
+        matches!(self.to, DownloadTarget::StdoutSink(_))
     }
 
     /// Finishing asks the server something.
     pub(crate) fn finish_asks(&self, session: &Session) -> bool {
         match &self.to {
-            Destination::File { .. } => !matches!(
-                verify::choose(session, self.wish, self.from.is_part),
+            DownloadTarget::File { .. } => !matches!(
+                verify::choose(session, self.verify_mode, self.from.is_part),
                 Ok(None)
             ),
-            Destination::Output(_) => true,
+            DownloadTarget::StdoutSink(_) => true,
         }
     }
 
     /// Compares checksums and gives the file its name.
-    pub(crate) async fn finish(&self, session: &mut Session) -> Result<Option<Agreed>> {
+    pub(crate) async fn finish(&self, session: &mut Session) -> Result<Option<AgreedChecksum>> {
         let doing = format!("get {}", self.url);
         let agreed = match &self.to {
-            Destination::File { file, at, .. } => {
-                let algorithm = verify::choose(session, self.wish, self.from.is_part)?;
+            DownloadTarget::File { file, at, .. } => {
+                let algorithm = verify::choose(session, self.verify_mode, self.from.is_part)?;
                 // What went into a device cannot be read again.
                 match algorithm.filter(|_| !self.is_in_place()) {
                     None => None,
@@ -503,22 +517,24 @@ impl Get {
                             local_offset: *at,
                             length: self.from.length.filter(|_| self.from.is_part),
                         };
-                        verify::compare(session, self.wish, algorithm, regions).await?
+                        verify::compare(session, self.verify_mode, algorithm, regions).await?
                     }
                 }
             }
-            Destination::Output(output) => self.compare_output(session, output, &doing).await?,
+            DownloadTarget::StdoutSink(output) => {
+                self.compare_output(session, output, &doing).await?
+            }
         };
-        self.commit(&session.context.written)?;
+        self.commit(&session.context.durability)?;
         Ok(agreed)
     }
 
     async fn compare_output(
         &self,
         session: &mut Session,
-        output: &Output,
+        output: &StdoutSink,
         doing: &str,
-    ) -> Result<Option<Agreed>> {
+    ) -> Result<Option<AgreedChecksum>> {
         let Some((algorithm, ours)) = output.checksum() else {
             return Ok(None);
         };
@@ -528,24 +544,24 @@ impl Get {
             .await
         {
             Ok(theirs) => verify::agree(doing, algorithm, ours, theirs).map(Some),
-            Err(error) => verify::unable(session, self.wish, error),
+            Err(error) => verify::unable(session, self.verify_mode, error),
         }
     }
 }
 
 /// Of a file whose end is far away, so that a full disk is not news when it is full.
 fn warn_of_shortage(session: &Session, path: &Path, file: &FileRef, length: Option<u64>) {
-    let Some(length) = length.filter(|length| *length >= FAR_AWAY) else {
+    let Some(length) = length.filter(|length| *length >= SHORTAGE_CHECK_BYTES_MIN) else {
         return;
     };
-    let there = file.metadata().map_or(0, |metadata| metadata.stored);
-    if let Some(shortage) = local::shortage(path, length.saturating_sub(there)) {
+    let resumed_bytes = file.metadata().map_or(0, |metadata| metadata.stored);
+    if let Some(shortage) = local::shortage(path, length.saturating_sub(resumed_bytes)) {
         session.context.warn(shortage);
     }
 }
 
 /// The server could not open its data connection to us.
-fn no_way_in(error: &Error) -> bool {
+fn cannot_reach_us(error: &Error) -> bool {
     match error {
         Error::Transfer { failure, .. } => matches!(failure, TransferFailure::NoConnection(_)),
         Error::Refused { reply, started, .. } => {
@@ -563,14 +579,14 @@ fn no_way_in(error: &Error) -> bool {
 }
 
 /// Standard output, with the checksum of what went there.
-pub(crate) struct Output {
+pub(crate) struct StdoutSink {
     /// Unbuffered: payload goes to the descriptor as it comes, and nothing is left behind at the
     /// end.
     file: std::fs::File,
     digest: Mutex<Option<(ChecksumAlgorithm, Digest)>>,
 }
 
-impl Output {
+impl StdoutSink {
     fn new(algorithm: Option<ChecksumAlgorithm>) -> Result<Self> {
         let descriptor = io::stdout()
             .as_fd()
@@ -588,15 +604,15 @@ impl Output {
     }
 }
 
-struct Writer(Arc<Output>);
+struct StdoutWriter(Arc<StdoutSink>);
 
-impl Write for Writer {
+impl Write for StdoutWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = (&self.0.file).write(bytes)?;
+        let durability = (&self.0.file).write(bytes)?;
         if let Some((_, digest)) = &mut *lock(&self.0.digest) {
-            digest.update(&bytes[..written]);
+            digest.update(&bytes[..durability]);
         }
-        Ok(written)
+        Ok(durability)
     }
 
     fn flush(&mut self) -> io::Result<()> {

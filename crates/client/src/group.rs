@@ -26,12 +26,12 @@ use std::{
 
 use godwit_tune::Setting;
 
-use crate::roster::{Roster, user_folder};
+use crate::roster::{Presence, user_folder};
 
 /// Membership; dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct Group {
-    roster: Roster,
+pub(crate) struct PathGroup {
+    presence: Presence,
     weight: f64,
     /// Held by the leader.
     leader: Option<File>,
@@ -43,7 +43,7 @@ pub(crate) struct Group {
 
 /// What a look at the group showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct View {
+pub(crate) struct GroupView {
     /// We decide for all.
     pub(crate) leads: bool,
     /// Members, we included.
@@ -58,7 +58,7 @@ pub(crate) struct View {
     pub(crate) others_cap_bps: Option<u64>,
 }
 
-impl Group {
+impl PathGroup {
     /// Joins the transfers over `path`. `weight` is finite and above 0.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Group {
 
     fn join_in(user_folder: &Path, path: &str, weight: f64) -> io::Result<Self> {
         let mut group = Self {
-            roster: Roster::join(user_folder, path)?,
+            presence: Presence::join(user_folder, path)?,
             weight,
             leader: None,
             seen: HashMap::new(),
@@ -84,13 +84,14 @@ impl Group {
     ///
     /// # Errors
     /// The folder is gone, or full.
-    pub(crate) fn exchange(&mut self, bytes: u64, cap_bps: Option<u64>) -> io::Result<View> {
+    pub(crate) fn exchange(&mut self, bytes: u64, cap_bps: Option<u64>) -> io::Result<GroupView> {
         let cap = cap_bps.map_or(String::new(), |bps| format!(" {bps}"));
-        self.roster.say(&format!("{} {bytes}{cap}", self.weight))?;
+        self.presence
+            .publish(&format!("{} {bytes}{cap}", self.weight))?;
         let mut weights = self.weight;
         let mut members = 1;
         let mut others_cap_bps = Some(0_u64);
-        for (id, line) in self.roster.hear()? {
+        for (id, line) in self.presence.read_peers()? {
             let Some((weight, total)) = pair::<f64, u64>(&line) else {
                 continue;
             };
@@ -107,9 +108,9 @@ impl Group {
                 .others_bytes
                 .saturating_add(total.saturating_sub(before));
         }
-        self.stand_for_leader()?;
-        let total = self.roster.read("total");
-        Ok(View {
+        self.try_lead()?;
+        let total = self.presence.read("total");
+        Ok(GroupView {
             leads: self.leader.is_some(),
             members,
             others_bytes: self.others_bytes,
@@ -127,15 +128,15 @@ impl Group {
     /// The folder is gone, or full.
     pub(crate) fn decide(&self, total: Setting) -> io::Result<()> {
         let words = format!("{} {}", total.concurrency, total.parallelism);
-        self.roster.write("total", &words)
+        self.presence.write("total", &words)
     }
 
-    fn stand_for_leader(&mut self) -> io::Result<()> {
+    fn try_lead(&mut self) -> io::Result<()> {
         if self.leader.is_some() {
             return Ok(());
         }
         let file = (File::options().create(true).truncate(false).write(true))
-            .open(self.roster.folder().join("leader"))?;
+            .open(self.presence.folder().join("leader"))?;
         match file.try_lock() {
             Ok(()) => self.leader = Some(file),
             Err(TryLockError::WouldBlock) => {}
@@ -176,8 +177,8 @@ mod tests {
         tempfile::tempdir().unwrap()
     }
 
-    fn member(folder: &tempfile::TempDir, weight: f64) -> Group {
-        Group::join_in(folder.path(), "put host:2811", weight).unwrap()
+    fn member(folder: &tempfile::TempDir, weight: f64) -> PathGroup {
+        PathGroup::join_in(folder.path(), "put host:2811", weight).unwrap()
     }
 
     #[test]
@@ -229,11 +230,11 @@ mod tests {
         let mut group = member(&folder, 1.0);
         let other = member(&folder, 1.0);
         for text in ["", "x y", "NaN 4", "-1 4", "inf 4", "1"] {
-            other.roster.say(text).unwrap();
+            other.presence.publish(text).unwrap();
             let view = group.exchange(0, None).unwrap();
             assert_eq!((view.members, view.part), (1, 1.0), "{text:?}");
         }
-        other.roster.write("total", "0 4000000000").unwrap();
+        other.presence.write("total", "0 4000000000").unwrap();
         assert_eq!(
             group.exchange(0, None).unwrap().total.unwrap().concurrency,
             1

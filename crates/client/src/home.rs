@@ -9,7 +9,7 @@ use std::sync::Arc;
 use godwit_proto::{FtpPath, url::RemoteUrl};
 
 use crate::{
-    carrier::{Carrier, Pool, Step},
+    carrier::{Operation, RetryingSession, SessionPool},
     error::{Error, Result},
     session::Session,
 };
@@ -19,9 +19,9 @@ use crate::{
 ///
 /// # Errors
 /// Those of a session, and [`Error::Refused`] where the server knows no such home.
-pub(crate) async fn find(pool: &Arc<Pool>, urls: Vec<&mut RemoteUrl>) -> Result<()> {
+pub(crate) async fn expand_home(pool: &Arc<SessionPool>, urls: Vec<&mut RemoteUrl>) -> Result<()> {
     let mut found: Vec<(String, FtpPath)> = Vec::new();
-    let mut carrier = Carrier::new(Arc::clone(pool));
+    let mut carrier = RetryingSession::new(Arc::clone(pool));
     for url in urls {
         let Some(start) = url.home().map(<[u8]>::to_vec) else {
             continue;
@@ -33,7 +33,7 @@ pub(crate) async fn find(pool: &Arc<Pool>, urls: Vec<&mut RemoteUrl>) -> Result<
         let home = match known {
             Some((_, home)) => home.clone(),
             None => {
-                let step = Step {
+                let step = Operation {
                     endpoint: &endpoint,
                     sender: None,
                     path: &shown,

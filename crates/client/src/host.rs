@@ -7,7 +7,7 @@
 
 use std::{io, path::Path};
 
-use crate::roster::{Roster, user_folder};
+use crate::roster::{Presence, user_folder};
 
 /// Data channels of all transfers together. Four times what one may have; more sockets than that
 /// help no host, and the paths from one host mostly begin with the same link.
@@ -18,8 +18,8 @@ const NAME: &str = "host";
 
 /// Membership; dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct Host {
-    roster: Roster,
+pub(crate) struct HostBudget {
+    presence: Presence,
     weight: f64,
     /// What we ask all to keep to, bit/s.
     rate_bps: Option<u64>,
@@ -27,7 +27,7 @@ pub(crate) struct Host {
 
 /// What a member would have.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct Demand {
     pub(crate) channels: u32,
     /// Bit/s; infinite: all that is to be had.
     pub(crate) rate_bps: f64,
@@ -35,14 +35,14 @@ pub(crate) struct Wish {
 
 /// What a member may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Allowance {
+pub(crate) struct Allocation {
     /// At least 1.
     pub(crate) channels: u32,
     /// Bit/s; `None`: nobody asked for a limit.
     pub(crate) rate_bps: Option<u64>,
 }
 
-impl Host {
+impl HostBudget {
     /// Joins all transfers of this user. `weight` is finite and above 0.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Host {
 
     fn join_in(user_folder: &Path, weight: f64, rate_bps: Option<u64>) -> io::Result<Self> {
         Ok(Self {
-            roster: Roster::join(user_folder, NAME)?,
+            presence: Presence::join(user_folder, NAME)?,
             weight,
             rate_bps,
         })
@@ -64,32 +64,32 @@ impl Host {
     ///
     /// # Errors
     /// The folder is gone, or full.
-    pub(crate) fn exchange(&mut self, wish: Wish) -> io::Result<Allowance> {
-        self.roster.say(&format!(
+    pub(crate) fn exchange(&mut self, wish: Demand) -> io::Result<Allocation> {
+        self.presence.publish(&format!(
             "{} {} {} {}",
             self.weight,
             wish.channels,
             wish.rate_bps,
             self.rate_bps.unwrap_or(0)
         ))?;
-        let others: Vec<Said> = (self.roster.hear()?.iter())
-            .filter_map(|(_, line)| Said::read(line))
+        let others: Vec<MemberDemand> = (self.presence.read_peers()?.iter())
+            .filter_map(|(_, line)| MemberDemand::read(line))
             .collect();
-        let claims = |wish: fn(&Said) -> f64| -> Vec<Claim> {
-            let claim = |said: &Said| Claim {
+        let weighted = |wish: fn(&MemberDemand) -> f64| -> Vec<WeightedDemand> {
+            let weighted = |said: &MemberDemand| WeightedDemand {
                 weight: said.weight,
                 wish: wish(said),
             };
-            others.iter().map(claim).collect()
+            others.iter().map(weighted).collect()
         };
-        let mine = |wish| Claim {
+        let mine = |wish| WeightedDemand {
             weight: self.weight,
             wish,
         };
         let channels = share(
             f64::from(CHANNELS),
             mine(f64::INFINITY),
-            claims(|said| said.channels),
+            weighted(|said| said.channels),
         );
         let limits = (others.iter().map(|said| said.host_rate_bps)).chain(self.rate_bps);
         let whole = limits.filter(|bps| *bps > 0).min();
@@ -99,13 +99,13 @@ impl Host {
             clippy::cast_precision_loss,
             reason = "shares lie between 1 and the whole"
         )]
-        Ok(Allowance {
+        Ok(Allocation {
             channels: (channels as u32).max(1),
             rate_bps: whole.map(|whole| {
                 let rate = share(
                     whole as f64,
                     mine(f64::INFINITY),
-                    claims(|said| said.rate_bps),
+                    weighted(|said| said.rate_bps),
                 );
                 (rate as u64).max(1)
             }),
@@ -115,14 +115,14 @@ impl Host {
 
 /// What another member says.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct MemberDemand {
     weight: f64,
     channels: f64,
     rate_bps: f64,
     host_rate_bps: u64,
 }
 
-impl Said {
+impl MemberDemand {
     fn read(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let said = Self {
@@ -137,24 +137,24 @@ impl Said {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Claim {
+struct WeightedDemand {
     weight: f64,
     wish: f64,
 }
 
 /// Our part of `whole`: those who wish for less than their share by weight have their wish, and the
 /// others share the rest.
-fn share(whole: f64, mine: Claim, mut claims: Vec<Claim>) -> f64 {
-    claims.push(mine);
-    claims.sort_by(|a, b| (a.wish / a.weight).total_cmp(&(b.wish / b.weight)));
-    let (mut left, mut weights) = (whole, claims.iter().map(|c| c.weight).sum::<f64>());
-    for claim in &claims {
+fn share(whole: f64, mine: WeightedDemand, mut weighted: Vec<WeightedDemand>) -> f64 {
+    weighted.push(mine);
+    weighted.sort_by(|a, b| (a.wish / a.weight).total_cmp(&(b.wish / b.weight)));
+    let (mut left, mut weights) = (whole, weighted.iter().map(|c| c.weight).sum::<f64>());
+    for weighted in &weighted {
         let level = left / weights;
-        if claim.wish > level * claim.weight {
+        if weighted.wish > level * weighted.weight {
             return mine.wish.min(level * mine.weight);
         }
-        left -= claim.wish;
-        weights -= claim.weight;
+        left -= weighted.wish;
+        weights -= weighted.weight;
     }
     mine.wish
 }
@@ -166,14 +166,14 @@ mod tests {
 
     const ALL: f64 = f64::INFINITY;
 
-    fn wish(channels: u32, rate_bps: f64) -> Wish {
-        Wish { channels, rate_bps }
+    fn wish(channels: u32, rate_bps: f64) -> Demand {
+        Demand { channels, rate_bps }
     }
 
     #[test]
     fn channels_are_bounded_where_the_sum_would_pass_the_bound() {
         let folder = tempfile::tempdir().unwrap();
-        let join = |weight| Host::join_in(folder.path(), weight, None).unwrap();
+        let join = |weight| HostBudget::join_in(folder.path(), weight, None).unwrap();
         let mut members = [join(1.0), join(1.0), join(2.0)];
         let mut exchange = |i: usize, n| members[i].exchange(wish(n, ALL)).unwrap().channels;
         for i in 0..3 {
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_rate_holds_for_all_and_idle_ones_hold_nothing_back() {
         let folder = tempfile::tempdir().unwrap();
-        let join = |rate| Host::join_in(folder.path(), 1.0, rate).unwrap();
+        let join = |rate| HostBudget::join_in(folder.path(), 1.0, rate).unwrap();
         let (mut first, mut second) = (join(None), join(Some(900)));
         assert_eq!(first.exchange(wish(1, ALL)).unwrap().rate_bps, None);
         let half = second.exchange(wish(1, ALL)).unwrap();
@@ -214,8 +214,8 @@ mod tests {
     #[test]
     fn nonsense_of_others_is_no_member() {
         let folder = tempfile::tempdir().unwrap();
-        let mut host = Host::join_in(folder.path(), 1.0, Some(100)).unwrap();
-        let other = Host::join_in(folder.path(), 1.0, None).unwrap();
+        let mut host = HostBudget::join_in(folder.path(), 1.0, Some(100)).unwrap();
+        let other = HostBudget::join_in(folder.path(), 1.0, None).unwrap();
         for text in [
             "",
             "1 2 3",
@@ -225,7 +225,7 @@ mod tests {
             "1 x 9 9",
             "1 9 -1 9",
         ] {
-            other.roster.say(text).unwrap();
+            other.presence.publish(text).unwrap();
             let allowance = host.exchange(wish(600, ALL)).unwrap();
             assert_eq!(
                 (allowance.channels, allowance.rate_bps),
@@ -238,18 +238,18 @@ mod tests {
     proptest! {
         #[test]
         fn shares_add_up_to_no_more_than_the_whole_and_leave_nothing_that_is_wished_for(
-            claims in proptest::collection::vec((0.01_f64..100.0, prop_oneof![0.0_f64..1e3, Just(ALL)]), 1..20),
+            weighted in proptest::collection::vec((0.01_f64..100.0, prop_oneof![0.0_f64..1e3, Just(ALL)]), 1..20),
         ) {
-            let claims: Vec<Claim> = claims.iter().map(|(weight, wish)| Claim { weight: *weight, wish: *wish }).collect();
-            let shares: Vec<f64> = (0..claims.len()).map(|i| {
-                let mut others = claims.clone();
+            let weighted: Vec<WeightedDemand> = weighted.iter().map(|(weight, wish)| WeightedDemand { weight: *weight, wish: *wish }).collect();
+            let shares: Vec<f64> = (0..weighted.len()).map(|i| {
+                let mut others = weighted.clone();
                 let mine = others.remove(i);
                 share(1000.0, mine, others)
             }).collect();
-            let (sum, wishes) = (shares.iter().sum::<f64>(), claims.iter().map(|c| c.wish).sum::<f64>());
+            let (sum, wishes) = (shares.iter().sum::<f64>(), weighted.iter().map(|c| c.wish).sum::<f64>());
             prop_assert!((sum - wishes.min(1000.0)).abs() < 1e-6, "{sum} of {wishes}");
-            for (share, claim) in shares.iter().zip(&claims) {
-                prop_assert!(*share <= claim.wish);
+            for (share, weighted) in shares.iter().zip(&weighted) {
+                prop_assert!(*share <= weighted.wish);
             }
         }
     }

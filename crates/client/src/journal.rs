@@ -44,14 +44,14 @@ use std::{
 use godwit_engine::digest::Digest;
 use godwit_proto::{ChecksumAlgorithm, temporary::temporary_name};
 
-pub(crate) use self::littered::Littered;
+pub(crate) use self::littered::LeftoverDirectory;
 use self::noted::{boot, decoded, encode, read};
 use crate::{
     error::{Error, Result},
-    fingerprints::Fingerprints,
+    fingerprints::CompactSet,
     local,
-    plan::Item,
-    taking_up::{self, Version},
+    plan::SourceFile,
+    taking_up::{self, SourceVersion},
 };
 
 const HEAD: &str = "godwit-journal 1";
@@ -60,25 +60,25 @@ const HEAD: &str = "godwit-journal 1";
 const DIRECTORIES_MAX: usize = 1000;
 
 /// Bytes of notes that wait for the next write. A killed process copies those files again.
-const WAITING_BYTES_MAX: usize = 4 << 10;
+const BUFFERED_BYTES_MAX: usize = 4 << 10;
 
 /// The journal of one job.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: PathBuf,
     /// Marks of files finished since the machine was started.
-    finished: Fingerprints,
+    finished: CompactSet,
     /// And before.
-    finished_before: Fingerprints,
+    finished_before: CompactSet,
     /// The destination was none when an earlier run began, and became the copy of a directory.
     becomes: bool,
     /// Where files lie that an earlier run had begun, by target, until somebody asks for them.
-    parts: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    partials: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     /// Of which version of their sources these are, by target, where that was noted since the
     /// machine was started.
-    sources: HashMap<Vec<u8>, Version>,
+    sources: HashMap<Vec<u8>, SourceVersion>,
     /// Where an earlier run has begun small files, until somebody asks.
-    littered: Mutex<HashSet<Littered>>,
+    leftovers: Mutex<HashSet<LeftoverDirectory>>,
     /// Small files of ours begin with it.
     run: u32,
     /// Nothing but begun files of more than so many bytes is noted.
@@ -86,12 +86,12 @@ pub(crate) struct Journal {
     /// Holds a lock, so that another run of the same job sees that we live.
     _lock: Option<File>,
     /// When the last of them was noted.
-    noted_until: Option<SystemTime>,
-    out: Mutex<Out>,
+    last_record_time: Option<SystemTime>,
+    out: Mutex<JournalWriter>,
 }
 
 #[derive(Debug, Default)]
-struct Out {
+struct JournalWriter {
     /// Opened with the first line that is written.
     file: Option<File>,
     /// Whole lines.
@@ -104,7 +104,7 @@ struct Out {
 
 /// What a journal tells of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finished {
+pub(crate) enum Completion {
     No,
     /// Before the machine was started: what the kernel had may not have reached the disk.
     BeforeBoot,
@@ -113,13 +113,13 @@ pub(crate) enum Finished {
 
 /// What tells a finished file from others, and from itself when it has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mark(Vec<u8>);
+pub(crate) struct CompletedFile(Vec<u8>);
 
-impl Mark {
+impl CompletedFile {
     /// `None` where nothing would tell whether the source has changed since.
-    pub(crate) fn of(item: &Item) -> Option<Self> {
-        let (size, changed) = (item.size?, item.changed?);
-        let (source, target) = (item.source(), item.target());
+    pub(crate) fn of(source_file: &SourceFile) -> Option<Self> {
+        let (size, changed) = (source_file.size?, source_file.changed?);
+        let (source, target) = (source_file.source(), source_file.target());
         // And two numbers.
         let mut mark = Vec::with_capacity(source.len() + target.len() + 48);
         // Writing to a `Vec` cannot fail.
@@ -144,7 +144,7 @@ impl Journal {
         let Some(file) = file.map(Path::to_owned).or_else(|| of_user(key)) else {
             return Ok(None);
         };
-        let noted_until = fs::metadata(&file).and_then(|m| m.modified()).ok();
+        let last_record_time = fs::metadata(&file).and_then(|m| m.modified()).ok();
         let lock = File::open(&file).ok();
         let others_live = lock
             .as_ref()
@@ -152,21 +152,21 @@ impl Journal {
         match read(&file) {
             Ok(mut noted) => {
                 if others_live {
-                    noted.parts.clear();
-                    noted.littered.clear();
+                    noted.partials.clear();
+                    noted.leftovers.clear();
                 }
                 Ok(Some(Self {
                     file,
                     finished: noted.finished,
                     finished_before: noted.finished_before,
                     becomes: noted.becomes,
-                    parts: Mutex::new(noted.parts),
+                    partials: Mutex::new(noted.partials),
                     sources: noted.sources,
-                    littered: Mutex::new(noted.littered),
+                    leftovers: Mutex::new(noted.leftovers),
                     run: (local::random() >> 32) as u32,
                     least: one.then_some(taking_up::BYTES_MIN),
                     _lock: lock,
-                    noted_until,
+                    last_record_time,
                     out: Mutex::default(),
                 }))
             }
@@ -187,90 +187,90 @@ impl Journal {
         !(self.finished.is_empty() && self.finished_before.is_empty())
     }
 
-    /// Whether an earlier run has finished this file, as it seems: see [`Fingerprints`].
-    pub(crate) fn has(&self, mark: &Mark) -> Finished {
+    /// Whether an earlier run has finished this file, as it seems: see [`CompactSet`].
+    pub(crate) fn has(&self, mark: &CompletedFile) -> Completion {
         if self.finished.contains(&mark.0) {
-            Finished::Yes
+            Completion::Yes
         } else if self.finished_before.contains(&mark.0) {
-            Finished::BeforeBoot
+            Completion::BeforeBoot
         } else {
-            Finished::No
+            Completion::No
         }
     }
 
     /// Whether a directory at the destination is one to copy into. One that is the copy of a
     /// directory, begun by an earlier run, is not; and what is none now will be such a copy.
-    pub(crate) fn goes_into(&self, is_directory: bool) -> bool {
-        let goes_into = is_directory && !self.becomes;
-        if !goes_into && !self.becomes {
+    pub(crate) fn copies_into(&self, is_directory: bool) -> bool {
+        let copies_into = is_directory && !self.becomes;
+        if !copies_into && !self.becomes {
             let mut out = self.out();
             out.take(b"becomes .");
             // Where it cannot be noted, a repeated command does what cp does.
             let _ = out.write(&self.file);
         }
-        goes_into
+        copies_into
     }
 
     /// When the last file of an earlier run was noted; `None` where there was none.
-    pub(crate) fn noted_until(&self) -> Option<SystemTime> {
-        self.noted_until
+    pub(crate) fn last_record_time(&self) -> Option<SystemTime> {
+        self.last_record_time
     }
 
     /// Where a copy lies that a run which is no more had begun for `target`. Once: who asks is to
     /// go on with it.
-    pub(crate) fn take_part(&self, target: &str) -> Option<Vec<u8>> {
-        let mut parts = self.parts();
-        if parts.is_empty() {
+    pub(crate) fn take_partial(&self, target: &str) -> Option<Vec<u8>> {
+        let mut partials = self.partials();
+        if partials.is_empty() {
             return None;
         }
         let mut name = Vec::new();
         encode(target.as_bytes(), &mut name);
-        let path = parts.remove(&name)?;
+        let path = partials.remove(&name)?;
         Some(decoded(&path)).filter(|path| is_ours(path))
     }
 
     /// The other such paths, once. They bear names that only we give.
-    pub(crate) fn left_behind(&self) -> Vec<Vec<u8>> {
-        let parts = std::mem::take(&mut *self.parts());
-        let paths = parts.into_values().map(|path| decoded(&path));
+    pub(crate) fn orphans(&self) -> Vec<Vec<u8>> {
+        let partials = std::mem::take(&mut *self.partials());
+        let paths = partials.into_values().map(|path| decoded(&path));
         paths.filter(|path| is_ours(path)).collect()
     }
 
     /// The directories in which it has begun small files, once.
-    pub(crate) fn littered(&self) -> Vec<Littered> {
-        let littered = self.littered.lock();
-        let littered = std::mem::take(&mut *littered.unwrap_or_else(PoisonError::into_inner));
-        littered.into_iter().collect()
+    pub(crate) fn leftovers(&self) -> Vec<LeftoverDirectory> {
+        let leftovers = self.leftovers.lock();
+        let leftovers = std::mem::take(&mut *leftovers.unwrap_or_else(PoisonError::into_inner));
+        leftovers.into_iter().collect()
     }
 
-    fn parts(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn partials(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
+        self.partials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where a file of `size` bytes on its way to `target`, which is at `destination` on this
     /// machine, is written to before it is whole. It is beside, and noted.
-    pub(crate) fn begins_beside(
+    pub(crate) fn temp_beside(
         &self,
         destination: &Path,
         size: Option<u64>,
         target: impl FnOnce() -> String,
     ) -> PathBuf {
-        let is_small = size.is_some_and(|size| size <= taking_up::BYTES_MIN);
-        if self.least.is_some() || !is_small {
+        let is_pipelinable = size.is_some_and(|size| size <= taking_up::BYTES_MIN);
+        if self.least.is_some() || !is_pipelinable {
             let beside = destination.with_file_name(local::temporary_name());
-            self.begins(&target(), beside.as_os_str().as_bytes(), size);
+            self.record_temp(&target(), beside.as_os_str().as_bytes(), size);
             return beside;
         }
         let directory = match destination.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        self.begins_in(directory);
+        self.record_small_files_in(directory);
         let digits = u64::from(self.run) << 32 | local::random() >> 32;
         destination.with_file_name(temporary_name(digits))
     }
 
-    fn begins_in(&self, directory: &Path) {
+    fn record_small_files_in(&self, directory: &Path) {
         let mut out = self.out();
         if out.directories.contains(directory) {
             return;
@@ -288,7 +288,7 @@ impl Journal {
 
     /// A file is written to at `path` before it is `target`. Where that cannot be noted, the path
     /// stays where it is after a crash.
-    pub(crate) fn begins(&self, target: &str, path: &[u8], size: Option<u64>) {
+    pub(crate) fn record_temp(&self, target: &str, path: &[u8], size: Option<u64>) {
         if self
             .least
             .is_some_and(|least| size.is_none_or(|size| size <= least))
@@ -308,14 +308,14 @@ impl Journal {
     ///
     /// # Errors
     /// It cannot be noted. It would be copied again.
-    pub(crate) fn note(&self, mark: &Mark) -> io::Result<()> {
+    pub(crate) fn record_done(&self, mark: &CompletedFile) -> io::Result<()> {
         // Of one file that is all, and the journal goes.
         if self.least.is_some() {
             return Ok(());
         }
         let mut out = self.out();
         out.take(&mark.0);
-        match out.waiting.len() < WAITING_BYTES_MAX {
+        match out.waiting.len() < BUFFERED_BYTES_MAX {
             true => Ok(()),
             false => out.write(&self.file),
         }
@@ -324,12 +324,12 @@ impl Journal {
     /// Writes what waits.
     ///
     /// # Errors
-    /// As [`Self::note`].
+    /// As [`Self::record_done`].
     pub(crate) fn flush(&self) -> io::Result<()> {
         self.out().write(&self.file)
     }
 
-    fn out(&self) -> MutexGuard<'_, Out> {
+    fn out(&self) -> MutexGuard<'_, JournalWriter> {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -348,7 +348,7 @@ impl Drop for Journal {
     }
 }
 
-impl Out {
+impl JournalWriter {
     fn take(&mut self, line: &[u8]) {
         self.waiting.extend_from_slice(line);
         self.waiting.push(b'\n');
@@ -434,12 +434,12 @@ fn create(file: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
 
-    fn mark(text: &str) -> Mark {
-        Mark(format!("{text} .").into_bytes())
+    fn mark(text: &str) -> CompletedFile {
+        CompletedFile(format!("{text} .").into_bytes())
     }
 
     fn has(journal: &Journal, text: &str) -> bool {
-        journal.has(&mark(text)) != Finished::No
+        journal.has(&mark(text)) != Completion::No
     }
 
     #[test]
@@ -449,13 +449,13 @@ mod tests {
         let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
         let boot = boot().unwrap();
         fs::write(&file, format!("{HEAD}\n1 1 a b .\nboot x .\n2 2 a b .\n")).unwrap();
-        open().note(&mark("3 3 a b")).unwrap();
+        open().record_done(&mark("3 3 a b")).unwrap();
         let journal = open();
         let of = |text| journal.has(&mark(text));
-        assert_eq!(of("1 1 a b"), Finished::BeforeBoot);
-        assert_eq!(of("2 2 a b"), Finished::BeforeBoot);
-        assert_eq!(of("3 3 a b"), Finished::Yes);
-        assert_eq!(of("4 4 a b"), Finished::No);
+        assert_eq!(of("1 1 a b"), Completion::BeforeBoot);
+        assert_eq!(of("2 2 a b"), Completion::BeforeBoot);
+        assert_eq!(of("3 3 a b"), Completion::Yes);
+        assert_eq!(of("4 4 a b"), Completion::No);
         let text = fs::read_to_string(&file).unwrap();
         assert!(
             text.contains(&format!("\nboot {boot} .\n3 3 a b .\n")),
@@ -470,13 +470,13 @@ mod tests {
         let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
         let journal = open();
         assert!(!file.exists(), "nothing is done yet");
-        journal.note(&mark("1 2 a b")).unwrap();
-        journal.note(&mark("3 4 c d")).unwrap();
+        journal.record_done(&mark("1 2 a b")).unwrap();
+        journal.record_done(&mark("3 4 c d")).unwrap();
         journal.flush().unwrap();
         let again = open();
         assert!(has(&again, "1 2 a b") && has(&again, "3 4 c d"));
         assert!(!has(&again, "1 3 a b"), "another time of change");
-        again.note(&mark("5 6 e f")).unwrap();
+        again.record_done(&mark("5 6 e f")).unwrap();
         again.flush().unwrap();
         assert!(has(&open(), "1 2 a b") && has(&open(), "5 6 e f"));
         again.remove();
@@ -493,7 +493,7 @@ mod tests {
             let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
             assert!(!has(&journal, "1 2 /a/f x"));
             assert_eq!(has(&journal, "1 2 /a/f10 x"), end == whole.len());
-            journal.note(&mark("7 8 y z")).unwrap();
+            journal.record_done(&mark("7 8 y z")).unwrap();
             journal.flush().unwrap();
             let again = Journal::open(Some(&file), "", false).unwrap().unwrap();
             assert!(has(&again, "7 8 y z"), "cut at {end}");
@@ -518,27 +518,27 @@ mod tests {
         let part = |digit: &str| format!("/d e/.godwit-{}.part", digit.repeat(16));
         let journal = open();
         for digit in ["1", "2", "3"] {
-            journal.begins(&format!("ftp://h/{digit}"), part(digit).as_bytes(), None);
+            journal.record_temp(&format!("ftp://h/{digit}"), part(digit).as_bytes(), None);
         }
-        journal.begins("ftp://h/thesis", b"/d/thesis", None);
-        journal.note(&mark("1 2 /s/1 ftp://h/1")).unwrap();
-        assert_eq!(open().left_behind().len(), 0, "its run lives");
+        journal.record_temp("ftp://h/thesis", b"/d/thesis", None);
+        journal.record_done(&mark("1 2 /s/1 ftp://h/1")).unwrap();
+        assert_eq!(open().orphans().len(), 0, "its run lives");
         drop(journal);
         let again = open();
-        let mut left = again.left_behind();
+        let mut left = again.orphans();
         left.sort();
         assert_eq!(left, [part("2").into_bytes(), part("3").into_bytes()]);
-        assert!(again.left_behind().is_empty());
+        assert!(again.orphans().is_empty());
         assert!(has(&again, "1 2 /s/1 ftp://h/1"));
         drop(again);
         let once_more = open();
         assert_eq!(
-            once_more.take_part("ftp://h/2"),
+            once_more.take_partial("ftp://h/2"),
             Some(part("2").into_bytes())
         );
-        assert_eq!(once_more.take_part("ftp://h/2"), None);
-        assert_eq!(once_more.take_part("ftp://h/thesis"), None);
-        assert_eq!(once_more.left_behind(), [part("3").into_bytes()]);
+        assert_eq!(once_more.take_partial("ftp://h/2"), None);
+        assert_eq!(once_more.take_partial("ftp://h/thesis"), None);
+        assert_eq!(once_more.orphans(), [part("3").into_bytes()]);
     }
 
     #[test]
@@ -547,22 +547,22 @@ mod tests {
         let file = folder.path().join("journal");
         let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
         let text = || fs::read_to_string(&file).unwrap_or_default();
-        journal.note(&mark("1 1 a b")).unwrap();
+        journal.record_done(&mark("1 1 a b")).unwrap();
         assert_eq!(text(), "");
-        journal.begins("c", b"/d/.godwit-0123456789abcdef.part", Some(1));
+        journal.record_temp("c", b"/d/.godwit-0123456789abcdef.part", Some(1));
         assert!(
             text().contains("1 1 a b .\npart c "),
             "before anything has that name: {}",
             text()
         );
-        journal.note(&mark("2 2 a b")).unwrap();
+        journal.record_done(&mark("2 2 a b")).unwrap();
         assert!(!text().contains("2 2 a b"));
         journal.flush().unwrap();
         assert!(text().ends_with("2 2 a b .\n"));
-        let long = "x".repeat(WAITING_BYTES_MAX);
-        journal.note(&mark(&long)).unwrap();
+        let long = "x".repeat(BUFFERED_BYTES_MAX);
+        journal.record_done(&mark(&long)).unwrap();
         assert!(text().ends_with(&format!("{long} .\n")));
-        journal.note(&mark("3 3 a b")).unwrap();
+        journal.record_done(&mark("3 3 a b")).unwrap();
         drop(journal);
         assert!(text().ends_with("3 3 a b .\n"));
     }
@@ -574,11 +574,11 @@ mod tests {
         let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
         // Nothing can be appended to it any more.
         fs::create_dir(&file).unwrap();
-        journal.note(&mark("1 1 a b")).unwrap();
+        journal.record_done(&mark("1 1 a b")).unwrap();
         assert!(journal.flush().is_err());
         assert!(journal.flush().is_ok());
         fs::remove_dir(&file).unwrap();
-        journal.note(&mark("2 2 a b")).unwrap();
+        journal.record_done(&mark("2 2 a b")).unwrap();
         drop(journal);
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.ends_with("2 2 a b .\n") && !text.contains("1 1 a b"));
@@ -643,8 +643,11 @@ mod tests {
             fs::write(&file, format!("{HEAD}\n{glued}\n")).unwrap();
             let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
             let shown = &glued[glued.len().saturating_sub(80)..];
-            assert!(journal.left_behind().is_empty(), "{shown}");
-            assert!(journal.littered().is_empty() && !journal.becomes, "{shown}");
+            assert!(journal.orphans().is_empty(), "{shown}");
+            assert!(
+                journal.leftovers().is_empty() && !journal.becomes,
+                "{shown}"
+            );
             assert!(!journal.has_any(), "{shown}");
         }
     }
@@ -655,12 +658,12 @@ mod tests {
         let file = folder.path().join("journal");
         let open = || Journal::open(Some(&file), "", true).unwrap().unwrap();
         let (journal, part) = (open(), b"/d/.godwit-0123456789abcdef.part");
-        journal.begins("ftp://h/f", part, Some(taking_up::BYTES_MIN));
-        journal.note(&mark("1 2 a b")).unwrap();
+        journal.record_temp("ftp://h/f", part, Some(taking_up::BYTES_MIN));
+        journal.record_done(&mark("1 2 a b")).unwrap();
         assert!(!file.exists());
-        journal.begins("ftp://h/f", part, Some(taking_up::BYTES_MIN + 1));
+        journal.record_temp("ftp://h/f", part, Some(taking_up::BYTES_MIN + 1));
         drop(journal);
-        assert_eq!(open().take_part("ftp://h/f").as_deref(), Some(&part[..]));
+        assert_eq!(open().take_partial("ftp://h/f").as_deref(), Some(&part[..]));
     }
 
     #[test]
@@ -671,8 +674,8 @@ mod tests {
         let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
         let lines = || fs::read_to_string(&file).unwrap().matches("\npart").count();
         let found = |journal: &Journal| {
-            let mut files: Vec<_> = (journal.littered().iter())
-                .flat_map(|littered| littered.files().unwrap())
+            let mut files: Vec<_> = (journal.leftovers().iter())
+                .flat_map(|leftovers| leftovers.files().unwrap())
                 .collect();
             files.sort();
             files
@@ -680,12 +683,12 @@ mod tests {
         let (journal, other) = (open(), data.join(local::temporary_name()));
         fs::write(&other, "of another job").unwrap();
         let target = || unreachable!("their directory is enough");
-        let small = |name| journal.begins_beside(&data.join(name), Some(1), target);
+        let small = |name| journal.temp_beside(&data.join(name), Some(1), target);
         let mut begun: Vec<_> = ["f", "g", "h"].map(small).into();
         assert_eq!(lines(), 1);
         begun.iter().for_each(|path| fs::write(path, "x").unwrap());
         for size in [None, Some(taking_up::BYTES_MIN + 1)] {
-            journal.begins_beside(&data.join("large"), size, || "ftp://h/large".into());
+            journal.temp_beside(&data.join("large"), size, || "ftp://h/large".into());
         }
         assert_eq!(lines(), 3);
         assert!(found(&open()).is_empty(), "its run lives");
@@ -694,7 +697,7 @@ mod tests {
         begun.sort();
         let again = open();
         assert_eq!(found(&again), begun);
-        assert!(again.littered().is_empty(), "once");
-        assert_eq!(again.left_behind().len(), 1);
+        assert!(again.leftovers().is_empty(), "once");
+        assert_eq!(again.orphans().len(), 1);
     }
 }

@@ -7,12 +7,12 @@
 //! - [`session`]: one control channel with its data channels; [`carrier`]: sessions that are
 //!   replaced when they fail
 //! - [`controller`]: asks the tuner while data flows; [`epoch`]: what it is told
-//! - [`company`]: other transfers of the user; [`group`]: over the same path; [`host`]: on this
-//!   host; [`roster`]: how they meet
-//! - [`flight`]: a small file among others in flight; [`pipelining`]: how many of them
+//! - [`coordinator`]: other transfers of the user; [`group`]: over the same path; [`host`]: on this
+//!   host; [`presence`]: how they meet
+//! - [`file_in_flight`]: a small file among others in flight; [`pipelining`]: how many of them
 //! - [`journal`]: files that are there already; [`fingerprints`]: what came before, where millions
 //!   must be told apart
-//! - [`pieces`], [`tails`]: how large files are shared between workers that come and go
+//! - [`pieces`], [`stealable`]: how large files are shared between workers that come and go
 //! - [`guc`]: the command line of `globus-url-copy`, translated
 //! - [`manage`]: everything that is no copy; [`explain`]: what an event log tells
 //! - [`identity`]: who we are to servers; [`proxy`]: short-lived credentials, made and shown;
@@ -20,7 +20,7 @@
 //! - [`events`], [`progress`], [`summary`], [`error`]: what is told to people and programs;
 //!   [`watch`]: what fills a terminal; [`metrics_file`]: what monitoring takes up
 //! - [`filter`]: which names a sync compares
-//! - [`stamp`]: times and permissions of copies
+//! - [`attributes`]: times and permissions of copies
 //! - [`home`]: where paths begin that only the server knows; [`local`], [`written`]: this machine's
 //!   files, and how safe they are; [`context`]: what all parts of a run share
 //!

@@ -18,8 +18,8 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
 use crate::{
     error::{Error, Result},
     flags::units::show_bytes,
-    stamp::Stamp,
-    written::Written,
+    stamp::FileAttributes,
+    written::LocalDurability,
 };
 
 /// Temporary names are made anew this often before a directory is thought to be playing games.
@@ -40,7 +40,7 @@ pub(crate) fn random() -> u64 {
 }
 
 /// What is at `path`, links followed; `None` for nothing.
-pub(crate) fn look(path: &Path) -> Result<Option<fs::Metadata>> {
+pub(crate) fn stat(path: &Path) -> Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -79,10 +79,10 @@ pub(crate) fn has_content(path: &Path) -> bool {
 }
 
 /// A file being written, under a temporary name where that is possible. Dropped before
-/// [`Target::commit`], it is removed.
+/// [`TempFile::commit`], it is removed.
 #[derive(Debug)]
-pub(crate) struct Target {
-    temporary: Option<Temporary>,
+pub(crate) struct TempFile {
+    temporary: Option<TempPath>,
     /// What a rename must replace.
     destination: PathBuf,
     /// Permission bits of the file that will be replaced.
@@ -91,23 +91,23 @@ pub(crate) struct Target {
 
 /// What an earlier run has begun to write.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct PartialFile {
     pub(crate) at: PathBuf,
     /// With more bytes than these it is not what it should be, and is emptied.
     pub(crate) most: u64,
 }
 
 #[derive(Debug)]
-struct Temporary(PathBuf);
+struct TempPath(PathBuf);
 
-impl Drop for Temporary {
+impl Drop for TempPath {
     fn drop(&mut self) {
         // Gone already is as good; anything else cannot be mended here.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-impl Target {
+impl TempFile {
     /// Opens for writing: beside `path` under a temporary name, or in place where `path` is a
     /// special file. `beside` tells such a name, anew each time, and what it has told is known to
     /// whoever comes after a killed process. What an earlier run has `begun` is gone on with, if it
@@ -116,7 +116,7 @@ impl Target {
         storage: &PosixStorage,
         path: &Path,
         is_new: bool,
-        begun: Option<Begun>,
+        begun: Option<PartialFile>,
         beside: &dyn Fn(&Path) -> PathBuf,
     ) -> Result<(Self, FileRef)> {
         use std::os::unix::fs::PermissionsExt;
@@ -133,7 +133,7 @@ impl Target {
             // Standard output and the like.
             Ok(found) if found.is_symlink() && path.starts_with("/dev") => {
                 let destination = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-                let existing = look(&destination)?;
+                let existing = stat(&destination)?;
                 (destination, existing)
             }
             // Whoever may write to the directory could have put the link there: it is replaced, and
@@ -163,7 +163,7 @@ impl Target {
                 .map_err(Error::Local)?;
             return Ok((target, file));
         }
-        let is_beside = |begun: &Begun| begun.at.parent() == target.destination.parent();
+        let is_beside = |begun: &PartialFile| begun.at.parent() == target.destination.parent();
         if let Some(begun) = begun.filter(is_beside)
             && let Ok(found) = fs::symlink_metadata(&begun.at)
             // A link there is none of ours.
@@ -175,7 +175,7 @@ impl Target {
             };
             let file = storage.open_write(&as_ftp_path(&begun.at)?, mode);
             let file = file.map_err(Error::Local)?;
-            target.temporary = Some(Temporary(begun.at));
+            target.temporary = Some(TempPath(begun.at));
             return Ok((target, file));
         }
         let mut names = 0;
@@ -185,7 +185,7 @@ impl Target {
             let name = as_ftp_path(&beside)?;
             match storage.open_write(&name, WriteMode::New) {
                 Ok(file) => {
-                    target.temporary = Some(Temporary(beside));
+                    target.temporary = Some(TempPath(beside));
                     return Ok((target, file));
                 }
                 Err(failure)
@@ -202,7 +202,7 @@ impl Target {
 
     /// Opens for writing in place, and keeps what is there. Links are followed in `/dev` alone:
     /// whoever may write to a directory chooses what a link in it leads to.
-    pub(crate) fn within(storage: &PosixStorage, path: &Path) -> Result<(Self, FileRef)> {
+    pub(crate) fn in_place(storage: &PosixStorage, path: &Path) -> Result<(Self, FileRef)> {
         let mode = match path.starts_with("/dev") {
             true => WriteMode::Keep,
             false => WriteMode::KeepNoFollow,
@@ -233,7 +233,7 @@ impl Target {
 
     /// Leaves the first `length` bytes of what is under the temporary name.
     pub(crate) fn cut(&self, length: u64) -> Result<()> {
-        let Some(Temporary(path)) = &self.temporary else {
+        let Some(TempPath(path)) = &self.temporary else {
             return Ok(());
         };
         // A link there was put by somebody else.
@@ -250,12 +250,12 @@ impl Target {
     }
 
     /// Gives `file`, which is the one that was opened, its stamp and its final name. Whole or not
-    /// at all, and not where a file of `written` has it.
+    /// at all, and not where a file of `durability` has it.
     pub(crate) fn commit(
         &mut self,
         file: &FileRef,
-        written: &Written,
-        stamp: Option<&Stamp>,
+        durability: &LocalDurability,
+        attributes: Option<&FileAttributes>,
     ) -> Result<()> {
         let Some(temporary) = &self.temporary else {
             return Ok(());
@@ -263,9 +263,11 @@ impl Target {
         let failed =
             |e: &io::Error| Error::local(format!("write {}", self.destination.display()), e);
         let own = file.as_opened().map_err(Error::Local)?.unique;
-        let stamp = stamp.copied().unwrap_or_default();
-        stamp.put_on(&temporary.0).map_err(|e| failed(&e))?;
-        written.make_safe(&temporary.0).map_err(|e| failed(&e))?;
+        let attributes = attributes.copied().unwrap_or_default();
+        attributes.apply(&temporary.0).map_err(|e| failed(&e))?;
+        durability
+            .fsync_file(&temporary.0)
+            .map_err(|e| failed(&e))?;
         // Where nothing had the name, nothing may have it now: one question less for each of many
         // new files.
         let is_new = self.mode.is_none()
@@ -278,11 +280,13 @@ impl Target {
             )
             .is_ok();
         if !is_new {
-            if fs::symlink_metadata(&self.destination).is_ok_and(|there| written.holds(&there)) {
+            if fs::symlink_metadata(&self.destination)
+                .is_ok_and(|there| durability.contains(&there))
+            {
                 let path = self.destination.display().to_string();
                 return Err(Error::Collides { path });
             }
-            if let Some(mode) = self.mode.filter(|_| stamp.mode.is_none()) {
+            if let Some(mode) = self.mode.filter(|_| attributes.mode.is_none()) {
                 use std::os::unix::fs::PermissionsExt;
                 // A file of somebody else's in a shared directory may not be given its old bits:
                 // the new ones are sound too.
@@ -290,10 +294,10 @@ impl Target {
             }
             fs::rename(&temporary.0, &self.destination).map_err(|e| failed(&e))?;
         }
-        written.note(own);
+        durability.record(own);
         // Nothing is left under the temporary name; forget it without a removal.
         self.keep();
-        let safe = written.make_name_safe(&self.destination, own.0);
+        let safe = durability.fsync_name(&self.destination, own.0);
         safe.map_err(|e| Error::local(format!("write {}", self.destination.display()), &e))
     }
 }
@@ -321,14 +325,14 @@ fn as_ftp_path(path: &Path) -> Result<FtpPath> {
 }
 
 /// A file that goes with its last descriptor.
-pub(crate) fn nameless() -> io::Result<File> {
+pub(crate) fn anonymous_file() -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let file = openat(CWD, env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)?;
     Ok(file.into())
 }
 
 /// What fails where the other does.
-pub(crate) fn spooling() -> String {
+pub(crate) fn spool_context() -> String {
     format!("keep a listing in {}", env::temp_dir().display())
 }
 
@@ -341,9 +345,9 @@ pub(crate) fn path_of(bytes: &[u8]) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn create(path: &Path) -> Result<(Target, FileRef)> {
+    fn create(path: &Path) -> Result<(TempFile, FileRef)> {
         let beside = |path: &Path| path.with_file_name(temporary_name());
-        Target::create(&PosixStorage::unconfined(), path, false, None, &beside)
+        TempFile::create(&PosixStorage::unconfined(), path, false, None, &beside)
     }
 
     fn names_in(dir: &Path) -> Vec<String> {
@@ -360,16 +364,19 @@ mod tests {
         let [victim, link, new] = ["victim", "link", "new"].map(|name| dir.path().join(name));
         fs::write(&victim, b"mine").unwrap();
         std::os::unix::fs::symlink(&victim, &link).unwrap();
-        let error = Target::within(&storage, &link).err().unwrap().to_string();
+        let error = TempFile::in_place(&storage, &link)
+            .err()
+            .unwrap()
+            .to_string();
         assert!(
             error.contains("symbolic link") && error.contains("/link"),
             "{error}"
         );
         fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(&new, &link).unwrap();
-        assert!(Target::within(&storage, &link).is_err());
+        assert!(TempFile::in_place(&storage, &link).is_err());
         assert!(!new.exists());
-        assert!(Target::within(&storage, &victim).is_ok());
+        assert!(TempFile::in_place(&storage, &victim).is_ok());
         assert_eq!(fs::read(&victim).unwrap(), b"mine");
     }
 
@@ -385,7 +392,9 @@ mod tests {
         assert_eq!(names_in(dir.path()), ["f"]);
         let (mut target, file) = create(&path).unwrap();
         file.write_all_at(0, b"new").unwrap();
-        target.commit(&file, &Written::default(), None).unwrap();
+        target
+            .commit(&file, &LocalDurability::default(), None)
+            .unwrap();
         drop(target);
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names_in(dir.path()), ["f"]);
@@ -396,11 +405,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, other) = (dir.path().join("f"), dir.path().join("F"));
         fs::write(&path, "old").unwrap();
-        let written = Written::default();
+        let durability = LocalDurability::default();
         let put = |path: &Path, text: &[u8]| {
             let (mut target, file) = create(path).unwrap();
             file.write_all_at(0, text).unwrap();
-            target.commit(&file, &written, None)
+            target.commit(&file, &durability, None)
         };
         put(&path, b"first").unwrap();
         let error = put(&path, b"second").unwrap_err();
@@ -415,16 +424,16 @@ mod tests {
     #[test]
     fn what_comes_to_a_new_directory_meanwhile_is_replaced_unless_this_run_wrote_it() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, written) = (dir.path().join("f"), Written::default());
+        let (path, durability) = (dir.path().join("f"), LocalDurability::default());
         let beside = |path: &Path| path.with_file_name(temporary_name());
         let storage = PosixStorage::unconfined();
-        let begin = || Target::create(&storage, &path, true, None, &beside).unwrap();
+        let begin = || TempFile::create(&storage, &path, true, None, &beside).unwrap();
         let mut all = [begin(), begin()];
         fs::write(&path, "somebody else's").unwrap();
         let mut put = |at: usize, text: &[u8]| {
             let (target, file) = &mut all[at];
             file.write_all_at(0, text).unwrap();
-            target.commit(file, &written, None)
+            target.commit(file, &durability, None)
         };
         put(0, b"first").unwrap();
         let error = put(1, b"second").unwrap_err();
@@ -455,7 +464,7 @@ mod tests {
         file.write_all_at(0, b"12345").unwrap();
         target.cut(3).unwrap();
         assert_eq!(file.metadata().unwrap().size, 3);
-        let Temporary(partial) = target.temporary.as_ref().unwrap();
+        let TempPath(partial) = target.temporary.as_ref().unwrap();
         fs::remove_file(partial).unwrap();
         std::os::unix::fs::symlink(&victim, partial).unwrap();
         assert!(target.cut(0).is_err());
@@ -473,7 +482,9 @@ mod tests {
         for path in [&link, &real] {
             let (mut target, file) = create(path).unwrap();
             file.write_all_at(0, b"new").unwrap();
-            target.commit(&file, &Written::default(), None).unwrap();
+            target
+                .commit(&file, &LocalDurability::default(), None)
+                .unwrap();
             assert_eq!(fs::read(path).unwrap(), b"new");
             assert!(!fs::symlink_metadata(&link).unwrap().is_symlink());
             let is_kept = path == &link;
@@ -494,7 +505,9 @@ mod tests {
         std::os::unix::fs::symlink("nothing", real.join("f")).unwrap();
         let (mut target, file) = create(&link.join("f")).unwrap();
         file.write_all_at(0, b"new").unwrap();
-        target.commit(&file, &Written::default(), None).unwrap();
+        target
+            .commit(&file, &LocalDurability::default(), None)
+            .unwrap();
         assert_eq!(fs::read(real.join("f")).unwrap(), b"new");
         assert!(!fs::symlink_metadata(real.join("f")).unwrap().is_symlink());
         assert!(create(Path::new("a\nb")).is_err());

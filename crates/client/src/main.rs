@@ -15,8 +15,8 @@ use godwit_client::{
     error::{Error, Exit},
     events::{Event, FileState, Observer},
     explain,
-    flags::{self, Ambient, Parting},
-    guc::{self, Asked, Stream},
+    flags::{self, EarlyExit, Environment},
+    guc::{self, Options, Stream},
     job, manage,
     progress::{Display, Snapshot},
     proxy,
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     {
         arguments.splice(..1, ["godwit".into(), "guc".into()]);
     }
-    let ambient = Ambient {
+    let environment = Environment {
         secrets: Secrets {
             may_ask: io::stdin().is_terminal() && io::stderr().is_terminal(),
             ..Secrets::of_environment(|name| std::env::var_os(name), files::effective_uid())
@@ -52,15 +52,15 @@ fn main() -> ExitCode {
         locations: Locations::new(|name| std::env::var_os(name), files::effective_uid()),
         ssh: Ssh::of_environment(|name| std::env::var(name).ok()),
     };
-    let invocation = match flags::parse(&arguments, &ambient) {
+    let invocation = match flags::parse(&arguments, &environment) {
         Ok(invocation) => invocation,
-        Err(parting) => return part(&parting),
+        Err(early_exit) => return exit_early(&early_exit),
     };
     match &invocation.request {
-        Request::Proxy(what) => prove(what, &invocation),
-        Request::UrlCopy(words) => match Asked::parse(words) {
-            Ok(asked) => block_on(copy_urls(asked, ambient)),
-            Err(parting) => part(&parting),
+        Request::Proxy(what) => run_proxy(what, &invocation),
+        Request::UrlCopy(words) => match Options::parse(words) {
+            Ok(options) => block_on(copy_urls(options, environment)),
+            Err(early_exit) => exit_early(&early_exit),
         },
         Request::Copy(spec) => match spec.processors.as_ref().map(CpuAffinity::apply) {
             Some(Err(error)) => {
@@ -74,14 +74,14 @@ fn main() -> ExitCode {
 }
 
 /// There is nothing to run.
-fn part(parting: &Parting) -> ExitCode {
+fn exit_early(early_exit: &EarlyExit) -> ExitCode {
     // A reader that has gone away needs no help text.
-    let _ = if parting.exit == Exit::Done {
-        io::stdout().write_all(parting.text.as_bytes())
+    let _ = if early_exit.exit == Exit::Done {
+        io::stdout().write_all(early_exit.text.as_bytes())
     } else {
-        io::stderr().write_all(&escaped_lines(parting.text.as_bytes()))
+        io::stderr().write_all(&escaped_lines(early_exit.text.as_bytes()))
     };
-    parting.exit.code().into()
+    early_exit.exit.code().into()
 }
 
 fn block_on(work: impl Future<Output = Exit>) -> ExitCode {
@@ -103,7 +103,7 @@ fn block_on(work: impl Future<Output = Exit>) -> ExitCode {
 }
 
 /// `proxy`: may ask on the terminal, so signals do what they always do, and nothing else runs.
-fn prove(what: &Proxy, invocation: &Invocation) -> ExitCode {
+fn run_proxy(what: &Proxy, invocation: &Invocation) -> ExitCode {
     let console = Console::new(invocation.verbosity);
     let outcome = proxy::run(what, &invocation.connections.locations, &console);
     let exit = outcome.unwrap_or_else(|error| {
@@ -114,7 +114,7 @@ fn prove(what: &Proxy, invocation: &Invocation) -> ExitCode {
 }
 
 /// `globus-url-copy`: what it would print, without a display.
-async fn copy_urls(asked: Asked, ambient: Ambient) -> Exit {
+async fn copy_urls(options: Options, environment: Environment) -> Exit {
     let stop = Stop::default();
     tokio::spawn(watch_interrupts(stop.clone()));
     let say = |stream, text: &[u8]| match stream {
@@ -128,7 +128,7 @@ async fn copy_urls(asked: Asked, ambient: Ambient) -> Exit {
         }
         Stream::Err => io::stderr().write_all(&escaped_lines(text)),
     };
-    guc::run(asked, &ambient, Arc::new(say), stop).await
+    guc::run(options, &environment, Arc::new(say), stop).await
 }
 
 async fn run(invocation: Invocation) -> Exit {
@@ -242,13 +242,13 @@ async fn watch_interrupts(stop: Stop) {
 /// Shows a run to people.
 struct Console {
     verbosity: u8,
-    shown: Shown,
+    shown: DisplayMode,
     /// Why standard output is not what it should be.
     unwritten: OnceLock<io::Error>,
 }
 
 /// What is drawn while a run goes on.
-enum Shown {
+enum DisplayMode {
     Nothing,
     Line(Display),
     Screen(Box<Screen>),
@@ -258,7 +258,7 @@ impl Console {
     fn with_screen(screen: Screen) -> Self {
         Self {
             verbosity: 1,
-            shown: Shown::Screen(Box::new(screen)),
+            shown: DisplayMode::Screen(Box::new(screen)),
             unwritten: OnceLock::new(),
         }
     }
@@ -268,8 +268,8 @@ impl Console {
         Self {
             verbosity,
             shown: match draws && io::stderr().is_terminal() {
-                true => Shown::Line(Display::new()),
-                false => Shown::Nothing,
+                true => DisplayMode::Line(Display::new()),
+                false => DisplayMode::Nothing,
             },
             unwritten: OnceLock::new(),
         }
@@ -291,9 +291,9 @@ impl Console {
 
     fn line(&self, text: std::fmt::Arguments<'_>) {
         match &self.shown {
-            Shown::Nothing => tell(text),
-            Shown::Line(display) => display.suspend(|| tell(text)),
-            Shown::Screen(screen) => {
+            DisplayMode::Nothing => tell(text),
+            DisplayMode::Line(display) => display.suspend(|| tell(text)),
+            DisplayMode::Screen(screen) => {
                 if let Some(line) = screen.keep(escaped(&text.to_string()).into_owned()) {
                     tell(format_args!("{line}"));
                 }
@@ -311,8 +311,8 @@ fn tell(text: std::fmt::Arguments<'_>) {
 
 impl Observer for Console {
     fn on_event(&self, event: &Event) {
-        if let Shown::Screen(screen) = &self.shown {
-            screen.hear(event);
+        if let DisplayMode::Screen(screen) = &self.shown {
+            screen.on_event(event);
         }
         match event {
             Event::File {
@@ -374,9 +374,9 @@ impl Observer for Console {
 
     fn on_progress(&self, progress: Option<&Snapshot>) {
         match &self.shown {
-            Shown::Nothing => {}
-            Shown::Line(display) => display.show(progress),
-            Shown::Screen(screen) => {
+            DisplayMode::Nothing => {}
+            DisplayMode::Line(display) => display.show(progress),
+            DisplayMode::Screen(screen) => {
                 for line in screen.show(progress) {
                     tell(format_args!("{line}"));
                 }

@@ -14,14 +14,14 @@ use godwit_proto::{
 };
 
 use crate::{
-    carrier::{Carrier, Pool, Step},
-    context::{Context, Stop},
+    carrier::{Operation, RetryingSession, SessionPool},
+    context::{RunContext, Stop},
     error::{Error, Exit, Result},
     events::{Event, FileState, Observer},
     home, local,
     panics::{on_thread, test_point},
-    plan::{Gathered, gather, hostile},
-    session::{Aside, Entry, Found, Session},
+    plan::{ListingItem, gather, hostile},
+    session::{DirectoryEntry, DisplacedFile, Found, Session},
     spec::{Connections, Manage, without_end_slash},
 };
 
@@ -44,15 +44,15 @@ pub async fn run(
 ) -> Exit {
     let stall_limit = connections.stall_limit;
     let storage = PosixStorage::unconfined();
-    let context = Context::new(connections, observer, None, stop, storage);
+    let context = RunContext::new(connections, observer, None, stop, storage);
     let params = ChannelParams {
         connect_limit: stall_limit,
         stall_limit,
         ..ChannelParams::default()
     };
-    let pool = Pool::new(Arc::clone(&context), params, ATTEMPTS, None);
+    let pool = SessionPool::new(Arc::clone(&context), params, ATTEMPTS, None);
     let mut manager = Manager {
-        carrier: Carrier::new(pool),
+        carrier: RetryingSession::new(pool),
         context,
         done: 0,
         exits: Vec::new(),
@@ -63,8 +63,8 @@ pub async fn run(
 }
 
 struct Manager {
-    context: Arc<Context>,
-    carrier: Carrier,
+    context: Arc<RunContext>,
+    carrier: RetryingSession,
     done: u64,
     exits: Vec<Exit>,
 }
@@ -74,7 +74,7 @@ impl Manager {
         for url in what.urls() {
             let shown = url.to_string();
             let pool = Arc::clone(&self.carrier.pool);
-            if let Err(error) = home::find(&pool, vec![url]).await {
+            if let Err(error) = home::expand_home(&pool, vec![url]).await {
                 self.record(&shown, Err(error));
                 return;
             }
@@ -173,7 +173,7 @@ impl Manager {
     ) -> Result<T> {
         let endpoint = self.context.endpoint(url);
         let shown = url.to_string();
-        let step = Step {
+        let step = Operation {
             endpoint: &endpoint,
             sender: None,
             path: &shown,
@@ -183,10 +183,10 @@ impl Manager {
         Ok(self.carrier.attempt(step, body).await?)
     }
 
-    async fn look(&mut self, url: &RemoteUrl) -> Result<Found> {
+    async fn find(&mut self, url: &RemoteUrl) -> Result<Found> {
         let path = without_end_slash(&url.path);
         let found = self
-            .with(url, async |s: &mut Session| s.look(&path).await)
+            .with(url, async |s: &mut Session| s.stat(&path).await)
             .await?;
         if found == Found::Missing {
             return Err(Error::Missing {
@@ -201,7 +201,7 @@ impl Manager {
         let mut again = false;
         let ask = async |s: &mut Session| {
             let first = !std::mem::replace(&mut again, true);
-            match s.demand(&command, &doing).await {
+            match s.ask_ok(&command, &doing).await {
                 Err(error) if first || !is_done_already(&command, &error) => Err(error),
                 // The answer to the first was lost, and not what it did.
                 _ => Ok(()),
@@ -212,13 +212,13 @@ impl Manager {
 
     async fn list(&mut self, url: &RemoteUrl, long: bool, classify: bool) -> Result<()> {
         let path = without_end_slash(&url.path);
-        let found = self.look(url).await?;
+        let found = self.find(url).await?;
         let is_file = matches!(found, Found::File(_));
         let (mut entries, incomplete) = match found {
             Found::File(facts) => {
                 let name = path.file_name().unwrap_or(path.as_bytes()).to_vec();
                 let facts = *facts;
-                (vec![Entry { name, facts }], None)
+                (vec![DirectoryEntry { name, facts }], None)
             }
             _ => self.entries(url, &path).await?,
         };
@@ -250,7 +250,7 @@ impl Manager {
         &mut self,
         url: &RemoteUrl,
         directory: &FtpPath,
-        entries: &mut [Entry],
+        entries: &mut [DirectoryEntry],
     ) -> Result<()> {
         let is_bare = |facts: &Facts| facts.modify.is_none() || facts.kind.is_none();
         let bare = entries.iter_mut().filter(|entry| is_bare(&entry.facts));
@@ -262,7 +262,7 @@ impl Manager {
         }
         let measure = async |s: &mut Session| s.measure_all(&paths).await;
         let measured = self.with(url, measure).await?;
-        for (Entry { facts, .. }, measured) in bare.into_iter().zip(measured) {
+        for (DirectoryEntry { facts, .. }, measured) in bare.into_iter().zip(measured) {
             facts.modify = facts.modify.or(measured.modify);
             if facts.kind.is_none() {
                 (facts.kind, facts.size) = (measured.kind, measured.size);
@@ -277,24 +277,24 @@ impl Manager {
         &mut self,
         url: &RemoteUrl,
         path: &FtpPath,
-    ) -> Result<(Vec<Entry>, Option<Error>)> {
+    ) -> Result<(Vec<DirectoryEntry>, Option<Error>)> {
         let endpoint = self.context.endpoint(url);
         let context = Arc::clone(&self.context);
         let mut entries = Vec::new();
         let mut bad = None;
         let complete = gather(&mut self.carrier, &endpoint, path, |told| {
             match told {
-                Gathered::Again => {
+                ListingItem::Again => {
                     entries.clear();
                     bad = None;
                 }
-                Gathered::Name(Ok(_)) if entries.len() == ENTRIES_MAX => {
+                ListingItem::Name(Ok(_)) if entries.len() == ENTRIES_MAX => {
                     return Err(Error::Usage(format!(
                         "{url}: has more than {ENTRIES_MAX} names, which cannot be kept together"
                     )));
                 }
-                Gathered::Name(Ok(entry)) => entries.push(entry),
-                Gathered::Name(Err(name)) => {
+                ListingItem::Name(Ok(entry)) => entries.push(entry),
+                ListingItem::Name(Err(name)) => {
                     let error = hostile(url.to_string(), name);
                     if let Some(before) = bad.replace(error) {
                         context.warn(before);
@@ -308,7 +308,7 @@ impl Manager {
     }
 
     async fn stat(&mut self, url: &RemoteUrl) -> Result<()> {
-        let (kind, facts) = match self.look(url).await? {
+        let (kind, facts) = match self.find(url).await? {
             Found::Directory(facts) => ("directory", *facts),
             Found::File(facts) => ("file", *facts),
             Found::Missing | Found::Unknown => ("unknown", Facts::default()),
@@ -319,10 +319,14 @@ impl Manager {
         Ok(())
     }
 
-    async fn checksum(&mut self, place: &Location, wish: Option<ChecksumAlgorithm>) -> Result<()> {
+    async fn checksum(
+        &mut self,
+        place: &Location,
+        verify_mode: Option<ChecksumAlgorithm>,
+    ) -> Result<()> {
         let value = match place {
             Location::Local(path) => {
-                let algorithm = wish.unwrap_or(ChecksumAlgorithm::Crc32c);
+                let algorithm = verify_mode.unwrap_or(ChecksumAlgorithm::Crc32c);
                 let path = local::path_of(path);
                 let (file, _) = local::open_read(&self.context.storage, &path)?;
                 let doing = || format!("compute {algorithm} of {place}");
@@ -337,7 +341,7 @@ impl Manager {
             Location::Remote(url) => {
                 let path = url.path.clone();
                 let compute = async |session: &mut Session| {
-                    let algorithm = choose(session, wish)?;
+                    let algorithm = choose(session, verify_mode)?;
                     let value = session.checksum(algorithm, 0, None, &path).await?;
                     Ok(format!("{algorithm} {value}"))
                 };
@@ -366,7 +370,7 @@ impl Manager {
                 break;
             }
             let found = self
-                .with(url, async |s: &mut Session| s.look(&parent).await)
+                .with(url, async |s: &mut Session| s.stat(&parent).await)
                 .await?;
             if found != Found::Missing {
                 break;
@@ -382,7 +386,7 @@ impl Manager {
 
     async fn remove(&mut self, url: &RemoteUrl, recursive: bool) -> Result<()> {
         let path = without_end_slash(&url.path);
-        if !matches!(self.look(url).await?, Found::Directory(_)) {
+        if !matches!(self.find(url).await?, Found::Directory(_)) {
             return self.command(url, "remove", Command::Dele(path)).await;
         }
         if !recursive {
@@ -431,7 +435,7 @@ impl Manager {
                     Some(is_directory) => is_directory,
                     // Where only names are listed, a directory that is somewhere else was a link.
                     None => {
-                        let look = async |s: &mut Session| s.look(&below).await;
+                        let look = async |s: &mut Session| s.stat(&below).await;
                         let found = self.with(url, look).await?;
                         matches!(found, Found::Directory(facts) if facts.unix_slink.is_none())
                     }
@@ -450,7 +454,7 @@ impl Manager {
     async fn rename(&mut self, from: &RemoteUrl, to: &RemoteUrl) -> Result<()> {
         let source = without_end_slash(&from.path);
         let mut target = without_end_slash(&to.path);
-        let look = async |s: &mut Session| s.look(&target).await;
+        let look = async |s: &mut Session| s.stat(&target).await;
         let found = self.with(to, look).await?;
         if matches!(found, Found::Directory(_)) {
             let name = source.file_name().unwrap_or_default();
@@ -462,22 +466,22 @@ impl Manager {
                 what: to.to_string(),
             });
         }
-        let look = async |s: &mut Session| s.look(&source).await;
+        let look = async |s: &mut Session| s.stat(&source).await;
         let moved = self.with(from, look).await?;
-        let (aside, mut again) = (Aside::default(), false);
+        let (displaced, mut again) = (DisplacedFile::default(), false);
         let rename = async |s: &mut Session| {
             // The answer to the first may be lost, and not what it did.
             if std::mem::replace(&mut again, true)
-                && s.look(&source).await? == Found::Missing
-                && may_be_the_same(&moved, &s.look(&target).await?)
+                && s.stat(&source).await? == Found::Missing
+                && may_be_the_same(&moved, &s.stat(&target).await?)
             {
-                s.remove_aside(&aside).await;
+                s.remove_displaced(&displaced).await;
                 return Ok(());
             }
-            s.rename(&source, &target, &aside).await
+            s.rename(&source, &target, &displaced).await
         };
         let renamed = self.with(from, rename).await;
-        renamed.map_err(|error| match aside.at() {
+        renamed.map_err(|error| match displaced.at() {
             None => error,
             Some(at) => Error::Kept {
                 error: Box::new(error),
@@ -510,18 +514,19 @@ fn may_be_the_same(moved: &Found, there: &Found) -> bool {
     }
 }
 
-fn choose(session: &Session, wish: Option<ChecksumAlgorithm>) -> Result<ChecksumAlgorithm> {
+fn choose(session: &Session, verify_mode: Option<ChecksumAlgorithm>) -> Result<ChecksumAlgorithm> {
     let offered = &session.server.features.checksums;
-    wish.or_else(|| {
-        ChecksumAlgorithm::ALL
-            .into_iter()
-            .find(|a| offered.contains(a))
-    })
-    .ok_or_else(|| Error::Lacks {
-        endpoint: session.endpoint.name(),
-        feature: "CKSM".to_owned(),
-        consequence: "checksums cannot be had".to_owned(),
-    })
+    verify_mode
+        .or_else(|| {
+            ChecksumAlgorithm::ALL
+                .into_iter()
+                .find(|a| offered.contains(a))
+        })
+        .ok_or_else(|| Error::MissingFeature {
+            endpoint: session.endpoint.name(),
+            feature: "CKSM".to_owned(),
+            consequence: "checksums cannot be had".to_owned(),
+        })
 }
 
 fn stat_lines(url: &RemoteUrl, kind: &str, facts: &Facts) -> Vec<String> {

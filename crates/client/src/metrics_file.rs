@@ -18,7 +18,7 @@ use godwit_proto::url::Location;
 use crate::{
     error::{Error, Exit, Result},
     events::{Event, FileState, Observer},
-    progress::{Rate, Snapshot},
+    progress::{DisplayedRate, Snapshot},
     spec::JobSpec,
     summary::Summary,
 };
@@ -40,10 +40,10 @@ const SUCCEEDED: &str = "godwit_success_time_seconds";
 pub(crate) struct MetricsFile {
     observer: Arc<dyn Observer>,
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<MetricsState>,
 }
 
-struct State {
+struct MetricsState {
     /// Its labels: the file's name, and hosts.
     run: String,
     source: String,
@@ -53,7 +53,7 @@ struct State {
     /// It was told that the file cannot be written.
     complained: bool,
     now: Snapshot,
-    rate: Rate,
+    rate: DisplayedRate,
     files_failed: u64,
     summary: Option<Summary>,
     /// Of the last run that has ended.
@@ -75,7 +75,7 @@ impl MetricsFile {
     ) -> Result<Arc<Self>> {
         let before = read(path).unwrap_or_default();
         let stem = path.file_stem().unwrap_or_default();
-        let state = State {
+        let state = MetricsState {
             run: stem.to_string_lossy().into_owned(),
             source: spec.sources.first().map(host).unwrap_or_default(),
             destination: host(&spec.destination),
@@ -83,7 +83,7 @@ impl MetricsFile {
             written: Instant::now(),
             complained: false,
             now: Snapshot::default(),
-            rate: Rate::default(),
+            rate: DisplayedRate::default(),
             files_failed: 0,
             summary: None,
             exit: kept(&before, EXIT_STATUS),
@@ -118,7 +118,7 @@ impl MetricsFile {
         self.write(state);
     }
 
-    fn write(&self, mut state: MutexGuard<'_, State>) {
+    fn write(&self, mut state: MutexGuard<'_, MetricsState>) {
         state.written = Instant::now();
         let failed = replace(&self.path, &state.text()).err();
         let tells = failed.filter(|_| !std::mem::replace(&mut state.complained, true));
@@ -130,7 +130,7 @@ impl MetricsFile {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MetricsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -169,7 +169,7 @@ impl Observer for MetricsFile {
     }
 }
 
-impl State {
+impl MetricsState {
     fn text(&self) -> String {
         let mut out = PrometheusText::default();
         let labels = [

@@ -29,12 +29,12 @@ pub(crate) struct PathMemory {
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Remembered {
-    paths: Vec<Entry>,
+struct StoredPaths {
+    paths: Vec<PathEntry>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Entry {
+struct PathEntry {
     /// Of the transfers: [`path_key`].
     path: String,
     concurrency: u32,
@@ -88,7 +88,7 @@ impl PathMemory {
         lock.lock()?;
         let mut remembered = self.read();
         remembered.paths.retain(|entry| entry.path != path);
-        remembered.paths.push(Entry {
+        remembered.paths.push(PathEntry {
             path: path.to_owned(),
             concurrency: setting.concurrency,
             parallelism: setting.parallelism,
@@ -105,7 +105,7 @@ impl PathMemory {
         fs::rename(&fresh, &self.file)
     }
 
-    fn read(&self) -> Remembered {
+    fn read(&self) -> StoredPaths {
         let mut text = String::new();
         File::open(&self.file)
             .and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text))
@@ -183,7 +183,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let memory = PathMemory::at(&folder.path().join("paths.json"));
         let paths = (0..PATHS_MAX as u64 + 20)
-            .map(|n| Entry {
+            .map(|n| PathEntry {
                 path: n.to_string(),
                 concurrency: 1,
                 parallelism: 1,
@@ -193,7 +193,7 @@ mod tests {
             .collect();
         fs::write(
             &memory.file,
-            serde_json::to_vec(&Remembered { paths }).unwrap(),
+            serde_json::to_vec(&StoredPaths { paths }).unwrap(),
         )
         .unwrap();
         memory.remember("new", Setting::new(1, 1), 1.0).unwrap();

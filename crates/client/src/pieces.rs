@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use godwit_proto::ByteRange;
 use tokio::sync::watch;
 
-use crate::{context::Target, progress::Counters};
+use crate::{context::SettingTarget, progress::Counters};
 
 /// Smallest piece that a file is cut into, bytes. Below that a round trip and a slow start cost
 /// more than a second session gains. Chosen arbitrarily within a factor of four.
@@ -28,14 +28,14 @@ const WORKERS_TO_COME: u32 = 8;
 
 /// What the session moves that a piece is for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Speed {
+pub(crate) struct SessionRate {
     /// `None`: nobody knows yet.
     pub(crate) rate_bps: Option<f64>,
     /// Of its control channel.
     pub(crate) round_trip: Duration,
 }
 
-impl Speed {
+impl SessionRate {
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -47,17 +47,17 @@ impl Speed {
 }
 
 /// Cuts pieces for workers.
-pub(crate) struct Cutter {
-    target: watch::Receiver<Target>,
+pub(crate) struct PieceSizer {
+    target: watch::Receiver<SettingTarget>,
     /// Of the job: what is left of it is shared too.
     counters: Arc<Counters>,
     /// The number of workers may change while files are moved.
     may_change: bool,
 }
 
-impl Cutter {
+impl PieceSizer {
     pub(crate) fn new(
-        target: watch::Receiver<Target>,
+        target: watch::Receiver<SettingTarget>,
         counters: Arc<Counters>,
         may_change: bool,
     ) -> Self {
@@ -73,23 +73,23 @@ impl Cutter {
         (self.may_change || self.workers() > 1) && length >= 2 * PIECE_BYTES_MIN
     }
 
-    /// The next piece of `left`, which nobody has begun, from its start, for a session of `speed`.
+    /// The next piece of `left`, which nobody has begun, from its start, for a session of `rate`.
     /// Guided self-scheduling (Polychronopoulos, Kuck 1987): half of an equal share of the job each
     /// time, so that pieces shrink towards its end and no session holds the tail.
-    pub(crate) fn piece(&self, left: ByteRange, speed: Speed) -> ByteRange {
+    pub(crate) fn piece(&self, left: ByteRange, rate: SessionRate) -> ByteRange {
         let patience = match self.may_change {
-            true => speed.bytes_in(PIECE_SECONDS),
+            true => rate.bytes_in(PIECE_SECONDS),
             false => u64::MAX >> 1,
         };
-        self.cut(left, speed, patience)
+        self.cut(left, rate, patience)
     }
 
     /// The same where the session can end it early, however long it lasts.
-    pub(crate) fn long_piece(&self, left: ByteRange, speed: Speed) -> ByteRange {
-        self.cut(left, speed, u64::MAX >> 1)
+    pub(crate) fn long_piece(&self, left: ByteRange, rate: SessionRate) -> ByteRange {
+        self.cut(left, rate, u64::MAX >> 1)
     }
 
-    fn cut(&self, left: ByteRange, speed: Speed, patience: u64) -> ByteRange {
+    fn cut(&self, left: ByteRange, rate: SessionRate, patience: u64) -> ByteRange {
         let now = self.counters.snapshot();
         let of_job = now.bytes_total.saturating_sub(now.bytes).max(left.len());
         let share = |workers: u32| of_job / (2 * u64::from(workers));
@@ -97,7 +97,7 @@ impl Cutter {
             true => share(self.workers().max(WORKERS_TO_COME)),
             false => share(self.workers()),
         };
-        let far = speed.bytes_in((PIECE_ROUND_TRIPS * speed.round_trip).as_secs_f64());
+        let far = rate.bytes_in((PIECE_ROUND_TRIPS * rate.round_trip).as_secs_f64());
         let length = share
             .min(patience)
             .max(far.min(of_job / (2 * u64::from(self.workers()))))
@@ -124,16 +124,16 @@ mod tests {
     use super::*;
     use godwit_tune::Setting;
 
-    fn cutter(concurrency: u32, may_change: bool) -> Cutter {
-        let target = Target {
+    fn sizer(concurrency: u32, may_change: bool) -> PieceSizer {
+        let target = SettingTarget {
             setting: Setting::new(concurrency, 4),
             generation: 0,
         };
-        Cutter::new(watch::channel(target).1, Arc::default(), may_change)
+        PieceSizer::new(watch::channel(target).1, Arc::default(), may_change)
     }
 
-    fn at(bps: f64, ms: u64) -> Speed {
-        Speed {
+    fn at(bps: f64, ms: u64) -> SessionRate {
+        SessionRate {
             rate_bps: Some(bps),
             round_trip: Duration::from_millis(ms),
         }
@@ -141,32 +141,32 @@ mod tests {
 
     #[test]
     fn a_piece_outlasts_round_trips_and_shares_what_is_left_of_the_job() {
-        let cutter = cutter(1, true);
+        let sizer = sizer(1, true);
         let small = ByteRange {
             start: 0,
             end: 100 << 20,
         };
-        assert_eq!(cutter.piece(small, at(1e9, 0)).len(), PIECE_BYTES_MIN);
+        assert_eq!(sizer.piece(small, at(1e9, 0)).len(), PIECE_BYTES_MIN);
         // 1 Gbit/s x 60 ms x 4 = 30 MB.
-        let far = cutter.piece(small, at(1e9, 60)).len();
+        let far = sizer.piece(small, at(1e9, 60)).len();
         assert!((30_000_000..32_000_000).contains(&far), "{far}");
-        assert_eq!(cutter.piece(small, at(1e9, 600)).len(), 50 << 20);
-        let more = &cutter.counters.bytes_found;
+        assert_eq!(sizer.piece(small, at(1e9, 600)).len(), 50 << 20);
+        let more = &sizer.counters.bytes_found;
         more.store(10 << 30, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(cutter.piece(small, at(1e9, 0)), small, "there are others");
+        assert_eq!(sizer.piece(small, at(1e9, 0)), small, "there are others");
     }
 
     #[test]
     fn pieces_cover_the_file_once_and_shrink() {
         for size in [0_u64, 1, 8 << 20, 100 << 20, (1 << 30) + 17] {
-            let cutter = cutter(4, false);
+            let sizer = sizer(4, false);
             let (mut at, mut last) = (0, u64::MAX);
             while at < size {
                 let left = ByteRange {
                     start: at,
                     end: size,
                 };
-                let piece = cutter.piece(left, Speed::default());
+                let piece = sizer.piece(left, SessionRate::default());
                 assert_eq!(piece.start, at);
                 assert!(piece.end > at && piece.end <= size);
                 assert!(piece.len() <= last.max(2 * PIECE_BYTES_MIN));
@@ -178,14 +178,14 @@ mod tests {
 
     #[test]
     fn the_last_piece_is_small_beside_the_file() {
-        let cutter = cutter(4, false);
+        let sizer = sizer(4, false);
         let mut left = ByteRange {
             start: 0,
             end: 10_u64 << 30,
         };
         let mut last = 0;
         while !left.is_empty() {
-            let piece = cutter.piece(left, Speed::default());
+            let piece = sizer.piece(left, SessionRate::default());
             last = piece.len();
             left.start = piece.end;
         }
@@ -198,16 +198,19 @@ mod tests {
             start: 0,
             end: 16_u64 << 30,
         };
-        let free = cutter(1, true);
-        assert_eq!(free.piece(left, Speed::default()).len(), PIECE_BYTES_MIN);
+        let free = sizer(1, true);
+        assert_eq!(
+            free.piece(left, SessionRate::default()).len(),
+            PIECE_BYTES_MIN
+        );
         assert_eq!(free.piece(left, at(f64::NAN, 0)).len(), PIECE_BYTES_MIN);
         let second = free.piece(left, at(8e8, 0)).len();
         assert!((250_000_000..252_000_000).contains(&second), "{second}");
         assert_eq!(free.piece(left, at(f64::INFINITY, 0)).len(), 1 << 30);
         // What can be ended early lasts as long as others may still come for their share.
         assert_eq!(free.long_piece(left, at(8e8, 0)).len(), 1 << 30);
-        assert_eq!(free.long_piece(left, Speed::default()).len(), 1 << 30);
+        assert_eq!(free.long_piece(left, SessionRate::default()).len(), 1 << 30);
         assert!(free.shares(2 * PIECE_BYTES_MIN) && !free.shares(PIECE_BYTES_MIN));
-        assert!(!cutter(1, false).shares(u64::MAX));
+        assert!(!sizer(1, false).shares(u64::MAX));
     }
 }

@@ -71,7 +71,7 @@ const SPARE_FAR: f64 = 4.0;
 const SPAN_MIN: Duration = Duration::from_millis(100);
 
 /// Time and round trips that new connections get to find their rate.
-const PATIENCE: Duration = Duration::from_secs(1);
+const GRACE_PERIOD: Duration = Duration::from_secs(1);
 const ROUND_TRIPS: u32 = 16;
 
 /// Files larger than this go one by one, so that the channels can follow the tuner while they move.
@@ -116,7 +116,7 @@ fn held(round_trip: Duration, rate: f64) -> u64 {
 
 /// How the rate has grown since the beginning.
 #[derive(Debug, Default)]
-struct Start {
+struct RampUp {
     far: bool,
     rate: f64,
     looks_without: u8,
@@ -124,17 +124,17 @@ struct Start {
 
 /// The depth of one session as it goes.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct DepthController {
     depth: u32,
     most: u32,
     fixed: bool,
     /// Until the path does not keep up.
-    start: Option<Start>,
+    start: Option<RampUp>,
     /// What was asked for.
     asked: (u32, u64),
     /// A depth that a session like this one needed is kept for so long: new connections have yet to
     /// find their rate.
-    patience: Duration,
+    grace_period: Duration,
     begun: Option<Instant>,
     round_trip: Duration,
     since: Option<Instant>,
@@ -144,7 +144,7 @@ pub(crate) struct Pace {
     rate: f64,
 }
 
-impl Pace {
+impl DepthController {
     /// `fixed`: the user's (`--pipelining`), kept to. `round_trip`: of the control channel.
     /// `before`: the depth of a session like this one, 0 where there was none. `most`: what the
     /// server bears, at least 16.
@@ -154,13 +154,13 @@ impl Pace {
             depth: fixed.unwrap_or(first).clamp(1, most),
             most,
             fixed: fixed.is_some(),
-            start: fixed.is_none().then(|| Start {
+            start: fixed.is_none().then(|| RampUp {
                 far: round_trip >= FAR,
-                ..Start::default()
+                ..RampUp::default()
             }),
             asked: (0, 0),
-            patience: if before > 0 {
-                patience(round_trip)
+            grace_period: if before > 0 {
+                grace_period(round_trip)
             } else {
                 Duration::ZERO
             },
@@ -178,22 +178,22 @@ impl Pace {
         self.depth
     }
 
-    /// Whether another file may join so many in flight on so many channels. `perishable`: bytes of
-    /// those that are little.
+    /// Whether another file may join so many in flight on so many channels. `unresumable_bytes`:
+    /// bytes of those that are little.
     #[allow(clippy::cast_precision_loss, reason = "a bound")]
-    pub(crate) fn lets_join(&self, files: usize, perishable: u64, channels: u32) -> bool {
+    pub(crate) fn admits(&self, files: usize, unresumable_bytes: u64, channels: u32) -> bool {
         let near = NEAR_BYTES_A_CHANNEL.saturating_mul(channels.into());
         let held = held(self.round_trip, self.rate);
         self.fixed
             || files < FILES_MIN
             || match self.round_trip >= FAR {
                 true => self.bytes_of(files) < held.max(FAR_BYTES) as f64,
-                false => perishable < held.max(near),
+                false => unresumable_bytes < held.max(near),
             }
     }
 
     /// A file of so many bytes is asked for.
-    pub(crate) fn asked(&mut self, bytes: u64) {
+    pub(crate) fn on_request(&mut self, bytes: u64) {
         let (files, all) = (
             self.asked.0.saturating_add(1),
             self.asked.1.saturating_add(bytes),
@@ -208,13 +208,13 @@ impl Pace {
 
     /// No file was let in for a while, and the channels may be others: the depth is kept until they
     /// have found their rate.
-    pub(crate) fn interrupted(&mut self) {
-        self.patience = patience(self.round_trip);
+    pub(crate) fn on_pause(&mut self) {
+        self.grace_period = grace_period(self.round_trip);
         (self.begun, self.since, self.files, self.bytes) = (None, None, 0, 0);
     }
 
     /// A file of so many bytes has arrived. True where the depth changes.
-    pub(crate) fn arrived(&mut self, bytes: u64, now: Instant) -> bool {
+    pub(crate) fn on_complete(&mut self, bytes: u64, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         let age = now.saturating_duration_since(*self.begun.get_or_insert(now));
         self.files += 1;
@@ -231,9 +231,10 @@ impl Pace {
             // While the depth doubles, the mean rate over two round trips is three eighths of the
             // last, twice as much wanted.
             let keeps_up = 5 * wanted >= 3 * self.depth;
-            let goes_on = (self.start.as_mut()).is_some_and(|start| start.goes_on(rate));
-            self.start = self.start.take().filter(|_| goes_on || keeps_up);
-            let least = if self.start.is_some() || age < self.patience {
+            let still_growing =
+                (self.start.as_mut()).is_some_and(|start| start.still_growing(rate));
+            self.start = self.start.take().filter(|_| still_growing || keeps_up);
+            let least = if self.start.is_some() || age < self.grace_period {
                 self.depth
             } else {
                 self.depth / 2 + 1
@@ -274,9 +275,9 @@ impl Pace {
     }
 }
 
-impl Start {
+impl RampUp {
     /// Whether it does, after a look at the rate.
-    fn goes_on(&mut self, rate: f64) -> bool {
+    fn still_growing(&mut self, rate: f64) -> bool {
         if rate >= GROWTH * self.rate {
             (self.rate, self.looks_without) = (rate, 0);
         } else {
@@ -286,8 +287,8 @@ impl Start {
     }
 }
 
-fn patience(round_trip: Duration) -> Duration {
-    PATIENCE.max(round_trip.saturating_mul(ROUND_TRIPS))
+fn grace_period(round_trip: Duration) -> Duration {
+    GRACE_PERIOD.max(round_trip.saturating_mul(ROUND_TRIPS))
 }
 
 #[cfg(test)]
@@ -315,35 +316,42 @@ mod tests {
 
     #[test]
     fn an_interruption_costs_no_depth() {
-        let (mut pace, start) = (Pace::new(None, 60 * MS, 0, DEPTH_MAX), Instant::now());
+        let (mut depth_controller, start) = (
+            DepthController::new(None, 60 * MS, 0, DEPTH_MAX),
+            Instant::now(),
+        );
         let mut now = start;
-        while pace.depth() < DEPTH_MAX {
+        while depth_controller.depth() < DEPTH_MAX {
             now += MS / 4;
-            pace.arrived(100_000, now);
+            depth_controller.on_complete(100_000, now);
         }
-        pace.interrupted();
+        depth_controller.on_pause();
         for _ in 0..8 {
             now += 100 * MS;
-            pace.arrived(100_000, now);
-            assert_eq!(pace.depth(), DEPTH_MAX);
+            depth_controller.on_complete(100_000, now);
+            assert_eq!(depth_controller.depth(), DEPTH_MAX);
         }
         for _ in 0..100 {
             now += 100 * MS;
-            pace.arrived(100_000, now);
+            depth_controller.on_complete(100_000, now);
         }
-        assert_eq!(pace.depth(), DEPTH_FIRST, "in the end what arrives decides");
+        assert_eq!(
+            depth_controller.depth(),
+            DEPTH_FIRST,
+            "in the end what arrives decides"
+        );
     }
 
     /// A server far away that has its answer ready a round trip after it was asked.
     fn settled(round_trip: Duration, files_per_second: f64, bytes: u64) -> u32 {
-        let mut pace = Pace::new(None, round_trip, 0, DEPTH_MAX);
+        let mut depth_controller = DepthController::new(None, round_trip, 0, DEPTH_MAX);
         let mut now = Instant::now();
         for _ in 0..20_000 {
-            let held_down = round_trip.as_secs_f64() / f64::from(pace.depth());
+            let held_down = round_trip.as_secs_f64() / f64::from(depth_controller.depth());
             now += Duration::from_secs_f64(held_down.max(1.0 / files_per_second));
-            pace.arrived(bytes, now);
+            depth_controller.on_complete(bytes, now);
         }
-        pace.depth()
+        depth_controller.depth()
     }
 
     #[test]
@@ -357,18 +365,22 @@ mod tests {
 
     #[test]
     fn doubles_with_each_round_trip_to_begin_with() {
-        let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX);
+        let mut depth_controller = DepthController::new(None, 60 * MS, 0, DEPTH_MAX);
         let mut now = Instant::now();
         for _ in 0..3 {
             // All that are in flight arrive a round trip later.
             now += 60 * MS;
-            for _ in 0..pace.depth() {
-                pace.arrived(10_000, now);
+            for _ in 0..depth_controller.depth() {
+                depth_controller.on_complete(10_000, now);
             }
         }
-        assert!((100..=240).contains(&pace.depth()), "{}", pace.depth());
+        assert!(
+            (100..=240).contains(&depth_controller.depth()),
+            "{}",
+            depth_controller.depth()
+        );
         assert_eq!(
-            Pace::new(None, 60 * MS, 100, DEPTH_MAX).depth(),
+            DepthController::new(None, 60 * MS, 100, DEPTH_MAX).depth(),
             100,
             "as others"
         );
@@ -376,158 +388,175 @@ mod tests {
 
     #[test]
     fn windows_that_begin_small_find_files_to_carry() {
-        let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
-        assert_eq!(pace.depth(), DEPTH_FIRST, "before the size is known");
-        (0..300).for_each(|_| pace.asked(10_000));
+        let mut depth_controller = DepthController::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
+        assert_eq!(
+            depth_controller.depth(),
+            DEPTH_FIRST,
+            "before the size is known"
+        );
+        (0..300).for_each(|_| depth_controller.on_request(10_000));
         assert!(
-            (200..220).contains(&pace.depth()),
+            (200..220).contains(&depth_controller.depth()),
             "2 MiB: {}",
-            pace.depth()
+            depth_controller.depth()
         );
         // TCP lets one file through in the first round trip, and then always twice as many.
         let mut now = Instant::now();
-        for flight in (0..9).map(|round_trip| 1 << round_trip) {
+        for file_in_flight in (0..9).map(|round_trip| 1 << round_trip) {
             assert!(
-                2 * pace.depth() >= 3 * flight,
-                "{} for {flight}",
-                pace.depth()
+                2 * depth_controller.depth() >= 3 * file_in_flight,
+                "{} for {file_in_flight}",
+                depth_controller.depth()
             );
-            for _ in 0..flight {
-                now += 60 * MS / flight;
-                pace.asked(10_000);
-                pace.arrived(10_000, now);
+            for _ in 0..file_in_flight {
+                now += 60 * MS / file_in_flight;
+                depth_controller.on_request(10_000);
+                depth_controller.on_complete(10_000, now);
             }
         }
         // From then on it is the path that lets no more through than 500 files a second.
         for _ in 0..4000 {
             now += 2 * MS;
-            pace.asked(10_000);
-            pace.arrived(10_000, now);
+            depth_controller.on_request(10_000);
+            depth_controller.on_complete(10_000, now);
         }
-        assert!((100..=200).contains(&pace.depth()), "{}", pace.depth());
+        assert!(
+            (100..=200).contains(&depth_controller.depth()),
+            "{}",
+            depth_controller.depth()
+        );
     }
 
     /// Bytes of files in flight at which no other may join.
-    fn bytes_max(pace: &Pace, channels: u32) -> u64 {
+    fn bytes_max(depth_controller: &DepthController, channels: u32) -> u64 {
         let bytes = (0..).step_by(1 << 18);
-        let mut full = bytes.skip_while(|bytes| pace.lets_join(FILES_MIN, *bytes, channels));
+        let mut full =
+            bytes.skip_while(|bytes| depth_controller.admits(FILES_MIN, *bytes, channels));
         full.next().unwrap()
     }
 
     #[test]
     fn near_by_no_more_is_in_flight_than_the_path_holds() {
-        let mut pace = Pace::new(None, MS, 0, DEPTH_MAX_PATIENT);
-        assert_eq!(bytes_max(&pace, 4), 4 << 20);
+        let mut depth_controller = DepthController::new(None, MS, 0, DEPTH_MAX_PATIENT);
+        assert_eq!(bytes_max(&depth_controller, 4), 4 << 20);
         // 40 Gbit/s.
         let mut now = Instant::now();
         for _ in 0..2000 {
             now += MS / 10;
-            pace.arrived(500_000, now);
+            depth_controller.on_complete(500_000, now);
         }
-        let held = bytes_max(&pace, 4);
+        let held = bytes_max(&depth_controller, 4);
         assert!((10_000_000..10_500_000).contains(&held), "{held}");
         // What waits longer than a round trip waits for the server.
         for _ in 0..2000 {
             now += MS;
-            pace.arrived(100_000, now);
+            depth_controller.on_complete(100_000, now);
         }
-        assert_eq!(bytes_max(&pace, 4), 4 << 20);
-        assert_eq!(bytes_max(&pace, 1), 1 << 20);
-        assert!(pace.lets_join(3, u64::MAX, 1), "a few in any case");
-        let fixed = Pace::new(Some(100), MS, 0, DEPTH_MAX);
-        assert!(fixed.lets_join(99, u64::MAX, 1));
+        assert_eq!(bytes_max(&depth_controller, 4), 4 << 20);
+        assert_eq!(bytes_max(&depth_controller, 1), 1 << 20);
+        assert!(depth_controller.admits(3, u64::MAX, 1), "a few in any case");
+        let fixed = DepthController::new(Some(100), MS, 0, DEPTH_MAX);
+        assert!(fixed.admits(99, u64::MAX, 1));
     }
 
     #[test]
     fn far_away_larger_files_wait_until_the_path_holds_them() {
-        let most = |pace: &Pace| {
-            let mut files = (0..).skip_while(|files| pace.lets_join(*files, u64::MAX, 1));
+        let most = |depth_controller: &DepthController| {
+            let mut files = (0..).skip_while(|files| depth_controller.admits(*files, u64::MAX, 1));
             files.next().unwrap()
         };
         for (bytes, files) in [(10_000_000, FILES_MIN), (1_000_000, 34), (10_000, 3193)] {
-            let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
-            pace.asked(bytes);
-            assert_eq!(most(&pace), files, "{bytes}");
+            let mut depth_controller = DepthController::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
+            depth_controller.on_request(bytes);
+            assert_eq!(most(&depth_controller), files, "{bytes}");
         }
-        let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
+        let mut depth_controller = DepthController::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
         let mut now = Instant::now();
         for _ in 0..1000 {
             now += MS;
-            pace.asked(10_000_000);
-            pace.arrived(10_000_000, now);
+            depth_controller.on_request(10_000_000);
+            depth_controller.on_complete(10_000_000, now);
         }
         // 80 Gbit/s hold 600 MB.
-        assert!((235..=245).contains(&most(&pace)), "{}", most(&pace));
+        assert!(
+            (235..=245).contains(&most(&depth_controller)),
+            "{}",
+            most(&depth_controller)
+        );
     }
 
     #[test]
     fn large_files_are_not_asked_for_by_bytes() {
-        let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
-        pace.asked(10_000_000);
-        assert_eq!(pace.depth(), DEPTH_FIRST);
-        let mut fixed = Pace::new(Some(3), 60 * MS, 0, DEPTH_MAX_PATIENT);
-        fixed.asked(100);
+        let mut depth_controller = DepthController::new(None, 60 * MS, 0, DEPTH_MAX_PATIENT);
+        depth_controller.on_request(10_000_000);
+        assert_eq!(depth_controller.depth(), DEPTH_FIRST);
+        let mut fixed = DepthController::new(Some(3), 60 * MS, 0, DEPTH_MAX_PATIENT);
+        fixed.on_request(100);
         assert_eq!(fixed.depth(), 3);
-        fixed.asked(0);
+        fixed.on_request(0);
         assert_eq!(fixed.depth(), 3);
     }
 
     #[test]
     fn new_connections_have_time_to_find_their_rate() {
-        let mut pace = Pace::new(None, 60 * MS, 100, DEPTH_MAX);
+        let mut depth_controller = DepthController::new(None, 60 * MS, 100, DEPTH_MAX);
         let mut now = Instant::now();
         for _ in 0..8 {
             now += 120 * MS;
-            pace.arrived(10_000, now);
+            depth_controller.on_complete(10_000, now);
         }
-        assert!(pace.depth() >= 100, "{}", pace.depth());
+        assert!(
+            depth_controller.depth() >= 100,
+            "{}",
+            depth_controller.depth()
+        );
         for _ in 0..20 {
             now += 120 * MS;
-            pace.arrived(10_000, now);
+            depth_controller.on_complete(10_000, now);
         }
-        assert_eq!(pace.depth(), DEPTH_FIRST);
+        assert_eq!(depth_controller.depth(), DEPTH_FIRST);
     }
 
     #[test]
     fn a_slow_path_is_not_flooded() {
         // 10 Mbit/s in files of 100 KB.
-        let mut pace = Pace::new(None, 60 * MS, 0, DEPTH_MAX);
+        let mut depth_controller = DepthController::new(None, 60 * MS, 0, DEPTH_MAX);
         let mut now = Instant::now();
         let mut most = 0;
         for _ in 0..200 {
             now += 80 * MS;
-            pace.arrived(100_000, now);
-            most = most.max(pace.depth());
+            depth_controller.on_complete(100_000, now);
+            most = most.max(depth_controller.depth());
         }
         assert!(most <= 2 * DEPTH_FIRST + 2, "{most}");
-        assert_eq!(pace.depth(), DEPTH_FIRST);
+        assert_eq!(depth_controller.depth(), DEPTH_FIRST);
     }
 
     #[test]
     fn comes_down_when_the_path_slows() {
-        let mut pace = Pace::new(None, 100 * MS, 0, DEPTH_MAX);
+        let mut depth_controller = DepthController::new(None, 100 * MS, 0, DEPTH_MAX);
         let mut now = Instant::now();
         for _ in 0..4000 {
             now += MS / 2;
-            pace.arrived(1000, now);
+            depth_controller.on_complete(1000, now);
         }
-        assert_eq!(pace.depth(), DEPTH_MAX);
+        assert_eq!(depth_controller.depth(), DEPTH_MAX);
         for _ in 0..400 {
             now += 40 * MS;
-            pace.arrived(1000, now);
+            depth_controller.on_complete(1000, now);
         }
-        assert_eq!(pace.depth(), DEPTH_FIRST);
+        assert_eq!(depth_controller.depth(), DEPTH_FIRST);
     }
 
     #[test]
     fn what_the_user_fixed_stays() {
-        let mut pace = Pace::new(Some(3), 100 * MS, 200, DEPTH_MAX);
+        let mut depth_controller = DepthController::new(Some(3), 100 * MS, 200, DEPTH_MAX);
         let mut now = Instant::now();
         for _ in 0..1000 {
             now += MS;
-            assert!(!pace.arrived(1000, now));
+            assert!(!depth_controller.on_complete(1000, now));
         }
-        assert_eq!(pace.depth(), 3);
+        assert_eq!(depth_controller.depth(), 3);
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use godwit_engine::data::{Monitor, Progress, Sample, TcpTotals, TransferBatch};
 use godwit_tune::{Limit, Setting};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::abreast::Abreast;
+use crate::abreast::SessionRates;
 use crate::epoch;
 use crate::flags::units::{show_bytes, show_rate};
 
@@ -51,23 +51,23 @@ pub(crate) struct Counters {
     /// Of the control channel that began a transfer last, microseconds.
     round_trip_us: AtomicU64,
     /// Sessions that have small files in flight.
-    pub(crate) abreast: Abreast,
+    pub(crate) abreast: SessionRates,
     transfers: Mutex<Transfers>,
-    limits: Mutex<Limits>,
+    limits: Mutex<LimitTotals>,
 }
 
 #[derive(Default)]
 struct Transfers {
-    running: Vec<Entry>,
+    running: Vec<TransferEntry>,
     next: u64,
     /// Of those that are over.
     over: Sample,
 }
 
 /// A transfer that runs, or some that follow each other.
-struct Entry {
+struct TransferEntry {
     key: u64,
-    here: Here,
+    here: LocalView,
     /// Nothing of it flows.
     rests: bool,
     /// What a server told of its side of a get, or of a transfer to another server, and when.
@@ -75,14 +75,14 @@ struct Entry {
 }
 
 /// What can be seen here of a transfer.
-pub(crate) enum Here {
+pub(crate) enum LocalView {
     Transfer(Monitor),
     Batch(TransferBatch),
     /// It passes between two servers.
     Nothing,
 }
 
-impl Here {
+impl LocalView {
     fn sample(&self) -> Option<Sample> {
         match self {
             Self::Transfer(monitor) => Some(monitor.sample()),
@@ -104,7 +104,7 @@ impl Here {
     }
 }
 
-impl Entry {
+impl TransferEntry {
     /// Both sides: a sender knows TCP and the source, a receiver the destination. The bytes are
     /// ours, and both have movers. Of what passes elsewhere only that is known which was told, as
     /// of then.
@@ -117,7 +117,7 @@ impl Entry {
                     ..sample
                 });
         };
-        if let (Here::Batch(_), Some((remote, at))) = (&self.here, &self.remote) {
+        if let (LocalView::Batch(_), Some((remote, at))) = (&self.here, &self.remote) {
             // Its sums begin anew with each file.
             let fresh = remote.tcp.filter(|_| at.elapsed() < TOLD_FRESH);
             sample.tcp = fresh.map(|tcp| TcpTotals {
@@ -137,7 +137,7 @@ impl Entry {
     }
 }
 
-impl Entry {
+impl TransferEntry {
     /// Bytes and channels.
     fn progress(&self) -> (u64, u32) {
         match (self.here.progress(), &self.remote) {
@@ -150,7 +150,7 @@ impl Entry {
 
 /// What limited the epochs so far.
 #[derive(Default)]
-struct Limits {
+struct LimitTotals {
     last: Option<Limit>,
     /// Bytes moved under each.
     bytes: BTreeMap<Limit, u64>,
@@ -228,7 +228,7 @@ impl Counters {
     }
 
     /// A transfer begins over a path of this round trip.
-    pub(crate) fn begins(&self, round_trip: Duration) {
+    pub(crate) fn on_transfer_start(&self, round_trip: Duration) {
         let us = u64::try_from(round_trip.as_micros()).unwrap_or(0);
         self.round_trip_us.store(us, Ordering::Relaxed);
     }
@@ -268,24 +268,24 @@ impl Counters {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn limits(&self) -> MutexGuard<'_, Limits> {
+    fn limits(&self) -> MutexGuard<'_, LimitTotals> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A transfer that the display counts while this lives.
-pub(crate) struct Running {
+pub(crate) struct RunningTransfer {
     counters: Arc<Counters>,
     key: u64,
 }
 
-impl Running {
-    /// Of what passes elsewhere [`Self::tell`] says how far it is.
-    pub(crate) fn new(counters: &Arc<Counters>, here: Here) -> Self {
+impl RunningTransfer {
+    /// Of what passes elsewhere [`Self::report`] says how far it is.
+    pub(crate) fn new(counters: &Arc<Counters>, here: LocalView) -> Self {
         let mut transfers = counters.transfers();
         let key = transfers.next;
         transfers.next += 1;
-        transfers.running.push(Entry {
+        transfers.running.push(TransferEntry {
             key,
             here,
             rests: false,
@@ -308,10 +308,10 @@ impl Running {
 
     /// The server told of its side. Totals only grow: smaller ones are of the next transfer, which
     /// has begun there already.
-    pub(crate) fn tell(&self, sample: Sample) {
+    pub(crate) fn report(&self, sample: Sample) {
         let mut transfers = self.counters.transfers();
         if let Some(entry) = transfers.running.iter_mut().find(|e| e.key == self.key)
-            && (matches!(entry.here, Here::Batch(_))
+            && (matches!(entry.here, LocalView::Batch(_))
                 || entry
                     .remote
                     .is_none_or(|(known, _)| known.bytes <= sample.bytes))
@@ -321,7 +321,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningTransfer {
     fn drop(&mut self) {
         let mut transfers = self.counters.transfers();
         let transfers = &mut *transfers;
@@ -354,11 +354,11 @@ impl Drop for Running {
 /// The display: one line on standard error, redrawn.
 pub struct Display {
     bar: ProgressBar,
-    last: Mutex<Rate>,
+    last: Mutex<DisplayedRate>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Rate {
+pub(crate) struct DisplayedRate {
     bytes: u64,
     at: Option<Instant>,
     pub(crate) bps: f64,
@@ -402,7 +402,7 @@ impl Default for Display {
     }
 }
 
-impl Rate {
+impl DisplayedRate {
     #[allow(clippy::cast_precision_loss)] // a rate for people
     pub(crate) fn update(&mut self, bytes: u64) {
         let now = Instant::now();

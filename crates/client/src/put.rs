@@ -22,85 +22,89 @@ use godwit_proto::{
 use crate::{
     context::known,
     error::{Error, Result},
-    job::Carried,
+    job::RangeOutcome,
     journal::Journal,
-    plan::{Item, LocalEnd, Origin, is_device},
+    plan::{LocalEnd, Origin, SourceFile, is_device},
     remote::RemoteSource,
-    session::{Aside, Found, Next, Outcome, Session, TransferPlan},
+    session::{DisplacedFile, Found, NextTransfer, Session, TransferOutcome, TransferPlan},
     spec::{Part, Verify},
-    stamp::Stamp,
-    tails::{TailKey, Tails},
-    taking_up::{self, Copy, Version},
-    verify::{self, Agreed, Both, Regions},
+    stamp::FileAttributes,
+    tails::{RangeKey, StealableRanges},
+    taking_up::{self, Replica, SourceVersion},
+    verify::{self, AgreedChecksum, Regions, ServerRegions},
 };
 
 pub(crate) use naming::Naming;
 
-use input::{Input, Reader};
+use input::{StdinReader, StdinSource};
 use naming::temporary_beside;
 use open::{length_of, open_source};
 
 /// A put that has begun: its source is open and its name at the server chosen.
-pub(crate) struct Put {
+pub(crate) struct Upload {
     /// Where the bytes go at first.
-    pub(crate) written_to: FtpPath,
+    pub(crate) temp_path: FtpPath,
     /// The final name, where it is another one.
     rename_to: Option<FtpPath>,
     /// URL of the final name.
     url: String,
-    wish: Verify,
-    stamp: Option<Stamp>,
+    verify_mode: Verify,
+    attributes: Option<FileAttributes>,
     is_part: bool,
     offset: u64,
     length: Option<u64>,
-    from: Content,
+    from: UploadSource,
     /// Something may lie under the temporary name.
-    begun: AtomicBool,
+    may_exist: AtomicBool,
     /// The server was asked to give it its final name. The answer may be lost, and not what it did.
     rename_asked: AtomicBool,
     /// What had the final name.
-    aside: Aside,
+    displaced: DisplacedFile,
     /// A session has sent bytes of it before their turn.
-    went_ahead: AtomicBool,
+    was_prefetched: AtomicBool,
     journal: Option<Arc<Journal>>,
     /// What sessions are sending, for those who come to help.
-    tails: Tails,
+    stealable: StealableRanges,
     /// What the server has under the temporary name is the beginning of the file:
     /// [`taking_up::is_in_order`].
     in_order: bool,
     /// Which version of the source is sent.
-    version: Option<Version>,
+    version: Option<SourceVersion>,
 }
 
 /// What is sent.
-enum Content {
+enum UploadSource {
     File(FileRef),
     /// Read once, in order.
-    Stream(Arc<Input>),
+    Stream(Arc<StdinSource>),
     /// At the server of [`Session::source`].
     Server(RemoteSource),
 }
 
-impl Put {
+impl Upload {
     /// Opens the source and finds out under which name the file can be written.
     pub(crate) async fn begin(
         session: &mut Session,
-        item: &Item,
+        source_file: &SourceFile,
         from: &Origin,
         part: Option<Part>,
-        wish: Verify,
+        verify_mode: Verify,
     ) -> Result<Self> {
-        let can_rename = match item.remote.parent() {
-            Some(parent) if !writes_in_place(item, part) => session.can_rename(&parent).await?,
+        let can_rename = match source_file.remote.parent() {
+            Some(parent) if !writes_in_place(source_file, part) => {
+                session.can_rename(&parent).await?
+            }
             _ => false,
         };
         if let (Origin::Server(at), Some(source)) = (from, &mut session.source) {
             source.check_name(&at.path).await?;
         }
-        let put = Self::open(session, item, from, part, wish, can_rename)?;
+        let put = Self::open(session, source_file, from, part, verify_mode, can_rename)?;
         // What an earlier run has left of another version is not gone on with.
-        if let Some(begun) = begun_beside(item).filter(|begun| *begun != put.written_to) {
-            Box::pin(session.remove_files(&[begun])).await?;
+        if let Some(may_exist) =
+            partial_beside(source_file).filter(|may_exist| *may_exist != put.temp_path)
+        {
+            Box::pin(session.remove_files(&[may_exist])).await?;
         }
         Ok(put)
     }
@@ -108,69 +112,69 @@ impl Put {
     /// Opens the source. Asks nothing of the server.
     pub(crate) fn open(
         session: &Session,
-        item: &Item,
+        source_file: &SourceFile,
         from: &Origin,
         part: Option<Part>,
-        wish: Verify,
+        verify_mode: Verify,
         can_rename: bool,
     ) -> Result<Self> {
-        let url = item.endpoint.url(&item.remote);
-        let algorithm = verify::choose(session, wish, part.is_some())?;
+        let url = source_file.endpoint.url(&source_file.remote);
+        let algorithm = verify::choose(session, verify_mode, part.is_some())?;
         let offset = part.map_or(0, |p| p.offset);
         let wanted = part.and_then(|p| p.length);
         let (from, length) = match from {
             Origin::Here(LocalEnd::Standard) => {
                 let stdin: Box<dyn Read + Send> = Box::new(io::stdin());
-                let input = Arc::new(Input::new(stdin, algorithm));
-                (Content::Stream(input), wanted)
+                let input = Arc::new(StdinSource::new(stdin, algorithm));
+                (UploadSource::Stream(input), wanted)
             }
             Origin::Here(end @ LocalEnd::Path(path)) => {
-                let planned_file = item.size.is_some();
+                let planned_file = source_file.size.is_some();
                 let (from, left) = open_source(&session.context, path, algorithm, planned_file)?;
                 let length = length_of(end, &from, left, offset, wanted)?;
                 (from, length)
             }
             Origin::Server(at) => {
-                let source = RemoteSource::new(&at.path, item.size, part, &at.url())?;
+                let source = RemoteSource::new(&at.path, source_file.size, part, &at.url())?;
                 let length = source.length;
-                (Content::Server(source), length)
+                (UploadSource::Server(source), length)
             }
         };
-        let in_order = taking_up::is_in_order(session) && matches!(from, Content::File(_));
-        let version = item.size.map(|size| Version {
+        let in_order = taking_up::is_in_order(session) && matches!(from, UploadSource::File(_));
+        let version = source_file.size.map(|size| SourceVersion {
             size,
-            changed: item.changed,
+            changed: source_file.changed,
         });
         let journal = session.context.journal.get();
         let is_of_version = || {
             let noted = journal.and_then(|journal| journal.source_of(&url));
             noted.is_some() && noted == version
         };
-        let begun = begun_beside(item).filter(|_| !in_order || is_of_version());
-        let goes_on = begun.is_some();
-        let naming = Naming::of(&session.endpoint.learned);
-        let written_to = match can_rename && !writes_in_place(item, part) {
-            true => begun.or_else(|| temporary_beside(&item.remote, naming)),
+        let may_exist = partial_beside(source_file).filter(|_| !in_order || is_of_version());
+        let goes_on = may_exist.is_some();
+        let naming = Naming::of(&session.endpoint.capabilities);
+        let temp_path = match can_rename && !writes_in_place(source_file, part) {
+            true => may_exist.or_else(|| temporary_beside(&source_file.remote, naming)),
             false => None,
         };
         Ok(Self {
-            in_order: in_order && part.is_none() && length.is_some() && written_to.is_some(),
+            in_order: in_order && part.is_none() && length.is_some() && temp_path.is_some(),
             version,
-            rename_to: written_to.is_some().then(|| item.remote.clone()),
-            written_to: written_to.unwrap_or_else(|| item.remote.clone()),
+            rename_to: temp_path.is_some().then(|| source_file.remote.clone()),
+            temp_path: temp_path.unwrap_or_else(|| source_file.remote.clone()),
             url,
-            wish,
-            stamp: item.stamp,
+            verify_mode,
+            attributes: source_file.attributes,
             is_part: part.is_some(),
             offset,
             length,
             from,
-            begun: AtomicBool::new(goes_on),
+            may_exist: AtomicBool::new(goes_on),
             rename_asked: AtomicBool::new(false),
-            aside: Aside::default(),
-            went_ahead: AtomicBool::new(false),
+            displaced: DisplacedFile::default(),
+            was_prefetched: AtomicBool::new(false),
             journal: journal.cloned(),
-            tails: Tails::default(),
+            stealable: StealableRanges::default(),
         })
     }
 
@@ -181,9 +185,9 @@ impl Put {
     /// Several sessions may each send a part.
     pub(crate) fn can_split(&self, session: &Session) -> bool {
         let sends_parts = match (&self.from, &session.source) {
-            (Content::File(_), _) => true,
+            (UploadSource::File(_), _) => true,
             // Nothing of an older file may stay behind the last part.
-            (Content::Server(_), Some(source)) => {
+            (UploadSource::Server(_), Some(source)) => {
                 source.server.features.eret && (self.is_part || self.rename_to.is_some())
             }
             _ => false,
@@ -207,68 +211,68 @@ impl Put {
             return Box::pin(self.missing_in_order(session)).await;
         }
         let from = match &self.from {
-            Content::File(file) => Copy::Here(file),
-            Content::Server(source) => Copy::AtSource(&source.path),
-            Content::Stream(_) => return Ok(None),
+            UploadSource::File(file) => Replica::Local(file),
+            UploadSource::Server(source) => Replica::AtSource(&source.path),
+            UploadSource::Stream(_) => return Ok(None),
         };
         let whole = self.length.and_then(|l| ByteRange::new(0, l));
         let (false, true, Some(region)) = (
             self.is_part,
-            self.begun.load(Ordering::Relaxed) && self.can_split(session),
+            self.may_exist.load(Ordering::Relaxed) && self.can_split(session),
             range.or(whole),
         ) else {
             return Ok(None);
         };
-        let copies = (from, Copy::There(&self.written_to));
+        let copies = (from, Replica::Remote(&self.temp_path));
         taking_up::missing(session, copies, region, Some(region) == whole).await
     }
 
     /// Another server sends it.
     pub(crate) fn is_relayed(&self) -> bool {
-        matches!(self.from, Content::Server(_))
+        matches!(self.from, UploadSource::Server(_))
     }
 
     /// Bytes come from standard input or a pipe.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.from, Content::Stream(_))
+        matches!(self.from, UploadSource::Stream(_))
     }
 
     /// Bytes can go out behind those of another file, before the server has agreed to take them: a
     /// final name is not in reach then.
     pub(crate) fn can_follow(&self, session: &Session) -> bool {
-        let ours = matches!(self.from, Content::File(_));
+        let ours = matches!(self.from, UploadSource::File(_));
         ours && self.rename_to.is_some() && self.can_split(session)
     }
 
     /// What sends a range behind another file, where that can be.
-    pub(crate) fn ahead(
+    pub(crate) fn prefetch(
         self: &Arc<Self>,
         session: &Session,
         range: Option<ByteRange>,
-    ) -> Option<Next> {
+    ) -> Option<NextTransfer> {
         let range = self.region(range);
         let command = self.store(session, range).ok()?;
         let put = Arc::clone(self);
-        self.can_follow(session).then(|| Next::Put {
-            ahead: self.room(session, range),
+        self.can_follow(session).then(|| NextTransfer::Put {
+            ahead: self.allo_command(session, range),
             command,
             job: Arc::new(move || {
-                put.begins();
-                put.went_ahead.store(true, Ordering::Relaxed);
+                put.mark_started();
+                put.was_prefetched.store(true, Ordering::Relaxed);
                 put.job(range)
             }),
         })
     }
 
     /// Bytes of it went out before their turn, on a session that is gone.
-    pub(crate) fn went_ahead_in_vain(&self, session: &Session) -> bool {
-        self.went_ahead.swap(false, Ordering::Relaxed) && !session.has_begun_next()
+    pub(crate) fn prefetch_wasted(&self, session: &Session) -> bool {
+        self.was_prefetched.swap(false, Ordering::Relaxed) && !session.has_begun_next()
     }
 
     /// A session will send a range. Whoever looks for work waits for it.
     pub(crate) fn will_send(&self, range: Option<ByteRange>) {
         if let Some(range) = self.region(range) {
-            self.tails.begin(range);
+            self.stealable.begin(range);
         }
     }
 
@@ -282,44 +286,46 @@ impl Put {
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
-        next: Option<Next>,
+        next: Option<NextTransfer>,
         began: &dyn Fn(),
-    ) -> Carried {
+    ) -> RangeOutcome {
         let range = self.region(range);
-        if let Content::Server(source) = &self.from {
+        if let UploadSource::Server(source) = &self.from {
             return self.relay(session, source, range).await;
         }
         let mut range = range;
-        let Outcome {
+        let TransferOutcome {
             report,
             safe,
             result,
             ..
         } = loop {
             let tail = range.filter(|_| self.can_split(session));
-            let tail = tail.map(|range| self.tails.begin(range));
+            let tail = tail.map(|range| self.stealable.begin(range));
             let outcome = self
                 .send_once(session, range, tail, next.clone(), began)
                 .await;
             if self.can_go_on_otherwise(session, range, &outcome.result) {
-                if known(&session.endpoint.learned.no_append) {
+                if known(&session.endpoint.capabilities.no_append) {
                     range = self.region(None);
                 }
                 continue;
             }
             // What others took meanwhile is theirs.
-            range = tail.and_then(|tail| self.tails.end(tail)).or(range);
+            range = tail.and_then(|tail| self.stealable.end(tail)).or(range);
             break outcome;
         };
         if let Err(error) = result {
             return match range {
-                Some(range) if self.can_split(session) => Carried::failed_but(error, range, &safe),
-                range => Carried::failed(error, 0, vec![range]),
+                Some(range) if self.can_split(session) => {
+                    RangeOutcome::failed_but(error, range, &safe)
+                }
+                range => RangeOutcome::failed(error, 0, vec![range]),
             };
         }
         let (sent, unsent) = report.map_or((0, Vec::new()), |r| (r.bytes, r.unsent));
         let Some(range) = range else {
-            return Carried::whole(sent);
+            return RangeOutcome::whole(sent);
         };
         let left: Vec<_> = unsent
             .into_iter()
@@ -327,7 +333,7 @@ impl Put {
             .collect();
         let expected = range.len() - left.iter().map(|r| r.len()).sum::<u64>();
         if sent == expected {
-            return Carried {
+            return RangeOutcome {
                 result: Ok(()),
                 moved: sent,
                 left: left.into_iter().map(Some).collect(),
@@ -338,21 +344,21 @@ impl Put {
             expected,
             got: sent,
         };
-        Carried::failed(error, 0, vec![Some(range)])
+        RangeOutcome::failed(error, 0, vec![Some(range)])
     }
 
     async fn send_once(
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
-        tail: Option<TailKey>,
-        next: Option<Next>,
+        tail: Option<RangeKey>,
+        next: Option<NextTransfer>,
         began: &dyn Fn(),
-    ) -> Outcome {
+    ) -> TransferOutcome {
         let doing = self.doing();
         let command = match self.store(session, range) {
             Ok(command) => command,
-            Err(error) => return Outcome::never_began(error),
+            Err(error) => return TransferOutcome::never_began(error),
         };
         let goes_on = self.goes_on_in_order(range);
         // APPE begins where the file ends.
@@ -360,11 +366,11 @@ impl Put {
         let ahead = from.map(|range| Command::Rest(RestartPoint::Offset(range.start)));
         let ahead = match goes_on {
             true => ahead,
-            false => self.room(session, range),
+            false => self.allo_command(session, range),
         };
         let began = |monitor: &Monitor| {
             if let Some(tail) = tail {
-                self.tails.flows(tail, monitor);
+                self.stealable.flows(tail, monitor);
                 began();
             }
         };
@@ -382,7 +388,7 @@ impl Put {
             may_be_cut: tail.is_some() && self.can_be_cut(session),
             began: Some(&began),
         };
-        self.begins();
+        self.mark_started();
         session.transfer(plan, |_: Mode| self.job(range)).await
     }
 
@@ -391,24 +397,24 @@ impl Put {
         let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
         let from = self.offset + range.map_or(0, |r| r.start);
         if self.goes_on_in_order(range) {
-            let path = self.written_to.clone();
-            return Ok(match known(&session.endpoint.learned.no_rest_stor) {
+            let path = self.temp_path.clone();
+            return Ok(match known(&session.endpoint.capabilities.no_rest_stor) {
                 false => Command::Stor(path),
                 true => Command::Appe(path),
             });
         }
         // Onto a device every part is as good as the whole.
-        let device = is_device(&self.written_to);
+        let device = is_device(&self.temp_path);
         if whole && (!self.is_part || device && from == 0) {
-            return Ok(Command::Stor(self.written_to.clone()));
+            return Ok(Command::Stor(self.temp_path.clone()));
         }
         if session.server.features.esto {
             return Ok(Command::Esto {
                 offset: from,
-                path: self.written_to.clone(),
+                path: self.temp_path.clone(),
             });
         }
-        Err(Error::Lacks {
+        Err(Error::MissingFeature {
             endpoint: session.endpoint.name(),
             feature: "ESTO".to_owned(),
             consequence: format!("a part of {} cannot be written", self.url),
@@ -417,25 +423,27 @@ impl Put {
 
     /// Sets room aside for a range. A device takes none, and a server that looks may see too little
     /// of it.
-    fn room(&self, session: &Session, range: Option<ByteRange>) -> Option<Command> {
-        let takes = !is_device(&self.written_to) && !known(&session.endpoint.learned.no_allo);
+    fn allo_command(&self, session: &Session, range: Option<ByteRange>) -> Option<Command> {
+        let takes = !is_device(&self.temp_path) && !known(&session.endpoint.capabilities.no_allo);
         // Holes take none.
         let stored = match &self.from {
-            Content::File(file) if session.sends_holes() => file.metadata().map(|m| m.stored).ok(),
-            Content::File(_) | Content::Stream(_) | Content::Server(_) => None,
+            UploadSource::File(file) if session.sends_holes() => {
+                file.metadata().map(|m| m.stored).ok()
+            }
+            UploadSource::File(_) | UploadSource::Stream(_) | UploadSource::Server(_) => None,
         };
         let bytes = |range: ByteRange| range.len().min(stored.unwrap_or(u64::MAX));
         range.filter(|_| takes).map(|r| Command::Allo(bytes(r)))
     }
 
     /// Takes the later half of what some session has not begun, at least `least` bytes.
-    pub(crate) fn take_tail(&self, least: u64) -> Option<ByteRange> {
-        self.tails.take(least)
+    pub(crate) fn steal_range(&self, least: u64) -> Option<ByteRange> {
+        self.stealable.take(least)
     }
 
-    /// Whether [`Self::take_tail`] finds something now or may once a session has begun.
-    pub(crate) fn may_have_tail(&self, least: u64) -> bool {
-        self.tails.may_have(least)
+    /// Whether [`Self::steal_range`] finds something now or may once a session has begun.
+    pub(crate) fn has_stealable_range(&self, least: u64) -> bool {
+        self.stealable.may_have(least)
     }
 
     fn doing(&self) -> String {
@@ -449,7 +457,7 @@ impl Put {
 
     fn source(&self, from: u64, range: Option<ByteRange>) -> Source {
         match &self.from {
-            Content::File(file) => Source::File {
+            UploadSource::File(file) => Source::File {
                 file: Arc::clone(file),
                 base: from,
                 ranges: vec![ByteRange {
@@ -457,26 +465,30 @@ impl Put {
                     end: range.map_or(0, ByteRange::len),
                 }],
             },
-            Content::Stream(input) => Source::Stream(Box::new(Reader(Arc::clone(input)))),
+            UploadSource::Stream(input) => Source::Stream(Box::new(StdinReader(Arc::clone(input)))),
             // Not ours to send.
-            Content::Server(_) => Source::Stream(Box::new(io::empty())),
+            UploadSource::Server(_) => Source::Stream(Box::new(io::empty())),
         }
     }
 
     /// Compares checksums, and gives the file its stamp and its name.
-    pub(crate) async fn finish(&self, session: &mut Session, moved: u64) -> Result<Option<Agreed>> {
+    pub(crate) async fn finish(
+        &self,
+        session: &mut Session,
+        moved: u64,
+    ) -> Result<Option<AgreedChecksum>> {
         if let Some((from, to)) = self.names()
             && self.rename_asked.load(Ordering::Relaxed)
-            && session.look(from).await? == Found::Missing
+            && session.stat(from).await? == Found::Missing
         {
             // It was renamed and we have not heard of it, if what has the name now is the file.
             let agreed = self.check(session, to, moved).await?;
-            session.remove_aside(&self.aside).await;
-            self.renamed();
+            session.remove_displaced(&self.displaced).await;
+            self.mark_renamed();
             return Ok(agreed);
         }
-        if !is_device(&self.written_to) {
-            let checked = session.check_arrived(&self.written_to).await;
+        if !is_device(&self.temp_path) {
+            let checked = session.check_arrived(&self.temp_path).await;
             checked.map_err(|error| match error {
                 // The temporary name means nothing to the user.
                 Error::Mangled { seen, .. } => Error::Mangled {
@@ -486,15 +498,17 @@ impl Put {
                 other => other,
             })?;
         }
-        let agreed = self.check(session, &self.written_to, moved).await?;
-        if let Some(stamp) = self.stamp {
-            let stamps = [(&self.written_to, stamp)];
-            session.stamp_all(&stamps, Some(&self.url)).await?;
+        let agreed = self.check(session, &self.temp_path, moved).await?;
+        if let Some(attributes) = self.attributes {
+            let all_attributes = [(&self.temp_path, attributes)];
+            session
+                .set_attributes(&all_attributes, Some(&self.url))
+                .await?;
         }
         if let Some((from, to)) = self.names() {
             self.rename_asked.store(true, Ordering::Relaxed);
-            session.rename(from, to, &self.aside).await?;
-            self.renamed();
+            session.rename(from, to, &self.displaced).await?;
+            self.mark_renamed();
         }
         Ok(agreed)
     }
@@ -505,13 +519,13 @@ impl Put {
         session: &mut Session,
         at: &FtpPath,
         moved: u64,
-    ) -> Result<Option<Agreed>> {
+    ) -> Result<Option<AgreedChecksum>> {
         let doing = self.doing();
         let agreed = match &self.from {
             // What went into a device cannot be read again.
             _ if is_device(at) => None,
-            Content::File(file) => {
-                match verify::choose(session, self.wish, self.is_part)? {
+            UploadSource::File(file) => {
+                match verify::choose(session, self.verify_mode, self.is_part)? {
                     None => None,
                     Some(algorithm) => {
                         let regions = Regions {
@@ -524,25 +538,28 @@ impl Put {
                             // long must not pass.
                             length: self.length.filter(|_| self.is_part),
                         };
-                        verify::compare(session, self.wish, algorithm, regions).await?
+                        verify::compare(session, self.verify_mode, algorithm, regions).await?
                     }
                 }
             }
-            Content::Stream(input) => self.compare_input(session, input, at, &doing).await?,
-            Content::Server(source) => match verify::choose(session, self.wish, self.is_part)? {
-                None => None,
-                Some(algorithm) => {
-                    let regions = Both {
-                        doing: &doing,
-                        from: &source.path,
-                        to: at,
-                        offset: self.offset,
-                        length: self.length.filter(|_| self.is_part),
-                        bytes: self.length,
-                    };
-                    verify::compare_servers(session, self.wish, algorithm, regions).await?
+            UploadSource::Stream(input) => self.compare_input(session, input, at, &doing).await?,
+            UploadSource::Server(source) => {
+                match verify::choose(session, self.verify_mode, self.is_part)? {
+                    None => None,
+                    Some(algorithm) => {
+                        let regions = ServerRegions {
+                            doing: &doing,
+                            from: &source.path,
+                            to: at,
+                            offset: self.offset,
+                            length: self.length.filter(|_| self.is_part),
+                            bytes: self.length,
+                        };
+                        verify::compare_servers(session, self.verify_mode, algorithm, regions)
+                            .await?
+                    }
                 }
-            },
+            }
         };
         if agreed.is_none() && !self.is_part && !is_device(at) {
             // Of one that was gone on with, all that there is to be.
@@ -554,7 +571,7 @@ impl Put {
 
     /// Why it failed, with where things lie that are not where they were.
     pub(crate) fn explain(&self, session_error: Error) -> Error {
-        let Some((at, (from, to))) = self.aside.at().zip(self.names()) else {
+        let Some((at, (from, to))) = self.displaced.at().zip(self.names()) else {
             return session_error;
         };
         let beside = |name: &FtpPath| String::from_utf8_lossy(name.as_bytes()).into_owned();
@@ -594,16 +611,16 @@ impl Put {
     async fn compare_input(
         &self,
         session: &mut Session,
-        input: &Input,
+        input: &StdinSource,
         at: &FtpPath,
         doing: &str,
-    ) -> Result<Option<Agreed>> {
+    ) -> Result<Option<AgreedChecksum>> {
         let Some((algorithm, ours)) = input.checksum() else {
             return Ok(None);
         };
         match session.checksum(algorithm, 0, None, at).await {
             Ok(theirs) => verify::agree(doing, algorithm, ours, theirs).map(Some),
-            Err(error) => verify::unable(session, self.wish, error),
+            Err(error) => verify::unable(session, self.verify_mode, error),
         }
     }
 
@@ -615,56 +632,57 @@ impl Put {
     /// What is read, where it can be read again.
     pub(crate) fn file(&self) -> Option<&FileRef> {
         match &self.from {
-            Content::File(file) => Some(file),
-            Content::Stream(_) | Content::Server(_) => None,
+            UploadSource::File(file) => Some(file),
+            UploadSource::Stream(_) | UploadSource::Server(_) => None,
         }
     }
 
     /// The temporary and the final name, where they are two.
     pub(crate) fn names(&self) -> Option<(&FtpPath, &FtpPath)> {
-        self.rename_to.as_ref().map(|to| (&self.written_to, to))
+        self.rename_to.as_ref().map(|to| (&self.temp_path, to))
     }
 
     /// From now on something may lie under the temporary name.
-    pub(crate) fn begins(&self) {
-        let first = !self.begun.swap(true, Ordering::Relaxed);
+    pub(crate) fn mark_started(&self) {
+        let first = !self.may_exist.swap(true, Ordering::Relaxed);
         if let Some(journal) = self
             .journal
             .as_ref()
             .filter(|_| first && self.rename_to.is_some())
         {
-            journal.begins(&self.url, self.written_to.as_bytes(), self.length);
+            journal.record_temp(&self.url, self.temp_path.as_bytes(), self.length);
             if let Some(version) = self.version.filter(|_| self.in_order) {
-                journal.begins_from(&self.url, version);
+                journal.record_source(&self.url, version);
             }
         }
     }
 
     /// What lay under the temporary name has its final one.
-    pub(crate) fn renamed(&self) {
-        self.begun.store(false, Ordering::Relaxed);
+    pub(crate) fn mark_renamed(&self) {
+        self.may_exist.store(false, Ordering::Relaxed);
     }
 
     /// Leaves what is there for a later attempt or run; where it lies.
     pub(crate) fn keep(&self) -> Option<Vec<u8>> {
-        let lies = self.rubbish()?.as_bytes().to_vec();
-        self.begun.store(false, Ordering::Relaxed);
+        let lies = self.leftover()?.as_bytes().to_vec();
+        self.may_exist.store(false, Ordering::Relaxed);
         Some(lies)
     }
 
     /// The temporary file that is to be removed when the put has failed.
-    pub(crate) fn rubbish(&self) -> Option<&FtpPath> {
-        (self.rename_to.is_some() && self.begun.load(Ordering::Relaxed)).then_some(&self.written_to)
+    pub(crate) fn leftover(&self) -> Option<&FtpPath> {
+        (self.rename_to.is_some() && self.may_exist.load(Ordering::Relaxed))
+            .then_some(&self.temp_path)
     }
 }
 
 /// A part goes into what is there; a device cannot be renamed over.
-fn writes_in_place(item: &Item, part: Option<Part>) -> bool {
-    part.is_some() || is_device(&item.remote)
+fn writes_in_place(source_file: &SourceFile, part: Option<Part>) -> bool {
+    part.is_some() || is_device(&source_file.remote)
 }
 
 /// Where an earlier run has begun it.
-fn begun_beside(item: &Item) -> Option<FtpPath> {
-    let begun = FtpPath::new(item.begun.as_deref()?).ok()?;
-    (begun.parent() == item.remote.parent()).then_some(begun)
+fn partial_beside(source_file: &SourceFile) -> Option<FtpPath> {
+    let may_exist = FtpPath::new(source_file.begun.as_deref()?).ok()?;
+    (may_exist.parent() == source_file.remote.parent()).then_some(may_exist)
 }

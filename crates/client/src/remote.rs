@@ -56,15 +56,15 @@ impl RemoteSource {
 
     /// Which command fetches a range of what is to be read, `None` for all of it. `session` is with
     /// its server.
-    pub(crate) fn way(&self, session: &Session, range: Option<ByteRange>) -> Result<Way> {
+    pub(crate) fn way(&self, session: &Session, range: Option<ByteRange>) -> Result<RetrievePlan> {
         let features = &session.server.features;
         let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
         let start = range.map_or(0, |r| r.start);
         let length = range.map(ByteRange::len).or(self.length).or(self.ask);
         if whole && !self.is_part {
-            return Ok(Way {
+            return Ok(RetrievePlan {
                 limit: self.length,
-                ..Way::new(Command::Retr(self.path.clone()))
+                ..RetrievePlan::new(Command::Retr(self.path.clone()))
             });
         }
         if features.eret {
@@ -74,10 +74,10 @@ impl RemoteSource {
                 // Past the end of any file; servers send what there is.
                 length: length.unwrap_or(i64::MAX.unsigned_abs() - from),
             };
-            return Ok(Way {
+            return Ok(RetrievePlan {
                 base: start,
                 limit: Some(region.length),
-                ..Way::new(Command::Eret {
+                ..RetrievePlan::new(Command::Eret {
                     region,
                     path: self.path.clone(),
                 })
@@ -91,20 +91,20 @@ impl RemoteSource {
             Some(range) => Some(range.end) == self.length && self.ask.is_none(),
             None => self.ask.is_none(),
         };
-        Ok(Way {
+        Ok(RetrievePlan {
             stream: true,
             rest: Some(from).filter(|from| *from > 0),
             stream_start: start,
             cut: length.filter(|_| !to_the_end),
             // A server that passes over the REST sends too much.
             limit: self.length.filter(|_| to_the_end),
-            ..Way::new(Command::Retr(self.path.clone()))
+            ..RetrievePlan::new(Command::Retr(self.path.clone()))
         })
     }
 
     /// A part of it cannot be had.
     pub(crate) fn lacks(&self, session: &Session, feature: &str) -> Error {
-        Error::Lacks {
+        Error::MissingFeature {
             endpoint: session.endpoint.name(),
             feature: feature.to_owned(),
             consequence: format!("a part of {} cannot be fetched", self.path),
@@ -113,7 +113,7 @@ impl RemoteSource {
 }
 
 /// How a range is fetched.
-pub(crate) struct Way {
+pub(crate) struct RetrievePlan {
     pub(crate) command: Command,
     /// MODE S even where MODE E works.
     pub(crate) stream: bool,
@@ -126,7 +126,7 @@ pub(crate) struct Way {
     pub(crate) cut: Option<u64>,
 }
 
-impl Way {
+impl RetrievePlan {
     fn new(command: Command) -> Self {
         Self {
             command,

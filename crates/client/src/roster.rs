@@ -26,13 +26,13 @@ const ALIVE: &str = ".alive";
 
 /// Membership; dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct Roster {
+pub(crate) struct Presence {
     folder: PathBuf,
     id: String,
     _alive: File,
 }
 
-impl Roster {
+impl Presence {
     /// Joins those who meet under `name`, in `user_folder`.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Roster {
     ///
     /// # Errors
     /// The folder is gone, or full.
-    pub(crate) fn say(&self, line: &str) -> io::Result<()> {
+    pub(crate) fn publish(&self, line: &str) -> io::Result<()> {
         self.write(&self.id, line)
     }
 
@@ -73,15 +73,15 @@ impl Roster {
     ///
     /// # Errors
     /// The folder is gone.
-    pub(crate) fn hear(&self) -> io::Result<Vec<(String, String)>> {
-        let others = self.others()?.into_iter();
+    pub(crate) fn read_peers(&self) -> io::Result<Vec<(String, String)>> {
+        let others = self.live_peers()?.into_iter();
         Ok(others
             .filter_map(|id| self.read(&id).map(|line| (id, line)))
             .collect())
     }
 
     /// Those alive; what the dead left is removed.
-    fn others(&self) -> io::Result<Vec<String>> {
+    fn live_peers(&self) -> io::Result<Vec<String>> {
         let mut others = Vec::new();
         for entry in fs::read_dir(&self.folder)?.take(8 * MEMBERS_MAX) {
             let name = entry?.file_name();
@@ -128,7 +128,7 @@ impl Roster {
     }
 }
 
-impl Drop for Roster {
+impl Drop for Presence {
     fn drop(&mut self) {
         // What stays is removed by the next who looks.
         let _ = fs::remove_file(self.folder.join(&self.id));
@@ -191,24 +191,24 @@ mod tests {
     #[test]
     fn members_hear_each_other_while_they_live() {
         let folder = tempfile::tempdir().unwrap();
-        let join = || Roster::join(folder.path(), "put host:2811").unwrap();
+        let join = || Presence::join(folder.path(), "put host:2811").unwrap();
         let (first, second) = (join(), join());
-        assert_eq!(first.hear().unwrap(), []);
-        second.say("1 two").unwrap();
-        let heard = first.hear().unwrap();
+        assert_eq!(first.read_peers().unwrap(), []);
+        second.publish("1 two").unwrap();
+        let heard = first.read_peers().unwrap();
         assert_eq!(heard, [(second.id.clone(), "1 two".to_owned())]);
         drop(second);
-        assert_eq!(first.hear().unwrap(), []);
+        assert_eq!(first.read_peers().unwrap(), []);
     }
 
     #[test]
     fn what_the_dead_left_is_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let roster = Roster::join(folder.path(), "all").unwrap();
-        let dead = roster.folder.join("1-00000000.alive");
+        let presence = Presence::join(folder.path(), "all").unwrap();
+        let dead = presence.folder.join("1-00000000.alive");
         fs::write(&dead, "").unwrap();
-        fs::write(roster.folder.join("1-00000000"), "1 5\n").unwrap();
-        assert_eq!(roster.hear().unwrap(), []);
+        fs::write(presence.folder.join("1-00000000"), "1 5\n").unwrap();
+        assert_eq!(presence.read_peers().unwrap(), []);
         assert!(!dead.exists());
     }
 

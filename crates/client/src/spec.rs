@@ -279,11 +279,11 @@ pub struct SyncSpec {
     pub filter: Filter,
     /// Copies get the times and the permissions of their sources, and so does what is the same but
     /// for them.
-    pub stamps: bool,
+    pub attributes: bool,
     /// Tell what would be done, and do nothing.
     pub dry_run: bool,
     /// What the source does not have goes.
-    pub delete: Option<Deletion>,
+    pub delete: Option<DeleteOptions>,
 }
 
 /// What files of one name must have in common to count as the same; each level wants what those
@@ -306,7 +306,7 @@ pub enum Level {
 
 /// `--delete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deletion {
+pub struct DeleteOptions {
     /// Nothing goes where more names than this would have to.
     pub most: Option<u64>,
 }

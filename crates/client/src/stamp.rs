@@ -25,13 +25,13 @@ const DIRECTORY_MODE_MASK: u32 = 0o1777;
 
 /// What is known of it; what is not known stays as the destination makes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct FileAttributes {
     /// Whole seconds: what servers keep.
     pub(crate) modified: Option<Timestamp>,
     pub(crate) mode: Option<u32>,
 }
 
-impl Stamp {
+impl FileAttributes {
     /// Of a file of this machine.
     pub(crate) fn of_metadata(metadata: &fs::Metadata) -> Self {
         Self {
@@ -50,15 +50,15 @@ impl Stamp {
 
     /// What `--preserve` asks for of it; `None` where that is nothing.
     pub(crate) fn preserved(self, preserve: Preserve) -> Option<Self> {
-        let stamp = Self {
+        let attributes = Self {
             modified: self.modified.filter(|_| preserve.times),
             mode: self.mode.filter(|_| preserve.modes),
         };
-        (stamp != Self::default()).then_some(stamp)
+        (attributes != Self::default()).then_some(attributes)
     }
 
     /// Gives it to a file of this machine.
-    pub(crate) fn put_on(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn apply(&self, path: &Path) -> io::Result<()> {
         if let Some(mode) = self.mode {
             fs::set_permissions(path, Permissions::from_mode(mode))?;
         }
@@ -116,18 +116,24 @@ mod tests {
             unix_mode: Some(0o4640),
             ..Facts::default()
         };
-        Stamp::of_facts(&facts).put_on(&path).unwrap();
+        FileAttributes::of_facts(&facts).apply(&path).unwrap();
         let metadata = fs::metadata(&path).unwrap();
         assert_eq!(metadata.mode() & 0o7777, 0o640);
         assert_eq!(
             (metadata.mtime(), metadata.mtime_nsec()),
             (1_000_000_007, 0)
         );
-        let again = Stamp::of_metadata(&metadata);
-        assert_eq!(again, Stamp::of_facts(&facts));
-        Stamp::default().put_on(&path).unwrap();
-        assert_eq!(Stamp::of_metadata(&fs::metadata(&path).unwrap()), again);
-        assert_eq!(Stamp::default().commands(&FtpPath::root()).count(), 0);
+        let again = FileAttributes::of_metadata(&metadata);
+        assert_eq!(again, FileAttributes::of_facts(&facts));
+        FileAttributes::default().apply(&path).unwrap();
+        assert_eq!(
+            FileAttributes::of_metadata(&fs::metadata(&path).unwrap()),
+            again
+        );
+        assert_eq!(
+            FileAttributes::default().commands(&FtpPath::root()).count(),
+            0
+        );
     }
 
     #[test]
@@ -137,7 +143,7 @@ mod tests {
             unix_mode: Some(0o7775),
             ..Facts::default()
         };
-        let mode = |kind| Stamp::of_facts(&facts(kind)).mode;
+        let mode = |kind| FileAttributes::of_facts(&facts(kind)).mode;
         assert_eq!(mode(FactType::Dir), Some(0o1775));
         assert_eq!(mode(FactType::File), Some(0o775));
     }

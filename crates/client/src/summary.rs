@@ -28,14 +28,14 @@ pub struct Summary {
     pub limited_by: Option<String>,
     /// What a sync has done beside copying.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub synced: Option<Synced>,
+    pub synced: Option<SyncSummary>,
     /// Exit status.
     pub exit: u8,
 }
 
 /// Numbers of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Synced {
+pub struct SyncSummary {
     /// Nothing was changed.
     pub dry_run: bool,
     /// Files that were to be copied.

@@ -8,16 +8,16 @@ use godwit_proto::ByteRange;
 
 /// The ranges that sessions send now.
 #[derive(Default)]
-pub(crate) struct Tails(Mutex<Inner>);
+pub(crate) struct StealableRanges(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
     next: u64,
-    tails: Vec<Tail>,
+    stealable: Vec<ActiveRange>,
 }
 
-struct Tail {
-    key: TailKey,
+struct ActiveRange {
+    key: RangeKey,
     range: ByteRange,
     /// Once the server has begun. Earlier nobody may help: STOR empties the file when it begins.
     monitor: Option<Monitor>,
@@ -25,19 +25,19 @@ struct Tail {
 
 /// Which of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TailKey(u64);
+pub(crate) struct RangeKey(u64);
 
-impl Tails {
+impl StealableRanges {
     /// A session is about to send `range`, or will: then it says so again when its turn has come.
-    pub(crate) fn begin(&self, range: ByteRange) -> TailKey {
+    pub(crate) fn begin(&self, range: ByteRange) -> RangeKey {
         let mut inner = self.lock();
-        let announced = |tail: &&Tail| tail.range == range && tail.monitor.is_none();
-        if let Some(tail) = inner.tails.iter().find(announced) {
+        let announced = |tail: &&ActiveRange| tail.range == range && tail.monitor.is_none();
+        if let Some(tail) = inner.stealable.iter().find(announced) {
             return tail.key;
         }
-        let key = TailKey(inner.next);
+        let key = RangeKey(inner.next);
         inner.next += 1;
-        inner.tails.push(Tail {
+        inner.stealable.push(ActiveRange {
             key,
             range,
             monitor: None,
@@ -46,23 +46,23 @@ impl Tails {
     }
 
     /// Its server has begun.
-    pub(crate) fn flows(&self, key: TailKey, monitor: &Monitor) {
-        if let Some(tail) = self.lock().tails.iter_mut().find(|t| t.key == key) {
+    pub(crate) fn flows(&self, key: RangeKey, monitor: &Monitor) {
+        if let Some(tail) = self.lock().stealable.iter_mut().find(|t| t.key == key) {
             tail.monitor = Some(monitor.clone());
         }
     }
 
     /// It sends no more; what is its own of the range.
-    pub(crate) fn end(&self, key: TailKey) -> Option<ByteRange> {
+    pub(crate) fn end(&self, key: RangeKey) -> Option<ByteRange> {
         let mut inner = self.lock();
-        let at = inner.tails.iter().position(|t| t.key == key)?;
-        Some(inner.tails.swap_remove(at).range)
+        let at = inner.stealable.iter().position(|t| t.key == key)?;
+        Some(inner.stealable.swap_remove(at).range)
     }
 
     /// The later half of the longest tail, at least `least` bytes.
     pub(crate) fn take(&self, least: u64) -> Option<ByteRange> {
         let mut inner = self.lock();
-        let longest = inner.tails.iter_mut().max_by_key(|t| t.unbegun())?;
+        let longest = inner.stealable.iter_mut().max_by_key(|t| t.unbegun())?;
         let taken = longest.monitor.as_ref()?.split_off(least)?;
         let start = longest.range.start + taken.start;
         let taken = ByteRange::new(start, longest.range.end)?;
@@ -73,7 +73,7 @@ impl Tails {
     /// Whether [`Self::take`] finds something, or may later.
     pub(crate) fn may_have(&self, least: u64) -> bool {
         let half = least.saturating_mul(2);
-        self.lock().tails.iter().any(|t| match &t.monitor {
+        self.lock().stealable.iter().any(|t| match &t.monitor {
             Some(_) => t.unbegun() > half,
             None => t.range.len() > half,
         })
@@ -84,7 +84,7 @@ impl Tails {
     }
 }
 
-impl Tail {
+impl ActiveRange {
     fn unbegun(&self) -> u64 {
         self.monitor.as_ref().map_or(0, Monitor::unstarted_bytes)
     }

@@ -4,8 +4,8 @@
 //!
 //! A server that can do neither, but has REST STREAM and SIZE, is sent and sends files in order:
 //! what is there of one is its beginning ([`is_in_order`]). That beginning is believed where this
-//! command has moved it, or where the journal of an earlier one names the same [`Version`] of the
-//! source; else the file begins at its first byte.
+//! command has moved it, or where the journal of an earlier one names the same [`SourceVersion`] of
+//! the source; else the file begins at its first byte.
 
 use godwit_engine::{digest, storage::FileRef};
 use godwit_proto::{
@@ -29,9 +29,9 @@ const CHECKSUMS_MAX: u64 = 256;
 
 /// What tells whether a source is still the file that it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct SourceVersion {
     pub(crate) size: u64,
-    /// As in [`crate::plan::Item::changed`]; `None` where nobody tells.
+    /// As in [`crate::plan::SourceFile::changed`]; `None` where nobody tells.
     pub(crate) changed: Option<i64>,
 }
 
@@ -47,7 +47,10 @@ pub(crate) fn is_in_order(session: &Session) -> bool {
 ///
 /// # Errors
 /// The session is lost.
-pub(crate) async fn version(session: &mut Session, path: &FtpPath) -> Result<Option<Version>> {
+pub(crate) async fn version(
+    session: &mut Session,
+    path: &FtpPath,
+) -> Result<Option<SourceVersion>> {
     let mut commands = vec![Command::Size(path.clone())];
     if session.server.features.mdtm {
         commands.push(Command::Mdtm(path.clone()));
@@ -60,7 +63,7 @@ pub(crate) async fn version(session: &mut Session, path: &FtpPath) -> Result<Opt
     };
     let size = told(0).and_then(|text| text.parse().ok());
     let changed = told(1).and_then(|text| Timestamp::parse(&text));
-    Ok(size.map(|size| Version {
+    Ok(size.map(|size| SourceVersion {
         size,
         changed: changed.map(|time| time.0),
     }))
@@ -68,17 +71,17 @@ pub(crate) async fn version(session: &mut Session, path: &FtpPath) -> Result<Opt
 
 /// Where one of the two copies is.
 #[derive(Clone, Copy)]
-pub(crate) enum Copy<'a> {
-    Here(&'a FileRef),
+pub(crate) enum Replica<'a> {
+    Local(&'a FileRef),
     /// At the server of the session.
-    There(&'a FtpPath),
+    Remote(&'a FtpPath),
     /// At the server that sends to it.
     AtSource(&'a FtpPath),
 }
 
 /// What tells whether parts agree.
 #[derive(Clone, Copy)]
-enum Means {
+enum CompareMethod {
     /// `SITE GODWIT LEAVES`.
     Leaves,
     /// CKSM of each.
@@ -86,8 +89,8 @@ enum Means {
 }
 
 /// Whether what an attempt or a run leaves at its destination can be told from what is missing.
-pub(crate) fn is_possible(session: &Session) -> bool {
-    means(session).is_some()
+pub(crate) fn can_resume(session: &Session) -> bool {
+    compare_method(session).is_some()
 }
 
 /// Which bytes of `region` the destination does not have of those of the source. `whole`: it should
@@ -97,11 +100,11 @@ pub(crate) fn is_possible(session: &Session) -> bool {
 /// The session is lost, or a file of ours cannot be read.
 pub(crate) async fn missing(
     session: &mut Session,
-    (from, to): (Copy<'_>, Copy<'_>),
+    (from, to): (Replica<'_>, Replica<'_>),
     region: ByteRange,
     whole: bool,
 ) -> Result<Option<Vec<ByteRange>>> {
-    let Some(means) = means(session).filter(|_| !region.is_empty()) else {
+    let Some(compare_method) = compare_method(session).filter(|_| !region.is_empty()) else {
         return Ok(None);
     };
     // One byte more shows a copy that is too long.
@@ -109,15 +112,15 @@ pub(crate) async fn missing(
         start: region.start,
         end: region.end.saturating_add(u64::from(whole)),
     };
-    let parts = Parts {
-        means,
-        leaf: means.leaf(asked.len()),
+    let parts = BlockChecksums {
+        compare_method,
+        leaf: compare_method.leaf(asked.len()),
     };
     let _shown = Verifying::new(&session.context.counters);
     // Begun first, so that both ends compute at the same time.
     let ours = match from {
-        Copy::Here(file) => Some(parts.of_file(file, region)),
-        Copy::There(_) | Copy::AtSource(_) => None,
+        Replica::Local(file) => Some(parts.of_file(file, region)),
+        Replica::Remote(_) | Replica::AtSource(_) => None,
     };
     let there = parts.of(session, to, asked).await?;
     let Some(there) = there.filter(|there| there.bytes > 0) else {
@@ -136,20 +139,23 @@ pub(crate) async fn missing(
 }
 
 /// What all servers of a session know.
-fn means(session: &Session) -> Option<Means> {
+fn compare_method(session: &Session) -> Option<CompareMethod> {
     let servers = [Some(session), session.source.as_deref()];
     let features = || servers.iter().flatten().map(|s| &s.server.features);
     if features().all(|features| features.leaves) {
-        return Some(Means::Leaves);
+        return Some(CompareMethod::Leaves);
     }
     // Those of 32 bits.
     let algorithms = [ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Adler32];
     let offered =
         |algorithm: &ChecksumAlgorithm| features().all(|f| f.checksums.contains(algorithm));
-    algorithms.into_iter().find(offered).map(Means::Checksums)
+    algorithms
+        .into_iter()
+        .find(offered)
+        .map(CompareMethod::Checksums)
 }
 
-impl Means {
+impl CompareMethod {
     /// How long the parts of so many bytes are: as short as the bound of their number lets them be.
     fn leaf(self, bytes: u64) -> u64 {
         match self {
@@ -164,34 +170,34 @@ impl Means {
 
 /// How both copies are looked at.
 #[derive(Clone, Copy)]
-struct Parts {
-    means: Means,
+struct BlockChecksums {
+    compare_method: CompareMethod,
     /// Bytes of each but the last.
     leaf: u64,
 }
 
-impl Parts {
+impl BlockChecksums {
     async fn of(
         self,
         session: &mut Session,
-        copy: Copy<'_>,
+        copy: Replica<'_>,
         region: ByteRange,
     ) -> Result<Option<Leaves>> {
         let (session, path) = match copy {
-            Copy::Here(file) => return self.of_file(file, region).value().await.map(Some),
-            Copy::There(path) => (session, path),
-            Copy::AtSource(path) => match session.source.as_deref_mut() {
+            Replica::Local(file) => return self.of_file(file, region).value().await.map(Some),
+            Replica::Remote(path) => (session, path),
+            Replica::AtSource(path) => match session.source.as_deref_mut() {
                 Some(source) => (source, path),
                 None => return Ok(None),
             },
         };
-        let asked = match self.means {
-            Means::Leaves => {
+        let asked = match self.compare_method {
+            CompareMethod::Leaves => {
                 let length = Some(region.len());
                 let leaves = session.leaves(self.leaf, region.start, length, path);
                 leaves.await.map(Some)
             }
-            Means::Checksums(algorithm) => {
+            CompareMethod::Checksums(algorithm) => {
                 self.by_checksums(session, algorithm, region, path).await
             }
         };
@@ -203,11 +209,14 @@ impl Parts {
     }
 
     fn of_file(self, file: &FileRef, region: ByteRange) -> Computing<Leaves> {
-        let Self { means, leaf } = self;
+        let Self {
+            compare_method,
+            leaf,
+        } = self;
         let (start, length) = (region.start, Some(region.len()));
-        Computing::begin(file, move |file, go_on| match means {
-            Means::Leaves => digest::leaves_of_file(file, leaf, start, length, go_on),
-            Means::Checksums(algorithm) => {
+        Computing::begin(file, move |file, go_on| match compare_method {
+            CompareMethod::Leaves => digest::leaves_of_file(file, leaf, start, length, go_on),
+            CompareMethod::Checksums(algorithm) => {
                 let bytes = file.metadata()?.size.saturating_sub(start);
                 let bytes = bytes.min(region.len());
                 let mut digests = Vec::new();

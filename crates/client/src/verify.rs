@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// What both ends agreed on, as the event log has it: `ADLER32:0a1b2c3d`.
-pub(crate) type Agreed = String;
+pub(crate) type AgreedChecksum = String;
 
 /// The two regions that must be the same.
 pub(crate) struct Regions<'a> {
@@ -46,7 +46,7 @@ pub(crate) struct Regions<'a> {
 }
 
 /// The regions of two servers that must be the same.
-pub(crate) struct Both<'a> {
+pub(crate) struct ServerRegions<'a> {
     /// For messages: the URL.
     pub(crate) doing: &'a str,
     pub(crate) from: &'a FtpPath,
@@ -62,7 +62,7 @@ pub(crate) struct Both<'a> {
 /// compare.
 pub(crate) fn choose(
     session: &Session,
-    wish: Verify,
+    verify_mode: Verify,
     is_part: bool,
 ) -> Result<Option<ChecksumAlgorithm>> {
     let source = session.source.as_deref();
@@ -76,22 +76,24 @@ pub(crate) fn choose(
         Some(source) if !session.server.features.checksums.is_empty() => source,
         _ => session,
     };
-    let lacks = |feature: String| Error::Lacks {
+    let lacks = |feature: String| Error::MissingFeature {
         endpoint: lacking.endpoint.name(),
         feature,
         consequence: "the file cannot be verified; --no-verify copies without".to_owned(),
     };
-    match wish {
+    match verify_mode {
         Verify::Never => Ok(None),
-        Verify::WherePossible if is_part || known(&session.endpoint.learned.no_cksm) => Ok(None),
+        Verify::WherePossible if is_part || known(&session.endpoint.capabilities.no_cksm) => {
+            Ok(None)
+        }
         Verify::WherePossible | Verify::Always(None) => {
             let cheapest = ChecksumAlgorithm::ALL.into_iter().find(offered);
             if cheapest.is_none() {
-                if wish != Verify::WherePossible {
+                if verify_mode != Verify::WherePossible {
                     return Err(lacks("CKSM with an algorithm of ours".to_owned()));
                 }
-                crate::context::Learned::learn(
-                    &session.endpoint.learned.no_cksm,
+                crate::context::Capabilities::learn(
+                    &session.endpoint.capabilities.no_cksm,
                     &session.context,
                     format!(
                         "{}: no CKSM in FEAT: files are not verified",
@@ -110,10 +112,10 @@ pub(crate) fn choose(
 /// insists. Where the ends differ and the server knows leaves, the error tells where.
 pub(crate) async fn compare(
     session: &mut Session,
-    wish: Verify,
+    verify_mode: Verify,
     algorithm: ChecksumAlgorithm,
     regions: Regions<'_>,
-) -> Result<Option<Agreed>> {
+) -> Result<Option<AgreedChecksum>> {
     let _shown = Verifying::new(&session.context.counters);
     let bytes = match regions.length {
         Some(length) => length,
@@ -135,7 +137,7 @@ pub(crate) async fn compare(
         (None, leaf) => compare_leaves(session, leaf.unwrap_or(bytes), &regions).await,
     };
     match compared {
-        Err(error) => unable(session, wish, error),
+        Err(error) => unable(session, verify_mode, error),
         agreed => agreed.map(Some),
     }
 }
@@ -143,10 +145,10 @@ pub(crate) async fn compare(
 /// The same of two servers: of the source's file from a byte on, and of ours.
 pub(crate) async fn compare_servers(
     session: &mut Session,
-    wish: Verify,
+    verify_mode: Verify,
     algorithm: ChecksumAlgorithm,
-    regions: Both<'_>,
-) -> Result<Option<Agreed>> {
+    regions: ServerRegions<'_>,
+) -> Result<Option<AgreedChecksum>> {
     let _shown = Verifying::new(&session.context.counters);
     let Some(mut source) = session.source.take() else {
         return Ok(None);
@@ -173,7 +175,7 @@ pub(crate) async fn compare_servers(
     };
     session.source = Some(source);
     match compared {
-        Err(error) => unable(session, wish, error),
+        Err(error) => unable(session, verify_mode, error),
         agreed => agreed.map(Some),
     }
 }
@@ -190,7 +192,7 @@ async fn compare_whole(
     session: &mut Session,
     algorithm: ChecksumAlgorithm,
     regions: &Regions<'_>,
-) -> Result<Agreed> {
+) -> Result<AgreedChecksum> {
     let (file, offset, length) = (regions.local, regions.local_offset, regions.length);
     let ours = Computing::begin(file, move |file, go_on| {
         digest::of_file(file, algorithm, offset, length, go_on)
@@ -201,7 +203,11 @@ async fn compare_whole(
     agree(regions.doing, algorithm, ours.value().await?, theirs)
 }
 
-async fn compare_leaves(session: &mut Session, leaf: u64, regions: &Regions<'_>) -> Result<Agreed> {
+async fn compare_leaves(
+    session: &mut Session,
+    leaf: u64,
+    regions: &Regions<'_>,
+) -> Result<AgreedChecksum> {
     let (file, offset, length) = (regions.local, regions.local_offset, regions.length);
     let ours = Computing::begin(file, move |file, go_on| {
         digest::leaves_of_file(file, leaf, offset, length, go_on)
@@ -249,7 +255,7 @@ impl<T> Drop for Computing<T> {
 }
 
 /// A mismatch of all the bytes, with the place as far as leaves told it.
-fn located(mut mismatch: Box<Mismatch>, leaves: Result<Agreed>) -> Result<Agreed> {
+fn located(mut mismatch: Box<Mismatch>, leaves: Result<AgreedChecksum>) -> Result<AgreedChecksum> {
     match leaves {
         // One of the two is not what it was a moment ago.
         Ok(_) => {}
@@ -260,15 +266,19 @@ fn located(mut mismatch: Box<Mismatch>, leaves: Result<Agreed>) -> Result<Agreed
 }
 
 /// What a server's refusal of CKSM means.
-pub(crate) fn unable(session: &Session, wish: Verify, error: Error) -> Result<Option<Agreed>> {
-    if wish == Verify::WherePossible && error.refusal() == Some(FailureKind::NotSupported) {
+pub(crate) fn unable(
+    session: &Session,
+    verify_mode: Verify,
+    error: Error,
+) -> Result<Option<AgreedChecksum>> {
+    if verify_mode == Verify::WherePossible && error.refusal() == Some(FailureKind::NotSupported) {
         session.context.note(format!("not verified: {error}"));
         return Ok(None);
     }
     Err(error)
 }
 
-pub(crate) fn agreed(algorithm: ChecksumAlgorithm, digest: &str) -> Agreed {
+pub(crate) fn agreed(algorithm: ChecksumAlgorithm, digest: &str) -> AgreedChecksum {
     format!("{algorithm}:{digest}")
 }
 
@@ -278,7 +288,7 @@ pub(crate) fn agree(
     algorithm: ChecksumAlgorithm,
     ours: String,
     theirs: String,
-) -> Result<Agreed> {
+) -> Result<AgreedChecksum> {
     // Some servers print Adler-32 as a bare number without leading zeros.
     if ours.trim_start_matches('0') == theirs.trim_start_matches('0') {
         return Ok(agreed(algorithm, &ours));
@@ -292,7 +302,7 @@ pub(crate) fn agree(
     })))
 }
 
-fn agree_by_leaves(doing: &str, ours: &Leaves, theirs: &Leaves) -> Result<Agreed> {
+fn agree_by_leaves(doing: &str, ours: &Leaves, theirs: &Leaves) -> Result<AgreedChecksum> {
     let differing = ours.differing(theirs);
     if differing.as_ref().is_some_and(Vec::is_empty) {
         return Ok(agreed(ALGORITHM, &digest::whole(ours)));

@@ -13,7 +13,7 @@ use rustix::{fs::syncfs, io::retry_on_intr};
 
 use crate::{
     error::{Error, Result},
-    fingerprints::Fingerprints,
+    fingerprints::CompactSet,
     spec::Durability,
 };
 
@@ -21,19 +21,19 @@ use crate::{
 /// or by one that differs in case or in the form of its letters where the file system sees no
 /// difference. Then the second must not replace the first unseen.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
-    files: Mutex<Fingerprints>,
+pub(crate) struct LocalDurability {
+    files: Mutex<CompactSet>,
     /// Unset: nothing is promised.
     durability: OnceLock<Durability>,
     /// Directories that are known to have outlasting names.
-    directories: Mutex<Fingerprints>,
+    directories: Mutex<CompactSet>,
     /// One directory of each device that something was written to.
     devices: Mutex<HashMap<u64, PathBuf>>,
 }
 
-impl Written {
+impl LocalDurability {
     /// From now on files are this safe.
-    pub(crate) fn promise(&self, durability: Durability) {
+    pub(crate) fn set_level(&self, durability: Durability) {
         // Once a run.
         let _ = self.durability.set(durability);
     }
@@ -43,16 +43,16 @@ impl Written {
     }
 
     /// Device and inode tell, whatever the names are.
-    pub(crate) fn note(&self, unique: (u64, u64)) {
+    pub(crate) fn record(&self, unique: (u64, u64)) {
         lock(&self.files).insert(&unique);
     }
 
-    pub(crate) fn holds(&self, metadata: &fs::Metadata) -> bool {
+    pub(crate) fn contains(&self, metadata: &fs::Metadata) -> bool {
         lock(&self.files).contains(&(metadata.dev(), metadata.ino()))
     }
 
     /// Before a file gets its name: with a name that outlasts a loss of power its bytes must.
-    pub(crate) fn make_safe(&self, file: &Path) -> io::Result<()> {
+    pub(crate) fn fsync_file(&self, file: &Path) -> io::Result<()> {
         match self.durability() {
             Durability::File => File::open(file)?.sync_all(),
             Durability::None | Durability::Batch => Ok(()),
@@ -60,7 +60,7 @@ impl Written {
     }
 
     /// After it has got it.
-    pub(crate) fn make_name_safe(&self, file: &Path, device: u64) -> io::Result<()> {
+    pub(crate) fn fsync_name(&self, file: &Path, device: u64) -> io::Result<()> {
         let directory = match file.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -69,7 +69,7 @@ impl Written {
             Durability::None => {}
             Durability::File => {
                 File::open(directory)?.sync_all()?;
-                self.make_directories_safe(directory);
+                self.fsync_directories(directory);
             }
             Durability::Batch => {
                 let mut devices = lock(&self.devices);
@@ -83,7 +83,7 @@ impl Written {
 
     /// The names of the directories above, since this run may have made them. Held until that is
     /// done, so that nobody else believes it before.
-    fn make_directories_safe(&self, directory: &Path) {
+    fn fsync_directories(&self, directory: &Path) {
         let mut known = lock(&self.directories);
         for directory in directory.ancestors() {
             if !known.insert(directory) {
@@ -98,7 +98,7 @@ impl Written {
     }
 
     /// At the end of the run: what was promised for then. Blocks as long as the disks take.
-    pub(crate) fn make_all_safe(&self) -> Result<()> {
+    pub(crate) fn fsync_all(&self) -> Result<()> {
         let devices = std::mem::take(&mut *lock(&self.devices));
         for directory in devices.into_values() {
             let synced = File::open(&directory).and_then(|at| Ok(retry_on_intr(|| syncfs(&at))?));

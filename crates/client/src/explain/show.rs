@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Explanation, Phase, Run};
+use super::{Explanation, Run, SettingSpan};
 use crate::flags::units::{show_bytes, show_rate};
 
 /// Rows of the table of settings; of longer runs the first and the last are shown.
@@ -117,7 +117,7 @@ fn table(run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     clippy::cast_precision_loss,
     reason = "casts of floats saturate, NaN is 0, and a picture needs no precision"
 )]
-fn bars(epochs: &[Phase]) -> String {
+fn bars(epochs: &[SettingSpan]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let total: f64 = epochs.iter().map(|p| p.seconds.max(0.0)).sum();
     let most = epochs.iter().map(|p| p.goodput_bps).fold(0.0, f64::max);

@@ -23,7 +23,7 @@ use godwit_proto::{ChecksumAlgorithm, security::Floor};
 
 pub(crate) use ends::check_nesting;
 pub(crate) use resolve::without_passwords;
-pub use resolve::{Ambient, Parting, parse};
+pub use resolve::{EarlyExit, Environment, parse};
 
 use sync::SyncArgs;
 use transfer::TransferArgs;

@@ -28,7 +28,7 @@ use crate::{
 
 /// There is nothing to run: help was asked for, or the command line is wrong.
 #[derive(Debug)]
-pub struct Parting {
+pub struct EarlyExit {
     /// What to print.
     pub text: String,
     /// [`Exit::Done`] for help and version, which go to standard output; else standard error.
@@ -37,7 +37,7 @@ pub struct Parting {
 
 /// What the process finds around itself.
 #[derive(Clone, Debug)]
-pub struct Ambient {
+pub struct Environment {
     /// What it says of passwords and tokens, and whether somebody can be asked.
     pub secrets: Secrets,
     /// `GLOBUS_TCP_PORT_RANGE`.
@@ -48,7 +48,7 @@ pub struct Ambient {
     pub ssh: Ssh,
 }
 
-impl Default for Ambient {
+impl Default for Environment {
     /// An empty environment.
     fn default() -> Self {
         Self {
@@ -61,16 +61,18 @@ impl Default for Ambient {
 }
 
 /// Reads a command line, program name first.
-pub fn parse(arguments: &[OsString], ambient: &Ambient) -> Result<Invocation, Parting> {
-    let parting = |e: clap::Error| Parting {
+pub fn parse(arguments: &[OsString], environment: &Environment) -> Result<Invocation, EarlyExit> {
+    let early_exit = |e: clap::Error| EarlyExit {
         exit: match e.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Done,
             _ => Exit::Usage,
         },
         text: without_passwords(e.render().to_string(), arguments),
     };
-    let matches = command().try_get_matches_from(arguments).map_err(parting)?;
-    let cli = Cli::from_arg_matches(&matches).map_err(parting)?;
+    let matches = command()
+        .try_get_matches_from(arguments)
+        .map_err(early_exit)?;
+    let cli = Cli::from_arg_matches(&matches).map_err(early_exit)?;
     let (request, common) = request(cli.verb, &matches, arguments).map_err(wrong)?;
     Ok(Invocation {
         request,
@@ -79,12 +81,12 @@ pub fn parse(arguments: &[OsString], ambient: &Ambient) -> Result<Invocation, Pa
         } else {
             1 + common.verbose.min(2)
         },
-        connections: connections(&common, ambient).map_err(wrong)?,
+        connections: connections(&common, environment).map_err(wrong)?,
     })
 }
 
-fn wrong(text: String) -> Parting {
-    Parting {
+fn wrong(text: String) -> EarlyExit {
+    EarlyExit {
         text: format!("godwit: {text}\n"),
         exit: Exit::Usage,
     }
@@ -92,8 +94,8 @@ fn wrong(text: String) -> Parting {
 
 pub(super) type Resolved<T> = Result<T, String>;
 
-fn connections(common: &Common, ambient: &Ambient) -> Resolved<Connections> {
-    let port_range = match &ambient.port_range {
+fn connections(common: &Common, environment: &Environment) -> Resolved<Connections> {
+    let port_range = match &environment.port_range {
         None => None,
         Some(text) if text.trim().is_empty() => None,
         Some(text) => Some(net::parse_port_range(text).ok_or_else(|| {
@@ -105,8 +107,8 @@ fn connections(common: &Common, ambient: &Ambient) -> Resolved<Connections> {
         secrets: Secrets {
             password_file: common.password_file.clone(),
             token_file: common.token.clone(),
-            token_hosts: [&ambient.secrets.token_hosts[..], &common.token_host].concat(),
-            ..ambient.secrets.clone()
+            token_hosts: [&environment.secrets.token_hosts[..], &common.token_host].concat(),
+            ..environment.secrets.clone()
         },
         authorities: match &common.ca {
             None => Authorities::System,
@@ -115,14 +117,14 @@ fn connections(common: &Common, ambient: &Ambient) -> Resolved<Connections> {
         },
         port_range,
         protect: common.protect,
-        locations: ambient.locations.clone(),
+        locations: environment.locations.clone(),
         proxies: (common.proxy.iter())
             .map(|named| (named.host.clone(), named.file.clone()))
             .collect(),
         subjects: common.subject.clone(),
         ssh: Ssh {
-            command: (common.ssh.clone()).unwrap_or_else(|| ambient.ssh.command.clone()),
-            server: (common.ssh_server.clone()).or_else(|| ambient.ssh.server.clone()),
+            command: (common.ssh.clone()).unwrap_or_else(|| environment.ssh.command.clone()),
+            server: (common.ssh_server.clone()).or_else(|| environment.ssh.server.clone()),
         },
     })
 }

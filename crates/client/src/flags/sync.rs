@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     filter::Filter,
-    spec::{Deletion, JobSpec, Level, SyncSpec},
+    spec::{DeleteOptions, JobSpec, Level, SyncSpec},
 };
 
 /// Bytes of a file of patterns.
@@ -128,9 +128,9 @@ pub(super) fn job(
             _ => Level::Modified,
         },
         filter: filter(&args, matches)?,
-        stamps: true,
+        attributes: true,
         dry_run: args.dry_run,
-        delete: args.delete.then_some(Deletion {
+        delete: args.delete.then_some(DeleteOptions {
             most: args.max_delete,
         }),
     };

@@ -3,19 +3,18 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use super::{
-    NAME, USAGE, VERSION,
+    NAME, USAGE, VERSION, early_exit,
     names::{relative, url},
-    parting,
-    table::{Row, Word, help, refusal, row_of},
+    table::{Meaning, Row, help, refusal, row_of},
     wrong,
 };
-use crate::flags::{Parting, without_passwords};
+use crate::flags::{EarlyExit, without_passwords};
 
-type Asking<T> = Result<T, Parting>;
+type OptionResult<T> = Result<T, EarlyExit>;
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Shows {
+pub(super) enum Verbosity {
     /// Errors.
     #[default]
     Nothing,
@@ -27,7 +26,7 @@ pub(super) enum Shows {
 
 /// A command line of the original.
 #[derive(Debug)]
-pub struct Asked {
+pub struct Options {
     /// Source and destination, or neither where they are in a file.
     pub(super) places: Vec<OsString>,
     pub(super) list: Option<PathBuf>,
@@ -38,7 +37,7 @@ pub struct Asked {
     pub(super) creates: bool,
     pub(super) recursive: bool,
     pub(super) seconds: Option<Duration>,
-    pub(super) shows: Shows,
+    pub(super) verbosity: Verbosity,
     pub(super) debugs: bool,
     pub(super) restarts: bool,
     /// 0: without end.
@@ -70,12 +69,12 @@ pub struct Asked {
     pub(super) level: i64,
     pub(super) algorithm: Option<String>,
     pub(super) verifies: bool,
-    pub(super) tuning: Tuning,
+    pub(super) tuning: AptOptions,
 }
 
 /// Of GridFTP-APT; the values as they were given.
 #[derive(Debug, Default)]
-pub(super) struct Tuning {
+pub(super) struct AptOptions {
     pub(super) apt: bool,
     pub(super) off: bool,
     pub(super) n0: Option<String>,
@@ -83,7 +82,7 @@ pub(super) struct Tuning {
     pub(super) delta: Option<String>,
 }
 
-impl Asked {
+impl Options {
     /// A URL of the command line or of a list, as godwit reads it.
     pub(super) fn url(&self, text: &[u8]) -> Vec<u8> {
         match self.relative {
@@ -97,15 +96,15 @@ impl Asked {
     ///
     /// # Errors
     /// What to print, and the status: help was asked for, or something cannot be had.
-    pub fn parse(words: &[OsString]) -> Result<Self, Parting> {
-        Self::read(words).map_err(|parting| Parting {
-            text: without_passwords(parting.text, words),
-            ..parting
+    pub fn parse(words: &[OsString]) -> Result<Self, EarlyExit> {
+        Self::read(words).map_err(|early_exit| EarlyExit {
+            text: without_passwords(early_exit.text, words),
+            ..early_exit
         })
     }
 
-    fn read(words: &[OsString]) -> Result<Self, Parting> {
-        let mut asked = Self::default();
+    fn read(words: &[OsString]) -> Result<Self, EarlyExit> {
+        let mut options = Self::default();
         let mut both: Option<String> = None;
         let mut modes = [false; 2];
         let mut rest = words;
@@ -120,7 +119,7 @@ impl Asked {
                 break;
             }
             let bad = |at: usize, what: &str, why: &str| {
-                parting(format!(
+                early_exit(format!(
                     "\nError, argument #{at} ({what}) : {why}\n\nSyntax : {USAGE}\n\nUse -help to display full usage.\n"
                 ))
             };
@@ -137,100 +136,100 @@ impl Asked {
                 }
             };
             match row.word {
-                Word::Subject => both = Some(text(value)),
-                Word::Ascii => modes[0] = true,
-                Word::Binary => modes[1] = true,
-                _ => asked.take(row, &name, value)?,
+                Meaning::Subject => both = Some(text(value)),
+                Meaning::Ascii => modes[0] = true,
+                Meaning::Binary => modes[1] = true,
+                _ => options.take(row, &name, value)?,
             }
         }
-        for subject in &mut asked.subjects {
+        for subject in &mut options.subjects {
             *subject = subject.take().or_else(|| both.clone());
         }
         if modes == [true; 2] {
             return Err(wrong("option -ascii and -binary are mutually exclusive"));
         }
-        asked.places = rest.to_vec();
-        asked.check()?;
-        Ok(asked)
+        options.places = rest.to_vec();
+        options.check()?;
+        Ok(options)
     }
 
-    fn take(&mut self, row: &Row, name: &str, value: OsString) -> Asking<()> {
+    fn take(&mut self, row: &Row, name: &str, value: OsString) -> OptionResult<()> {
         let number = |value: OsString| whole(name, &text(value));
         let small = |value: OsString| {
             let number = whole(name, &text(value))?;
             u32::try_from(number).map_err(|_| wrong(format!("{name} {number}: is too large")))
         };
         match row.word {
-            Word::Nothing | Word::Subject | Word::Ascii | Word::Binary => {}
-            Word::Refused => return Err(refused(name)),
-            Word::Help => return Err(parting(help())),
-            Word::Usage => return Err(parting(USAGE.to_owned())),
-            Word::Version => return Err(parting(format!("{NAME}: {VERSION}\n"))),
-            Word::Continue => self.continues = true,
-            Word::List => self.list = Some(value.into()),
-            Word::CreateDestination => self.creates = true,
-            Word::Recurse => self.recursive = true,
-            Word::RelativePaths => self.relative = true,
-            Word::Seconds => {
+            Meaning::Nothing | Meaning::Subject | Meaning::Ascii | Meaning::Binary => {}
+            Meaning::Refused => return Err(refused(name)),
+            Meaning::Help => return Err(early_exit(help())),
+            Meaning::Usage => return Err(early_exit(USAGE.to_owned())),
+            Meaning::Version => return Err(early_exit(format!("{NAME}: {VERSION}\n"))),
+            Meaning::Continue => self.continues = true,
+            Meaning::List => self.list = Some(value.into()),
+            Meaning::CreateDestination => self.creates = true,
+            Meaning::Recurse => self.recursive = true,
+            Meaning::RelativePaths => self.relative = true,
+            Meaning::Seconds => {
                 let seconds = number(value)?;
                 self.seconds = (seconds > 0).then(|| Duration::from_secs(seconds));
             }
-            Word::Quiet => self.shows = Shows::Nothing,
-            Word::Verbose => self.shows = self.shows.max_of(Shows::Names),
-            Word::Performance => self.shows = Shows::Rates,
-            Word::Debug => self.debugs = true,
-            Word::Restart => self.restarts = true,
-            Word::Retries => self.retries = small(value)?,
-            Word::Interval => self.interval = number(value)?,
-            Word::RestartTimeout | Word::DataCredential => {
+            Meaning::Quiet => self.verbosity = Verbosity::Nothing,
+            Meaning::Verbose => self.verbosity = self.verbosity.max_of(Verbosity::Names),
+            Meaning::Performance => self.verbosity = Verbosity::Rates,
+            Meaning::Debug => self.debugs = true,
+            Meaning::Restart => self.restarts = true,
+            Meaning::Retries => self.retries = small(value)?,
+            Meaning::Interval => self.interval = number(value)?,
+            Meaning::RestartTimeout | Meaning::DataCredential => {
                 let default = match row.word {
-                    Word::RestartTimeout => "0",
+                    Meaning::RestartTimeout => "0",
                     _ => "auto",
                 };
                 if value != default {
                     return Err(refused(name));
                 }
             }
-            Word::Stall => self.stall = number(value)?,
-            Word::Dump => self.dump = Some(value.into()),
-            Word::DumpOnly => self.dump_only = Some(value.into()),
-            Word::SourceSubject => self.subjects[0] = Some(text(value)),
-            Word::DestinationSubject => self.subjects[1] = Some(text(value)),
-            Word::TcpBuffer => self.tcp_buffer = size(name, &text(value))?,
-            Word::Block => self.block = size(name, &text(value))?,
-            Word::Parallelism => self.parallelism = Some(small(value)?.max(1)),
-            Word::Concurrency => self.concurrency = Some(small(value)?.max(1)),
-            Word::Pipelined => self.depth = small(value)?,
-            Word::NoThirdParty => self.no_third_party = true,
-            Word::NoDcau => self.protects("clear", name)?,
-            Word::Safe => self.protects("integrity", name)?,
-            Word::Private => self.protects("private", name)?,
-            Word::Offset => self.offset = Some(size(name, &text(value))?),
-            Word::Length => self.length = Some(size(name, &text(value))?),
-            Word::ListUrl => self.list_url = Some(value),
-            Word::Credential => self.credential = Some(value.into()),
-            Word::SourceCredential => self.credentials[0] = Some(value.into()),
-            Word::DestinationCredential => self.credentials[1] = Some(value.into()),
-            Word::Aliases => self.aliases = Some(value.into()),
-            Word::Sync => self.sync = true,
-            Word::SyncLevel => {
+            Meaning::Stall => self.stall = number(value)?,
+            Meaning::Dump => self.dump = Some(value.into()),
+            Meaning::DumpOnly => self.dump_only = Some(value.into()),
+            Meaning::SourceSubject => self.subjects[0] = Some(text(value)),
+            Meaning::DestinationSubject => self.subjects[1] = Some(text(value)),
+            Meaning::TcpBuffer => self.tcp_buffer = size(name, &text(value))?,
+            Meaning::Block => self.block = size(name, &text(value))?,
+            Meaning::Parallelism => self.parallelism = Some(small(value)?.max(1)),
+            Meaning::Concurrency => self.concurrency = Some(small(value)?.max(1)),
+            Meaning::Pipelined => self.depth = small(value)?,
+            Meaning::NoThirdParty => self.no_third_party = true,
+            Meaning::NoDcau => self.protects("clear", name)?,
+            Meaning::Safe => self.protects("integrity", name)?,
+            Meaning::Private => self.protects("private", name)?,
+            Meaning::Offset => self.offset = Some(size(name, &text(value))?),
+            Meaning::Length => self.length = Some(size(name, &text(value))?),
+            Meaning::ListUrl => self.list_url = Some(value),
+            Meaning::Credential => self.credential = Some(value.into()),
+            Meaning::SourceCredential => self.credentials[0] = Some(value.into()),
+            Meaning::DestinationCredential => self.credentials[1] = Some(value.into()),
+            Meaning::Aliases => self.aliases = Some(value.into()),
+            Meaning::Sync => self.sync = true,
+            Meaning::SyncLevel => {
                 let level = text(value);
                 let read = level.parse().ok();
                 self.level =
                     read.ok_or_else(|| wrong(format!("{name} {level}: is no whole number")))?;
             }
-            Word::Algorithm => self.algorithm = Some(text(value).to_ascii_lowercase()),
-            Word::Verify => self.verifies = true,
-            Word::Apt => self.tuning.apt = true,
-            Word::NoApt => self.tuning.off = true,
-            Word::FirstChannels => self.tuning.n0 = Some(text(value)),
-            Word::Growth => self.tuning.alpha = Some(text(value)),
-            Word::Epoch => self.tuning.delta = Some(text(value)),
+            Meaning::Algorithm => self.algorithm = Some(text(value).to_ascii_lowercase()),
+            Meaning::Verify => self.verifies = true,
+            Meaning::Apt => self.tuning.apt = true,
+            Meaning::NoApt => self.tuning.off = true,
+            Meaning::FirstChannels => self.tuning.n0 = Some(text(value)),
+            Meaning::Growth => self.tuning.alpha = Some(text(value)),
+            Meaning::Epoch => self.tuning.delta = Some(text(value)),
         }
         Ok(())
     }
 
-    fn protects(&mut self, level: &'static str, name: &str) -> Asking<()> {
+    fn protects(&mut self, level: &'static str, name: &str) -> OptionResult<()> {
         let word = |level| match level {
             "clear" => "-no-data-channel-authentication",
             "integrity" => "-data-channel-safe",
@@ -246,7 +245,7 @@ impl Asked {
         }
     }
 
-    fn check(&self) -> Asking<()> {
+    fn check(&self) -> OptionResult<()> {
         if self.tunes_by_apt() && (self.tuning.off || self.parallelism.is_some()) {
             return Err(wrong(
                 "-apt, -n0, -alpha and -delta tune the number of channels, which -p or -noapt fixes",
@@ -270,7 +269,7 @@ impl Asked {
 
     /// GridFTP-APT is wanted by name.
     pub(super) fn tunes_by_apt(&self) -> bool {
-        let Tuning {
+        let AptOptions {
             apt,
             n0,
             alpha,
@@ -281,7 +280,7 @@ impl Asked {
     }
 }
 
-impl Default for Asked {
+impl Default for Options {
     /// The original's defaults.
     fn default() -> Self {
         Self {
@@ -293,7 +292,7 @@ impl Default for Asked {
             creates: false,
             recursive: false,
             seconds: None,
-            shows: Shows::Nothing,
+            verbosity: Verbosity::Nothing,
             debugs: false,
             restarts: false,
             retries: 5,
@@ -318,12 +317,12 @@ impl Default for Asked {
             level: 2,
             algorithm: None,
             verifies: false,
-            tuning: Tuning::default(),
+            tuning: AptOptions::default(),
         }
     }
 }
 
-impl Shows {
+impl Verbosity {
     /// A later `-v` takes nothing from a `-vb`.
     fn max_of(self, other: Self) -> Self {
         match self {
@@ -333,21 +332,21 @@ impl Shows {
     }
 }
 
-fn refused(name: &str) -> Parting {
-    parting(format!("\nERROR: {}\n", refusal(name)))
+fn refused(name: &str) -> EarlyExit {
+    early_exit(format!("\nERROR: {}\n", refusal(name)))
 }
 
 fn text(value: OsString) -> String {
     value.to_string_lossy().into_owned()
 }
 
-fn whole(name: &str, text: &str) -> Asking<u64> {
+fn whole(name: &str, text: &str) -> OptionResult<u64> {
     text.parse()
         .map_err(|_| wrong(format!("{name} {text}: argument is not a positive integer")))
 }
 
 /// `4M`: powers of 1024, `B` for bytes.
-fn size(name: &str, text: &str) -> Asking<u64> {
+fn size(name: &str, text: &str) -> OptionResult<u64> {
     let invalid = || wrong(format!("invalid value for {name}: {text}"));
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let power = match &text[digits.len()..] {
@@ -366,19 +365,22 @@ mod tests {
     use super::*;
     use crate::guc::table::{Class, OPTIONS};
 
-    fn asked(line: &str) -> Result<Asked, String> {
+    fn options(line: &str) -> Result<Options, String> {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        Asked::parse(&words).map_err(|parting| parting.text)
+        Options::parse(&words).map_err(|early_exit| early_exit.text)
     }
 
     #[test]
     fn options_end_with_the_first_url() {
-        let said = asked("-vb -p 4 ftp://h/a file:///b").unwrap();
-        assert_eq!((said.shows, said.parallelism), (Shows::Rates, Some(4)));
+        let said = options("-vb -p 4 ftp://h/a file:///b").unwrap();
+        assert_eq!(
+            (said.verbosity, said.parallelism),
+            (Verbosity::Rates, Some(4))
+        );
         assert_eq!(said.places, ["ftp://h/a", "file:///b"]);
-        let late = asked("ftp://h/a file:///b -vb").unwrap_err();
+        let late = options("ftp://h/a file:///b -vb").unwrap_err();
         assert!(late.contains("too many url strings specified"), "{late}");
-        assert_eq!(asked("-- -a -b").unwrap().places, ["-a", "-b"]);
+        assert_eq!(options("-- -a -b").unwrap().places, ["-a", "-b"]);
     }
 
     #[test]
@@ -405,7 +407,7 @@ mod tests {
             ("-apt -p 4 a b", "which -p or -noapt fixes"),
             ("-n0 4 -noapt a b", "which -p or -noapt fixes"),
         ] {
-            let text = asked(line).unwrap_err();
+            let text = options(line).unwrap_err();
             assert!(text.contains(told), "{line}: {text}");
         }
     }
@@ -413,7 +415,7 @@ mod tests {
     #[test]
     fn passwords_are_never_quoted() {
         for line in ["-p ftp://jo:secret@h/ a b", "-bs ftp://jo:s/ecret@h/ a b"] {
-            let text = asked(line).unwrap_err();
+            let text = options(line).unwrap_err();
             assert!(!text.contains("ecret"), "{line}: {text}");
         }
     }
@@ -422,16 +424,16 @@ mod tests {
     fn what_is_refused_names_option_and_reason() {
         for row in OPTIONS.iter().filter(|row| row.class == Class::Refused) {
             // Not refused where both ends are not known yet.
-            if row.word == Word::NoThirdParty {
+            if row.word == Meaning::NoThirdParty {
                 continue;
             }
             for name in row.names {
                 let argument = row.argument.map_or("", |_| " 7");
-                let text = asked(&format!("{name}{argument} a b")).unwrap_err();
+                let text = options(&format!("{name}{argument} a b")).unwrap_err();
                 assert_eq!(text, format!("\nERROR: {name}: {}\n", row.note));
             }
         }
-        asked("-rst-timeout 0 -data-cred auto a b").unwrap();
+        options("-rst-timeout 0 -data-cred auto a b").unwrap();
     }
 
     #[test]
@@ -449,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_subject_for_both_is_the_one_that_is_not_said_for_one() {
-        let said = asked("-ss /CN=a -s /CN=b x y").unwrap();
+        let said = options("-ss /CN=a -s /CN=b x y").unwrap();
         let [source, destination] = said.subjects;
         assert_eq!(source.as_deref(), Some("/CN=a"));
         assert_eq!(destination.as_deref(), Some("/CN=b"));

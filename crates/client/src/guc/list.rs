@@ -7,14 +7,14 @@ use godwit_proto::{
 
 /// From where to where, as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Pair {
+pub(super) struct UrlPair {
     pub(super) source: Vec<u8>,
     pub(super) destination: Vec<u8>,
     pub(super) offset: Option<u64>,
     pub(super) length: Option<u64>,
 }
 
-impl Pair {
+impl UrlPair {
     pub(super) fn new(source: &[u8], destination: &[u8]) -> Self {
         Self {
             source: source.to_vec(),
@@ -45,7 +45,7 @@ impl Pair {
 ///
 /// # Errors
 /// The number of the line that is none of this, from 1.
-pub(super) fn pairs(text: &[u8]) -> Result<Vec<Pair>, usize> {
+pub(super) fn pairs(text: &[u8]) -> Result<Vec<UrlPair>, usize> {
     let mut pairs = Vec::new();
     for (at, line) in (1..).zip(text.split(|b| *b == b'\n')) {
         let line = line.trim_ascii();
@@ -54,7 +54,7 @@ pub(super) fn pairs(text: &[u8]) -> Result<Vec<Pair>, usize> {
         }
         let (source, rest) = word(line).ok_or(at)?;
         let (destination, rest) = word(rest).ok_or(at)?;
-        let mut pair = Pair::new(source, destination);
+        let mut pair = UrlPair::new(source, destination);
         if let Some(numbers) = rest.split(u8::is_ascii_whitespace).next()
             && !numbers.is_empty()
         {
@@ -127,14 +127,14 @@ impl Aliases {
     }
 
     /// The pair of this number, of which as many are under way as there are `turns`.
-    pub(super) fn apply(&self, pair: &mut Pair, number: usize, turns: usize) {
-        let turn = number % turns.max(1);
+    pub(super) fn apply(&self, pair: &mut UrlPair, number: usize, turns: usize) {
+        let blame = number % turns.max(1);
         for (hosts, url) in [
             (&self.source, &mut pair.source),
             (&self.destination, &mut pair.destination),
         ] {
             if !hosts.is_empty() {
-                replace_host(url, &hosts[turn % hosts.len()]);
+                replace_host(url, &hosts[blame % hosts.len()]);
             }
         }
     }
@@ -153,23 +153,23 @@ fn replace_host(url: &mut Vec<u8>, host: &str) {
 
 /// Pairs that are one job.
 #[derive(Debug)]
-pub(super) struct Group {
-    pub(super) pairs: Vec<Pair>,
+pub(super) struct PairGroup {
+    pub(super) pairs: Vec<UrlPair>,
     /// Where there are several: the directories above what they have in common, and the names below
     /// both.
-    pub(super) listed: Option<Listed>,
+    pub(super) listed: Option<PairList>,
 }
 
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct PairList {
     pub(super) source: Location,
     pub(super) destination: Location,
     pub(super) names: Vec<Vec<u8>>,
 }
 
-impl Group {
+impl PairGroup {
     /// A pair that is a job of its own.
-    pub(super) fn alone(pair: Pair) -> Self {
+    pub(super) fn alone(pair: UrlPair) -> Self {
         Self {
             pairs: vec![pair],
             listed: None,
@@ -179,8 +179,8 @@ impl Group {
 
 /// Puts neighbours together whose paths end alike below the same two directories: they are files of
 /// one list, with sessions in common.
-pub(super) fn group(pairs: Vec<Pair>) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+pub(super) fn group(pairs: Vec<UrlPair>) -> Vec<PairGroup> {
+    let mut groups: Vec<PairGroup> = Vec::new();
     for pair in pairs {
         let split = split(&pair);
         if let (Some(group), Some(split)) = (groups.last_mut(), &split)
@@ -191,7 +191,7 @@ pub(super) fn group(pairs: Vec<Pair>) -> Vec<Group> {
             group.pairs.push(pair);
             continue;
         }
-        groups.push(Group {
+        groups.push(PairGroup {
             pairs: vec![pair],
             listed: split,
         });
@@ -203,7 +203,7 @@ pub(super) fn group(pairs: Vec<Pair>) -> Vec<Group> {
 }
 
 /// A pair of whole files at its longest common end; `None` where it is no such pair.
-fn split(pair: &Pair) -> Option<Listed> {
+fn split(pair: &UrlPair) -> Option<PairList> {
     if pair.offset.is_some() || pair.length.is_some() {
         return None;
     }
@@ -231,7 +231,7 @@ fn split(pair: &Pair) -> Option<Listed> {
         end => path[..end].to_vec(),
     };
     let names = vec![name.to_vec()];
-    Some(Listed {
+    Some(PairList {
         source: at(source, above(&from))?,
         destination: at(destination, above(&to))?,
         names,
@@ -266,7 +266,7 @@ mod tests {
         let text = b"# no\n\n  ftp://h/a\tfile:///b\n\"ftp://h/a b\" \"file:///c d\" 5,7\n\
             ftp://h/a file:///b 5\nftp://h/a file:///b 0,-1 size=3;modify=9;\r\n";
         let read = pairs(text).unwrap();
-        assert_eq!(read[0], Pair::new(b"ftp://h/a", b"file:///b"));
+        assert_eq!(read[0], UrlPair::new(b"ftp://h/a", b"file:///b"));
         assert_eq!(read[1].source, b"ftp://h/a b");
         assert_eq!((read[1].offset, read[1].length), (Some(5), Some(7)));
         assert_eq!((read[2].offset, read[2].length), (Some(5), None));
@@ -286,12 +286,12 @@ mod tests {
 
     #[test]
     fn lines_that_are_written_are_read_again() {
-        let whole = Pair::new(b"ftp://h/a b", b"file:///c");
-        let rest = Pair {
+        let whole = UrlPair::new(b"ftp://h/a b", b"file:///c");
+        let rest = UrlPair {
             offset: Some(3),
             ..whole.clone()
         };
-        let part = Pair {
+        let part = UrlPair {
             length: Some(0),
             ..rest.clone()
         };
@@ -305,7 +305,7 @@ mod tests {
         let text = "# two\n@source\n a:1 \nb:2\n\n@destination\nc\n";
         let aliases = Aliases::parse(text).unwrap();
         let of = |number, turns| {
-            let mut pair = Pair::new(b"gsiftp://x:9/p", b"file:///q");
+            let mut pair = UrlPair::new(b"gsiftp://x:9/p", b"file:///q");
             aliases.apply(&mut pair, number, turns);
             String::from_utf8(pair.source).unwrap()
         };
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn neighbours_below_the_same_directories_are_one_job() {
-        let pair = |a: &str, b: &str| Pair::new(a.as_bytes(), b.as_bytes());
+        let pair = |a: &str, b: &str| UrlPair::new(a.as_bytes(), b.as_bytes());
         let groups = group(vec![
             pair("ftp://h/d/run/a", "file:///c/run/a"),
             pair("ftp://h/d/run/x/b%20c", "file:///c/run/x/b%20c"),
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn what_is_the_same_from_the_root_on_has_it_for_directory() {
-        let pair = Pair::new(b"ftp://h/a/b", b"ftp://g/a/b");
+        let pair = UrlPair::new(b"ftp://h/a/b", b"ftp://g/a/b");
         let listed = split(&pair).unwrap();
         assert_eq!(listed.source.to_string(), "ftp://h/");
         assert_eq!(listed.names, [b"a/b"]);

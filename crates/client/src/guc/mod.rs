@@ -16,11 +16,11 @@ mod show;
 pub mod table;
 mod translate;
 
-pub use asked::Asked;
+pub use asked::Options;
 pub use run::run;
-pub use show::{Say, Stream};
+pub use show::{Printer, Stream};
 
-use crate::{error::Exit, flags::Parting};
+use crate::{error::Exit, flags::EarlyExit};
 
 /// The name that the original has.
 pub const NAME: &str = "globus-url-copy";
@@ -35,16 +35,16 @@ const USAGE: &str = "globus-url-copy [-help] [-vb] [-dbg] [-r] [-rst] [-s <subje
 ";
 
 /// Every end but a good one has status 1 in the original, help included.
-fn parting(text: String) -> Parting {
-    Parting {
+fn early_exit(text: String) -> EarlyExit {
+    EarlyExit {
         text,
         exit: Exit::Partly,
     }
 }
 
 /// What contradicts itself, or cannot be had.
-fn wrong(why: impl std::fmt::Display) -> Parting {
-    parting(format!(
+fn wrong(why: impl std::fmt::Display) -> EarlyExit {
+    early_exit(format!(
         "\nERROR: {why}\n\nSyntax: {USAGE}\n\nUse -help to display full usage\n"
     ))
 }

@@ -16,17 +16,17 @@ use std::{
 use godwit_proto::url::{Location, masked};
 
 use super::{
-    asked::Asked,
-    list::{Aliases, Group, Pair, group, pairs},
+    asked::Options,
+    list::{Aliases, PairGroup, UrlPair, group, pairs},
     names::{encoded, is_pattern, split, url},
-    show::{Say, Stream, Teller},
+    show::{Printer, Stream, UrlCopyReporter},
     translate,
 };
 use crate::{
     Stop,
     error::Exit,
     events::{Event, Observer},
-    flags::Ambient,
+    flags::Environment,
     job, local, manage,
     plan::{DEPTH_MAX, Pattern, too_deep},
     spec::{Connections, Manage},
@@ -37,34 +37,34 @@ const NOTHING_TO_DO: Exit = Exit::Usage;
 
 /// Does what the command line asks; its errors are said. The status: 0, 1 where something failed, 2
 /// where there is nothing to do, 130 interrupted.
-pub async fn run(asked: Asked, ambient: &Ambient, say: Say, stop: Stop) -> Exit {
-    let teller = Arc::new(Teller::new(&asked, say));
-    if let Some(text) = &asked.list_url {
-        let listed = list(&asked, text, ambient, &teller, &stop).await;
-        return exit(&teller, &stop, listed.is_some());
+pub async fn run(options: Options, environment: &Environment, say: Printer, stop: Stop) -> Exit {
+    let reporter = Arc::new(UrlCopyReporter::new(&options, say));
+    if let Some(text) = &options.list_url {
+        let listed = list(&options, text, environment, &reporter, &stop).await;
+        return exit(&reporter, &stop, listed.is_some());
     }
-    let pairs = match load(&asked) {
+    let pairs = match load(&options) {
         Ok(Some(pairs)) => pairs,
         Ok(None) => {
-            teller.say(Stream::Out, "Dumpfile exists and is empty.  Nothing to do.");
+            reporter.say(Stream::Out, "Dumpfile exists and is empty.  Nothing to do.");
             return NOTHING_TO_DO;
         }
         Err(why) => {
-            teller.say(Stream::Err, &format!("{why}\n"));
+            reporter.say(Stream::Err, &format!("{why}\n"));
             return Exit::Partly;
         }
     };
-    let mut run = Run {
+    let mut run = Runner {
         left: pairs.clone(),
-        asked: &asked,
-        ambient,
-        teller: Arc::clone(&teller),
+        options: &options,
+        environment,
+        reporter: Arc::clone(&reporter),
         stop: stop.clone(),
         made: HashSet::new(),
         dumped: Vec::new(),
     };
     let late = Arc::new(AtomicBool::new(false));
-    let alarm = asked.seconds.map(|limit| {
+    let alarm = options.seconds.map(|limit| {
         let (stop, late) = (stop.clone(), Arc::clone(&late));
         tokio::spawn(async move {
             tokio::time::sleep(limit).await;
@@ -78,17 +78,17 @@ pub async fn run(asked: Asked, ambient: &Ambient, say: Say, stop: Stop) -> Exit 
     }
     run.write_dumps();
     if late.load(Ordering::Relaxed) {
-        teller.say(Stream::Err, "\nCancelling copy...\n");
-        return match teller.close() {
+        reporter.say(Stream::Err, "\nCancelling copy...\n");
+        return match reporter.close() {
             0 => Exit::Done,
             _ => Exit::Partly,
         };
     }
-    exit(&teller, &stop, true)
+    exit(&reporter, &stop, true)
 }
 
-fn exit(teller: &Teller, stop: &Stop, well: bool) -> Exit {
-    let errors = teller.close();
+fn exit(reporter: &UrlCopyReporter, stop: &Stop, well: bool) -> Exit {
+    let errors = reporter.close();
     if stop.is_set() {
         Exit::Interrupted
     } else if errors == 0 && well {
@@ -98,51 +98,52 @@ fn exit(teller: &Teller, stop: &Stop, well: bool) -> Exit {
     }
 }
 
-struct Run<'a> {
-    asked: &'a Asked,
-    ambient: &'a Ambient,
-    teller: Arc<Teller>,
+struct Runner<'a> {
+    options: &'a Options,
+    environment: &'a Environment,
+    reporter: Arc<UrlCopyReporter>,
     stop: Stop,
     /// Directories that were made.
     made: HashSet<Vec<u8>>,
     /// Pairs that are not done.
-    left: Vec<Pair>,
+    left: Vec<UrlPair>,
     /// Pairs that `-do` has found.
     dumped: Vec<u8>,
 }
 
-impl Run<'_> {
-    async fn all(&mut self, pairs: Vec<Pair>) {
-        let groups = match self.asked.sync || self.asked.dump_only.is_some() {
-            true => pairs.into_iter().map(Group::alone).collect(),
+impl Runner<'_> {
+    async fn all(&mut self, pairs: Vec<UrlPair>) {
+        let groups = match self.options.sync || self.options.dump_only.is_some() {
+            true => pairs.into_iter().map(PairGroup::alone).collect(),
             false => group(pairs),
         };
         for group in groups {
             if self.stop.is_set() {
                 return;
             }
-            let before = self.teller.errors();
+            let before = self.reporter.errors();
             if let Err(why) = self.one(&group).await {
-                self.teller.error(why);
+                self.reporter.error(why);
             }
-            let failed = self.teller.errors() > before;
+            let failed = self.reporter.errors() > before;
             if !self.stop.is_set() {
-                let is_left = |pair: &Pair| failed && !self.teller.is_done(&shown(&pair.source));
+                let is_left =
+                    |pair: &UrlPair| failed && !self.reporter.is_done(&shown(&pair.source));
                 let over = group.pairs.into_iter().filter(|pair| !is_left(pair));
-                let over: HashSet<Pair> = over.collect();
+                let over: HashSet<UrlPair> = over.collect();
                 self.left.retain(|pair| !over.contains(pair));
             }
-            if failed && !self.asked.continues {
+            if failed && !self.options.continues {
                 return;
             }
         }
     }
 
-    async fn one(&mut self, group: &Group) -> Result<(), String> {
+    async fn one(&mut self, group: &PairGroup) -> Result<(), String> {
         let pair = &group.pairs[0];
-        let (spec, connections) = translate::job(self.asked, group, self.ambient)?;
+        let (spec, connections) = translate::job(self.options, group, self.environment)?;
         let dry_run = spec.sync.as_ref().is_some_and(|sync| sync.dry_run);
-        if self.asked.creates && !dry_run {
+        if self.options.creates && !dry_run {
             for pair in &group.pairs {
                 self.make(pair, &connections).await;
             }
@@ -158,17 +159,17 @@ impl Run<'_> {
         // What a sync leaves out is not told of.
         let is_told = !several && !streams && spec.sync.is_none();
         let one = is_told.then_some((&one.0[..], &one.1[..]));
-        self.teller.begins(&spec, one);
+        self.reporter.begins(&spec, one);
         let must_find = several && spec.sync.is_none() && group.listed.is_none();
-        let observer = Arc::clone(&self.teller) as Arc<dyn Observer>;
+        let observer = Arc::clone(&self.reporter) as Arc<dyn Observer>;
         let summary = job::run(spec, connections, observer, self.stop.clone()).await;
         let summary = summary.map_err(|error| error.explained())?;
-        self.teller.ends(summary.bytes);
-        for path in self.teller.wanted() {
+        self.reporter.ends(summary.bytes);
+        for path in self.reporter.wanted() {
             self.dumped.extend(translate::below(pair, &path).line());
         }
         let found = summary.files_done + summary.files_failed > 0 || summary.exit != 0;
-        match found || !must_find || self.asked.recursive {
+        match found || !must_find || self.options.recursive {
             true => Ok(()),
             false => Err("No files matched the source url.\n".to_owned()),
         }
@@ -176,7 +177,7 @@ impl Run<'_> {
 
     /// Makes the directories above a destination. What cannot be made is told by the copy that
     /// finds no place.
-    async fn make(&mut self, pair: &Pair, connections: &Connections) {
+    async fn make(&mut self, pair: &UrlPair, connections: &Connections) {
         let (folder, _) = split(&pair.destination);
         if folder.is_empty() || !self.made.insert(folder.to_vec()) {
             return;
@@ -190,7 +191,7 @@ impl Run<'_> {
                     urls: vec![url],
                     parents: true,
                 };
-                let silent = Arc::new(Lines::default());
+                let silent = Arc::new(LineCollector::default());
                 manage::run(make, connections.clone(), silent, self.stop.clone()).await;
             }
             Ok(Location::Standard) | Err(_) => {}
@@ -198,18 +199,18 @@ impl Run<'_> {
     }
 
     fn write_dumps(&self) {
-        let left: Vec<u8> = self.left.iter().flat_map(Pair::line).collect();
+        let left: Vec<u8> = self.left.iter().flat_map(UrlPair::line).collect();
         for (file, lines) in [
-            (&self.asked.dump, &left),
-            (&self.asked.dump_only, &self.dumped),
+            (&self.options.dump, &left),
+            (&self.options.dump_only, &self.dumped),
         ] {
             let Some(file) = file else { continue };
             let written = match file.as_os_str() == "-" {
-                true => self.teller.hand_out(lines),
+                true => self.reporter.hand_out(lines),
                 false => write_private(file, lines),
             };
             if let Err(error) = written {
-                self.teller
+                self.reporter
                     .error(format_args!("write {}: {error}", file.display()));
             }
         }
@@ -224,8 +225,8 @@ fn write_private(file: &Path, lines: &[u8]) -> io::Result<()> {
 }
 
 /// The pairs of the command line; `None`: a dump says that there are none.
-fn load(asked: &Asked) -> Result<Option<Vec<Pair>>, String> {
-    let mut loaded = match (&asked.dump, &asked.list, &asked.places[..]) {
+fn load(options: &Options) -> Result<Option<Vec<UrlPair>>, String> {
+    let mut loaded = match (&options.dump, &options.list, &options.places[..]) {
         (Some(dump), ..) if dump.exists() => {
             let pairs = read_pairs(dump)?;
             if pairs.is_empty() {
@@ -235,11 +236,11 @@ fn load(asked: &Asked) -> Result<Option<Vec<Pair>>, String> {
         }
         (_, Some(list), _) => read_pairs(list)?,
         (_, _, [source, destination]) => {
-            vec![Pair::new(source.as_bytes(), destination.as_bytes())]
+            vec![UrlPair::new(source.as_bytes(), destination.as_bytes())]
         }
         _ => return Err("\nERROR: source and dest url strings are required\n".to_owned()),
     };
-    let aliases = match &asked.aliases {
+    let aliases = match &options.aliases {
         None => Aliases::default(),
         Some(file) => {
             let shown = file.display();
@@ -248,19 +249,19 @@ fn load(asked: &Asked) -> Result<Option<Vec<Pair>>, String> {
             Aliases::parse(&text).map_err(bad)?
         }
     };
-    let turns = asked.concurrency.unwrap_or(1) as usize;
+    let turns = options.concurrency.unwrap_or(1) as usize;
     for (number, pair) in loaded.iter_mut().enumerate() {
         if pair.offset.is_none() && pair.length.is_none() {
-            (pair.offset, pair.length) = (asked.offset, asked.length);
+            (pair.offset, pair.length) = (options.offset, options.length);
         }
-        pair.source = asked.url(&pair.source);
-        pair.destination = asked.url(&pair.destination);
+        pair.source = options.url(&pair.source);
+        pair.destination = options.url(&pair.destination);
         aliases.apply(pair, number, turns);
     }
     Ok(Some(loaded))
 }
 
-fn read_pairs(file: &Path) -> Result<Vec<Pair>, String> {
+fn read_pairs(file: &Path) -> Result<Vec<UrlPair>, String> {
     let mut text = Vec::new();
     let read = match file.as_os_str() == "-" {
         true => io::stdin().read_to_end(&mut text),
@@ -272,18 +273,18 @@ fn read_pairs(file: &Path) -> Result<Vec<Pair>, String> {
 
 /// `-list`: names in the form of the original. `None` where one could not be listed.
 async fn list(
-    asked: &Asked,
+    options: &Options,
     text: &OsStr,
-    ambient: &Ambient,
-    teller: &Arc<Teller>,
+    environment: &Environment,
+    reporter: &Arc<UrlCopyReporter>,
     stop: &Stop,
 ) -> Option<()> {
-    let first = asked.url(text.as_bytes());
+    let first = options.url(text.as_bytes());
     let (folder, name) = split(&first);
     let pattern = match is_pattern(name) {
         true => Some(
             Pattern::new(name, &shown(&first), true)
-                .map_err(|e| teller.error(e))
+                .map_err(|e| reporter.error(e))
                 .ok()?,
         ),
         false => None,
@@ -297,14 +298,14 @@ async fn list(
     while let Some((shown, place, depth)) = waiting.pop() {
         if depth > DEPTH_MAX {
             let place = masked(&String::from_utf8_lossy(&place));
-            teller.error(too_deep(&place).explained());
+            reporter.error(too_deep(&place).explained());
             return None;
         }
-        teller.say(
+        reporter.say(
             Stream::Out,
             &format!("{}\n", masked(&String::from_utf8_lossy(&shown))),
         );
-        let names = names_of(asked, &place, ambient, teller, stop).await;
+        let names = names_of(options, &place, environment, reporter, stop).await;
         let mut told = String::new();
         for name in names.iter().flatten() {
             let plain = name.trim_end_matches('/');
@@ -315,7 +316,7 @@ async fn list(
                 true => told += &format!("    {name}\n"),
                 false => told += &format!("    {name} \n"),
             }
-            if name.ends_with('/') && asked.recursive {
+            if name.ends_with('/') && options.recursive {
                 let name = encoded(name);
                 let below = |above: &[u8]| [above, &name[..]].concat();
                 let above = match depth == 0 && pattern.is_some() {
@@ -325,24 +326,24 @@ async fn list(
                 waiting.push((below(above), below(&place), depth + 1));
             }
         }
-        teller.say(Stream::Out, &format!("{told}\n"));
+        reporter.say(Stream::Out, &format!("{told}\n"));
         names?;
     }
     Some(())
 }
 
 async fn names_of(
-    asked: &Asked,
+    options: &Options,
     place: &[u8],
-    ambient: &Ambient,
-    teller: &Arc<Teller>,
+    environment: &Environment,
+    reporter: &Arc<UrlCopyReporter>,
     stop: &Stop,
 ) -> Option<Vec<String>> {
-    let translated = translate::listing(asked, place, ambient);
-    let (what, connections) = translated.map_err(|why| teller.error(why)).ok()?;
-    let lines = Arc::new(Lines {
-        teller: Some(Arc::clone(teller)),
-        ..Lines::default()
+    let translated = translate::listing(options, place, environment);
+    let (what, connections) = translated.map_err(|why| reporter.error(why)).ok()?;
+    let lines = Arc::new(LineCollector {
+        reporter: Some(Arc::clone(reporter)),
+        ..LineCollector::default()
     });
     let observer = Arc::clone(&lines) as Arc<dyn Observer>;
     let exit = manage::run(what, connections, observer, stop.clone()).await;
@@ -352,20 +353,20 @@ async fn names_of(
 
 /// Keeps lines; what else there is goes to the teller, if there is one.
 #[derive(Default)]
-struct Lines {
+struct LineCollector {
     lines: Mutex<Vec<String>>,
-    teller: Option<Arc<Teller>>,
+    reporter: Option<Arc<UrlCopyReporter>>,
 }
 
-impl Observer for Lines {
+impl Observer for LineCollector {
     fn on_event(&self, event: &Event) {
-        if let Some(teller) = &self.teller {
-            teller.on_event(event);
+        if let Some(reporter) = &self.reporter {
+            reporter.on_event(event);
         }
     }
 
     fn hears_dialogue(&self) -> bool {
-        (self.teller.as_ref()).is_some_and(|teller| teller.hears_dialogue())
+        (self.reporter.as_ref()).is_some_and(|reporter| reporter.hears_dialogue())
     }
 
     fn on_output(&self, line: &[u8]) {

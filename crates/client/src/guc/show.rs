@@ -10,7 +10,7 @@ use std::{
 use godwit_engine::terminal::escaped;
 
 use super::{
-    asked::{Asked, Shows},
+    asked::{Options, Verbosity},
     names::{encoded, split},
 };
 use crate::{
@@ -32,20 +32,20 @@ pub enum Stream {
 }
 
 /// Prints; line ends are part of the text. It says whether it could.
-pub type Say = Arc<dyn Fn(Stream, &[u8]) -> io::Result<()> + Send + Sync>;
+pub type Printer = Arc<dyn Fn(Stream, &[u8]) -> io::Result<()> + Send + Sync>;
 
 /// Sees the jobs of a command line, one after the other.
-pub(super) struct Teller {
-    say: Say,
-    shows: Shows,
+pub(super) struct UrlCopyReporter {
+    say: Printer,
+    verbosity: Verbosity,
     debugs: bool,
     continues: bool,
-    state: Mutex<State>,
+    state: Mutex<ReporterState>,
 }
 
 #[derive(Default)]
-struct State {
-    job: Option<Shown>,
+struct ReporterState {
+    job: Option<RunningJob>,
     /// Names of sources that are copied.
     done: HashSet<String>,
     /// Paths of what a dry run would copy.
@@ -55,7 +55,7 @@ struct State {
 }
 
 /// The job that runs.
-struct Shown {
+struct RunningJob {
     /// What is before the names of files, at either end.
     source: String,
     destination: String,
@@ -65,13 +65,13 @@ struct Shown {
     last: (Instant, u64),
 }
 
-impl Teller {
-    pub(super) fn new(asked: &Asked, say: Say) -> Self {
+impl UrlCopyReporter {
+    pub(super) fn new(options: &Options, say: Printer) -> Self {
         Self {
             say,
-            shows: asked.shows,
-            debugs: asked.debugs,
-            continues: asked.continues,
+            verbosity: options.verbosity,
+            debugs: options.debugs,
+            continues: options.continues,
             state: Mutex::default(),
         }
     }
@@ -90,7 +90,7 @@ impl Teller {
         if let Some((source, destination)) = one {
             self.urls(source, destination);
         }
-        self.lock().job = Some(Shown {
+        self.lock().job = Some(RunningJob {
             source,
             destination: spec.destination.to_string(),
             is_told: one.is_some(),
@@ -102,7 +102,7 @@ impl Teller {
     /// It has ended after so many bytes.
     pub(super) fn ends(&self, bytes: u64) {
         let job = self.lock().job.take();
-        if let (Some(job), Shows::Rates) = (job, self.shows) {
+        if let (Some(job), Verbosity::Rates) = (job, self.verbosity) {
             let all = job.started.elapsed();
             self.rates(bytes, 0, all, all);
             self.lock().rates_shown = true;
@@ -166,7 +166,7 @@ impl Teller {
     }
 
     fn urls(&self, source: &str, destination: &str) {
-        if self.shows == Shows::Nothing {
+        if self.verbosity == Verbosity::Nothing {
             return;
         }
         let ((above, name), (below, target)) = (split_text(source), split_text(destination));
@@ -175,7 +175,7 @@ impl Teller {
             true => format!("  {name}\n"),
             false => format!("  {name}  ->  {target}\n"),
         };
-        if self.shows == Shows::Rates {
+        if self.verbosity == Verbosity::Rates {
             text.push('\n');
         }
         self.say(Stream::Out, &text);
@@ -192,12 +192,12 @@ impl Teller {
         self.say(Stream::Out, &text);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReporterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Observer for Teller {
+impl Observer for UrlCopyReporter {
     fn on_event(&self, event: &Event) {
         match event {
             Event::File {
@@ -245,7 +245,7 @@ impl Observer for Teller {
     }
 
     fn on_progress(&self, progress: Option<&Snapshot>) {
-        let (Some(snapshot), Shows::Rates) = (progress, self.shows) else {
+        let (Some(snapshot), Verbosity::Rates) = (progress, self.verbosity) else {
             return;
         };
         let now = Instant::now();
@@ -271,7 +271,7 @@ fn lines(text: &str) -> String {
     lines.join("\n")
 }
 
-impl Teller {
+impl UrlCopyReporter {
     /// A file among others is there.
     fn file(&self, path: &str) {
         let (source, destination) = {

@@ -11,7 +11,7 @@ pub struct Row {
     pub class: Class,
     /// What is done about it, or why nothing is.
     pub note: &'static str,
-    pub(super) word: Word,
+    pub(super) word: Meaning,
 }
 
 /// How an option of ours compares with the original's.
@@ -41,7 +41,7 @@ impl Class {
 
 /// What an option means. Several rows may share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum Meaning {
     /// Nothing changes.
     Nothing,
     Refused,
@@ -105,7 +105,7 @@ macro_rules! rows {
             argument: rows!(@ $($argument)?),
             class: Class::$class,
             note: $note,
-            word: Word::$word,
+            word: Meaning::$word,
         }),+]
     };
     (@) => { None };

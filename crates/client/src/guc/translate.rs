@@ -6,12 +6,12 @@ use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 use godwit_proto::url::{Location, masked};
 
 use super::{
-    asked::Asked,
-    list::{Group, Pair},
+    asked::Options,
+    list::{PairGroup, UrlPair},
     names::{encoded, is_pattern, split},
 };
 use crate::{
-    flags::{self, Ambient, Parting},
+    flags::{self, EarlyExit, Environment},
     pipelining::DEPTH_MAX_PATIENT,
     spec::{Connections, FilesFrom, Invocation, JobSpec, Level, Manage, Request},
 };
@@ -27,86 +27,86 @@ pub(super) type Translated<T> = Result<T, String>;
 
 /// A job of `godwit cp`, or of `godwit sync`.
 pub(super) fn job(
-    asked: &Asked,
-    group: &Group,
-    ambient: &Ambient,
+    options: &Options,
+    group: &PairGroup,
+    environment: &Environment,
 ) -> Translated<(JobSpec, Connections)> {
     let pair = &group.pairs[0];
-    let words = words(asked, pair)?;
-    let invocation = read(&words, ambient)?;
+    let words = words(options, pair)?;
+    let invocation = read(&words, environment)?;
     let Request::Copy(mut spec) = invocation.request else {
         return Err("no copy".to_owned());
     };
     let mut connections = invocation.connections;
-    spec.shallow = spec.recursive && !asked.recursive;
+    spec.shallow = spec.recursive && !options.recursive;
     spec.dotted = true;
     if let Some(part) = &mut spec.part {
         part.stays = true;
     }
     if let Some(sync) = &mut spec.sync {
-        sync.stamps = false;
-        sync.level = match asked.level {
-            _ if !asked.sync => Level::Never,
+        sync.attributes = false;
+        sync.level = match options.level {
+            _ if !options.sync => Level::Never,
             0 => Level::Exists,
             1 => Level::Size,
             2 => Level::NotOlder,
             3 => Level::Checksum,
             _ => Level::Never,
         };
-        sync.dry_run = asked.dump_only.is_some();
+        sync.dry_run = options.dump_only.is_some();
     }
     if let Some(listed) = &group.listed {
         spec.sources = vec![listed.source.clone()];
         spec.destination = listed.destination.clone();
         spec.files_from = Some(FilesFrom::Names(listed.names.clone()));
     }
-    if spec.is_between_servers() && asked.no_third_party {
+    if spec.is_between_servers() && options.no_third_party {
         return Err(super::table::refusal("-notpt"));
     }
     let ends = [spec.sources.first(), Some(&spec.destination)];
-    by_end(asked, ends, &mut connections)?;
+    by_end(options, ends, &mut connections)?;
     Ok((*spec, connections))
 }
 
 /// What lists a directory.
 pub(super) fn listing(
-    asked: &Asked,
+    options: &Options,
     url: &[u8],
-    ambient: &Ambient,
+    environment: &Environment,
 ) -> Translated<(Manage, Connections)> {
-    let mut words = Words(vec!["godwit".into(), "ls".into(), "-F".into()]);
-    of_connections(asked, &mut words);
+    let mut words = Arguments(vec!["godwit".into(), "ls".into(), "-F".into()]);
+    of_connections(options, &mut words);
     words.0.push("--".into());
     words.0.push(OsString::from_vec(url.to_vec()));
-    let invocation = read(&words.0, ambient)?;
+    let invocation = read(&words.0, environment)?;
     let Request::Manage(what) = invocation.request else {
         return Err("no listing".to_owned());
     };
     let mut connections = invocation.connections;
     let place = Location::parse(url).map_err(|e| e.to_string())?;
-    by_end(asked, [Some(&place), None], &mut connections)?;
+    by_end(options, [Some(&place), None], &mut connections)?;
     Ok((what, connections))
 }
 
-fn read(words: &[OsString], ambient: &Ambient) -> Translated<Invocation> {
-    let told = |parting: Parting| {
-        let text = parting.text.trim();
+fn read(words: &[OsString], environment: &Environment) -> Translated<Invocation> {
+    let told = |early_exit: EarlyExit| {
+        let text = early_exit.text.trim();
         text.strip_prefix("godwit: ").unwrap_or(text).to_owned()
     };
-    flags::parse(words, ambient).map_err(told)
+    flags::parse(words, environment).map_err(told)
 }
 
 /// Options of all copies.
-fn words(asked: &Asked, pair: &Pair) -> Translated<Vec<OsString>> {
-    let syncs = asked.sync || asked.dump_only.is_some();
-    let mut words = Words(vec![
+fn words(options: &Options, pair: &UrlPair) -> Translated<Vec<OsString>> {
+    let syncs = options.sync || options.dump_only.is_some();
+    let mut words = Arguments(vec![
         "godwit".into(),
         if syncs { "sync" } else { "cp" }.into(),
     ]);
-    of_connections(asked, &mut words);
+    of_connections(options, &mut words);
     words.with(
         "--retries",
-        match (asked.restarts, asked.retries) {
+        match (options.restarts, options.retries) {
             (false, _) => 1,
             (true, 0) => u32::MAX,
             (true, n) => n.saturating_add(1),
@@ -114,15 +114,15 @@ fn words(asked: &Asked, pair: &Pair) -> Translated<Vec<OsString>> {
     );
     words.maybe(
         "--retry-pause",
-        (asked.interval > 0).then_some(asked.interval),
+        (options.interval > 0).then_some(options.interval),
     );
-    words.with("--tcp-buffer", asked.tcp_buffer);
-    words.maybe("--block-size", (asked.block > 0).then_some(asked.block));
-    let depth = asked.depth.min(DEPTH_MAX_PATIENT);
+    words.with("--tcp-buffer", options.tcp_buffer);
+    words.maybe("--block-size", (options.block > 0).then_some(options.block));
+    let depth = options.depth.min(DEPTH_MAX_PATIENT);
     words.maybe("--pipelining", (depth > 0).then_some(depth));
-    tuning(asked, &mut words);
-    let algorithm = asked.algorithm.as_deref();
-    match (asked.verifies, asked.sync && asked.level == 3) {
+    tuning(options, &mut words);
+    let algorithm = options.algorithm.as_deref();
+    match (options.verifies, options.sync && options.level == 3) {
         (true, _) => words.with("--verify", algorithm.unwrap_or("md5")),
         (false, true) => {
             words.maybe("--verify", algorithm);
@@ -148,7 +148,7 @@ fn words(asked: &Asked, pair: &Pair) -> Translated<Vec<OsString>> {
         if pair.offset.is_some() || pair.length.is_some() {
             return Err("-off and -len are for whole copies: leave -sync and -do out".to_owned());
         }
-        if !asked.recursive {
+        if !options.recursive {
             words.with("--exclude", "*/");
         }
         if is_pattern(name) {
@@ -168,22 +168,22 @@ fn words(asked: &Asked, pair: &Pair) -> Translated<Vec<OsString>> {
 }
 
 /// Options of all that is done at servers.
-fn of_connections(asked: &Asked, words: &mut Words) {
-    let stall = match asked.stall {
+fn of_connections(options: &Options, words: &mut Arguments) {
+    let stall = match options.stall {
         0 => FOREVER_SECONDS,
         seconds => seconds.min(FOREVER_SECONDS),
     };
     words.with("--stall-timeout", stall);
-    words.maybe("--protect", asked.protect);
-    let proxy = asked.credential.as_ref();
+    words.maybe("--protect", options.protect);
+    let proxy = options.credential.as_ref();
     words.maybe("--proxy", proxy.map(|file| file.display()));
 }
 
 /// How many channels, and who decides it.
-fn tuning(asked: &Asked, words: &mut Words) {
-    let movers = asked.concurrency;
-    if asked.tunes_by_apt() {
-        let tuning = &asked.tuning;
+fn tuning(options: &Options, words: &mut Arguments) {
+    let movers = options.concurrency;
+    if options.tunes_by_apt() {
+        let tuning = &options.tuning;
         let mut keys = format!("apt:movers={}", movers.unwrap_or(1));
         for (key, value) in [("n0", &tuning.n0), ("alpha", &tuning.alpha)] {
             if let Some(value) = value {
@@ -194,7 +194,7 @@ fn tuning(asked: &Asked, words: &mut Words) {
         words.maybe("--epoch", tuning.delta.as_ref());
         return;
     }
-    let fixed = asked.parallelism.or(asked.tuning.off.then_some(1));
+    let fixed = options.parallelism.or(options.tuning.off.then_some(1));
     let Some(channels) = fixed else {
         words.maybe("--concurrency", movers);
         return;
@@ -208,7 +208,7 @@ fn tuning(asked: &Asked, words: &mut Words) {
 
 /// Identities are of ends; ours are of hosts.
 fn by_end(
-    asked: &Asked,
+    options: &Options,
     ends: [Option<&Location>; 2],
     connections: &mut Connections,
 ) -> Translated<()> {
@@ -219,18 +219,18 @@ fn by_end(
     let [from, to] = &hosts;
     let same = from.is_some() && from == to;
     let clash = |what: &str| format!("{what} differ, and source and destination are one host");
-    if same && asked.credentials[0] != asked.credentials[1] {
+    if same && options.credentials[0] != options.credentials[1] {
         return Err(clash("-src-cred and -dst-cred"));
     }
-    if same && asked.subjects[0] != asked.subjects[1] {
+    if same && options.subjects[0] != options.subjects[1] {
         return Err(clash("-source-subject and -dest-subject"));
     }
     for (end, host) in hosts.iter().enumerate() {
         let Some(host) = host else { continue };
-        if let Some(file) = &asked.credentials[end] {
+        if let Some(file) = &options.credentials[end] {
             connections.proxies.push((Some(host.clone()), file.clone()));
         }
-        if let Some(subject) = &asked.subjects[end] {
+        if let Some(subject) = &options.subjects[end] {
             let name = godwit_gsi::name::DistinguishedName::parse(subject);
             let name = name.ok_or_else(|| format!("{subject}: is no name of a certificate"))?;
             connections.subjects.push((Some(host.clone()), name));
@@ -248,7 +248,7 @@ fn decoded(url: &[u8]) -> Translated<Vec<u8>> {
 }
 
 /// The pair of a file that is below the sources of `pair`, by its path there.
-pub(super) fn below(pair: &Pair, path: &str) -> Pair {
+pub(super) fn below(pair: &UrlPair, path: &str) -> UrlPair {
     let (folder, name) = split(&pair.source);
     let source = match name.is_empty() || is_pattern(name) {
         true => [folder, &encoded(path)].concat(),
@@ -258,12 +258,12 @@ pub(super) fn below(pair: &Pair, path: &str) -> Pair {
         true => [&pair.destination[..], &encoded(path)].concat(),
         false => pair.destination.clone(),
     };
-    Pair::new(&source, &destination)
+    UrlPair::new(&source, &destination)
 }
 
-struct Words(Vec<OsString>);
+struct Arguments(Vec<OsString>);
 
-impl Words {
+impl Arguments {
     fn with(&mut self, option: &str, value: impl ToString) {
         // One word: a value may begin with a dash.
         self.0

@@ -10,10 +10,10 @@ use tokio::{
 
 use super::{
     Job,
-    worker::{Farewell, Worker},
+    worker::{Worker, WorkerExit},
 };
 use crate::{
-    context::{Place, Target},
+    context::{SettingTarget, WorkerSlot},
     panics::joined_badly,
 };
 
@@ -23,7 +23,7 @@ const SESSION_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs workers until nothing is left to do.
 pub(super) async fn run(job: &Arc<Job>) {
-    let mut crew = Crew {
+    let mut worker_pool = WorkerPool {
         job,
         workers: JoinSet::new(),
         ranks: BTreeSet::new(),
@@ -39,35 +39,35 @@ pub(super) async fn run(job: &Arc<Job>) {
         let now = *target.borrow_and_update();
         let has_work = !job.context.stop.is_set() && job.queue.has_work();
         if has_work {
-            crew.fill(now);
+            worker_pool.fill(now);
         }
-        let held = crew.held_until.filter(|_| has_work);
+        let held = worker_pool.held_until.filter(|_| has_work);
         // A worker that panicked has gone, and its rank has not.
-        if crew.workers.is_empty() && held.is_none() {
+        if worker_pool.workers.is_empty() && held.is_none() {
             return;
         }
         let due = held.unwrap_or_else(Instant::now);
         tokio::select! {
-            ended = crew.workers.join_next(), if !crew.workers.is_empty() => crew.ended(ended),
+            on_exit = worker_pool.workers.join_next(), if !worker_pool.workers.is_empty() => worker_pool.on_exit(on_exit),
             _ = target.changed() => {}
             () = changed => {}
-            () = sleep_until(due), if held.is_some() => crew.held_until = None,
+            () = sleep_until(due), if held.is_some() => worker_pool.held_until = None,
             () = job.context.stop.wait(), if held.is_some() => {}
         }
     }
 }
 
-struct Crew<'a> {
+struct WorkerPool<'a> {
     job: &'a Arc<Job>,
-    workers: JoinSet<(u32, Farewell)>,
+    workers: JoinSet<(u32, WorkerExit)>,
     ranks: BTreeSet<u32>,
     generation: u64,
     /// The server let no more in, and others have sessions: until then no worker is added.
     held_until: Option<Instant>,
 }
 
-impl Crew<'_> {
-    fn fill(&mut self, target: Target) {
+impl WorkerPool<'_> {
+    fn fill(&mut self, target: SettingTarget) {
         if self.generation != target.generation {
             // All begin anew together: first the old ones go.
             if !self.ranks.is_empty() {
@@ -78,12 +78,12 @@ impl Crew<'_> {
         if self.held_until.is_some() && self.job.pool.has_sessions() {
             return;
         }
-        let setting = self.job.context.fit(target.setting);
+        let setting = self.job.context.clamp_to_limits(target.setting);
         for rank in 0..setting.concurrency {
             if self.ranks.len() >= setting.concurrency as usize || !self.ranks.insert(rank) {
                 continue;
             }
-            let place = Place {
+            let place = WorkerSlot {
                 rank,
                 generation: target.generation,
             };
@@ -93,11 +93,11 @@ impl Crew<'_> {
         }
     }
 
-    fn ended(&mut self, ended: Option<Result<(u32, Farewell), tokio::task::JoinError>>) {
-        match ended {
+    fn on_exit(&mut self, on_exit: Option<Result<(u32, WorkerExit), tokio::task::JoinError>>) {
+        match on_exit {
             Some(Ok((rank, farewell))) => {
                 self.ranks.remove(&rank);
-                if let Farewell::Crowded(by) = farewell {
+                if let WorkerExit::SessionLimit(by) = farewell {
                     self.held_until = Some(Instant::now() + SESSION_PAUSE);
                     let most = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
                     by.inspect(|by| self.job.context.sessions_refused(by, most));
@@ -106,7 +106,7 @@ impl Crew<'_> {
             // Panics that concern a file are caught by the worker. After another one nobody knows
             // what was taken and not done: the run ends.
             Some(Err(bug)) => {
-                self.job.found_bug(joined_badly("move files", bug));
+                self.job.on_panic(joined_badly("move files", bug));
                 self.job.queue.close();
             }
             None => self.ranks.clear(),

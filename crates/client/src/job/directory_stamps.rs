@@ -6,12 +6,12 @@ use godwit_proto::{FtpPath, url::Location};
 
 use super::Job;
 use crate::{
-    carrier::{Carrier, Step},
+    carrier::{Operation, RetryingSession},
     context::Endpoint,
     error::{Error, Result},
     local,
     panics::on_thread,
-    plan::{DirectoryStamps, Stamped},
+    plan::{DirectoryAttributes, PathAttributes},
     session::Session,
 };
 
@@ -20,12 +20,12 @@ const TOGETHER: usize = 50;
 
 /// Directories that did not get their stamps: how many, and what is said of the first.
 #[derive(Debug, Default)]
-struct Refused {
+struct RefusedAttributes {
     count: usize,
     first: Option<String>,
 }
 
-impl Refused {
+impl RefusedAttributes {
     fn add(&mut self, texts: Vec<String>) {
         self.count += texts.len();
         self.first = self.first.take().or(texts.into_iter().next());
@@ -33,12 +33,12 @@ impl Refused {
 }
 
 /// Also where files have failed: what is there has the time of its source, as with rsync.
-pub(super) async fn run(job: &Job, stamps: DirectoryStamps) {
-    if stamps.is_empty() || job.context.stop.is_set() {
+pub(super) async fn run(job: &Job, all_attributes: DirectoryAttributes) {
+    if all_attributes.is_empty() || job.context.stop.is_set() {
         return;
     }
-    let mut refused = Refused::default();
-    if let Err(error) = set_all(job, stamps, &mut refused).await {
+    let mut refused = RefusedAttributes::default();
+    if let Err(error) = set_all(job, all_attributes, &mut refused).await {
         job.file_failed(&job.spec.destination.to_string(), 0.0, 0, &error);
     }
     if let Some(first) = refused.first {
@@ -49,10 +49,14 @@ pub(super) async fn run(job: &Job, stamps: DirectoryStamps) {
     }
 }
 
-async fn set_all(job: &Job, mut stamps: DirectoryStamps, refused: &mut Refused) -> Result<()> {
-    let mut carrier = Carrier::new(job.pool.clone());
-    let failed = |e: io::Error| Error::local(local::spooling(), &e);
-    while let Some(chunk) = stamps.pop_chunk().map_err(failed)? {
+async fn set_all(
+    job: &Job,
+    mut all_attributes: DirectoryAttributes,
+    refused: &mut RefusedAttributes,
+) -> Result<()> {
+    let mut carrier = RetryingSession::new(job.pool.clone());
+    let failed = |e: io::Error| Error::local(local::spool_context(), &e);
+    while let Some(chunk) = all_attributes.pop_chunk().map_err(failed)? {
         match &job.spec.destination {
             Location::Remote(url) => {
                 let endpoint = job.context.endpoint(url);
@@ -74,12 +78,12 @@ async fn set_all(job: &Job, mut stamps: DirectoryStamps, refused: &mut Refused) 
 }
 
 async fn set_there(
-    carrier: &mut Carrier,
+    carrier: &mut RetryingSession,
     endpoint: &Arc<Endpoint>,
-    batch: &[Stamped],
+    batch: &[PathAttributes],
 ) -> Result<Vec<String>> {
     let shown = endpoint.name();
-    let step = Step {
+    let step = Operation {
         endpoint,
         sender: None,
         path: &shown,
@@ -89,19 +93,19 @@ async fn set_there(
     // They were paths of the server before they were noted.
     let paths = batch
         .iter()
-        .map(|(path, stamp)| (FtpPath::new(path.clone()), stamp));
-    let stamps: Vec<_> = paths
-        .filter_map(|(path, stamp)| Some((path.ok()?, *stamp)))
+        .map(|(path, attributes)| (FtpPath::new(path.clone()), attributes));
+    let all_attributes: Vec<_> = paths
+        .filter_map(|(path, attributes)| Some((path.ok()?, *attributes)))
         .collect();
-    let set = async |session: &mut Session| session.stamp_directories(&stamps).await;
+    let set = async |session: &mut Session| session.set_directory_attributes(&all_attributes).await;
     Ok(carrier.attempt(step, set).await?)
 }
 
-fn set_here(chunk: &[Stamped]) -> Vec<String> {
+fn set_here(chunk: &[PathAttributes]) -> Vec<String> {
     let mut texts = Vec::new();
-    for (path, stamp) in chunk {
+    for (path, attributes) in chunk {
         let path = local::path_of(path);
-        if let Err(error) = stamp.put_on(&path) {
+        if let Err(error) = attributes.apply(&path) {
             texts.push(format!("{}: {error}", path.display()));
         }
     }

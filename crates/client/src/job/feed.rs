@@ -7,23 +7,23 @@ use tokio::sync::watch;
 
 use super::{Job, worker::end_of};
 use crate::{
-    context::{Endpoint, Place, Target},
+    context::{Endpoint, SettingTarget, WorkerSlot},
     error::{Error, Result},
-    flight::{Flight, is_small},
-    plan::{Item, Planned},
-    session::Feed,
-    verify::Agreed,
+    flight::{PipelinedFile, is_pipelinable},
+    plan::{PlanEntry, SourceFile},
+    session::FileSource,
+    verify::AgreedChecksum,
 };
 
 /// The small files of a job that go one way over one endpoint, as long as their worker is wanted.
 pub(super) struct SmallFiles<'a> {
     job: &'a Job,
-    place: Place,
+    place: WorkerSlot,
     endpoint: Arc<Endpoint>,
     direction: Direction,
     /// The server that sends to the endpoint, where one does.
     sender: Option<Arc<Endpoint>>,
-    target: watch::Receiver<Target>,
+    target: watch::Receiver<SettingTarget>,
     /// Data channels of a session that has other ones only after a new address.
     parallelism: Option<u32>,
     /// Files that the pipeline has, by their paths at the endpoint, oldest first.
@@ -32,7 +32,7 @@ pub(super) struct SmallFiles<'a> {
 
 impl<'a> SmallFiles<'a> {
     /// Files like `first`. `follows`: the session changes its channels while they flow.
-    pub(super) fn new(job: &'a Job, place: Place, first: &Item, follows: bool) -> Self {
+    pub(super) fn new(job: &'a Job, place: WorkerSlot, first: &SourceFile, follows: bool) -> Self {
         let target = job.context.target.subscribe();
         let parallelism = (!follows).then(|| target.borrow().setting.parallelism);
         Self {
@@ -48,16 +48,19 @@ impl<'a> SmallFiles<'a> {
     }
 
     /// The pipeline has ended, and gives back what it has not settled.
-    pub(super) fn give_back(&mut self, items: Vec<Item>) {
-        for item in items.into_iter().rev() {
-            self.no_longer_has(&item);
-            self.job.queue.give_back(Planned::File(item));
+    pub(super) fn give_back(&mut self, source_files: Vec<SourceFile>) {
+        for source_file in source_files.into_iter().rev() {
+            self.forget(&source_file);
+            self.job.queue.give_back(PlanEntry::File(source_file));
         }
     }
 
-    fn no_longer_has(&mut self, item: &Item) {
+    fn forget(&mut self, source_file: &SourceFile) {
         // One of the first: they end nearly in the order in which they were taken.
-        let at = self.taken.iter().position(|path| *path == item.remote);
+        let at = self
+            .taken
+            .iter()
+            .position(|path| *path == source_file.remote);
         at.map(|at| self.taken.remove(at));
     }
 }
@@ -66,7 +69,7 @@ impl Drop for SmallFiles<'_> {
     /// A pipeline that panicked has told of none of these.
     fn drop(&mut self) {
         for path in &self.taken {
-            self.job.queue.decided(None);
+            self.job.queue.setup_done(None);
             let path = self.endpoint.url(path);
             let bug = Error::Internal {
                 doing: format!("copy {path}"),
@@ -77,8 +80,8 @@ impl Drop for SmallFiles<'_> {
     }
 }
 
-impl Feed for SmallFiles<'_> {
-    async fn next(&mut self) -> Option<Item> {
+impl FileSource for SmallFiles<'_> {
+    async fn next(&mut self) -> Option<SourceFile> {
         let Self {
             job,
             place,
@@ -89,15 +92,15 @@ impl Feed for SmallFiles<'_> {
             parallelism,
             taken,
         } = self;
-        let other = |t: &Target| {
-            !t.wants(*place)
+        let other = |t: &SettingTarget| {
+            !t.includes(*place)
                 || parallelism.is_some_and(|channels| t.setting.parallelism != channels)
         };
-        let fits = |item: &Item| {
-            item.direction() == *direction
-                && Arc::ptr_eq(&item.endpoint, endpoint)
-                && item.sender().map(Arc::as_ptr) == sender.as_ref().map(Arc::as_ptr)
-                && is_small(item, &job.spec)
+        let fits = |source_file: &SourceFile| {
+            source_file.direction() == *direction
+                && Arc::ptr_eq(&source_file.endpoint, endpoint)
+                && source_file.sender().map(Arc::as_ptr) == sender.as_ref().map(Arc::as_ptr)
+                && is_pipelinable(source_file, &job.spec)
         };
         loop {
             let planned = tokio::select! {
@@ -106,33 +109,38 @@ impl Feed for SmallFiles<'_> {
                 planned = job.queue.next_small(end_of(job, *place), fits) => planned,
             };
             match planned? {
-                Planned::File(item) if job.lets_begin(&item) => {
-                    taken.push_back(item.remote.clone());
-                    return Some(item);
+                PlanEntry::File(source_file) if job.admits(&source_file) => {
+                    taken.push_back(source_file.remote.clone());
+                    return Some(source_file);
                 }
-                Planned::File(_) => job.queue.decided(None),
-                Planned::Failed { path, error } => {
-                    job.queue.decided(None);
+                PlanEntry::File(_) => job.queue.setup_done(None),
+                PlanEntry::Failed { path, error } => {
+                    job.queue.setup_done(None);
                     job.file_failed(&path, 0.0, 0, &error);
                 }
             }
         }
     }
 
-    fn settled(&mut self, flight: &Flight, outcome: Result<Option<Agreed>>) {
-        self.no_longer_has(&flight.item);
-        self.job.queue.decided(None);
-        let (job, item) = (self.job, &flight.item);
-        let seconds = flight.began.elapsed().as_secs_f64();
+    fn settled(&mut self, file_in_flight: &PipelinedFile, outcome: Result<Option<AgreedChecksum>>) {
+        self.forget(&file_in_flight.source_file);
+        self.job.queue.setup_done(None);
+        let (job, source_file) = (self.job, &file_in_flight.source_file);
+        let seconds = file_in_flight.began.elapsed().as_secs_f64();
         match outcome {
-            Ok(agreed) => job.file_done(item, seconds, (flight.size(), flight.size()), agreed),
-            Err(error) => job.file_failed(&item.source(), seconds, 0, &error),
+            Ok(agreed) => job.file_done(
+                source_file,
+                seconds,
+                (file_in_flight.size(), file_in_flight.size()),
+                agreed,
+            ),
+            Err(error) => job.file_failed(&source_file.source(), seconds, 0, &error),
         }
     }
 
-    fn unopened(&mut self, item: &Item, error: &Error) {
-        self.no_longer_has(item);
-        self.job.queue.decided(None);
-        self.job.file_failed(&item.source(), 0.0, 0, error);
+    fn unopened(&mut self, source_file: &SourceFile, error: &Error) {
+        self.forget(source_file);
+        self.job.queue.setup_done(None);
+        self.job.file_failed(&source_file.source(), 0.0, 0, error);
     }
 }

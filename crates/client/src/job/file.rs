@@ -9,17 +9,17 @@ use godwit_proto::{ByteRange, FtpPath, RangeSet};
 use tokio::sync::Notify;
 
 use crate::{
-    context::{Context, Endpoint},
+    context::{Endpoint, RunContext},
     error::{Error, Result},
     events::Event,
-    get::{Get, PROOF_BYTES},
-    pieces::{Cutter, PIECE_BYTES_MIN, Speed},
-    plan::{Item, OtherEnd},
-    put::Put,
-    session::{Next, Session},
+    get::{Download, PROOF_BYTES},
+    pieces::{PIECE_BYTES_MIN, PieceSizer, SessionRate},
+    plan::{Peer, SourceFile},
+    put::Upload,
+    session::{NextTransfer, Session},
     spec::JobSpec,
     taking_up,
-    verify::Agreed,
+    verify::AgreedChecksum,
 };
 
 /// Bad ranges of a file are moved again so often. Chosen arbitrarily: a path that spoils bytes each
@@ -27,31 +27,31 @@ use crate::{
 const REPAIRS_MAX: u32 = 3;
 
 /// A file that has been begun.
-pub(crate) struct FileJob {
+pub(crate) struct FileTask {
     pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) item: Item,
+    pub(crate) source_file: SourceFile,
     /// The source, for messages and logs.
     pub(crate) path: String,
     pub(crate) began: Instant,
-    side: Side,
-    pieces: Mutex<Pieces>,
+    side: FileTransfer,
+    pieces: Mutex<TaskState>,
     /// What an earlier run has not brought, where one has begun it.
     missing: Option<Vec<ByteRange>>,
     /// A session that is wanted no more ends its piece early.
     can_be_cut: bool,
     /// Another attempt, or a later run, can tell what of it is right.
-    can_be_taken_up: bool,
+    is_resumable: bool,
     /// Told when others may find something to do here.
     changed: Arc<Notify>,
 }
 
-enum Side {
-    Get(Box<Get>),
-    Put(Arc<Put>),
+enum FileTransfer {
+    Download(Box<Download>),
+    Upload(Arc<Upload>),
 }
 
 #[derive(Default)]
-struct Pieces {
+struct TaskState {
     /// Bytes that nobody has begun, in order.
     unclaimed: Vec<ByteRange>,
     /// Workers that move a piece now.
@@ -61,7 +61,7 @@ struct Pieces {
 }
 
 /// How moving some bytes went.
-pub(crate) struct Carried {
+pub(crate) struct RangeOutcome {
     pub(crate) result: Result<()>,
     /// Bytes that are there for good.
     pub(crate) moved: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Carried {
     pub(crate) left: Vec<Option<ByteRange>>,
 }
 
-impl Carried {
+impl RangeOutcome {
     /// All of it is there.
     pub(crate) fn whole(moved: u64) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl Carried {
 }
 
 /// What a file has to do for a worker that has nothing.
-pub(crate) enum Claim {
+pub(crate) enum RangeClaim {
     Piece(ByteRange),
     /// Nothing yet, but perhaps soon.
     Later,
@@ -126,7 +126,7 @@ pub(crate) enum Claim {
 }
 
 /// What is to be done after a piece.
-pub(crate) enum After {
+pub(crate) enum NextStep {
     /// Others still move theirs.
     Others,
     /// All is there: finish.
@@ -135,26 +135,32 @@ pub(crate) enum After {
     Discard { error: Error, moved: u64 },
 }
 
-impl FileJob {
-    /// Opens both ends. The caller holds the first piece: [`FileJob::first`].
+impl FileTask {
+    /// Opens both ends. The caller holds the first piece: [`FileTask::first`].
     pub(crate) async fn begin(
         session: &mut Session,
-        item: Item,
+        source_file: SourceFile,
         spec: &JobSpec,
         changed: Arc<Notify>,
     ) -> Result<Self> {
-        let (part, wish) = (spec.part, spec.verify);
-        let side = match &item.other {
-            OtherEnd::To(to) => Side::Get(Get::begin(session, &item, to, part, wish).await?.into()),
-            OtherEnd::From(from) => {
-                Side::Put(Put::begin(session, &item, from, part, wish).await?.into())
-            }
+        let (part, verify_mode) = (spec.part, spec.verify);
+        let side = match &source_file.other {
+            Peer::To(to) => FileTransfer::Download(
+                Download::begin(session, &source_file, to, part, verify_mode)
+                    .await?
+                    .into(),
+            ),
+            Peer::From(from) => FileTransfer::Upload(
+                Upload::begin(session, &source_file, from, part, verify_mode)
+                    .await?
+                    .into(),
+            ),
         };
-        let mut file = Self::of(session, side, item, changed);
-        if file.item.begun.is_some() {
+        let mut file = Self::of(session, side, source_file, changed);
+        if file.source_file.begun.is_some() {
             let missing = match &file.side {
-                Side::Get(get) => get.missing(session).await,
-                Side::Put(put) => put.missing(session, None).await,
+                FileTransfer::Download(get) => get.missing(session).await,
+                FileTransfer::Upload(put) => put.missing(session, None).await,
             };
             // Another attempt may be able to tell.
             file.missing = missing.inspect_err(|_| file.keep())?;
@@ -165,36 +171,43 @@ impl FileJob {
     /// The same for a file of which nothing has to be asked before.
     pub(crate) fn begin_ahead(
         session: &Session,
-        item: Item,
+        source_file: SourceFile,
         spec: &JobSpec,
         changed: Arc<Notify>,
     ) -> Result<Self> {
-        let (part, wish) = (spec.part, spec.verify);
-        let side = match &item.other {
-            OtherEnd::To(to) => Side::Get(Get::open(session, &item, to, part, wish)?.into()),
-            OtherEnd::From(from) => {
-                Side::Put(Put::open(session, &item, from, part, wish, true)?.into())
-            }
+        let (part, verify_mode) = (spec.part, spec.verify);
+        let side = match &source_file.other {
+            Peer::To(to) => FileTransfer::Download(
+                Download::open(session, &source_file, to, part, verify_mode)?.into(),
+            ),
+            Peer::From(from) => FileTransfer::Upload(
+                Upload::open(session, &source_file, from, part, verify_mode, true)?.into(),
+            ),
         };
-        Ok(Self::of(session, side, item, changed))
+        Ok(Self::of(session, side, source_file, changed))
     }
 
-    fn of(session: &Session, side: Side, item: Item, changed: Arc<Notify>) -> Self {
+    fn of(
+        session: &Session,
+        side: FileTransfer,
+        source_file: SourceFile,
+        changed: Arc<Notify>,
+    ) -> Self {
         session.context.emit(&Event::Begins {
-            path: item.source(),
-            bytes: item.size,
+            path: source_file.source(),
+            bytes: source_file.size,
         });
         Self {
-            can_be_cut: matches!(&side, Side::Put(put) if put.can_be_cut(session)),
-            can_be_taken_up: taking_up::is_possible(session)
+            can_be_cut: matches!(&side, FileTransfer::Upload(put) if put.can_be_cut(session)),
+            is_resumable: taking_up::can_resume(session)
                 || match &side {
-                    Side::Get(get) => get.has_version(),
-                    Side::Put(put) => put.has_version(),
+                    FileTransfer::Download(get) => get.has_version(),
+                    FileTransfer::Upload(put) => put.has_version(),
                 },
             missing: None,
-            endpoint: Arc::clone(&item.endpoint),
-            path: item.source(),
-            item,
+            endpoint: Arc::clone(&source_file.endpoint),
+            path: source_file.source(),
+            source_file,
             began: Instant::now(),
             side,
             pieces: Mutex::default(),
@@ -207,8 +220,8 @@ impl FileJob {
     pub(crate) fn first(
         &self,
         session: &Session,
-        cutter: &Cutter,
-        speed: Speed,
+        sizer: &PieceSizer,
+        rate: SessionRate,
     ) -> (Option<ByteRange>, bool) {
         let length = self.length();
         let mut pieces = self.lock();
@@ -219,13 +232,13 @@ impl FileJob {
             let Some(left) = pieces.unclaimed.pop() else {
                 return (Some(ByteRange { start: 0, end: 0 }), true);
             };
-            let piece = self.part_of(left, cutter, speed);
+            let piece = self.part_of(left, sizer, rate);
             pieces.unclaimed.extend(rest_of(left, piece));
             return (Some(piece), true);
         }
         match length.and_then(|length| ByteRange::new(0, length)) {
-            Some(all) if self.can_split(session) && cutter.shares(all.len()) => {
-                let piece = self.part_of(all, cutter, speed);
+            Some(all) if self.can_split(session) && sizer.shares(all.len()) => {
+                let piece = self.part_of(all, sizer, rate);
                 pieces.unclaimed = rest_of(all, piece).into_iter().collect();
                 (Some(piece), true)
             }
@@ -236,13 +249,13 @@ impl FileJob {
     /// Bytes to be moved, as far as known.
     pub(crate) fn length(&self) -> Option<u64> {
         match &self.side {
-            Side::Get(get) => get.length(),
-            Side::Put(put) => put.length(),
+            FileTransfer::Download(get) => get.length(),
+            FileTransfer::Upload(put) => put.length(),
         }
     }
 
     /// Bytes that an earlier run has brought.
-    pub(crate) fn there(&self) -> u64 {
+    pub(crate) fn resumed_bytes(&self) -> u64 {
         let missing = self.missing.as_ref().zip(self.length());
         missing.map_or(0, |(missing, length)| {
             length - missing.iter().map(|r| r.len()).sum::<u64>()
@@ -252,44 +265,44 @@ impl FileJob {
     /// Leaves what is there for a later run.
     pub(crate) fn keep(&self) {
         match &self.side {
-            Side::Get(get) => get.keep(),
-            Side::Put(put) => put.keep(),
+            FileTransfer::Download(get) => get.keep(),
+            FileTransfer::Upload(put) => put.keep(),
         };
     }
 
     /// What of `todo` a server has that was sent it before, in an attempt that failed: how many
     /// bytes, which are to be moved no more.
-    pub(crate) async fn take_up(
+    pub(crate) async fn find_resumable(
         &self,
         session: &mut Session,
         todo: &mut Vec<Option<ByteRange>>,
     ) -> Result<u64> {
         let put = match &self.side {
-            Side::Put(put) => put,
-            Side::Get(get) => {
+            FileTransfer::Upload(put) => put,
+            FileTransfer::Download(get) => {
                 // A get knows itself what it has written, and not whether that is still right.
                 let begins = |range: &Option<ByteRange>| range.is_none_or(|range| range.start == 0);
                 if get.is_in_order()
                     && !todo.iter().any(begins)
-                    && !Box::pin(get.is_unchanged(session, &self.item)).await?
+                    && !Box::pin(get.is_unchanged(session, &self.source_file)).await?
                 {
                     *todo = vec![None];
                 }
                 return Ok(0);
             }
         };
-        if put.is_in_order() && !self.item.is_unchanged()? {
-            let what = self.item.source();
+        if put.is_in_order() && !self.source_file.is_unchanged()? {
+            let what = self.source_file.source();
             return Err(Error::Changed { what });
         }
-        let mut there = 0;
+        let mut resumed_bytes = 0;
         let mut left = Vec::new();
         for range in todo.iter() {
             let bytes = range.map(ByteRange::len).or(put.length());
             match (put.missing(session, *range).await?, bytes) {
                 (Some(ranges), Some(bytes)) => {
                     let missing = ranges.iter().map(|r| r.len()).sum::<u64>();
-                    there += bytes.saturating_sub(missing);
+                    resumed_bytes += bytes.saturating_sub(missing);
                     // The last is sent first.
                     left.extend(ranges.into_iter().rev().map(Some));
                 }
@@ -297,29 +310,29 @@ impl FileJob {
             }
         }
         *todo = left;
-        Ok(there)
+        Ok(resumed_bytes)
     }
 
     /// A later run could go on where this one failed for such a reason.
-    pub(crate) fn can_be_taken_up(&self, error: &Error) -> bool {
-        self.can_be_taken_up && error.leaves_what_is_there()
+    pub(crate) fn is_resumable(&self, error: &Error) -> bool {
+        self.is_resumable && error.keeps_partial_file()
     }
 
-    fn part_of(&self, left: ByteRange, cutter: &Cutter, speed: Speed) -> ByteRange {
+    fn part_of(&self, left: ByteRange, sizer: &PieceSizer, rate: SessionRate) -> ByteRange {
         match &self.side {
             // Nobody can take of what another server sends.
-            Side::Put(put) if !put.is_relayed() => left,
-            Side::Put(_) if self.can_be_cut => cutter.long_piece(left, speed),
-            Side::Get(get) if get.is_in_order() => left,
-            Side::Get(_) | Side::Put(_) => cutter.piece(left, speed),
+            FileTransfer::Upload(put) if !put.is_relayed() => left,
+            FileTransfer::Upload(_) if self.can_be_cut => sizer.long_piece(left, rate),
+            FileTransfer::Download(get) if get.is_in_order() => left,
+            FileTransfer::Download(_) | FileTransfer::Upload(_) => sizer.piece(left, rate),
         }
     }
 
-    /// The next piece that nobody has, for a session of `speed`.
-    pub(crate) fn claim(&self, cutter: &Cutter, speed: Speed) -> Option<ByteRange> {
+    /// The next piece that nobody has, for a session of `rate`.
+    pub(crate) fn claim(&self, sizer: &PieceSizer, rate: SessionRate) -> Option<ByteRange> {
         let mut pieces = self.lock();
         let left = pieces.unclaimed.pop()?;
-        let piece = self.part_of(left, cutter, speed);
+        let piece = self.part_of(left, sizer, rate);
         pieces.unclaimed.extend(rest_of(left, piece));
         pieces.busy += 1;
         Some(piece)
@@ -331,21 +344,21 @@ impl FileJob {
     }
 
     /// Part of what another session has and has not begun.
-    pub(crate) fn relieve(&self) -> Claim {
-        let Side::Put(put) = &self.side else {
-            return Claim::Nothing;
+    pub(crate) fn steal_range(&self) -> RangeClaim {
+        let FileTransfer::Upload(put) = &self.side else {
+            return RangeClaim::Nothing;
         };
         let mut pieces = self.lock();
         if pieces.failure.is_some() {
-            return Claim::Nothing;
+            return RangeClaim::Nothing;
         }
-        match put.take_tail(PIECE_BYTES_MIN) {
+        match put.steal_range(PIECE_BYTES_MIN) {
             Some(tail) => {
                 pieces.busy += 1;
-                Claim::Piece(tail)
+                RangeClaim::Piece(tail)
             }
-            None if put.may_have_tail(PIECE_BYTES_MIN) => Claim::Later,
-            None => Claim::Nothing,
+            None if put.has_stealable_range(PIECE_BYTES_MIN) => RangeClaim::Later,
+            None => RangeClaim::Nothing,
         }
     }
 
@@ -358,8 +371,10 @@ impl FileJob {
     pub(crate) fn has_work(&self) -> bool {
         let pieces = self.lock();
         let tail = match &self.side {
-            Side::Get(_) => false,
-            Side::Put(put) => pieces.failure.is_none() && put.may_have_tail(PIECE_BYTES_MIN),
+            FileTransfer::Download(_) => false,
+            FileTransfer::Upload(put) => {
+                pieces.failure.is_none() && put.has_stealable_range(PIECE_BYTES_MIN)
+            }
         };
         !pieces.unclaimed.is_empty() || tail
     }
@@ -373,50 +388,54 @@ impl FileJob {
     /// A session that moves a piece of it goes on faster when it knows the next.
     pub(crate) fn is_pipelined(&self, session: &Session) -> bool {
         match &self.side {
-            Side::Get(get) => !get.is_in_order(),
-            Side::Put(put) => put.can_follow(session),
+            FileTransfer::Download(get) => !get.is_in_order(),
+            FileTransfer::Upload(put) => put.can_follow(session),
         }
     }
 
     /// A worker will move `range` (`None`: all of it) next.
-    pub(crate) fn will_carry(&self, range: Option<ByteRange>) {
-        if let Side::Put(put) = &self.side {
+    pub(crate) fn will_move(&self, range: Option<ByteRange>) {
+        if let FileTransfer::Upload(put) = &self.side {
             put.will_send(range);
         }
     }
 
     /// What will move `range` (`None`: all of it), where that can begin before its turn.
-    pub(crate) fn ahead(&self, session: &Session, range: Option<ByteRange>) -> Option<Next> {
+    pub(crate) fn ahead(
+        &self,
+        session: &Session,
+        range: Option<ByteRange>,
+    ) -> Option<NextTransfer> {
         match &self.side {
-            Side::Get(get) => get.ahead(session, range),
-            Side::Put(put) => put.ahead(session, range),
+            FileTransfer::Download(get) => get.prefetch(session, range),
+            FileTransfer::Upload(put) => put.prefetch(session, range),
         }
     }
 
     /// Bytes of it went out before their turn, on a session that is gone.
-    pub(crate) fn went_ahead_in_vain(&self, session: &Session) -> bool {
+    pub(crate) fn prefetch_wasted(&self, session: &Session) -> bool {
         match &self.side {
-            Side::Get(_) => false,
-            Side::Put(put) => put.went_ahead_in_vain(session),
+            FileTransfer::Download(_) => false,
+            FileTransfer::Upload(put) => put.prefetch_wasted(session),
         }
     }
 
     /// Moves bytes. `next` is what the session moves next, whatever comes of this.
-    pub(crate) async fn carry(
+    pub(crate) async fn move_ranges(
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
-        next: Option<Next>,
-    ) -> Carried {
+        next: Option<NextTransfer>,
+    ) -> RangeOutcome {
         if range.is_some_and(ByteRange::is_empty) {
-            return Carried::whole(0);
+            return RangeOutcome::whole(0);
         }
         let get = match &self.side {
-            Side::Put(put) => {
+            FileTransfer::Upload(put) => {
                 let began = || self.changed.notify_waiters();
                 return put.send(session, range, next, &began).await;
             }
-            Side::Get(get) => get,
+            FileTransfer::Download(get) => get,
         };
         let mut range = range;
         let (mut result, mut safe) = get.fetch(session, range, next).await;
@@ -426,14 +445,14 @@ impl FileJob {
             (result, safe) = Box::pin(get.fetch(session, range, None)).await;
         }
         let error = match result {
-            Ok(bytes) => return Carried::whole(bytes),
+            Ok(bytes) => return RangeOutcome::whole(bytes),
             Err(error) => error,
         };
         let whole = range.or_else(|| get.length().and_then(|l| ByteRange::new(0, l)));
         match whole {
             Some(whole) if get.is_in_order() => {
                 let (moved, left) = get.after_failure(whole, &safe, &error);
-                return Carried::failed(error, moved, vec![left]);
+                return RangeOutcome::failed(error, moved, vec![left]);
             }
             Some(whole) if get.can_split(session) => {
                 let mut gaps: Vec<_> = safe.gaps(whole).into_iter().collect();
@@ -448,31 +467,31 @@ impl FileJob {
                 if !gaps.is_empty() {
                     let moved = whole.len() - gaps.iter().map(|g| g.len()).sum::<u64>();
                     let left = gaps.into_iter().map(Some).collect();
-                    return Carried::failed(error, moved, left);
+                    return RangeOutcome::failed(error, moved, left);
                 }
             }
             _ => {}
         }
-        Carried::failed(error, 0, vec![range])
+        RangeOutcome::failed(error, 0, vec![range])
     }
 
     /// Bytes pass by once: a failed attempt cannot be followed by another.
     pub(crate) fn is_stream(&self) -> bool {
         match &self.side {
-            Side::Get(get) => get.is_stream(),
-            Side::Put(put) => put.is_stream(),
+            FileTransfer::Download(get) => get.is_stream(),
+            FileTransfer::Upload(put) => put.is_stream(),
         }
     }
 
     fn can_split(&self, session: &Session) -> bool {
         match &self.side {
-            Side::Get(get) => get.can_split(session),
-            Side::Put(put) => put.can_split(session),
+            FileTransfer::Download(get) => get.can_split(session),
+            FileTransfer::Upload(put) => put.can_split(session),
         }
     }
 
     /// A worker is through with its piece, or as far as it got: `left` is for others.
-    pub(crate) fn piece_done(&self, outcome: Result<u64>, left: Vec<ByteRange>) -> After {
+    pub(crate) fn piece_done(&self, outcome: Result<u64>, left: Vec<ByteRange>) -> NextStep {
         let mut pieces = self.lock();
         pieces.busy -= 1;
         match outcome {
@@ -487,37 +506,41 @@ impl FileJob {
             pieces.unclaimed.extend(left);
         }
         if pieces.busy > 0 || !pieces.unclaimed.is_empty() {
-            return After::Others;
+            return NextStep::Others;
         }
         let moved = pieces.moved;
         match pieces.failure.take() {
-            None => After::Finish { moved },
-            Some(error) => After::Discard { error, moved },
+            None => NextStep::Finish { moved },
+            Some(error) => NextStep::Discard { error, moved },
         }
     }
 
     /// Finishing asks the server something.
     pub(crate) fn finish_asks(&self, session: &Session) -> bool {
         match &self.side {
-            Side::Get(get) => get.finish_asks(session),
-            Side::Put(_) => true,
+            FileTransfer::Download(get) => get.finish_asks(session),
+            FileTransfer::Upload(_) => true,
         }
     }
 
     /// Checksums and the final name.
-    pub(crate) async fn finish(&self, session: &mut Session, moved: u64) -> Result<Option<Agreed>> {
-        self.item.check_unchanged()?;
+    pub(crate) async fn finish(
+        &self,
+        session: &mut Session,
+        moved: u64,
+    ) -> Result<Option<AgreedChecksum>> {
+        self.source_file.check_unchanged()?;
         match &self.side {
-            Side::Get(get) => get.finish(session).await,
-            Side::Put(put) => put.finish(session, self.there() + moved).await,
+            FileTransfer::Download(get) => get.finish(session).await,
+            FileTransfer::Upload(put) => put.finish(session, self.resumed_bytes() + moved).await,
         }
     }
 
     /// Why it failed, with where things lie that are not where they were.
     pub(crate) fn explain(&self, error: Error) -> Error {
         match &self.side {
-            Side::Get(_) => error,
-            Side::Put(put) => put.explain(error),
+            FileTransfer::Download(_) => error,
+            FileTransfer::Upload(put) => put.explain(error),
         }
     }
 
@@ -537,10 +560,10 @@ impl FileJob {
     }
 
     /// The server refused the temporary name of a put: it is begun again, under another one.
-    pub(crate) fn refused_name(&self, context: &Context, error: &Error) -> bool {
+    pub(crate) fn refused_name(&self, context: &RunContext, error: &Error) -> bool {
         match &self.side {
-            Side::Get(_) => false,
-            Side::Put(put) => {
+            FileTransfer::Download(_) => false,
+            FileTransfer::Upload(put) => {
                 let instead = put.refused_name(context, &self.endpoint, error);
                 !put.is_stream() && instead.is_some()
             }
@@ -548,14 +571,14 @@ impl FileJob {
     }
 
     /// What a failure leaves at the server; what it leaves here goes with this value.
-    pub(crate) fn rubbish(&self) -> Option<&FtpPath> {
+    pub(crate) fn leftover(&self) -> Option<&FtpPath> {
         match &self.side {
-            Side::Get(_) => None,
-            Side::Put(put) => put.rubbish(),
+            FileTransfer::Download(_) => None,
+            FileTransfer::Upload(put) => put.leftover(),
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Pieces> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, TaskState> {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -574,14 +597,14 @@ mod tests {
         let mut safe = RangeSet::new();
         safe.insert(ByteRange::new(0, 300).unwrap());
         safe.insert(ByteRange::new(500, 900).unwrap());
-        let Carried {
+        let RangeOutcome {
             result,
             moved,
             left,
-        } = Carried::cut_short(range, &safe);
+        } = RangeOutcome::cut_short(range, &safe);
         assert!(result.is_ok());
         let gaps = [(1300, 1500), (1900, 2000)].map(|(start, end)| ByteRange::new(start, end));
         assert_eq!((moved, left), (700, gaps.to_vec()));
-        assert!(Carried::cut_short(range, &RangeSet::new()).moved == 0);
+        assert!(RangeOutcome::cut_short(range, &RangeSet::new()).moved == 0);
     }
 }

@@ -10,32 +10,32 @@ use std::sync::{
 
 use tokio::sync::mpsc;
 
-use super::{Job, file::FileJob, worker::Worker};
-use crate::context::Place;
+use super::{Job, file::FileTask, worker::Worker};
+use crate::context::WorkerSlot;
 
 /// Files that wait to be finished, at most; each holds a file open.
 const WAITING_MAX: usize = 16;
 
 /// A file whose bytes are all there, and how many were moved.
-pub(super) type Moved = (Arc<FileJob>, u64);
+pub(super) type MovedFile = (Arc<FileTask>, u64);
 
 /// Where workers leave files that are to be finished.
-pub(super) struct Finisher {
-    sender: Mutex<Option<mpsc::UnboundedSender<Moved>>>,
+pub(super) struct Verifier {
+    sender: Mutex<Option<mpsc::UnboundedSender<MovedFile>>>,
     waiting: AtomicUsize,
     crowded: AtomicBool,
 }
 
-impl Finisher {
+impl Verifier {
     /// And what [`run`] takes from.
-    pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<Moved>) {
+    pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<MovedFile>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let finisher = Self {
+        let verifier = Self {
             sender: Mutex::new(Some(sender)),
             waiting: AtomicUsize::new(0),
             crowded: AtomicBool::new(false),
         };
-        (finisher, receiver)
+        (verifier, receiver)
     }
 
     /// It may be relied upon for one file more.
@@ -44,7 +44,7 @@ impl Finisher {
     }
 
     /// Leaves a file to it; false where it has ended.
-    pub(super) fn take(&self, file: Arc<FileJob>, moved: u64) -> bool {
+    pub(super) fn take(&self, file: Arc<FileTask>, moved: u64) -> bool {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = sender
             .as_ref()
@@ -62,15 +62,15 @@ impl Finisher {
     }
 }
 
-/// Finishes what comes until [`Finisher::close`].
-pub(super) async fn run(job: Arc<Job>, mut files: mpsc::UnboundedReceiver<Moved>) {
-    let mut worker = Worker::new(Arc::clone(&job), Place::default());
+/// Finishes what comes until [`Verifier::close`].
+pub(super) async fn run(job: Arc<Job>, mut files: mpsc::UnboundedReceiver<MovedFile>) {
+    let mut worker = Worker::new(Arc::clone(&job), WorkerSlot::default());
     while let Some((file, moved)) = files.recv().await {
         if !worker.try_finish(&file, moved).await {
-            job.finisher.crowded.store(true, Ordering::Relaxed);
+            job.verifier.crowded.store(true, Ordering::Relaxed);
             job.queue.give_moved(file, moved);
         }
-        job.finisher.waiting.fetch_sub(1, Ordering::Relaxed);
+        job.verifier.waiting.fetch_sub(1, Ordering::Relaxed);
     }
     worker.close().await;
 }

@@ -34,27 +34,27 @@ use tokio::{
 };
 
 use crate::{
-    carrier::Pool,
+    carrier::SessionPool,
     congestion,
-    context::{Context, Stop},
+    context::{RunContext, Stop},
     controller::Controller,
     error::{Error, Exit, Result},
     events::{Event, EventLog, FileState, Observer},
     flags, home,
-    journal::{Journal, Mark},
+    journal::{CompletedFile, Journal},
     metrics_file::MetricsFile,
     panics::{joined_badly, on_thread},
     path_memory::path_key,
-    pieces::Cutter,
-    plan::{self, Item, Planner},
+    pieces::PieceSizer,
+    plan::{self, Planner, SourceFile},
     progress::TICK,
     spec::{CongestionChoice, Connections, JobSpec, JournalSpec},
-    summary::{Summary, Synced},
-    watch::Published,
+    summary::{Summary, SyncSummary},
+    watch::LiveStatus,
 };
 
-pub(crate) use file::Carried;
-use finisher::{Finisher, Moved};
+pub(crate) use file::RangeOutcome;
+use finisher::{MovedFile, Verifier};
 use queue::Queue;
 
 /// Time for a data connection to come up. Shorter than the stall limit: a server that cannot reach
@@ -64,18 +64,18 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// What all workers of a job share.
 pub(crate) struct Job {
     pub(crate) spec: Arc<JobSpec>,
-    pub(crate) context: Arc<Context>,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) cutter: Cutter,
+    pub(crate) context: Arc<RunContext>,
+    pub(crate) pool: Arc<SessionPool>,
+    pub(crate) sizer: PieceSizer,
     pub(crate) queue: Queue,
-    finisher: Finisher,
+    verifier: Verifier,
     /// The destination has no room: what told so first. Nothing is begun any more that would be
     /// sent for nothing.
-    no_room: OnceLock<Error>,
+    disk_full: OnceLock<Error>,
     /// It was told that the journal cannot be written.
     journal_failed: AtomicBool,
     /// How failed files would end the process, most telling first.
-    verdicts: Mutex<Vec<Exit>>,
+    exit_causes: Mutex<Vec<Exit>>,
 }
 
 /// Runs a copy. Errors are those that keep it from beginning; everything later is in the summary
@@ -110,18 +110,18 @@ async fn run_under(
     stop: Stop,
 ) -> Result<Summary> {
     let Some(path) = spec.metrics_file.clone() else {
-        return run_told(controller, spec, connections, observer, stop).await;
+        return run_observed(controller, spec, connections, observer, stop).await;
     };
     let metrics = MetricsFile::begin(&path, &spec, observer)?;
     let observer = Arc::clone(&metrics) as Arc<dyn Observer>;
-    let outcome = run_told(controller, spec, connections, observer, stop).await;
+    let outcome = run_observed(controller, spec, connections, observer, stop).await;
     if let Err(error) = &outcome {
         metrics.failed(error.exit());
     }
     outcome
 }
 
-async fn run_told(
+async fn run_observed(
     mut controller: Controller,
     mut spec: JobSpec,
     connections: Connections,
@@ -133,9 +133,9 @@ async fn run_told(
         Some(path) => Some(EventLog::create(path, started.into_std())?),
         None => None,
     };
-    let observer = Published::through(observer);
+    let observer = LiveStatus::through(observer);
     let storage = PosixStorage::unconfined().with_direct_io(spec.direct_io);
-    let context = Context::new(connections, observer, log, stop, storage);
+    let context = RunContext::new(connections, observer, log, stop, storage);
     if let CongestionChoice::Fixed(name) = &spec.congestion {
         context.congestion.set(name);
     }
@@ -151,15 +151,15 @@ async fn run_told(
     });
     controller.chooses_congestion(congestion::chooser(&spec, &context));
     controller.begin(&context);
-    context.written.promise(spec.durability);
+    context.durability.set_level(spec.durability);
     let params = channel_params(&spec, &context);
-    let pool = Pool::new(
+    let pool = SessionPool::new(
         Arc::clone(&context),
         params,
         spec.attempts,
         spec.retry_pause,
     );
-    home::find(&pool, spec.remote_places()).await?;
+    home::expand_home(&pool, spec.remote_places()).await?;
     if spec.recursive {
         flags::check_nesting(&spec.sources, &spec.destination).map_err(Error::Usage)?;
     }
@@ -168,9 +168,9 @@ async fn run_told(
         let _ = context.journal.set(Arc::new(journal));
     }
     let (sender, receiver) = mpsc::channel(plan::AHEAD_MAX);
-    let (finisher, moved) = Finisher::new();
+    let (verifier, moved) = Verifier::new();
     let job = Arc::new(Job {
-        cutter: Cutter::new(
+        sizer: PieceSizer::new(
             context.target.subscribe(),
             Arc::clone(&context.counters),
             spec.tuner.moves_workers(),
@@ -179,16 +179,16 @@ async fn run_told(
         context,
         pool,
         queue: Queue::new(receiver),
-        finisher,
-        no_room: OnceLock::new(),
+        verifier,
+        disk_full: OnceLock::new(),
         journal_failed: AtomicBool::new(false),
-        verdicts: Mutex::default(),
+        exit_causes: Mutex::default(),
     });
     let planner = Planner::new(Arc::clone(&job.spec), Arc::clone(&job.pool), sender);
     LocalSet::new()
         .run_until(move_all(&job, planner, controller, moved))
         .await;
-    job.make_safe().await;
+    job.fsync_all().await;
     let summary = job.summarise(started.elapsed().as_secs_f64());
     if summary.exit == Exit::Interrupted.code() && job.context.journal.get().is_some() {
         let text = "interrupted: the same command, given again, goes on from here";
@@ -240,7 +240,7 @@ fn path_of(spec: &JobSpec) -> String {
 }
 
 /// What holds for all channels. Their number is the target's.
-fn channel_params(spec: &JobSpec, context: &Context) -> ChannelParams {
+fn channel_params(spec: &JobSpec, context: &RunContext) -> ChannelParams {
     let connections = &context.connections;
     ChannelParams {
         parallelism: 1,
@@ -268,7 +268,7 @@ async fn move_all(
     job: &Arc<Job>,
     planner: Planner,
     controller: Controller,
-    moved: mpsc::UnboundedReceiver<Moved>,
+    moved: mpsc::UnboundedReceiver<MovedFile>,
 ) {
     let shown = Arc::clone(job);
     let display = tokio::task::spawn_local(async move {
@@ -287,9 +287,9 @@ async fn move_all(
     let tuning = tokio::task::spawn_local(tuning);
     let finishing = tokio::task::spawn_local(finisher::run(Arc::clone(job), moved));
     crew::run(job).await;
-    job.finisher.close();
+    job.verifier.close();
     if let Err(bug) = finishing.await {
-        job.found_bug(joined_badly("finish files", bug));
+        job.on_panic(joined_badly("finish files", bug));
     }
     // What the finisher found no session for.
     crew::run(job).await;
@@ -297,30 +297,30 @@ async fn move_all(
     job.queue.end().await;
     over.notify_one();
     if let Err(bug) = tuning.await {
-        job.found_bug(joined_badly("choose the setting", bug));
+        job.on_panic(joined_badly("choose the setting", bug));
     }
     let planned = planning.await;
-    if let Some(bug) = job.pool.take_bug() {
-        job.found_bug(bug);
+    if let Some(bug) = job.pool.take_panic() {
+        job.on_panic(bug);
     }
     match planned {
         Ok(at_end) => {
-            removal::run(job, at_end.condemned).await;
+            removal::run(job, at_end.delete_list).await;
             // After all that changes a directory.
             directory_stamps::run(job, at_end.directories).await;
         }
-        Err(bug) => job.found_bug(joined_badly("find what is to be copied", bug)),
+        Err(bug) => job.on_panic(joined_badly("find what is to be copied", bug)),
     }
     job.pool.close().await;
     // One that has met it since.
-    if let Some(bug) = job.pool.take_bug() {
-        job.found_bug(bug);
+    if let Some(bug) = job.pool.take_panic() {
+        job.on_panic(bug);
     }
     display.abort();
     if let Err(bug) = display.await
         && !bug.is_cancelled()
     {
-        job.found_bug(joined_badly("show progress", bug));
+        job.on_panic(joined_badly("show progress", bug));
     }
     job.flush_journal();
     job.context.observer().on_progress(None);
@@ -329,10 +329,10 @@ async fn move_all(
 impl Job {
     /// What was promised for the end of the run. Whoever does not want to wait for the disks can
     /// say so.
-    async fn make_safe(&self) {
+    async fn fsync_all(&self) {
         let context = Arc::clone(&self.context);
         let doing = || format!("make {} safe", self.spec.destination);
-        let syncing = on_thread(doing, move || context.written.make_all_safe());
+        let syncing = on_thread(doing, move || context.durability.fsync_all());
         let synced = tokio::select! {
             synced = syncing => synced.and_then(|synced| synced),
             () = self.context.stop.wait() => Ok(()),
@@ -348,20 +348,20 @@ impl Job {
     }
 
     /// A file is not begun where there is no room: counts it as failed.
-    pub(crate) fn lets_begin(&self, item: &Item) -> bool {
-        let Some(error) = self.no_room.get() else {
+    pub(crate) fn admits(&self, source_file: &SourceFile) -> bool {
+        let Some(error) = self.disk_full.get() else {
             return true;
         };
-        let path = item.source();
+        let path = source_file.source();
         let error = Box::new(error.clone());
-        self.file_failed(&path.clone(), 0.0, 0, &Error::NoRoom { path, error });
+        self.file_failed(&path.clone(), 0.0, 0, &Error::DiskFull { path, error });
         false
     }
 
     /// Something was not moved: where there is no room, nothing else is begun.
-    pub(crate) fn heed(&self, error: &Error) {
-        if error.is_for_want_of_room() {
-            let _ = self.no_room.set(error.clone());
+    pub(crate) fn note_disk_full(&self, error: &Error) {
+        if error.is_disk_full() {
+            let _ = self.disk_full.set(error.clone());
         }
     }
 
@@ -371,7 +371,7 @@ impl Job {
             return;
         }
         self.record(error.exit());
-        self.heed(error);
+        self.note_disk_full(error);
         let counters = &self.context.counters;
         counters.files_failed.fetch_add(1, Ordering::Relaxed);
         self.context.emit(&Event::File {
@@ -388,7 +388,7 @@ impl Job {
 
     /// Something of ours panicked outside of any file. Nothing is removed after it, and the status
     /// is not 0.
-    fn found_bug(&self, bug: Error) {
+    fn on_panic(&self, bug: Error) {
         self.file_failed(&self.spec.destination.to_string(), 0.0, 0, &bug);
     }
 
@@ -396,12 +396,12 @@ impl Job {
         if let Some(journal) = self.context.journal.get()
             && let Err(error) = journal.flush()
         {
-            self.tell_of_journal(journal, &error);
+            self.warn_journal(journal, &error);
         }
     }
 
     /// Says, once, that files are not noted.
-    fn tell_of_journal(&self, journal: &Journal, error: &io::Error) {
+    fn warn_journal(&self, journal: &Journal, error: &io::Error) {
         if !self.journal_failed.swap(true, Ordering::Relaxed) {
             let file = journal.path().display();
             self.context.warn(format!(
@@ -413,26 +413,26 @@ impl Job {
     /// Counts a file that is there, after so many bytes were moved, and has so many.
     pub(crate) fn file_done(
         &self,
-        item: &Item,
+        source_file: &SourceFile,
         seconds: f64,
         (bytes, size): (u64, u64),
         checksum: Option<String>,
     ) {
         if let Some(journal) = self.context.journal.get()
-            && let Some(mark) = Mark::of(item)
-            && let Err(error) = journal.note(&mark)
+            && let Some(mark) = CompletedFile::of(source_file)
+            && let Err(error) = journal.record_done(&mark)
         {
-            self.tell_of_journal(journal, &error);
+            self.warn_journal(journal, &error);
         }
         let counters = &self.context.counters;
         counters.files_done.fetch_add(1, Ordering::Relaxed);
         counters.bytes_done.fetch_add(bytes, Ordering::Relaxed);
         self.context.emit(&Event::File {
-            path: item.source(),
+            path: source_file.source(),
             bytes,
             size: Some(size),
             seconds,
-            computed: checksum.as_ref().map(|_| item.computed()),
+            computed: checksum.as_ref().map(|_| source_file.computed()),
             state: if checksum.is_some() {
                 FileState::Verified
             } else {
@@ -444,29 +444,38 @@ impl Job {
     }
 
     fn record(&self, exit: Exit) {
-        let mut verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        if !verdicts.contains(&exit) {
-            verdicts.push(exit);
+        let mut exit_causes = self
+            .exit_causes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !exit_causes.contains(&exit) {
+            exit_causes.push(exit);
         }
     }
 
     /// Something is not there that should be.
     fn has_failed(&self) -> bool {
-        let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        !verdicts.is_empty()
+        let exit_causes = self
+            .exit_causes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        !exit_causes.is_empty()
     }
 
     fn summarise(&self, seconds: f64) -> Summary {
         let counters = &self.context.counters;
         let done = counters.files_done.load(Ordering::Relaxed);
         let failed = counters.files_failed.load(Ordering::Relaxed);
-        let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+        let exit_causes = self
+            .exit_causes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let same = counters.files_same.load(Ordering::Relaxed);
-        let there = done + same + counters.files_before.load(Ordering::Relaxed);
-        let exit = exit_of(self.context.stop.is_set(), there, &verdicts);
+        let resumed_bytes = done + same + counters.files_before.load(Ordering::Relaxed);
+        let exit = exit_of(self.context.stop.is_set(), resumed_bytes, &exit_causes);
         let bytes = counters.bytes_done.load(Ordering::Relaxed);
         let (totals, _) = counters.totals();
-        let synced = self.spec.sync.as_ref().map(|sync| Synced {
+        let synced = self.spec.sync.as_ref().map(|sync| SyncSummary {
             dry_run: sync.dry_run,
             files_differing: counters.files_found.load(Ordering::Relaxed),
             bytes_differing: counters.bytes_found.load(Ordering::Relaxed),
@@ -483,18 +492,18 @@ impl Job {
 }
 
 /// The status of a whole job from those of its failures.
-fn exit_of(stopped: bool, there: u64, verdicts: &[Exit]) -> Exit {
+fn exit_of(stopped: bool, resumed_bytes: u64, exit_causes: &[Exit]) -> Exit {
     if stopped {
         Exit::Interrupted
-    } else if verdicts.is_empty() {
+    } else if exit_causes.is_empty() {
         Exit::Done
-    } else if there > 0 {
+    } else if resumed_bytes > 0 {
         Exit::Partly
     } else {
         // Trouble of the world outweighs a refusal, and that a slip of the user.
         [Exit::Failed, Exit::Refused]
             .into_iter()
-            .find(|e| verdicts.contains(e))
+            .find(|e| exit_causes.contains(e))
             .unwrap_or(Exit::Usage)
     }
 }

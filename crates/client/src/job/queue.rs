@@ -8,11 +8,11 @@ use std::{
 use godwit_proto::ByteRange;
 use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc};
 
-use super::file::{Claim, FileJob};
+use super::file::{FileTask, RangeClaim};
 use crate::{
-    pieces::{Cutter, Speed},
+    pieces::{PieceSizer, SessionRate},
     pipelining::SMALL_BYTES_MAX,
-    plan::{Item, Planned},
+    plan::{PlanEntry, SourceFile},
 };
 
 /// Files taken from the planner at a time: one look at the channel for many small ones.
@@ -22,7 +22,7 @@ const RECEIVED_MAX: usize = 64;
 /// them while the others move small ones: neither the channels of the large nor the round trips of
 /// the small stand alone at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum Priority {
     /// Large files, while there are any.
     Large,
     /// Whatever comes.
@@ -30,39 +30,39 @@ pub(crate) enum End {
 }
 
 /// Something for a worker to do.
-pub(crate) enum Task {
+pub(crate) enum WorkItem {
     /// A file that nobody has begun.
-    Begin(Planned),
+    Begin(PlanEntry),
     /// A piece of one that is shared.
-    Piece(Arc<FileJob>, ByteRange),
+    Piece(Arc<FileTask>, ByteRange),
     /// A file that is to be finished, and the bytes moved for it.
-    Finish(Arc<FileJob>, u64),
+    Finish(Arc<FileTask>, u64),
 }
 
 pub(crate) struct Queue {
-    planned: AsyncMutex<mpsc::Receiver<Planned>>,
-    inner: Mutex<Inner>,
+    planned: AsyncMutex<mpsc::Receiver<PlanEntry>>,
+    inner: Mutex<QueueState>,
     changed: Arc<Notify>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct QueueState {
     /// Files that several workers may move.
-    shared: VecDeque<Arc<FileJob>>,
-    returned: VecDeque<Planned>,
+    shared: VecDeque<Arc<FileTask>>,
+    returned: VecDeque<PlanEntry>,
     /// Files to be finished by whoever has time.
-    moved: Vec<(Arc<FileJob>, u64)>,
+    moved: Vec<(Arc<FileTask>, u64)>,
     /// Files taken of which it is not known yet whether they will be shared. While there are some,
     /// nobody goes home.
-    undecided: u32,
+    in_setup: u32,
     /// The planner has finished.
-    dry: bool,
+    plan_exhausted: bool,
     /// Nothing is handed out any more.
     closed: bool,
 }
 
 impl Queue {
-    pub(crate) fn new(planned: mpsc::Receiver<Planned>) -> Self {
+    pub(crate) fn new(planned: mpsc::Receiver<PlanEntry>) -> Self {
         Self {
             planned: AsyncMutex::new(planned),
             inner: Mutex::default(),
@@ -70,21 +70,26 @@ impl Queue {
         }
     }
 
-    /// The next thing to do, for a session of `speed`; `None` when there is nothing and will be
+    /// The next thing to do, for a session of `rate`; `None` when there is nothing and will be
     /// nothing. `from` says where among the files that wait it looks first. After a
-    /// [`Task::Begin`], [`Queue::decided`] must be called. Cancel-safe.
-    pub(crate) async fn next(&self, cutter: &Cutter, speed: Speed, from: End) -> Option<Task> {
+    /// [`WorkItem::Begin`], [`Queue::setup_done`] must be called. Cancel-safe.
+    pub(crate) async fn next(
+        &self,
+        sizer: &PieceSizer,
+        rate: SessionRate,
+        from: Priority,
+    ) -> Option<WorkItem> {
         loop {
             // Registered before looking, so that no change falls between.
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match self.look(cutter, speed, from) {
-                Look::Task(task) => return Some(task),
-                Look::Over => return None,
-                Look::Wait { dry } => tokio::select! {
+            match self.look(sizer, rate, from) {
+                NextWork::WorkItem(task) => return Some(task),
+                NextWork::Done => return None,
+                NextWork::Wait { plan_exhausted } => tokio::select! {
                     () = &mut changed => {}
-                    planned = self.receive(), if !dry => self.accept(planned),
+                    planned = self.receive(), if !plan_exhausted => self.accept(planned),
                 },
             }
         }
@@ -92,21 +97,21 @@ impl Queue {
 
     /// The next file that `fits`, or that could not be planned, for a session that has such files
     /// in flight. `None` where something else waits to be done, or nothing more will come. After
-    /// `Some`, [`Queue::decided`] must be called. Cancel-safe.
+    /// `Some`, [`Queue::setup_done`] must be called. Cancel-safe.
     pub(crate) async fn next_small(
         &self,
-        from: End,
-        fits: impl Fn(&Item) -> bool,
-    ) -> Option<Planned> {
+        from: Priority,
+        fits: impl Fn(&SourceFile) -> bool,
+    ) -> Option<PlanEntry> {
         loop {
             // Registered before looking, so that no change falls between.
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             match self.look_small(from, &fits) {
-                Look::Task(small) => return Some(small),
-                Look::Over => return None,
-                Look::Wait { .. } => tokio::select! {
+                NextWork::WorkItem(small) => return Some(small),
+                NextWork::Done => return None,
+                NextWork::Wait { .. } => tokio::select! {
                     () = &mut changed => {}
                     planned = self.receive() => self.accept(planned),
                 },
@@ -114,33 +119,39 @@ impl Queue {
         }
     }
 
-    fn look_small(&self, from: End, fits: impl Fn(&Item) -> bool) -> Look<Planned> {
+    fn look_small(
+        &self,
+        from: Priority,
+        fits: impl Fn(&SourceFile) -> bool,
+    ) -> NextWork<PlanEntry> {
         let mut inner = self.lock();
         if inner.closed {
-            return Look::Over;
+            return NextWork::Done;
         }
-        let is_small = |planned: &Planned| match planned {
-            Planned::File(item) => fits(item),
-            Planned::Failed { .. } => true,
+        let is_pipelinable = |planned: &PlanEntry| match planned {
+            PlanEntry::File(source_file) => fits(source_file),
+            PlanEntry::Failed { .. } => true,
         };
         let small = match from {
-            End::Large if inner.returned.iter().any(|p| !is_small(p)) => None,
-            _ => inner.returned.iter().position(is_small),
+            Priority::Large if inner.returned.iter().any(|p| !is_pipelinable(p)) => None,
+            _ => inner.returned.iter().position(is_pipelinable),
         };
         if let Some(small) = small.and_then(|at| inner.returned.remove(at)) {
-            inner.undecided += 1;
-            return Look::Task(small);
+            inner.in_setup += 1;
+            return NextWork::WorkItem(small);
         }
         // What waits is large, then.
         let large_waits = !inner.returned.is_empty();
-        if large_waits || inner.dry || inner.shared.iter().any(|file| file.has_work()) {
-            return Look::Over;
+        if large_waits || inner.plan_exhausted || inner.shared.iter().any(|file| file.has_work()) {
+            return NextWork::Done;
         }
-        Look::Wait { dry: false }
+        NextWork::Wait {
+            plan_exhausted: false,
+        }
     }
 
     /// Empty when the planner has finished.
-    async fn receive(&self) -> Vec<Planned> {
+    async fn receive(&self) -> Vec<PlanEntry> {
         let mut planned = Vec::new();
         let mut receiver = self.planned.lock().await;
         receiver.recv_many(&mut planned, RECEIVED_MAX).await;
@@ -148,59 +159,61 @@ impl Queue {
     }
 
     /// Files from the planner join those given back, so that one place hands them out.
-    fn accept(&self, planned: Vec<Planned>) {
+    fn accept(&self, planned: Vec<PlanEntry>) {
         let mut inner = self.lock();
-        inner.dry |= planned.is_empty();
+        inner.plan_exhausted |= planned.is_empty();
         inner.returned.extend(planned);
         drop(inner);
         self.changed.notify_waiters();
     }
 
-    fn look(&self, cutter: &Cutter, speed: Speed, from: End) -> Look<Task> {
+    fn look(&self, sizer: &PieceSizer, rate: SessionRate, from: Priority) -> NextWork<WorkItem> {
         let mut inner = self.lock();
         if inner.closed {
-            return Look::Over;
+            return NextWork::Done;
         }
         if let Some((file, moved)) = inner.moved.pop() {
-            return Look::Task(Task::Finish(file, moved));
+            return NextWork::WorkItem(WorkItem::Finish(file, moved));
         }
         inner.shared.retain(|file| file.is_open());
         // Large files first: they decide when the job ends.
         for file in &inner.shared {
-            if let Some(piece) = file.claim(cutter, speed) {
-                return Look::Task(Task::Piece(Arc::clone(file), piece));
+            if let Some(piece) = file.claim(sizer, rate) {
+                return NextWork::WorkItem(WorkItem::Piece(Arc::clone(file), piece));
             }
         }
         let first = inner.first(from);
         if let Some(planned) = inner.returned.remove(first) {
-            inner.undecided += 1;
-            return Look::Task(Task::Begin(planned));
+            inner.in_setup += 1;
+            return NextWork::WorkItem(WorkItem::Begin(planned));
         }
         let mut later = false;
         for file in &inner.shared {
-            match file.relieve() {
-                Claim::Piece(piece) => {
-                    return Look::Task(Task::Piece(Arc::clone(file), piece));
+            match file.steal_range() {
+                RangeClaim::Piece(piece) => {
+                    return NextWork::WorkItem(WorkItem::Piece(Arc::clone(file), piece));
                 }
-                Claim::Later => later = true,
-                Claim::Nothing => {}
+                RangeClaim::Later => later = true,
+                RangeClaim::Nothing => {}
             }
         }
-        if inner.dry && inner.undecided == 0 && !later {
-            return Look::Over;
+        if inner.plan_exhausted && inner.in_setup == 0 && !later {
+            return NextWork::Done;
         }
-        Look::Wait { dry: inner.dry }
+        NextWork::Wait {
+            plan_exhausted: inner.plan_exhausted,
+        }
     }
 
     /// What [`Self::next`] would give now, if it is of a file that `fits`: for a session that still
-    /// moves something else. After a [`Task::Begin`], [`Queue::decided`] must be called.
+    /// moves something else. After a [`WorkItem::Begin`], [`Queue::setup_done`] must be called.
     pub(crate) fn ahead(
         &self,
-        cutter: &Cutter,
-        speed: Speed,
-        from: End,
-        fits: impl Fn(&Item) -> bool,
-    ) -> Option<Task> {
+        sizer: &PieceSizer,
+        rate: SessionRate,
+        from: Priority,
+        fits: impl Fn(&SourceFile) -> bool,
+    ) -> Option<WorkItem> {
         let mut inner = self.lock();
         if inner.closed || !inner.moved.is_empty() {
             return None;
@@ -208,44 +221,44 @@ impl Queue {
         for file in &inner.shared {
             if file.has_unclaimed() {
                 let file = Arc::clone(file);
-                let piece = Some(&file).filter(|file| fits(&file.item));
-                let piece = piece.and_then(|file| file.claim(cutter, speed))?;
-                return Some(Task::Piece(file, piece));
+                let piece = Some(&file).filter(|file| fits(&file.source_file));
+                let piece = piece.and_then(|file| file.claim(sizer, rate))?;
+                return Some(WorkItem::Piece(file, piece));
             }
         }
         let at = inner.first(from);
         match inner.returned.get(at) {
-            Some(Planned::File(item)) if fits(item) => {
-                inner.undecided += 1;
-                inner.returned.remove(at).map(Task::Begin)
+            Some(PlanEntry::File(source_file)) if fits(source_file) => {
+                inner.in_setup += 1;
+                inner.returned.remove(at).map(WorkItem::Begin)
             }
             _ => None,
         }
     }
 
     /// A file is to be finished by whoever has time.
-    pub(crate) fn give_moved(&self, file: Arc<FileJob>, moved: u64) {
+    pub(crate) fn give_moved(&self, file: Arc<FileTask>, moved: u64) {
         self.lock().moved.push((file, moved));
         self.changed.notify_waiters();
     }
 
-    /// What came of a [`Task::Begin`]: shared with others, or not.
-    pub(crate) fn decided(&self, shared: Option<&Arc<FileJob>>) {
+    /// What came of a [`WorkItem::Begin`]: shared with others, or not.
+    pub(crate) fn setup_done(&self, shared: Option<&Arc<FileTask>>) {
         let mut inner = self.lock();
-        inner.undecided = inner.undecided.saturating_sub(1);
+        inner.in_setup = inner.in_setup.saturating_sub(1);
         inner.shared.extend(shared.cloned());
         drop(inner);
         self.changed.notify_waiters();
     }
 
     /// A worker cannot do what it took. Counts as decided.
-    pub(crate) fn give_back(&self, planned: Planned) {
+    pub(crate) fn give_back(&self, planned: PlanEntry) {
         self.lock().returned.push_front(planned);
-        self.decided(None);
+        self.setup_done(None);
     }
 
     /// A file was decided, and is to be begun another time.
-    pub(crate) fn begin_again(&self, planned: Planned) {
+    pub(crate) fn begin_again(&self, planned: PlanEntry) {
         self.lock().returned.push_front(planned);
         self.changed.notify_waiters();
     }
@@ -258,8 +271,8 @@ impl Queue {
     /// There is, or may yet be, something for a further worker.
     pub(crate) fn has_work(&self) -> bool {
         let inner = self.lock();
-        let has_work = !inner.dry
-            || inner.undecided > 0
+        let has_work = !inner.plan_exhausted
+            || inner.in_setup > 0
             || !inner.returned.is_empty()
             || !inner.moved.is_empty()
             || inner.shared.iter().any(|f| f.has_work());
@@ -287,28 +300,28 @@ impl Queue {
         &self.changed
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, QueueState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl QueueState {
     /// Where the file waits that is begun next.
-    fn first(&self, from: End) -> usize {
+    fn first(&self, from: Priority) -> usize {
         let large = match from {
-            End::Large => self.returned.iter().position(is_large),
-            End::Any => None,
+            Priority::Large => self.returned.iter().position(is_large),
+            Priority::Any => None,
         };
         large.unwrap_or(0)
     }
 }
 
-enum Look<T> {
-    Task(T),
-    Wait { dry: bool },
-    Over,
+enum NextWork<T> {
+    WorkItem(T),
+    Wait { plan_exhausted: bool },
+    Done,
 }
 
-fn is_large(planned: &Planned) -> bool {
-    matches!(planned, Planned::File(item) if item.size.is_none_or(|s| s > SMALL_BYTES_MAX))
+fn is_large(planned: &PlanEntry) -> bool {
+    matches!(planned, PlanEntry::File(source_file) if source_file.size.is_none_or(|s| s > SMALL_BYTES_MAX))
 }

@@ -6,11 +6,11 @@ use godwit_proto::{FtpPath, url::Location};
 
 use super::Job;
 use crate::{
-    carrier::{Carrier, Step},
+    carrier::{Operation, RetryingSession},
     error::{Error, Exit, Result},
     local,
     panics::{on_thread, test_point},
-    plan::{Remnant, Sealed},
+    plan::{Deletion, SealedDeleteList},
     session::Session,
 };
 
@@ -19,12 +19,12 @@ const TOGETHER: usize = 100;
 
 /// Removes what was found, unless something has failed: then perhaps not all of the source was
 /// seen.
-pub(super) async fn run(job: &Job, condemned: Option<Sealed>) {
-    let (Some(sync), Some(condemned)) = (&job.spec.sync, condemned) else {
+pub(super) async fn run(job: &Job, delete_list: Option<SealedDeleteList>) {
+    let (Some(sync), Some(delete_list)) = (&job.spec.sync, delete_list) else {
         return;
     };
     let (context, counters) = (&job.context, &job.context.counters);
-    let count = condemned.count();
+    let count = delete_list.count();
     if count == 0 || context.stop.is_set() {
         return;
     }
@@ -46,15 +46,15 @@ pub(super) async fn run(job: &Job, condemned: Option<Sealed>) {
         counters.names_removed.store(count, Ordering::Relaxed);
         return;
     }
-    if let Err(error) = remove(job, condemned).await {
+    if let Err(error) = remove(job, delete_list).await {
         job.file_failed(&job.spec.destination.to_string(), 0.0, 0, &error);
     }
 }
 
-async fn remove(job: &Job, condemned: Sealed) -> Result<()> {
-    let mut carrier = Carrier::new(job.pool.clone());
-    let failed = |e: io::Error| Error::local(local::spooling(), &e);
-    let mut remnants = condemned.read().map_err(failed)?.peekable();
+async fn remove(job: &Job, delete_list: SealedDeleteList) -> Result<()> {
+    let mut carrier = RetryingSession::new(job.pool.clone());
+    let failed = |e: io::Error| Error::local(local::spool_context(), &e);
+    let mut remnants = delete_list.read().map_err(failed)?.peekable();
     while remnants.peek().is_some() && !job.context.stop.is_set() {
         let batch: io::Result<Vec<_>> = remnants.by_ref().take(TOGETHER).collect();
         let batch = batch.map_err(failed)?;
@@ -63,14 +63,14 @@ async fn remove(job: &Job, condemned: Sealed) -> Result<()> {
             Location::Remote(url) => {
                 let endpoint = job.context.endpoint(url);
                 let shown = endpoint.name();
-                let step = Step {
+                let step = Operation {
                     endpoint: &endpoint,
                     sender: None,
                     path: &shown,
                     range: None,
                     attempts: None,
                 };
-                let (names, mut left) = sayable(batch, &shown);
+                let (names, mut left) = sendable(batch, &shown);
                 let remove = async |session: &mut Session| session.remove_all(&names).await;
                 let failed = carrier.attempt(step, remove).await?;
                 left.extend(
@@ -97,10 +97,10 @@ async fn remove(job: &Job, condemned: Sealed) -> Result<()> {
 }
 
 /// Names that were not removed, and why.
-type Left = Vec<(String, Error)>;
+type Unremoved = Vec<(String, Error)>;
 
 /// The names that can be sent to a server, and those that cannot.
-fn sayable(batch: Vec<Remnant>, endpoint: &str) -> (Vec<(bool, FtpPath)>, Left) {
+fn sendable(batch: Vec<Deletion>, endpoint: &str) -> (Vec<(bool, FtpPath)>, Unremoved) {
     let (mut names, mut left) = (Vec::new(), Vec::new());
     for remnant in batch {
         let shown = format!("{endpoint}{}", remnant.path.escape_ascii());
@@ -116,7 +116,7 @@ fn sayable(batch: Vec<Remnant>, endpoint: &str) -> (Vec<(bool, FtpPath)>, Left) 
 }
 
 /// Those that could not be removed, and why.
-fn remove_here(batch: Vec<Remnant>) -> Left {
+fn remove_here(batch: Vec<Deletion>) -> Unremoved {
     let mut left = Vec::new();
     for remnant in batch {
         let path = local::path_of(&remnant.path);
@@ -142,12 +142,12 @@ mod tests {
 
     #[test]
     fn a_name_that_cannot_be_sent_stays_and_is_a_failure() {
-        let remnant = |path: &[u8]| Remnant {
+        let remnant = |path: &[u8]| Deletion {
             is_directory: false,
             path: path.to_vec(),
         };
         let batch = vec![remnant(b"/d/a"), remnant(b"/d/b\nc"), remnant(b"")];
-        let (names, left) = sayable(batch, "ftp://h");
+        let (names, left) = sendable(batch, "ftp://h");
         assert_eq!(names.len(), 1);
         assert_eq!(names[0].1.as_bytes(), b"/d/a");
         let shown: Vec<_> = left.iter().map(|(shown, _)| shown.as_str()).collect();

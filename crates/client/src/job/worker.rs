@@ -10,18 +10,18 @@ use godwit_proto::{ByteRange, FtpPath, pi::transfer::Direction};
 use super::{
     Job,
     feed::SmallFiles,
-    file::{After, FileJob},
-    queue::{End, Task},
+    file::{FileTask, NextStep},
+    queue::{Priority, WorkItem},
 };
 use crate::{
-    carrier::{Carrier, Setback, Step},
-    context::{Endpoint, Place},
+    carrier::{AttemptError, Operation, RetryingSession},
+    context::{Endpoint, WorkerSlot},
     error::{Error, Result},
     events::Event,
-    flight::is_small,
+    flight::is_pipelinable,
     panics::{caught, caught_now, test_point},
-    pieces::Speed,
-    plan::{Item, Planned, is_device, is_worth_taking_up},
+    pieces::SessionRate,
+    plan::{PlanEntry, SourceFile, is_device, is_worth_resuming},
     session::Session,
 };
 
@@ -30,59 +30,59 @@ const CLEANING_LIMIT: Duration = Duration::from_secs(5);
 
 pub(crate) struct Worker {
     job: Arc<Job>,
-    carrier: Carrier,
+    carrier: RetryingSession,
     /// Claimed ahead, so that the server can be asked for it before its turn.
-    next: Option<Ahead>,
+    next: Option<PrefetchedRange>,
     /// Of the last piece of a get.
-    speed: Speed,
+    session_rate: SessionRate,
     /// What let in no session for this worker.
     refused_by: Option<Arc<Endpoint>>,
 }
 
 /// Bytes that are moved next.
-struct Ahead {
-    file: Arc<FileJob>,
+struct PrefetchedRange {
+    file: Arc<FileTask>,
     /// `None`: all of it.
     piece: Option<ByteRange>,
 }
 
 /// Why a worker went home.
 #[derive(Debug)]
-pub(crate) enum Farewell {
+pub(crate) enum WorkerExit {
     /// Nothing is left to do, or the user interrupted.
-    Over,
+    Done,
     /// The target wants fewer, or all anew.
-    Spare,
+    Surplus,
     /// The server lets no further session in.
-    Crowded(Option<Arc<Endpoint>>),
+    SessionLimit(Option<Arc<Endpoint>>),
 }
 
 impl Worker {
-    pub(crate) fn new(job: Arc<Job>, place: Place) -> Self {
-        let mut carrier = Carrier::new(Arc::clone(&job.pool));
+    pub(crate) fn new(job: Arc<Job>, place: WorkerSlot) -> Self {
+        let mut carrier = RetryingSession::new(Arc::clone(&job.pool));
         // Where the server lets no further session in, the work is left to the others.
-        carrier.may_yield = true;
+        carrier.requeue_on_session_limit = true;
         carrier.place = place;
         Self {
             job,
             carrier,
             next: None,
-            speed: Speed::default(),
+            session_rate: SessionRate::default(),
             refused_by: None,
         }
     }
 
-    pub(crate) async fn run(mut self) -> Farewell {
+    pub(crate) async fn run(mut self) -> WorkerExit {
         let farewell = self.work().await;
         match self.next.take() {
             // What of it lies at the server already is kept or removed.
-            Some(Ahead { file, .. })
-                if file.rubbish().is_some() && self.job.context.stop.is_set() =>
+            Some(PrefetchedRange { file, .. })
+                if file.leftover().is_some() && self.job.context.stop.is_set() =>
             {
-                self.piece_over(&file, Err(Error::Interrupted), Vec::new())
+                self.on_piece_end(&file, Err(Error::Interrupted), Vec::new())
                     .await;
             }
-            Some(Ahead {
+            Some(PrefetchedRange {
                 file,
                 piece: Some(piece),
             }) => {
@@ -90,12 +90,12 @@ impl Worker {
                 self.job.queue.piece_done();
             }
             // Nobody else has heard of it, and its temporary file goes with it.
-            Some(Ahead { file, piece: None }) => {
-                let (item, rubbish) = (file.item.clone(), file.rubbish().cloned());
+            Some(PrefetchedRange { file, piece: None }) => {
+                let (source_file, leftover) = (file.source_file.clone(), file.leftover().cloned());
                 drop(file);
-                self.tidy(&item.endpoint, rubbish.into_iter().collect())
+                self.remove_leftovers(&source_file.endpoint, leftover.into_iter().collect())
                     .await;
-                self.job.queue.give_back(Planned::File(item));
+                self.job.queue.give_back(PlanEntry::File(source_file));
             }
             None => {}
         }
@@ -107,82 +107,87 @@ impl Worker {
         self.carrier.close().await;
     }
 
-    async fn work(&mut self) -> Farewell {
+    async fn work(&mut self) -> WorkerExit {
         let job = Arc::clone(&self.job);
         let place = self.carrier.place;
         let mut target = job.context.target.subscribe();
         loop {
             if !job.context.stop.is_set()
-                && let Some(Ahead { file, piece }) = self.next.take()
+                && let Some(PrefetchedRange { file, piece }) = self.next.take()
             {
                 // What is left of a file that has failed would be moved for nothing.
                 if file.has_failed() {
-                    self.piece_over(&file, Ok(0), Vec::new()).await;
+                    self.on_piece_end(&file, Ok(0), Vec::new()).await;
                 } else if !self.piece(file, piece).await {
-                    return Farewell::Crowded(self.refused_by.take());
+                    return WorkerExit::SessionLimit(self.refused_by.take());
                 }
                 continue;
             }
             let task = tokio::select! {
                 biased;
-                () = job.context.stop.wait() => return Farewell::Over,
-                _ = target.wait_for(|target| !target.wants(place)) => return Farewell::Spare,
-                task = job.queue.next(&job.cutter, self.speed, end_of(&job, place)) => task,
+                () = job.context.stop.wait() => return WorkerExit::Done,
+                _ = target.wait_for(|target| !target.includes(place)) => return WorkerExit::Surplus,
+                task = job.queue.next(&job.sizer, self.session_rate, end_of(&job, place)) => task,
             };
             if task.is_some() {
                 test_point("worker", &place.rank);
             }
             let goes_on = match task {
-                None => return Farewell::Over,
-                Some(Task::Begin(Planned::Failed { path, error })) => {
-                    job.queue.decided(None);
+                None => return WorkerExit::Done,
+                Some(WorkItem::Begin(PlanEntry::Failed { path, error })) => {
+                    job.queue.setup_done(None);
                     job.file_failed(&path, 0.0, 0, &error);
                     true
                 }
-                Some(Task::Begin(Planned::File(item))) if !job.lets_begin(&item) => {
-                    job.queue.decided(None);
+                Some(WorkItem::Begin(PlanEntry::File(source_file)))
+                    if !job.admits(&source_file) =>
+                {
+                    job.queue.setup_done(None);
                     true
                 }
-                Some(Task::Begin(Planned::File(item))) => self.file(item).await,
-                Some(Task::Piece(file, piece)) => self.piece(file, Some(piece)).await,
-                Some(Task::Finish(file, moved)) => {
+                Some(WorkItem::Begin(PlanEntry::File(source_file))) => self.file(source_file).await,
+                Some(WorkItem::Piece(file, piece)) => self.piece(file, Some(piece)).await,
+                Some(WorkItem::Finish(file, moved)) => {
                     self.finish(&file, moved).await;
                     true
                 }
             };
             if !goes_on {
-                return Farewell::Crowded(self.refused_by.take());
+                return WorkerExit::SessionLimit(self.refused_by.take());
             }
         }
     }
 
     /// Begins a file and moves its first piece, or it and others like it in a pipeline. False: this
     /// worker is one too many.
-    async fn file(&mut self, item: Item) -> bool {
+    async fn file(&mut self, source_file: SourceFile) -> bool {
         let job = Arc::clone(&self.job);
-        let receives = &item.endpoint.learned;
+        let receives = &source_file.endpoint.capabilities;
         receives.has_files.store(true, Ordering::Relaxed);
-        if let Some(sender) = item.sender() {
-            sender.learned.sends_files.store(true, Ordering::Relaxed);
+        if let Some(sender) = source_file.sender() {
+            sender
+                .capabilities
+                .sends_files
+                .store(true, Ordering::Relaxed);
         }
-        let Some(item) = self.pipeline(item).await else {
+        let Some(source_file) = self.pipeline(source_file).await else {
             return true;
         };
-        let path = item.source();
+        let path = source_file.source();
         let began = Instant::now();
-        let step = Step {
-            endpoint: &item.endpoint,
-            sender: item.sender(),
+        let step = Operation {
+            endpoint: &source_file.endpoint,
+            sender: source_file.sender(),
             path: &path,
             range: None,
             attempts: None,
         };
-        let speed = self.speed;
+        let session_rate = self.session_rate;
         let begin = async |session: &mut Session| {
             test_point("begin", &path);
             let changed = Arc::clone(job.queue.changed());
-            let file = FileJob::begin(session, item.clone(), &job.spec, changed).await?;
-            let (piece, shared) = file.first(session, &job.cutter, speed);
+            let file = FileTask::begin(session, source_file.clone(), &job.spec, changed).await?;
+            let (piece, shared) = file.first(session, &job.sizer, session_rate);
             Ok((file, piece, shared))
         };
         let begun = caught(
@@ -191,70 +196,70 @@ impl Worker {
         );
         let begun = begun.await.unwrap_or_else(|bug| {
             self.carrier.discard();
-            Err(Setback::Failed(bug))
+            Err(AttemptError::Failed(bug))
         });
         match begun {
             Ok((file, piece, shared)) => {
                 let file = Arc::new(file);
-                self.tell_taken_up(&file);
-                job.queue.decided(shared.then_some(&file));
+                self.report_resumed(&file);
+                job.queue.setup_done(shared.then_some(&file));
                 self.piece(file, piece).await
             }
-            Err(Setback::Crowded(endpoint, error)) => {
-                self.one_too_many(endpoint, &error);
-                job.queue.give_back(Planned::File(item));
+            Err(AttemptError::SessionLimit(endpoint, error)) => {
+                self.on_session_limit(endpoint, &error);
+                job.queue.give_back(PlanEntry::File(source_file));
                 false
             }
-            Err(Setback::Failed(error)) => {
-                job.queue.decided(None);
+            Err(AttemptError::Failed(error)) => {
+                job.queue.setup_done(None);
                 job.file_failed(&path, began.elapsed().as_secs_f64(), 0, &error);
                 true
             }
         }
     }
 
-    /// Moves small files one behind the other, beginning with `item`; gives it back where that
-    /// cannot be.
-    async fn pipeline(&mut self, item: Item) -> Option<Item> {
+    /// Moves small files one behind the other, beginning with `source_file`; gives it back where
+    /// that cannot be.
+    async fn pipeline(&mut self, source_file: SourceFile) -> Option<SourceFile> {
         let job = Arc::clone(&self.job);
         let place = self.carrier.place;
-        let endpoint = Arc::clone(&item.endpoint);
-        let session = match self.carrier.open_session(&endpoint, item.sender()) {
+        let endpoint = Arc::clone(&source_file.endpoint);
+        let session = match self.carrier.open_session(&endpoint, source_file.sender()) {
             Some(session)
-                if is_small(&item, &job.spec)
+                if is_pipelinable(&source_file, &job.spec)
                     && job.spec.pipelining != Some(1)
-                    && session.can_pipeline(&item) =>
+                    && session.can_pipeline(&source_file) =>
             {
                 session
             }
-            _ => return Some(item),
+            _ => return Some(source_file),
         };
-        let follows = item.sender().is_none()
-            && (item.direction() == Direction::Put || session.server.features.next_channels);
-        let mut feed = SmallFiles::new(&job, place, &item, follows);
-        let pipeline = session.pipeline(item, &job.spec, &mut feed);
+        let follows = source_file.sender().is_none()
+            && (source_file.direction() == Direction::Put || session.server.features.next_channels);
+        let mut feed = SmallFiles::new(&job, place, &source_file, follows);
+        let pipeline = session.pipeline(source_file, &job.spec, &mut feed);
         match caught(|| "copy small files".to_owned(), pipeline).await {
             Ok(leavings) => {
                 feed.give_back(leavings.returned);
-                self.tidy(&endpoint, leavings.rubbish).await;
+                self.remove_leftovers(&endpoint, leavings.leftover).await;
             }
             Err(bug) => {
                 self.carrier.discard();
-                job.found_bug(bug);
+                job.on_panic(bug);
             }
         }
         None
     }
 
     /// Removes temporary files that a pipeline left at the server.
-    async fn tidy(&mut self, endpoint: &Arc<Endpoint>, rubbish: Vec<FtpPath>) {
-        if rubbish.is_empty() {
+    async fn remove_leftovers(&mut self, endpoint: &Arc<Endpoint>, leftover: Vec<FtpPath>) {
+        if leftover.is_empty() {
             return;
         }
         let failed = if self.job.context.stop.is_set() {
-            self.remove_after_interrupt(endpoint, &rubbish).await
+            self.remove_after_interrupt(endpoint, &leftover).await
         } else {
-            let step = Step {
+            let step = Operation {
                 endpoint,
                 sender: None,
                 path: &endpoint.name(),
@@ -262,15 +267,15 @@ impl Worker {
                 // Where a server has died, each idle session is found dead by one of them.
                 attempts: Some(self.carrier.pool.attempts.max(2)),
             };
-            let remove = async |session: &mut Session| session.remove_files(&rubbish).await;
-            self.without_yielding(step, remove).await
+            let remove = async |session: &mut Session| session.remove_files(&leftover).await;
+            self.attempt_here(step, remove).await
         };
         let (left, why) = match failed {
             Ok(failed) => match failed.into_iter().next() {
                 None => return,
                 Some((path, why)) => (path, why),
             },
-            Err(why) => (rubbish[0].clone(), why),
+            Err(why) => (leftover[0].clone(), why),
         };
         let what = endpoint.url(&left);
         let text = format!("{what}: left behind, cannot be removed: {why}");
@@ -278,128 +283,140 @@ impl Worker {
     }
 
     /// Moves a piece (`None`: all of the file). False: this worker is one too many.
-    async fn piece(&mut self, file: Arc<FileJob>, piece: Option<ByteRange>) -> bool {
+    async fn piece(&mut self, file: Arc<FileTask>, piece: Option<ByteRange>) -> bool {
         let began = Instant::now();
         if let Some(session) = self
             .carrier
-            .open_session(&file.endpoint, file.item.sender())
+            .open_session(&file.endpoint, file.source_file.sender())
         {
-            self.speed.round_trip = session.round_trip;
+            self.session_rate.round_trip = session.round_trip;
         }
-        self.look_ahead(&file);
+        self.prefetch_next(&file);
         let carried = async {
             test_point("piece", &file.path);
-            self.carry(&file, vec![piece], true).await
+            self.move_ranges(&file, vec![piece], true).await
         };
         let (outcome, moved, left) = match caught(|| format!("move {}", file.path), carried).await {
             Ok(carried) => carried,
             Err(bug) => {
                 self.carrier.discard();
-                (Err(Setback::Failed(bug)), 0, Vec::new())
+                (Err(AttemptError::Failed(bug)), 0, Vec::new())
             }
         };
-        self.speed.rate_bps = rate(moved, began.elapsed());
+        self.session_rate.rate_bps = rate(moved, began.elapsed());
         let mut goes_on = true;
         let outcome = match outcome {
             Ok(()) => Ok(moved),
-            Err(Setback::Failed(error)) => {
-                self.job.heed(&error);
+            Err(AttemptError::Failed(error)) => {
+                self.job.note_disk_full(&error);
                 Err(error)
             }
             // Only whole files come without a range, and whoever has begun one has a session.
-            Err(Setback::Crowded(_, error)) if piece.is_none() => Err(error),
-            Err(Setback::Crowded(endpoint, error)) => {
-                self.one_too_many(endpoint, &error);
+            Err(AttemptError::SessionLimit(_, error)) if piece.is_none() => Err(error),
+            Err(AttemptError::SessionLimit(endpoint, error)) => {
+                self.on_session_limit(endpoint, &error);
                 goes_on = false;
                 Ok(moved)
             }
         };
-        self.piece_over(&file, outcome, left).await;
+        self.on_piece_end(&file, outcome, left).await;
         goes_on
     }
 
     /// A piece was moved, or as much of it as will be; `left` is for others.
-    async fn piece_over(
+    async fn on_piece_end(
         &mut self,
-        file: &Arc<FileJob>,
+        file: &Arc<FileTask>,
         outcome: Result<u64>,
         left: Vec<ByteRange>,
     ) {
         match file.piece_done(outcome, left) {
-            After::Others => {}
-            After::Finish { moved } => self.leave(file, moved).await,
-            After::Discard { error, .. } if file.refused_name(&self.job.context, &error) => {
-                self.job.queue.begin_again(Planned::File(file.item.clone()));
+            NextStep::Others => {}
+            NextStep::Finish { moved } => self.hand_over(file, moved).await,
+            NextStep::Discard { error, .. } if file.refused_name(&self.job.context, &error) => {
+                self.job
+                    .queue
+                    .begin_again(PlanEntry::File(file.source_file.clone()));
             }
-            After::Discard { error, moved } => self.discard(file, moved, &error).await,
+            NextStep::Discard { error, moved } => self.discard(file, moved, &error).await,
         }
         self.job.queue.piece_done();
     }
 
     /// Claims what comes after a piece of `file`, while this worker is wanted: more of it, or
     /// another file.
-    fn look_ahead(&mut self, file: &Arc<FileJob>) {
-        let wanted = self.job.context.target.borrow().wants(self.carrier.place);
+    fn prefetch_next(&mut self, file: &Arc<FileTask>) {
+        let wanted = self
+            .job
+            .context
+            .target
+            .borrow()
+            .includes(self.carrier.place);
         let session = self
             .carrier
-            .open_session(&file.endpoint, file.item.sender());
+            .open_session(&file.endpoint, file.source_file.sender());
         if !wanted || !session.is_some_and(|session| file.is_pipelined(session)) {
             return;
         }
-        let (job, speed) = (Arc::clone(&self.job), self.speed);
-        self.next = match file.claim(&job.cutter, speed) {
-            Some(piece) => Some(Ahead {
+        let (job, session_rate) = (Arc::clone(&self.job), self.session_rate);
+        self.next = match file.claim(&job.sizer, session_rate) {
+            Some(piece) => Some(PrefetchedRange {
                 file: Arc::clone(file),
                 piece: Some(piece),
             }),
-            None => self.look_at_others(file),
+            None => self.prefetch_other(file),
         };
-        if let Some(Ahead { file, piece }) = &self.next {
-            file.will_carry(*piece);
+        if let Some(PrefetchedRange { file, piece }) = &self.next {
+            file.will_move(*piece);
         }
     }
 
-    fn look_at_others(&mut self, file: &FileJob) -> Option<Ahead> {
+    fn prefetch_other(&mut self, file: &FileTask) -> Option<PrefetchedRange> {
         let (job, place) = (Arc::clone(&self.job), self.carrier.place);
         let session = self.carrier.open_session(&file.endpoint, None)?;
-        if file.finish_asks(session) && !job.finisher.has_room() {
+        if file.finish_asks(session) && !job.verifier.has_room() {
             return None;
         }
-        let fits = |item: &Item| {
-            item.direction() == file.item.direction()
-                && item.sender().is_none()
-                && item.size.is_some()
-                && Arc::ptr_eq(&item.endpoint, &file.endpoint)
-                && session.trusts_name(&item.remote)
-                && item.begun.is_none()
-                && !is_device(&item.remote)
-                && !item.endpoint.learned.may_be_closed(&item.remote)
-                && !is_small(item, &job.spec)
+        let fits = |source_file: &SourceFile| {
+            source_file.direction() == file.source_file.direction()
+                && source_file.sender().is_none()
+                && source_file.size.is_some()
+                && Arc::ptr_eq(&source_file.endpoint, &file.endpoint)
+                && session.trusts_name(&source_file.remote)
+                && source_file.begun.is_none()
+                && !is_device(&source_file.remote)
+                && !source_file
+                    .endpoint
+                    .capabilities
+                    .may_be_closed(&source_file.remote)
+                && !is_pipelinable(source_file, &job.spec)
         };
         let from = end_of(&job, place);
-        let item = match job.queue.ahead(&job.cutter, self.speed, from, fits)? {
-            Task::Piece(file, piece) => {
+        let source_file = match job.queue.ahead(&job.sizer, self.session_rate, from, fits)? {
+            WorkItem::Piece(file, piece) => {
                 let piece = Some(piece);
-                return Some(Ahead { file, piece });
+                return Some(PrefetchedRange { file, piece });
             }
-            Task::Begin(Planned::File(item)) => item,
-            Task::Begin(_) | Task::Finish(..) => return None,
+            WorkItem::Begin(PlanEntry::File(source_file)) => source_file,
+            WorkItem::Begin(_) | WorkItem::Finish(..) => return None,
         };
         let changed = Arc::clone(job.queue.changed());
         let begin = || {
-            test_point("begin", &item.source());
-            FileJob::begin_ahead(session, item.clone(), &job.spec, changed)
+            test_point("begin", &source_file.source());
+            FileTask::begin_ahead(session, source_file.clone(), &job.spec, changed)
         };
-        match caught_now(|| format!("begin {}", item.source()), begin).and_then(|begun| begun) {
+        match caught_now(|| format!("begin {}", source_file.source()), begin)
+            .and_then(|begun| begun)
+        {
             Ok(file) => {
-                let (piece, shared) = file.first(session, &job.cutter, self.speed);
+                let (piece, shared) = file.first(session, &job.sizer, self.session_rate);
                 let file = Arc::new(file);
-                job.queue.decided(shared.then_some(&file));
-                Some(Ahead { file, piece })
+                job.queue.setup_done(shared.then_some(&file));
+                Some(PrefetchedRange { file, piece })
             }
             Err(error) => {
-                job.queue.decided(None);
-                job.file_failed(&item.source(), 0.0, 0, &error);
+                job.queue.setup_done(None);
+                job.file_failed(&source_file.source(), 0.0, 0, &error);
                 None
             }
         }
@@ -408,16 +425,16 @@ impl Worker {
     /// Moves bytes until all pieces are there or one was cut short, keeping what failed attempts
     /// brought. Tells how many were moved and what is left. With `ahead` the server hears of what
     /// comes next while the last is moved.
-    async fn carry(
+    async fn move_ranges(
         &mut self,
-        file: &Arc<FileJob>,
+        file: &Arc<FileTask>,
         pieces: Vec<Option<ByteRange>>,
         ahead: bool,
-    ) -> (std::result::Result<(), Setback>, u64, Vec<ByteRange>) {
+    ) -> (std::result::Result<(), AttemptError>, u64, Vec<ByteRange>) {
         let counters = Arc::clone(&self.job.context.counters);
-        let step = Step {
+        let step = Operation {
             endpoint: &file.endpoint,
-            sender: file.item.sender(),
+            sender: file.source_file.sender(),
             path: &file.path,
             range: match pieces[..] {
                 [piece] => piece,
@@ -432,17 +449,19 @@ impl Worker {
         let mut total = 0;
         let next = self.next.as_ref().filter(|_| ahead);
         let mut again = false;
-        let carry = async |session: &mut Session| {
-            let in_vain = file.went_ahead_in_vain(session);
+        let move_ranges = async |session: &mut Session| {
+            let in_vain = file.prefetch_wasted(session);
             if std::mem::replace(&mut again, true) || in_vain {
-                let there = file.take_up(session, &mut todo).await?;
-                total += there;
-                counters.bytes_moved.fetch_add(there, Ordering::Relaxed);
+                let resumed_bytes = file.find_resumable(session, &mut todo).await?;
+                total += resumed_bytes;
+                counters
+                    .bytes_moved
+                    .fetch_add(resumed_bytes, Ordering::Relaxed);
             }
             while let Some(rest) = todo.pop() {
                 let next = next.filter(|_| todo.is_empty());
                 let next = next.and_then(|next| next.file.ahead(session, next.piece));
-                let carried = file.carry(session, rest, next).await;
+                let carried = file.move_ranges(session, rest, next).await;
                 total += carried.moved;
                 counters
                     .bytes_moved
@@ -456,40 +475,41 @@ impl Worker {
             }
             Ok(())
         };
-        let outcome = self.carrier.attempt(step, carry).await;
+        let outcome = self.carrier.attempt(step, move_ranges).await;
         (outcome, total, todo.into_iter().flatten().collect())
     }
 
     /// All bytes of a file are there: finishes it, or leaves that to the finisher where there is
     /// more to move.
-    async fn leave(&mut self, file: &Arc<FileJob>, moved: u64) {
+    async fn hand_over(&mut self, file: &Arc<FileTask>, moved: u64) {
         let job = Arc::clone(&self.job);
-        let waits = || file.item.direction() == Direction::Put && job.queue.has_files();
-        let goes_on = self.next.is_some() || job.finisher.has_room() && waits();
+        let waits = || file.source_file.direction() == Direction::Put && job.queue.has_files();
+        let goes_on = self.next.is_some() || job.verifier.has_room() && waits();
         let asks = match self
             .carrier
-            .open_session(&file.endpoint, file.item.sender())
+            .open_session(&file.endpoint, file.source_file.sender())
         {
             Some(session) => file.finish_asks(session),
             None => false,
         };
-        if !(goes_on && asks && job.finisher.take(Arc::clone(file), moved)) {
+        if !(goes_on && asks && job.verifier.take(Arc::clone(file), moved)) {
             self.finish(file, moved).await;
         }
     }
 
-    async fn finish(&mut self, file: &Arc<FileJob>, moved: u64) {
-        let may_yield = std::mem::replace(&mut self.carrier.may_yield, false);
+    async fn finish(&mut self, file: &Arc<FileTask>, moved: u64) {
+        let requeue_on_session_limit =
+            std::mem::replace(&mut self.carrier.requeue_on_session_limit, false);
         self.try_finish(file, moved).await;
-        self.carrier.may_yield = may_yield;
+        self.carrier.requeue_on_session_limit = requeue_on_session_limit;
     }
 
     /// Checks a file and gives it its name. False where that was left alone, since the server lets
     /// no further session in.
-    pub(super) async fn try_finish(&mut self, file: &Arc<FileJob>, moved: u64) -> bool {
-        let step = Step {
+    pub(super) async fn try_finish(&mut self, file: &Arc<FileTask>, moved: u64) -> bool {
+        let step = Operation {
             endpoint: &file.endpoint,
-            sender: file.item.sender(),
+            sender: file.source_file.sender(),
             path: &file.path,
             range: None,
             attempts: None,
@@ -506,31 +526,34 @@ impl Worker {
             );
             let finished = finished.await.unwrap_or_else(|bug| {
                 self.carrier.discard();
-                Err(Setback::Failed(bug))
+                Err(AttemptError::Failed(bug))
             });
             let error = match finished {
                 Ok(agreed) => {
                     let seconds = file.began.elapsed().as_secs_f64();
                     let bytes = (moved, file.length().unwrap_or(moved));
-                    self.job.file_done(&file.item, seconds, bytes, agreed);
+                    self.job
+                        .file_done(&file.source_file, seconds, bytes, agreed);
                     return true;
                 }
-                Err(Setback::Crowded(..)) if repairs == 0 => return false,
-                Err(Setback::Crowded(_, error) | Setback::Failed(error)) => file.explain(error),
+                Err(AttemptError::SessionLimit(..)) if repairs == 0 => return false,
+                Err(AttemptError::SessionLimit(_, error) | AttemptError::Failed(error)) => {
+                    file.explain(error)
+                }
             };
             let Some(bad) = file.to_repair(&error, repairs) else {
                 self.discard(file, moved, &error).await;
                 return true;
             };
             repairs += 1;
-            self.tell_repair(file, &bad, repairs, &error);
+            self.report_repair(file, &bad, repairs, &error);
             let carried = caught(
                 || format!("repair {}", file.path),
-                self.carry_all(file, bad),
+                self.move_all_ranges(file, bad),
             );
             let (outcome, again) = carried.await.unwrap_or_else(|bug| {
                 self.carrier.discard();
-                (Err(Setback::Failed(bug)), 0)
+                (Err(AttemptError::Failed(bug)), 0)
             });
             moved += again;
             if let Err(setback) = outcome {
@@ -541,14 +564,14 @@ impl Worker {
     }
 
     /// Moves pieces, also when this worker is wanted no more: nobody else knows of them.
-    async fn carry_all(
+    async fn move_all_ranges(
         &mut self,
-        file: &Arc<FileJob>,
+        file: &Arc<FileTask>,
         mut pieces: Vec<Option<ByteRange>>,
-    ) -> (std::result::Result<(), Setback>, u64) {
+    ) -> (std::result::Result<(), AttemptError>, u64) {
         let mut total = 0;
         loop {
-            let (outcome, moved, left) = self.carry(file, pieces, false).await;
+            let (outcome, moved, left) = self.move_ranges(file, pieces, false).await;
             total += moved;
             if outcome.is_err() || left.is_empty() {
                 return (outcome, total);
@@ -558,23 +581,29 @@ impl Worker {
     }
 
     /// Of what an earlier run has begun, how much is right.
-    fn tell_taken_up(&self, file: &FileJob) {
-        if file.item.begun.is_none() {
+    fn report_resumed(&self, file: &FileTask) {
+        if file.source_file.begun.is_none() {
             return;
         }
         let context = &self.job.context;
-        let (there, path) = (file.there(), &file.path);
-        context.counters.moved(there);
-        context.note(match there {
+        let (resumed_bytes, path) = (file.resumed_bytes(), &file.path);
+        context.counters.moved(resumed_bytes);
+        context.note(match resumed_bytes {
             0 => {
                 format!("{path}: nothing of what an earlier run has left can be used: begins anew")
             }
-            _ => format!("{path}: {there} bytes are there from an earlier run"),
+            _ => format!("{path}: {resumed_bytes} bytes are there from an earlier run"),
         });
     }
 
     /// Bytes of a file differ and are moved again.
-    fn tell_repair(&self, file: &FileJob, bad: &[Option<ByteRange>], attempt: u32, error: &Error) {
+    fn report_repair(
+        &self,
+        file: &FileTask,
+        bad: &[Option<ByteRange>],
+        attempt: u32,
+        error: &Error,
+    ) {
         let context = &self.job.context;
         for range in bad {
             let bytes = range.map(ByteRange::len).or(file.length());
@@ -590,11 +619,11 @@ impl Worker {
     }
 
     /// Reports a failed file, and removes what it left at the server.
-    async fn discard(&mut self, file: &Arc<FileJob>, moved: u64, error: &Error) {
+    async fn discard(&mut self, file: &Arc<FileTask>, moved: u64, error: &Error) {
         let job = &self.job;
         if job.context.journal.get().is_some()
-            && is_worth_taking_up(&file.item, job.spec.part)
-            && file.can_be_taken_up(error)
+            && is_worth_resuming(&file.source_file, job.spec.part)
+            && file.is_resumable(error)
         {
             file.keep();
             let text = format!(
@@ -606,22 +635,22 @@ impl Worker {
         if matches!(error, Error::Kept { .. }) {
             file.keep();
         }
-        if let Some(rubbish) = file.rubbish() {
-            let what = file.endpoint.url(rubbish);
+        if let Some(leftover) = file.leftover() {
+            let what = file.endpoint.url(leftover);
             let removed = if self.job.context.stop.is_set() {
-                let one = std::slice::from_ref(rubbish);
+                let one = std::slice::from_ref(leftover);
                 let failed = self.remove_after_interrupt(&file.endpoint, one).await;
                 failed.and_then(|failed| failed.into_iter().next().map_or(Ok(()), |(_, e)| Err(e)))
             } else {
-                let step = Step {
+                let step = Operation {
                     endpoint: &file.endpoint,
                     sender: None,
                     path: &file.path,
                     range: None,
                     attempts: Some(2),
                 };
-                let remove = async |session: &mut Session| session.remove_file(rubbish).await;
-                self.without_yielding(step, remove).await
+                let remove = async |session: &mut Session| session.remove_file(leftover).await;
+                self.attempt_here(step, remove).await
             };
             if let Err(why) = removed
                 && !why.is_absent()
@@ -638,13 +667,13 @@ impl Worker {
     async fn remove_after_interrupt(
         &self,
         endpoint: &Arc<Endpoint>,
-        rubbish: &[FtpPath],
+        leftover: &[FtpPath],
     ) -> Result<Vec<(FtpPath, Error)>> {
         let pool = &self.job.pool;
         let remove = async {
             let params = pool.params.clone();
             let mut session = Session::open_undisturbed(&pool.context, endpoint, params).await?;
-            session.remove_files(rubbish).await
+            session.remove_files(leftover).await
         };
         tokio::time::timeout(CLEANING_LIMIT, remove)
             .await
@@ -652,18 +681,19 @@ impl Worker {
     }
 
     /// For what nobody else can do in our place.
-    async fn without_yielding<T>(
+    async fn attempt_here<T>(
         &mut self,
-        step: Step<'_>,
+        step: Operation<'_>,
         body: impl AsyncFnMut(&mut Session) -> Result<T>,
     ) -> Result<T> {
-        let may_yield = std::mem::replace(&mut self.carrier.may_yield, false);
+        let requeue_on_session_limit =
+            std::mem::replace(&mut self.carrier.requeue_on_session_limit, false);
         let outcome = self.carrier.attempt(step, body).await;
-        self.carrier.may_yield = may_yield;
+        self.carrier.requeue_on_session_limit = requeue_on_session_limit;
         Ok(outcome?)
     }
 
-    fn one_too_many(&mut self, endpoint: Arc<Endpoint>, error: &Error) {
+    fn on_session_limit(&mut self, endpoint: Arc<Endpoint>, error: &Error) {
         self.refused_by = Some(endpoint);
         let text = format!("no further session, going on with those there are: {error}");
         self.job.context.note(text);
@@ -671,12 +701,12 @@ impl Worker {
 }
 
 /// One of several workers begins at the large end.
-pub(super) fn end_of(job: &Job, place: Place) -> End {
+pub(super) fn end_of(job: &Job, place: WorkerSlot) -> Priority {
     let several = job.context.target.borrow().setting.concurrency > 1;
     if several && place.rank == 0 {
-        End::Large
+        Priority::Large
     } else {
-        End::Any
+        Priority::Any
     }
 }
 

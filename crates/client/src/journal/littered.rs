@@ -11,12 +11,12 @@ use godwit_proto::temporary::temporary_digits;
 /// A directory of this machine in which a run has begun small files: what of it is not whole has
 /// [`temporary_digits`] whose first half is `run`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Littered {
+pub(crate) struct LeftoverDirectory {
     pub(super) directory: PathBuf,
     pub(super) run: u32,
 }
 
-impl Littered {
+impl LeftoverDirectory {
     /// What lies there still. Reads the directory.
     pub(crate) fn files(&self) -> io::Result<Vec<PathBuf>> {
         let mut files = Vec::new();

@@ -7,8 +7,8 @@ use std::{
     path::Path,
 };
 
-use super::{HEAD, littered::Littered};
-use crate::{fingerprints::Fingerprints, local, taking_up::Version};
+use super::{HEAD, littered::LeftoverDirectory};
+use crate::{fingerprints::CompactSet, local, taking_up::SourceVersion};
 
 /// Longest line that is read: two paths, each byte of them encoded.
 const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -17,7 +17,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 const RUN_DIGITS: usize = 8;
 
 /// Files begun and not finished that are remembered. Further ones are not removed.
-const PARTS_MAX: usize = 100_000;
+const PARTIALS_MAX: usize = 100_000;
 
 /// Directories in which small files were begun that are remembered. One more, and only what follows
 /// is.
@@ -25,27 +25,27 @@ const DIRECTORIES_MAX: usize = 100_000;
 
 /// What earlier runs have noted.
 #[derive(Debug, Default)]
-pub(super) struct Noted {
+pub(super) struct JournalContent {
     /// Marks of files finished since the machine was started.
-    pub(super) finished: Fingerprints,
+    pub(super) finished: CompactSet,
     /// And before.
-    pub(super) finished_before: Fingerprints,
+    pub(super) finished_before: CompactSet,
     pub(super) becomes: bool,
     /// The lines that are read are of this start of the machine.
     of_this_boot: bool,
     /// Targets of files that were begun since and not finished, and where they lie.
-    pub(super) parts: HashMap<Vec<u8>, Vec<u8>>,
+    pub(super) partials: HashMap<Vec<u8>, Vec<u8>>,
     /// Which versions of their sources these are of.
-    pub(super) sources: HashMap<Vec<u8>, Version>,
-    pub(super) littered: HashSet<Littered>,
+    pub(super) sources: HashMap<Vec<u8>, SourceVersion>,
+    pub(super) leftovers: HashSet<LeftoverDirectory>,
 }
 
 /// Reads a journal; nothing where there is none.
 ///
 /// # Errors
 /// It cannot be read, or is none of ours.
-pub(super) fn read(file: &Path) -> io::Result<Noted> {
-    let mut noted = Noted::default();
+pub(super) fn read(file: &Path) -> io::Result<JournalContent> {
+    let mut noted = JournalContent::default();
     let mut reader = match File::open(file) {
         Ok(file) => BufReader::new(file),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(noted),
@@ -79,7 +79,7 @@ pub(super) fn read(file: &Path) -> io::Result<Noted> {
     }
 }
 
-impl Noted {
+impl JournalContent {
     /// A line that is not exactly one of those that are written counts for nothing: it may be two
     /// that were joined.
     fn take(&mut self, line: &[u8]) {
@@ -89,9 +89,9 @@ impl Noted {
                 self.of_this_boot = boot().is_some_and(|boot| boot.as_bytes() == of)
             }
             [b"becomes", _] => self.becomes = true,
-            [b"part", target, path, _] if self.parts.len() < PARTS_MAX => {
+            [b"part", target, path, _] if self.partials.len() < PARTIALS_MAX => {
                 self.sources.remove(target);
-                self.parts.insert(target.to_owned(), path.to_owned());
+                self.partials.insert(target.to_owned(), path.to_owned());
             }
             [b"source", target, size, changed, _] => {
                 let size = number(size, 10).and_then(|size| u64::try_from(size).ok());
@@ -100,9 +100,9 @@ impl Noted {
                 // bytes.
                 if let (Some(size), Some(_)) = (size, changed)
                     && self.of_this_boot
-                    && self.parts.contains_key(target)
+                    && self.partials.contains_key(target)
                 {
-                    (self.sources).insert(target.to_owned(), Version { size, changed });
+                    (self.sources).insert(target.to_owned(), SourceVersion { size, changed });
                 }
             }
             [b"parts", directory, run, _] if run.len() == RUN_DIGITS => {
@@ -110,16 +110,16 @@ impl Noted {
                     return;
                 };
                 // What was not finished lies in the last ones.
-                if self.littered.len() == DIRECTORIES_MAX {
-                    self.littered.clear();
+                if self.leftovers.len() == DIRECTORIES_MAX {
+                    self.leftovers.clear();
                 }
                 let directory = local::path_of(&decoded(directory));
-                self.littered.insert(Littered { directory, run });
+                self.leftovers.insert(LeftoverDirectory { directory, run });
             }
             [size, changed, _, target, _]
                 if number(size, 10).is_some() && number(changed, 10).is_some() =>
             {
-                self.parts.remove(target);
+                self.partials.remove(target);
                 self.sources.remove(target);
                 match self.of_this_boot {
                     true => self.finished.insert(line),
@@ -182,15 +182,15 @@ mod tests {
 
     #[test]
     fn of_too_many_directories_the_last_are_known() {
-        let mut noted = Noted::default();
+        let mut noted = JournalContent::default();
         for i in 0..=DIRECTORIES_MAX {
             noted.take(format!("parts /d/{i} 89abcdef .").as_bytes());
         }
-        let last = Littered {
+        let last = LeftoverDirectory {
             directory: format!("/d/{DIRECTORIES_MAX}").into(),
             run: 0x89ab_cdef,
         };
-        assert!(noted.littered.contains(&last) && noted.littered.len() <= DIRECTORIES_MAX);
+        assert!(noted.leftovers.contains(&last) && noted.leftovers.len() <= DIRECTORIES_MAX);
     }
 
     #[test]

@@ -3,18 +3,18 @@
 use std::io::Write as _;
 
 use super::{Journal, noted::encode};
-use crate::taking_up::Version;
+use crate::taking_up::SourceVersion;
 
 impl Journal {
     /// Of which version of its source that copy is the beginning; `None` where nobody has noted it.
-    pub(crate) fn source_of(&self, target: &str) -> Option<Version> {
+    pub(crate) fn source_of(&self, target: &str) -> Option<SourceVersion> {
         let mut name = Vec::new();
         encode(target.as_bytes(), &mut name);
         self.sources.get(&name).copied()
     }
 
-    /// What [`Self::begins`] has noted is the beginning of this version of its source.
-    pub(crate) fn begins_from(&self, target: &str, source: Version) {
+    /// What [`Self::record_temp`] has noted is the beginning of this version of its source.
+    pub(crate) fn record_source(&self, target: &str, source: SourceVersion) {
         let Some(changed) = source.changed else {
             return;
         };

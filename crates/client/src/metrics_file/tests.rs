@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use godwit_tune::{Limit, Setting};
 
 use super::*;
-use crate::summary::Synced;
+use crate::summary::SyncSummary;
 
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../server/tests/it/scraped.rs"]
@@ -13,8 +13,8 @@ mod scraped;
 
 use scraped::{Scraped, asked_for};
 
-fn state() -> State {
-    State {
+fn state() -> MetricsState {
+    MetricsState {
         run: "a\"b".to_owned(),
         source: "local".to_owned(),
         destination: "there".to_owned(),
@@ -31,7 +31,7 @@ fn state() -> State {
             limited_by: Some(Limit::Cpu),
             ..Snapshot::default()
         },
-        rate: Rate::default(),
+        rate: DisplayedRate::default(),
         files_failed: 1,
         summary: None,
         exit: None,
@@ -75,7 +75,7 @@ fn dashboard_and_alerts_ask_for_what_is_written() {
     (state.exit, state.ended, state.succeeded) = (Some(0.0), Some(2.0), Some(2.0));
     state.summary = Some(Summary {
         retransmitted_bytes: Some(1),
-        synced: Some(Synced {
+        synced: Some(SyncSummary {
             dry_run: false,
             files_differing: 0,
             bytes_differing: 0,

@@ -5,9 +5,9 @@ use std::{path::Path, sync::Arc};
 use godwit_engine::{digest, storage::PosixStorage};
 use godwit_proto::{ChecksumAlgorithm, Command};
 
-use super::{get::step, goal::Goal};
+use super::{get::step, goal::CopyPath};
 use crate::{
-    carrier::Carrier,
+    carrier::RetryingSession,
     context::Endpoint,
     error::{Error, Result},
     local,
@@ -23,7 +23,7 @@ pub(super) const BYTES_TOGETHER: u64 = 1 << 30;
 
 /// What a server can compute.
 pub(super) async fn offered(
-    carrier: &mut Carrier,
+    carrier: &mut RetryingSession,
     endpoint: &Arc<Endpoint>,
 ) -> Result<Vec<ChecksumAlgorithm>> {
     let shown = endpoint.name();
@@ -33,29 +33,29 @@ pub(super) async fn offered(
 
 /// Checksums of files of one end, as many as there are files.
 pub(super) async fn checksums(
-    carrier: &mut Carrier,
+    carrier: &mut RetryingSession,
     algorithm: ChecksumAlgorithm,
-    places: Vec<&Goal>,
+    places: Vec<&CopyPath>,
 ) -> Vec<Result<String>> {
     let endpoint = places.iter().find_map(|place| match place {
-        Goal::There(at) => Some(Arc::clone(&at.endpoint)),
-        Goal::Here(_) => None,
+        CopyPath::There(at) => Some(Arc::clone(&at.endpoint)),
+        CopyPath::Here(_) => None,
     });
     let Some(endpoint) = endpoint else {
         let paths = places.into_iter().flat_map(|place| match place {
-            Goal::Here(path) => Some(path.as_path()),
-            Goal::There(_) => None,
+            CopyPath::Here(path) => Some(path.as_path()),
+            CopyPath::There(_) => None,
         });
         return checksums_here(algorithm, paths).await;
     };
     let commands = places.iter().filter_map(|place| match place {
-        Goal::There(at) => Some(Command::Cksm {
+        CopyPath::There(at) => Some(Command::Cksm {
             algorithm,
             offset: 0,
             length: None,
             path: at.path.clone(),
         }),
-        Goal::Here(_) => None,
+        CopyPath::Here(_) => None,
     });
     let commands: Vec<_> = commands.collect();
     let shown = endpoint.name();

@@ -10,29 +10,32 @@ use std::{
 
 use godwit_proto::timestamp::Timestamp;
 
-use crate::{local, stamp::Stamp};
+use crate::{local, stamp::FileAttributes};
 
 /// Bytes of paths that are kept in memory; earlier ones lie in a file.
 const HERE_MAX: usize = 1 << 20;
 
 /// A path at the end that the job writes to, and what it gets.
-pub(crate) type Stamped = (Vec<u8>, Stamp);
+pub(crate) type PathAttributes = (Vec<u8>, FileAttributes);
 
 /// In the order in which they are found: a directory before those in it.
 #[derive(Debug, Default)]
-pub(crate) struct DirectoryStamps {
+pub(crate) struct DirectoryAttributes {
     here: Vec<u8>,
     spilled: Option<File>,
     /// Lengths of the chunks of the file, in order.
     chunks: Vec<usize>,
 }
 
-impl DirectoryStamps {
+impl DirectoryAttributes {
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn push(&mut self, path: &[u8], stamp: Stamp) -> io::Result<()> {
-        let modified = stamp.modified.map(|t| t.0.to_string()).unwrap_or_default();
-        let mode = stamp.mode.map(|m| m.to_string()).unwrap_or_default();
+    pub(super) fn push(&mut self, path: &[u8], attributes: FileAttributes) -> io::Result<()> {
+        let modified = attributes
+            .modified
+            .map(|t| t.0.to_string())
+            .unwrap_or_default();
+        let mode = attributes.mode.map(|m| m.to_string()).unwrap_or_default();
         write!(self.here, "{modified};{mode};")?;
         self.here.extend_from_slice(path);
         // No path holds one.
@@ -42,7 +45,7 @@ impl DirectoryStamps {
         }
         let file = match &mut self.spilled {
             Some(file) => file,
-            None => self.spilled.insert(local::nameless()?),
+            None => self.spilled.insert(local::anonymous_file()?),
         };
         file.write_all(&self.here)?;
         self.chunks.push(self.here.len());
@@ -59,7 +62,7 @@ impl DirectoryStamps {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(crate) fn pop_chunk(&mut self) -> io::Result<Option<Vec<Stamped>>> {
+    pub(crate) fn pop_chunk(&mut self) -> io::Result<Option<Vec<PathAttributes>>> {
         let mut chunk = std::mem::take(&mut self.here);
         if chunk.is_empty() {
             let (Some(file), Some(length)) = (&self.spilled, self.chunks.pop()) else {
@@ -74,7 +77,7 @@ impl DirectoryStamps {
     }
 }
 
-fn parsed(record: &[u8]) -> Stamped {
+fn parsed(record: &[u8]) -> PathAttributes {
     let mut fields = record.splitn(3, |b| *b == b';');
     let mut number = || {
         std::str::from_utf8(fields.next()?)
@@ -85,7 +88,7 @@ fn parsed(record: &[u8]) -> Stamped {
     let modified = number().map(Timestamp);
     let mode = number().and_then(|mode| u32::try_from(mode).ok());
     let path = fields.next().unwrap_or_default().to_vec();
-    (path, Stamp { modified, mode })
+    (path, FileAttributes { modified, mode })
 }
 
 #[cfg(test)]
@@ -94,30 +97,30 @@ mod tests {
 
     #[test]
     fn any_number_of_directories_comes_back_last_first() {
-        let mut stamps = DirectoryStamps::default();
+        let mut all_attributes = DirectoryAttributes::default();
         let record = |i: i64| {
-            let stamp = Stamp {
+            let attributes = FileAttributes {
                 modified: (i % 3 > 0).then_some(Timestamp(i - 50_000)),
                 mode: (i % 2 > 0).then_some(0o755),
             };
             (
                 format!("/in the tree;1;2;/line\nend {i}").into_bytes(),
-                stamp,
+                attributes,
             )
         };
-        assert!(stamps.is_empty());
+        assert!(all_attributes.is_empty());
         for i in 0..100_000 {
-            let (path, stamp) = record(i);
-            stamps.push(&path, stamp).unwrap();
+            let (path, attributes) = record(i);
+            all_attributes.push(&path, attributes).unwrap();
         }
-        assert!(stamps.chunks.len() > 1 && stamps.here.len() < HERE_MAX);
+        assert!(all_attributes.chunks.len() > 1 && all_attributes.here.len() < HERE_MAX);
         let mut expected = (0..100_000).rev().map(record);
-        while let Some(chunk) = stamps.pop_chunk().unwrap() {
+        while let Some(chunk) = all_attributes.pop_chunk().unwrap() {
             for found in chunk {
                 assert_eq!(Some(found), expected.next());
             }
         }
         assert_eq!(expected.next(), None);
-        assert!(stamps.is_empty());
+        assert!(all_attributes.is_empty());
     }
 }

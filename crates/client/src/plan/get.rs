@@ -9,23 +9,26 @@ use godwit_proto::{
 };
 
 use super::{
-    AtServer, DEPTH_MAX, Item, LocalEnd, Origin, OtherEnd, Planner,
-    goal::Goal,
+    DEPTH_MAX, LocalEnd, Origin, Peer, Planner, RemotePath, SourceFile,
+    goal::CopyPath,
     is_device,
-    listers::{Branch, Gathered, Listed, Listers, Reading, Told, gather},
+    listers::{
+        ActiveListing, ListingEvent, ListingItem, ListingResult, ParallelListing, PendingDirectory,
+        gather,
+    },
     needs_recursive,
     pattern::{Pattern, is_pattern, only_last},
     too_deep,
     trail::Trail,
 };
 use crate::{
-    carrier::Step,
+    carrier::Operation,
     context::Endpoint,
     error::{Error, Result},
     local,
-    session::{BadName, Entry, Found, Lines, Session},
+    session::{BadName, DirectoryEntry, Found, ListingLines, Session},
     spec::without_end_slash,
-    stamp::Stamp,
+    stamp::FileAttributes,
 };
 
 /// Names of a directory that wait to be looked at until all of it is listed.
@@ -45,7 +48,7 @@ impl Planner {
                 Err(error) => self.fail(url.to_string(), error).await,
             }
         }
-        let (goal, is_directory) = match destination {
+        let (destination, is_directory) = match destination {
             Location::Standard => return self.plan_output(sources).await,
             Location::Local(path) => self.goal_here(path, &sources)?,
             Location::Remote(url) => self.goal_there(url, &sources).await?,
@@ -54,9 +57,9 @@ impl Planner {
             let shown = source.endpoint.url(&source.path);
             let target = match source.path.file_name() {
                 Some(name) if is_directory && !(source.contents && source.found.is_directory()) => {
-                    goal.join(name)
+                    destination.join(name)
                 }
-                _ => Ok(goal.clone()),
+                _ => Ok(destination.clone()),
             };
             let planned = match target {
                 Ok(target) => self.plan_get(source, target).await,
@@ -70,26 +73,26 @@ impl Planner {
     }
 
     /// Where `sources` go on this machine, and whether that is a directory.
-    fn goal_here(&self, destination: &[u8], sources: &[Source]) -> Result<(Goal, bool)> {
+    fn goal_here(&self, destination: &[u8], sources: &[FoundSource]) -> Result<(CopyPath, bool)> {
         // Without a `.` at its end, which would keep it from being made.
         let path: PathBuf = local::path_of(destination).components().collect();
-        let existing = local::look(&path)?;
+        let existing = local::stat(&path)?;
         let is_directory = names_directory(destination)
-            || self.goes_into(existing.as_ref().is_some_and(std::fs::Metadata::is_dir));
+            || self.copies_into(existing.as_ref().is_some_and(std::fs::Metadata::is_dir));
         self.check_many(sources.len() > 1, is_directory)?;
         if is_directory && existing.is_none() && !sources.is_empty() {
             local::make_directory(&path)?;
         }
-        Ok((Goal::Here(path), is_directory))
+        Ok((CopyPath::Here(path), is_directory))
     }
 
     /// Where they go at another server, likewise.
     async fn goal_there(
         &mut self,
         destination: &RemoteUrl,
-        sources: &[Source],
-    ) -> Result<(Goal, bool)> {
-        let at = AtServer {
+        sources: &[FoundSource],
+    ) -> Result<(CopyPath, bool)> {
+        let at = RemotePath {
             endpoint: self.context.endpoint(destination),
             path: without_end_slash(&destination.path),
         };
@@ -99,10 +102,10 @@ impl Planner {
         };
         self.check_preserve(&at).await?;
         self.check_many(sources.len() > 1, is_directory)?;
-        Ok((Goal::There(at), is_directory))
+        Ok((CopyPath::There(at), is_directory))
     }
 
-    async fn plan_output(&mut self, sources: Vec<Source>) -> Result<()> {
+    async fn plan_output(&mut self, sources: Vec<FoundSource>) -> Result<()> {
         for source in sources {
             let shown = source.endpoint.url(&source.path);
             match source.found.facts() {
@@ -111,16 +114,16 @@ impl Planner {
                         .await
                 }
                 Ok(facts) => {
-                    let to = OtherEnd::To(LocalEnd::Standard);
-                    let item = item(source.endpoint, source.path, to, &facts);
-                    self.hand_on(item).await;
+                    let to = Peer::To(LocalEnd::Standard);
+                    let file = file(source.endpoint, source.path, to, &facts);
+                    self.submit(file).await;
                 }
             }
         }
         Ok(())
     }
 
-    async fn plan_get(&mut self, source: Source, target: Goal) -> Result<()> {
+    async fn plan_get(&mut self, source: FoundSource, target: CopyPath) -> Result<()> {
         match &source.found {
             Found::Directory(facts) => {
                 let shown = source.endpoint.url(&source.path);
@@ -130,13 +133,13 @@ impl Planner {
                 if !self.spec.recursive {
                     return Err(needs_recursive(&shown));
                 }
-                let branch = Branch {
+                let branch = PendingDirectory {
                     above: facts.unique.iter().cloned().collect(),
                     trail: Trail::new(&source.path),
                     remote: source.path,
-                    goal: target,
+                    destination: target,
                     is_new: false,
-                    stamp: Some(Stamp::of_facts(facts)),
+                    attributes: Some(FileAttributes::of_facts(facts)),
                     depth: 0,
                 };
                 for branch in self.make(&source.endpoint, vec![branch]).await {
@@ -148,7 +151,7 @@ impl Planner {
                 let facts = found.facts().unwrap_or_default();
                 // Nothing is listed any more for this source: the workers may have the session.
                 self.carrier.release();
-                self.hand_on(get(&source.endpoint, source.path, target, &facts))
+                self.submit(get(&source.endpoint, source.path, target, &facts))
                     .await;
                 Ok(())
             }
@@ -157,10 +160,10 @@ impl Planner {
 
     /// Depth first, so that what is still to be listed stays short; several directories at once,
     /// since each costs round trips.
-    pub(super) async fn walk_remote(&mut self, endpoint: &Arc<Endpoint>, top: Branch) {
+    pub(super) async fn walk_remote(&mut self, endpoint: &Arc<Endpoint>, top: PendingDirectory) {
         // The first lister takes the session that we have.
         self.carrier.release();
-        let mut listers = Listers::new(&self.carrier.pool, endpoint);
+        let mut listers = ParallelListing::new(&self.carrier.pool, endpoint);
         let mut branches = vec![top];
         while !self.context.stop.is_set() {
             while listers.wants(branches.len())
@@ -168,8 +171,9 @@ impl Planner {
             {
                 // Once: a directory may be listed again. Before those in it, which its listing
                 // names.
-                if let Some(stamp) = branch.stamp.take() {
-                    self.preserve_directory(&branch.goal, stamp).await;
+                if let Some(attributes) = branch.attributes.take() {
+                    self.preserve_directory(&branch.destination, attributes)
+                        .await;
                 }
                 listers.begin(branch);
             }
@@ -179,37 +183,37 @@ impl Planner {
             let (reading, listed) = match told {
                 // Names are looked at with the session that lists them, when it has come to its
                 // end.
-                Told::Lines(reading, lines) if lines.is_bare() => {
+                ListingEvent::ListingLines(reading, lines) if lines.needs_stat() => {
                     reading.kept.push(lines);
                     continue;
                 }
-                Told::Lines(reading, lines) => {
+                ListingEvent::ListingLines(reading, lines) => {
                     self.walk_lines(endpoint, reading, &lines, &mut branches)
                         .await;
                     continue;
                 }
-                Told::Over(reading, Listed::Later) => {
+                ListingEvent::Over(reading, ListingResult::Later) => {
                     branches.push(reading.branch);
                     continue;
                 }
-                Told::Over(reading, listed) => (reading, listed),
+                ListingEvent::Over(reading, listed) => (reading, listed),
             };
-            if let Listed::Failed(error) = listed {
+            if let ListingResult::Failed(error) = listed {
                 self.fail(endpoint.url(&reading.branch.remote), error).await;
             } else if !reading.kept.is_empty() || !reading.unclear.is_empty() {
                 listers.rest();
-                self.walk_kept(endpoint, *reading, &mut branches).await;
+                self.walk_deferred(endpoint, *reading, &mut branches).await;
             }
             self.carrier.release();
         }
         listers.release();
     }
 
-    async fn walk_kept(
+    async fn walk_deferred(
         &mut self,
         endpoint: &Arc<Endpoint>,
-        mut reading: Reading,
-        branches: &mut Vec<Branch>,
+        mut reading: ActiveListing,
+        branches: &mut Vec<PendingDirectory>,
     ) {
         for lines in std::mem::take(&mut reading.kept) {
             self.walk_lines(endpoint, &mut reading, &lines, branches)
@@ -223,20 +227,20 @@ impl Planner {
     async fn walk_lines(
         &mut self,
         endpoint: &Arc<Endpoint>,
-        reading: &mut Reading,
-        lines: &Lines,
-        branches: &mut Vec<Branch>,
+        reading: &mut ActiveListing,
+        lines: &ListingLines,
+        branches: &mut Vec<PendingDirectory>,
     ) {
         let branch = &reading.branch;
         let text = match lines.text() {
             Ok(text) => text,
             Err(error) => return self.fail(endpoint.url(&branch.remote), error).await,
         };
-        let Reading { names, unclear, .. } = reading;
+        let ActiveListing { names, unclear, .. } = reading;
         // No session is free to look at a name while the directory is listed.
-        let is_bare = lines.is_bare();
+        let needs_stat = lines.needs_stat();
         let clear = names.read(lines, &text).filter_map(|entry| match entry {
-            Ok(entry) if !is_bare && entry.is_unclear() && unclear.len() < UNCLEAR_MAX => {
+            Ok(entry) if !needs_stat && entry.is_unclear() && unclear.len() < UNCLEAR_MAX => {
                 unclear.push(entry);
                 None
             }
@@ -248,9 +252,9 @@ impl Planner {
     async fn walk_names(
         &mut self,
         endpoint: &Arc<Endpoint>,
-        branch: &Branch,
-        names: impl Iterator<Item = std::result::Result<Entry, BadName>>,
-        branches: &mut Vec<Branch>,
+        branch: &PendingDirectory,
+        names: impl Iterator<Item = std::result::Result<DirectoryEntry, BadName>>,
+        branches: &mut Vec<PendingDirectory>,
     ) {
         let mut below = Vec::new();
         for entry in names {
@@ -279,13 +283,13 @@ impl Planner {
     async fn walk_entry(
         &mut self,
         endpoint: &Arc<Endpoint>,
-        branch: &Branch,
-        entry: Entry,
+        branch: &PendingDirectory,
+        entry: DirectoryEntry,
         remote: FtpPath,
-        below: &mut Vec<Branch>,
+        below: &mut Vec<PendingDirectory>,
     ) -> Result<()> {
         let what = || endpoint.url(&remote);
-        let goal = branch.goal.join(&entry.name)?;
+        let destination = branch.destination.join(&entry.name)?;
         let (is_directory, facts) = match entry.is_directory() {
             Some(is_directory) => (is_directory, entry.facts),
             None if entry.is_special() => {
@@ -293,7 +297,7 @@ impl Planner {
                     .warn(format!("{}: neither file nor directory, left out", what()));
                 return Ok(());
             }
-            None => match self.look_closer(endpoint, &remote, &entry).await? {
+            None => match self.stat_entry(endpoint, &remote, &entry).await? {
                 Found::Directory(facts) => (true, *facts),
                 Found::File(facts) => (false, *facts),
                 Found::Unknown => (false, Facts::default()),
@@ -302,18 +306,18 @@ impl Planner {
             },
         };
         if !is_directory {
-            let item = Item {
+            let file = SourceFile {
                 is_new: branch.is_new,
-                ..get(endpoint, remote, goal, &facts)
+                ..get(endpoint, remote, destination, &facts)
             };
-            self.hand_on(item).await;
+            self.submit(file).await;
             return Ok(());
         }
         if self.spec.shallow {
             return Ok(());
         }
         let trail = branch.trail.on_to(&entry.name, &facts);
-        let stamp = Some(Stamp::of_facts(&facts));
+        let attributes = Some(FileAttributes::of_facts(&facts));
         let unique = facts.unique;
         let is_above = unique.as_ref().is_some_and(|u| branch.above.contains(u));
         let Some(trail) = trail.filter(|_| !is_above) else {
@@ -328,12 +332,12 @@ impl Planner {
         }
         let mut above = branch.above.clone();
         above.extend(unique);
-        below.push(Branch {
+        below.push(PendingDirectory {
             remote,
-            goal,
+            destination,
             is_new: false,
             above,
-            stamp,
+            attributes,
             trail,
             depth: branch.depth + 1,
         });
@@ -344,16 +348,21 @@ impl Planner {
     pub(super) async fn make(
         &mut self,
         source: &Arc<Endpoint>,
-        branches: Vec<Branch>,
-    ) -> Vec<Branch> {
-        let there = branches.iter().find_map(|branch| match &branch.goal {
-            Goal::Here(_) => None,
-            Goal::There(at) => Some(Arc::clone(&at.endpoint)),
-        });
+        branches: Vec<PendingDirectory>,
+    ) -> Vec<PendingDirectory> {
+        let there = branches
+            .iter()
+            .find_map(|branch| match &branch.destination {
+                CopyPath::Here(_) => None,
+                CopyPath::There(at) => Some(Arc::clone(&at.endpoint)),
+            });
         let made: Vec<Result<bool>> = match there {
-            None => branches.iter().map(|b| b.goal.make_here()).collect(),
+            None => branches.iter().map(|b| b.destination.make_here()).collect(),
             Some(there) => {
-                let paths: Vec<_> = branches.iter().flat_map(|b| b.goal.path_there()).collect();
+                let paths: Vec<_> = branches
+                    .iter()
+                    .flat_map(|b| b.destination.path_there())
+                    .collect();
                 match self.make_all_remote(&there, &paths).await {
                     Ok(made) => (made.into_iter())
                         .map(|made| made.map(|()| false))
@@ -365,7 +374,7 @@ impl Planner {
         let mut good = Vec::with_capacity(branches.len());
         for (branch, made) in branches.into_iter().zip(made) {
             match made {
-                Ok(is_new) => good.push(Branch { is_new, ..branch }),
+                Ok(is_new) => good.push(PendingDirectory { is_new, ..branch }),
                 Err(error) => self.fail(source.url(&branch.remote), error).await,
             }
         }
@@ -373,11 +382,11 @@ impl Planner {
     }
 
     /// The files that a source means: itself, or what its pattern matches.
-    async fn expand_remote(&mut self, url: &RemoteUrl) -> Result<Vec<Source>> {
+    async fn expand_remote(&mut self, url: &RemoteUrl) -> Result<Vec<FoundSource>> {
         let endpoint = self.context.endpoint(url);
         let contents = names_directory(url.path.as_bytes());
         let path = without_end_slash(&url.path);
-        let source = |path, found| Source {
+        let source = |path, found| FoundSource {
             endpoint: Arc::clone(&endpoint),
             path,
             contents,
@@ -387,7 +396,7 @@ impl Planner {
             return Ok(vec![source(path, Found::Unknown)]);
         }
         // A name may hold the characters of a pattern: then it means itself.
-        let found = self.look_remote(&endpoint, &path).await?;
+        let found = self.stat_remote(&endpoint, &path).await?;
         let patterned = is_pattern(path.as_bytes());
         if found != Found::Missing && !(patterned && found == Found::Unknown) {
             return Ok(vec![source(path, found)]);
@@ -410,15 +419,15 @@ impl Planner {
         let mut failed = Vec::new();
         let gathered = gather(&mut self.carrier, &endpoint, &parent, |told| {
             match told {
-                Gathered::Again => {
+                ListingItem::Again => {
                     matching.clear();
                     failed.clear();
                 }
-                Gathered::Name(Ok(entry)) => {
+                ListingItem::Name(Ok(entry)) => {
                     matching.extend(Some(entry).filter(|entry| pattern.matches(&entry.name)));
                 }
                 // It may be one that the pattern means.
-                Gathered::Name(Err(bad)) => failed.push(hostile(endpoint.url(&parent), bad)),
+                ListingItem::Name(Err(bad)) => failed.push(hostile(endpoint.url(&parent), bad)),
             }
             Ok(())
         })
@@ -444,7 +453,7 @@ impl Planner {
                         .warn(format!("{what}: neither file nor directory, left out"));
                     continue;
                 }
-                None => match self.look_closer(&endpoint, &path, &entry).await? {
+                None => match self.stat_entry(&endpoint, &path, &entry).await? {
                     Found::Missing => {
                         let what = endpoint.url(&path);
                         failed.push(Error::Missing { what });
@@ -469,34 +478,34 @@ impl Planner {
     }
 
     /// What a name is of which its listing does not tell.
-    async fn look_closer(
+    async fn stat_entry(
         &mut self,
         endpoint: &Arc<Endpoint>,
         path: &FtpPath,
-        entry: &Entry,
+        entry: &DirectoryEntry,
     ) -> Result<Found> {
         if !entry.is_link() {
-            return self.look_remote(endpoint, path).await;
+            return self.stat_remote(endpoint, path).await;
         }
         let shown = endpoint.url(path);
-        let follow = async |session: &mut Session| session.look_through(path).await;
+        let follow = async |session: &mut Session| session.stat_link_target(path).await;
         Ok(self.carrier.attempt(step(endpoint, &shown), follow).await?)
     }
 
-    pub(super) async fn look_remote(
+    pub(super) async fn stat_remote(
         &mut self,
         endpoint: &Arc<Endpoint>,
         path: &FtpPath,
     ) -> Result<Found> {
         let shown = endpoint.url(path);
         let step = step(endpoint, &shown);
-        let look = async |session: &mut Session| session.look(path).await;
+        let look = async |session: &mut Session| session.stat(path).await;
         Ok(self.carrier.attempt(step, look).await?)
     }
 }
 
 /// A source of a get, found.
-struct Source {
+struct FoundSource {
     endpoint: Arc<Endpoint>,
     path: FtpPath,
     /// The URL ended in `/`: what is inside, not the directory itself.
@@ -519,32 +528,37 @@ impl Found {
     }
 }
 
-/// What is at `source` goes to `goal`.
-pub(super) fn get(source: &Arc<Endpoint>, path: FtpPath, goal: Goal, facts: &Facts) -> Item {
+/// What is at `source` goes to `destination`.
+pub(super) fn get(
+    source: &Arc<Endpoint>,
+    path: FtpPath,
+    destination: CopyPath,
+    facts: &Facts,
+) -> SourceFile {
     let source = Arc::clone(source);
-    match goal {
-        Goal::Here(here) => item(source, path, OtherEnd::To(LocalEnd::Path(here)), facts),
-        Goal::There(at) => {
-            let from = Origin::Server(AtServer {
+    match destination {
+        CopyPath::Here(here) => file(source, path, Peer::To(LocalEnd::Path(here)), facts),
+        CopyPath::There(at) => {
+            let from = Origin::Server(RemotePath {
                 endpoint: source,
                 path,
             });
-            item(at.endpoint, at.path, OtherEnd::From(from), facts)
+            file(at.endpoint, at.path, Peer::From(from), facts)
         }
     }
 }
 
-fn item(endpoint: Arc<Endpoint>, remote: FtpPath, other: OtherEnd, facts: &Facts) -> Item {
-    Item {
+fn file(endpoint: Arc<Endpoint>, remote: FtpPath, other: Peer, facts: &Facts) -> SourceFile {
+    SourceFile {
         endpoint,
         remote,
         other,
         size: facts.size,
         changed: facts.modify.map(|t| t.0),
-        stamp: Some(Stamp::of_facts(facts)),
+        attributes: Some(FileAttributes::of_facts(facts)),
         is_new: false,
         begun: None,
-        setbacks: 0,
+        pipeline_failures: 0,
     }
 }
 
@@ -561,8 +575,8 @@ pub(crate) fn hostile(directory: String, bad: BadName) -> Error {
     }
 }
 
-pub(super) fn step<'a>(endpoint: &'a Arc<Endpoint>, path: &'a str) -> Step<'a> {
-    Step {
+pub(super) fn step<'a>(endpoint: &'a Arc<Endpoint>, path: &'a str) -> Operation<'a> {
+    Operation {
         endpoint,
         sender: None,
         path,

@@ -4,22 +4,22 @@ use std::{fmt, os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
 
 use godwit_proto::FtpPath;
 
-use super::{AtServer, put::join};
+use super::{RemotePath, put::join};
 use crate::{error::Result, local};
 
 /// A place at either end: where what is found goes, and, where trees are compared, where it comes
 /// from.
 #[derive(Clone, Debug)]
-pub(super) enum Goal {
+pub(super) enum CopyPath {
     Here(PathBuf),
-    There(AtServer),
+    There(RemotePath),
 }
 
-impl Goal {
+impl CopyPath {
     pub(super) fn join(&self, name: &[u8]) -> Result<Self> {
         Ok(match self {
             Self::Here(path) => Self::Here(path.join(local::path_of(name))),
-            Self::There(at) => Self::There(AtServer {
+            Self::There(at) => Self::There(RemotePath {
                 endpoint: Arc::clone(&at.endpoint),
                 path: join(&at.path, name)?,
             }),
@@ -58,7 +58,7 @@ impl Goal {
     }
 }
 
-impl fmt::Display for Goal {
+impl fmt::Display for CopyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Here(path) => path.display().fmt(f),

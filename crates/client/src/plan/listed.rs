@@ -20,10 +20,10 @@ use godwit_proto::{
 use tokio::sync::mpsc;
 
 use super::{
-    AtServer, LocalEnd, Planner,
+    LocalEnd, Planner, RemotePath,
     get::{get, step},
-    goal::Goal,
-    listers::Branch,
+    goal::CopyPath,
+    listers::PendingDirectory,
     put::put,
     trail::Trail,
 };
@@ -34,7 +34,7 @@ use crate::{
     panics::{caught_now, test_point},
     session::{Found, Session},
     spec::{FilesFrom, without_end_slash},
-    stamp::Stamp,
+    stamp::FileAttributes,
 };
 
 /// Names that are looked at together.
@@ -43,7 +43,7 @@ const BATCH_MAX: usize = 100;
 const NAME_BYTES_MAX: u64 = 64 << 10;
 
 /// Where names of a source at a server go.
-enum Base {
+enum ListBase {
     Here(PathBuf),
     There(RemoteUrl),
 }
@@ -71,11 +71,11 @@ impl Planner {
             }
             match (spec.sources.first(), &spec.destination) {
                 (Some(Location::Remote(url)), Location::Local(to)) => {
-                    let to = Base::Here(local::path_of(to));
+                    let to = ListBase::Here(local::path_of(to));
                     self.listed_gets(url, &to, &good, &mut made).await?;
                 }
                 (Some(Location::Remote(url)), Location::Remote(to)) => {
-                    let to = Base::There(to.clone());
+                    let to = ListBase::There(to.clone());
                     self.listed_gets(url, &to, &good, &mut made).await?;
                 }
                 (Some(Location::Local(from)), Location::Remote(url)) => {
@@ -91,7 +91,7 @@ impl Planner {
     async fn listed_gets(
         &mut self,
         url: &RemoteUrl,
-        to: &Base,
+        to: &ListBase,
         names: &[Name],
         made: &mut HashSet<FtpPath>,
     ) -> Result<()> {
@@ -105,9 +105,9 @@ impl Planner {
         }
         let remotes: Vec<_> = wanted.iter().map(|(_, remote)| remote.clone()).collect();
         let server = endpoint.name();
-        let look = async |session: &mut Session| session.look_at_all(&remotes, false).await;
+        let look = async |session: &mut Session| session.stat_all(&remotes, false).await;
         let found = self.carrier.attempt(step(&endpoint, &server), look).await?;
-        if let Base::There(url) = to {
+        if let ListBase::There(url) = to {
             let there = found.iter().zip(&wanted);
             let folders = there.flat_map(|(found, (name, _))| {
                 ancestors(url, name, matches!(found, Ok(Found::Directory(_))))
@@ -117,8 +117,8 @@ impl Planner {
         }
         for ((name, remote), found) in wanted.into_iter().zip(found) {
             let what = endpoint.url(&remote);
-            let listed = match self.goal(to, name) {
-                Ok(goal) => self.listed_get(&endpoint, remote, goal, found).await,
+            let listed = match self.destination(to, name) {
+                Ok(destination) => self.listed_get(&endpoint, remote, destination, found).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = listed {
@@ -128,10 +128,10 @@ impl Planner {
         Ok(())
     }
 
-    fn goal(&self, to: &Base, name: &[u8]) -> Result<Goal> {
+    fn destination(&self, to: &ListBase, name: &[u8]) -> Result<CopyPath> {
         Ok(match to {
-            Base::Here(folder) => Goal::Here(folder.join(local::path_of(name))),
-            Base::There(url) => Goal::There(AtServer {
+            ListBase::Here(folder) => CopyPath::Here(folder.join(local::path_of(name))),
+            ListBase::There(url) => CopyPath::There(RemotePath {
                 endpoint: self.context.endpoint(url),
                 path: below(url, name)?,
             }),
@@ -142,7 +142,7 @@ impl Planner {
         &mut self,
         endpoint: &Arc<Endpoint>,
         remote: FtpPath,
-        goal: Goal,
+        destination: CopyPath,
         found: Result<Found>,
     ) -> Result<()> {
         let facts = match found? {
@@ -151,19 +151,19 @@ impl Planner {
                 return Err(Error::Missing { what });
             }
             Found::Directory(facts) => {
-                if let Goal::Here(here) = &goal {
+                if let CopyPath::Here(here) = &destination {
                     make_all_local(here)?;
                 }
-                let stamp = Stamp::of_facts(&facts);
+                let attributes = FileAttributes::of_facts(&facts);
                 if !self.spec.recursive {
-                    self.preserve_directory(&goal, stamp).await;
+                    self.preserve_directory(&destination, attributes).await;
                 } else {
-                    let branch = Branch {
+                    let branch = PendingDirectory {
                         trail: Trail::new(&remote),
                         remote,
-                        goal,
+                        destination,
                         is_new: false,
-                        stamp: Some(stamp),
+                        attributes: Some(attributes),
                         above: facts.unique.into_iter().collect(),
                         depth: 0,
                     };
@@ -174,12 +174,13 @@ impl Planner {
             Found::File(facts) => *facts,
             Found::Unknown => Default::default(),
         };
-        if let Goal::Here(here) = &goal
+        if let CopyPath::Here(here) = &destination
             && let Some(folder) = here.parent()
         {
             make_all_local(folder)?;
         }
-        self.hand_on(get(endpoint, remote, goal, &facts)).await;
+        self.submit(get(endpoint, remote, destination, &facts))
+            .await;
         Ok(())
     }
 
@@ -211,7 +212,7 @@ impl Planner {
         let mut found = Vec::with_capacity(names.len());
         let mut folders = Vec::new();
         for name in names {
-            match look_here(from, url, name) {
+            match stat_local(from, url, name) {
                 Ok((here, remote, metadata)) => {
                     folders.extend(ancestors(url, name, metadata.is_dir()));
                     found.push((name, here, remote, metadata));
@@ -222,30 +223,30 @@ impl Planner {
         self.make_folders(&endpoint, folders, made).await?;
         for (name, here, remote, metadata) in found {
             if !metadata.is_dir() {
-                let item = put(&endpoint, LocalEnd::Path(here), remote, Some(&metadata));
-                self.hand_on(item).await;
+                let file = put(&endpoint, LocalEnd::Path(here), remote, Some(&metadata));
+                self.submit(file).await;
             } else if self.spec.recursive {
                 let what = here.display().to_string();
                 if let Err(error) = self.walk_from(&endpoint, here, remote, &metadata).await {
                     self.fail(what, error).await;
                 }
             } else {
-                let goal = self.goal(&Base::There(url.clone()), name)?;
-                let stamp = Stamp::of_metadata(&metadata);
-                self.preserve_directory(&goal, stamp).await;
+                let destination = self.destination(&ListBase::There(url.clone()), name)?;
+                let attributes = FileAttributes::of_metadata(&metadata);
+                self.preserve_directory(&destination, attributes).await;
             }
         }
         Ok(())
     }
 }
 
-fn look_here(
+fn stat_local(
     from: &Path,
     url: &RemoteUrl,
     name: &[u8],
 ) -> Result<(PathBuf, FtpPath, fs::Metadata)> {
     let here = from.join(local::path_of(name));
-    let metadata = local::look(&here)?.ok_or_else(|| Error::Missing {
+    let metadata = local::stat(&here)?.ok_or_else(|| Error::Missing {
         what: here.display().to_string(),
     })?;
     Ok((here, below(url, name)?, metadata))

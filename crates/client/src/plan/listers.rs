@@ -6,14 +6,17 @@ use std::sync::Arc;
 use godwit_proto::FtpPath;
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::{get::step, goal::Goal, trail::Trail};
+use super::{get::step, goal::CopyPath, trail::Trail};
 use crate::{
-    carrier::{Carrier, Pool, Setback},
+    carrier::{AttemptError, RetryingSession, SessionPool},
     context::Endpoint,
     error::{Error, Result},
     panics::{caught, test_point},
-    session::{BadName, Complete, Entry, Lines, Names, Outlet, Queue, Session, queue},
-    stamp::Stamp,
+    session::{
+        BadName, CompleteListing, DirectoryEntry, LineQueue, LineSink, ListingLines, NameReader,
+        Session, queue,
+    },
+    stamp::FileAttributes,
 };
 
 /// Sessions that list. A listing in MODE S costs about four round trips whatever its length, so
@@ -22,40 +25,40 @@ use crate::{
 const LISTERS_MAX: usize = 4;
 
 /// A directory still to be listed.
-pub(super) struct Branch {
+pub(super) struct PendingDirectory {
     pub(super) remote: FtpPath,
-    pub(super) goal: Goal,
+    pub(super) destination: CopyPath,
     /// What is at the goal was made for this.
     pub(super) is_new: bool,
     /// `Unique` facts from the top down to here: one that comes again is a loop.
     pub(super) above: Vec<String>,
     pub(super) trail: Trail,
     /// Of the source, until it is noted for the goal.
-    pub(super) stamp: Option<Stamp>,
+    pub(super) attributes: Option<FileAttributes>,
     pub(super) depth: usize,
 }
 
 /// A directory that is being listed.
-pub(super) struct Reading {
-    pub(super) branch: Branch,
-    pub(super) names: Names,
+pub(super) struct ActiveListing {
+    pub(super) branch: PendingDirectory,
+    pub(super) names: NameReader,
     /// Lines that wait for the end.
-    pub(super) kept: Vec<Lines>,
+    pub(super) kept: Vec<ListingLines>,
     /// Names that have to be looked at, which wait likewise.
-    pub(super) unclear: Vec<Entry>,
+    pub(super) unclear: Vec<DirectoryEntry>,
     listing: u64,
 }
 
 /// What the listers tell.
-pub(super) enum Told<'a> {
+pub(super) enum ListingEvent<'a> {
     /// More of a directory.
-    Lines(&'a mut Reading, Lines),
+    ListingLines(&'a mut ActiveListing, ListingLines),
     /// All of it was told, or as much as could be had.
-    Over(Box<Reading>, Listed),
+    Over(Box<ActiveListing>, ListingResult),
 }
 
 /// What came of a listing.
-pub(super) enum Listed {
+pub(super) enum ListingResult {
     Whole,
     Failed(Error),
     /// There was no session for it, and nothing was told: others go on.
@@ -63,20 +66,20 @@ pub(super) enum Listed {
 }
 
 /// Sessions that list, each one directory at a time, into one queue.
-pub(super) struct Listers {
-    pool: Arc<Pool>,
+pub(super) struct ParallelListing {
+    pool: Arc<SessionPool>,
     endpoint: Arc<Endpoint>,
-    idle: Vec<Carrier>,
-    readings: Vec<Reading>,
-    busy: JoinSet<(Carrier, u64, Listed)>,
-    lines: (Queue, mpsc::UnboundedReceiver<Lines>),
+    idle: Vec<RetryingSession>,
+    readings: Vec<ActiveListing>,
+    busy: JoinSet<(RetryingSession, u64, ListingResult)>,
+    lines: (LineQueue, mpsc::UnboundedReceiver<ListingLines>),
     begun: u64,
     /// The server lets no more in.
     most: usize,
 }
 
-impl Listers {
-    pub(super) fn new(pool: &Arc<Pool>, endpoint: &Arc<Endpoint>) -> Self {
+impl ParallelListing {
+    pub(super) fn new(pool: &Arc<SessionPool>, endpoint: &Arc<Endpoint>) -> Self {
         Self {
             pool: Arc::clone(pool),
             endpoint: Arc::clone(endpoint),
@@ -95,20 +98,20 @@ impl Listers {
         busy < self.most && (!self.idle.is_empty() || busy == 0 || waiting >= 2 * busy)
     }
 
-    pub(super) fn begin(&mut self, branch: Branch) {
+    pub(super) fn begin(&mut self, branch: PendingDirectory) {
         let mut carrier = self.idle.pop().unwrap_or_else(|| {
-            let mut carrier = Carrier::new(Arc::clone(&self.pool));
+            let mut carrier = RetryingSession::new(Arc::clone(&self.pool));
             // The first must get in, the others may.
-            carrier.may_yield = !self.busy.is_empty();
+            carrier.requeue_on_session_limit = !self.busy.is_empty();
             carrier
         });
         self.begun += 1;
         let listing = self.begun;
         let endpoint = Arc::clone(&self.endpoint);
         let directory = branch.remote.clone();
-        let mut outlet = Outlet::new(self.lines.0.clone(), listing);
-        self.readings.push(Reading {
-            names: Names::new(&directory),
+        let mut outlet = LineSink::new(self.lines.0.clone(), listing);
+        self.readings.push(ActiveListing {
+            names: NameReader::new(&directory),
             kept: Vec::new(),
             unclear: Vec::new(),
             branch,
@@ -122,12 +125,12 @@ impl Listers {
                 carrier.attempt(step(&endpoint, &shown), list).await
             };
             let listed = match caught(|| format!("list {shown}"), listing_it).await {
-                Ok(Ok(_)) => Listed::Whole,
-                Ok(Err(Setback::Failed(error))) => Listed::Failed(error),
-                Ok(Err(Setback::Crowded(..))) => Listed::Later,
+                Ok(Ok(_)) => ListingResult::Whole,
+                Ok(Err(AttemptError::Failed(error))) => ListingResult::Failed(error),
+                Ok(Err(AttemptError::SessionLimit(..))) => ListingResult::Later,
                 Err(bug) => {
                     carrier.discard();
-                    Listed::Failed(bug)
+                    ListingResult::Failed(bug)
                 }
             };
             (carrier, listing, listed)
@@ -135,7 +138,7 @@ impl Listers {
     }
 
     /// What is there next; `None` where nothing is on its way. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<Told<'_>> {
+    pub(super) async fn next(&mut self) -> Option<ListingEvent<'_>> {
         loop {
             let lines = match self.lines.1.try_recv() {
                 Ok(lines) => lines,
@@ -148,7 +151,7 @@ impl Listers {
                         // The task catches the panics of its listing.
                         let (carrier, listing, listed) = over.expect("no panic passes");
                         if let Some(reading) = self.over(carrier, listing, &listed) {
-                            return Some(Told::Over(Box::new(reading), listed));
+                            return Some(ListingEvent::Over(Box::new(reading), listed));
                         }
                         continue;
                     }
@@ -159,13 +162,18 @@ impl Listers {
                 .iter()
                 .position(|r| r.listing == lines.listing);
             if let Some(at) = of {
-                return Some(Told::Lines(&mut self.readings[at], lines));
+                return Some(ListingEvent::ListingLines(&mut self.readings[at], lines));
             }
         }
     }
 
-    fn over(&mut self, carrier: Carrier, listing: u64, listed: &Listed) -> Option<Reading> {
-        if matches!(listed, Listed::Later) {
+    fn over(
+        &mut self,
+        carrier: RetryingSession,
+        listing: u64,
+        listed: &ListingResult,
+    ) -> Option<ActiveListing> {
+        if matches!(listed, ListingResult::Later) {
             self.most = (self.idle.len() + self.busy.len()).max(1);
         } else {
             self.idle.push(carrier);
@@ -176,7 +184,7 @@ impl Listers {
 
     /// Leaves the sessions that list nothing now to whoever needs one next.
     pub(super) fn rest(&mut self) {
-        self.idle.iter_mut().for_each(Carrier::release);
+        self.idle.iter_mut().for_each(RetryingSession::release);
     }
 
     /// Nothing more is listed.
@@ -191,8 +199,8 @@ impl Listers {
     clippy::large_enum_variant,
     reason = "one at a time, and nearly all are names"
 )]
-pub(crate) enum Gathered {
-    Name(std::result::Result<Entry, BadName>),
+pub(crate) enum ListingItem {
+    Name(std::result::Result<DirectoryEntry, BadName>),
     /// The listing broke off and begins again: what came of it before is void.
     Again,
 }
@@ -201,30 +209,30 @@ pub(crate) enum Gathered {
 /// error of `take` ends it. `None` where bad names came: then perhaps not all that is there was
 /// told.
 pub(crate) async fn gather(
-    carrier: &mut Carrier,
+    carrier: &mut RetryingSession,
     endpoint: &Arc<Endpoint>,
     directory: &FtpPath,
-    mut take: impl FnMut(Gathered) -> Result<()>,
-) -> std::result::Result<Option<Complete>, Setback> {
+    mut take: impl FnMut(ListingItem) -> Result<()>,
+) -> std::result::Result<Option<CompleteListing>, AttemptError> {
     let (queue, mut reader) = queue();
     let shown = endpoint.url(directory);
     let listing = async move {
         // The queue ends with it.
-        let mut outlet = Outlet::new(queue, 0);
+        let mut outlet = LineSink::new(queue, 0);
         let list = async |session: &mut Session| session.list(directory, &mut outlet).await;
         carrier.attempt(step(endpoint, &shown), list).await
     };
     let taking = &mut take;
     let reading = async move {
-        let mut names = Names::new(directory);
+        let mut names = NameReader::new(directory);
         while let Some(lines) = reader.recv().await {
             if names.begins_again(&lines) {
-                names = Names::new(directory);
-                taking(Gathered::Again)?;
+                names = NameReader::new(directory);
+                taking(ListingItem::Again)?;
             }
             let text = lines.text()?;
             let mut read = names.read(&lines, &text);
-            read.try_for_each(|name| taking(Gathered::Name(name)))?;
+            read.try_for_each(|name| taking(ListingItem::Name(name)))?;
         }
         Ok::<_, Error>(names)
     };
@@ -233,7 +241,7 @@ pub(crate) async fn gather(
     let names = read?;
     let whole = listed?;
     if names.is_of_before(&whole) {
-        take(Gathered::Again)?;
+        take(ListingItem::Again)?;
     }
     Ok(names.complete(&whole))
 }

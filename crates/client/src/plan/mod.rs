@@ -17,11 +17,11 @@ mod sync;
 mod trail;
 
 pub(crate) use self::{
-    directories::{DirectoryStamps, Stamped},
+    directories::{DirectoryAttributes, PathAttributes},
     get::hostile,
-    listers::{Gathered, gather},
+    listers::{ListingItem, gather},
     pattern::Pattern,
-    sync::{Remnant, Sealed},
+    sync::{Deletion, SealedDeleteList},
 };
 
 use std::{
@@ -34,18 +34,18 @@ use std::{
 use godwit_proto::{FtpPath, pi::transfer::Direction, url::Location};
 use tokio::sync::mpsc;
 
-use self::goal::Goal;
+use self::goal::CopyPath;
 use crate::{
-    carrier::{Carrier, Pool},
-    context::{Context, Endpoint},
+    carrier::{RetryingSession, SessionPool},
+    context::{Endpoint, RunContext},
     error::{Error, Result},
-    events::{Bytes, Computed, Event},
-    fingerprints::Fingerprints,
-    journal::{Finished, Mark},
+    events::{ByteSource, Computed, Event},
+    fingerprints::CompactSet,
+    journal::{CompletedFile, Completion},
     local,
     panics::test_point,
     spec::{JobSpec, Part},
-    stamp::Stamp,
+    stamp::FileAttributes,
     taking_up,
 };
 
@@ -58,28 +58,28 @@ pub(crate) const DEPTH_MAX: usize = 200;
 
 /// One file to be copied.
 #[derive(Clone, Debug)]
-pub(crate) struct Item {
+pub(crate) struct SourceFile {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) remote: FtpPath,
-    pub(crate) other: OtherEnd,
+    pub(crate) other: Peer,
     /// Bytes of the whole file; `None`: nobody knows, or it is a device.
     pub(crate) size: Option<u64>,
     /// When the source last changed: seconds at servers, nanoseconds here; `None` where nobody
     /// tells.
     pub(crate) changed: Option<i64>,
     /// What the copy is to have of its source beside the bytes.
-    pub(crate) stamp: Option<Stamp>,
+    pub(crate) attributes: Option<FileAttributes>,
     /// Nothing is at its target: the directory there was made for this copy.
     pub(crate) is_new: bool,
     /// Where a copy of it lies that an earlier run has begun.
     pub(crate) begun: Option<Vec<u8>>,
     /// How often it was in flight among others when its session was given up.
-    pub(crate) setbacks: u8,
+    pub(crate) pipeline_failures: u8,
 }
 
 /// The other end of a copy, and which way it goes.
 #[derive(Clone, Debug)]
-pub(crate) enum OtherEnd {
+pub(crate) enum Peer {
     /// A get.
     To(LocalEnd),
     /// A put.
@@ -91,17 +91,17 @@ pub(crate) enum OtherEnd {
 pub(crate) enum Origin {
     Here(LocalEnd),
     /// Another server: the bytes go from one to the other and do not pass here.
-    Server(AtServer),
+    Server(RemotePath),
 }
 
 /// Something at a server.
 #[derive(Clone, Debug)]
-pub(crate) struct AtServer {
+pub(crate) struct RemotePath {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) path: FtpPath,
 }
 
-impl AtServer {
+impl RemotePath {
     /// For messages.
     pub(crate) fn url(&self) -> String {
         self.endpoint.url(&self.path)
@@ -116,20 +116,20 @@ pub(crate) enum LocalEnd {
     Standard,
 }
 
-impl Item {
+impl SourceFile {
     /// Which way bytes go, seen from the endpoint.
     pub(crate) fn direction(&self) -> Direction {
         match self.other {
-            OtherEnd::To(_) => Direction::Get,
-            OtherEnd::From(_) => Direction::Put,
+            Peer::To(_) => Direction::Get,
+            Peer::From(_) => Direction::Put,
         }
     }
 
     /// The server that sends to the endpoint, where one does.
     pub(crate) fn sender(&self) -> Option<&Arc<Endpoint>> {
         match &self.other {
-            OtherEnd::From(Origin::Server(source)) => Some(&source.endpoint),
-            OtherEnd::To(_) | OtherEnd::From(Origin::Here(_)) => None,
+            Peer::From(Origin::Server(source)) => Some(&source.endpoint),
+            Peer::To(_) | Peer::From(Origin::Here(_)) => None,
         }
     }
 
@@ -137,14 +137,14 @@ impl Item {
     pub(crate) fn computed(&self) -> Computed {
         let here = |end: &LocalEnd| match (end, self.direction()) {
             // What has no size is read once: a pipe.
-            (LocalEnd::Path(_), Direction::Put) if self.size.is_none() => Bytes::ClientStream,
-            (LocalEnd::Path(_), _) => Bytes::ClientFile,
-            (LocalEnd::Standard, _) => Bytes::ClientStream,
+            (LocalEnd::Path(_), Direction::Put) if self.size.is_none() => ByteSource::ClientStream,
+            (LocalEnd::Path(_), _) => ByteSource::ClientFile,
+            (LocalEnd::Standard, _) => ByteSource::ClientStream,
         };
         let (source, destination) = match &self.other {
-            OtherEnd::To(end) => (Bytes::ServerFile, here(end)),
-            OtherEnd::From(Origin::Here(end)) => (here(end), Bytes::ServerFile),
-            OtherEnd::From(Origin::Server(_)) => (Bytes::ServerFile, Bytes::ServerFile),
+            Peer::To(end) => (ByteSource::ServerFile, here(end)),
+            Peer::From(Origin::Here(end)) => (here(end), ByteSource::ServerFile),
+            Peer::From(Origin::Server(_)) => (ByteSource::ServerFile, ByteSource::ServerFile),
         };
         Computed {
             source,
@@ -155,16 +155,18 @@ impl Item {
     /// The source, for messages and logs.
     pub(crate) fn source(&self) -> String {
         match &self.other {
-            OtherEnd::To(_) => self.endpoint.url(&self.remote),
-            OtherEnd::From(Origin::Here(source)) => source.to_string(),
-            OtherEnd::From(Origin::Server(source)) => source.url(),
+            Peer::To(_) => self.endpoint.url(&self.remote),
+            Peer::From(Origin::Here(source)) => source.to_string(),
+            Peer::From(Origin::Server(source)) => source.url(),
         }
     }
 
     /// That a file of ours is still what it was when it was compared with its copy. A copy that
     /// gets the time of its source must not get it for other bytes.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
-        let gets_time = self.stamp.is_some_and(|stamp| stamp.modified.is_some());
+        let gets_time = self
+            .attributes
+            .is_some_and(|attributes| attributes.modified.is_some());
         match !gets_time || self.is_unchanged()? {
             true => Ok(()),
             false => Err(Error::Changed {
@@ -175,18 +177,18 @@ impl Item {
 
     /// A file of ours is still what it was when it was planned.
     pub(crate) fn is_unchanged(&self) -> Result<bool> {
-        let OtherEnd::From(Origin::Here(LocalEnd::Path(path))) = &self.other else {
+        let Peer::From(Origin::Here(LocalEnd::Path(path))) = &self.other else {
             return Ok(true);
         };
-        let now = local::look(path)?;
+        let now = local::stat(path)?;
         Ok(now.is_some_and(|now| Some(now.len()) == self.size && changed(&now) == self.changed))
     }
 
     /// The destination, likewise.
     pub(crate) fn target(&self) -> String {
         match &self.other {
-            OtherEnd::To(target) => target.to_string(),
-            OtherEnd::From(_) => self.endpoint.url(&self.remote),
+            Peer::To(target) => target.to_string(),
+            Peer::From(_) => self.endpoint.url(&self.remote),
         }
     }
 }
@@ -202,8 +204,8 @@ impl std::fmt::Display for LocalEnd {
 
 /// What the planner hands on.
 #[derive(Debug)]
-pub(crate) enum Planned {
-    File(Item),
+pub(crate) enum PlanEntry {
+    File(SourceFile),
     /// Something that should be copied and cannot be.
     Failed {
         path: String,
@@ -213,40 +215,44 @@ pub(crate) enum Planned {
 
 /// What is to be done when all is copied.
 #[derive(Debug)]
-pub(crate) struct AtEnd {
+pub(crate) struct FinalActions {
     /// What a sync found that has to go, if all of the source is known.
-    pub(crate) condemned: Option<Sealed>,
-    pub(crate) directories: DirectoryStamps,
+    pub(crate) delete_list: Option<SealedDeleteList>,
+    pub(crate) directories: DirectoryAttributes,
 }
 
 /// Finds what a job has to copy.
 pub(crate) struct Planner {
     spec: Arc<JobSpec>,
-    context: Arc<Context>,
-    carrier: Carrier,
+    context: Arc<RunContext>,
+    carrier: RetryingSession,
     /// What an earlier run has finished, if it is still there.
-    doubtful: Vec<Item>,
+    needs_check: Vec<SourceFile>,
     /// Names of puts, where several sources may mean the same.
-    targets: Option<Fingerprints>,
+    targets: Option<CompactSet>,
     /// What a sync found that has to go.
-    condemned: Option<Sealed>,
-    directories: DirectoryStamps,
+    delete_list: Option<SealedDeleteList>,
+    directories: DirectoryAttributes,
     /// It was said that a source does not tell what is to be preserved.
-    told_of_lack: bool,
-    out: mpsc::Sender<Planned>,
+    lack_warned: bool,
+    out: mpsc::Sender<PlanEntry>,
 }
 
 impl Planner {
-    pub(crate) fn new(spec: Arc<JobSpec>, pool: Arc<Pool>, out: mpsc::Sender<Planned>) -> Self {
-        let mut carrier = Carrier::new(pool);
+    pub(crate) fn new(
+        spec: Arc<JobSpec>,
+        pool: Arc<SessionPool>,
+        out: mpsc::Sender<PlanEntry>,
+    ) -> Self {
+        let mut carrier = RetryingSession::new(pool);
         let dry_run = spec.sync.as_ref().is_some_and(|sync| sync.dry_run);
-        carrier.leads = spec.has_several() && !dry_run;
+        carrier.warms_pool = spec.has_several() && !dry_run;
         Self {
-            doubtful: Vec::new(),
-            condemned: None,
-            directories: DirectoryStamps::default(),
-            told_of_lack: false,
-            targets: (spec.sources.len() > 1).then(Fingerprints::default),
+            needs_check: Vec::new(),
+            delete_list: None,
+            directories: DirectoryAttributes::default(),
+            lack_warned: false,
+            targets: (spec.sources.len() > 1).then(CompactSet::default),
             spec,
             context: Arc::clone(&carrier.pool.context),
             carrier,
@@ -256,7 +262,7 @@ impl Planner {
 
     /// Finds everything. What fails is handed on as failed, named by the source it belongs to.
     /// Gives what is to be done when all of it is there.
-    pub(crate) async fn run(mut self) -> AtEnd {
+    pub(crate) async fn run(mut self) -> FinalActions {
         let spec = Arc::clone(&self.spec);
         let outcome = match (&spec.destination, &spec.files_from) {
             _ if spec.sync.is_some() => self.plan_sync().await,
@@ -269,7 +275,7 @@ impl Planner {
         if let Err(error) = outcome {
             self.fail(spec.destination.to_string(), error).await;
         }
-        self.settle_doubts().await;
+        self.check_pending().await;
         self.sweep().await;
         self.carrier.release();
         let before = self.context.counters.files_before.load(Ordering::Relaxed);
@@ -285,15 +291,15 @@ impl Planner {
             files: counters.files_found.load(Ordering::Relaxed),
             bytes: counters.bytes_found.load(Ordering::Relaxed),
         });
-        AtEnd {
-            condemned: self.condemned,
+        FinalActions {
+            delete_list: self.delete_list,
             directories: self.directories,
         }
     }
 
     /// Says so where the server of the destination has no times to preserve.
-    async fn check_preserve(&mut self, at: &AtServer) -> Result<()> {
-        if self.spec.preserve.times && !self.keeps_times(&Goal::There(at.clone())).await? {
+    async fn check_preserve(&mut self, at: &RemotePath) -> Result<()> {
+        if self.spec.preserve.times && !self.keeps_times(&CopyPath::There(at.clone())).await? {
             self.context.warn(format!(
                 "{}: has no MFMT to set times with, so that copies do not get those of their sources",
                 at.endpoint.name()
@@ -303,70 +309,70 @@ impl Planner {
     }
 
     /// A directory of the destination gets its stamp when all is copied.
-    async fn preserve_directory(&mut self, goal: &Goal, stamp: Stamp) {
-        if let Some(stamp) = stamp.preserved(self.spec.preserve) {
-            self.stamp_later(goal, stamp).await;
+    async fn preserve_directory(&mut self, destination: &CopyPath, attributes: FileAttributes) {
+        if let Some(attributes) = attributes.preserved(self.spec.preserve) {
+            self.set_later(destination, attributes).await;
         }
     }
 
-    async fn stamp_later(&mut self, goal: &Goal, stamp: Stamp) {
-        if let Err(e) = self.directories.push(goal.as_bytes(), stamp) {
-            let error = Error::local(local::spooling(), &e);
-            self.fail(goal.to_string(), error).await;
+    async fn set_later(&mut self, destination: &CopyPath, attributes: FileAttributes) {
+        if let Err(e) = self.directories.push(destination.as_bytes(), attributes) {
+            let error = Error::local(local::spool_context(), &e);
+            self.fail(destination.to_string(), error).await;
         }
     }
 
     /// What of the stamp of its source a copy is to have.
-    fn preserved(&mut self, item: &Item) -> Option<Stamp> {
+    fn preserved(&mut self, file: &SourceFile) -> Option<FileAttributes> {
         let preserve = self.spec.preserve;
-        let stamp = item.stamp.unwrap_or_default();
-        let lacks = (preserve.times && stamp.modified.is_none())
-            || (preserve.modes && stamp.mode.is_none());
-        if lacks && item.size.is_some() && !std::mem::replace(&mut self.told_of_lack, true) {
+        let attributes = file.attributes.unwrap_or_default();
+        let lacks = (preserve.times && attributes.modified.is_none())
+            || (preserve.modes && attributes.mode.is_none());
+        if lacks && file.size.is_some() && !std::mem::replace(&mut self.lack_warned, true) {
             self.context.warn(format!(
                 "{}: nothing tells its time or its permissions, which are not preserved; this may be \
                  true of other files too",
-                item.source()
+                file.source()
             ));
         }
-        stamp.preserved(preserve)
+        attributes.preserved(preserve)
     }
 
-    async fn hand_on(&mut self, mut item: Item) {
-        item.stamp = self.preserved(&item);
-        if item.direction() == Direction::Put
+    async fn submit(&mut self, mut file: SourceFile) {
+        file.attributes = self.preserved(&file);
+        if file.direction() == Direction::Put
             && let Some(targets) = &mut self.targets
-            && !targets.insert(&item.remote)
+            && !targets.insert(&file.remote)
         {
-            let path = item.target();
-            return self.fail(item.source(), Error::Collides { path }).await;
+            let path = file.target();
+            return self.fail(file.source(), Error::Collides { path }).await;
         }
         let journal = self.context.journal.get().filter(|j| j.has_any());
-        let mark = journal.and_then(|_| Mark::of(&item));
+        let mark = journal.and_then(|_| CompletedFile::of(&file));
         let finished = journal.zip(mark).map(|(journal, mark)| journal.has(&mark));
-        match (item.direction(), finished.unwrap_or(Finished::No)) {
-            (_, Finished::No) => self.copy(item).await,
-            (Direction::Put, _) => self.doubt(item).await,
-            (Direction::Get, finished) => match finished::here(&item) {
-                None => self.copy(item).await,
-                Some(_) if finished == Finished::BeforeBoot => self.doubt(item).await,
-                Some(found) => self.leave_out_here(&found),
+        match (file.direction(), finished.unwrap_or(Completion::No)) {
+            (_, Completion::No) => self.copy(file).await,
+            (Direction::Put, _) => self.check_later(file).await,
+            (Direction::Get, finished) => match finished::here(&file) {
+                None => self.copy(file).await,
+                Some(_) if finished == Completion::BeforeBoot => self.check_later(file).await,
+                Some(found) => self.skip_copied_local(&found),
             },
         }
     }
 
     /// It is to be copied.
-    async fn copy(&mut self, mut item: Item) {
-        test_point("plan", &item.remote);
+    async fn copy(&mut self, mut file: SourceFile) {
+        test_point("plan", &file.remote);
         let journal = self.context.journal.get();
-        if let Some(journal) = journal.filter(|_| is_worth_taking_up(&item, self.spec.part))
-            && !finished::is_newer(&item, journal.noted_until())
+        if let Some(journal) = journal.filter(|_| is_worth_resuming(&file, self.spec.part))
+            && !finished::is_newer(&file, journal.last_record_time())
         {
-            item.begun = journal.take_part(&item.target());
+            file.begun = journal.take_partial(&file.target());
         }
         let counters = &self.context.counters;
         counters.files_found.fetch_add(1, Ordering::Relaxed);
-        let bytes = match (self.spec.part, item.size) {
+        let bytes = match (self.spec.part, file.size) {
             (None, size) => size.unwrap_or(0),
             (Some(part), size) => {
                 let left = size.map(|s| s.saturating_sub(part.offset));
@@ -374,7 +380,7 @@ impl Planner {
             }
         };
         counters.bytes_found.fetch_add(bytes, Ordering::Relaxed);
-        self.send(Planned::File(item)).await;
+        self.send(PlanEntry::File(file)).await;
     }
 
     async fn fail(&mut self, path: String, error: Error) {
@@ -382,10 +388,10 @@ impl Planner {
             .counters
             .files_found
             .fetch_add(1, Ordering::Relaxed);
-        self.send(Planned::Failed { path, error }).await;
+        self.send(PlanEntry::Failed { path, error }).await;
     }
 
-    async fn send(&mut self, planned: Planned) {
+    async fn send(&mut self, planned: PlanEntry) {
         tokio::select! {
             // Nobody takes it any more: the run is ending, and will say why itself.
             _ = self.out.send(planned) => {}
@@ -394,10 +400,10 @@ impl Planner {
     }
 
     /// Whether what is at the destination is a directory to copy into.
-    fn goes_into(&self, is_directory: bool) -> bool {
+    fn copies_into(&self, is_directory: bool) -> bool {
         let journal = self.context.journal.get();
         match journal.filter(|_| self.spec.recursive) {
-            Some(journal) => journal.goes_into(is_directory),
+            Some(journal) => journal.copies_into(is_directory),
             None => is_directory,
         }
     }
@@ -421,8 +427,8 @@ fn changed(metadata: &fs::Metadata) -> Option<i64> {
 }
 
 /// A copy of it that an earlier run has begun is not thrown away.
-pub(crate) fn is_worth_taking_up(item: &Item, part: Option<Part>) -> bool {
-    part.is_none() && item.size.is_some_and(|size| size > taking_up::BYTES_MIN)
+pub(crate) fn is_worth_resuming(file: &SourceFile, part: Option<Part>) -> bool {
+    part.is_none() && file.size.is_some_and(|size| size > taking_up::BYTES_MIN)
 }
 
 /// The error for a directory where -r was not given.

@@ -16,9 +16,9 @@ use godwit_proto::{
 };
 
 use super::{
-    AtServer, DEPTH_MAX, Item, LocalEnd, Origin, OtherEnd, Planner, changed,
+    DEPTH_MAX, LocalEnd, Origin, Peer, Planner, RemotePath, SourceFile, changed,
     get::step,
-    goal::Goal,
+    goal::CopyPath,
     is_device, needs_recursive,
     pattern::{Pattern, is_pattern, only_last},
     too_deep,
@@ -29,19 +29,19 @@ use crate::{
     local,
     session::{Found, Session},
     spec::without_end_slash,
-    stamp::Stamp,
+    stamp::FileAttributes,
 };
 
 /// Directories that are read before those below them are made.
 const BRANCHES_MAX: usize = 32;
 
 /// A directory still to be read. At the server it is there.
-struct Branch {
+struct PendingLocalDirectory {
     local: PathBuf,
     remote: FtpPath,
     /// Device and inode from the top down to here: a pair that comes again is a loop.
     above: Vec<(u64, u64)>,
-    stamp: Stamp,
+    attributes: FileAttributes,
     depth: usize,
 }
 
@@ -64,7 +64,7 @@ impl Planner {
         if sources.is_empty() {
             return Ok(());
         }
-        let at = AtServer {
+        let at = RemotePath {
             endpoint: Arc::clone(&endpoint),
             path: base.clone(),
         };
@@ -79,8 +79,8 @@ impl Planner {
                     )));
                 }
                 self.carrier.release();
-                let item = put(&endpoint, LocalEnd::Standard, base.clone(), None);
-                self.hand_on(item).await;
+                let file = put(&endpoint, LocalEnd::Standard, base.clone(), None);
+                self.submit(file).await;
                 continue;
             };
             let shown = path.display().to_string();
@@ -95,11 +95,11 @@ impl Planner {
     pub(super) async fn directory_there(
         &mut self,
         destination: &RemoteUrl,
-        at: &AtServer,
+        at: &RemotePath,
     ) -> Result<bool> {
         let found = match is_device(&at.path) {
             true => Found::Unknown,
-            false => self.look_remote(&at.endpoint, &at.path).await?,
+            false => self.stat_remote(&at.endpoint, &at.path).await?,
         };
         let wants_directory = destination.names_directory();
         if wants_directory && !is_device(&at.path) {
@@ -113,7 +113,7 @@ impl Planner {
                 Found::File(_) | Found::Directory(_) => {}
             }
         }
-        Ok(wants_directory || self.goes_into(matches!(found, Found::Directory(_))))
+        Ok(wants_directory || self.copies_into(matches!(found, Found::Directory(_))))
     }
 
     async fn plan_put(
@@ -124,7 +124,7 @@ impl Planner {
         into_directory: bool,
     ) -> Result<()> {
         let shown = path.display().to_string();
-        let metadata = local::look(&path)?.ok_or_else(|| Error::Missing {
+        let metadata = local::stat(&path)?.ok_or_else(|| Error::Missing {
             what: shown.clone(),
         })?;
         let contents = names_directory(path.as_os_str().as_bytes());
@@ -137,8 +137,8 @@ impl Planner {
         if !metadata.is_dir() {
             // Nothing is asked any more for this source: the workers may have the session.
             self.carrier.release();
-            let item = put(endpoint, LocalEnd::Path(path), target, Some(&metadata));
-            self.hand_on(item).await;
+            let file = put(endpoint, LocalEnd::Path(path), target, Some(&metadata));
+            self.submit(file).await;
             return Ok(());
         }
         if self.spec.shallow && !contents {
@@ -159,36 +159,41 @@ impl Planner {
         remote: FtpPath,
         metadata: &fs::Metadata,
     ) -> Result<()> {
-        let mut branches = vec![Branch {
+        let mut directories = vec![PendingLocalDirectory {
             local,
             remote,
             above: vec![(metadata.dev(), metadata.ino())],
-            stamp: Stamp::of_metadata(metadata),
+            attributes: FileAttributes::of_metadata(metadata),
             depth: 0,
         }];
-        while !branches.is_empty() {
+        while !directories.is_empty() {
             // Depth first, so that what is still to be read stays short; several at a time, so that
             // directories are made together.
             let mut below = Vec::new();
-            for branch in branches.split_off(branches.len().saturating_sub(BRANCHES_MAX)) {
+            for directory in directories.split_off(directories.len().saturating_sub(BRANCHES_MAX)) {
                 if self.context.stop.is_set() {
                     return Err(Error::Interrupted);
                 }
-                let goal = Goal::There(AtServer {
+                let destination = CopyPath::There(RemotePath {
                     endpoint: Arc::clone(endpoint),
-                    path: branch.remote.clone(),
+                    path: directory.remote.clone(),
                 });
-                self.preserve_directory(&goal, branch.stamp).await;
-                if let Err(error) = self.walk_local(endpoint, &branch, &mut below).await {
-                    self.fail(branch.local.display().to_string(), error).await;
+                self.preserve_directory(&destination, directory.attributes)
+                    .await;
+                if let Err(error) = self.walk_local(endpoint, &directory, &mut below).await {
+                    self.fail(directory.local.display().to_string(), error)
+                        .await;
                 }
             }
             let remotes: Vec<_> = below.iter().map(|b| b.remote.clone()).collect();
             let made = self.make_all_remote(endpoint, &remotes).await?;
-            for (branch, made) in below.into_iter().zip(made) {
+            for (directory, made) in below.into_iter().zip(made) {
                 match made {
-                    Ok(()) => branches.push(branch),
-                    Err(error) => self.fail(branch.local.display().to_string(), error).await,
+                    Ok(()) => directories.push(directory),
+                    Err(error) => {
+                        self.fail(directory.local.display().to_string(), error)
+                            .await
+                    }
                 }
             }
         }
@@ -198,18 +203,18 @@ impl Planner {
     async fn walk_local(
         &mut self,
         endpoint: &Arc<Endpoint>,
-        branch: &Branch,
-        below: &mut Vec<Branch>,
+        directory: &PendingLocalDirectory,
+        below: &mut Vec<PendingLocalDirectory>,
     ) -> Result<()> {
-        let shown = branch.local.display();
-        if branch.depth > DEPTH_MAX {
+        let shown = directory.local.display();
+        if directory.depth > DEPTH_MAX {
             return Err(too_deep(&shown.to_string()));
         }
         let failed = |e: &io::Error| Error::local(format!("read directory {shown}"), e);
-        for entry in fs::read_dir(&branch.local).map_err(|e| failed(&e))? {
+        for entry in fs::read_dir(&directory.local).map_err(|e| failed(&e))? {
             let entry = entry.map_err(|e| failed(&e))?;
             let path = entry.path();
-            if let Err(error) = self.plan_entry(endpoint, branch, &path, below).await {
+            if let Err(error) = self.plan_entry(endpoint, directory, &path, below).await {
                 self.fail(path.display().to_string(), error).await;
             }
         }
@@ -219,20 +224,20 @@ impl Planner {
     async fn plan_entry(
         &mut self,
         endpoint: &Arc<Endpoint>,
-        branch: &Branch,
+        directory: &PendingLocalDirectory,
         path: &Path,
-        below: &mut Vec<Branch>,
+        below: &mut Vec<PendingLocalDirectory>,
     ) -> Result<()> {
         let shown = || path.display().to_string();
         let name = path.file_name().unwrap_or_default();
-        let remote = join(&branch.remote, name.as_bytes())?;
+        let remote = join(&directory.remote, name.as_bytes())?;
         // Links are followed: the protocol has no way to copy one.
-        let metadata = local::look(path)?.ok_or_else(|| Error::Missing { what: shown() })?;
+        let metadata = local::stat(path)?.ok_or_else(|| Error::Missing { what: shown() })?;
         let kind = metadata.file_type();
         if kind.is_file() {
             let local = LocalEnd::Path(path.to_owned());
-            let item = put(endpoint, local, remote, Some(&metadata));
-            self.hand_on(item).await;
+            let file = put(endpoint, local, remote, Some(&metadata));
+            self.submit(file).await;
             return Ok(());
         }
         if !kind.is_dir() {
@@ -248,21 +253,21 @@ impl Planner {
             return Ok(());
         }
         let identity = (metadata.dev(), metadata.ino());
-        if branch.above.contains(&identity) {
+        if directory.above.contains(&identity) {
             let what = shown();
             self.context.warn(format!(
                 "{what}: leads back to a directory above it, left out"
             ));
             return Ok(());
         }
-        let mut above = branch.above.clone();
+        let mut above = directory.above.clone();
         above.push(identity);
-        below.push(Branch {
+        below.push(PendingLocalDirectory {
             local: path.to_owned(),
             remote,
             above,
-            stamp: Stamp::of_metadata(&metadata),
-            depth: branch.depth + 1,
+            attributes: FileAttributes::of_metadata(&metadata),
+            depth: directory.depth + 1,
         });
         Ok(())
     }
@@ -299,7 +304,7 @@ impl Planner {
 /// The files that a source means: itself, or what its pattern matches.
 fn expand_local(bytes: &[u8], dotted: bool) -> Result<Vec<PathBuf>> {
     let path = local::path_of(bytes);
-    if local::look(&path)?.is_some() || !is_pattern(bytes) {
+    if local::stat(&path)?.is_some() || !is_pattern(bytes) {
         return Ok(vec![path]);
     }
     let shown = path.display().to_string();
@@ -341,22 +346,24 @@ pub(super) fn put(
     from: LocalEnd,
     remote: FtpPath,
     metadata: Option<&fs::Metadata>,
-) -> Item {
+) -> SourceFile {
     let file = metadata.filter(|m| m.is_file());
     let size = file.map(fs::Metadata::len).filter(|size| match &from {
         LocalEnd::Path(path) => *size > 0 || !local::has_content(path),
         LocalEnd::Standard => true,
     });
-    Item {
+    SourceFile {
         endpoint: Arc::clone(endpoint),
         remote,
-        other: OtherEnd::From(Origin::Here(from)),
+        other: Peer::From(Origin::Here(from)),
         size,
         changed: file.and_then(changed),
         // One without a size is no regular file, or one that the kernel makes up as it is read.
-        stamp: file.filter(|_| size.is_some()).map(Stamp::of_metadata),
+        attributes: file
+            .filter(|_| size.is_some())
+            .map(FileAttributes::of_metadata),
         is_new: false,
         begun: None,
-        setbacks: 0,
+        pipeline_failures: 0,
     }
 }

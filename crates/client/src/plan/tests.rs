@@ -16,7 +16,7 @@ use super::*;
 use crate::{
     context::Stop,
     events::Observer,
-    flags::{Ambient, parse},
+    flags::{Environment, parse},
     spec::Request,
 };
 
@@ -38,14 +38,14 @@ fn devices_lie_right_in_dev() {
 
 /// A server with one directory of so many files, made as they are listed. Counts the bytes of
 /// listings.
-struct Lister {
+struct FakeLister {
     address: SocketAddr,
     listed: Arc<AtomicU64>,
     /// Names that it may list.
     allowed: Arc<AtomicU64>,
 }
 
-impl Lister {
+impl FakeLister {
     fn start(names: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -132,22 +132,22 @@ impl Observer for Silent {
 }
 
 /// Plans `command`, and gives each file to `take` until that says no: then the user interrupts.
-fn plan(command: &str, mut take: impl AsyncFnMut(Planned) -> bool) {
+fn plan(command: &str, mut take: impl AsyncFnMut(PlanEntry) -> bool) {
     let words: Vec<OsString> = command.split(' ').map(OsString::from).collect();
-    let invocation = parse(&words, &Ambient::default()).unwrap();
+    let invocation = parse(&words, &Environment::default()).unwrap();
     let Request::Copy(spec) = invocation.request else {
         panic!("no copy: {command}");
     };
     let stop = Stop::default();
     let storage = PosixStorage::unconfined();
-    let context = Context::new(
+    let context = RunContext::new(
         invocation.connections,
         Arc::new(Silent),
         None,
         stop.clone(),
         storage,
     );
-    let pool = Pool::new(context, ChannelParams::default(), 1, None);
+    let pool = SessionPool::new(context, ChannelParams::default(), 1, None);
     let (sender, mut planned) = mpsc::channel(AHEAD_MAX);
     let planner = Planner::new(Arc::new(*spec), pool, sender);
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
@@ -190,7 +190,7 @@ fn ten_million_files_are_planned_in_little_memory() {
 #[ignore = "run by ten_million_files_are_planned_in_little_memory"]
 fn ten_million_files() {
     let names = 10_000_000;
-    let server = Lister::start(names);
+    let server = FakeLister::start(names);
     let here = tempfile::tempdir().unwrap();
     let url = format!("ftp://{}/d", server.address);
     let mut files = 0;
@@ -200,7 +200,7 @@ fn ten_million_files() {
             here.path().display()
         ),
         async |planned| {
-            assert!(matches!(planned, Planned::File(_)), "{planned:?}");
+            assert!(matches!(planned, PlanEntry::File(_)), "{planned:?}");
             files += 1;
             true
         },
@@ -216,7 +216,7 @@ fn ten_million_files() {
 fn listing_and_files_go_each_at_its_own_pace() {
     let names = 600_000;
     let all = names * 69;
-    let server = Lister::start(names);
+    let server = FakeLister::start(names);
     let here = tempfile::tempdir().unwrap();
     let url = format!("ftp://{}/d", server.address);
     server.allowed.store(names / 2, Ordering::Relaxed);
@@ -227,7 +227,7 @@ fn listing_and_files_go_each_at_its_own_pace() {
             here.path().display()
         ),
         async |planned| {
-            assert!(matches!(planned, Planned::File(_)), "{planned:?}");
+            assert!(matches!(planned, PlanEntry::File(_)), "{planned:?}");
             files += 1;
             server.allowed.store(names, Ordering::Relaxed);
             // The first file takes so long.
@@ -254,13 +254,13 @@ fn a_large_tree_here_is_planned_in_little_memory() {
     for i in 0..1000 {
         std::os::unix::fs::symlink(&one, top.join(format!("d{i}"))).unwrap();
     }
-    let server = Lister::start(0);
+    let server = FakeLister::start(0);
     let url = format!("ftp://{}/d", server.address);
     let mut files = 0;
     plan(
         &format!("godwit cp -r --no-journal {} {url}", top.display()),
         async |planned| {
-            assert!(matches!(planned, Planned::File(_)), "{planned:?}");
+            assert!(matches!(planned, PlanEntry::File(_)), "{planned:?}");
             files += 1;
             true
         },

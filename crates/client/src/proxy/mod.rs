@@ -134,7 +134,7 @@ fn is_locked(error: &CredentialError) -> bool {
 
 /// What programs read.
 #[derive(Serialize)]
-struct Told<'a> {
+struct ProxyReport<'a> {
     subject: &'a str,
     issuer: &'a str,
     identity: &'a str,
@@ -172,7 +172,7 @@ fn shown(
     now: SystemTime,
 ) -> Vec<String> {
     if spec.json {
-        let told = Told {
+        let told = ProxyReport {
             subject: info.subject.as_str(),
             issuer: info.issuer.as_str(),
             identity: info.identity.as_str(),

@@ -5,26 +5,28 @@ use std::sync::atomic::Ordering;
 
 use godwit_proto::ByteRange;
 
-use super::Put;
+use super::Upload;
 use crate::{
     context::known,
     error::{Error, Result},
     session::Session,
 };
 
-impl Put {
+impl Upload {
     /// Where the server has the beginning of the file under its temporary name.
     pub(super) async fn missing_in_order(
         &self,
         session: &mut Session,
     ) -> Result<Option<Vec<ByteRange>>> {
-        let is_refused = known(&session.endpoint.learned.no_append);
-        let (Some(length), true, false) =
-            (self.length, self.begun.load(Ordering::Relaxed), is_refused)
-        else {
+        let is_refused = known(&session.endpoint.capabilities.no_append);
+        let (Some(length), true, false) = (
+            self.length,
+            self.may_exist.load(Ordering::Relaxed),
+            is_refused,
+        ) else {
             return Ok(None);
         };
-        let there = session.size(&self.written_to).await?;
+        let there = session.size(&self.temp_path).await?;
         // More than the file has is none of it.
         let there = there.filter(|there| *there <= length).unwrap_or(0);
         let left = ByteRange::new(there, length);
@@ -63,7 +65,7 @@ impl Put {
         if !self.goes_on_in_order(range) || !is_of_command || !session.is_usable() {
             return false;
         }
-        match known(&session.endpoint.learned.no_rest_stor) {
+        match known(&session.endpoint.capabilities.no_rest_stor) {
             false => {
                 let instead = "files are gone on with by APPE";
                 session.lesson(|l| &l.no_rest_stor, reply, "REST for STOR", instead);

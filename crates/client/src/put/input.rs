@@ -9,12 +9,12 @@ use godwit_engine::digest::Digest;
 use godwit_proto::ChecksumAlgorithm;
 
 /// What can be read once, with the checksum of what was read.
-pub(super) struct Input {
+pub(super) struct StdinSource {
     reader: Mutex<Box<dyn Read + Send>>,
     digest: Mutex<Option<(ChecksumAlgorithm, Digest)>>,
 }
 
-impl Input {
+impl StdinSource {
     pub(super) fn new(reader: Box<dyn Read + Send>, algorithm: Option<ChecksumAlgorithm>) -> Self {
         Self {
             reader: Mutex::new(reader),
@@ -29,9 +29,9 @@ impl Input {
     }
 }
 
-pub(super) struct Reader(pub(super) Arc<Input>);
+pub(super) struct StdinReader(pub(super) Arc<StdinSource>);
 
-impl Read for Reader {
+impl Read for StdinReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let input = &self.0;
         let mut reader = input.reader.lock().unwrap_or_else(PoisonError::into_inner);

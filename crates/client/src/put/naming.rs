@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use godwit_proto::{FtpPath, odd_bytes::OddBytes, temporary::marked_temporary_name};
 
-use super::Put;
+use super::Upload;
 use crate::{
-    context::{Context, Endpoint, Learned},
+    context::{Capabilities, Endpoint, RunContext},
     error::Error,
     local,
 };
@@ -29,8 +29,8 @@ pub(crate) enum Naming {
 
 impl Naming {
     /// What the server takes, as far as it has shown.
-    pub(crate) fn of(learned: &Learned) -> Self {
-        match learned.naming.load(Ordering::Relaxed) {
+    pub(crate) fn of(capabilities: &Capabilities) -> Self {
+        match capabilities.naming.load(Ordering::Relaxed) {
             0 => Self::Hidden,
             1 => Self::Visible,
             _ => Self::InPlace,
@@ -38,12 +38,12 @@ impl Naming {
     }
 }
 
-impl Put {
+impl Upload {
     /// Where the server refused the name of this put: how it is to be named instead. Nothing was
     /// stored then.
     pub(crate) fn refused_name(
         &self,
-        context: &Context,
+        context: &RunContext,
         endpoint: &Endpoint,
         error: &Error,
     ) -> Option<Naming> {
@@ -53,19 +53,19 @@ impl Put {
         if reply.code.get() != NAME_NOT_ALLOWED || *started || self.is_part {
             return None;
         }
-        let learned = &endpoint.learned.naming;
-        let name = self.rename_to.as_ref().and(self.written_to.file_name());
+        let capabilities = &endpoint.capabilities.naming;
+        let name = self.rename_to.as_ref().and(self.temp_path.file_name());
         let (instead, what) = match name {
             // All names were refused: the reason was none of them.
             None => {
-                learned.store(Naming::Hidden as u8, Ordering::Relaxed);
+                capabilities.store(Naming::Hidden as u8, Ordering::Relaxed);
                 return None;
             }
             Some(name) if name.starts_with(b".") => (Naming::Visible, "a visible temporary name"),
             Some(_) => (Naming::InPlace, "its final name at once"),
         };
-        self.begun.store(false, Ordering::Relaxed);
-        learned.fetch_max(instead as u8, Ordering::Relaxed);
+        self.may_exist.store(false, Ordering::Relaxed);
+        capabilities.fetch_max(instead as u8, Ordering::Relaxed);
         context.note(format_args!(
             "{}: the server refuses the temporary name, so the file is written under {what}: {reply}",
             self.url

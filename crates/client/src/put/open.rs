@@ -5,9 +5,9 @@ use std::{fs, sync::Arc};
 use godwit_engine::storage::{FastPath, FileKind, PreloadedFile};
 use godwit_proto::ChecksumAlgorithm;
 
-use super::{Content, input::Input};
+use super::{UploadSource, input::StdinSource};
 use crate::{
-    context::Context,
+    context::RunContext,
     error::{Error, Result},
     local,
     plan::LocalEnd,
@@ -16,7 +16,7 @@ use crate::{
 /// Bytes to be sent of a file of ours that has `left`, where that is known.
 pub(super) fn length_of(
     end: &LocalEnd,
-    from: &Content,
+    from: &UploadSource,
     left: Option<u64>,
     offset: u64,
     wanted: Option<u64>,
@@ -27,7 +27,7 @@ pub(super) fn length_of(
         )));
     }
     let left = left.map(|size| size - offset);
-    let endless = matches!(from, Content::File(f) if matches!(f.fast_path(), FastPath::Zeros));
+    let endless = matches!(from, UploadSource::File(f) if matches!(f.fast_path(), FastPath::Zeros));
     Ok(match (left, wanted) {
         (Some(left), wanted) if !endless => Some(wanted.map_or(left, |w| w.min(left))),
         (_, Some(wanted)) => Some(wanted),
@@ -41,21 +41,21 @@ pub(super) fn length_of(
 /// A file, or what can only be read in order; with its size, where it has one. `planned_file`: it
 /// was no pipe when it was planned.
 pub(super) fn open_source(
-    context: &Context,
+    context: &RunContext,
     path: &std::path::Path,
     algorithm: Option<ChecksumAlgorithm>,
     planned_file: bool,
-) -> Result<(Content, Option<u64>)> {
+) -> Result<(UploadSource, Option<u64>)> {
     use std::os::unix::fs::FileTypeExt;
     let kind = match planned_file {
         true => None,
-        false => local::look(path)?.map(|m| m.file_type()),
+        false => local::stat(path)?.map(|m| m.file_type()),
     };
     if kind.is_some_and(|k| k.is_fifo()) {
         let doing = || format!("open {} for reading", path.display());
         let pipe = fs::File::open(path).map_err(|e| Error::local(doing(), &e))?;
-        let input = Input::new(Box::new(pipe), algorithm);
-        return Ok((Content::Stream(Arc::new(input)), None));
+        let input = StdinSource::new(Box::new(pipe), algorithm);
+        return Ok((UploadSource::Stream(Arc::new(input)), None));
     }
     let (file, metadata) = local::open_read(&context.storage, path)?;
     if planned_file && metadata.kind != FileKind::File {
@@ -63,19 +63,19 @@ pub(super) fn open_source(
         return Err(Error::Changed { what });
     }
     if metadata.kind == FileKind::File {
-        context.tell_of_direct_io(&file, path.display());
+        context.warn_no_direct_io(&file, path.display());
         if metadata.size == 0 && local::has_content(path) {
             let doing = || format!("open {} for reading", path.display());
             let file = fs::File::open(path).map_err(|e| Error::local(doing(), &e))?;
-            let input = Input::new(Box::new(file), algorithm);
-            return Ok((Content::Stream(Arc::new(input)), None));
+            let input = StdinSource::new(Box::new(file), algorithm);
+            return Ok((UploadSource::Stream(Arc::new(input)), None));
         }
         let held = PreloadedFile::read(file.as_ref(), &metadata).map_err(Error::Local)?;
         let file = held.map_or(file, |held| Arc::new(held));
-        return Ok((Content::File(file), Some(metadata.size)));
+        return Ok((UploadSource::File(file), Some(metadata.size)));
     }
     if matches!(file.fast_path(), FastPath::Discard) {
-        return Ok((Content::File(file), Some(0)));
+        return Ok((UploadSource::File(file), Some(0)));
     }
-    Ok((Content::File(file), None))
+    Ok((UploadSource::File(file), None))
 }

@@ -2,16 +2,16 @@
 
 use godwit_proto::{ByteRange, Command, RestartPoint};
 
-use super::Put;
+use super::Upload;
 use crate::{
     error::{Error, Result},
-    job::Carried,
+    job::RangeOutcome,
     pipelining::SMALL_BYTES_MAX,
     remote::RemoteSource,
-    session::{RelayPlan, Session},
+    session::{Session, ThirdPartyPlan},
 };
 
-impl Put {
+impl Upload {
     /// Has the other server send bytes of the region. What has arrived when it fails is not sent
     /// again.
     pub(super) async fn relay(
@@ -19,28 +19,28 @@ impl Put {
         session: &mut Session,
         source: &RemoteSource,
         range: Option<ByteRange>,
-    ) -> Carried {
+    ) -> RangeOutcome {
         let doing = self.doing();
         let retrieving = match &session.source {
             Some(sender) => format!("get {}", sender.endpoint.url(&source.path)),
             None => String::new(),
         };
-        let begun = self.relay_plan(session, source, range, (&doing, &retrieving));
-        let relayed = match begun {
+        let may_exist = self.relay_plan(session, source, range, (&doing, &retrieving));
+        let relayed = match may_exist {
             Ok(plan) => {
-                self.begins();
+                self.mark_started();
                 session.relay(plan).await
             }
-            Err(error) => return Carried::failed(error, 0, vec![range]),
+            Err(error) => return RangeOutcome::failed(error, 0, vec![range]),
         };
         let Some(range) = range else {
             return match relayed.result {
-                Ok(()) => Carried::whole(relayed.bytes.unwrap_or(0)),
-                Err(error) => Carried::failed(error, 0, vec![None]),
+                Ok(()) => RangeOutcome::whole(relayed.bytes.unwrap_or(0)),
+                Err(error) => RangeOutcome::failed(error, 0, vec![None]),
             };
         };
         if relayed.is_cut {
-            return Carried::cut_short(range, &relayed.safe);
+            return RangeOutcome::cut_short(range, &relayed.safe);
         }
         let error = match (relayed.result, relayed.bytes) {
             (Ok(()), Some(got)) if got != range.len() => Error::Size {
@@ -48,12 +48,12 @@ impl Put {
                 expected: range.len(),
                 got,
             },
-            (Ok(()), _) => return Carried::whole(range.len()),
+            (Ok(()), _) => return RangeOutcome::whole(range.len()),
             (Err(error), _) => error,
         };
         match self.can_split(session) {
-            true => Carried::failed_but(error, range, &relayed.safe),
-            false => Carried::failed(error, 0, vec![Some(range)]),
+            true => RangeOutcome::failed_but(error, range, &relayed.safe),
+            false => RangeOutcome::failed(error, 0, vec![Some(range)]),
         }
     }
 
@@ -63,7 +63,7 @@ impl Put {
         source: &RemoteSource,
         range: Option<ByteRange>,
         (storing, retrieving): (&'a str, &'a str),
-    ) -> Result<RelayPlan<'a>> {
+    ) -> Result<ThirdPartyPlan<'a>> {
         let Some(sender) = &session.source else {
             return Err(Error::Usage(format!("{retrieving}: no session for it")));
         };
@@ -72,13 +72,13 @@ impl Put {
         if way.cut.is_some() {
             return Err(source.lacks(sender, "ERET"));
         }
-        Ok(RelayPlan {
+        Ok(ThirdPartyPlan {
             storing,
             retrieving,
             stream: way.stream,
             may_be_cut: range.is_some() && self.can_be_cut(session),
             long: self.length.is_none_or(|length| length > SMALL_BYTES_MAX),
-            room: self.room(session, range),
+            allo_command: self.allo_command(session, range),
             store: self.store(session, range)?,
             restart: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             retrieve: way.command,

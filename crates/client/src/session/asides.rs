@@ -20,18 +20,18 @@ const REPORT_PAUSE: Duration = Duration::from_millis(250);
 /// Time for an answer. The server has nothing to wait for; what is this late will not come.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-pub(super) struct Asides {
+pub(super) struct LiveRequests {
     changes: bool,
     reports: bool,
     /// Channels that the transfer has, as far as was asked for.
     in_force: u32,
     wanted: u32,
-    asked: Option<Asked>,
+    asked: Option<PendingRequest>,
     answer_limit: Duration,
     next_report: Instant,
 }
 
-struct Asked {
+struct PendingRequest {
     id: CommandId,
     what: Live,
     due: Instant,
@@ -48,7 +48,7 @@ pub(super) enum Answer {
     Refused,
 }
 
-impl Asides {
+impl LiveRequests {
     /// Nothing is ever asked.
     pub(super) fn none(now: Instant) -> Self {
         Self::new(&Features::default(), 1, ANSWER_LIMIT, now)
@@ -103,7 +103,7 @@ impl Asides {
 
     pub(super) fn asked(&mut self, what: Live, id: CommandId, now: Instant) {
         let due = now + self.answer_limit;
-        self.asked = Some(Asked { id, what, due });
+        self.asked = Some(PendingRequest { id, what, due });
     }
 
     /// Takes a final reply. `None`: it answers something else.
@@ -121,7 +121,7 @@ impl Asides {
         Some(match LiveReport::from_reply(reply) {
             Some(report) => Answer::Report(Box::new(report.into()), before, self.in_force),
             None => {
-                self.cease();
+                self.stop_asking();
                 Answer::Refused
             }
         })
@@ -138,7 +138,7 @@ impl Asides {
     }
 
     /// Nothing more is asked or waited for.
-    pub(super) fn cease(&mut self) {
+    pub(super) fn stop_asking(&mut self) {
         self.asked = None;
         self.changes = false;
         self.reports = false;
@@ -171,13 +171,13 @@ mod tests {
 
     const FIRST: CommandId = CommandId(7);
 
-    fn all(now: Instant) -> Asides {
+    fn all(now: Instant) -> LiveRequests {
         let features = Features {
             live_channels: true,
             live_report: true,
             ..Features::default()
         };
-        Asides::new(&features, 4, ANSWER_LIMIT, now)
+        LiveRequests::new(&features, 4, ANSWER_LIMIT, now)
     }
 
     fn reply(code: u16) -> Reply {
@@ -187,50 +187,56 @@ mod tests {
     #[test]
     fn one_question_at_a_time_and_changes_first() {
         let now = Instant::now();
-        let mut asides = all(now);
-        assert_eq!(asides.next(1, now), Some(Live::Report));
-        asides.asked(Live::Report, FIRST, now);
-        asides.want(8);
-        assert_eq!(asides.next(1, now), None);
-        assert_eq!(asides.answer(CommandId(6), &reply(226), now), None);
+        let mut live_requests = all(now);
+        assert_eq!(live_requests.next(1, now), Some(Live::Report));
+        live_requests.asked(Live::Report, FIRST, now);
+        live_requests.want(8);
+        assert_eq!(live_requests.next(1, now), None);
+        assert_eq!(live_requests.answer(CommandId(6), &reply(226), now), None);
         assert!(matches!(
-            asides.answer(FIRST, &reply(258), now),
+            live_requests.answer(FIRST, &reply(258), now),
             Some(Answer::Report(_, 4, 4))
         ));
-        assert_eq!(asides.next(1, now), Some(Live::Channels(8, 1)));
-        asides.asked(Live::Channels(8, 1), FIRST, now);
+        assert_eq!(live_requests.next(1, now), Some(Live::Channels(8, 1)));
+        live_requests.asked(Live::Channels(8, 1), FIRST, now);
         assert!(matches!(
-            asides.answer(FIRST, &reply(258), now),
+            live_requests.answer(FIRST, &reply(258), now),
             Some(Answer::Report(_, 4, 8))
         ));
-        assert_eq!(asides.next(1, now), None);
-        assert_eq!(asides.next(1, now + REPORT_PAUSE), Some(Live::Report));
+        assert_eq!(live_requests.next(1, now), None);
+        assert_eq!(
+            live_requests.next(1, now + REPORT_PAUSE),
+            Some(Live::Report)
+        );
     }
 
     #[test]
     fn a_refusal_or_silence_is_the_last_word() {
         let now = Instant::now();
-        let mut asides = all(now);
-        asides.asked(Live::Report, FIRST, now);
-        assert!(!asides.is_overdue(now) && asides.is_overdue(now + ANSWER_LIMIT));
-        assert_eq!(asides.wake(), Some(now + ANSWER_LIMIT));
+        let mut live_requests = all(now);
+        live_requests.asked(Live::Report, FIRST, now);
+        assert!(!live_requests.is_overdue(now) && live_requests.is_overdue(now + ANSWER_LIMIT));
+        assert_eq!(live_requests.wake(), Some(now + ANSWER_LIMIT));
         assert_eq!(
-            asides.answer(FIRST, &reply(500), now),
+            live_requests.answer(FIRST, &reply(500), now),
             Some(Answer::Refused)
         );
         assert_eq!(
-            (asides.next(1, now + ANSWER_LIMIT), asides.wake()),
+            (
+                live_requests.next(1, now + ANSWER_LIMIT),
+                live_requests.wake()
+            ),
             (None, None)
         );
         // Too early or too late is none.
-        let mut asides = all(now);
-        asides.want(2);
-        asides.asked(Live::Channels(2, 1), FIRST, now);
+        let mut live_requests = all(now);
+        live_requests.want(2);
+        live_requests.asked(Live::Channels(2, 1), FIRST, now);
         assert_eq!(
-            asides.answer(FIRST, &reply(558), now),
+            live_requests.answer(FIRST, &reply(558), now),
             Some(Answer::NoTransfer)
         );
-        assert_eq!(asides.next(1, now), None, "not again at once");
-        assert!(Asides::none(now).next(1, now).is_none());
+        assert_eq!(live_requests.next(1, now), None, "not again at once");
+        assert!(LiveRequests::none(now).next(1, now).is_none());
     }
 }

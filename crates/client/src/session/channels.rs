@@ -25,10 +25,10 @@ use godwit_proto::{
 
 use super::{
     Session,
-    data_address::{Proof, data_address},
+    data_address::{DataProof, data_address},
 };
 use crate::{
-    context::{Learned, known},
+    context::{Capabilities, known},
     error::{Error, Result},
 };
 
@@ -71,7 +71,7 @@ impl Session {
                 return Ok(mode);
             }
         }
-        Err(Error::Lacks {
+        Err(Error::MissingFeature {
             endpoint: self.endpoint.name(),
             feature: "way to open a data connection that it accepts".to_owned(),
             consequence: doing.to_owned(),
@@ -79,10 +79,10 @@ impl Session {
     }
 
     fn best_mode(&self, direction: Direction, stream: bool) -> Mode {
-        let learned = &self.endpoint.learned;
+        let capabilities = &self.endpoint.capabilities;
         let no_address = match direction {
-            Direction::Get => known(&learned.no_port),
-            Direction::Put => known(&learned.no_pasv),
+            Direction::Get => known(&capabilities.no_port),
+            Direction::Put => known(&capabilities.no_pasv),
         };
         if stream || no_address || !self.has_mode_e() {
             Mode::Stream
@@ -93,10 +93,10 @@ impl Session {
 
     /// It does MODE E, as far as is known.
     pub(super) fn has_mode_e(&self) -> bool {
-        let learned = &self.endpoint.learned;
-        if !self.server.features.parallel && !known(&learned.no_mode_e) {
-            Learned::learn(
-                &learned.no_mode_e,
+        let capabilities = &self.endpoint.capabilities;
+        if !self.server.features.parallel && !known(&capabilities.no_mode_e) {
+            Capabilities::learn(
+                &capabilities.no_mode_e,
                 &self.context,
                 format!(
                     "{}: no PARALLEL in FEAT: one data channel per file, opened anew for each",
@@ -104,16 +104,16 @@ impl Session {
                 ),
             );
         }
-        !known(&learned.no_mode_e)
+        !known(&capabilities.no_mode_e)
     }
 
     /// TYPE, MODE, buffers and OPTS, as far as the server has not heard them.
     pub(super) fn settings(&mut self, mode: Mode, direction: Direction) -> Vec<Command> {
-        let learned = &self.endpoint.learned;
+        let capabilities = &self.endpoint.capabilities;
         let buffers = self
             .params
             .socket_buffer_bytes
-            .filter(|_| !known(&learned.no_buffers));
+            .filter(|_| !known(&capabilities.no_buffers));
         self.server
             .prepare(mode, direction, self.params.parallelism, buffers)
     }
@@ -193,7 +193,7 @@ impl Session {
         if reply.code.is_success() {
             return Ok(Some(set));
         }
-        if !self.is_usable() || known(&self.endpoint.learned.no_port) {
+        if !self.is_usable() || known(&self.endpoint.capabilities.no_port) {
             return Err(Error::refused(doing, reply));
         }
         self.lesson(
@@ -258,7 +258,7 @@ impl Session {
         };
         let movers = [self.mover()?];
         let mut params = self.params_for(mode);
-        if !known(&self.endpoint.learned.data_reached) {
+        if !known(&self.endpoint.capabilities.data_reached) {
             params.connect_limit = params.connect_limit.min(FIRST_CONNECT_LIMIT);
         }
         Ok(Some(ChannelSet::active(
@@ -298,7 +298,7 @@ impl Session {
             last = Some(reply);
         }
         if let Some(reply) = last {
-            if known(&self.endpoint.learned.no_pasv) {
+            if known(&self.endpoint.capabilities.no_pasv) {
                 return Err(Error::refused(doing, reply));
             }
             self.lesson(
@@ -326,8 +326,8 @@ impl Session {
         };
         let announced = parsed.ok_or_else(|| Error::refused(doing, reply.clone()))?;
         let proof = match self.params.security {
-            Some(ChannelSecurity::Gsi(_)) => Proof::Identities,
-            _ => Proof::None,
+            Some(ChannelSecurity::Gsi(_)) => DataProof::Identities,
+            _ => DataProof::None,
         };
         let address = data_address(announced, peer, proof).ok_or_else(|| Error::LowPort {
             endpoint: self.endpoint.name(),
@@ -347,23 +347,23 @@ impl Session {
     pub(super) fn server_listens(&self, direction: Direction, mode: Mode) -> bool {
         match mode {
             Mode::ExtendedBlock => direction == Direction::Put,
-            Mode::Stream => !known(&self.endpoint.learned.no_pasv),
+            Mode::Stream => !known(&self.endpoint.capabilities.no_pasv),
         }
     }
 
     /// What a transfer over connections that the server listened for says of its data ports.
     pub(super) fn learn_of_ports(&self, result: &std::result::Result<(), TransferFailure>) {
-        let learned = &self.endpoint.learned;
+        let capabilities = &self.endpoint.capabilities;
         match result {
-            Ok(()) => learned.data_reached.store(true, Ordering::Relaxed),
+            Ok(()) => capabilities.data_reached.store(true, Ordering::Relaxed),
             // It cannot come to us either: the next attempt may do better.
-            Err(TransferFailure::NoConnection(_)) if known(&learned.no_port) => {}
-            Err(TransferFailure::NoConnection(why)) if !known(&learned.data_reached) => {
+            Err(TransferFailure::NoConnection(_)) if known(&capabilities.no_port) => {}
+            Err(TransferFailure::NoConnection(why)) if !known(&capabilities.data_reached) => {
                 let name = self.endpoint.name();
                 let text = format!(
                     "{name}: its data ports are closed to us: it must connect to us, with one data channel (MODE S) ({why})"
                 );
-                Learned::learn(&learned.no_pasv, &self.context, text);
+                Capabilities::learn(&capabilities.no_pasv, &self.context, text);
             }
             Err(_) => {}
         }
@@ -385,13 +385,13 @@ impl Session {
 
     pub(crate) fn lesson(
         &self,
-        which: impl Fn(&Learned) -> &std::sync::atomic::AtomicBool,
+        which: impl Fn(&Capabilities) -> &std::sync::atomic::AtomicBool,
         reply: &Reply,
         what: &str,
         consequence: &str,
     ) {
-        Learned::learn(
-            which(&self.endpoint.learned),
+        Capabilities::learn(
+            which(&self.endpoint.capabilities),
             &self.context,
             format!(
                 "{}: no {what}: {consequence} (server said: {reply})",

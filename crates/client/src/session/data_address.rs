@@ -13,7 +13,7 @@ const PORT_MIN: u16 = 1024;
 
 /// What each data connection shows before data flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(super) enum DataProof {
     /// That the user's own identity, or one that was named, is at the other end (DCAU A and S).
     Identities,
     /// Nothing that other hosts of the server could have.
@@ -25,27 +25,27 @@ pub(super) enum Proof {
 pub(super) fn data_address(
     announced: SocketAddr,
     peer: IpAddr,
-    proof: Proof,
+    proof: DataProof,
 ) -> Option<SocketAddr> {
     if announced.port() < PORT_MIN {
         return None;
     }
     let (host, peer) = (announced.ip().to_canonical(), peer.to_canonical());
-    let follows = host == peer || proof == Proof::Identities && !leads_astray(host, peer);
+    let follows = host == peer || proof == DataProof::Identities && !is_implausible(host, peer);
     let host = if follows { announced.ip() } else { peer };
     Some(SocketAddr::new(host, announced.port()))
 }
 
 /// `address` cannot be meant by a server at `peer`: to us it is another place, perhaps one that the
 /// server itself could not reach. Servers behind address translation announce such addresses.
-fn leads_astray(address: IpAddr, peer: IpAddr) -> bool {
+fn is_implausible(address: IpAddr, peer: IpAddr) -> bool {
     address.is_unspecified()
         || address.is_loopback() && !peer.is_loopback()
-        || is_inner(address) && !is_inner(peer)
+        || is_private(address) && !is_private(peer)
 }
 
 /// An address that means something else, or nothing, outside its own network.
-fn is_inner(address: IpAddr) -> bool {
+fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
@@ -56,7 +56,7 @@ fn is_inner(address: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    fn host(announced: &str, peer: &str, proof: Proof) -> String {
+    fn host(announced: &str, peer: &str, proof: DataProof) -> String {
         let [announced, peer] = [announced, peer].map(|text| text.parse::<IpAddr>().unwrap());
         let address = data_address(SocketAddr::new(announced, 50_000), peer, proof).unwrap();
         assert_eq!(address.port(), 50_000);
@@ -85,7 +85,7 @@ mod tests {
         for (announced, peer, follows) in CASES {
             let wanted = if follows { announced } else { peer };
             let wanted: IpAddr = wanted.parse().unwrap();
-            let host = host(announced, peer, Proof::Identities);
+            let host = host(announced, peer, DataProof::Identities);
             assert_eq!(
                 host,
                 wanted.to_canonical().to_string(),
@@ -97,14 +97,14 @@ mod tests {
     #[test]
     fn other_connections_lead_to_the_host_of_the_control_connection() {
         for (announced, peer, _) in CASES {
-            assert_eq!(host(announced, peer, Proof::None), peer, "{announced}");
+            assert_eq!(host(announced, peer, DataProof::None), peer, "{announced}");
         }
     }
 
     #[test]
     fn no_connection_leads_to_a_low_port() {
         let peer: IpAddr = "192.0.2.1".parse().unwrap();
-        for proof in [Proof::Identities, Proof::None] {
+        for proof in [DataProof::Identities, DataProof::None] {
             for (port, allowed) in [(0, false), (22, false), (1023, false), (1024, true)] {
                 let address = data_address(SocketAddr::new(peer, port), peer, proof);
                 assert_eq!(address.is_some(), allowed, "{port}");

@@ -23,23 +23,26 @@ use godwit_proto::{
 
 use super::{
     Session, TransferPlan,
-    files::{Found, Size, TOGETHER_MAX, found_in},
-    listing::{self, Cutter, Entry, Finished, Form, Names, Outlet, Whole},
+    files::{Found, SizeReply, TOGETHER_MAX, found_in},
+    listing::{
+        self, DirectoryEntry, LineSink, LineSplitter, ListingEnd, ListingForm, NameReader,
+        WholeListing,
+    },
 };
 use crate::{
-    context::{Learned, known},
+    context::{Capabilities, known},
     error::{Error, Result},
 };
 
 /// What came of one way to list.
-enum Tried {
-    Listed(Whole, Listed),
+enum ListAttempt {
+    ListingShape(WholeListing, ListingShape),
     /// Another way may do, and why this one does not.
     NoSuchWay(Error),
 }
 
 /// What is to be known of a listing beside its names.
-struct Listed {
+struct ListingShape {
     is_empty: bool,
     lists_itself: bool,
 }
@@ -47,21 +50,28 @@ struct Listed {
 impl Session {
     /// Lists a directory. Lines go to `outlet` as they come, those of a listing that breaks off
     /// too.
-    pub(crate) async fn list(&mut self, directory: &FtpPath, outlet: &mut Outlet) -> Result<Whole> {
+    pub(crate) async fn list(
+        &mut self,
+        directory: &FtpPath,
+        outlet: &mut LineSink,
+    ) -> Result<WholeListing> {
         let doing = format!("list {}", self.endpoint.url(directory));
         let endpoint = Arc::clone(&self.endpoint);
-        let learned = &endpoint.learned;
+        let capabilities = &endpoint.capabilities;
         let mut misread = None;
-        if !known(&learned.no_mlsd) {
+        if !known(&capabilities.no_mlsd) {
             let command = Command::Mlsd(Some(directory.clone()));
-            match self.try_list(command, Form::Facts, &doing, outlet).await? {
-                Tried::Listed(whole, listed) => {
-                    self.check_itself(&listed, &learned.mlsd_lists_itself, &doing)?;
+            match self
+                .try_list(command, ListingForm::Facts, &doing, outlet)
+                .await?
+            {
+                ListAttempt::ListingShape(whole, listed) => {
+                    self.check_itself(&listed, &capabilities.mlsd_lists_itself, &doing)?;
                     return Ok(whole);
                 }
                 // What answers so may answer NLST in any way: LIST has to show what is there.
-                Tried::NoSuchWay(why @ Error::Listing { .. }) => misread = Some(why),
-                Tried::NoSuchWay(why) => {
+                ListAttempt::NoSuchWay(why @ Error::Listing { .. }) => misread = Some(why),
+                ListAttempt::NoSuchWay(why) => {
                     let text = format!("directories are listed by LIST or NLST ({why})");
                     self.learn_lack(|l| &l.no_mlsd, "MLSD", &text);
                 }
@@ -75,55 +85,62 @@ impl Session {
             }
             Some(_) => return Err(Error::refused(doing, into)),
         }
-        if !known(&learned.no_list) {
-            match self.list_here(Form::Long, &doing, outlet).await? {
-                Tried::Listed(whole, _) => return Ok(whole),
-                Tried::NoSuchWay(why) if misread.is_none() => {
+        if !known(&capabilities.no_list) {
+            match self.list_here(ListingForm::Long, &doing, outlet).await? {
+                ListAttempt::ListingShape(whole, _) => return Ok(whole),
+                ListAttempt::NoSuchWay(why) if misread.is_none() => {
                     let text = format!("names are listed by NLST and looked at one by one ({why})");
                     self.learn_lack(|l| &l.no_list, "LIST", &text);
                 }
-                Tried::NoSuchWay(_) => {}
+                ListAttempt::NoSuchWay(_) => {}
             }
         }
         if let Some(misread) = misread {
             return Err(misread);
         }
-        match self.list_here(Form::Names, &doing, outlet).await? {
-            Tried::Listed(whole, _) => Ok(whole),
-            Tried::NoSuchWay(why) => Err(why),
+        match self.list_here(ListingForm::Names, &doing, outlet).await? {
+            ListAttempt::ListingShape(whole, _) => Ok(whole),
+            ListAttempt::NoSuchWay(why) => Err(why),
         }
     }
 
     /// Lists the working directory, with names that begin with a dot if that can be had.
-    async fn list_here(&mut self, form: Form, doing: &str, outlet: &mut Outlet) -> Result<Tried> {
+    async fn list_here(
+        &mut self,
+        form: ListingForm,
+        doing: &str,
+        outlet: &mut LineSink,
+    ) -> Result<ListAttempt> {
         let endpoint = Arc::clone(&self.endpoint);
-        let learned = &endpoint.learned;
+        let capabilities = &endpoint.capabilities;
         let (all, plain) = match form {
-            Form::Names => (Command::NlstAll, Command::Nlst(None)),
+            ListingForm::Names => (Command::NlstAll, Command::Nlst(None)),
             _ => (Command::ListAll, Command::List(None)),
         };
-        if known(&learned.no_list_all) {
+        if known(&capabilities.no_list_all) {
             return self.try_list(plain, form, doing, outlet).await;
         }
         match self.try_list(all, form, doing, outlet).await {
-            Ok(Tried::Listed(whole, listed)) if listed.lists_itself => {
-                self.check_itself(&listed, &learned.all_lists_itself, doing)?;
-                return Ok(Tried::Listed(whole, listed));
+            Ok(ListAttempt::ListingShape(whole, listed)) if listed.lists_itself => {
+                self.check_itself(&listed, &capabilities.all_lists_itself, doing)?;
+                return Ok(ListAttempt::ListingShape(whole, listed));
             }
             // The server may have taken the option for a name: this is no listing of the directory.
-            Ok(Tried::Listed(_, listed)) => {
-                self.check_itself(&listed, &learned.all_lists_itself, doing)?;
+            Ok(ListAttempt::ListingShape(_, listed)) => {
+                self.check_itself(&listed, &capabilities.all_lists_itself, doing)?;
             }
             // Another shape, which it has without the option too.
-            Ok(Tried::NoSuchWay(why @ Error::Listing { .. })) => return Ok(Tried::NoSuchWay(why)),
-            Ok(Tried::NoSuchWay(_)) => {}
+            Ok(ListAttempt::NoSuchWay(why @ Error::Listing { .. })) => {
+                return Ok(ListAttempt::NoSuchWay(why));
+            }
+            Ok(ListAttempt::NoSuchWay(_)) => {}
             // It may have taken the option for a name. ProFTPD says 450 then.
             Err(Error::Refused { reply, .. })
                 if self.is_usable() && !matches!(reply.code.get(), 425 | 426 | 451) => {}
             Err(error) => return Err(error),
         }
         let tried = self.try_list(plain, form, doing, outlet).await?;
-        if let Tried::Listed(_, listed) = &tried
+        if let ListAttempt::ListingShape(_, listed) = &tried
             && !listed.is_empty
         {
             let text = "names with a leading dot may be missing where it lists";
@@ -133,23 +150,30 @@ impl Session {
     }
 
     /// For servers without CWD. Nothing shows then that an empty listing is that of a directory.
-    async fn list_by_path(&mut self, directory: &FtpPath, outlet: &mut Outlet) -> Result<Whole> {
+    async fn list_by_path(
+        &mut self,
+        directory: &FtpPath,
+        outlet: &mut LineSink,
+    ) -> Result<WholeListing> {
         let doing = format!("list {}", self.endpoint.url(directory));
         let command = Command::Nlst(Some(directory.clone()));
-        match self.try_list(command, Form::Names, &doing, outlet).await? {
-            Tried::Listed(whole, listed) if !listed.is_empty => Ok(whole),
-            Tried::Listed(..) => Err(Error::Listing {
+        match self
+            .try_list(command, ListingForm::Names, &doing, outlet)
+            .await?
+        {
+            ListAttempt::ListingShape(whole, listed) if !listed.is_empty => Ok(whole),
+            ListAttempt::ListingShape(..) => Err(Error::Listing {
                 doing,
                 why: "nothing came, and the server has no CWD that would show what is there".into(),
             }),
-            Tried::NoSuchWay(why) => Err(why),
+            ListAttempt::NoSuchWay(why) => Err(why),
         }
     }
 
     /// A server whose listings begin with the directory itself has not read one that is empty.
     fn check_itself(
         &self,
-        listed: &Listed,
+        listed: &ListingShape,
         does: &std::sync::atomic::AtomicBool,
         doing: &str,
     ) -> Result<()> {
@@ -167,23 +191,23 @@ impl Session {
 
     fn learn_lack(
         &self,
-        which: impl Fn(&Learned) -> &std::sync::atomic::AtomicBool,
+        which: impl Fn(&Capabilities) -> &std::sync::atomic::AtomicBool,
         what: &str,
         consequence: &str,
     ) {
         let name = self.endpoint.name();
         let text = format!("{name}: no {what}: {consequence}");
-        Learned::learn(which(&self.endpoint.learned), &self.context, text);
+        Capabilities::learn(which(&self.endpoint.capabilities), &self.context, text);
     }
 
     async fn try_list(
         &mut self,
         command: Command,
-        form: Form,
+        form: ListingForm,
         doing: &str,
-        outlet: &mut Outlet,
-    ) -> Result<Tried> {
-        let cutter = Cutter::new(outlet.again(), form);
+        outlet: &mut LineSink,
+    ) -> Result<ListAttempt> {
+        let cutter = LineSplitter::new(outlet.again(), form);
         let sink = cutter.clone();
         let is_by_path = matches!(command, Command::Mlsd(_) | Command::Nlst(Some(_)));
         let plan = TransferPlan {
@@ -211,7 +235,7 @@ impl Session {
         match outcome.result {
             Ok(()) => {}
             Err(error) if error.refusal() == Some(FailureKind::NotSupported) => {
-                return Ok(Tried::NoSuchWay(error));
+                return Ok(ListAttempt::NoSuchWay(error));
             }
             // After CWD the server says in these words that the directory is empty. After some
             // lines they mean that the listing broke off.
@@ -219,18 +243,18 @@ impl Session {
                 if !is_by_path
                     && self.is_usable()
                     && !cutter.has_bytes()
-                    && list_line::is_of_emptiness(&reply, form == Form::Names) => {}
+                    && list_line::is_of_emptiness(&reply, form == ListingForm::Names) => {}
             Err(error) => return Err(error),
         }
         Ok(match cutter.finish(doing, said.as_ref())? {
-            Finished::Whole(whole) => {
-                let listed = Listed {
+            ListingEnd::WholeListing(whole) => {
+                let listed = ListingShape {
                     is_empty: whole.is_empty(),
                     lists_itself: cutter.lists_itself(),
                 };
-                Tried::Listed(whole, listed)
+                ListAttempt::ListingShape(whole, listed)
             }
-            Finished::Misunderstood(line) => Tried::NoSuchWay(Error::Listing {
+            ListingEnd::Misunderstood(line) => ListAttempt::NoSuchWay(Error::Listing {
                 doing: doing.to_owned(),
                 why: format!("the line {line:?} is not understood"),
             }),
@@ -242,23 +266,23 @@ impl Session {
     ///
     /// # Errors
     /// It is there, and the server does not say what it is.
-    pub(crate) async fn look(&mut self, path: &FtpPath) -> Result<Found> {
-        self.look_or_ask_parent(path, false).await
+    pub(crate) async fn stat(&mut self, path: &FtpPath) -> Result<Found> {
+        self.stat_or_list_parent(path, false).await
     }
 
     /// The same; a name that is `listed` is known to be there.
-    pub(super) async fn look_or_ask_parent(
+    pub(super) async fn stat_or_list_parent(
         &mut self,
         path: &FtpPath,
         listed: bool,
     ) -> Result<Found> {
-        let refusal = match self.ask_what(path).await? {
+        let refusal = match self.try_stat(path).await? {
             Ok(found) => return Ok(found),
             Err(refusal) => refusal,
         };
         let found = match listed {
             true => None,
-            false => self.look_in_parents(path).await?,
+            false => self.find_in_parents(path).await?,
         };
         found.ok_or_else(|| {
             let doing = format!("look at {}", self.endpoint.url(path));
@@ -268,15 +292,15 @@ impl Session {
 
     /// What MLST or older commands tell; `Err` for an answer that may mean that nothing is there,
     /// or something that may not be looked at.
-    async fn ask_what(&mut self, path: &FtpPath) -> Result<std::result::Result<Found, Reply>> {
+    async fn try_stat(&mut self, path: &FtpPath) -> Result<std::result::Result<Found, Reply>> {
         let doing = format!("look at {}", self.endpoint.url(path));
-        if !known(&self.endpoint.learned.no_mlst) {
+        if !known(&self.endpoint.capabilities.no_mlst) {
             let reply = self.ask(&Command::Mlst(Some(path.clone())), &doing).await?;
             match failure_kind(&reply) {
                 None => {
                     let found = found_in(reply.body());
                     return match found.is_link() {
-                        true => self.ask_size_and_way(path).await,
+                        true => self.stat_by_size(path).await,
                         false => Ok(Ok(found)),
                     };
                 }
@@ -291,20 +315,17 @@ impl Session {
                 Some(_) => return Err(Error::refused(doing, reply)),
             }
         }
-        self.ask_size_and_way(path).await
+        self.stat_by_size(path).await
     }
 
     /// What older commands tell of `path`, which is listed, or of what it leads to: MLST of
     /// Pure-FTPd describes a link, and that of ProFTPD gives the size of one.
-    pub(crate) async fn look_through(&mut self, path: &FtpPath) -> Result<Found> {
+    pub(crate) async fn stat_link_target(&mut self, path: &FtpPath) -> Result<Found> {
         // A link that leads nowhere, or where we may not look.
-        Ok(self.ask_size_and_way(path).await?.unwrap_or(Found::Unknown))
+        Ok(self.stat_by_size(path).await?.unwrap_or(Found::Unknown))
     }
 
-    async fn ask_size_and_way(
-        &mut self,
-        path: &FtpPath,
-    ) -> Result<std::result::Result<Found, Reply>> {
+    async fn stat_by_size(&mut self, path: &FtpPath) -> Result<std::result::Result<Found, Reply>> {
         let doing = format!("look at {}", self.endpoint.url(path));
         // Every path we send is absolute, so the working directory may change.
         let into = self.ask(&Command::Cwd(path.clone()), &doing).await?;
@@ -321,7 +342,7 @@ impl Session {
             }))));
         }
         Ok(match self.ask_size(path).await? {
-            Size::Known(size) => {
+            SizeReply::Known(size) => {
                 let times = self.times_of_all(std::slice::from_ref(path)).await?;
                 let modify = times
                     .into_iter()
@@ -334,19 +355,19 @@ impl Session {
                     ..Facts::default()
                 })))
             }
-            Size::Missing => Ok(Found::Missing),
+            SizeReply::Missing => Ok(Found::Missing),
             // SIZE is refused for a directory too, whose name CWD may have been refused for cause.
-            Size::Refused(_) if failure_kind(&into) == Some(FailureKind::PermissionDenied) => {
+            SizeReply::Refused(_) if failure_kind(&into) == Some(FailureKind::PermissionDenied) => {
                 Err(into)
             }
-            Size::Refused(reply) => Err(reply),
-            Size::Unknown => Ok(Found::Unknown),
+            SizeReply::Refused(reply) => Err(reply),
+            SizeReply::Unknown => Ok(Found::Unknown),
         })
     }
 
     /// What the listing of its directory says of `path`, or that of a directory above it: nothing
     /// is below what is not there. `None`: it is there, and is not what its listing can describe.
-    async fn look_in_parents(&mut self, path: &FtpPath) -> Result<Option<Found>> {
+    async fn find_in_parents(&mut self, path: &FtpPath) -> Result<Option<Found>> {
         let mut at = path.clone();
         while let (Some(parent), Some(name)) = (at.parent(), at.file_name().map(<[u8]>::to_vec)) {
             match self.find_listed(&parent, &name).await {
@@ -374,10 +395,10 @@ impl Session {
         &mut self,
         directory: &FtpPath,
         name: &[u8],
-    ) -> Result<Option<Option<Entry>>> {
+    ) -> Result<Option<Option<DirectoryEntry>>> {
         let (queue, mut lines) = listing::queue();
-        let whole = self.list(directory, &mut Outlet::new(queue, 0)).await?;
-        let mut names = Names::new(directory);
+        let whole = self.list(directory, &mut LineSink::new(queue, 0)).await?;
+        let mut names = NameReader::new(directory);
         let mut found = None;
         while let Ok(some) = lines.try_recv() {
             if names.begins_again(&some) {
@@ -398,10 +419,10 @@ impl Session {
 
     /// What names of `directory` are, as far as their listing has not told, in order. Of a link
     /// that leads nowhere no more becomes known.
-    pub(crate) async fn examine(
+    pub(crate) async fn stat_entries(
         &mut self,
         directory: &FtpPath,
-        entries: &[Entry],
+        entries: &[DirectoryEntry],
     ) -> Result<Vec<Result<Facts>>> {
         let mut known: Vec<_> = entries.iter().map(|e| Ok(e.facts.clone())).collect();
         let mut bare = Vec::new();
@@ -430,9 +451,9 @@ impl Session {
         let (links, bare): (Vec<_>, Vec<_>) =
             bare.into_iter().partition(|(at, _)| entries[*at].is_link());
         let paths: Vec<_> = bare.iter().map(|(_, path)| path.clone()).collect();
-        let mut found = self.look_at_all(&paths, true).await?;
+        let mut found = self.stat_all(&paths, true).await?;
         for (_, path) in &links {
-            found.push(match self.look_through(path).await {
+            found.push(match self.stat_link_target(path).await {
                 Err(error) if !self.is_usable() => return Err(error),
                 followed => followed,
             });
@@ -466,7 +487,7 @@ impl Session {
     ) -> Result<Vec<Result<Option<Timestamp>>>> {
         let mut times = Vec::with_capacity(paths.len());
         for paths in paths.chunks(TOGETHER_MAX) {
-            if known(&self.endpoint.learned.no_mdtm) {
+            if known(&self.endpoint.capabilities.no_mdtm) {
                 times.extend(paths.iter().map(|_| Ok(None)));
                 continue;
             }

@@ -10,14 +10,14 @@ use godwit_proto::{
 };
 use tokio::time::Instant;
 
-use super::{asides::Asides, relaying::RANGES_MAX};
+use super::{asides::LiveRequests, relaying::RANGES_MAX};
 use crate::error::Error;
 
 /// A put that fails so soon after channels were added has failed because of them.
 const GROWTH_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-pub(super) struct Ending {
+pub(super) struct TransferState {
     pub(super) reply: Option<Reply>,
     pub(super) report: Option<TransferReport>,
     pub(super) lost: Option<Error>,
@@ -46,9 +46,9 @@ pub(super) struct Ending {
     pub(super) unanswered: bool,
 }
 
-impl Ending {
+impl TransferState {
     /// A 1xx behind the first.
-    pub(super) fn hear(&mut self, preliminary: &Reply) {
+    pub(super) fn on_preliminary(&mut self, preliminary: &Reply) {
         if let Some(ranges) = parse_range_marker(preliminary)
             && self.safe.count() < RANGES_MAX
         {
@@ -57,7 +57,7 @@ impl Ending {
     }
 
     /// A reply may still come, and is waited for.
-    pub(super) fn listens(&self) -> bool {
+    pub(super) fn awaits_final_reply(&self) -> bool {
         let owes = self.reply.is_none() || self.aborting.is_some();
         owes && self.lost.is_none() && !self.mute
     }
@@ -68,12 +68,12 @@ impl Ending {
     }
 
     /// The server has begun, and nothing speaks against going on with the next.
-    pub(super) fn goes_well(&self) -> bool {
+    pub(super) fn is_healthy(&self) -> bool {
         self.started && !self.was_aborted()
     }
 
     /// The channels were brought to `parallelism`.
-    pub(super) fn followed(&mut self, direction: Direction, parallelism: u32) {
+    pub(super) fn set_parallelism(&mut self, direction: Direction, parallelism: u32) {
         if direction == Direction::Put && parallelism > self.parallelism {
             self.grew = Some((self.parallelism, Instant::now()));
         }
@@ -93,11 +93,11 @@ impl Ending {
 
     /// Some reply may still come, and is waited for. An answer to an aside is a round trip away at
     /// most, and cheaper than to tell it later from the reply to another command.
-    pub(super) fn hears(&self, asides: &Asides) -> bool {
-        self.listens() || (self.lost.is_none() && asides.is_waiting())
+    pub(super) fn awaits_reply(&self, live_requests: &LiveRequests) -> bool {
+        self.awaits_final_reply() || (self.lost.is_none() && live_requests.is_waiting())
     }
 
-    pub(super) fn is_complete(&self, asides: &Asides) -> bool {
-        self.stuck || self.report.is_some() && !self.hears(asides)
+    pub(super) fn is_complete(&self, live_requests: &LiveRequests) -> bool {
+        self.stuck || self.report.is_some() && !self.awaits_reply(live_requests)
     }
 }

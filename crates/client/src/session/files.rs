@@ -50,14 +50,14 @@ impl Session {
         if start.as_bytes() == b"~" {
             return Ok(own);
         }
-        self.demand(&Command::Cwd(start.clone()), &doing).await?;
+        self.ask_ok(&Command::Cwd(start.clone()), &doing).await?;
         let home = self.working_directory(&doing).await?;
-        self.demand(&Command::Cwd(own), &doing).await?;
+        self.ask_ok(&Command::Cwd(own), &doing).await?;
         Ok(home)
     }
 
     pub(super) async fn working_directory(&mut self, doing: &str) -> Result<FtpPath> {
-        let reply = self.demand(&Command::Pwd, doing).await?;
+        let reply = self.ask_ok(&Command::Pwd, doing).await?;
         let told = named_directory(reply.text().as_bytes());
         told.ok_or_else(|| Error::refused(doing, reply))
     }
@@ -65,14 +65,14 @@ impl Session {
     /// Bytes of a file, where the server tells.
     pub(crate) async fn size(&mut self, path: &FtpPath) -> Result<Option<u64>> {
         Ok(match self.ask_size(path).await? {
-            Size::Known(size) => Some(size),
-            Size::Missing | Size::Refused(_) | Size::Unknown => None,
+            SizeReply::Known(size) => Some(size),
+            SizeReply::Missing | SizeReply::Refused(_) | SizeReply::Unknown => None,
         })
     }
 
-    pub(super) async fn ask_size(&mut self, path: &FtpPath) -> Result<Size> {
-        if known(&self.endpoint.learned.no_size) {
-            return Ok(Size::Unknown);
+    pub(super) async fn ask_size(&mut self, path: &FtpPath) -> Result<SizeReply> {
+        if known(&self.endpoint.capabilities.no_size) {
+            return Ok(SizeReply::Unknown);
         }
         let doing = format!("ask the size of {}", self.endpoint.url(path));
         let reply = self.ask(&Command::Size(path.clone()), &doing).await?;
@@ -81,14 +81,14 @@ impl Session {
                 .text()
                 .trim()
                 .parse()
-                .map_or(Size::Unknown, Size::Known),
-            Some(FailureKind::NotFound | FailureKind::NotADirectory) => Size::Missing,
+                .map_or(SizeReply::Unknown, SizeReply::Known),
+            Some(FailureKind::NotFound | FailureKind::NotADirectory) => SizeReply::Missing,
             Some(FailureKind::NotSupported) => {
                 let instead = "sizes are not known and not compared";
                 self.lesson(|l| &l.no_size, &reply, "SIZE", instead);
-                Size::Unknown
+                SizeReply::Unknown
             }
-            Some(_) => Size::Refused(reply),
+            Some(_) => SizeReply::Refused(reply),
         })
     }
 
@@ -115,7 +115,7 @@ impl Session {
                     Some(FailureKind::Exists) => Ok(()),
                     Some(FailureKind::Transient) => Err(Error::refused(doing, reply)),
                     // Servers say "550 cannot create" of directories that exist: look.
-                    Some(_) => match self.look(path).await? {
+                    Some(_) => match self.stat(path).await? {
                         Found::Directory(_) => Ok(()),
                         _ => Err(Error::refused(doing, reply)),
                     },
@@ -128,7 +128,7 @@ impl Session {
     /// What MLST tells of each of `paths`, in order, asked all at once. `None` for what is no file,
     /// and where the server has no MLST.
     pub(crate) async fn facts_of_all(&mut self, paths: &[FtpPath]) -> Result<Vec<Option<Facts>>> {
-        if known(&self.endpoint.learned.no_mlst) {
+        if known(&self.endpoint.capabilities.no_mlst) {
             return Ok(Vec::new());
         }
         let mut facts = Vec::with_capacity(paths.len());
@@ -162,7 +162,7 @@ impl Session {
 
     /// What is at each of `paths`, in order, asked all at once where the server has MLST.
     /// A name that is `listed` is there: its directory is not listed again to find that out.
-    pub(crate) async fn look_at_all(
+    pub(crate) async fn stat_all(
         &mut self,
         paths: &[FtpPath],
         listed: bool,
@@ -170,7 +170,7 @@ impl Session {
         let mut found = Vec::with_capacity(paths.len());
         for paths in paths.chunks(TOGETHER_MAX) {
             let mut replies = Vec::new();
-            if !known(&self.endpoint.learned.no_mlst) {
+            if !known(&self.endpoint.capabilities.no_mlst) {
                 let commands = paths.iter().map(|p| Command::Mlst(Some(p.clone())));
                 replies = self.ask_all(commands, "look at files").await?;
             }
@@ -181,7 +181,7 @@ impl Session {
                         Ok(found_in(reply.body()))
                     }
                     // Whatever else it is, it is asked again with the words for it.
-                    _ => match self.look_or_ask_parent(path, listed).await {
+                    _ => match self.stat_or_list_parent(path, listed).await {
                         Err(error) if !self.is_usable() => return Err(error),
                         looked => looked,
                     },
@@ -194,7 +194,7 @@ impl Session {
     /// Removes a file.
     pub(crate) async fn remove_file(&mut self, path: &FtpPath) -> Result<()> {
         let doing = format!("remove {}", self.endpoint.url(path));
-        self.demand(&Command::Dele(path.clone()), &doing).await?;
+        self.ask_ok(&Command::Dele(path.clone()), &doing).await?;
         Ok(())
     }
 
@@ -239,9 +239,9 @@ impl Session {
         commands: impl Iterator<Item = Command>,
         doing: &str,
     ) -> Result<Vec<Reply>> {
-        self.broken |= self.pipelined.is_some();
+        self.broken |= self.prefetched.is_some();
         if !self.is_usable() {
-            return Err(self.lost_before(doing));
+            return Err(self.not_connected(doing));
         }
         let stop = self.context.stop.clone();
         let heeds_stop = !stop.is_set();
@@ -322,7 +322,7 @@ pub(crate) fn checksum_in(reply: Reply, doing: impl Display) -> Result<String> {
     }
 }
 
-pub(super) enum Size {
+pub(super) enum SizeReply {
     Known(u64),
     Missing,
     /// The server has the command; its answer does not tell whether there is a file.

@@ -7,7 +7,7 @@ use godwit_engine::data::{
     ChannelSet, Sample, Transfer, TransferEvent, TransferJob, TransferReport,
 };
 
-use crate::progress::{Counters, Here, Running};
+use crate::progress::{Counters, LocalView, RunningTransfer};
 
 /// Transfers that may wait behind the one that moves: a mover needs some tens of microseconds for a
 /// file, a session that waits for its turn of a processor some hundreds.
@@ -18,16 +18,16 @@ const FILES_MAX: usize = 32;
 const BYTES_MAX: u64 = 32 << 20;
 
 /// The transfers, in the order of their turns.
-pub(super) struct Flowing {
+pub(super) struct LocalData {
     counters: Arc<Counters>,
     queued: VecDeque<(Transfer, u64)>,
     /// All of them, and those that are over: each by itself is too short to tell of its path.
     /// Begins with the first.
-    running: Option<Running>,
+    running: Option<RunningTransfer>,
     bytes: u64,
 }
 
-impl Flowing {
+impl LocalData {
     pub(super) fn new(counters: &Arc<Counters>) -> Self {
         Self {
             counters: Arc::clone(counters),
@@ -48,7 +48,7 @@ impl Flowing {
     /// A file of `bytes` has its turn after those that have theirs already.
     pub(super) fn queue(&mut self, set: &ChannelSet, job: TransferJob, bytes: u64) {
         let sends = matches!(job, TransferJob::Send(_));
-        let series = || Running::new(&self.counters, Here::Batch(set.batch()));
+        let series = || RunningTransfer::new(&self.counters, LocalView::Batch(set.batch()));
         let running = self.running.get_or_insert_with(series);
         if self.queued.is_empty() {
             running.rests(false);
@@ -59,9 +59,9 @@ impl Flowing {
     }
 
     /// What the other end says of the channels.
-    pub(super) fn tell(&self, sample: Sample) {
+    pub(super) fn report(&self, sample: Sample) {
         if let Some(running) = &self.running {
-            running.tell(sample);
+            running.report(sample);
         }
     }
 

@@ -31,7 +31,7 @@ use crate::{
 
 impl Session {
     /// Sees to it that both servers are the same on data channels, where they prove anything there.
-    pub(super) async fn introduce(&mut self, source: &mut Session) -> Result<()> {
+    pub(super) async fn share_credential(&mut self, source: &mut Session) -> Result<()> {
         let (Some(here), Some(there)) = (self.identity(), source.identity()) else {
             return Ok(());
         };
@@ -40,13 +40,13 @@ impl Session {
         }
         // What ssh has let in has an identity that nobody else can verify.
         let (from_source, from_here) = (!source.endpoint.is_ssh(), !self.endpoint.is_ssh());
-        if from_source && self.adopt(&there, source).await? {
+        if from_source && self.install_credential(&there, source).await? {
             return Ok(());
         }
-        if from_here && source.adopt(&here, self).await? {
+        if from_here && source.install_credential(&here, self).await? {
             return Ok(());
         }
-        Err(Error::Lacks {
+        Err(Error::MissingFeature {
             endpoint: self.endpoint.name(),
             feature: "DCSC".to_owned(),
             consequence: format!(
@@ -70,7 +70,7 @@ impl Session {
 
     /// This server proves on data channels what `other` does, whose guard is `theirs`. False where
     /// it takes nothing of the kind.
-    async fn adopt(&mut self, theirs: &GsiSecurity, other: &Session) -> Result<bool> {
+    async fn install_credential(&mut self, theirs: &GsiSecurity, other: &Session) -> Result<bool> {
         if !self.server.features.dcsc {
             return Ok(false);
         }
@@ -84,11 +84,11 @@ impl Session {
         let token = Token::new(adat::encode(&pem));
         let name = self.endpoint.name();
         let told = self
-            .tell_security("DCSC", format!("P {}", token.reveal()))
+            .security_command("DCSC", format!("P {}", token.reveal()))
             .await?;
         let answer = match told.code.is_success() {
             true => {
-                self.tell_security("DCAU", Dcau::OwnIdentity.to_string())
+                self.security_command("DCAU", Dcau::OwnIdentity.to_string())
                     .await?
             }
             false => told,
@@ -116,7 +116,11 @@ impl Session {
         Ok(true)
     }
 
-    async fn tell_security(&mut self, verb: &str, argument: String) -> Result<godwit_proto::Reply> {
+    async fn security_command(
+        &mut self,
+        verb: &str,
+        argument: String,
+    ) -> Result<godwit_proto::Reply> {
         let doing = format!("{verb} at {}", self.endpoint.name());
         let verb = verb.to_owned();
         self.ask(&Command::Security { verb, argument }, &doing)

@@ -20,15 +20,15 @@ use godwit_proto::{
     Command, Reply, error::TransferFailure, pi::client::CommandId, pi::transfer::Direction,
 };
 
-use crate::verify::Agreed;
+use crate::verify::AgreedChecksum;
 
 /// Files in flight, oldest first.
 #[derive(Debug)]
-pub(super) struct Lineup<T> {
+pub(super) struct InFlightFiles<T> {
     direction: Direction,
     /// Gets read before their 1xx.
     reads_ahead: bool,
-    slots: VecDeque<Slot<T>>,
+    slots: VecDeque<InFlightFile<T>>,
     /// Slots whose bytes have moved, behind them those that flow, behind them all that wait: bytes
     /// follow the order of the files.
     moved: usize,
@@ -37,12 +37,12 @@ pub(super) struct Lineup<T> {
     /// Bytes of commands of files in flight.
     command_bytes: usize,
     /// Bytes of files that would come anew, were the session lost.
-    perishable: u64,
+    unresumable_bytes: u64,
 }
 
 /// A file in flight.
 #[derive(Debug)]
-pub(super) struct Slot<T> {
+pub(super) struct InFlightFile<T> {
     pub(super) load: T,
     transfer: CommandId,
     /// CKSM or SIZE.
@@ -50,32 +50,32 @@ pub(super) struct Slot<T> {
     /// RNFR and RNTO.
     rename: Option<[CommandId; 2]>,
     /// What sets its time and mode, sent before what gives it its name.
-    stamping: Vec<(CommandId, Command)>,
+    attribute_commands: Vec<(CommandId, Command)>,
     /// Bytes of its commands.
     bytes: usize,
-    perishable: u64,
+    unresumable_bytes: u64,
     /// A 1xx came.
     pub(super) begun: bool,
-    data: Data,
+    data: DataState,
     pub(super) answer: Option<Reply>,
     pub(super) checked: Option<Reply>,
     /// The answers to what set time and mode.
-    pub(super) stamped: Vec<(Command, Reply)>,
+    pub(super) attribute_replies: Vec<(Command, Reply)>,
     pub(super) renamed: [Option<Reply>; 2],
     /// What the check has come to.
-    pub(super) agreed: Option<Agreed>,
+    pub(super) agreed: Option<AgreedChecksum>,
 }
 
 #[derive(Debug)]
-enum Data {
+enum DataState {
     Waiting,
-    Flowing,
+    LocalData,
     Moved(Result<(), TransferFailure>),
 }
 
 /// What a file has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum FileProgress {
     /// Something is still due.
     Open,
     /// The server refused the transfer, or broke it off.
@@ -88,7 +88,7 @@ pub(super) enum State {
     Renamed,
 }
 
-impl<T> Lineup<T> {
+impl<T> InFlightFiles<T> {
     /// `sure`: the server sends nothing more on data channels behind a get that it refuses.
     pub(super) fn new(direction: Direction, sure: bool) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl<T> Lineup<T> {
             flowing: 0,
             renaming: 0,
             command_bytes: 0,
-            perishable: 0,
+            unresumable_bytes: 0,
         }
     }
 
@@ -109,26 +109,26 @@ impl<T> Lineup<T> {
         &mut self,
         load: T,
         transfer: CommandId,
-        stamping: Vec<(CommandId, Command)>,
+        attribute_commands: Vec<(CommandId, Command)>,
         check: Option<CommandId>,
         bytes: usize,
-        perishable: u64,
+        unresumable_bytes: u64,
     ) {
         self.command_bytes += bytes;
-        self.perishable += perishable;
-        self.slots.push_back(Slot {
+        self.unresumable_bytes += unresumable_bytes;
+        self.slots.push_back(InFlightFile {
             load,
             transfer,
             check,
             rename: None,
-            stamping,
+            attribute_commands,
             bytes,
-            perishable,
+            unresumable_bytes,
             begun: false,
-            data: Data::Waiting,
+            data: DataState::Waiting,
             answer: None,
             checked: None,
-            stamped: Vec::new(),
+            attribute_replies: Vec::new(),
             renamed: [None, None],
             agreed: None,
         });
@@ -153,12 +153,12 @@ impl<T> Lineup<T> {
     }
 
     /// Bytes of files that would come anew, were the session lost.
-    pub(super) fn perishable(&self) -> u64 {
-        self.perishable
+    pub(super) fn unresumable_bytes(&self) -> u64 {
+        self.unresumable_bytes
     }
 
     /// A reply, 1xx without its text. The place of the file it is for; `None`: for none of these.
-    pub(super) fn hear(&mut self, id: CommandId, answer: Option<Reply>) -> Option<usize> {
+    pub(super) fn on_reply(&mut self, id: CommandId, answer: Option<Reply>) -> Option<usize> {
         let at = self.slots.iter().position(|s| s.owns(id))?;
         let slot = &mut self.slots[at];
         match (answer, slot.rename) {
@@ -168,7 +168,7 @@ impl<T> Lineup<T> {
             (answer, Some(rename)) if rename.contains(&id) => {
                 slot.renamed[usize::from(id != rename[0])] = answer;
             }
-            (Some(answer), _) => slot.hear_stamped(id, answer),
+            (Some(answer), _) => slot.on_attribute_reply(id, answer),
         }
         Some(at)
     }
@@ -182,7 +182,7 @@ impl<T> Lineup<T> {
         if awaits && !next.begun || next.answer.as_ref().is_some_and(|r| !r.code.is_success()) {
             return None;
         }
-        next.data = Data::Flowing;
+        next.data = DataState::LocalData;
         self.flowing += 1;
         Some(&next.load)
     }
@@ -192,7 +192,7 @@ impl<T> Lineup<T> {
         self.flowing = self.flowing.checked_sub(1)?;
         let at = self.moved;
         self.moved += 1;
-        self.slots[at].data = Data::Moved(result);
+        self.slots[at].data = DataState::Moved(result);
         Some(at)
     }
 
@@ -200,36 +200,38 @@ impl<T> Lineup<T> {
     /// nothing flows that is behind it.
     pub(super) fn flows_no_more(&self) -> bool {
         let first = self.slots.get(self.moved).filter(|_| self.flowing > 0);
-        self.reads_ahead && first.is_some_and(Slot::is_refused)
+        self.reads_ahead && first.is_some_and(InFlightFile::is_refused)
     }
 
     /// What the file at `at` has come to.
-    pub(super) fn state(&self, at: usize) -> State {
+    pub(super) fn state(&self, at: usize) -> FileProgress {
         let Some(slot) = self.slots.get(at) else {
-            return State::Open;
+            return FileProgress::Open;
         };
         if slot.rename.is_some() {
             let answered = slot.renamed.iter().all(Option::is_some);
             return if answered {
-                State::Renamed
+                FileProgress::Renamed
             } else {
-                State::Open
+                FileProgress::Open
             };
         }
         let unheard = self.reads_ahead && !slot.begun;
         match (&slot.answer, &slot.data) {
             // Its bytes are on their way, or the answer that tells why they are not.
-            (Some(_), Data::Flowing) | (None, Data::Moved(Err(_))) if unheard => State::Open,
-            (Some(answer), _) if !answer.code.is_success() => State::Refused,
+            (Some(_), DataState::LocalData) | (None, DataState::Moved(Err(_))) if unheard => {
+                FileProgress::Open
+            }
+            (Some(answer), _) if !answer.code.is_success() => FileProgress::Refused,
             // Without a 1xx nobody reads what is called whole.
-            (Some(_), Data::Waiting) if self.direction == Direction::Get && !slot.begun => {
-                State::Refused
+            (Some(_), DataState::Waiting) if self.direction == Direction::Get && !slot.begun => {
+                FileProgress::Refused
             }
-            (_, Data::Moved(Err(_))) => State::Broken,
-            (Some(_), Data::Moved(_)) if slot.check.is_none() || slot.checked.is_some() => {
-                State::Arrived
+            (_, DataState::Moved(Err(_))) => FileProgress::Broken,
+            (Some(_), DataState::Moved(_)) if slot.check.is_none() || slot.checked.is_some() => {
+                FileProgress::Arrived
             }
-            _ => State::Open,
+            _ => FileProgress::Open,
         }
     }
 
@@ -237,37 +239,37 @@ impl<T> Lineup<T> {
     pub(super) fn renames(
         &mut self,
         at: usize,
-        stamping: Vec<(CommandId, Command)>,
+        attribute_commands: Vec<(CommandId, Command)>,
         rename: [CommandId; 2],
         bytes: usize,
     ) {
         if let Some(slot) = self.slots.get_mut(at) {
-            slot.stamping = stamping;
+            slot.attribute_commands = attribute_commands;
             self.renaming += usize::from(slot.rename.replace(rename).is_none());
             let before = std::mem::replace(&mut slot.bytes, bytes);
             self.command_bytes = self.command_bytes - before + bytes;
         }
     }
 
-    pub(super) fn get(&self, at: usize) -> Option<&Slot<T>> {
+    pub(super) fn get(&self, at: usize) -> Option<&InFlightFile<T>> {
         self.slots.get(at)
     }
 
-    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Slot<T>> {
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut InFlightFile<T>> {
         self.slots.get_mut(at)
     }
 
     /// The file at `at` is settled.
-    pub(super) fn remove(&mut self, at: usize) -> Option<Slot<T>> {
+    pub(super) fn remove(&mut self, at: usize) -> Option<InFlightFile<T>> {
         let slot = self.slots.remove(at)?;
         match slot.data {
-            Data::Waiting => {}
-            Data::Flowing => self.flowing -= 1,
-            Data::Moved(_) => self.moved -= 1,
+            DataState::Waiting => {}
+            DataState::LocalData => self.flowing -= 1,
+            DataState::Moved(_) => self.moved -= 1,
         }
         self.renaming -= usize::from(slot.rename.is_some());
         self.command_bytes -= slot.bytes;
-        self.perishable -= slot.perishable;
+        self.unresumable_bytes -= slot.unresumable_bytes;
         Some(slot)
     }
 
@@ -278,17 +280,17 @@ impl<T> Lineup<T> {
     }
 }
 
-impl<T> Slot<T> {
+impl<T> InFlightFile<T> {
     fn owns(&self, id: CommandId) -> bool {
         id == self.transfer
             || Some(id) == self.check
             || self.rename.is_some_and(|rename| rename.contains(&id))
-            || self.stamping.iter().any(|(of, _)| *of == id)
+            || self.attribute_commands.iter().any(|(of, _)| *of == id)
     }
 
-    fn hear_stamped(&mut self, id: CommandId, answer: Reply) {
-        if let Some((_, command)) = self.stamping.iter().find(|(of, _)| *of == id) {
-            self.stamped.push((command.clone(), answer));
+    fn on_attribute_reply(&mut self, id: CommandId, answer: Reply) {
+        if let Some((_, command)) = self.attribute_commands.iter().find(|(of, _)| *of == id) {
+            self.attribute_replies.push((command.clone(), answer));
         }
     }
 
@@ -300,14 +302,14 @@ impl<T> Slot<T> {
 
     /// All that flowed for it has come.
     pub(super) fn is_whole(&self) -> bool {
-        matches!(self.data, Data::Moved(Ok(())))
+        matches!(self.data, DataState::Moved(Ok(())))
     }
 
     /// Why its bytes did not move.
     pub(super) fn failure(&self) -> Option<&TransferFailure> {
         match &self.data {
-            Data::Moved(result) => result.as_ref().err(),
-            Data::Waiting | Data::Flowing => None,
+            DataState::Moved(result) => result.as_ref().err(),
+            DataState::Waiting | DataState::LocalData => None,
         }
     }
 }
@@ -323,149 +325,193 @@ mod tests {
     }
 
     /// Three files, transfers 0, 2, 4 and checks 1, 3, 5.
-    fn three(direction: Direction) -> Lineup<char> {
-        let mut lineup = Lineup::new(direction, false);
+    fn three(direction: Direction) -> InFlightFiles<char> {
+        let mut in_flight_files = InFlightFiles::new(direction, false);
         for (i, name) in (0..).zip(['a', 'b', 'c']) {
             let check = Some(CommandId(2 * i + 1));
-            lineup.push(name, CommandId(2 * i), Vec::new(), check, 10, 0);
+            in_flight_files.push(name, CommandId(2 * i), Vec::new(), check, 10, 0);
         }
-        lineup
+        in_flight_files
     }
 
     #[test]
     fn a_get_reads_after_its_1xx_in_its_turn_and_ripens_with_its_check() {
-        let mut lineup = three(Direction::Get);
-        assert_eq!(lineup.next_to_flow(), None);
-        assert_eq!(lineup.hear(CommandId(0), None), Some(0));
-        assert_eq!(lineup.next_to_flow(), Some(&'a'));
-        lineup.hear(CommandId(0), reply(226));
-        lineup.hear(CommandId(1), reply(213));
-        assert_eq!(lineup.next_to_flow(), None, "no 1xx for the second");
-        lineup.hear(CommandId(2), None);
-        assert_eq!(lineup.next_to_flow(), Some(&'b'));
-        assert_eq!(lineup.state(0), State::Open);
-        assert_eq!(lineup.moved(Ok(())), Some(0));
-        assert_eq!(lineup.state(0), State::Arrived);
-        assert_eq!(lineup.remove(0).map(|s| s.load), Some('a'));
-        assert_eq!(lineup.moved(Ok(())), Some(0), "then the second's");
-        assert_eq!(lineup.next_to_flow(), None);
+        let mut in_flight_files = three(Direction::Get);
+        assert_eq!(in_flight_files.next_to_flow(), None);
+        assert_eq!(in_flight_files.on_reply(CommandId(0), None), Some(0));
+        assert_eq!(in_flight_files.next_to_flow(), Some(&'a'));
+        in_flight_files.on_reply(CommandId(0), reply(226));
+        in_flight_files.on_reply(CommandId(1), reply(213));
+        assert_eq!(
+            in_flight_files.next_to_flow(),
+            None,
+            "no 1xx for the second"
+        );
+        in_flight_files.on_reply(CommandId(2), None);
+        assert_eq!(in_flight_files.next_to_flow(), Some(&'b'));
+        assert_eq!(in_flight_files.state(0), FileProgress::Open);
+        assert_eq!(in_flight_files.moved(Ok(())), Some(0));
+        assert_eq!(in_flight_files.state(0), FileProgress::Arrived);
+        assert_eq!(in_flight_files.remove(0).map(|s| s.load), Some('a'));
+        assert_eq!(in_flight_files.moved(Ok(())), Some(0), "then the second's");
+        assert_eq!(in_flight_files.next_to_flow(), None);
     }
 
     #[test]
     fn from_a_sure_server_gets_read_at_once_and_its_answer_tells_why_nothing_came() {
-        let mut lineup = three(Direction::Get);
-        lineup.reads_ahead = true;
+        let mut in_flight_files = three(Direction::Get);
+        in_flight_files.reads_ahead = true;
         for load in ['a', 'b', 'c'] {
-            assert_eq!(lineup.next_to_flow(), Some(&load));
+            assert_eq!(in_flight_files.next_to_flow(), Some(&load));
         }
-        lineup.hear(CommandId(0), None);
-        assert_eq!(lineup.moved(Ok(())), Some(0));
+        in_flight_files.on_reply(CommandId(0), None);
+        assert_eq!(in_flight_files.moved(Ok(())), Some(0));
         // The second is refused, and the channels end, which they may do between two transfers
         // without a word.
-        assert!(!lineup.flows_no_more());
-        assert_eq!(lineup.hear(CommandId(2), reply(550)), Some(1));
-        assert_eq!(lineup.state(1), State::Open, "its bytes first");
-        assert!(lineup.flows_no_more());
+        assert!(!in_flight_files.flows_no_more());
+        assert_eq!(in_flight_files.on_reply(CommandId(2), reply(550)), Some(1));
+        assert_eq!(
+            in_flight_files.state(1),
+            FileProgress::Open,
+            "its bytes first"
+        );
+        assert!(in_flight_files.flows_no_more());
         let lost = || Err(TransferFailure::ConnectionLost("x".into()));
-        assert_eq!(lineup.moved(lost()), Some(1));
-        assert_eq!(lineup.state(1), State::Refused);
-        assert_eq!(lineup.moved(lost()), Some(2));
-        assert_eq!(lineup.state(2), State::Open, "its answer first");
-        lineup.hear(CommandId(4), reply(425));
-        assert_eq!(lineup.state(2), State::Refused);
+        assert_eq!(in_flight_files.moved(lost()), Some(1));
+        assert_eq!(in_flight_files.state(1), FileProgress::Refused);
+        assert_eq!(in_flight_files.moved(lost()), Some(2));
+        assert_eq!(
+            in_flight_files.state(2),
+            FileProgress::Open,
+            "its answer first"
+        );
+        in_flight_files.on_reply(CommandId(4), reply(425));
+        assert_eq!(in_flight_files.state(2), FileProgress::Refused);
         // One that the server has begun was broken off.
-        let mut lineup = three(Direction::Get);
-        lineup.reads_ahead = true;
-        lineup.hear(CommandId(0), None);
-        lineup.next_to_flow();
-        lineup.moved(lost());
-        assert_eq!(lineup.state(0), State::Broken);
+        let mut in_flight_files = three(Direction::Get);
+        in_flight_files.reads_ahead = true;
+        in_flight_files.on_reply(CommandId(0), None);
+        in_flight_files.next_to_flow();
+        in_flight_files.moved(lost());
+        assert_eq!(in_flight_files.state(0), FileProgress::Broken);
     }
 
     #[test]
     fn a_refused_get_is_passed_over() {
-        let mut lineup = three(Direction::Get);
-        assert_eq!(lineup.hear(CommandId(0), reply(550)), Some(0));
-        assert_eq!(lineup.state(0), State::Refused);
-        lineup.remove(0);
+        let mut in_flight_files = three(Direction::Get);
+        assert_eq!(in_flight_files.on_reply(CommandId(0), reply(550)), Some(0));
+        assert_eq!(in_flight_files.state(0), FileProgress::Refused);
+        in_flight_files.remove(0);
         assert_eq!(
-            lineup.hear(CommandId(1), reply(550)),
+            in_flight_files.on_reply(CommandId(1), reply(550)),
             None,
             "its check is nobody's"
         );
-        lineup.hear(CommandId(2), None);
-        assert_eq!(lineup.next_to_flow(), Some(&'b'));
+        in_flight_files.on_reply(CommandId(2), None);
+        assert_eq!(in_flight_files.next_to_flow(), Some(&'b'));
     }
 
     #[test]
     fn puts_flow_unasked_and_in_order() {
-        let mut lineup = three(Direction::Put);
+        let mut in_flight_files = three(Direction::Put);
         for name in ['a', 'b', 'c'] {
-            assert_eq!(lineup.next_to_flow(), Some(&name));
+            assert_eq!(in_flight_files.next_to_flow(), Some(&name));
         }
-        assert_eq!(lineup.next_to_flow(), None);
-        assert_eq!(lineup.moved(Ok(())), Some(0));
-        assert_eq!(lineup.moved(Ok(())), Some(1));
-        lineup.hear(CommandId(0), None);
-        lineup.hear(CommandId(0), reply(226));
-        assert_eq!(lineup.state(0), State::Open, "the check is due");
-        lineup.hear(CommandId(1), reply(213));
-        assert_eq!(lineup.state(0), State::Arrived);
-        let stamping = vec![(CommandId(8), Command::Noop)];
-        lineup.renames(0, stamping, [CommandId(6), CommandId(7)], 8);
-        assert_eq!((lineup.in_flight(), lineup.command_bytes()), (2, 28));
-        lineup.hear(CommandId(8), reply(550));
-        assert_eq!(lineup.state(0), State::Open, "whatever that says");
-        lineup.hear(CommandId(6), reply(350));
-        assert_eq!(lineup.state(0), State::Open);
-        lineup.hear(CommandId(7), reply(250));
-        assert_eq!(lineup.state(0), State::Renamed);
-        assert_eq!(lineup.get(0).map(|slot| slot.stamped.len()), Some(1));
-        assert_eq!(lineup.give_up().collect::<String>(), "abc");
-        assert!(lineup.is_empty());
+        assert_eq!(in_flight_files.next_to_flow(), None);
+        assert_eq!(in_flight_files.moved(Ok(())), Some(0));
+        assert_eq!(in_flight_files.moved(Ok(())), Some(1));
+        in_flight_files.on_reply(CommandId(0), None);
+        in_flight_files.on_reply(CommandId(0), reply(226));
+        assert_eq!(
+            in_flight_files.state(0),
+            FileProgress::Open,
+            "the check is due"
+        );
+        in_flight_files.on_reply(CommandId(1), reply(213));
+        assert_eq!(in_flight_files.state(0), FileProgress::Arrived);
+        let attribute_commands = vec![(CommandId(8), Command::Noop)];
+        in_flight_files.renames(0, attribute_commands, [CommandId(6), CommandId(7)], 8);
+        assert_eq!(
+            (in_flight_files.in_flight(), in_flight_files.command_bytes()),
+            (2, 28)
+        );
+        in_flight_files.on_reply(CommandId(8), reply(550));
+        assert_eq!(
+            in_flight_files.state(0),
+            FileProgress::Open,
+            "whatever that says"
+        );
+        in_flight_files.on_reply(CommandId(6), reply(350));
+        assert_eq!(in_flight_files.state(0), FileProgress::Open);
+        in_flight_files.on_reply(CommandId(7), reply(250));
+        assert_eq!(in_flight_files.state(0), FileProgress::Renamed);
+        assert_eq!(
+            in_flight_files
+                .get(0)
+                .map(|slot| slot.attribute_replies.len()),
+            Some(1)
+        );
+        assert_eq!(in_flight_files.give_up().collect::<String>(), "abc");
+        assert!(in_flight_files.is_empty());
     }
 
     #[test]
     fn whatever_goes_in_between_the_others_keep_their_order_and_their_count() {
-        let mut lineup = three(Direction::Put);
+        let mut in_flight_files = three(Direction::Put);
         for _ in 0..2 {
-            lineup.next_to_flow();
+            in_flight_files.next_to_flow();
         }
         // One that flows, then one that waits.
-        assert_eq!(lineup.remove(1).map(|s| s.load), Some('b'));
-        assert_eq!(lineup.remove(1).map(|s| s.load), Some('c'));
-        assert_eq!((lineup.in_flight(), lineup.command_bytes()), (1, 10));
-        assert_eq!(lineup.next_to_flow(), None);
-        lineup.push('d', CommandId(8), Vec::new(), None, 7, 5);
-        assert_eq!(lineup.moved(Ok(())), Some(0));
-        assert_eq!(lineup.moved(Ok(())), None, "nothing else flows");
-        assert_eq!(lineup.next_to_flow(), Some(&'d'));
-        lineup.renames(0, Vec::new(), [CommandId(20), CommandId(21)], 30);
-        assert_eq!((lineup.in_flight(), lineup.command_bytes()), (1, 37));
-        assert_eq!(lineup.remove(0).map(|s| s.load), Some('a'));
-        assert_eq!((lineup.in_flight(), lineup.command_bytes()), (1, 7));
-        assert_eq!(lineup.moved(Ok(())), Some(0));
-        assert_eq!(lineup.give_up().collect::<String>(), "d");
-        assert_eq!((lineup.in_flight(), lineup.command_bytes()), (0, 0));
+        assert_eq!(in_flight_files.remove(1).map(|s| s.load), Some('b'));
+        assert_eq!(in_flight_files.remove(1).map(|s| s.load), Some('c'));
+        assert_eq!(
+            (in_flight_files.in_flight(), in_flight_files.command_bytes()),
+            (1, 10)
+        );
+        assert_eq!(in_flight_files.next_to_flow(), None);
+        in_flight_files.push('d', CommandId(8), Vec::new(), None, 7, 5);
+        assert_eq!(in_flight_files.moved(Ok(())), Some(0));
+        assert_eq!(in_flight_files.moved(Ok(())), None, "nothing else flows");
+        assert_eq!(in_flight_files.next_to_flow(), Some(&'d'));
+        in_flight_files.renames(0, Vec::new(), [CommandId(20), CommandId(21)], 30);
+        assert_eq!(
+            (in_flight_files.in_flight(), in_flight_files.command_bytes()),
+            (1, 37)
+        );
+        assert_eq!(in_flight_files.remove(0).map(|s| s.load), Some('a'));
+        assert_eq!(
+            (in_flight_files.in_flight(), in_flight_files.command_bytes()),
+            (1, 7)
+        );
+        assert_eq!(in_flight_files.moved(Ok(())), Some(0));
+        assert_eq!(in_flight_files.give_up().collect::<String>(), "d");
+        assert_eq!(
+            (in_flight_files.in_flight(), in_flight_files.command_bytes()),
+            (0, 0)
+        );
     }
 
     #[test]
     fn failures_of_either_plane_end_a_file() {
-        let mut lineup = three(Direction::Put);
-        lineup.next_to_flow();
-        lineup.moved(Err(TransferFailure::Aborted));
-        assert_eq!(lineup.state(0), State::Broken);
-        lineup.hear(CommandId(0), reply(426));
+        let mut in_flight_files = three(Direction::Put);
+        in_flight_files.next_to_flow();
+        in_flight_files.moved(Err(TransferFailure::Aborted));
+        assert_eq!(in_flight_files.state(0), FileProgress::Broken);
+        in_flight_files.on_reply(CommandId(0), reply(426));
         assert_eq!(
-            lineup.state(0),
-            State::Refused,
+            in_flight_files.state(0),
+            FileProgress::Refused,
             "the server's words say more"
         );
-        let mut lineup = three(Direction::Get);
-        lineup.hear(CommandId(0), reply(226));
-        assert_eq!(lineup.state(0), State::Refused, "no 1xx before it");
-        assert_eq!(lineup.moved(Ok(())), None, "nothing flows");
-        assert_eq!(lineup.hear(CommandId(99), reply(200)), None);
-        assert_eq!(lineup.state(7), State::Open);
+        let mut in_flight_files = three(Direction::Get);
+        in_flight_files.on_reply(CommandId(0), reply(226));
+        assert_eq!(
+            in_flight_files.state(0),
+            FileProgress::Refused,
+            "no 1xx before it"
+        );
+        assert_eq!(in_flight_files.moved(Ok(())), None, "nothing flows");
+        assert_eq!(in_flight_files.on_reply(CommandId(99), reply(200)), None);
+        assert_eq!(in_flight_files.state(7), FileProgress::Open);
     }
 }

@@ -5,8 +5,9 @@
 //!   data channel ──bytes──► Cutter (on the mover) ──whole lines──► queue ──► Names ──► who asked
 //!                                                      └► spool ──┘
 //! ```
-//! A directory is [`Complete`] when its listing ended well and each line of it was understood. Only
-//! that says which names are *not* there: nothing is removed for want of a name otherwise.
+//! A directory is [`CompleteListing`] when its listing ended well and each line of it was
+//! understood. Only that says which names are *not* there: nothing is removed for want of a name
+//! otherwise.
 //!
 //! Listings go at the server's pace, and files at theirs: what 16 MiB of memory do not hold waits
 //! in a file without a name. A server that had to wait for files would lose patience.
@@ -30,7 +31,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::{
     error::{Error, Result},
-    fingerprints::Fingerprints,
+    fingerprints::CompactSet,
     local,
 };
 
@@ -49,14 +50,14 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// One name of a directory.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct DirectoryEntry {
     /// One component.
     pub(crate) name: Vec<u8>,
     /// `kind` is absent where only the name is known.
     pub(crate) facts: Facts,
 }
 
-impl Entry {
+impl DirectoryEntry {
     /// `None`: nobody knows.
     pub(crate) fn is_directory(&self) -> Option<bool> {
         match self.facts.kind {
@@ -101,7 +102,7 @@ const ROOT_OF_ARC: &[u8] = b"type=dir;size=0;modify=19700101000000;perm=; ";
 
 /// In which shape a server lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ListingForm {
     /// MLSD.
     Facts,
     /// LIST.
@@ -113,28 +114,28 @@ pub(super) enum Form {
 /// A listing that its server ended well, and nothing says that a part of it is missing. Made here
 /// only.
 #[derive(Debug)]
-pub(crate) struct Whole {
+pub(crate) struct WholeListing {
     attempt: u32,
     lines: u64,
     /// Names that begin with a dot may be there and not be listed.
     hides_dotted: bool,
 }
 
-impl Whole {
+impl WholeListing {
     /// Nothing came at all.
     pub(super) fn is_empty(&self) -> bool {
         self.lines == 0
     }
 }
 
-/// All names of a directory are known: its listing is [`Whole`], and each line of it was
+/// All names of a directory are known: its listing is [`WholeListing`], and each line of it was
 /// understood. Made here only.
 #[derive(Debug)]
-pub(crate) struct Complete {
+pub(crate) struct CompleteListing {
     hides_dotted: bool,
 }
 
-impl Complete {
+impl CompleteListing {
     /// Whether the directory may have `name`, though its listing lacks it.
     pub(crate) fn may_hide(&self, name: &[u8]) -> bool {
         self.hides_dotted && name.starts_with(b".")
@@ -145,30 +146,30 @@ impl Complete {
 pub(crate) fn list_here(
     path: &Path,
     mut take: impl FnMut(PathBuf) -> Result<()>,
-) -> Result<Complete> {
+) -> Result<CompleteListing> {
     let failed = |e: io::Error| Error::local(format!("read directory {}", path.display()), &e);
     for entry in std::fs::read_dir(path).map_err(failed)? {
         take(entry.map_err(failed)?.path())?;
     }
-    Ok(Complete {
+    Ok(CompleteListing {
         hides_dotted: false,
     })
 }
 
 /// Whole lines of a listing.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct ListingLines {
     /// Of which listing, where several share a queue.
     pub(crate) listing: u64,
     /// A listing that broke off begins anew, with a higher number.
     attempt: u32,
-    form: Form,
-    bytes: Bytes,
+    form: ListingForm,
+    bytes: LineBytes,
 }
 
 #[derive(Debug)]
-enum Bytes {
-    Here(
+enum LineBytes {
+    LocalView(
         Vec<u8>,
         #[allow(dead_code, reason = "held while they wait")] OwnedSemaphorePermit,
     ),
@@ -179,23 +180,23 @@ enum Bytes {
     },
 }
 
-impl Lines {
+impl ListingLines {
     /// Names may have to be looked at: all of NLST, and the links of LIST.
-    pub(crate) fn is_bare(&self) -> bool {
-        self.form != Form::Facts
+    pub(crate) fn needs_stat(&self) -> bool {
+        self.form != ListingForm::Facts
     }
 
-    /// For [`Names::read`].
+    /// For [`NameReader::read`].
     ///
     /// # Errors
     /// The spool cannot be read.
     pub(crate) fn text(&self) -> Result<Cow<'_, [u8]>> {
         match &self.bytes {
-            Bytes::Here(bytes, _) => Ok(Cow::Borrowed(bytes)),
-            Bytes::Spooled { file, at, length } => {
+            LineBytes::LocalView(bytes, _) => Ok(Cow::Borrowed(bytes)),
+            LineBytes::Spooled { file, at, length } => {
                 let mut bytes = vec![0; *length];
                 file.read_exact_at(&mut bytes, *at)
-                    .map_err(|e| Error::local(local::spooling(), &e))?;
+                    .map_err(|e| Error::local(local::spool_context(), &e))?;
                 Ok(Cow::Owned(bytes))
             }
         }
@@ -204,29 +205,35 @@ impl Lines {
 
 /// The filling end of a queue of lines.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue {
-    lines: mpsc::UnboundedSender<Lines>,
+pub(crate) struct LineQueue {
+    lines: mpsc::UnboundedSender<ListingLines>,
     /// A permit for each byte that may wait in memory.
-    room: Arc<Semaphore>,
+    allo_command: Arc<Semaphore>,
 }
 
 /// A queue for lines. What it holds in memory is bounded.
-pub(crate) fn queue() -> (Queue, mpsc::UnboundedReceiver<Lines>) {
+pub(crate) fn queue() -> (LineQueue, mpsc::UnboundedReceiver<ListingLines>) {
     let (lines, reader) = mpsc::unbounded_channel();
-    let room = Arc::new(Semaphore::new(WAITING_BYTES_MAX));
-    (Queue { lines, room }, reader)
+    let allo_command = Arc::new(Semaphore::new(WAITING_BYTES_MAX));
+    (
+        LineQueue {
+            lines,
+            allo_command,
+        },
+        reader,
+    )
 }
 
 /// What one listing fills: one attempt after the other.
 #[derive(Debug)]
-pub(crate) struct Outlet {
-    queue: Queue,
+pub(crate) struct LineSink {
+    queue: LineQueue,
     listing: u64,
     attempt: u32,
 }
 
-impl Outlet {
-    pub(crate) fn new(queue: Queue, listing: u64) -> Self {
+impl LineSink {
+    pub(crate) fn new(queue: LineQueue, listing: u64) -> Self {
         Self {
             queue,
             listing,
@@ -245,19 +252,19 @@ impl Outlet {
 }
 
 /// How a listing ended, if it did.
-pub(super) enum Finished {
-    Whole(Whole),
+pub(super) enum ListingEnd {
+    WholeListing(WholeListing),
     /// Its lines have another shape than was asked for; this one is none of it.
     Misunderstood(String),
 }
 
 /// Cuts bytes into whole lines as they come. Clones share it.
 #[derive(Clone)]
-pub(super) struct Cutter(Arc<Mutex<Cut>>);
+pub(super) struct LineSplitter(Arc<Mutex<LineSplitterState>>);
 
-struct Cut {
-    outlet: Outlet,
-    form: Form,
+struct LineSplitterState {
+    outlet: LineSink,
+    form: ListingForm,
     /// That came, empty ones not counted.
     lines: u64,
     /// The directory itself is among them.
@@ -280,9 +287,9 @@ struct Cut {
     refused: Option<String>,
 }
 
-impl Cutter {
-    pub(super) fn new(outlet: Outlet, form: Form) -> Self {
-        Self(Arc::new(Mutex::new(Cut {
+impl LineSplitter {
+    pub(super) fn new(outlet: LineSink, form: ListingForm) -> Self {
+        Self(Arc::new(Mutex::new(LineSplitterState {
             outlet,
             form,
             lines: 0,
@@ -300,7 +307,7 @@ impl Cutter {
     }
 
     /// The listing has come to its end, with this reply: hands on what is left.
-    pub(super) fn finish(&self, doing: &str, reply: Option<&Reply>) -> Result<Finished> {
+    pub(super) fn finish(&self, doing: &str, reply: Option<&Reply>) -> Result<ListingEnd> {
         let mut cut = self.lock();
         let rest = std::mem::take(&mut cut.kept);
         // What ends in the middle of a line was cut, whatever the server says of it.
@@ -310,9 +317,9 @@ impl Cutter {
             .map_or(0, |at| at + 1);
         let is_cut = end < rest.len();
         cut.hand_on(rest[..end].to_vec())
-            .map_err(|e| Error::local(local::spooling(), &e))?;
+            .map_err(|e| Error::local(local::spool_context(), &e))?;
         if let Some(line) = cut.misunderstood.take() {
-            return Ok(Finished::Misunderstood(line));
+            return Ok(ListingEnd::Misunderstood(line));
         }
         if is_cut {
             let how = "the listing ends in the middle of a line".to_owned();
@@ -332,10 +339,10 @@ impl Cutter {
             let doing = doing.to_owned();
             return Err(Error::Listing { doing, why });
         }
-        Ok(Finished::Whole(Whole {
+        Ok(ListingEnd::WholeListing(WholeListing {
             attempt: cut.outlet.attempt,
             lines: cut.lines,
-            hides_dotted: cut.form != Form::Facts && !cut.lists_itself && !cut.lists_dotted,
+            hides_dotted: cut.form != ListingForm::Facts && !cut.lists_itself && !cut.lists_dotted,
         }))
     }
 
@@ -354,12 +361,12 @@ impl Cutter {
         self.lock().refused.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Cut> {
+    fn lock(&self) -> MutexGuard<'_, LineSplitterState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Cut {
+impl LineSplitterState {
     fn refuse(&mut self, why: String) -> io::Error {
         self.refused = Some(why.clone());
         io::Error::other(why)
@@ -370,17 +377,17 @@ impl Cut {
         let lines = text.split(|b| *b == b'\n').filter_map(without_end);
         for line in lines {
             self.lines += 1;
-            if self.form == Form::Facts && line == ROOT_OF_ARC {
+            if self.form == ListingForm::Facts && line == ROOT_OF_ARC {
                 continue;
             }
             let is_first = self.lines == 1;
-            if self.form == Form::Facts && is_first && facts::parse_line(line).is_none() {
+            if self.form == ListingForm::Facts && is_first && facts::parse_line(line).is_none() {
                 // Some servers answer MLSD in the shape of LIST.
-                self.form = Form::Long;
+                self.form = ListingForm::Long;
             }
             let name = match self.form {
                 // The reader tells of lines that are none.
-                Form::Facts => {
+                ListingForm::Facts => {
                     let itself = |line: &[u8]| {
                         let own = line.ends_with(b" .").then(|| facts::parse_line(line))?;
                         own.filter(|(facts, _)| facts.kind == Some(FactType::Cdir))
@@ -393,7 +400,7 @@ impl Cut {
                     }
                     continue;
                 }
-                Form::Long => match list_line::parse_line(line) {
+                ListingForm::Long => match list_line::parse_line(line) {
                     Some(ListLine::Entry(_, name)) => {
                         self.lacks_announced = false;
                         name
@@ -408,7 +415,7 @@ impl Cut {
                         return;
                     }
                 },
-                Form::Names => line.rsplit(|b| *b == b'/').next().unwrap_or(line).to_vec(),
+                ListingForm::Names => line.rsplit(|b| *b == b'/').next().unwrap_or(line).to_vec(),
             };
             self.lists_itself |= name == b".";
             self.lists_dotted |= name.starts_with(b".") && name != b"." && name != b"..";
@@ -424,25 +431,25 @@ impl Cut {
         }
         let queue = &self.outlet.queue;
         let permits = u32::try_from(lines.len()).unwrap_or(u32::MAX);
-        let room = Arc::clone(&queue.room).try_acquire_many_owned(permits);
-        let bytes = match room {
-            Ok(room) => Bytes::Here(lines, room),
+        let allo_command = Arc::clone(&queue.allo_command).try_acquire_many_owned(permits);
+        let bytes = match allo_command {
+            Ok(allo_command) => LineBytes::LocalView(lines, allo_command),
             Err(_) => {
                 let (file, end) = match &mut self.spool {
                     Some(spool) => spool,
-                    None => self.spool.insert((Arc::new(local::nameless()?), 0)),
+                    None => self.spool.insert((Arc::new(local::anonymous_file()?), 0)),
                 };
                 let at = *end;
                 file.write_all_at(&lines, at)?;
                 *end += lines.len() as u64;
-                Bytes::Spooled {
+                LineBytes::Spooled {
                     file: Arc::clone(file),
                     at,
                     length: lines.len(),
                 }
             }
         };
-        let lines = Lines {
+        let lines = ListingLines {
             listing: self.outlet.listing,
             attempt: self.outlet.attempt,
             form: self.form,
@@ -453,7 +460,7 @@ impl Cut {
     }
 }
 
-impl Write for Cutter {
+impl Write for LineSplitter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut cut = self.lock();
         let bytes = &bytes[..bytes.len().min(LINES_BYTES)];
@@ -476,7 +483,7 @@ impl Write for Cutter {
             )));
         }
         // Little at a time only to somebody who has nothing to do.
-        let idle = cut.outlet.queue.room.available_permits() == WAITING_BYTES_MAX;
+        let idle = cut.outlet.queue.allo_command.available_permits() == WAITING_BYTES_MAX;
         if whole > 0 && (idle || cut.kept.len() >= LINES_BYTES) {
             let rest = cut.kept.split_off(whole);
             let whole = std::mem::replace(&mut cut.kept, rest);
@@ -492,9 +499,9 @@ impl Write for Cutter {
 
 /// Reads the lines of one listing.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct NameReader {
     directory: FtpPath,
-    seen: Fingerprints,
+    seen: CompactSet,
     /// The attempt that is read.
     attempt: u32,
     /// An attempt before it broke off: most names have been read already.
@@ -504,11 +511,11 @@ pub(crate) struct Names {
     bad: u64,
 }
 
-impl Names {
+impl NameReader {
     pub(crate) fn new(directory: &FtpPath) -> Self {
         Self {
             directory: directory.clone(),
-            seen: Fingerprints::default(),
+            seen: CompactSet::default(),
             attempt: 0,
             repeated: false,
             lines: 0,
@@ -516,13 +523,13 @@ impl Names {
         }
     }
 
-    /// The names in `lines`, whose [`Lines::text`] is `text`, that have not been read before. One
-    /// that comes twice in the same attempt is bad.
+    /// The names in `lines`, whose [`ListingLines::text`] is `text`, that have not been read
+    /// before. One that comes twice in the same attempt is bad.
     pub(crate) fn read(
         &mut self,
-        lines: &Lines,
+        lines: &ListingLines,
         text: &[u8],
-    ) -> impl Iterator<Item = std::result::Result<Entry, BadName>> {
+    ) -> impl Iterator<Item = std::result::Result<DirectoryEntry, BadName>> {
         if lines.attempt > self.attempt {
             self.repeated |= self.attempt > 0;
             (self.attempt, self.lines, self.bad) = (lines.attempt, 0, 0);
@@ -538,38 +545,42 @@ impl Names {
     }
 
     /// Whether names were read that the listing which came to its end may not have.
-    pub(crate) fn is_of_before(&self, whole: &Whole) -> bool {
+    pub(crate) fn is_of_before(&self, whole: &WholeListing) -> bool {
         self.attempt != 0 && self.attempt != whole.attempt
     }
 
     /// The attempt that `lines` belong to is not the one that was read so far.
-    pub(crate) fn begins_again(&self, lines: &Lines) -> bool {
+    pub(crate) fn begins_again(&self, lines: &ListingLines) -> bool {
         self.attempt != 0 && lines.attempt > self.attempt
     }
 
     /// `None` unless each line of the listing was read and understood.
-    pub(crate) fn complete(&self, whole: &Whole) -> Option<Complete> {
+    pub(crate) fn complete(&self, whole: &WholeListing) -> Option<CompleteListing> {
         let read = match whole.lines {
             0 => true,
             lines => self.attempt == whole.attempt && self.lines == lines && self.bad == 0,
         };
-        read.then_some(Complete {
+        read.then_some(CompleteListing {
             hides_dotted: whole.hides_dotted,
         })
     }
 
-    fn entry(&mut self, line: &[u8], form: Form) -> Option<std::result::Result<Entry, BadName>> {
-        if form == Form::Facts && line == ROOT_OF_ARC {
+    fn entry(
+        &mut self,
+        line: &[u8],
+        form: ListingForm,
+    ) -> Option<std::result::Result<DirectoryEntry, BadName>> {
+        if form == ListingForm::Facts && line == ROOT_OF_ARC {
             return None;
         }
         let parsed = match form {
-            Form::Facts => facts::parse_line(line),
-            Form::Long => match list_line::parse_line(line) {
+            ListingForm::Facts => facts::parse_line(line),
+            ListingForm::Long => match list_line::parse_line(line) {
                 Some(ListLine::Total(_)) => return None,
                 Some(ListLine::Entry(facts, name)) => Some((*facts, name)),
                 None => None,
             },
-            Form::Names => Some((Facts::default(), self.bare(line).to_vec())),
+            ListingForm::Names => Some((Facts::default(), self.bare(line).to_vec())),
         };
         let is_known = |facts: &Facts| match &facts.kind {
             Some(kind @ FactType::Other(_)) => kind.is_link() || kind.is_special(),
@@ -596,7 +607,7 @@ impl Names {
         }
         Some(match why {
             Some(why) => Err(bad(&name, why)),
-            None => Ok(Entry { name, facts }),
+            None => Ok(DirectoryEntry { name, facts }),
         })
     }
 

@@ -33,11 +33,11 @@ use godwit_proto::{
 };
 
 use super::{
-    client_info, dialogue,
-    ssh::{self, Program},
+    client_info, protocol_trace,
+    ssh::{self, SshProcess},
 };
 use crate::{
-    context::{Context, Endpoint},
+    context::{Endpoint, RunContext},
     error::{Error, Result},
     events::Event,
     identity::Identity,
@@ -59,7 +59,7 @@ pub(super) struct Connected {
     /// Of the connection, ours first, where it is ours.
     pub(super) addresses: Option<[IpAddr; 2]>,
     /// What leads to the server.
-    pub(super) program: Option<Program>,
+    pub(super) program: Option<SshProcess>,
 }
 
 /// A session that may begin.
@@ -67,7 +67,7 @@ pub(super) struct LoggedIn {
     pub(super) control: ControlChannel,
     /// Where data channels begin and end, ours first.
     pub(super) addresses: [IpAddr; 2],
-    pub(super) program: Option<Program>,
+    pub(super) program: Option<SshProcess>,
     pub(super) features: Features,
     /// Shortest time from a command to its answer.
     pub(super) round_trip: Duration,
@@ -76,7 +76,7 @@ pub(super) struct LoggedIn {
 }
 
 /// A URL that can have no protection must not be asked for any.
-pub(super) fn check_scheme(context: &Context, endpoint: &Endpoint) -> Result<()> {
+pub(super) fn check_scheme(context: &RunContext, endpoint: &Endpoint) -> Result<()> {
     let floor = context.connections.protect.unwrap_or(Floor::Clear);
     let in_clear = !endpoint.has_identities() && !endpoint.is_tls() && !endpoint.is_ssh();
     if floor > Floor::Clear && in_clear {
@@ -93,7 +93,7 @@ pub(super) fn check_scheme(context: &Context, endpoint: &Endpoint) -> Result<()>
 const WORK_FACTOR: u32 = 10;
 
 /// How long servers may be silent.
-pub(super) fn patience(context: &Context) -> ClientConfig {
+pub(super) fn control_config(context: &RunContext) -> ClientConfig {
     let reply_limit = context.connections.stall_limit;
     ClientConfig {
         reply_limit,
@@ -103,12 +103,12 @@ pub(super) fn patience(context: &Context) -> ClientConfig {
 
 /// Connects to `address`.
 pub(super) async fn connect(
-    context: &Arc<Context>,
+    context: &Arc<RunContext>,
     endpoint: &Arc<Endpoint>,
     address: SocketAddr,
 ) -> Result<Connected> {
-    let log = dialogue(context, endpoint);
-    let connected = ControlChannel::connect(address, patience(context), log).await;
+    let log = protocol_trace(context, endpoint);
+    let connected = ControlChannel::connect(address, control_config(context), log).await;
     let (control, greeting, addresses) = connected.map_err(|error| lost(endpoint, error))?;
     Ok(Connected {
         control,
@@ -120,7 +120,7 @@ pub(super) async fn connect(
 
 /// Logs in.
 pub(super) async fn log_in(
-    context: &Arc<Context>,
+    context: &Arc<RunContext>,
     endpoint: &Arc<Endpoint>,
     connected: Connected,
 ) -> Result<LoggedIn> {
@@ -130,8 +130,8 @@ pub(super) async fn log_in(
         addresses,
         program,
     } = connected;
-    endpoint.learned.reached.store(true, Ordering::Relaxed);
-    let mut opening = Opening {
+    endpoint.capabilities.reached.store(true, Ordering::Relaxed);
+    let mut opening = PendingSession {
         context,
         endpoint,
         control,
@@ -167,7 +167,7 @@ pub(super) async fn log_in(
         step = login.handle_reply(&opening.next_reply().await?);
     };
     if endpoint.is_ssh() {
-        let identity = opening.bring_identity(protect, features.dcsc).await?;
+        let identity = opening.set_up_identity(protect, features.dcsc).await?;
         proven = identity.map(|identity| Proven {
             server: ssh::WHO.to_owned(),
             identity,
@@ -247,8 +247,8 @@ struct Proven {
 }
 
 /// A session that is not yet one.
-pub(super) struct Opening<'a> {
-    pub(super) context: &'a Context,
+pub(super) struct PendingSession<'a> {
+    pub(super) context: &'a RunContext,
     pub(super) endpoint: &'a Endpoint,
     pub(super) control: ControlChannel,
     /// When what was sent last was sent, while nothing of it is answered.
@@ -256,7 +256,7 @@ pub(super) struct Opening<'a> {
     round_trip: Duration,
 }
 
-impl Opening<'_> {
+impl PendingSession<'_> {
     pub(super) async fn call(&mut self, command: &Command) -> Result<Reply> {
         self.submit(std::slice::from_ref(command));
         self.next_reply().await
@@ -338,7 +338,7 @@ impl Opening<'_> {
         if reply.code.is_transient() {
             return self.refused(verb, reply);
         }
-        Error::Lacks {
+        Error::MissingFeature {
             endpoint: self.endpoint.name(),
             feature: feature.to_owned(),
             consequence: format!("{consequence} (server said: {reply})"),
@@ -394,7 +394,7 @@ impl Opening<'_> {
             let reply = self.security("ADAT", adat::encode(&token)).await?;
             let reply = match &mut established {
                 // ARC's servers protect the last reply already, others do not yet.
-                Some(established) => self.opened(&mut established.wrap, reply)?,
+                Some(established) => self.unwrap_reply(&mut established.wrap, reply)?,
                 None => reply,
             };
             let is_last = match reply.code.get() {
@@ -429,7 +429,7 @@ impl Opening<'_> {
     }
 
     /// What a reply says that may be protected already.
-    fn opened(&self, wrap: &mut Wrap, reply: Reply) -> Result<Reply> {
+    fn unwrap_reply(&self, wrap: &mut Wrap, reply: Reply) -> Result<Reply> {
         let mut reader = ReplyReader::default();
         for line in &reply.lines {
             let line = format!("{} {}", reply.code, String::from_utf8_lossy(line));
@@ -488,7 +488,7 @@ impl Opening<'_> {
             return Err(self.lacks("DCAU", feature, consequence, dcau));
         }
         if !pbsz.code.is_success() && protect > Floor::Identity {
-            return Err(self.lacks("PBSZ", "PBSZ", without(protect), pbsz));
+            return Err(self.lacks("PBSZ", "PBSZ", consequence_of(protect), pbsz));
         }
         let mut last = prot;
         for (asked, level) in wanted.iter().enumerate() {
@@ -503,7 +503,7 @@ impl Opening<'_> {
         }
         let wanted: Vec<String> = wanted.iter().map(Protection::to_string).collect();
         let feature = format!("PROT {}", wanted.join(" or "));
-        Err(self.lacks("PROT", &feature, without(protect), last))
+        Err(self.lacks("PROT", &feature, consequence_of(protect), last))
     }
 }
 
@@ -520,7 +520,7 @@ fn levels(floor: Floor) -> &'static [Protection] {
 }
 
 /// What could happen without it, for messages.
-fn without(floor: Floor) -> &'static str {
+fn consequence_of(floor: Floor) -> &'static str {
     match floor {
         Floor::Clear | Floor::Identity => "data channels would have a level that nobody asked for",
         Floor::Integrity => "others could change what travels",

@@ -5,15 +5,17 @@
 //! - this file: single commands; [`login`]: from a connection to a session, with identities and
 //!   protection; [`tls`]: the same without a grid; [`ssh`]: through the user's ssh
 //! - [`channels`]: which mode, who connects, and everything a server may refuse of it
-//! - [`transfer`]: one transfer command with its data, to the end of both; [`ending`]: what is
+//! - [`transfer`]: one transfer command with its data, to the end of both; [`state`]: what is
 //!   known of it;
-//!   [`asides`]: what is asked of the server meanwhile; [`pipelined`]: the command of the next transfer, sent during the present one
+//!   [`live_requests`]: what is asked of the server meanwhile; [`prefetched`]: the command of the next transfer, sent during the present one
 //! - [`relay`]: the same between two servers; [`relaying`]: what is known of it; [`pair`]: the
 //!   channels from one to the other;
 //!   [`introduction`]: servers that know the user by different credentials
-//! - [`pipeline`]: many small files in flight; [`lineup`]: whose reply is whose, and whose turn it
-//!   is; [`flowing`]: their transfers, one after the other; [`sending`]: those of another server
-//! - [`files`]: sizes, directories, renames, checksums; [`stamping`]: times and permissions;
+//! - [`pipeline`]: many small files in flight; [`in_flight_files`]: whose reply is whose, and whose
+//!   turn it is; [`flowing`]: their transfers, one after the other; [`sending`]: those of another
+//!   server
+//! - [`files`]: sizes, directories, renames, checksums; [`attribute_commands`]: times and
+//!   permissions;
 //!   [`listing`]: names that servers list
 
 mod asides;
@@ -54,45 +56,48 @@ use godwit_engine::{
 use godwit_proto::{Command, Reply, pi::transfer::ServerState};
 
 pub(crate) use files::{Found, TOGETHER_MAX, checksum_in};
-pub(crate) use listing::{BadName, Complete, Entry, Lines, Names, Outlet, Queue, list_here, queue};
-pub(crate) use pipeline::Feed;
-pub(crate) use pipelined::Next;
-use pipelined::Pipelined;
-use reach::reach;
-pub(crate) use relay::RelayPlan;
-pub(crate) use renaming::Aside;
-pub(crate) use transfer::{Outcome, TransferPlan};
+pub(crate) use listing::{
+    BadName, CompleteListing, DirectoryEntry, LineQueue, LineSink, ListingLines, NameReader,
+    list_here, queue,
+};
+pub(crate) use pipeline::FileSource;
+pub(crate) use pipelined::NextTransfer;
+use pipelined::Prefetched;
+use reach::connect_any;
+pub(crate) use relay::ThirdPartyPlan;
+pub(crate) use renaming::DisplacedFile;
+pub(crate) use transfer::{TransferOutcome, TransferPlan};
 
 use crate::{
-    context::{Context, Endpoint, Place},
+    context::{Endpoint, RunContext, WorkerSlot},
     error::{Error, Result},
     events::{ChannelState, Event},
 };
 
 /// One logged-in control connection and its data channels.
 pub(crate) struct Session {
-    pub(crate) context: Arc<Context>,
+    pub(crate) context: Arc<RunContext>,
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) server: ServerState,
     /// Channel parameters of transfers. A session that only asks and lists leaves them at their
     /// default.
     pub(crate) params: ChannelParams,
     /// Of the worker whose session it is.
-    pub(crate) place: Place,
+    pub(crate) place: WorkerSlot,
     control: ControlChannel,
     /// Where data channels begin and end, ours first.
     addresses: [IpAddr; 2],
     /// What leads to the server; killed where the session is dropped.
-    program: Option<ssh::Program>,
+    program: Option<ssh::SshProcess>,
     mover: Option<Mover>,
     set: Option<ChannelSet>,
     /// With the server that sends to this one, where bytes go from server to server. It lives and
     /// dies with this one.
     pub(crate) source: Option<Box<Session>>,
     /// It was asked to tell often how far it is.
-    tells_often: bool,
+    markers_requested: bool,
     /// The transfer command that went out before its turn.
-    pipelined: Option<Pipelined>,
+    prefetched: Option<Prefetched>,
     /// Shortest time from a command to its answer: what the path takes.
     pub(crate) round_trip: Duration,
     /// When the server may next be asked for its side of a get.
@@ -104,7 +109,7 @@ pub(crate) struct Session {
 impl Session {
     /// Connects to the first address of the endpoint that answers, and logs in.
     pub(crate) async fn open(
-        context: &Arc<Context>,
+        context: &Arc<RunContext>,
         endpoint: &Arc<Endpoint>,
         params: ChannelParams,
     ) -> Result<Self> {
@@ -116,7 +121,7 @@ impl Session {
 
     /// Like [`Self::open`], also after the user's interrupt: cleaning up needs a session then.
     pub(crate) async fn open_undisturbed(
-        context: &Arc<Context>,
+        context: &Arc<RunContext>,
         endpoint: &Arc<Endpoint>,
         params: ChannelParams,
     ) -> Result<Self> {
@@ -125,12 +130,12 @@ impl Session {
             let connected = ssh::connect(context, endpoint).await?;
             return Self::begin(context, endpoint, params, connected).await;
         }
-        let connected = reach(context, endpoint).await?;
+        let connected = connect_any(context, endpoint).await?;
         Self::begin(context, endpoint, params, connected).await
     }
 
     async fn begin(
-        context: &Arc<Context>,
+        context: &Arc<RunContext>,
         endpoint: &Arc<Endpoint>,
         params: ChannelParams,
         connected: login::Connected,
@@ -146,15 +151,15 @@ impl Session {
                 security: opened.security,
                 ..params
             },
-            place: Place::default(),
+            place: WorkerSlot::default(),
             control: opened.control,
             addresses: opened.addresses,
             program: opened.program,
             mover: None,
             set: None,
             source: None,
-            tells_often: false,
-            pipelined: None,
+            markers_requested: false,
+            prefetched: None,
             round_trip: opened.round_trip,
             next_report: tokio::time::Instant::now(),
             broken: false,
@@ -165,9 +170,9 @@ impl Session {
     /// for messages.
     pub(crate) async fn ask(&mut self, command: &Command, doing: &str) -> Result<Reply> {
         // The answer would wait behind a transfer that nobody takes.
-        self.broken |= self.pipelined.is_some();
+        self.broken |= self.prefetched.is_some();
         if self.broken {
-            return Err(self.lost_before(doing));
+            return Err(self.not_connected(doing));
         }
         let stop = self.context.stop.clone();
         let asked = Instant::now();
@@ -185,7 +190,7 @@ impl Session {
     }
 
     /// Sends a command that must succeed.
-    pub(crate) async fn demand(&mut self, command: &Command, doing: &str) -> Result<Reply> {
+    pub(crate) async fn ask_ok(&mut self, command: &Command, doing: &str) -> Result<Reply> {
         let reply = self.ask(command, doing).await?;
         if reply.code.is_success() || reply.code.is_intermediate() {
             Ok(reply)
@@ -203,11 +208,11 @@ impl Session {
     pub(crate) async fn quit(mut self) {
         let cached = self.set.take().map_or(0, |set| set.cached());
         let count = u32::try_from(cached).unwrap_or(u32::MAX);
-        self.tell(ChannelState::Retired, count);
+        self.report_channels(ChannelState::Retired, count);
         if let Some(source) = self.source.take() {
             Box::pin(source.quit()).await;
         }
-        if !self.broken && self.pipelined.is_none() {
+        if !self.broken && self.prefetched.is_none() {
             self.control.quit().await;
             if let Some(program) = self.program.take() {
                 program.leave();
@@ -237,7 +242,7 @@ impl Session {
         }
     }
 
-    fn lost_before(&self, doing: &str) -> Error {
+    fn not_connected(&self, doing: &str) -> Error {
         Error::Control {
             doing: doing.to_owned(),
             error: ControlError::Io {
@@ -269,7 +274,7 @@ fn client_info(endpoint: &Endpoint) -> String {
 }
 
 /// `None` where nobody hears it: two lines a command are work.
-fn dialogue(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> Option<ProtocolTrace> {
+fn protocol_trace(context: &Arc<RunContext>, endpoint: &Arc<Endpoint>) -> Option<ProtocolTrace> {
     if !context.observer().hears_dialogue() {
         return None;
     }

@@ -24,12 +24,12 @@ use crate::{
 impl Session {
     /// There is no doubt that the server understands `path`.
     pub(crate) fn trusts_name(&self, path: &FtpPath) -> bool {
-        self.endpoint.learned.passes(path)
+        self.endpoint.capabilities.passes(path)
     }
 
     fn learn_names(&self, odd: OddBytes) {
-        let learned = &self.endpoint.learned.names_pass;
-        learned.fetch_or(odd.bits(), Ordering::Relaxed);
+        let capabilities = &self.endpoint.capabilities.names_pass;
+        capabilities.fetch_or(odd.bits(), Ordering::Relaxed);
     }
 
     /// Makes sure that the server understands `path`, which exists, as it was sent, where it has
@@ -101,7 +101,7 @@ impl Session {
 
     /// What the server calls `path`: the whole path or its last name.
     async fn name_by_mlst(&mut self, path: &FtpPath) -> Result<Option<Vec<u8>>> {
-        if known(&self.endpoint.learned.no_mlst) {
+        if known(&self.endpoint.capabilities.no_mlst) {
             return Ok(None);
         }
         let doing = format!("look at {}", self.endpoint.url(path));
@@ -121,14 +121,14 @@ impl Session {
         for (command, lacks) in [
             (
                 Command::Mlsd(Some(directory.clone())),
-                known(&self.endpoint.learned.no_mlsd),
+                known(&self.endpoint.capabilities.no_mlsd),
             ),
             (Command::Nlst(Some(directory.clone())), false),
         ] {
             if lacks {
                 continue;
             }
-            let finder = Finder::new(name);
+            let finder = NameFinder::new(name);
             let sink = finder.clone();
             let plan = TransferPlan {
                 doing: &doing,
@@ -182,18 +182,18 @@ fn is_the_same(seen: &[u8], told: &FtpPath) -> bool {
 
 /// Looks for a name at the ends of the lines of a listing, whichever its form is.
 #[derive(Clone)]
-struct Finder(Arc<Mutex<Finding>>);
+struct NameFinder(Arc<Mutex<NameSearch>>);
 
-struct Finding {
+struct NameSearch {
     name: Vec<u8>,
     /// Of the line that is being read, as many of its last bytes as matter.
     line: Vec<u8>,
     found: bool,
 }
 
-impl Finder {
+impl NameFinder {
     fn new(name: &[u8]) -> Self {
-        Self(Arc::new(Mutex::new(Finding {
+        Self(Arc::new(Mutex::new(NameSearch {
             name: name.to_vec(),
             line: Vec::new(),
             found: false,
@@ -207,7 +207,7 @@ impl Finder {
     }
 }
 
-impl Finding {
+impl NameSearch {
     fn end_line(&mut self) {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
         let before = line.strip_suffix(&self.name[..]);
@@ -216,7 +216,7 @@ impl Finding {
     }
 }
 
-impl Write for Finder {
+impl Write for NameFinder {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut finding = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let most = finding.name.len() + 2;
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_name_is_found_in_any_form_of_listing_and_no_other_for_it() {
         let finds = |listing: &[u8], name: &[u8]| {
-            let mut finder = Finder::new(name);
+            let mut finder = NameFinder::new(name);
             for part in listing.chunks(3) {
                 finder.write_all(part).unwrap();
             }

@@ -14,9 +14,9 @@ use godwit_proto::{
     security::Protection,
 };
 
-use super::{Session, channels::TURNS_MAX, relaying::Side};
+use super::{Session, channels::TURNS_MAX, relaying::Role};
 use crate::{
-    context::{Learned, known},
+    context::{Capabilities, known},
     error::{Error, Result},
 };
 
@@ -26,12 +26,12 @@ const MARKER_SECONDS: u32 = 1;
 
 /// Data channels that are ready.
 #[derive(Clone, Copy)]
-pub(super) struct Between {
+pub(super) struct ThirdPartyChannels {
     pub(super) mode: Mode,
     /// Those of an earlier transfer.
     pub(super) reused: bool,
     /// Who listens, where they are new.
-    pub(super) listens: Side,
+    pub(super) awaits_final_reply: Role,
 }
 
 impl Session {
@@ -41,12 +41,12 @@ impl Session {
         source: &mut Session,
         stream: bool,
         doing: &str,
-    ) -> Result<Between> {
-        self.agree_with(source).await?;
-        self.ask_for_markers();
+    ) -> Result<ThirdPartyChannels> {
+        self.agree_on_protection(source).await?;
+        self.request_markers();
         for _ in 0..TURNS_MAX {
-            let receiver_listens = may_lead(source, self);
-            if !receiver_listens && !may_lead(self, source) {
+            let receiver_listens = may_connect(source, self);
+            if !receiver_listens && !may_connect(self, source) {
                 break;
             }
             // What one of them lacks the other cannot use.
@@ -74,31 +74,31 @@ impl Session {
                 source.server.forget();
             }
             if made? {
-                let listens = match receiver_listens {
-                    true => Side::Receiver,
-                    false => Side::Sender,
+                let awaits_final_reply = match receiver_listens {
+                    true => Role::Receiver,
+                    false => Role::Sender,
                 };
-                return Ok(Between {
+                return Ok(ThirdPartyChannels {
                     mode,
                     reused,
-                    listens,
+                    awaits_final_reply,
                 });
             }
         }
-        Err(Error::Lacks {
+        Err(Error::MissingFeature {
             endpoint: self.endpoint.name(),
             feature: format!("data connection with {}", source.endpoint.name()),
             consequence: format!(
                 "{doing}: {}, and {}",
-                why_not(source, self),
-                why_not(self, source)
+                no_connection_reason(source, self),
+                no_connection_reason(self, source)
             ),
         })
     }
 
     /// Brings the protection of both to the higher of their levels. What cannot be had at one of
     /// them is not given at the other.
-    async fn agree_with(&mut self, source: &mut Session) -> Result<()> {
+    async fn agree_on_protection(&mut self, source: &mut Session) -> Result<()> {
         let levels = [&*self, source].map(|session| session.data_protection());
         let (here, there) = match levels {
             [Ok(None), Ok(None)] => return Ok(()),
@@ -127,7 +127,7 @@ impl Session {
             Ordering::Less => self.raise_to(there, source).await?,
             Ordering::Greater => source.raise_to(here, self).await?,
         }
-        self.introduce(source).await
+        self.share_credential(source).await
     }
 
     /// Level of the data channels; `None`: nothing guards them.
@@ -150,7 +150,7 @@ impl Session {
         };
         let reply = self.ask(&command, &doing).await?;
         if !reply.code.is_success() {
-            return Err(Error::Lacks {
+            return Err(Error::MissingFeature {
                 endpoint: self.endpoint.name(),
                 feature: format!("PROT {level}"),
                 consequence: format!(
@@ -173,8 +173,8 @@ impl Session {
 
     /// Once: receivers tell how far they are seldom, unless asked. What they answer changes
     /// nothing.
-    fn ask_for_markers(&mut self) {
-        if std::mem::replace(&mut self.tells_often, true) {
+    fn request_markers(&mut self) {
+        if std::mem::replace(&mut self.markers_requested, true) {
             return;
         }
         for event in [MarkerEvent::Performance, MarkerEvent::Restart] {
@@ -217,8 +217,8 @@ impl Session {
         if !self.is_usable() || reply.code.is_transient() {
             return Err(Error::refused(doing, reply));
         }
-        Learned::learn(
-            &self.endpoint.learned.no_foreign,
+        Capabilities::learn(
+            &self.endpoint.capabilities.no_foreign,
             &self.context,
             format!(
                 "{}: connects to no host but ours: the other server must connect to it, with one data channel (MODE S) (server said: \
@@ -231,23 +231,23 @@ impl Session {
 }
 
 /// `from` may connect to `to`, as far as is known.
-fn may_lead(from: &Session, to: &Session) -> bool {
-    let (from, to) = (&from.endpoint.learned, &to.endpoint.learned);
+fn may_connect(from: &Session, to: &Session) -> bool {
+    let (from, to) = (&from.endpoint.capabilities, &to.endpoint.capabilities);
     !known(&from.no_foreign) && !known(&to.no_pasv) && to.unreached.get().is_none()
 }
 
 /// Why no connection leads from `from` to `to`, and what either could change.
-fn why_not(from: &Session, to: &Session) -> String {
+fn no_connection_reason(from: &Session, to: &Session) -> String {
     let (from, to) = (&from.endpoint, &to.endpoint);
-    if known(&to.learned.no_pasv) {
+    if known(&to.capabilities.no_pasv) {
         format!("{} does not listen (PASV)", to.name())
-    } else if known(&from.learned.no_foreign) {
+    } else if known(&from.capabilities.no_foreign) {
         format!(
             "{} connects to no host but ours (PORT; godwitd does for users who are logged in, or with --allow-foreign-data-hosts)",
             from.name()
         )
     } else {
-        let why = to.learned.unreached.get().map_or("", String::as_str);
+        let why = to.capabilities.unreached.get().map_or("", String::as_str);
         format!(
             "{} cannot connect to {}, whose data ports may be closed to it ({why})",
             from.name(),

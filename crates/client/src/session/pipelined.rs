@@ -18,14 +18,14 @@ use godwit_proto::{
 
 use super::{Session, TransferPlan};
 use crate::{
-    context::{Learned, known},
-    progress::{Here, Running},
+    context::{Capabilities, known},
+    progress::{LocalView, RunningTransfer},
 };
 
 /// A transfer that follows another on its session, on the same channels and without anything before
 /// it.
 #[derive(Clone)]
-pub(crate) enum Next {
+pub(crate) enum NextTransfer {
     /// The server sends, as soon as it has sent the present one.
     Get(Command),
     /// We send, as soon as we have sent the present one.
@@ -37,7 +37,7 @@ pub(crate) enum Next {
     },
 }
 
-pub(super) struct Pipelined {
+pub(super) struct Prefetched {
     pub(super) id: CommandId,
     command: Command,
     /// Of what was sent just before it.
@@ -46,13 +46,13 @@ pub(super) struct Pipelined {
     pub(super) started: bool,
     pub(super) reply: Option<Reply>,
     /// A put's.
-    pub(super) sending: Option<(Transfer, Running)>,
+    pub(super) sending: Option<(Transfer, RunningTransfer)>,
 }
 
 impl Session {
     /// Asks for the next get, if there is one and the present channels will carry it.
     pub(super) fn send_next(&mut self, plan: &TransferPlan<'_>, mode: Mode) {
-        let Some(Next::Get(next)) = &plan.next else {
+        let Some(NextTransfer::Get(next)) = &plan.next else {
             return;
         };
         let wanted = self.channels_wanted();
@@ -60,12 +60,12 @@ impl Session {
         // changed.
         let channels_stay =
             self.server.features.live_channels || self.server.parallelism == Some(wanted);
-        if self.pipelined.is_none()
+        if self.prefetched.is_none()
             && mode == Mode::ExtendedBlock
             && channels_stay
-            && !known(&self.endpoint.learned.no_pipelining)
+            && !known(&self.endpoint.capabilities.no_pipelining)
         {
-            self.pipelined = Some(Pipelined {
+            self.prefetched = Some(Prefetched {
                 id: self.control.submit(next),
                 command: next.clone(),
                 ahead: None,
@@ -84,7 +84,7 @@ impl Session {
         mode: Mode,
         report: &TransferReport,
     ) {
-        let Some(Next::Put {
+        let Some(NextTransfer::Put {
             ahead,
             command,
             job,
@@ -95,11 +95,11 @@ impl Session {
         // Who has the one of our extensions keeps its connections.
         let reuses = self.server.can_reuse(Direction::Put) || self.server.features.live_channels;
         let goes_on = report.result.is_ok() && report.unsent.is_empty() && report.cached > 0;
-        let wanted = self.context.target.borrow().wants(self.place);
-        if self.pipelined.is_some()
+        let wanted = self.context.target.borrow().includes(self.place);
+        if self.prefetched.is_some()
             || mode != Mode::ExtendedBlock
             || !(goes_on && reuses && wanted)
-            || known(&self.endpoint.learned.no_pipelining)
+            || known(&self.endpoint.capabilities.no_pipelining)
         {
             return;
         }
@@ -107,9 +107,9 @@ impl Session {
         let ahead = ahead.as_ref().map(|command| self.control.submit(command));
         let id = self.control.submit(command);
         let transfer = set.start(job(), mode);
-        let here = Here::Transfer(transfer.monitor());
-        let running = Running::new(&self.context.counters, here);
-        self.pipelined = Some(Pipelined {
+        let here = LocalView::Transfer(transfer.monitor());
+        let running = RunningTransfer::new(&self.context.counters, here);
+        self.prefetched = Some(Prefetched {
             id,
             command: command.clone(),
             ahead,
@@ -121,15 +121,15 @@ impl Session {
 
     /// A transfer was begun before its turn.
     pub(crate) fn has_begun_next(&self) -> bool {
-        self.pipelined.is_some()
+        self.prefetched.is_some()
     }
 
     /// A 1xx (`None`) or final reply; false where it is not for the command sent ahead.
-    pub(super) fn heard_early(&mut self, of: CommandId, reply: Option<&Reply>) -> bool {
-        match &mut self.pipelined {
-            Some(pipelined) if pipelined.id == of => {
-                pipelined.started = true;
-                pipelined.reply = reply.cloned();
+    pub(super) fn on_prefetched_reply(&mut self, of: CommandId, reply: Option<&Reply>) -> bool {
+        match &mut self.prefetched {
+            Some(prefetched) if prefetched.id == of => {
+                prefetched.started = true;
+                prefetched.reply = reply.cloned();
                 true
             }
             _ => false,
@@ -138,14 +138,14 @@ impl Session {
 
     /// The command that went ahead, if it is this one. Another is a transfer that nobody wants any
     /// more: the session is of no use then.
-    pub(super) fn take_pipelined(&mut self, plan: &TransferPlan<'_>) -> Option<Pipelined> {
-        let pipelined = self.pipelined.take()?;
-        match &pipelined.reply {
+    pub(super) fn take_pipelined(&mut self, plan: &TransferPlan<'_>) -> Option<Prefetched> {
+        let prefetched = self.prefetched.take()?;
+        match &prefetched.reply {
             // ARC's server runs one transfer at a time and answers a second so, at once and without
             // harm.
             Some(reply) if reply.code.get() == 421 => {
-                Learned::learn(
-                    &self.endpoint.learned.no_pipelining,
+                Capabilities::learn(
+                    &self.endpoint.capabilities.no_pipelining,
                     &self.context,
                     format!(
                         "{}: takes no command while a transfer runs (server said: {reply})",
@@ -153,10 +153,10 @@ impl Session {
                     ),
                 );
                 // Its bytes are on their way.
-                self.broken |= pipelined.sending.is_some();
+                self.broken |= prefetched.sending.is_some();
                 None
             }
-            _ if pipelined.command == plan.command && self.set.is_some() => Some(pipelined),
+            _ if prefetched.command == plan.command && self.set.is_some() => Some(prefetched),
             _ => {
                 self.broken = true;
                 None
@@ -167,7 +167,7 @@ impl Session {
     /// A transfer is over, well or not: a command sent ahead is good for something only where the
     /// channels live on.
     pub(super) fn check_pipelined(&mut self, channels_live_on: bool) {
-        if !channels_live_on && self.pipelined.take().is_some() {
+        if !channels_live_on && self.prefetched.take().is_some() {
             self.broken = true;
         }
     }

@@ -7,20 +7,23 @@ use tokio::{task::JoinSet, time};
 
 use super::login::{self, Connected};
 use crate::{
-    context::{Context, Endpoint},
+    context::{Endpoint, RunContext},
     error::{Error, Result},
     panics::{joined_badly, on_thread},
 };
 
 /// Time for an address to greet before the next is tried beside it. A machine that is gone says
 /// nothing, for a minute.
-const HEAD_START: Duration = Duration::from_secs(1);
+const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_secs(1);
 
 /// Connects to the address that greets first: they are tried in turn, the next where one has failed
 /// or is late.
-pub(super) async fn reach(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> Result<Connected> {
-    let known = &endpoint.learned.addresses;
-    let mut untried = known.in_turn(addresses(endpoint).await?).into_iter();
+pub(super) async fn connect_any(
+    context: &Arc<RunContext>,
+    endpoint: &Arc<Endpoint>,
+) -> Result<Connected> {
+    let known = &endpoint.capabilities.addresses;
+    let mut untried = known.trial_order(addresses(endpoint).await?).into_iter();
     // In the order in which they were begun.
     let mut trying: Vec<SocketAddr> = Vec::new();
     let mut trials = JoinSet::new();
@@ -37,18 +40,18 @@ pub(super) async fn reach(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> R
         }
         let ended = tokio::select! {
             ended = trials.join_next() => ended,
-            () = time::sleep(HEAD_START), if untried.len() > 0 => continue,
+            () = time::sleep(CONNECTION_ATTEMPT_DELAY), if untried.len() > 0 => continue,
         };
         match ended {
             Some(Ok((address, Ok(connected)))) => {
                 let earlier = trying.iter().take_while(|tried| **tried != address);
-                earlier.for_each(|late| known.note(*late, false));
-                known.note(address, true);
+                earlier.for_each(|late| known.record(*late, false));
+                known.record(address, true);
                 return Ok(connected);
             }
             Some(Ok((address, Err(error)))) => {
                 trying.retain(|tried| *tried != address);
-                known.note(address, false);
+                known.record(address, false);
                 context.note(format!("{}: {error}", endpoint.name()));
                 last = Some(error);
             }

@@ -23,16 +23,16 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
     Session,
-    asides::{ANSWER_LIMIT, Answer, Asides},
-    pair::Between,
-    relaying::{Relaying, Side},
+    asides::{ANSWER_LIMIT, Answer, LiveRequests},
+    pair::ThirdPartyChannels,
+    relaying::{Role, ThirdPartyState},
     transfer::{CALLING_OFF_LIMIT, EXPLANATION_LIMIT},
 };
 use crate::{
     context::known,
     error::{Error, Result},
     events::ChannelState,
-    progress::{Here, Running},
+    progress::{LocalView, RunningTransfer},
 };
 
 /// Time for what a sender has sent before it gave up, and for the receiver to say so: half of that
@@ -40,7 +40,7 @@ use crate::{
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// A transfer between servers to be run.
-pub(crate) struct RelayPlan<'a> {
+pub(crate) struct ThirdPartyPlan<'a> {
     /// Verb and URL of what the receiver does, for messages.
     pub(crate) storing: &'a str,
     /// And of what the sender does.
@@ -52,7 +52,7 @@ pub(crate) struct RelayPlan<'a> {
     /// Long enough to follow the tuner while it runs.
     pub(crate) long: bool,
     /// ALLO, sent just before; a refusal is ignored.
-    pub(crate) room: Option<Command>,
+    pub(crate) allo_command: Option<Command>,
     pub(crate) store: Command,
     /// REST for the sender.
     pub(crate) restart: Option<Command>,
@@ -60,7 +60,7 @@ pub(crate) struct RelayPlan<'a> {
 }
 
 /// How it went.
-pub(crate) struct Relayed {
+pub(crate) struct ThirdPartyOutcome {
     pub(crate) result: Result<()>,
     /// It was called off on its way, since the worker is wanted no more.
     pub(crate) is_cut: bool,
@@ -70,7 +70,7 @@ pub(crate) struct Relayed {
     pub(crate) bytes: Option<u64>,
 }
 
-impl Relayed {
+impl ThirdPartyOutcome {
     fn failed(error: Error) -> Self {
         Self {
             result: Err(error),
@@ -82,8 +82,8 @@ impl Relayed {
 }
 
 /// What was asked of the two.
-struct Asked {
-    room: Option<CommandId>,
+struct ThirdPartyCommands {
+    allo_command: Option<CommandId>,
     store: CommandId,
     restart: Option<CommandId>,
     retrieve: CommandId,
@@ -91,42 +91,46 @@ struct Asked {
 
 impl Session {
     /// Runs a transfer from the server of [`Self::source`] to this one.
-    pub(crate) async fn relay(&mut self, plan: RelayPlan<'_>) -> Relayed {
+    pub(crate) async fn relay(&mut self, plan: ThirdPartyPlan<'_>) -> ThirdPartyOutcome {
         let Some(mut source) = self.source.take() else {
-            return Relayed::failed(self.lost_before(plan.storing));
+            return ThirdPartyOutcome::failed(self.not_connected(plan.storing));
         };
         let relayed = self.relay_from(&mut source, &plan).await;
         self.source = Some(source);
         relayed
     }
 
-    async fn relay_from(&mut self, source: &mut Session, plan: &RelayPlan<'_>) -> Relayed {
+    async fn relay_from(
+        &mut self,
+        source: &mut Session,
+        plan: &ThirdPartyPlan<'_>,
+    ) -> ThirdPartyOutcome {
         let parallelism = self.channels_to_begin_with(source, plan.long);
         source.params.parallelism = parallelism;
         self.context
             .counters
-            .begins(source.round_trip.max(self.round_trip));
+            .on_transfer_start(source.round_trip.max(self.round_trip));
         let made = self
             .make_channels_between(source, plan.stream, plan.storing)
             .await;
         let between = match made {
             Ok(made) => made,
-            Err(error) => return Relayed::failed(error),
+            Err(error) => return ThirdPartyOutcome::failed(error),
         };
-        let asked = Asked {
-            room: plan.room.as_ref().map(|c| self.control.submit(c)),
+        let asked = ThirdPartyCommands {
+            allo_command: plan.allo_command.as_ref().map(|c| self.control.submit(c)),
             store: self.control.submit(&plan.store),
             restart: plan.restart.as_ref().map(|c| source.control.submit(c)),
             retrieve: source.control.submit(&plan.retrieve),
         };
-        let mut relay = Relay {
-            asides: source.asides_of_sender(between.mode, parallelism),
-            running: Running::new(&self.context.counters, Here::Nothing),
-            relaying: Relaying::default(),
+        let mut relay = ThirdPartyTransfer {
+            live_requests: source.asides_of_sender(between.mode, parallelism),
+            running: RunningTransfer::new(&self.context.counters, LocalView::Nothing),
+            relaying: ThirdPartyState::default(),
             plan,
             asked,
             between,
-            news: Instant::now(),
+            last_activity: Instant::now(),
             reported: None,
             stopped: false,
             cut: false,
@@ -153,7 +157,7 @@ impl Session {
 
     /// Its server opens and retires channels while it sends.
     fn changes_channels(&self) -> bool {
-        self.server.features.live_channels && !known(&self.endpoint.learned.no_asides)
+        self.server.features.live_channels && !known(&self.endpoint.capabilities.no_live_requests)
     }
 
     /// A transfer from the server of [`Self::source`] need not end for other channels, and when it
@@ -164,29 +168,29 @@ impl Session {
     }
 
     /// What may be asked of the sender while it sends: the channels are its to open.
-    fn asides_of_sender(&self, mode: Mode, channels: u32) -> Asides {
+    fn asides_of_sender(&self, mode: Mode, channels: u32) -> LiveRequests {
         let now = Instant::now();
-        if mode != Mode::ExtendedBlock || known(&self.endpoint.learned.no_asides) {
-            return Asides::none(now);
+        if mode != Mode::ExtendedBlock || known(&self.endpoint.capabilities.no_live_requests) {
+            return LiveRequests::none(now);
         }
         let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
         let channels = self.server.parallelism.unwrap_or(channels);
-        Asides::new(&self.server.features, channels, limit, self.next_report)
+        LiveRequests::new(&self.server.features, channels, limit, self.next_report)
     }
 }
 
 /// A transfer between two servers that runs.
-struct Relay<'a> {
+struct ThirdPartyTransfer<'a> {
     receiver: &'a mut Session,
     sender: &'a mut Session,
-    plan: &'a RelayPlan<'a>,
-    asked: Asked,
-    between: Between,
-    relaying: Relaying,
-    asides: Asides,
-    running: Running,
+    plan: &'a ThirdPartyPlan<'a>,
+    asked: ThirdPartyCommands,
+    between: ThirdPartyChannels,
+    relaying: ThirdPartyState,
+    live_requests: LiveRequests,
+    running: RunningTransfer,
     /// When something last moved.
-    news: Instant,
+    last_activity: Instant,
     /// Bytes that the sender has sent, where it tells.
     reported: Option<u64>,
     stopped: bool,
@@ -197,7 +201,7 @@ struct Relay<'a> {
     unanswered: bool,
 }
 
-impl Relay<'_> {
+impl ThirdPartyTransfer<'_> {
     async fn run(&mut self) {
         let stop = self.receiver.context.stop.clone();
         let stall_limit = self.receiver.context.connections.stall_limit;
@@ -209,22 +213,24 @@ impl Relay<'_> {
             if self.relaying.waits_for_receiver() && explanation_due.is_none() {
                 explanation_due = Some(Instant::now() + explanation_limit);
             }
-            self.unanswered |=
-                self.sender
-                    .mind(&mut self.asides, self.asked.retrieve, self.relaying.flows());
-            let wakes = self.relaying.flows() || self.asides.is_waiting();
-            let wake = self.asides.wake().filter(|_| wakes);
-            let stall_due = self.news + stall_limit;
+            self.unanswered |= self.sender.poll_live_requests(
+                &mut self.live_requests,
+                self.asked.retrieve,
+                self.relaying.flows(),
+            );
+            let wakes = self.relaying.flows() || self.live_requests.is_waiting();
+            let wake = self.live_requests.wake().filter(|_| wakes);
+            let stall_due = self.last_activity + stall_limit;
             let later = Instant::now() + stall_limit;
             tokio::select! {
                 spoken = self.receiver.control.next_event(),
-                    if self.relaying.is_due(Side::Receiver) => self.heard(Side::Receiver, spoken),
+                    if self.relaying.is_due(Role::Receiver) => self.on_reply(Role::Receiver, spoken),
                 spoken = self.sender.control.next_event(),
-                    if self.relaying.is_due(Side::Sender) || self.asides.is_waiting() => self.heard(Side::Sender, spoken),
+                    if self.relaying.is_due(Role::Sender) || self.live_requests.is_waiting() => self.on_reply(Role::Sender, spoken),
                 Ok(()) = target.changed(), if self.relaying.flows() => {
                     let target = *target.borrow_and_update();
-                    self.asides.want(self.receiver.channels_wanted());
-                    self.cut = self.plan.may_be_cut && !target.wants(self.receiver.place);
+                    self.live_requests.want(self.receiver.channels_wanted());
+                    self.cut = self.plan.may_be_cut && !target.includes(self.receiver.place);
                 }
                 () = sleep_until(wake.unwrap_or(later)), if wake.is_some() => {}
                 () = sleep_until(stall_due), if self.relaying.silence_tells() => self.stalled = true,
@@ -246,16 +252,16 @@ impl Relay<'_> {
             false => Instant::now(),
         };
         let mut asked = Vec::new();
-        self.abort(Side::Sender, &mut asked);
-        while !asked.is_empty() || self.relaying.is_due(Side::Receiver) {
+        self.abort(Role::Sender, &mut asked);
+        while !asked.is_empty() || self.relaying.is_due(Role::Receiver) {
             let waits = |of| asked.iter().any(|(side, _)| *side == of);
-            let (sender, told) = (waits(Side::Sender), waits(Side::Receiver));
-            let due = self.relaying.is_due(Side::Receiver);
+            let (sender, told) = (waits(Role::Sender), waits(Role::Receiver));
+            let due = self.relaying.is_due(Role::Receiver);
             let (side, spoken) = tokio::select! {
-                spoken = self.receiver.control.next_event(), if told || due => (Side::Receiver, spoken),
-                spoken = self.sender.control.next_event(), if sender => (Side::Sender, spoken),
+                spoken = self.receiver.control.next_event(), if told || due => (Role::Receiver, spoken),
+                spoken = self.sender.control.next_event(), if sender => (Role::Sender, spoken),
                 () = sleep_until(arrived), if due && !told => {
-                    self.abort(Side::Receiver, &mut asked);
+                    self.abort(Role::Receiver, &mut asked);
                     continue;
                 }
             };
@@ -264,12 +270,12 @@ impl Relay<'_> {
                 Ok(Spoken::Preliminary(..)) => true,
                 Err(_) => *of != side,
             });
-            self.heard(side, spoken);
+            self.on_reply(side, spoken);
         }
     }
 
     /// Tells a server to give up, where it has anything to.
-    fn abort(&mut self, side: Side, asked: &mut Vec<(Side, CommandId)>) {
+    fn abort(&mut self, side: Role, asked: &mut Vec<(Role, CommandId)>) {
         if self.relaying.is_due(side) {
             let id = self.session(side).control.submit(&Command::Abor);
             asked.push((side, id));
@@ -279,33 +285,33 @@ impl Relay<'_> {
     /// An answer to an aside is a round trip away at most, and cheaper than to tell it later from
     /// the reply to another command.
     fn is_complete(&self) -> bool {
-        self.relaying.is_over() && !(self.asides.is_waiting() && self.sender.is_usable())
+        self.relaying.is_over() && !(self.live_requests.is_waiting() && self.sender.is_usable())
     }
 
-    fn heard(&mut self, side: Side, spoken: std::result::Result<Spoken, ControlError>) {
+    fn on_reply(&mut self, side: Role, spoken: std::result::Result<Spoken, ControlError>) {
         let doing = match side {
-            Side::Receiver => self.plan.storing,
-            Side::Sender => self.plan.retrieving,
+            Role::Receiver => self.plan.storing,
+            Role::Sender => self.plan.retrieving,
         };
         let transfer = match side {
-            Side::Receiver => self.asked.store,
-            Side::Sender => self.asked.retrieve,
+            Role::Receiver => self.asked.store,
+            Role::Sender => self.asked.retrieve,
         };
         match spoken {
-            Ok(Spoken::Preliminary(of, reply)) if of == transfer => self.begun(side, &reply),
+            Ok(Spoken::Preliminary(of, reply)) if of == transfer => self.on_begun(side, &reply),
             Ok(Spoken::Preliminary(..)) => {}
             Ok(Spoken::Final(of, reply)) if of == transfer => {
                 if reply.code.get() == 421 {
                     self.session(side).broken = true;
                 }
-                self.news = Instant::now();
-                self.relaying.answer(side, reply, doing);
+                self.last_activity = Instant::now();
+                self.relaying.on_final_reply(side, reply, doing);
             }
-            Ok(Spoken::Final(of, reply)) => self.answered(side, of, reply),
+            Ok(Spoken::Final(of, reply)) => self.on_other_reply(side, of, reply),
             Err(error) => {
                 self.session(side).broken = true;
-                if side == Side::Sender {
-                    self.asides.cease();
+                if side == Role::Sender {
+                    self.live_requests.stop_asking();
                 }
                 if self.relaying.is_due(side) {
                     let doing = doing.to_owned();
@@ -315,19 +321,19 @@ impl Relay<'_> {
         }
     }
 
-    fn begun(&mut self, side: Side, reply: &Reply) {
+    fn on_begun(&mut self, side: Role, reply: &Reply) {
         let flowed = self.relaying.flows();
-        if self.relaying.hear(side, reply) {
-            self.news = Instant::now();
+        if self.relaying.on_preliminary(side, reply) {
+            self.last_activity = Instant::now();
         }
         let flows = self.relaying.flows();
         if flows && !flowed && !self.between.reused && self.between.mode == Mode::ExtendedBlock {
             let channels = self.sender.params.parallelism;
-            self.sender.tell(ChannelState::Opened, channels);
+            self.sender.report_channels(ChannelState::Opened, channels);
         }
         // The sender's report is newer, and says more.
         if flows && self.reported.is_none() {
-            self.running.tell(Sample {
+            self.running.report(Sample {
                 bytes: self.relaying.bytes().unwrap_or(0),
                 channels: match self.between.mode {
                     Mode::ExtendedBlock => self.sender.params.parallelism,
@@ -339,10 +345,10 @@ impl Relay<'_> {
     }
 
     /// A reply to something beside the transfer.
-    fn answered(&mut self, side: Side, of: CommandId, reply: Reply) {
-        if side == Side::Receiver {
-            if Some(of) == self.asked.room {
-                self.receiver.answered_room(&reply);
+    fn on_other_reply(&mut self, side: Role, of: CommandId, reply: Reply) {
+        if side == Role::Receiver {
+            if Some(of) == self.asked.allo_command {
+                self.receiver.on_allo_reply(&reply);
             }
         } else if Some(of) == self.asked.restart {
             // Without REST the transfer that follows is another one than we think.
@@ -351,33 +357,33 @@ impl Relay<'_> {
                 self.relaying.fail(side, error);
             }
         } else {
-            match self.asides.answer(of, &reply, Instant::now()) {
+            match self.live_requests.answer(of, &reply, Instant::now()) {
                 Some(Answer::Report(sample, before, after)) => {
-                    self.reported(&sample, before, after)
+                    self.on_report(&sample, before, after)
                 }
-                Some(Answer::Refused) => self.sender.without_asides(&reply),
+                Some(Answer::Refused) => self.sender.disable_live_requests(&reply),
                 Some(Answer::NoTransfer) | None => {}
             }
         }
     }
 
-    fn reported(&mut self, sample: &Sample, before: u32, after: u32) {
+    fn on_report(&mut self, sample: &Sample, before: u32, after: u32) {
         if self.reported.is_none_or(|known| known < sample.bytes) {
-            self.news = Instant::now();
+            self.last_activity = Instant::now();
             self.reported = Some(sample.bytes);
         }
-        self.running.tell(*sample);
+        self.running.report(*sample);
         if before != after {
             let sender = &mut *self.sender;
-            sender.tell(ChannelState::Opened, after.saturating_sub(before));
-            sender.tell(ChannelState::Retired, before.saturating_sub(after));
+            sender.report_channels(ChannelState::Opened, after.saturating_sub(before));
+            sender.report_channels(ChannelState::Retired, before.saturating_sub(after));
             sender.server.parallelism = Some(after);
         }
     }
 
     /// Why one of the two could not connect to the other, where that was it.
     fn unreached(&self) -> Option<String> {
-        let connects = self.between.listens.other();
+        let connects = self.between.awaits_final_reply.other();
         if self.between.reused {
             None
         } else if self.stalled {
@@ -391,11 +397,11 @@ impl Relay<'_> {
 
     /// The next attempt goes the other way, unless this one was seen to lead there.
     fn learn_unreached(&mut self, why: &str) {
-        let connects = self.between.listens.other();
+        let connects = self.between.awaits_final_reply.other();
         let from = self.session(connects).endpoint.name();
-        let listener = self.session(self.between.listens);
-        let learned = &listener.endpoint.learned;
-        if !known(&learned.met) && learned.unreached.set(why.to_owned()).is_ok() {
+        let listener = self.session(self.between.awaits_final_reply);
+        let capabilities = &listener.endpoint.capabilities;
+        if !known(&capabilities.met) && capabilities.unreached.set(why.to_owned()).is_ok() {
             listener.context.note(format!(
                 "{}: {from} cannot connect to it: it is to connect itself, with one data channel a file (MODE S): {why}",
                 listener.endpoint.name()
@@ -403,7 +409,7 @@ impl Relay<'_> {
         }
     }
 
-    fn end(mut self) -> Relayed {
+    fn end(mut self) -> ThirdPartyOutcome {
         let unreached = self.unreached();
         if let Some(why) = &unreached {
             self.learn_unreached(why);
@@ -439,11 +445,11 @@ impl Relay<'_> {
             failure.map_or(Ok(()), Err)
         };
         if result.is_ok() && !is_cut {
-            let listener = match self.between.listens {
-                Side::Receiver => &receiver.endpoint,
-                Side::Sender => &sender.endpoint,
+            let listener = match self.between.awaits_final_reply {
+                Role::Receiver => &receiver.endpoint,
+                Role::Sender => &sender.endpoint,
             };
-            listener.learned.met.store(true, Ordering::Relaxed);
+            listener.capabilities.met.store(true, Ordering::Relaxed);
             receiver.server.transfer_done(Direction::Put, true);
             sender.server.transfer_done(Direction::Get, true);
             sender.broken |= self.unanswered;
@@ -452,7 +458,7 @@ impl Relay<'_> {
             receiver.broken = true;
             sender.broken = true;
         }
-        Relayed {
+        ThirdPartyOutcome {
             result,
             is_cut,
             bytes: told.bytes(),
@@ -460,10 +466,10 @@ impl Relay<'_> {
         }
     }
 
-    fn session(&mut self, side: Side) -> &mut Session {
+    fn session(&mut self, side: Role) -> &mut Session {
         match side {
-            Side::Receiver => self.receiver,
-            Side::Sender => self.sender,
+            Role::Receiver => self.receiver,
+            Role::Sender => self.sender,
         }
     }
 }

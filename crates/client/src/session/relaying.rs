@@ -19,12 +19,12 @@ pub(super) const RANGES_MAX: usize = 100_000;
 
 /// Which of the two servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum Role {
     Receiver,
     Sender,
 }
 
-impl Side {
+impl Role {
     pub(super) fn other(self) -> Self {
         match self {
             Self::Receiver => Self::Sender,
@@ -35,16 +35,16 @@ impl Side {
 
 /// What both servers have said so far.
 #[derive(Debug, Default)]
-pub(super) struct Relaying {
-    receiver: Half,
-    sender: Half,
-    told: Told,
+pub(super) struct ThirdPartyState {
+    receiver: RoleState,
+    sender: RoleState,
+    told: ReceiverProgress,
     /// In the order in which they came.
-    failures: Vec<(Side, Error)>,
+    failures: Vec<(Role, Error)>,
 }
 
 #[derive(Debug, Default)]
-struct Half {
+struct RoleState {
     /// 1xx.
     begun: bool,
     /// Its last word on this transfer has come, or never will.
@@ -53,13 +53,13 @@ struct Half {
 
 /// What the receiver has told of its progress.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ReceiverProgress {
     stripes: BTreeMap<u32, u64>,
     /// Bytes of the region that are on its storage.
     pub(super) safe: RangeSet,
 }
 
-impl Told {
+impl ReceiverProgress {
     /// Bytes that it has; `None` where it tells nothing.
     pub(super) fn bytes(&self) -> Option<u64> {
         let of_stripes = self
@@ -85,10 +85,10 @@ impl Told {
     }
 }
 
-impl Relaying {
+impl ThirdPartyState {
     /// A 1xx. True where it is news: somebody has begun, or bytes have arrived.
-    pub(super) fn hear(&mut self, side: Side, preliminary: &Reply) -> bool {
-        if side == Side::Receiver && matches!(preliminary.code.get(), 111 | 112) {
+    pub(super) fn on_preliminary(&mut self, side: Role, preliminary: &Reply) -> bool {
+        if side == Role::Receiver && matches!(preliminary.code.get(), 111 | 112) {
             let before = self.told.bytes();
             self.told.take(preliminary);
             return self.told.bytes() != before;
@@ -98,7 +98,7 @@ impl Relaying {
     }
 
     /// The last word of a server on this transfer. `doing` is what it was to do.
-    pub(super) fn answer(&mut self, side: Side, reply: Reply, doing: &str) {
+    pub(super) fn on_final_reply(&mut self, side: Role, reply: Reply, doing: &str) {
         let half = self.half(side);
         let started = half.begun;
         half.over = true;
@@ -113,14 +113,14 @@ impl Relaying {
     }
 
     /// The control connection of a server is gone, or it will not do what must come first.
-    pub(super) fn fail(&mut self, side: Side, error: Error) {
+    pub(super) fn fail(&mut self, side: Role, error: Error) {
         self.half(side).over = true;
         self.failures.push((side, error));
     }
 
     /// What `side`, which was to connect to the other, says of that; `None`: something else
     /// happened to it, or bytes have moved.
-    pub(super) fn unconnected(&self, side: Side) -> Option<String> {
+    pub(super) fn unconnected(&self, side: Role) -> Option<String> {
         let failure = self.failures.iter().find(|(of, _)| *of == side);
         match failure {
             Some((_, Error::Refused { reply, .. }))
@@ -133,10 +133,10 @@ impl Relaying {
     }
 
     /// No 1xx came from `side`.
-    pub(super) fn never_began(&self, side: Side) -> bool {
+    pub(super) fn never_began(&self, side: Role) -> bool {
         let half = match side {
-            Side::Receiver => &self.receiver,
-            Side::Sender => &self.sender,
+            Role::Receiver => &self.receiver,
+            Role::Sender => &self.sender,
         };
         !half.begun
     }
@@ -147,16 +147,16 @@ impl Relaying {
     }
 
     /// Its last word is still due.
-    pub(super) fn is_due(&self, side: Side) -> bool {
+    pub(super) fn is_due(&self, side: Role) -> bool {
         match side {
-            Side::Receiver => !self.receiver.over,
-            Side::Sender => !self.sender.over,
+            Role::Receiver => !self.receiver.over,
+            Role::Sender => !self.sender.over,
         }
     }
 
     /// Both have begun, and neither has ended.
     pub(super) fn flows(&self) -> bool {
-        let goes = |half: &Half| half.begun && !half.over;
+        let goes = |half: &RoleState| half.begun && !half.over;
         goes(&self.receiver) && goes(&self.sender)
     }
 
@@ -173,19 +173,19 @@ impl Relaying {
         match self.failures.first() {
             None => self.receiver.over && self.sender.over,
             // The receiver knows best what it has, and may know why the sender failed.
-            Some((Side::Sender, _)) => self.receiver.over || !self.waits_for_receiver(),
-            Some((Side::Receiver, _)) => true,
+            Some((Role::Sender, _)) => self.receiver.over || !self.waits_for_receiver(),
+            Some((Role::Receiver, _)) => true,
         }
     }
 
     /// The sender has failed in mid-transfer: the receiver will notice and say what it has.
     pub(super) fn waits_for_receiver(&self) -> bool {
-        let sender_failed = matches!(self.failures.first(), Some((Side::Sender, _)));
+        let sender_failed = matches!(self.failures.first(), Some((Role::Sender, _)));
         sender_failed && self.sender.begun && !self.receiver.over
     }
 
     /// The most telling failure, and what the receiver has told.
-    pub(super) fn end(self) -> (Option<Error>, Told) {
+    pub(super) fn end(self) -> (Option<Error>, ReceiverProgress) {
         let tells_why = |error: &Error| match error {
             Error::Refused { reply, .. } => !matches!(
                 failure_kind(reply),
@@ -200,10 +200,10 @@ impl Relaying {
         (failure, self.told)
     }
 
-    fn half(&mut self, side: Side) -> &mut Half {
+    fn half(&mut self, side: Role) -> &mut RoleState {
         match side {
-            Side::Receiver => &mut self.receiver,
-            Side::Sender => &mut self.sender,
+            Role::Receiver => &mut self.receiver,
+            Role::Sender => &mut self.sender,
         }
     }
 }
@@ -237,11 +237,11 @@ mod tests {
         marker.to_reply()
     }
 
-    fn flowing() -> Relaying {
-        let mut relaying = Relaying::default();
+    fn flowing() -> ThirdPartyState {
+        let mut relaying = ThirdPartyState::default();
         assert!(relaying.silence_tells() && !relaying.flows());
-        assert!(relaying.hear(Side::Sender, &reply(150, "Begins")));
-        assert!(relaying.hear(Side::Receiver, &reply(125, "Begins")));
+        assert!(relaying.on_preliminary(Role::Sender, &reply(150, "Begins")));
+        assert!(relaying.on_preliminary(Role::Receiver, &reply(125, "Begins")));
         assert!(relaying.flows());
         relaying
     }
@@ -249,18 +249,18 @@ mod tests {
     #[test]
     fn both_must_say_that_it_is_well() {
         let mut relaying = flowing();
-        relaying.answer(Side::Sender, reply(226, "Done"), "get x");
+        relaying.on_final_reply(Role::Sender, reply(226, "Done"), "get x");
         assert!(!relaying.is_over() && !relaying.flows());
-        relaying.answer(Side::Receiver, reply(226, "Done"), "put y");
+        relaying.on_final_reply(Role::Receiver, reply(226, "Done"), "put y");
         assert!(relaying.is_over());
         assert!(relaying.end().0.is_none());
     }
 
     #[test]
     fn who_fails_before_it_begins_is_not_waited_for_nor_the_other() {
-        for side in [Side::Sender, Side::Receiver] {
-            let mut relaying = Relaying::default();
-            relaying.answer(side, reply(550, "No such file"), "x");
+        for side in [Role::Sender, Role::Receiver] {
+            let mut relaying = ThirdPartyState::default();
+            relaying.on_final_reply(side, reply(550, "No such file"), "x");
             assert!(relaying.is_over(), "{side:?}");
         }
     }
@@ -268,10 +268,10 @@ mod tests {
     #[test]
     fn a_sender_that_fails_midway_leaves_the_receiver_the_last_word() {
         let mut relaying = flowing();
-        relaying.answer(Side::Sender, reply(426, "Broke"), "get x");
+        relaying.on_final_reply(Role::Sender, reply(426, "Broke"), "get x");
         assert!(!relaying.is_over() && relaying.waits_for_receiver());
-        assert!(relaying.hear(Side::Receiver, &reply(111, "Range Marker 0-8,10-12")));
-        relaying.answer(Side::Receiver, reply(552, "Disk full"), "put y");
+        assert!(relaying.on_preliminary(Role::Receiver, &reply(111, "Range Marker 0-8,10-12")));
+        relaying.on_final_reply(Role::Receiver, reply(552, "Disk full"), "put y");
         assert!(relaying.is_over());
         let (error, told) = relaying.end();
         assert!(error.unwrap().to_string().contains("Disk full"));
@@ -282,15 +282,18 @@ mod tests {
     fn markers_add_up_and_never_go_back() {
         let mut relaying = flowing();
         assert!(relaying.told.bytes().is_none());
-        assert!(relaying.hear(Side::Receiver, &perf(0, 0)), "it tells");
-        assert!(!relaying.hear(Side::Receiver, &perf(0, 0)));
-        assert!(relaying.hear(Side::Receiver, &perf(100, 0)));
-        assert!(relaying.hear(Side::Receiver, &perf(10, 1)));
-        assert!(!relaying.hear(Side::Receiver, &perf(90, 0)));
-        assert!(!relaying.hear(Side::Receiver, &perf(7, STRIPES_MAX)));
+        assert!(
+            relaying.on_preliminary(Role::Receiver, &perf(0, 0)),
+            "it tells"
+        );
+        assert!(!relaying.on_preliminary(Role::Receiver, &perf(0, 0)));
+        assert!(relaying.on_preliminary(Role::Receiver, &perf(100, 0)));
+        assert!(relaying.on_preliminary(Role::Receiver, &perf(10, 1)));
+        assert!(!relaying.on_preliminary(Role::Receiver, &perf(90, 0)));
+        assert!(!relaying.on_preliminary(Role::Receiver, &perf(7, STRIPES_MAX)));
         assert_eq!(relaying.told.bytes(), Some(110));
         assert!(relaying.silence_tells());
-        relaying.answer(Side::Sender, reply(226, "Done"), "get x");
+        relaying.on_final_reply(Role::Sender, reply(226, "Done"), "get x");
         assert!(!relaying.silence_tells(), "storage may take its time");
     }
 
@@ -306,19 +309,19 @@ mod tests {
             (425, stranger, false),
             (550, "No such file", false),
         ] {
-            let mut relaying = Relaying::default();
-            relaying.answer(Side::Sender, reply(code, text), "get x");
+            let mut relaying = ThirdPartyState::default();
+            relaying.on_final_reply(Role::Sender, reply(code, text), "get x");
             assert_eq!(
-                relaying.unconnected(Side::Sender).is_some(),
+                relaying.unconnected(Role::Sender).is_some(),
                 tells,
                 "{text}"
             );
-            assert!(relaying.unconnected(Side::Receiver).is_none());
+            assert!(relaying.unconnected(Role::Receiver).is_none());
         }
         let mut relaying = flowing();
-        relaying.hear(Side::Receiver, &perf(100, 0));
-        relaying.answer(Side::Sender, reply(425, ours), "get x");
-        let later = relaying.unconnected(Side::Sender);
+        relaying.on_preliminary(Role::Receiver, &perf(100, 0));
+        relaying.on_final_reply(Role::Sender, reply(425, ours), "get x");
+        let later = relaying.unconnected(Role::Sender);
         assert!(later.is_none(), "bytes have moved");
     }
 }

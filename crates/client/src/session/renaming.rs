@@ -23,9 +23,9 @@ use crate::{
 
 /// Where the file that had a name may lie, once it has stepped aside for another.
 #[derive(Debug, Default)]
-pub(crate) struct Aside(Mutex<Option<FtpPath>>);
+pub(crate) struct DisplacedFile(Mutex<Option<FtpPath>>);
 
-impl Aside {
+impl DisplacedFile {
     /// The place; `None`: nothing has stepped aside.
     pub(crate) fn at(&self) -> Option<FtpPath> {
         self.0
@@ -40,22 +40,23 @@ impl Aside {
 }
 
 impl Session {
-    /// Renames, replacing what is there. After an error `aside` tells whether what was at `to` may
-    /// lie elsewhere; then `from` is to be kept. May be asked for again with the same `aside`.
+    /// Renames, replacing what is there. After an error `displaced` tells whether what was at `to`
+    /// may lie elsewhere; then `from` is to be kept. May be asked for again with the same
+    /// `displaced`.
     pub(crate) async fn rename(
         &mut self,
         from: &FtpPath,
         to: &FtpPath,
-        aside: &Aside,
+        displaced: &DisplacedFile,
     ) -> Result<()> {
         match self.rename_once(from, to).await {
             Ok(()) => {
-                self.remove_aside(aside).await;
+                self.remove_displaced(displaced).await;
                 Ok(())
             }
             // Some servers do not rename over a file.
             Err(exists) if exists.refusal() == Some(FailureKind::Exists) => {
-                self.rename_in_place_of(from, to, aside, exists).await
+                self.rename_in_place_of(from, to, displaced, exists).await
             }
             Err(error) => Err(error),
         }
@@ -65,24 +66,24 @@ impl Session {
         &mut self,
         from: &FtpPath,
         to: &FtpPath,
-        aside: &Aside,
+        displaced: &DisplacedFile,
         exists: Error,
     ) -> Result<()> {
         // A directory does not step aside for a file.
-        if !matches!(self.look(to).await?, Found::File(_) | Found::Unknown) {
+        if !matches!(self.stat(to).await?, Found::File(_) | Found::Unknown) {
             return Err(exists);
         }
         let name = temporary::aside_name(local::random());
-        let Some(old) = aside.at().or_else(|| to.sibling(name.as_bytes())) else {
+        let Some(old) = displaced.at().or_else(|| to.sibling(name.as_bytes())) else {
             return Err(exists);
         };
-        aside.set(Some(old.clone()));
+        displaced.set(Some(old.clone()));
         if let Err(error) = self.rename_once(to, &old).await {
             if error.refusal().is_none() {
                 return Err(error);
             }
             // It is where it was.
-            aside.set(None);
+            displaced.set(None);
             return Err(exists);
         }
         if let Err(error) = self.rename_once(from, to).await {
@@ -92,21 +93,21 @@ impl Session {
             self.rename_once(&old, to)
                 .await
                 .map_err(|_| error.clone())?;
-            aside.set(None);
+            displaced.set(None);
             let (from, to) = (self.endpoint.url(from), self.endpoint.url(to));
             return Err(Error::Kept {
                 error: Box::new(error),
                 kept: format!("{to} is what it was, and what was to replace it is at {from}"),
             });
         }
-        self.remove_aside(aside).await;
+        self.remove_displaced(displaced).await;
         Ok(())
     }
 
     /// What had the name has been replaced, and goes.
-    pub(crate) async fn remove_aside(&mut self, aside: &Aside) {
-        let Some(old) = aside.at() else { return };
-        aside.set(None);
+    pub(crate) async fn remove_displaced(&mut self, displaced: &DisplacedFile) {
+        let Some(old) = displaced.at() else { return };
+        displaced.set(None);
         let why = match self.remove_files(std::slice::from_ref(&old)).await {
             Ok(failed) => failed.into_iter().next().map(|(_, why)| why),
             Err(why) => Some(why),
@@ -123,7 +124,7 @@ impl Session {
         let doing_tail = format!("to {}", self.endpoint.url(to));
         let doing = format!("rename {doing_tail}");
         if !self.is_usable() {
-            return Err(self.lost_before(&doing));
+            return Err(self.not_connected(&doing));
         }
         let rnfr = self.control.submit(&Command::Rnfr(from.clone()));
         let rnto = self.control.submit(&Command::Rnto(to.clone()));
@@ -134,7 +135,7 @@ impl Session {
                 // The rename may have happened: whoever asks again looks first.
                 () = tokio::time::sleep(self.context.connections.stall_limit) => {
                     self.broken = true;
-                    return Err(self.lost_before(&doing));
+                    return Err(self.not_connected(&doing));
                 }
             };
             match spoken {
@@ -165,8 +166,8 @@ impl Session {
     /// there. Once a server has agreed to an RNFR it may take nothing but RNTO (ProFTPD).
     pub(crate) async fn can_rename(&mut self, directory: &FtpPath) -> Result<bool> {
         let endpoint = Arc::clone(&self.endpoint);
-        let learned = &endpoint.learned;
-        if !learned.rename_probed.swap(true, Ordering::Relaxed) {
+        let capabilities = &endpoint.capabilities;
+        if !capabilities.rename_probed.swap(true, Ordering::Relaxed) {
             let doing = format!("ask to rename in {}", self.endpoint.url(directory));
             let Ok(nothing) = directory.join(temporary_name().as_bytes()) else {
                 // No path may be that long.
@@ -178,6 +179,6 @@ impl Session {
                 self.lesson(|l| &l.no_rename, &reply, "RNFR", instead);
             }
         }
-        Ok(!known(&learned.no_rename))
+        Ok(!known(&capabilities.no_rename))
     }
 }

@@ -7,17 +7,17 @@ use godwit_engine::{control::Event as Spoken, data::Sample};
 use godwit_proto::{Command, Reply, error::TransferFailure, pi::client::CommandId};
 
 use super::Session;
-use crate::progress::Running;
+use crate::progress::RunningTransfer;
 
 /// What the server that sends was asked for.
-pub(super) struct Sending {
-    due: VecDeque<Due>,
-    running: Running,
+pub(super) struct RemoteData {
+    due: VecDeque<PendingSend>,
+    running: RunningTransfer,
     channels: u32,
     bytes: u64,
 }
 
-struct Due {
+struct PendingSend {
     transfer: CommandId,
     check: Option<CommandId>,
     bytes: u64,
@@ -26,7 +26,7 @@ struct Due {
 }
 
 /// What became of a file at its source.
-pub(super) struct Sent {
+pub(super) struct SendOutcome {
     pub(super) result: Result<(), TransferFailure>,
     /// What the server said instead of sending it.
     pub(super) refusal: Option<Reply>,
@@ -34,9 +34,9 @@ pub(super) struct Sent {
     pub(super) checked: Option<Reply>,
 }
 
-impl Sending {
+impl RemoteData {
     /// Over so many channels.
-    pub(super) fn new(running: Running, channels: u32) -> Self {
+    pub(super) fn new(running: RunningTransfer, channels: u32) -> Self {
         Self {
             due: VecDeque::new(),
             running,
@@ -53,7 +53,7 @@ impl Sending {
         check: Option<&Command>,
         bytes: u64,
     ) {
-        self.due.push_back(Due {
+        self.due.push_back(PendingSend {
             transfer: source.control.submit(transfer),
             check: check.map(|check| source.control.submit(check)),
             bytes,
@@ -62,7 +62,7 @@ impl Sending {
     }
 
     /// What became of the first of them. Never where there is none. Cancel-safe.
-    pub(super) async fn next_end(&mut self, source: &mut Session) -> Sent {
+    pub(super) async fn next_end(&mut self, source: &mut Session) -> SendOutcome {
         loop {
             let Some(first) = self.due.front_mut() else {
                 return std::future::pending().await;
@@ -91,23 +91,23 @@ impl Sending {
         }
     }
 
-    fn sent(&mut self, checked: Option<Reply>) -> Sent {
+    fn sent(&mut self, checked: Option<Reply>) -> SendOutcome {
         self.bytes += self.due.pop_front().map_or(0, |due| due.bytes);
-        self.running.tell(Sample {
+        self.running.report(Sample {
             bytes: self.bytes,
             channels: self.channels,
             ..Sample::default()
         });
-        Sent {
+        SendOutcome {
             result: Ok(()),
             refusal: None,
             checked,
         }
     }
 
-    fn failed(&mut self, why: String, refusal: Option<Reply>) -> Sent {
+    fn failed(&mut self, why: String, refusal: Option<Reply>) -> SendOutcome {
         self.due.pop_front();
-        Sent {
+        SendOutcome {
             result: Err(TransferFailure::ConnectionLost(why)),
             refusal,
             checked: None,

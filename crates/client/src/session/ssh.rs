@@ -37,12 +37,12 @@ use tokio::{
 };
 
 use super::{
-    dialogue,
-    login::{Connected, Opening, patience},
+    login::{Connected, PendingSession, control_config},
+    protocol_trace,
     reach::addresses,
 };
 use crate::{
-    context::{Context, Endpoint},
+    context::{Endpoint, RunContext},
     error::{Error, Result},
     identity::Identity,
     spec::Ssh,
@@ -76,17 +76,20 @@ const OWN_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 pub(super) const WHO: &str = "whom ssh has let us to";
 
 /// Starts ssh and waits for the greeting of what it leads to.
-pub(super) async fn connect(context: &Arc<Context>, endpoint: &Arc<Endpoint>) -> Result<Connected> {
+pub(super) async fn connect(
+    context: &Arc<RunContext>,
+    endpoint: &Arc<Endpoint>,
+) -> Result<Connected> {
     let settings = &context.connections.ssh;
-    let further = endpoint.learned.reached.load(Ordering::Relaxed);
-    let (program, stream) = Program::start(settings, endpoint, further)?;
-    let log = dialogue(context, endpoint);
+    let further = endpoint.capabilities.reached.load(Ordering::Relaxed);
+    let (program, stream) = SshProcess::start(settings, endpoint, further)?;
+    let log = protocol_trace(context, endpoint);
     let name = endpoint.name().into();
-    let (control, greeting) = match ControlChannel::over(stream, name, patience(context), log).await
-    {
-        Ok(greeted) => greeted,
-        Err(error) => return Err(program.explain(settings, endpoint, error).await),
-    };
+    let (control, greeting) =
+        match ControlChannel::over(stream, name, control_config(context), log).await {
+            Ok(greeted) => greeted,
+            Err(error) => return Err(program.explain(settings, endpoint, error).await),
+        };
     if greeting.code.get() == 500 {
         return Err(no_server(endpoint, &format!("server said: {greeting}")));
     }
@@ -106,14 +109,14 @@ fn is_secret(name: &OsStr) -> bool {
 }
 
 /// A running ssh. Dropped, it is ended, unless it was left to end by itself.
-pub(super) struct Program {
+pub(super) struct SshProcess {
     child: Child,
     said: Arc<Mutex<Vec<u8>>>,
-    hears: tokio::task::JoinHandle<()>,
+    awaits_reply: tokio::task::JoinHandle<()>,
     left: bool,
 }
 
-impl Program {
+impl SshProcess {
     /// Starts ssh. `further`: another session has asked the user whatever there was to ask.
     fn start(settings: &Ssh, endpoint: &Endpoint, further: bool) -> Result<(Self, Stream)> {
         let started = Self::spawn(settings, endpoint, further);
@@ -141,11 +144,11 @@ impl Program {
             .stderr(Stdio::piped())
             .spawn()?;
         let said = Arc::<Mutex<Vec<u8>>>::default();
-        let hears = tokio::spawn(listen(child.stderr.take(), Arc::clone(&said)));
+        let awaits_reply = tokio::spawn(listen(child.stderr.take(), Arc::clone(&said)));
         let program = Self {
             child,
             said,
-            hears,
+            awaits_reply,
             left: false,
         };
         Ok((program, Stream::Local(UnixStream::from_std(ours)?)))
@@ -160,14 +163,14 @@ impl Program {
     async fn explain(mut self, settings: &Ssh, endpoint: &Endpoint, error: ControlError) -> Error {
         let ended = timeout(LAST_WORDS, self.child.wait()).await;
         // Somebody may hold it open: a master that goes on.
-        drop(timeout(LAST_WORDS, &mut self.hears).await);
+        drop(timeout(LAST_WORDS, &mut self.awaits_reply).await);
         let status = ended.ok().and_then(io::Result::ok).and_then(|s| s.code());
         let said = String::from_utf8_lossy(&lock(&self.said)).into_owned();
         why(settings, endpoint, status, &said, error)
     }
 }
 
-impl Drop for Program {
+impl Drop for SshProcess {
     fn drop(&mut self) {
         let running = self.child.id().filter(|_| !self.left);
         let pid = running.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
@@ -270,7 +273,7 @@ fn why(
 
 /// Nobody speaks GridFTP at the far end.
 fn no_server(endpoint: &Endpoint, reason: &str) -> Error {
-    Error::Lacks {
+    Error::MissingFeature {
         endpoint: endpoint.name(),
         feature: "GridFTP server for ssh".to_owned(),
         consequence: format!(
@@ -280,11 +283,11 @@ fn no_server(endpoint: &Endpoint, reason: &str) -> Error {
     }
 }
 
-impl Opening<'_> {
+impl PendingSession<'_> {
     /// Gives both ends of data channels an identity that only they know: ssh says who we are to the
     /// server, and to nobody else. `None`: the server takes none, and nobody has asked for
     /// protection.
-    pub(super) async fn bring_identity(
+    pub(super) async fn set_up_identity(
         &mut self,
         protect: Option<Floor>,
         has_dcsc: bool,
@@ -292,13 +295,13 @@ impl Opening<'_> {
         if protect == Some(Floor::Clear) || protect.is_none() && !has_dcsc {
             return Ok(None);
         }
-        let made = match self.context.thrown_away.get() {
+        let made = match self.context.ephemeral_credential.get() {
             Some(known) => Ok(known.clone()),
             None => own::thrown_away("godwit", KeyKind::EcP256, OWN_LIFETIME, SystemTime::now()),
         };
         let made = made
             .map(|credential| {
-                let known = &self.context.thrown_away;
+                let known = &self.context.ephemeral_credential;
                 known.get_or_init(|| credential).clone()
             })
             .and_then(|credential| {
@@ -339,7 +342,7 @@ impl Opening<'_> {
     /// address, the server must be at that.
     pub(super) async fn data_addresses(&mut self, proven: bool) -> Result<[IpAddr; 2]> {
         let endpoint = self.endpoint;
-        if let Some(known) = endpoint.learned.data_addresses.get() {
+        if let Some(known) = endpoint.capabilities.data_addresses.get() {
             return Ok(*known);
         }
         let reply = self.call(&Command::Pasv).await?;
@@ -368,7 +371,7 @@ impl Opening<'_> {
             error: Arc::new(error),
         })?;
         Ok(*endpoint
-            .learned
+            .capabilities
             .data_addresses
             .get_or_init(|| [here, there]))
     }

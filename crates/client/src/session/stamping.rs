@@ -10,9 +10,9 @@ use godwit_proto::{
 
 use super::Session;
 use crate::{
-    context::{Learned, known},
+    context::{Capabilities, known},
     error::Result,
-    stamp::Stamp,
+    stamp::FileAttributes,
 };
 
 /// Files named whose times or permissions a server refuses. Further ones are only mentioned.
@@ -21,47 +21,54 @@ const REFUSALS_SHOWN: u32 = 20;
 impl Session {
     /// The server keeps the times that files are given, as far as anybody knows.
     pub(crate) fn keeps_times(&self) -> bool {
-        self.server.features.mfmt && !known(&self.endpoint.learned.no_mfmt)
+        self.server.features.mfmt && !known(&self.endpoint.capabilities.no_mfmt)
     }
 
     /// What gives a file its stamp, as far as the server is known to take it.
-    pub(crate) fn stamping(&self, stamp: Option<&Stamp>, path: &FtpPath) -> Vec<Command> {
-        let commands = stamp.into_iter().flat_map(|stamp| stamp.commands(path));
+    pub(crate) fn attribute_commands(
+        &self,
+        attributes: Option<&FileAttributes>,
+        path: &FtpPath,
+    ) -> Vec<Command> {
+        let commands = attributes
+            .into_iter()
+            .flat_map(|attributes| attributes.commands(path));
         let taken = |command: &Command| match command {
             Command::Mfmt { .. } => self.keeps_times(),
-            _ => !known(&self.endpoint.learned.no_chmod),
+            _ => !known(&self.endpoint.capabilities.no_chmod),
         };
         commands.filter(taken).collect()
     }
 
     /// Gives files their stamps, fifty of them at most. What the server refuses of it is reported,
     /// and is no failure. `shown`: the final URL of a file that has a temporary name.
-    pub(crate) async fn stamp_all(
+    pub(crate) async fn set_attributes(
         &mut self,
-        stamps: &[(&FtpPath, Stamp)],
+        all_attributes: &[(&FtpPath, FileAttributes)],
         shown: Option<&str>,
     ) -> Result<()> {
-        let each = stamps.iter();
-        let commands = each.flat_map(|(path, stamp)| self.stamping(Some(stamp), path));
+        let each = all_attributes.iter();
+        let commands =
+            each.flat_map(|(path, attributes)| self.attribute_commands(Some(attributes), path));
         let commands: Vec<_> = commands.collect();
         if commands.is_empty() {
             return Ok(());
         }
         let replies = self.ask_all(commands.iter().cloned(), "set times and permissions");
         let answered: Vec<_> = commands.iter().cloned().zip(replies.await?).collect();
-        self.heed_stamped(&answered, shown);
+        self.check_attribute_replies(&answered, shown);
         Ok(())
     }
 
     /// The same for directories: what is said of each that the server refuses. Some set times of
     /// files alone, so that there may be many.
-    pub(crate) async fn stamp_directories(
+    pub(crate) async fn set_directory_attributes(
         &mut self,
-        stamps: &[(FtpPath, Stamp)],
+        all_attributes: &[(FtpPath, FileAttributes)],
     ) -> Result<Vec<String>> {
         let mut commands = Vec::new();
-        for (path, stamp) in stamps {
-            let each = self.stamping(Some(stamp), path);
+        for (path, attributes) in all_attributes {
+            let each = self.attribute_commands(Some(attributes), path);
             commands.extend(each.into_iter().map(|command| (command, path)));
         }
         if commands.is_empty() {
@@ -77,7 +84,7 @@ impl Session {
             match failure_kind(&reply) {
                 None => {}
                 Some(kind) if is_unknown(kind, &reply) => {
-                    self.heed_stamped(&[(command, reply)], None);
+                    self.check_attribute_replies(&[(command, reply)], None);
                 }
                 // Time and permissions of one directory are said together.
                 Some(_) if last == Some(path) => {}
@@ -93,26 +100,33 @@ impl Session {
         Ok(refused)
     }
 
-    /// What a server answers to [`Self::stamping`]: one that does not know the command is asked no
-    /// further, and another refusal is about that file alone.
-    pub(crate) fn heed_stamped(&self, answered: &[(Command, Reply)], shown: Option<&str>) {
+    /// What a server answers to [`Self::attribute_commands`]: one that does not know the command is
+    /// asked no further, and another refusal is about that file alone.
+    pub(crate) fn check_attribute_replies(
+        &self,
+        answered: &[(Command, Reply)],
+        shown: Option<&str>,
+    ) {
         for (command, reply) in answered {
             let path = match command {
                 Command::Mfmt { path, .. } | Command::Site(Site::Chmod { path, .. }) => path,
                 _ => continue,
             };
             let url = || shown.map_or_else(|| self.endpoint.url(path), str::to_owned);
-            self.stamped(matches!(command, Command::Mfmt { .. }), reply, url);
+            self.check_attribute_reply(matches!(command, Command::Mfmt { .. }), reply, url);
         }
     }
 
-    fn stamped(&self, is_time: bool, reply: &Reply, url: impl Fn() -> String) {
-        let learned = &self.endpoint.learned;
+    fn check_attribute_reply(&self, is_time: bool, reply: &Reply, url: impl Fn() -> String) {
+        let capabilities = &self.endpoint.capabilities;
         let Some(kind) = failure_kind(reply) else {
             return;
         };
         if !is_unknown(kind, reply) {
-            let text = match learned.stamps_refused.fetch_add(1, Ordering::Relaxed) {
+            let text = match capabilities
+                .attributes_refused
+                .fetch_add(1, Ordering::Relaxed)
+            {
                 ..REFUSALS_SHOWN if is_time => format!(
                     "{}: the server did not set its time, so that it will seem changed the next time (server said: {reply})",
                     url()
@@ -130,14 +144,14 @@ impl Session {
             return self.context.warn(text);
         }
         match is_time {
-            true if !learned.no_mfmt.swap(true, Ordering::Relaxed) => self.context.warn(format!(
+            true if !capabilities.no_mfmt.swap(true, Ordering::Relaxed) => self.context.warn(format!(
                 "{}: refuses to set times, so that these files will seem changed the next time: --size-only compares without \
                  (server said: {reply})",
                 self.endpoint.name()
             )),
             true => {}
-            false => Learned::learn(
-                &learned.no_chmod,
+            false => Capabilities::learn(
+                &capabilities.no_chmod,
                 &self.context,
                 format!(
                     "{}: refuses to set permissions, files get what it gives them (server said: {reply})",

@@ -18,11 +18,11 @@ use godwit_proto::{
     security::{Floor, Protection, TOKEN_USER},
 };
 
-use super::login::{Opening, lost};
+use super::login::{PendingSession, lost};
 use crate::{
     panics::on_thread,
     {
-        context::Context,
+        context::RunContext,
         error::{Error, Result},
         identity,
         secrets::check_audience,
@@ -30,14 +30,14 @@ use crate::{
 };
 
 /// A control channel under TLS.
-pub(super) struct Secured {
+pub(super) struct TlsControl {
     client: Client,
     /// What the server has shown.
     pub(super) certificate: Certificate,
     sessions: Sessions,
 }
 
-impl Secured {
+impl TlsControl {
     /// Data channels lead to whoever holds the certificate of the control channel, and resume its
     /// session.
     pub(super) fn guard(self) -> ChannelSecurity {
@@ -48,9 +48,9 @@ impl Secured {
     }
 }
 
-impl Opening<'_> {
+impl PendingSession<'_> {
     /// Makes the connection one of TLS, with the host of the URL and nobody else.
-    pub(super) async fn start_tls(&mut self) -> Result<Secured> {
+    pub(super) async fn start_tls(&mut self) -> Result<TlsControl> {
         let client = client(self.context).map_err(|reason| self.unproven(reason))?;
         let reply = self.security("AUTH", "TLS").await?;
         if reply.code.get() != 234 {
@@ -72,7 +72,7 @@ impl Opening<'_> {
             error => lost(self.endpoint, error),
         });
         match shown? {
-            Some(certificate) => Ok(Secured {
+            Some(certificate) => Ok(TlsControl {
                 client,
                 certificate,
                 sessions,
@@ -143,7 +143,7 @@ impl Opening<'_> {
 /// Our side, made once where it can be: reading all authorities takes a while. It shows the user's
 /// certificate to servers that ask, where there is one that would do; then it is made anew, for a
 /// proxy may be renewed while a long copy runs.
-fn client(context: &Context) -> std::result::Result<Client, String> {
+fn client(context: &RunContext) -> std::result::Result<Client, String> {
     if let Some(client) = context.tls.get() {
         return Ok(client.clone());
     }

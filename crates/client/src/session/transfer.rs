@@ -18,15 +18,15 @@ use godwit_proto::{
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    Next, Pipelined, Session,
-    asides::{self, ANSWER_LIMIT, Answer, Asides},
-    ending::Ending,
+    NextTransfer, Prefetched, Session,
+    asides::{self, ANSWER_LIMIT, Answer, LiveRequests},
+    ending::TransferState,
 };
 use crate::{
-    context::{Learned, known},
-    error::{Error, Result, most_telling},
+    context::{Capabilities, known},
+    error::{Error, Result, most_informative},
     events::{ChannelState, Event},
-    progress::{Here, Running},
+    progress::{LocalView, RunningTransfer},
 };
 
 /// Time that a server has to explain itself after the data plane has failed. Its words are worth a
@@ -58,7 +58,7 @@ pub(crate) struct TransferPlan<'a> {
     /// Bytes that will come, where that is known.
     pub(crate) length: Option<u64>,
     /// The transfer that follows on this session for certain.
-    pub(crate) next: Option<Next>,
+    pub(crate) next: Option<NextTransfer>,
     /// Our end is standard input or output, which may block a mover for ever.
     pub(crate) may_block: bool,
     /// Counts for the progress display, and follows the target.
@@ -74,7 +74,7 @@ pub(crate) struct TransferPlan<'a> {
 }
 
 /// How it went.
-pub(crate) struct Outcome {
+pub(crate) struct TransferOutcome {
     /// `None` where it never began.
     pub(crate) report: Option<TransferReport>,
     /// Bytes of the region that the server has said to be on its storage.
@@ -84,7 +84,7 @@ pub(crate) struct Outcome {
     pub(crate) result: Result<()>,
 }
 
-impl Outcome {
+impl TransferOutcome {
     /// Nothing was moved.
     pub(crate) fn never_began(error: Error) -> Self {
         Self {
@@ -102,18 +102,18 @@ impl Session {
         &mut self,
         plan: TransferPlan<'_>,
         job: impl FnOnce(Mode) -> TransferJob,
-    ) -> Outcome {
+    ) -> TransferOutcome {
         if !self.is_usable() {
-            return Outcome::never_began(self.lost_before(plan.doing));
+            return TransferOutcome::never_began(self.not_connected(plan.doing));
         }
         if plan.counts {
-            self.context.counters.begins(self.round_trip);
+            self.context.counters.on_transfer_start(self.round_trip);
             self.params.parallelism = self.parallelism_for(plan.direction);
         }
-        let pipelined = self.take_pipelined(&plan);
-        let made = match &pipelined {
+        let prefetched = self.take_pipelined(&plan);
+        let made = match &prefetched {
             Some(_) => Ok(Mode::ExtendedBlock),
-            None if self.broken => Err(self.lost_before(plan.doing)),
+            None if self.broken => Err(self.not_connected(plan.doing)),
             None => {
                 self.make_channels(plan.direction, plan.stream, plan.doing)
                     .await
@@ -121,43 +121,50 @@ impl Session {
         };
         let mode = match made {
             Ok(mode) => mode,
-            Err(error) => return Outcome::never_began(error),
+            Err(error) => return TransferOutcome::never_began(error),
         };
-        if let (None, Some(rest @ Command::Rest(_))) = (&pipelined, &plan.ahead)
-            && let Err(error) = Box::pin(self.demand(rest, plan.doing)).await
+        if let (None, Some(rest @ Command::Rest(_))) = (&prefetched, &plan.ahead)
+            && let Err(error) = Box::pin(self.ask_ok(rest, plan.doing)).await
         {
-            return Outcome::never_began(error);
+            return TransferOutcome::never_began(error);
         }
         let Some(set) = &self.set else {
-            return Outcome::never_began(self.lost_before(plan.doing));
+            return TransferOutcome::never_began(self.not_connected(plan.doing));
         };
-        let asides = self.asides(&plan, mode, set.cached());
-        let mut pipelined = pipelined;
-        let begun = pipelined.as_mut().and_then(|p| p.sending.take());
+        let live_requests = self.live_requests(&plan, mode, set.cached());
+        let mut prefetched = prefetched;
+        let begun = prefetched.as_mut().and_then(|p| p.sending.take());
         let (transfer, running) = match begun {
             Some((transfer, running)) => (transfer, Some(running)),
             None => {
                 let transfer = set.start(job(mode), mode);
-                let here = || Here::Transfer(transfer.monitor());
+                let here = || LocalView::Transfer(transfer.monitor());
                 let running = plan
                     .counts
-                    .then(|| Running::new(&self.context.counters, here()));
+                    .then(|| RunningTransfer::new(&self.context.counters, here()));
                 (transfer, running)
             }
         };
         self.control.data_moves(Some(true));
-        let ending = self
-            .converse(&plan, mode, pipelined, transfer, asides, running.as_ref())
+        let state = self
+            .drive(
+                &plan,
+                mode,
+                prefetched,
+                transfer,
+                live_requests,
+                running.as_ref(),
+            )
             .await;
         self.control.data_moves(None);
         drop(running);
-        self.judge(&plan, mode, ending)
+        self.evaluate(&plan, mode, state)
     }
 
     /// The target's data channels, as far as the server takes them.
     pub(super) fn channels_wanted(&self) -> u32 {
         let target = self.context.target.borrow().setting.parallelism;
-        self.endpoint.learned.fit_channels(target)
+        self.endpoint.capabilities.fit_channels(target)
     }
 
     /// Channels to begin with: the target's, or those that are there, where the server can change
@@ -166,52 +173,52 @@ impl Session {
         let wanted = self.channels_wanted();
         let there = self.server.can_reuse(direction)
             && self.set.as_ref().is_some_and(|set| set.cached() > 0);
-        let asides = direction == Direction::Get
+        let live_requests = direction == Direction::Get
             && self.server.features.live_channels
-            && !known(&self.endpoint.learned.no_asides);
+            && !known(&self.endpoint.capabilities.no_live_requests);
         match self.server.parallelism {
-            Some(parallelism) if there && asides => parallelism,
+            Some(parallelism) if there && live_requests => parallelism,
             _ => wanted,
         }
     }
 
-    async fn converse(
+    async fn drive(
         &mut self,
         plan: &TransferPlan<'_>,
         mode: Mode,
-        pipelined: Option<Pipelined>,
+        prefetched: Option<Prefetched>,
         mut transfer: Transfer,
-        mut asides: Asides,
-        running: Option<&Running>,
-    ) -> Ending {
-        let mut ending = Ending {
+        mut live_requests: LiveRequests,
+        running: Option<&RunningTransfer>,
+    ) -> TransferState {
+        let mut state = TransferState {
             parallelism: self.params.parallelism,
-            ..Ending::default()
+            ..TransferState::default()
         };
         let monitor = transfer.monitor();
         let ahead;
-        let id = match pipelined {
-            Some(pipelined) => {
-                ahead = pipelined.ahead;
-                ending.started = pipelined.started;
-                if pipelined.started
+        let id = match prefetched {
+            Some(prefetched) => {
+                ahead = prefetched.ahead;
+                state.started = prefetched.started;
+                if prefetched.started
                     && let Some(began) = plan.began
                 {
                     began(&monitor);
                 }
-                if pipelined
+                if prefetched
                     .reply
                     .as_ref()
                     .is_some_and(|r| r.code.is_failure())
                 {
                     transfer.abort();
                 }
-                ending.reply = pipelined.reply;
-                pipelined.id
+                state.reply = prefetched.reply;
+                prefetched.id
             }
             None => {
-                let room = (plan.ahead.as_ref()).filter(|c| matches!(c, Command::Allo(_)));
-                ahead = room.map(|c| self.control.submit(c));
+                let allo_command = (plan.ahead.as_ref()).filter(|c| matches!(c, Command::Allo(_)));
+                ahead = allo_command.map(|c| self.control.submit(c));
                 self.control.submit(&plan.command)
             }
         };
@@ -223,121 +230,123 @@ impl Session {
         let mut explanation_due = None;
         let mut letting_go_due = None;
         loop {
-            let asks = ending.flows() && !self.ends_soon(plan, &monitor, began);
+            let asks = state.flows() && !self.ends_soon(plan, &monitor, began);
             // The transfer is not to blame for silence; but whatever is asked behind it could not
             // be told from the answer.
-            ending.unanswered |= self.mind(&mut asides, id, asks);
-            if ending.is_complete(&asides) {
-                return ending;
+            state.unanswered |= self.poll_live_requests(&mut live_requests, id, asks);
+            if state.is_complete(&live_requests) {
+                return state;
             }
-            if ending.goes_well() {
-                match &ending.report {
+            if state.is_healthy() {
+                match &state.report {
                     None => self.send_next(plan, mode),
                     Some(report) => self.begin_next(plan, mode, report),
                 }
             }
             let due = explanation_due.unwrap_or_else(Instant::now);
-            if plan.may_block && ending.was_aborted() && letting_go_due.is_none() {
+            if plan.may_block && state.was_aborted() && letting_go_due.is_none() {
                 letting_go_due = Some(Instant::now() + LETTING_GO_LIMIT);
             }
             let let_go = letting_go_due.unwrap_or_else(Instant::now);
-            let wake = asides.wake().filter(|_| asks || asides.is_waiting());
+            let wake = live_requests
+                .wake()
+                .filter(|_| asks || live_requests.is_waiting());
             tokio::select! {
-                spoken = self.control.next_event(), if ending.hears(&asides) => match spoken {
-                    Ok(Spoken::Preliminary(of, _)) if of == id && !ending.started => {
-                        ending.started = true;
+                spoken = self.control.next_event(), if state.awaits_reply(&live_requests) => match spoken {
+                    Ok(Spoken::Preliminary(of, _)) if of == id && !state.started => {
+                        state.started = true;
                         if let Some(began) = plan.began {
                             began(&monitor);
                         }
                     }
-                    Ok(Spoken::Preliminary(of, marker)) if of == id => ending.hear(&marker),
+                    Ok(Spoken::Preliminary(of, marker)) if of == id => state.on_preliminary(&marker),
                     Ok(Spoken::Preliminary(of, _)) => {
-                        self.heard_early(of, None);
+                        self.on_prefetched_reply(of, None);
                     }
                     Ok(Spoken::Final(of, reply)) if of == id => {
                         if reply.code.is_failure() {
-                            give_up(&transfer, ending.started);
+                            give_up(&transfer, state.started);
                         }
-                        ending.reply = Some(reply);
+                        state.reply = Some(reply);
                     }
                     Ok(Spoken::Final(of, reply)) => {
-                        if self.heard_early(of, Some(&reply)) {
+                        if self.on_prefetched_reply(of, Some(&reply)) {
                             // Its turn comes.
-                        } else if Some(of) == ending.aborting {
-                            ending.aborting = None;
+                        } else if Some(of) == state.aborting {
+                            state.aborting = None;
                         } else if Some(of) == ahead {
-                            self.answered_room(&reply);
-                        } else if let Some(answer) = asides.answer(of, &reply, Instant::now()) {
-                            self.answered(answer, &reply, &mut ending, running);
+                            self.on_allo_reply(&reply);
+                        } else if let Some(answer) = live_requests.answer(of, &reply, Instant::now()) {
+                            self.answered(answer, &reply, &mut state, running);
                         }
                     }
                     Err(error) => {
                         self.broken = true;
-                        if asides.is_waiting() {
-                            self.without_asides(&error);
-                            asides.cease();
+                        if live_requests.is_waiting() {
+                            self.disable_live_requests(&error);
+                            live_requests.stop_asking();
                         }
-                        if !ending.listens() {
+                        if !state.awaits_final_reply() {
                             // The transfer has its reply; only an aside was due.
                             continue;
                         }
-                        give_up(&transfer, ending.started);
-                        ending.lost = Some(Error::Control {
+                        give_up(&transfer, state.started);
+                        state.lost = Some(Error::Control {
                             doing: plan.doing.to_owned(),
                             error,
                         });
                     }
                 },
-                Ok(()) = target.changed(), if plan.counts && ending.flows() => {
+                Ok(()) = target.changed(), if plan.counts && state.flows() => {
                     let target = *target.borrow_and_update();
-                    if plan.may_be_cut && !target.wants(self.place) {
+                    if plan.may_be_cut && !target.includes(self.place) {
                         monitor.cut();
                     } else {
                         let wanted = self.channels_wanted();
-                        ending.followed(plan.direction, wanted);
-                        self.follow(plan, &monitor, &mut asides, wanted);
+                        state.set_parallelism(plan.direction, wanted);
+                        self.follow(plan, &monitor, &mut live_requests, wanted);
                     }
                 }
-                event = transfer.next_event(), if ending.report.is_none() => match event {
+                event = transfer.next_event(), if state.report.is_none() => match event {
                     TransferEvent::Ready { reused } => {
-                        ending.reused = reused;
+                        state.reused = reused;
                         // A receiver hears of its first channel only: its channels are counted at
                         // the end.
                         if !reused && plan.direction == Direction::Put && !plan.stream {
                             // Some of them may have ended before we hear of it.
-                            ending.channels_told = monitor.channels_peak();
-                            self.tell(ChannelState::Opened, ending.channels_told);
+                            state.channels_told = monitor.channels_peak();
+                            self.report_channels(ChannelState::Opened, state.channels_told);
                         }
                     }
                     TransferEvent::Done(report) => {
                         self.control.data_moves(Some(false));
                         if let Err(TransferFailure::NoConnection(_)) = report.result
-                            && ending.reply.is_none()
+                            && state.reply.is_none()
                             && self.server_listens(plan.direction, mode)
                         {
                             // It would wait for us as long as it waits for anybody.
-                            ending.gave_up = true;
-                            ending.aborting = Some(self.control.submit(&Command::Abor));
+                            state.gave_up = true;
+                            state.aborting = Some(self.control.submit(&Command::Abor));
                         }
-                        if (report.result.is_err() || plan.is_cut) && !ending.stopped {
+                        if (report.result.is_err() || plan.is_cut) && !state.stopped {
                             explanation_due = Some(Instant::now() + explanation_limit);
                         }
-                        ending.report = Some(report);
+                        state.report = Some(report);
                     }
                 },
                 () = sleep_until(wake.unwrap_or(due)), if wake.is_some() => {}
                 () = sleep_until(due), if explanation_due.is_some() => {
-                    ending.mute = true;
+                    state.mute = true;
                     explanation_due = None;
                 }
-                () = sleep_until(let_go), if letting_go_due.is_some() => ending.stuck = true,
-                () = stop.wait(), if !ending.stopped => {
-                    ending.stopped = true;
-                    asides.cease();
-                    give_up(&transfer, ending.started);
-                    if ending.listens() {
-                        ending.gave_up = true;
-                        ending.aborting = Some(self.control.submit(&Command::Abor));
+                () = sleep_until(let_go), if letting_go_due.is_some() => state.stuck = true,
+                () = stop.wait(), if !state.stopped => {
+                    state.stopped = true;
+                    live_requests.stop_asking();
+                    give_up(&transfer, state.started);
+                    if state.awaits_final_reply() {
+                        state.gave_up = true;
+                        state.aborting = Some(self.control.submit(&Command::Abor));
                         explanation_due = Some(Instant::now() + CALLING_OFF_LIMIT);
                     }
                 }
@@ -351,53 +360,61 @@ impl Session {
         &self,
         plan: &TransferPlan<'_>,
         monitor: &Monitor,
-        asides: &mut Asides,
+        live_requests: &mut LiveRequests,
         channels: u32,
     ) {
         match plan.direction {
             Direction::Put => {
                 let Steered { opened, retired } = monitor.steer(channels);
-                self.tell(ChannelState::Opened, opened);
-                self.tell(ChannelState::Retired, retired);
+                self.report_channels(ChannelState::Opened, opened);
+                self.report_channels(ChannelState::Retired, retired);
             }
             // The server connects: where it takes no asides, with what OPTS asked for before, and
             // the next transfer follows.
-            Direction::Get => asides.want(channels),
+            Direction::Get => live_requests.want(channels),
         }
     }
 
     /// What may be asked of the server while this transfer runs, on `cached` connections if there
     /// are any.
-    fn asides(&self, plan: &TransferPlan<'_>, mode: Mode, cached: usize) -> Asides {
+    fn live_requests(&self, plan: &TransferPlan<'_>, mode: Mode, cached: usize) -> LiveRequests {
         let now = Instant::now();
         let is_get = plan.counts && plan.direction == Direction::Get;
-        if !is_get || mode != Mode::ExtendedBlock || known(&self.endpoint.learned.no_asides) {
-            return Asides::none(now);
+        if !is_get
+            || mode != Mode::ExtendedBlock
+            || known(&self.endpoint.capabilities.no_live_requests)
+        {
+            return LiveRequests::none(now);
         }
         let channels = match u32::try_from(cached) {
             Ok(0) | Err(_) => self.params.parallelism,
             Ok(cached) => cached,
         };
         let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
-        Asides::new(&self.server.features, channels, limit, self.next_report)
+        LiveRequests::new(&self.server.features, channels, limit, self.next_report)
     }
 
     /// Asks what is to be asked of `transfer`; gives up an answer that does not come, and says so.
-    pub(super) fn mind(&mut self, asides: &mut Asides, transfer: CommandId, asks: bool) -> bool {
+    pub(super) fn poll_live_requests(
+        &mut self,
+        live_requests: &mut LiveRequests,
+        transfer: CommandId,
+        asks: bool,
+    ) -> bool {
         let now = Instant::now();
-        let overdue = asides.is_overdue(now);
+        let overdue = live_requests.is_overdue(now);
         if overdue {
-            asides.cease();
-            self.without_asides(&"no answer");
+            live_requests.stop_asking();
+            self.disable_live_requests(&"no answer");
         }
         if asks
             && let Some(transfer) = self.control.transfer_number(transfer)
-            && let Some(what) = asides.next(transfer, now)
+            && let Some(what) = live_requests.next(transfer, now)
         {
             let id = self.control.submit(&asides::command(what));
-            asides.asked(what, id, now);
+            live_requests.asked(what, id, now);
         }
-        self.next_report = asides.next_report();
+        self.next_report = live_requests.next_report();
         overdue
     }
 
@@ -416,32 +433,32 @@ impl Session {
         &mut self,
         answer: Answer,
         reply: &Reply,
-        ending: &mut Ending,
-        running: Option<&Running>,
+        state: &mut TransferState,
+        running: Option<&RunningTransfer>,
     ) {
         match answer {
             Answer::Report(sample, before, after) => {
                 if let Some(running) = running {
-                    running.tell(*sample);
+                    running.report(*sample);
                 }
                 if before != after {
-                    if !ending.reused && ending.channels_told == 0 {
-                        ending.channels_told = before;
-                        self.tell(ChannelState::Opened, before);
+                    if !state.reused && state.channels_told == 0 {
+                        state.channels_told = before;
+                        self.report_channels(ChannelState::Opened, before);
                     }
-                    self.tell(ChannelState::Opened, after.saturating_sub(before));
-                    self.tell(ChannelState::Retired, before.saturating_sub(after));
+                    self.report_channels(ChannelState::Opened, after.saturating_sub(before));
+                    self.report_channels(ChannelState::Retired, before.saturating_sub(after));
                     self.server.parallelism = Some(after);
                 }
             }
             Answer::NoTransfer => {}
-            Answer::Refused => self.without_asides(reply),
+            Answer::Refused => self.disable_live_requests(reply),
         }
     }
 
-    pub(super) fn without_asides(&self, why: &dyn std::fmt::Display) {
-        Learned::learn(
-            &self.endpoint.learned.no_asides,
+    pub(super) fn disable_live_requests(&self, why: &dyn std::fmt::Display) {
+        Capabilities::learn(
+            &self.endpoint.capabilities.no_live_requests,
             &self.context,
             format!(
                 "{}: no SITE GODWIT after all: channels of running gets stay as they are ({why})",
@@ -451,63 +468,68 @@ impl Session {
     }
 
     /// What ALLO was answered.
-    pub(super) fn answered_room(&self, reply: &Reply) {
+    pub(super) fn on_allo_reply(&self, reply: &Reply) {
         if reply.code.is_failure() {
             self.lesson(|l| &l.no_allo, reply, "ALLO", "space is not set aside");
         }
     }
 
-    fn judge(&mut self, plan: &TransferPlan<'_>, mode: Mode, ending: Ending) -> Outcome {
-        if ending.unanswered
-            || ending.aborting.is_some()
-            || ending.reply.is_none()
-            || ending.reply.as_ref().is_some_and(|r| r.code.get() == 421)
+    fn evaluate(
+        &mut self,
+        plan: &TransferPlan<'_>,
+        mode: Mode,
+        state: TransferState,
+    ) -> TransferOutcome {
+        if state.unanswered
+            || state.aborting.is_some()
+            || state.reply.is_none()
+            || state.reply.as_ref().is_some_and(|r| r.code.get() == 421)
         {
             self.broken = true;
         }
-        self.tell_channels(plan, &ending);
+        self.report_final_channels(plan, &state);
         // A server that refuses or goes away may have closed its port before we were there.
-        let waited = (ending.reply.as_ref())
+        let waited = (state.reply.as_ref())
             .is_some_and(|r| r.code.is_success() || matches!(r.code.get(), 425 | 426));
-        if let Some(report) = ending.report.as_ref().filter(|_| waited)
+        if let Some(report) = state.report.as_ref().filter(|_| waited)
             && self.server_listens(plan.direction, mode)
         {
             self.learn_of_ports(&report.result);
         }
         let doing = || plan.doing.to_owned();
-        let said = ending.reply.clone();
-        let too_many_from = ending.too_many_from();
+        let said = state.reply.clone();
+        let too_many_from = state.too_many_from();
         let mut errors = Vec::new();
-        if ending.stopped {
+        if state.stopped {
             errors.push(Error::Interrupted);
         }
-        if let Some(Err(failure)) = ending.report.as_ref().map(|r| r.result.clone()) {
+        if let Some(Err(failure)) = state.report.as_ref().map(|r| r.result.clone()) {
             errors.push(Error::Transfer {
                 doing: doing(),
                 failure,
             });
         }
         // The answer to ABOR explains nothing.
-        let is_answer = |r: &Reply| ending.gave_up && r.code.get() == 426;
+        let is_answer = |r: &Reply| state.gave_up && r.code.get() == 426;
         // Nor do those of a server that we have left when we had what we wanted.
         let was_left = plan.is_cut
-            && (ending.report.as_ref())
+            && (state.report.as_ref())
                 .is_some_and(|r| r.result.is_ok() && Some(r.bytes) == plan.length);
-        let refusal = (ending.reply).filter(|r| !r.code.is_success() && !is_answer(r) && !was_left);
+        let refusal = (state.reply).filter(|r| !r.code.is_success() && !is_answer(r) && !was_left);
         if let Some(reply) = refusal {
             errors.push(Error::Refused {
                 doing: doing(),
                 reply: Box::new(reply),
-                started: ending.started,
+                started: state.started,
             });
         }
-        errors.extend(ending.lost);
+        errors.extend(state.lost);
         if let Some(before) = too_many_from.filter(|_| !errors.is_empty()) {
             self.context.channels_refused(&self.endpoint, before);
         }
-        let cached = ending.report.as_ref().map_or(0, |r| r.cached);
+        let cached = state.report.as_ref().map_or(0, |r| r.cached);
         self.check_pipelined(errors.is_empty() && cached > 0);
-        let result = match most_telling(errors) {
+        let result = match most_informative(errors) {
             None => {
                 self.server.transfer_done(plan.direction, cached > 0);
                 Ok(())
@@ -521,25 +543,25 @@ impl Session {
         if result.is_err() || mode == Mode::Stream {
             self.set = None;
         }
-        Outcome {
-            report: ending.report,
-            safe: ending.safe,
+        TransferOutcome {
+            report: state.report,
+            safe: state.safe,
             reply: said,
             result,
         }
     }
 
-    fn tell_channels(&self, plan: &TransferPlan<'_>, ending: &Ending) {
-        let Some(report) = &ending.report else { return };
-        if !plan.stream && !ending.reused && ending.channels_told == 0 {
-            self.tell(ChannelState::Opened, report.channels_peak);
+    fn report_final_channels(&self, plan: &TransferPlan<'_>, state: &TransferState) {
+        let Some(report) = &state.report else { return };
+        if !plan.stream && !state.reused && state.channels_told == 0 {
+            self.report_channels(ChannelState::Opened, report.channels_peak);
         }
         if let Err(TransferFailure::ConnectionLost(_)) = report.result {
-            self.tell(ChannelState::Lost, report.channels_peak);
+            self.report_channels(ChannelState::Lost, report.channels_peak);
         }
     }
 
-    pub(super) fn tell(&self, state: ChannelState, count: u32) {
+    pub(super) fn report_channels(&self, state: ChannelState, count: u32) {
         if count > 0 {
             self.context.emit(&Event::Channel {
                 state,

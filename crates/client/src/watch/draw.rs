@@ -8,7 +8,7 @@ use ratatui::{
     widgets::{Block, Borders, Gauge, Paragraph, RenderDirection, Row, Sparkline, Table, Wrap},
 };
 
-use super::story::{FileLine, Story};
+use super::story::{FileLine, TransferHistory};
 use crate::{
     flags::units::{show_bytes, show_rate},
     progress::clock,
@@ -19,7 +19,7 @@ const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 const BAD: Style = Style::new().fg(Color::Red);
 
 /// One transfer, all over `area`.
-pub(super) fn one(frame: &mut Frame<'_>, area: Rect, story: &Story, keys: &str) {
+pub(super) fn one(frame: &mut Frame<'_>, area: Rect, history: &TransferHistory, keys: &str) {
     let files_height = if area.height >= 24 { 8 } else { 5 };
     let [title, gauge, facts, graph, tuner, files, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -31,14 +31,14 @@ pub(super) fn one(frame: &mut Frame<'_>, area: Rect, story: &Story, keys: &str) 
         Constraint::Length(1),
     ])
     .areas(area);
-    frame.render_widget(Paragraph::new(title_of(story, title.width)), title);
-    draw_gauge(frame, gauge, story);
-    frame.render_widget(Paragraph::new(facts_of(story)), facts);
-    draw_graph(frame, graph, story);
-    let told = Paragraph::new(tuner_of(story)).wrap(Wrap { trim: true });
+    frame.render_widget(Paragraph::new(title_of(history, title.width)), title);
+    draw_gauge(frame, gauge, history);
+    frame.render_widget(Paragraph::new(facts_of(history)), facts);
+    draw_graph(frame, graph, history);
+    let told = Paragraph::new(tuner_of(history)).wrap(Wrap { trim: true });
     frame.render_widget(told, tuner);
-    draw_files(frame, files, story);
-    let foot_text = match &story.warning {
+    draw_files(frame, files, history);
+    let foot_text = match &history.warning {
         Some(warning) => Line::styled(cut(warning, foot.width.into()), BAD),
         None => Line::styled(keys.to_owned(), FAINT),
     };
@@ -46,7 +46,7 @@ pub(super) fn one(frame: &mut Frame<'_>, area: Rect, story: &Story, keys: &str) 
 }
 
 /// A line for each transfer, the chosen one marked.
-pub(super) fn all(frame: &mut Frame<'_>, area: Rect, stories: &[Story], chosen: usize) {
+pub(super) fn all(frame: &mut Frame<'_>, area: Rect, histories: &[TransferHistory], chosen: usize) {
     let header = [
         "PID",
         "WHAT",
@@ -61,8 +61,8 @@ pub(super) fn all(frame: &mut Frame<'_>, area: Rect, stories: &[Story], chosen: 
         0 => Constraint::Min(8),
         width => Constraint::Length(width),
     });
-    let rows = stories.iter().enumerate().map(|(at, story)| {
-        let row = Row::new(cells(story));
+    let rows = histories.iter().enumerate().map(|(at, history)| {
+        let row = Row::new(cells(history));
         match at == chosen {
             true => row.style(Style::new().add_modifier(Modifier::REVERSED)),
             false => row,
@@ -73,49 +73,49 @@ pub(super) fn all(frame: &mut Frame<'_>, area: Rect, stories: &[Story], chosen: 
 }
 
 /// As [`all`] has them.
-pub(super) fn cells(story: &Story) -> [String; 8] {
-    let done = story
+pub(super) fn cells(history: &TransferHistory) -> [String; 8] {
+    let done = history
         .part_done()
         .map(|part| format!("{:.0} %", part * 100.0));
-    let left = story.seconds_left().map(clock);
+    let left = history.seconds_left().map(clock);
     let unknown = || "-".to_owned();
     [
-        story.pid.to_string(),
-        format!("{} -> {}", name_of(&story.source), story.destination),
+        history.pid.to_string(),
+        format!("{} -> {}", name_of(&history.source), history.destination),
         done.unwrap_or_else(unknown),
-        show_rate(story.goodput_bps),
+        show_rate(history.goodput_bps),
         left.unwrap_or_else(unknown),
-        format!("{}/{}", story.files, story.files_total),
-        setting_of(story),
-        story.limited_by.clone().unwrap_or_else(unknown),
+        format!("{}/{}", history.files, history.files_total),
+        setting_of(history),
+        history.limited_by.clone().unwrap_or_else(unknown),
     ]
 }
 
-fn title_of(story: &Story, width: u16) -> Line<'static> {
-    let more = match story.more_sources {
+fn title_of(history: &TransferHistory, width: u16) -> Line<'static> {
+    let more = match history.more_sources {
         0 => String::new(),
         n => format!(" and {n} more"),
     };
     let room = usize::from(width).saturating_sub("godwit   -> ".len() + more.len());
     // A short one leaves its room to the other.
-    let taken = story.destination.chars().count().min(room / 2);
-    let source = cut(&story.source, room - taken);
-    let destination = cut(&story.destination, room - source.chars().count());
+    let taken = history.destination.chars().count().min(room / 2);
+    let source = cut(&history.source, room - taken);
+    let destination = cut(&history.destination, room - source.chars().count());
     Line::from(vec![
         Span::styled("godwit", NAME),
         format!("  {source}{more} -> {destination}").into(),
     ])
 }
 
-fn draw_gauge(frame: &mut Frame<'_>, area: Rect, story: &Story) {
-    let more = if story.total_known { "" } else { "+" };
+fn draw_gauge(frame: &mut Frame<'_>, area: Rect, history: &TransferHistory) {
+    let more = if history.total_known { "" } else { "+" };
     let of = format!(
         "{}: {} of {}{more}",
-        story.phase,
-        show_bytes(story.bytes),
-        show_bytes(story.bytes_total)
+        history.phase,
+        show_bytes(history.bytes),
+        show_bytes(history.bytes_total)
     );
-    match story.part_done() {
+    match history.part_done() {
         Some(part) => {
             let gauge = Gauge::default()
                 .gauge_style(Style::new().fg(Color::Green).bg(Color::Black))
@@ -127,52 +127,52 @@ fn draw_gauge(frame: &mut Frame<'_>, area: Rect, story: &Story) {
     }
 }
 
-fn facts_of(story: &Story) -> Vec<Line<'static>> {
-    let left = story.seconds_left();
+fn facts_of(history: &TransferHistory) -> Vec<Line<'static>> {
+    let left = history.seconds_left();
     let left = left
         .map(|s| format!(", {} left", clock(s)))
         .unwrap_or_default();
-    let failed = match story.files_failed {
+    let failed = match history.files_failed {
         0 => String::new(),
         n => format!(", {n} failed"),
     };
-    let retried = match story.retries {
+    let retried = match history.retries {
         0 => String::new(),
         n => format!(", {n} tried again"),
     };
-    let rtt = story.rtt_ms.map(|ms| format!(", RTT {ms:.1} ms"));
-    let loss = story
+    let rtt = history.rtt_ms.map(|ms| format!(", RTT {ms:.1} ms"));
+    let loss = history
         .loss_ratio
         .map(|r| format!(", {:.2} % sent again", r * 100.0));
     vec![
         Line::from(vec![
-            Span::styled(show_rate(story.goodput_bps), NAME),
+            Span::styled(show_rate(history.goodput_bps), NAME),
             format!(
                 ", {} passed{left}, {} of {} files{failed}{retried}",
-                clock(story.seconds),
-                story.files,
-                story.files_total
+                clock(history.seconds),
+                history.files,
+                history.files_total
             )
             .into(),
         ]),
         Line::from(format!(
             "{} channels ({}){}{}",
-            story.channels,
-            setting_of(story),
+            history.channels,
+            setting_of(history),
             rtt.unwrap_or_default(),
             loss.unwrap_or_default()
         )),
     ]
 }
 
-fn draw_graph(frame: &mut Frame<'_>, area: Rect, story: &Story) {
-    let most = story.history_bps.iter().max().copied().unwrap_or(0);
+fn draw_graph(frame: &mut Frame<'_>, area: Rect, history: &TransferHistory) {
+    let most = history.history_bps.iter().max().copied().unwrap_or(0);
     let title = format!(
         " goodput, a column a second, at most {} ",
         show_rate(most as f64)
     );
     // The newest stands at the right.
-    let newest_first: Vec<u64> = story.history_bps.iter().rev().copied().collect();
+    let newest_first: Vec<u64> = history.history_bps.iter().rev().copied().collect();
     let graph = Sparkline::default()
         .block(Block::new().borders(Borders::TOP).title(title))
         .direction(RenderDirection::RightToLeft)
@@ -181,9 +181,9 @@ fn draw_graph(frame: &mut Frame<'_>, area: Rect, story: &Story) {
     frame.render_widget(graph, area);
 }
 
-fn tuner_of(story: &Story) -> Vec<Line<'static>> {
-    let limit = story.limited_by.as_deref().unwrap_or("not known yet");
-    let reason = story.reason.as_deref().unwrap_or("not chosen yet");
+fn tuner_of(history: &TransferHistory) -> Vec<Line<'static>> {
+    let limit = history.limited_by.as_deref().unwrap_or("not known yet");
+    let reason = history.reason.as_deref().unwrap_or("not chosen yet");
     vec![
         Line::from(vec![
             Span::styled("limited by: ", NAME),
@@ -196,12 +196,12 @@ fn tuner_of(story: &Story) -> Vec<Line<'static>> {
     ]
 }
 
-fn draw_files(frame: &mut Frame<'_>, area: Rect, story: &Story) {
+fn draw_files(frame: &mut Frame<'_>, area: Rect, history: &TransferHistory) {
     let block = Block::new().borders(Borders::TOP).title(" files ");
     let room = usize::from(block.inner(area).height);
     let width = usize::from(area.width);
-    let from = story.recent.len().saturating_sub(room);
-    let lines: Vec<Line<'_>> = story
+    let from = history.recent.len().saturating_sub(room);
+    let lines: Vec<Line<'_>> = history
         .recent
         .iter()
         .skip(from)
@@ -224,10 +224,10 @@ fn file_line(file: &FileLine, width: usize) -> Line<'static> {
     }
 }
 
-fn setting_of(story: &Story) -> String {
-    match story.setting {
+fn setting_of(history: &TransferHistory) -> String {
+    match history.setting {
         Some(s) => format!("{} x {}", s.concurrency, s.parallelism),
-        None => story.channels.to_string(),
+        None => history.channels.to_string(),
     }
 }
 
@@ -258,8 +258,8 @@ mod tests {
     use super::*;
     use crate::events::SettingView;
 
-    fn a_story() -> Story {
-        Story {
+    fn a_story() -> TransferHistory {
+        TransferHistory {
             pid: 4711,
             source: "gsiftp://old.example.org:2811/data/run7/".to_owned(),
             destination: "/srv/data/run7".to_owned(),
@@ -293,7 +293,7 @@ mod tests {
                 error: error.map(str::to_owned),
             })
             .into(),
-            ..Story::default()
+            ..TransferHistory::default()
         }
     }
 
@@ -336,7 +336,7 @@ mod tests {
     fn a_story_without_anything_and_a_screen_without_room_are_drawn_too() {
         for (width, height) in [(80, 24), (20, 6), (1, 1), (300, 100)] {
             drawn(width, height, |frame| {
-                one(frame, frame.area(), &Story::default(), "");
+                one(frame, frame.area(), &TransferHistory::default(), "");
             });
             drawn(width, height, |frame| {
                 all(frame, frame.area(), &[a_story()], 0)
@@ -346,9 +346,9 @@ mod tests {
 
     #[test]
     fn all_transfers_have_a_line_each() {
-        let other = Story {
+        let other = TransferHistory {
             pid: 12,
-            ..Story::default()
+            ..TransferHistory::default()
         };
         let rows = drawn(100, 4, |frame| {
             all(frame, frame.area(), &[a_story(), other], 0)

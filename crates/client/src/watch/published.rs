@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::story::Story;
+use super::story::TransferHistory;
 use crate::{
     events::{Event, Observer},
     progress::Snapshot,
-    roster::{Roster, user_folder},
+    roster::{Presence, user_folder},
 };
 
 /// Where they meet.
@@ -19,30 +19,30 @@ pub(super) const NAME: &str = "running";
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Stands between a job and its observer.
-pub(crate) struct Published {
+pub(crate) struct LiveStatus {
     observer: Arc<dyn Observer>,
-    roster: Roster,
-    told: Mutex<Told>,
+    presence: Presence,
+    told: Mutex<StatusState>,
 }
 
-struct Told {
-    story: Story,
+struct StatusState {
+    history: TransferHistory,
     began: Instant,
     last: Option<Instant>,
 }
 
-impl Published {
+impl LiveStatus {
     /// `observer`, and the user's others too, where they can be told.
     pub(crate) fn through(observer: Arc<dyn Observer>) -> Arc<dyn Observer> {
-        let roster = user_folder().and_then(|folder| Roster::join(&folder, NAME));
-        match roster {
-            Ok(roster) => Arc::new(Self {
+        let presence = user_folder().and_then(|folder| Presence::join(&folder, NAME));
+        match presence {
+            Ok(presence) => Arc::new(Self {
                 observer,
-                roster,
-                told: Mutex::new(Told {
-                    story: Story {
+                presence,
+                told: Mutex::new(StatusState {
+                    history: TransferHistory {
                         pid: std::process::id(),
-                        ..Story::default()
+                        ..TransferHistory::default()
                     },
                     began: Instant::now(),
                     last: None,
@@ -56,10 +56,10 @@ impl Published {
     }
 }
 
-impl Observer for Published {
+impl Observer for LiveStatus {
     fn on_event(&self, event: &Event) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.story.hears(event);
+        told.history.on_event(event);
         drop(told);
         self.observer.on_event(event);
     }
@@ -71,13 +71,17 @@ impl Observer for Published {
     fn on_progress(&self, progress: Option<&Snapshot>) {
         if let Some(now) = progress {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-            let Told { story, began, last } = &mut *told;
-            story.sees(now, began.elapsed().as_secs_f64());
+            let StatusState {
+                history,
+                began,
+                last,
+            } = &mut *told;
+            history.on_progress(now, began.elapsed().as_secs_f64());
             if last.is_none_or(|last| last.elapsed() >= EVERY) {
                 *last = Some(Instant::now());
-                if let Ok(text) = serde_json::to_string(story) {
+                if let Ok(text) = serde_json::to_string(history) {
                     // Where that cannot be written there is nobody to see it.
-                    let _ = self.roster.say(&text);
+                    let _ = self.presence.publish(&text);
                 }
             }
         }

@@ -19,7 +19,7 @@ use crossterm::{
 use ratatui::{Frame, Terminal, backend::CrosstermBackend};
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::{draw, story::Story};
+use super::{draw, story::TransferHistory};
 use crate::{
     error::{Error, Result},
     events::Event,
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Between two looks at the keys.
-const LOOK: Duration = Duration::from_millis(100);
+const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Lines that are kept for the time after the screen.
 const LINES_MAX: usize = 1000;
@@ -47,11 +47,11 @@ pub(super) enum Key {
 }
 
 /// The terminal behind standard error, as long as this lives.
-pub(super) struct Taken {
+pub(super) struct RawTerminal {
     terminal: Terminal<CrosstermBackend<Stderr>>,
 }
 
-impl Taken {
+impl RawTerminal {
     /// # Errors
     /// Standard error is no terminal, or one that cannot be drawn on.
     pub(super) fn new() -> Result<Self> {
@@ -81,7 +81,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         give_back();
     }
@@ -99,7 +99,7 @@ pub fn give_back() {
 
 /// The next key, if one comes soon.
 pub(super) fn key() -> io::Result<Option<Key>> {
-    if !event::poll(LOOK)? {
+    if !event::poll(KEY_POLL_INTERVAL)? {
         return Ok(None);
     }
     let Input::Key(KeyEvent {
@@ -122,14 +122,14 @@ pub(super) fn key() -> io::Result<Option<Key>> {
 
 /// `--tui`: one transfer on the whole terminal.
 pub struct Screen {
-    shown: Mutex<Shown>,
+    shown: Mutex<ScreenState>,
     over: Arc<AtomicBool>,
 }
 
-struct Shown {
+struct ScreenState {
     /// Until the end of the transfer.
-    taken: Option<Taken>,
-    story: Story,
+    taken: Option<RawTerminal>,
+    history: TransferHistory,
     began: Instant,
     /// What is printed when the terminal is given back.
     lines: Vec<String>,
@@ -143,9 +143,9 @@ impl Screen {
     /// Standard error is no terminal, or one that cannot be drawn on.
     pub fn new() -> Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
-        let shown = Mutex::new(Shown {
-            taken: Some(Taken::new()?),
-            story: Story::default(),
+        let shown = Mutex::new(ScreenState {
+            taken: Some(RawTerminal::new()?),
+            history: TransferHistory::default(),
             began: Instant::now(),
             lines: Vec::new(),
         });
@@ -166,23 +166,23 @@ impl Screen {
     }
 
     /// Something happened.
-    pub fn hear(&self, event: &Event) {
-        self.shown().story.hears(event);
+    pub fn on_event(&self, event: &Event) {
+        self.shown().history.on_event(event);
     }
 
     /// Draws; `None` gives the terminal back, and gives what was to be printed.
     pub fn show(&self, progress: Option<&Snapshot>) -> Vec<String> {
         let mut shown = self.shown();
-        let Shown {
+        let ScreenState {
             taken,
-            story,
+            history,
             began,
             lines,
         } = &mut *shown;
         match (progress, taken.as_mut()) {
             (Some(now), Some(taken)) => {
-                story.sees(now, began.elapsed().as_secs_f64());
-                taken.draw(|frame| draw::one(frame, frame.area(), story, KEYS));
+                history.on_progress(now, began.elapsed().as_secs_f64());
+                taken.draw(|frame| draw::one(frame, frame.area(), history, KEYS));
                 Vec::new()
             }
             _ => {
@@ -206,7 +206,7 @@ impl Screen {
         None
     }
 
-    fn shown(&self) -> MutexGuard<'_, Shown> {
+    fn shown(&self) -> MutexGuard<'_, ScreenState> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     events::{Event, FileState, SettingView},
-    progress::{Phase, Rate, Snapshot},
+    progress::{DisplayedRate, Phase, Snapshot},
 };
 
 /// Seconds of goodput that are kept.
@@ -22,7 +22,7 @@ const TEXT_MAX: usize = 200;
 /// A transfer as far as people look at it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Story {
+pub(super) struct TransferHistory {
     /// Its process.
     pub(super) pid: u32,
     /// The first source.
@@ -69,7 +69,7 @@ pub(super) struct Story {
     #[serde(skip)]
     pub(super) heard: usize,
     #[serde(skip)]
-    pub(super) rate: Rate,
+    pub(super) rate: DisplayedRate,
     /// Of the second that is not over: when it began, and with how many bytes.
     #[serde(skip)]
     pub(super) second: Option<(f64, u64)>,
@@ -86,9 +86,9 @@ pub(super) struct FileLine {
     pub(super) error: Option<String>,
 }
 
-impl Story {
+impl TransferHistory {
     /// Something happened.
-    pub(super) fn hears(&mut self, event: &Event) {
+    pub(super) fn on_event(&mut self, event: &Event) {
         match event {
             Event::Start { endpoints, .. } => {
                 let mut endpoints = endpoints.iter();
@@ -139,7 +139,7 @@ impl Story {
     }
 
     /// Counters were looked at, `seconds` after the beginning.
-    pub(super) fn sees(&mut self, now: &Snapshot, seconds: f64) {
+    pub(super) fn on_progress(&mut self, now: &Snapshot, seconds: f64) {
         self.seconds = seconds;
         self.heard = 0;
         self.phase = match now.phase {
@@ -230,34 +230,38 @@ mod tests {
 
     #[test]
     fn of_many_files_the_last_are_kept_and_those_that_move() {
-        let mut story = Story::default();
-        story.hears(&Event::Begins {
+        let mut history = TransferHistory::default();
+        history.on_event(&Event::Begins {
             path: "large".to_owned(),
             bytes: Some(9),
         });
         for i in 0..100 {
-            story.hears(&file(&format!("f{i}"), FileState::Done));
+            history.on_event(&file(&format!("f{i}"), FileState::Done));
         }
-        assert_eq!(story.recent.len(), FILES_MAX);
-        assert_eq!(story.recent[0].path, "large");
+        assert_eq!(history.recent.len(), FILES_MAX);
+        assert_eq!(history.recent[0].path, "large");
         assert_eq!(
-            story.recent[FILES_MAX - 1].path,
+            history.recent[FILES_MAX - 1].path,
             "f19",
             "no more between two looks"
         );
-        story.sees(&Snapshot::default(), 1.0);
-        story.hears(&file("f100", FileState::Done));
-        assert_eq!(story.recent[FILES_MAX - 1].path, "f100");
-        story.hears(&file("large", FileState::Failed));
-        let large: Vec<_> = story.recent.iter().filter(|f| f.path == "large").collect();
+        history.on_progress(&Snapshot::default(), 1.0);
+        history.on_event(&file("f100", FileState::Done));
+        assert_eq!(history.recent[FILES_MAX - 1].path, "f100");
+        history.on_event(&file("large", FileState::Failed));
+        let large: Vec<_> = history
+            .recent
+            .iter()
+            .filter(|f| f.path == "large")
+            .collect();
         assert_eq!(large.len(), 1);
         assert_eq!((large[0].state.as_str(), large[0].bytes), ("failed", 7));
-        assert_eq!(story.files_failed, 1);
+        assert_eq!(history.files_failed, 1);
     }
 
     #[test]
     fn each_second_has_its_goodput() {
-        let mut story = Story::default();
+        let mut history = TransferHistory::default();
         for tenths in 0..=30_u32 {
             let now = Snapshot {
                 bytes: u64::from(tenths) * 1000,
@@ -265,27 +269,28 @@ mod tests {
                 total_known: true,
                 ..Snapshot::default()
             };
-            story.sees(&now, f64::from(tenths) / 10.0);
+            history.on_progress(&now, f64::from(tenths) / 10.0);
         }
-        assert_eq!(story.history_bps.len(), 3);
+        assert_eq!(history.history_bps.len(), 3);
         assert!(
-            story
+            history
                 .history_bps
                 .iter()
                 .all(|bps| bps.abs_diff(80_000) < 9000)
         );
-        assert_eq!(story.part_done(), Some(0.5));
+        assert_eq!(history.part_done(), Some(0.5));
     }
 
     #[test]
     fn a_story_is_told_whole_and_names_cannot_write_to_the_terminal() {
-        let mut story = Story::default();
-        story.hears(&file("a\u{1b}[2Jb\n", FileState::Verified));
-        assert_eq!(story.recent[0].path, "a?[2Jb?");
-        let text = serde_json::to_string(&story).unwrap();
-        let heard: Story = serde_json::from_str(&text).unwrap();
-        assert_eq!(heard.recent, story.recent);
-        let newer = serde_json::from_str::<Story>(r#"{"pid":7,"of_tomorrow":1}"#).unwrap();
+        let mut history = TransferHistory::default();
+        history.on_event(&file("a\u{1b}[2Jb\n", FileState::Verified));
+        assert_eq!(history.recent[0].path, "a?[2Jb?");
+        let text = serde_json::to_string(&history).unwrap();
+        let heard: TransferHistory = serde_json::from_str(&text).unwrap();
+        assert_eq!(heard.recent, history.recent);
+        let newer =
+            serde_json::from_str::<TransferHistory>(r#"{"pid":7,"of_tomorrow":1}"#).unwrap();
         assert_eq!(newer.pid, 7);
     }
 }

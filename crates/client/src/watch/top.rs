@@ -10,14 +10,14 @@ use ratatui::{
 use super::{
     draw,
     published::NAME,
-    screen::{Key, Taken, key},
-    story::Story,
+    screen::{Key, RawTerminal, key},
+    story::TransferHistory,
 };
 use crate::{
     context::Stop,
     error::{Error, Result},
     events::Observer,
-    roster::{Roster, user_folder},
+    roster::{Presence, user_folder},
 };
 
 /// Lines of transfers above the one that is shown whole.
@@ -31,37 +31,37 @@ const KEYS: &str = "up, down: another transfer; q: leave";
 /// # Errors
 /// Where transfers meet cannot be entered, or the terminal cannot be drawn on.
 pub fn run(json: bool, once: bool, observer: &dyn Observer, stop: &Stop) -> Result<()> {
-    let roster = user_folder()
-        .and_then(|folder| Roster::join(&folder, NAME))
+    let presence = user_folder()
+        .and_then(|folder| Presence::join(&folder, NAME))
         .map_err(|e| Error::local("look for transfers of yours".to_owned(), &e))?;
     if json || once || !io::stdout().is_terminal() || !io::stderr().is_terminal() {
-        for story in stories(&roster)? {
-            let line = match serde_json::to_string(&story) {
+        for history in histories(&presence)? {
+            let line = match serde_json::to_string(&history) {
                 Ok(line) if json => line,
-                _ => draw::cells(&story).join("\t"),
+                _ => draw::cells(&history).join("\t"),
             };
             observer.on_output(line.as_bytes());
         }
         return Ok(());
     }
-    let mut taken = Taken::new()?;
+    let mut taken = RawTerminal::new()?;
     let mut chosen = 0;
     loop {
-        let stories = stories(&roster)?;
-        chosen = chosen.min(stories.len().saturating_sub(1));
+        let histories = histories(&presence)?;
+        chosen = chosen.min(histories.len().saturating_sub(1));
         taken.draw(|frame| {
-            let Some(story) = stories.get(chosen) else {
+            let Some(history) = histories.get(chosen) else {
                 let nothing = "no transfer of yours runs on this host (q: leave)";
                 frame.render_widget(Line::raw(nothing), frame.area());
                 return;
             };
-            let lines = u16::try_from(stories.len() + 1).unwrap_or(u16::MAX);
+            let lines = u16::try_from(histories.len() + 1).unwrap_or(u16::MAX);
             let height = Constraint::Length(lines.min(LIST_MAX));
             let [list, whole] = Layout::vertical([height, Constraint::Min(1)]).areas(frame.area());
             // The chosen one is always among them.
             let from = (chosen + 2).saturating_sub(usize::from(list.height));
-            draw::all(frame, list, &stories[from..], chosen - from);
-            draw::one(frame, whole, story, KEYS);
+            draw::all(frame, list, &histories[from..], chosen - from);
+            draw::one(frame, whole, history, KEYS);
         });
         match key().map_err(|e| Error::local("read keys".to_owned(), &e))? {
             Some(Key::End) => return Ok(()),
@@ -76,12 +76,12 @@ pub fn run(json: bool, once: bool, observer: &dyn Observer, stop: &Stop) -> Resu
 }
 
 /// Those that run, the oldest first.
-fn stories(roster: &Roster) -> Result<Vec<Story>> {
-    let heard = roster
-        .hear()
+fn histories(presence: &Presence) -> Result<Vec<TransferHistory>> {
+    let heard = presence
+        .read_peers()
         .map_err(|e| Error::local("look for transfers of yours".to_owned(), &e))?;
     let read = |(_, text): (String, String)| serde_json::from_str(&text).ok();
-    let mut stories: Vec<Story> = heard.into_iter().filter_map(read).collect();
-    stories.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    Ok(stories)
+    let mut histories: Vec<TransferHistory> = heard.into_iter().filter_map(read).collect();
+    histories.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    Ok(histories)
 }

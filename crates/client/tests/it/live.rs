@@ -13,7 +13,7 @@ use std::{
 use godwit_client::{
     Stop,
     events::{Event, Observer},
-    flags::{self, Ambient},
+    flags::{self, Environment},
     job,
     spec::Request,
     summary::Summary,
@@ -106,7 +106,7 @@ fn cp_watched(
         .chain(&[from, to])
         .map(OsString::from)
         .collect();
-    let invocation = flags::parse(&words, &Ambient::default()).unwrap();
+    let invocation = flags::parse(&words, &Environment::default()).unwrap();
     let Request::Copy(spec) = invocation.request else {
         panic!("a copy was asked for")
     };

@@ -4,11 +4,11 @@ use super::*;
 use godwit_gsi::cert::key::KeyKind;
 use godwit_proto::{command::Password, security::Floor};
 
-use crate::spec::{Deletion, EpochMode, Level};
+use crate::spec::{DeleteOptions, EpochMode, Level};
 
-fn read(line: &str) -> Result<Invocation, Parting> {
+fn read(line: &str) -> Result<Invocation, EarlyExit> {
     let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-    parse(&words, &Ambient::default())
+    parse(&words, &Environment::default())
 }
 
 fn job_of(line: &str) -> JobSpec {
@@ -19,9 +19,9 @@ fn job_of(line: &str) -> JobSpec {
 }
 
 fn refusal(line: &str) -> String {
-    let parting = read(line).unwrap_err();
-    assert_eq!(parting.exit, Exit::Usage, "{line}");
-    parting.text
+    let early_exit = read(line).unwrap_err();
+    assert_eq!(early_exit.exit, Exit::Usage, "{line}");
+    early_exit.text
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_sync_takes_one_source_and_what_a_copy_takes() {
     );
     let other = sync("godwit sync -n --ignore-existing --delete --max-delete 7 ftp://h/ a");
     assert_eq!((other.level, other.dry_run), (Level::Exists, true));
-    assert_eq!(other.delete, Some(Deletion { most: Some(7) }));
+    assert_eq!(other.delete, Some(DeleteOptions { most: Some(7) }));
     let job = job_of("godwit sync -c 2 -p 3 --no-verify ftp://h/a ftp://i/b");
     assert!(job.recursive && job.is_between_servers() && job.verify == Verify::Never);
     assert_eq!(job.tuner.bounds.concurrency, Some(2));
@@ -194,13 +194,13 @@ fn ssh_is_what_the_option_or_else_the_environment_says() {
         "GLOBUS_REMOTE_SSHFTP" => Some(" ".to_owned()),
         _ => None,
     };
-    let ambient = Ambient {
+    let environment = Environment {
         ssh: Ssh::of_environment(said),
-        ..Ambient::default()
+        ..Environment::default()
     };
     let ssh = |line: &str| {
         let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
-        parse(&words, &ambient).unwrap().connections.ssh
+        parse(&words, &environment).unwrap().connections.ssh
     };
     let usual = ssh("godwit ls sshftp://h/");
     assert_eq!(
@@ -312,36 +312,36 @@ fn passwords_are_never_quoted() {
         let text = refusal(line);
         assert!(!text.contains("cret"), "{line}: {text}");
     }
-    let ambient = Ambient {
+    let environment = Environment {
         secrets: Secrets {
             password: Some(Password::new("s3cret")),
             token: Some(Password::new("s3cret.token")),
             ..Secrets::default()
         },
-        ..Ambient::default()
+        ..Environment::default()
     };
     let words = ["godwit", "ls", "ftp://me@h/"].map(OsString::from);
-    let run = parse(&words, &ambient).unwrap();
+    let run = parse(&words, &environment).unwrap();
     assert!(!format!("{run:?}").contains("s3cret"));
 }
 
 #[test]
 fn a_bad_port_range_is_named() {
-    let ambient = Ambient {
+    let environment = Environment {
         port_range: Some("high".into()),
-        ..Ambient::default()
+        ..Environment::default()
     };
     let words = ["godwit", "ls", "ftp://h/"].map(OsString::from);
-    let parting = parse(&words, &ambient).unwrap_err();
-    assert!(parting.text.contains("GLOBUS_TCP_PORT_RANGE=high"));
+    let early_exit = parse(&words, &environment).unwrap_err();
+    assert!(early_exit.text.contains("GLOBUS_TCP_PORT_RANGE=high"));
 }
 
 #[test]
 fn help_lists_what_works_and_nothing_else() {
     let help = |line| {
-        let parting = read(line).unwrap_err();
-        assert_eq!(parting.exit, Exit::Done);
-        parting.text
+        let early_exit = read(line).unwrap_err();
+        assert_eq!(early_exit.exit, Exit::Done);
+        early_exit.text
     };
     let cp = help("godwit cp --help");
     for flag in [

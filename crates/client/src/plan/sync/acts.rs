@@ -4,51 +4,61 @@ use std::sync::Arc;
 
 use godwit_proto::facts::{FactType, Facts};
 
-use super::{Pair, Syncing, condemned::Doomed};
+use super::{DirectoryPair, SyncPlanner, condemned::DirectoryDeletion};
 use crate::{
     error::{Error, Result},
     events::Event,
     local,
-    plan::{DEPTH_MAX, get::step, goal::Goal},
+    plan::{DEPTH_MAX, get::step, goal::CopyPath},
     session::Session,
     spec::Level,
-    stamp::Stamp,
+    stamp::FileAttributes,
 };
 
 /// Files whose times and permissions are set together.
-const MARKS_MAX: usize = 50;
+const PENDING_ATTRIBUTES_MAX: usize = 50;
 
-impl Syncing<'_> {
+impl SyncPlanner<'_> {
     /// Gives a file of the destination its stamp, soon.
-    pub(super) async fn stamp(&mut self, target: Goal, stamp: Stamp) -> Result<()> {
+    pub(super) async fn set_attributes_soon(
+        &mut self,
+        target: CopyPath,
+        attributes: FileAttributes,
+    ) -> Result<()> {
         match target {
-            Goal::Here(path) => {
+            CopyPath::Here(path) => {
                 let doing = || format!("set time and permissions of {}", path.display());
-                stamp.put_on(&path).map_err(|e| Error::local(doing(), &e))
+                attributes
+                    .apply(&path)
+                    .map_err(|e| Error::local(doing(), &e))
             }
-            Goal::There(at) => {
-                self.marks.push((at, stamp));
-                match self.marks.len() < MARKS_MAX {
+            CopyPath::There(at) => {
+                self.pending_attributes.push((at, attributes));
+                match self.pending_attributes.len() < PENDING_ATTRIBUTES_MAX {
                     true => Ok(()),
-                    false => self.mark().await,
+                    false => self.set_pending_attributes().await,
                 }
             }
         }
     }
 
     /// Sets the times and permissions that wait for it.
-    pub(super) async fn mark(&mut self) -> Result<()> {
-        let marks = std::mem::take(&mut self.marks);
-        let Some((first, _)) = marks.first() else {
+    pub(super) async fn set_pending_attributes(&mut self) -> Result<()> {
+        let pending_attributes = std::mem::take(&mut self.pending_attributes);
+        let Some((first, _)) = pending_attributes.first() else {
             return Ok(());
         };
         let (endpoint, shown) = (Arc::clone(&first.endpoint), first.url());
-        let marks: Vec<_> = marks.iter().map(|(at, stamp)| (&at.path, *stamp)).collect();
-        let stamp = async |session: &mut Session| session.stamp_all(&marks, None).await;
+        let pending_attributes: Vec<_> = pending_attributes
+            .iter()
+            .map(|(at, attributes)| (&at.path, *attributes))
+            .collect();
+        let attributes =
+            async |session: &mut Session| session.set_attributes(&pending_attributes, None).await;
         Ok(self
             .planner
             .carrier
-            .attempt(step(&endpoint, &shown), stamp)
+            .attempt(step(&endpoint, &shown), attributes)
             .await?)
     }
 
@@ -58,7 +68,7 @@ impl Syncing<'_> {
         let Some(there) = there else {
             return true;
         };
-        let times_count = self.spec.stamps
+        let times_count = self.spec.attributes
             && self.keeps_times
             && matches!(self.spec.level, Level::Modified | Level::Checksum);
         let is_stale = times_count
@@ -75,19 +85,19 @@ impl Syncing<'_> {
 
     /// A directory gets the time of its source when all is done. `changes`: something in it is
     /// copied, made or removed, which changes its time.
-    pub(super) async fn stamp_directory(&mut self, pair: &Pair, changes: bool) {
-        let is_wanted = self.spec.stamps && self.keeps_times && !self.spec.dry_run;
+    pub(super) async fn set_directory_time(&mut self, pair: &DirectoryPair, changes: bool) {
+        let is_wanted = self.spec.attributes && self.keeps_times && !self.spec.dry_run;
         if is_wanted && pair.source.is_some() && (pair.is_stale || changes) {
-            let stamp = Stamp {
+            let attributes = FileAttributes {
                 modified: pair.modified,
                 mode: None,
             };
-            self.planner.stamp_later(&pair.target, stamp).await;
+            self.planner.set_later(&pair.target, attributes).await;
         }
     }
 
     /// Makes the directories that are not there. Those that can be gone on with.
-    pub(super) async fn make_pairs(&mut self, pairs: Vec<Pair>) -> Vec<Pair> {
+    pub(super) async fn make_pairs(&mut self, pairs: Vec<DirectoryPair>) -> Vec<DirectoryPair> {
         let missing = pairs.iter().filter(|pair| !pair.is_there);
         let missing = missing.map(|pair| (pair.target.clone(), pair.below.clone()));
         let mut made = self.make(missing.collect()).await.into_iter();
@@ -108,7 +118,7 @@ impl Syncing<'_> {
     }
 
     /// Makes directories in this order. How each went.
-    pub(super) async fn make(&mut self, places: Vec<(Goal, Vec<u8>)>) -> Vec<Result<()>> {
+    pub(super) async fn make(&mut self, places: Vec<(CopyPath, Vec<u8>)>) -> Vec<Result<()>> {
         let mut here = Vec::new();
         let (mut there, mut paths) = (None, Vec::new());
         for (place, below) in places {
@@ -120,8 +130,8 @@ impl Syncing<'_> {
             self.tell("make", "missing", path);
             match place {
                 _ if self.spec.dry_run => here.push(Ok(())),
-                Goal::Here(path) => here.push(local::make_directory(&path).map(|_| ())),
-                Goal::There(at) => {
+                CopyPath::Here(path) => here.push(local::make_directory(&path).map(|_| ())),
+                CopyPath::There(at) => {
                     paths.push(at.path);
                     there = Some(at.endpoint);
                 }
@@ -135,10 +145,10 @@ impl Syncing<'_> {
     /// A name that the source does not have. Where it is a directory, what is in it goes first.
     pub(super) fn extra(
         &mut self,
-        pair: &Pair,
+        pair: &DirectoryPair,
         name: &[u8],
         facts: &Facts,
-    ) -> Result<Option<Pair>> {
+    ) -> Result<Option<DirectoryPair>> {
         let target = pair.target.join(name)?;
         let mut path = [&pair.below[..], name].concat();
         let is_directory = facts.kind == Some(FactType::Dir);
@@ -155,13 +165,13 @@ impl Syncing<'_> {
         }
         // A link goes, and not what it leads to.
         if !is_directory || facts.unix_slink.is_some() {
-            self.condemn(false, &target, path)?;
+            self.delete_later(false, &target, path)?;
             return Ok(None);
         }
         path.push(b'/');
         self.changes += 1;
-        let doomed = Doomed::new(target.clone(), path.clone(), pair.doomed.clone());
-        Ok(Some(Pair {
+        let deletion = DirectoryDeletion::new(target.clone(), path.clone(), pair.deletion.clone());
+        Ok(Some(DirectoryPair {
             below: path,
             source: None,
             target,
@@ -172,19 +182,19 @@ impl Syncing<'_> {
             modified: None,
             is_stale: false,
             depth: pair.depth + 1,
-            doomed: Some(doomed),
+            deletion: Some(deletion),
         }))
     }
 
-    pub(super) fn condemn(
+    pub(super) fn delete_later(
         &mut self,
         is_directory: bool,
-        place: &Goal,
+        place: &CopyPath,
         path: Vec<u8>,
     ) -> Result<()> {
         self.tell("delete", "extra", path);
-        let pushed = self.condemned.push(is_directory, place);
-        pushed.map_err(|e| Error::local(local::spooling(), &e))
+        let pushed = self.delete_list.push(is_directory, place);
+        pushed.map_err(|e| Error::local(local::spool_context(), &e))
     }
 
     pub(super) fn tell(&mut self, action: &'static str, reason: &'static str, path: Vec<u8>) {

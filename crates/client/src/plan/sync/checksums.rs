@@ -4,27 +4,27 @@ use std::sync::{Arc, atomic::Ordering};
 
 use godwit_proto::{ChecksumAlgorithm, facts::Facts};
 
-use super::{Syncing, judge::judge_alike, meet::Meeting};
+use super::{SyncPlanner, judge::compare_attributes, meet::FilePair};
 use crate::{
     error::{Error, Result},
     plan::{
         checksums::{BYTES_TOGETHER, TOGETHER, checksums, offered},
-        goal::Goal,
+        goal::CopyPath,
     },
     spec::{Level, Verify},
     verify,
 };
 
 /// Files of the same size.
-pub(super) struct Doubt {
-    pub(super) meeting: Meeting,
+pub(super) struct UndecidedFile {
+    pub(super) pair_of: FilePair,
     pub(super) source: Facts,
     pub(super) target: Facts,
 }
 
-impl Syncing<'_> {
+impl SyncPlanner<'_> {
     /// The cheapest algorithm that each server has, or the one that the user names for copies.
-    pub(super) async fn choose_algorithm(&mut self, ends: [&Goal; 2]) -> Result<()> {
+    pub(super) async fn choose_algorithm(&mut self, ends: [&CopyPath; 2]) -> Result<()> {
         if self.spec.level != Level::Checksum {
             return Ok(());
         }
@@ -33,11 +33,11 @@ impl Syncing<'_> {
             _ => ChecksumAlgorithm::ALL.to_vec(),
         };
         for end in ends {
-            let Goal::There(at) = end else { continue };
+            let CopyPath::There(at) = end else { continue };
             let offered = offered(&mut self.planner.carrier, &at.endpoint).await?;
             candidates.retain(|algorithm| offered.contains(algorithm));
             if candidates.is_empty() {
-                return Err(Error::Lacks {
+                return Err(Error::MissingFeature {
                     endpoint: at.endpoint.name(),
                     feature: "CKSM with an algorithm that is wanted here and there".to_owned(),
                     consequence: "--checksum cannot compare; without it sizes and times are"
@@ -50,48 +50,53 @@ impl Syncing<'_> {
     }
 
     /// Only checksums tell whether they are the same.
-    pub(super) async fn doubt(&mut self, doubt: Doubt) {
-        self.doubted_bytes += doubt.source.size.unwrap_or(0);
-        self.doubts.push(doubt);
-        if self.doubts.len() >= TOGETHER || self.doubted_bytes >= BYTES_TOGETHER {
-            self.settle_doubts().await;
+    pub(super) async fn check_later(&mut self, check_later: UndecidedFile) {
+        self.undecided_bytes += check_later.source.size.unwrap_or(0);
+        self.undecided.push(check_later);
+        if self.undecided.len() >= TOGETHER || self.undecided_bytes >= BYTES_TOGETHER {
+            self.check_pending().await;
         }
     }
 
     /// Compares those that wait for it.
-    pub(super) async fn settle_doubts(&mut self) {
-        let doubts = std::mem::take(&mut self.doubts);
-        self.doubted_bytes = 0;
-        let Some(algorithm) = self.algorithm.filter(|_| !doubts.is_empty()) else {
+    pub(super) async fn check_pending(&mut self) {
+        let undecided = std::mem::take(&mut self.undecided);
+        self.undecided_bytes = 0;
+        let Some(algorithm) = self.algorithm.filter(|_| !undecided.is_empty()) else {
             return;
         };
         if self.planner.context.stop.is_set() {
             return;
         }
         let counters = Arc::clone(&self.planner.context.counters);
-        let count = doubts.len() as u64;
+        let count = undecided.len() as u64;
         counters.verifying.fetch_add(count, Ordering::Relaxed);
-        let sources = doubts.iter().map(|doubt| &doubt.meeting.source);
-        let targets = doubts.iter().map(|doubt| &doubt.meeting.target);
+        let sources = undecided
+            .iter()
+            .map(|check_later| &check_later.pair_of.source);
+        let targets = undecided
+            .iter()
+            .map(|check_later| &check_later.pair_of.target);
         let (ours, theirs) = tokio::join!(
             checksums(&mut self.other, algorithm, sources.collect()),
             checksums(&mut self.planner.carrier, algorithm, targets.collect()),
         );
         counters.verifying.fetch_sub(count, Ordering::Relaxed);
-        for (doubt, (ours, theirs)) in doubts.into_iter().zip(ours.into_iter().zip(theirs)) {
-            let shown = doubt.meeting.source.to_string();
-            let Doubt {
-                meeting,
+        for (check_later, (ours, theirs)) in undecided.into_iter().zip(ours.into_iter().zip(theirs))
+        {
+            let shown = check_later.pair_of.source.to_string();
+            let UndecidedFile {
+                pair_of,
                 source,
                 target,
-            } = doubt;
+            } = check_later;
             let settled = match (ours, theirs) {
                 (Ok(ours), Ok(theirs)) => {
-                    let verdict = match verify::agree("", algorithm, ours, theirs) {
-                        Ok(_) => judge_alike(self.keeps_times, &source, &target),
-                        Err(_) => super::judge::Verdict::Differs("checksum"),
+                    let comparison = match verify::agree("", algorithm, ours, theirs) {
+                        Ok(_) => compare_attributes(self.keeps_times, &source, &target),
+                        Err(_) => super::judge::Comparison::Differs("checksum"),
                     };
-                    self.act(meeting, &source, verdict).await
+                    self.act(pair_of, &source, comparison).await
                 }
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };

@@ -10,15 +10,15 @@ use std::{
     },
 };
 
-use super::Pair;
-use crate::{local, plan::goal::Goal, session::Complete};
+use super::DirectoryPair;
+use crate::{local, plan::goal::CopyPath, session::CompleteListing};
 
 /// Bytes of paths that are kept in memory; what is more lies in a file.
 const HERE_MAX: usize = 1 << 20;
 
 /// Names that go.
 #[derive(Debug, Default)]
-pub(super) struct Condemned {
+pub(super) struct DeleteList {
     here: Vec<u8>,
     spilled: Option<File>,
     pub(super) count: u64,
@@ -26,22 +26,22 @@ pub(super) struct Condemned {
 
 /// Names that may be removed: the listings of all directories were complete.
 #[derive(Debug)]
-pub(crate) struct Sealed(Condemned);
+pub(crate) struct SealedDeleteList(DeleteList);
 
 /// How many directories were to be compared, and of how many all names are known at both ends.
 #[derive(Debug, Default)]
-pub(super) struct Census {
+pub(super) struct ListingCensus {
     pub(super) begun: u64,
     complete: u64,
 }
 
-impl Census {
+impl ListingCensus {
     /// A directory was listed at each end, where it is there.
     pub(super) fn count(
         &mut self,
-        pair: &Pair,
-        source: Option<&Complete>,
-        target: Option<&Complete>,
+        pair: &DirectoryPair,
+        source: Option<&CompleteListing>,
+        target: Option<&CompleteListing>,
     ) {
         let is_complete =
             (pair.source.is_none() || source.is_some()) && (!pair.is_there || target.is_some());
@@ -56,16 +56,16 @@ impl Census {
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Remnant {
+pub(crate) struct Deletion {
     pub(crate) is_directory: bool,
     /// At the end that the job writes to.
     pub(crate) path: Vec<u8>,
 }
 
-impl Condemned {
+impl DeleteList {
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn push(&mut self, is_directory: bool, place: &Goal) -> io::Result<()> {
+    pub(super) fn push(&mut self, is_directory: bool, place: &CopyPath) -> io::Result<()> {
         self.here.push(if is_directory { b'd' } else { b'f' });
         self.here.extend_from_slice(place.as_bytes());
         // No path holds one.
@@ -76,7 +76,7 @@ impl Condemned {
         }
         let file = match &mut self.spilled {
             Some(file) => file,
-            None => self.spilled.insert(local::nameless()?),
+            None => self.spilled.insert(local::anonymous_file()?),
         };
         file.write_all(&self.here)?;
         self.here.clear();
@@ -84,12 +84,12 @@ impl Condemned {
     }
 
     /// For removal; `None` unless all is known of each directory.
-    pub(super) fn seal(self, census: &Census) -> Option<Sealed> {
-        (census.incomplete() == 0).then_some(Sealed(self))
+    pub(super) fn seal(self, census: &ListingCensus) -> Option<SealedDeleteList> {
+        (census.incomplete() == 0).then_some(SealedDeleteList(self))
     }
 }
 
-impl Sealed {
+impl SealedDeleteList {
     pub(crate) fn count(&self) -> u64 {
         self.0.count
     }
@@ -98,7 +98,7 @@ impl Sealed {
     ///
     /// # Errors
     /// The file cannot be read; also as items.
-    pub(crate) fn read(self) -> io::Result<impl Iterator<Item = io::Result<Remnant>>> {
+    pub(crate) fn read(self) -> io::Result<impl Iterator<Item = io::Result<Deletion>>> {
         let spilled: Box<dyn Read> = match self.0.spilled {
             Some(mut file) => {
                 file.rewind()?;
@@ -111,22 +111,22 @@ impl Sealed {
             let mut path = line?;
             let is_directory = path.first() == Some(&b'd');
             path.drain(..path.len().min(1));
-            Ok(Remnant { is_directory, path })
+            Ok(Deletion { is_directory, path })
         }))
     }
 }
 
 /// A directory that goes when all in it has gone, unless something in it stays.
 #[derive(Debug)]
-pub(super) struct Doomed {
-    place: Goal,
+pub(super) struct DirectoryDeletion {
+    place: CopyPath,
     below: Vec<u8>,
     stays: AtomicBool,
-    above: Option<Arc<Doomed>>,
+    above: Option<Arc<DirectoryDeletion>>,
 }
 
-impl Doomed {
-    pub(super) fn new(place: Goal, below: Vec<u8>, above: Option<Arc<Self>>) -> Arc<Self> {
+impl DirectoryDeletion {
+    pub(super) fn new(place: CopyPath, below: Vec<u8>, above: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             place,
             below,
@@ -142,15 +142,15 @@ impl Doomed {
 
     /// Nothing more is found in it by the caller. The directories of which all is known now and
     /// that go, innermost first: where they are, and their paths below the top.
-    pub(super) fn released(self: Arc<Self>) -> Vec<(Goal, Vec<u8>)> {
+    pub(super) fn released(self: Arc<Self>) -> Vec<(CopyPath, Vec<u8>)> {
         let mut going = Vec::new();
         let mut next = Some(self);
-        while let Some(doomed) = next.take().and_then(Arc::into_inner) {
-            match doomed.stays.into_inner() {
-                true => doomed.above.iter().for_each(|above| above.stays()),
-                false => going.push((doomed.place, doomed.below)),
+        while let Some(deletion) = next.take().and_then(Arc::into_inner) {
+            match deletion.stays.into_inner() {
+                true => deletion.above.iter().for_each(|above| above.stays()),
+                false => going.push((deletion.place, deletion.below)),
             }
-            next = doomed.above;
+            next = deletion.above;
         }
         going
     }
@@ -164,15 +164,17 @@ mod tests {
 
     #[test]
     fn any_number_of_names_comes_back_in_order() {
-        let mut condemned = Condemned::default();
+        let mut delete_list = DeleteList::default();
         let path = |i: u32| PathBuf::from(format!("/some/where/in the tree/line\nend {i}"));
         for i in 0..100_000 {
-            condemned.push(i % 3 == 0, &Goal::Here(path(i))).unwrap();
+            delete_list
+                .push(i % 3 == 0, &CopyPath::Here(path(i)))
+                .unwrap();
         }
-        assert!(condemned.spilled.is_some() && condemned.here.len() < HERE_MAX);
-        assert_eq!(condemned.count, 100_000);
+        assert!(delete_list.spilled.is_some() && delete_list.here.len() < HERE_MAX);
+        assert_eq!(delete_list.count, 100_000);
         let mut count = 0;
-        for (i, remnant) in (0..).zip(Sealed(condemned).read().unwrap()) {
+        for (i, remnant) in (0..).zip(SealedDeleteList(delete_list).read().unwrap()) {
             let remnant = remnant.unwrap();
             assert_eq!(remnant.is_directory, i % 3 == 0);
             assert_eq!(remnant.path, path(i).as_os_str().as_bytes());
@@ -183,11 +185,11 @@ mod tests {
 
     #[test]
     fn directories_go_from_the_inside_out_and_stay_where_something_in_them_does() {
-        let place = |name: &str| Goal::Here(name.into());
-        let make = |name: &str, above: Option<&Arc<Doomed>>| {
-            Doomed::new(place(name), name.into(), above.cloned())
+        let place = |name: &str| CopyPath::Here(name.into());
+        let make = |name: &str, above: Option<&Arc<DirectoryDeletion>>| {
+            DirectoryDeletion::new(place(name), name.into(), above.cloned())
         };
-        let names = |gone: Vec<(Goal, Vec<u8>)>| -> Vec<String> {
+        let names = |gone: Vec<(CopyPath, Vec<u8>)>| -> Vec<String> {
             let names = gone.into_iter().map(|(_, name)| String::from_utf8(name));
             names.map(Result::unwrap).collect()
         };

@@ -11,27 +11,27 @@ use godwit_proto::{
 };
 
 use super::{
-    Pair, Syncing,
-    checksums::Doubt,
-    judge::{Verdict, judge},
-    pairs::Side,
-    roll::in_parts,
+    DirectoryPair, SyncPlanner,
+    checksums::UndecidedFile,
+    judge::{Comparison, compare},
+    pairs::DirectoryContents,
+    roll::in_buckets,
 };
 use crate::{
     error::{Error, Result},
     local,
-    plan::{DEPTH_MAX, Item, LocalEnd, get::get, goal::Goal, put::put, too_deep},
-    stamp::Stamp,
+    plan::{DEPTH_MAX, LocalEnd, SourceFile, get::get, goal::CopyPath, put::put, too_deep},
+    stamp::FileAttributes,
 };
 
-impl Syncing<'_> {
+impl SyncPlanner<'_> {
     /// Compares what both ends have.
-    pub(super) async fn meet(
+    pub(super) async fn compare_directories(
         &mut self,
-        pair: &Pair,
-        source: Side,
-        target: Side,
-        branches: &mut Vec<Pair>,
+        pair: &DirectoryPair,
+        source: DirectoryContents,
+        target: DirectoryContents,
+        branches: &mut Vec<DirectoryPair>,
     ) -> Result<()> {
         for (what, error) in source.bad {
             self.planner.fail(what, error).await;
@@ -40,12 +40,12 @@ impl Syncing<'_> {
             pair.stays();
             match pair.target {
                 // No server can have a file of that name.
-                Goal::Here(_) => self.planner.context.warn(error),
-                Goal::There(_) => self.planner.fail(what, error).await,
+                CopyPath::Here(_) => self.planner.context.warn(error),
+                CopyPath::There(_) => self.planner.fail(what, error).await,
             }
         }
-        let failed = |e: std::io::Error| Error::local(local::spooling(), &e);
-        for part in in_parts(source.roll, target.roll).map_err(failed)? {
+        let failed = |e: std::io::Error| Error::local(local::spool_context(), &e);
+        for part in in_buckets(source.listing, target.listing).map_err(failed)? {
             let (mut ours, theirs) = part.map_err(failed)?;
             ours.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             let theirs = theirs.into_iter().map(|entry| (entry.name, entry.facts));
@@ -57,13 +57,13 @@ impl Syncing<'_> {
                 }
                 let there = theirs.remove(&entry.name);
                 let Some(source) = &pair.source else { break };
-                let meeting = pair.meeting(source, &entry.name);
-                let shown = meeting
+                let pair_of = pair.pair_of(source, &entry.name);
+                let shown = pair_of
                     .as_ref()
                     .map_or(source.to_string(), |m| m.source.to_string());
-                let met = match meeting {
-                    Ok(meeting) => {
-                        self.meet_name(pair, meeting, entry.facts, there, &mut below)
+                let met = match pair_of {
+                    Ok(pair_of) => {
+                        self.compare_entry(pair, pair_of, entry.facts, there, &mut below)
                             .await
                     }
                     Err(error) => Err(error),
@@ -94,43 +94,43 @@ impl Syncing<'_> {
     }
 
     /// A name of the source. Directories go to `below`.
-    async fn meet_name(
+    async fn compare_entry(
         &mut self,
-        pair: &Pair,
-        meeting: Meeting,
+        pair: &DirectoryPair,
+        pair_of: FilePair,
         facts: Facts,
         there: Option<Facts>,
-        below: &mut Vec<Pair>,
+        below: &mut Vec<DirectoryPair>,
     ) -> Result<()> {
         let is_directory = facts.kind == Some(FactType::Dir);
-        if self.leaves_out(&meeting.path, is_directory) {
+        if self.leaves_out(&pair_of.path, is_directory) {
             return Ok(());
         }
         match facts.kind {
             Some(FactType::Dir) => {}
-            None | Some(FactType::File) => return self.meet_file(meeting, &facts, there).await,
+            None | Some(FactType::File) => return self.compare_file(pair_of, &facts, there).await,
             Some(kind) if kind.is_link() => {
-                let what = meeting.source.to_string();
+                let what = pair_of.source.to_string();
                 return Err(Error::Missing { what });
             }
             Some(_) => {
-                let what = meeting.source;
+                let what = pair_of.source;
                 self.planner
                     .context
                     .warn(format!("{what}: neither file nor directory, left out"));
                 return Ok(());
             }
         }
-        let Meeting {
+        let FilePair {
             mut path,
             source,
             target,
-        } = meeting;
+        } = pair_of;
         if pair.depth >= DEPTH_MAX {
             return Err(too_deep(&source.to_string()));
         }
         let leads_back =
-            |source: &Goal| format!("{source}: leads back to a directory above it, left out");
+            |source: &CopyPath| format!("{source}: leads back to a directory above it, left out");
         let name = source.file_name().unwrap_or_default();
         let trail = match &pair.trail {
             None => None,
@@ -162,7 +162,7 @@ impl Syncing<'_> {
         let is_link = there
             .as_ref()
             .is_some_and(|facts| facts.unix_slink.is_some());
-        below.push(Pair {
+        below.push(DirectoryPair {
             below: path,
             source: Some(source),
             target,
@@ -173,14 +173,14 @@ impl Syncing<'_> {
             modified,
             is_stale,
             depth: pair.depth + 1,
-            doomed: None,
+            deletion: None,
         });
         Ok(())
     }
 
-    pub(super) async fn meet_file(
+    pub(super) async fn compare_file(
         &mut self,
-        meeting: Meeting,
+        pair_of: FilePair,
         facts: &Facts,
         there: Option<Facts>,
     ) -> Result<()> {
@@ -189,46 +189,46 @@ impl Syncing<'_> {
             .is_some_and(|facts| facts.kind == Some(FactType::Dir))
         {
             let why = "is a directory, and the source has a file of that name";
-            return Err(Error::unfit(meeting.target, why));
+            return Err(Error::unfit(pair_of.target, why));
         }
-        let verdict = judge(self.spec.level, self.keeps_times, facts, there.as_ref());
-        match (verdict, there) {
-            (Verdict::Unsure, Some(target)) => {
+        let comparison = compare(self.spec.level, self.keeps_times, facts, there.as_ref());
+        match (comparison, there) {
+            (Comparison::Unsure, Some(target)) => {
                 // What the checksums tell comes too late for the directory.
                 self.changes += 1;
                 let source = facts.clone();
-                self.doubt(Doubt {
-                    meeting,
+                self.check_later(UndecidedFile {
+                    pair_of,
                     source,
                     target,
                 })
                 .await;
                 Ok(())
             }
-            (verdict, _) => self.act(meeting, facts, verdict).await,
+            (comparison, _) => self.act(pair_of, facts, comparison).await,
         }
     }
 
     /// Does what has been found right.
     pub(super) async fn act(
         &mut self,
-        meeting: Meeting,
+        pair_of: FilePair,
         facts: &Facts,
-        verdict: Verdict,
+        comparison: Comparison,
     ) -> Result<()> {
-        let Meeting {
+        let FilePair {
             path,
             source,
             target,
-        } = meeting;
+        } = pair_of;
         let counters = Arc::clone(&self.planner.context.counters);
-        match verdict {
-            Verdict::Differs(reason) => {
+        match comparison {
+            Comparison::Differs(reason) => {
                 self.tell("copy", reason, path);
                 if !self.spec.dry_run {
-                    let mut item = item_of(source, target, facts)?;
-                    item.stamp = item.stamp.filter(|_| self.spec.stamps);
-                    self.planner.copy(item).await;
+                    let mut file = item_of(source, target, facts)?;
+                    file.attributes = file.attributes.filter(|_| self.spec.attributes);
+                    self.planner.copy(file).await;
                     return Ok(());
                 }
                 counters.files_found.fetch_add(1, Ordering::Relaxed);
@@ -236,13 +236,14 @@ impl Syncing<'_> {
                 counters.bytes_found.fetch_add(bytes, Ordering::Relaxed);
                 return Ok(());
             }
-            Verdict::Stamp(reason) if self.spec.stamps => {
+            Comparison::Attributes(reason) if self.spec.attributes => {
                 self.tell("set", reason, path);
                 if !self.spec.dry_run {
-                    self.stamp(target, Stamp::of_facts(facts)).await?;
+                    self.set_attributes_soon(target, FileAttributes::of_facts(facts))
+                        .await?;
                 }
             }
-            Verdict::Same | Verdict::Stamp(_) | Verdict::Unsure => {}
+            Comparison::Same | Comparison::Attributes(_) | Comparison::Unsure => {}
         }
         counters.files_same.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -256,16 +257,16 @@ impl Syncing<'_> {
 }
 
 /// A name that the source has.
-pub(super) struct Meeting {
+pub(super) struct FilePair {
     /// Below the top.
     pub(super) path: Vec<u8>,
-    pub(super) source: Goal,
-    pub(super) target: Goal,
+    pub(super) source: CopyPath,
+    pub(super) target: CopyPath,
 }
 
-impl Pair {
-    fn meeting(&self, source: &Goal, name: &[u8]) -> Result<Meeting> {
-        Ok(Meeting {
+impl DirectoryPair {
+    fn pair_of(&self, source: &CopyPath, name: &[u8]) -> Result<FilePair> {
+        Ok(FilePair {
             path: [&self.below[..], name].concat(),
             source: source.join(name)?,
             target: self.target.join(name)?,
@@ -273,7 +274,7 @@ impl Pair {
     }
 }
 
-pub(super) fn no_directory(target: &Goal) -> Error {
+pub(super) fn no_directory(target: &CopyPath) -> Error {
     Error::unfit(
         target,
         "is no directory, and the source has one of that name",
@@ -281,11 +282,11 @@ pub(super) fn no_directory(target: &Goal) -> Error {
 }
 
 /// A copy, with the time and the permissions of its source.
-fn item_of(source: Goal, target: Goal, facts: &Facts) -> Result<Item> {
+fn item_of(source: CopyPath, target: CopyPath, facts: &Facts) -> Result<SourceFile> {
     match (source, target) {
-        (Goal::There(at), target) => Ok(get(&at.endpoint, at.path, target, facts)),
-        (Goal::Here(path), Goal::There(at)) => {
-            let found = local::look(&path)?;
+        (CopyPath::There(at), target) => Ok(get(&at.endpoint, at.path, target, facts)),
+        (CopyPath::Here(path), CopyPath::There(at)) => {
+            let found = local::stat(&path)?;
             let metadata = found.ok_or_else(|| Error::Missing {
                 what: path.display().to_string(),
             })?;
@@ -293,7 +294,7 @@ fn item_of(source: Goal, target: Goal, facts: &Facts) -> Result<Item> {
             Ok(put(&at.endpoint, from, at.path, Some(&metadata)))
         }
         // The flags have seen to it.
-        (Goal::Here(path), Goal::Here(_)) => Err(Error::Usage(format!(
+        (CopyPath::Here(path), CopyPath::Here(_)) => Err(Error::Usage(format!(
             "{}: one end must be a server",
             path.display()
         ))),

@@ -25,31 +25,31 @@ use godwit_proto::{
     url::{Location, names_directory},
 };
 
-pub(crate) use condemned::{Remnant, Sealed};
+pub(crate) use condemned::{Deletion, SealedDeleteList};
 
 use self::{
-    checksums::Doubt,
-    condemned::{Census, Condemned, Doomed},
-    meet::{Meeting, no_directory},
-    pairs::{Listed, Pairs, facts_here},
+    checksums::UndecidedFile,
+    condemned::{DeleteList, DirectoryDeletion, ListingCensus},
+    meet::{FilePair, no_directory},
+    pairs::{PairLister, PairListing, facts_here},
 };
-use super::{AtServer, Planner, get::step, goal::Goal, trail::Trail};
+use super::{Planner, RemotePath, get::step, goal::CopyPath, trail::Trail};
 use crate::{
-    carrier::Carrier,
+    carrier::RetryingSession,
     error::{Error, Result},
     local,
     session::{Found, Session},
     spec::{Level, SyncSpec, without_end_slash},
-    stamp::Stamp,
+    stamp::FileAttributes,
 };
 
 /// A directory of the source and what is to become the same.
-struct Pair {
+struct DirectoryPair {
     /// Its path below the top, with a slash at its end unless it is empty.
     below: Vec<u8>,
     /// `None`: the source has no such directory.
-    source: Option<Goal>,
-    target: Goal,
+    source: Option<CopyPath>,
+    target: CopyPath,
     /// The target is there already.
     is_there: bool,
     /// Links lead to the target: nothing in it is removed.
@@ -64,11 +64,11 @@ struct Pair {
     /// The target has another time of change, or is new.
     is_stale: bool,
     /// The target itself goes.
-    doomed: Option<Arc<Doomed>>,
+    deletion: Option<Arc<DirectoryDeletion>>,
 }
 
 /// What is at a path of either end.
-enum Seen {
+enum PathKind {
     Missing,
     File(Facts),
     Directory(Facts),
@@ -83,7 +83,7 @@ impl Planner {
         };
         let (place, contents) = self.place_of(source)?;
         let (target, into) = self.place_of(&job.destination)?;
-        let seen = self.look_at(&place).await?;
+        let seen = self.stat_path(&place).await?;
         let keeps_times = self.keeps_times(&target).await?;
         if !keeps_times && spec.level >= Level::Modified {
             self.context.warn(format!(
@@ -91,33 +91,33 @@ impl Planner {
                 job.destination
             ));
         }
-        let mut syncing = Syncing {
-            other: Carrier::new(Arc::clone(&self.carrier.pool)),
+        let mut syncing = SyncPlanner {
+            other: RetryingSession::new(Arc::clone(&self.carrier.pool)),
             planner: self,
             keeps_times,
             algorithm: None,
-            doubts: Vec::new(),
-            doubted_bytes: 0,
-            marks: Vec::new(),
-            condemned: Condemned::default(),
-            census: Census::default(),
+            undecided: Vec::new(),
+            undecided_bytes: 0,
+            pending_attributes: Vec::new(),
+            delete_list: DeleteList::default(),
+            census: ListingCensus::default(),
             changes: 0,
             spec,
         };
         syncing.choose_algorithm([&place, &target]).await?;
         let planned = match seen {
-            Seen::Missing => Err(Error::Missing {
+            PathKind::Missing => Err(Error::Missing {
                 what: source.to_string(),
             }),
-            Seen::File(facts) => syncing.file(place, &facts, target, into).await,
-            Seen::Directory(facts) => syncing.tree(place, contents, facts, target).await,
+            PathKind::File(facts) => syncing.file(place, &facts, target, into).await,
+            PathKind::Directory(facts) => syncing.tree(place, contents, facts, target).await,
         };
-        syncing.settle_doubts().await;
-        let marked = syncing.mark().await;
+        syncing.check_pending().await;
+        let marked = syncing.set_pending_attributes().await;
         syncing.other.release();
         let incomplete = syncing.census.incomplete();
-        let count = syncing.condemned.count;
-        self.condemned = syncing.condemned.seal(&syncing.census);
+        let count = syncing.delete_list.count;
+        self.delete_list = syncing.delete_list.seal(&syncing.census);
         if incomplete > 0 && !self.context.stop.is_set() {
             let doing = format!("compare {source} with {}", job.destination);
             let directories = if incomplete == 1 {
@@ -138,48 +138,48 @@ impl Planner {
     }
 
     /// What a place of the command line is, and whether its name says that it is a directory.
-    fn place_of(&self, location: &Location) -> Result<(Goal, bool)> {
+    fn place_of(&self, location: &Location) -> Result<(CopyPath, bool)> {
         Ok(match location {
             Location::Remote(url) => {
-                let at = AtServer {
+                let at = RemotePath {
                     endpoint: self.context.endpoint(url),
                     path: without_end_slash(&url.path),
                 };
-                (Goal::There(at), url.names_directory())
+                (CopyPath::There(at), url.names_directory())
             }
-            Location::Local(path) => (Goal::Here(local::path_of(path)), names_directory(path)),
+            Location::Local(path) => (CopyPath::Here(local::path_of(path)), names_directory(path)),
             // The flags have seen to it.
             Location::Standard => return Err(Error::Usage("- is no file".to_owned())),
         })
     }
 
-    async fn look_at(&mut self, place: &Goal) -> Result<Seen> {
+    async fn stat_path(&mut self, place: &CopyPath) -> Result<PathKind> {
         let at = match place {
-            Goal::Here(path) => {
-                return Ok(match local::look(path)? {
-                    None => Seen::Missing,
+            CopyPath::Here(path) => {
+                return Ok(match local::stat(path)? {
+                    None => PathKind::Missing,
                     Some(_) => {
                         let doing = || format!("look at {}", path.display());
                         let facts = facts_here(path).map_err(|e| Error::local(doing(), &e))?;
                         match facts.kind == Some(FactType::Dir) {
-                            true => Seen::Directory(facts),
-                            false => Seen::File(facts),
+                            true => PathKind::Directory(facts),
+                            false => PathKind::File(facts),
                         }
                     }
                 });
             }
-            Goal::There(at) => at,
+            CopyPath::There(at) => at,
         };
-        Ok(match self.look_remote(&at.endpoint, &at.path).await? {
-            Found::Missing => Seen::Missing,
-            Found::File(facts) => Seen::File(*facts),
-            Found::Directory(facts) => Seen::Directory(*facts),
-            Found::Unknown => Seen::File(Facts::default()),
+        Ok(match self.stat_remote(&at.endpoint, &at.path).await? {
+            Found::Missing => PathKind::Missing,
+            Found::File(facts) => PathKind::File(*facts),
+            Found::Directory(facts) => PathKind::Directory(*facts),
+            Found::Unknown => PathKind::File(Facts::default()),
         })
     }
 
-    pub(super) async fn keeps_times(&mut self, target: &Goal) -> Result<bool> {
-        let Goal::There(at) = target else {
+    pub(super) async fn keeps_times(&mut self, target: &CopyPath) -> Result<bool> {
+        let CopyPath::There(at) = target else {
             return Ok(true);
         };
         let shown = at.url();
@@ -192,63 +192,69 @@ impl Planner {
 }
 
 /// A sync that is being planned.
-struct Syncing<'a> {
+struct SyncPlanner<'a> {
     planner: &'a mut Planner,
     spec: SyncSpec,
     /// The destination has the times that it is given.
     keeps_times: bool,
     /// For a session with the source, where the planner has one with the destination.
-    other: Carrier,
+    other: RetryingSession,
     /// Where checksums are compared.
     algorithm: Option<ChecksumAlgorithm>,
-    doubts: Vec<Doubt>,
-    doubted_bytes: u64,
+    undecided: Vec<UndecidedFile>,
+    undecided_bytes: u64,
     /// Files at a server whose times and permissions are to be set.
-    marks: Vec<(AtServer, Stamp)>,
-    condemned: Condemned,
-    census: Census,
+    pending_attributes: Vec<(RemotePath, FileAttributes)>,
+    delete_list: DeleteList,
+    census: ListingCensus,
     /// Names that are copied, made or removed, or may be.
     changes: u64,
 }
 
-impl Syncing<'_> {
-    async fn file(&mut self, source: Goal, facts: &Facts, target: Goal, into: bool) -> Result<()> {
+impl SyncPlanner<'_> {
+    async fn file(
+        &mut self,
+        source: CopyPath,
+        facts: &Facts,
+        target: CopyPath,
+        into: bool,
+    ) -> Result<()> {
         if self.spec.delete.is_some() {
             return Err(Error::Usage(format!(
                 "{source}: is no directory, and --delete means what is in one"
             )));
         }
         let name = source.file_name().unwrap_or_default();
-        let target = match self.planner.look_at(&target).await? {
-            Seen::Directory(_) => target.join(&name)?,
-            Seen::Missing if into => {
+        let target = match self.planner.stat_path(&target).await? {
+            PathKind::Directory(_) => target.join(&name)?,
+            PathKind::Missing if into => {
                 self.make(vec![(target.clone(), Vec::new())]).await;
                 target.join(&name)?
             }
             _ => target,
         };
-        let there = match self.planner.look_at(&target).await? {
-            Seen::Missing => None,
-            Seen::File(facts) | Seen::Directory(facts) => Some(facts),
+        let there = match self.planner.stat_path(&target).await? {
+            PathKind::Missing => None,
+            PathKind::File(facts) | PathKind::Directory(facts) => Some(facts),
         };
         self.planner.carrier.release();
         if self.leaves_out(&name, false) {
             return Ok(());
         }
-        let meeting = Meeting {
+        let pair_of = FilePair {
             path: name,
             source,
             target,
         };
-        self.meet_file(meeting, facts, there).await
+        self.compare_file(pair_of, facts, there).await
     }
 
     async fn tree(
         &mut self,
-        source: Goal,
+        source: CopyPath,
         contents: bool,
         facts: Facts,
-        target: Goal,
+        target: CopyPath,
     ) -> Result<()> {
         let mut tops = vec![(target, Vec::new())];
         if let Some(name) = source.file_name().filter(|_| !contents) {
@@ -260,10 +266,10 @@ impl Syncing<'_> {
         let mut missing = Vec::new();
         let mut there = None;
         for (place, below) in &tops {
-            match self.planner.look_at(place).await? {
-                Seen::Directory(facts) => there = Some(facts),
-                Seen::File(_) => return Err(no_directory(place)),
-                Seen::Missing => missing.push((place.clone(), below.clone())),
+            match self.planner.stat_path(place).await? {
+                PathKind::Directory(facts) => there = Some(facts),
+                PathKind::File(_) => return Err(no_directory(place)),
+                PathKind::Missing => missing.push((place.clone(), below.clone())),
             }
         }
         let is_there = missing.is_empty();
@@ -274,11 +280,11 @@ impl Syncing<'_> {
             return Ok(());
         };
         let trail = match &source {
-            Goal::Here(_) => None,
-            Goal::There(at) => Some(Trail::new(&at.path)),
+            CopyPath::Here(_) => None,
+            CopyPath::There(at) => Some(Trail::new(&at.path)),
         };
         let is_stale = !is_there || self.is_stale(&below, &facts, there.as_ref());
-        self.walk(Pair {
+        self.walk(DirectoryPair {
             below,
             modified: facts.modify,
             is_stale,
@@ -289,18 +295,18 @@ impl Syncing<'_> {
             above: facts.unique.into_iter().collect(),
             trail,
             depth: 0,
-            doomed: None,
+            deletion: None,
         })
         .await;
         Ok(())
     }
 
     /// Depth first, so that what is still to be listed stays short.
-    async fn walk(&mut self, top: Pair) {
+    async fn walk(&mut self, top: DirectoryPair) {
         let stop = self.planner.context.stop.clone();
         // The first lister takes the session that we have.
         self.planner.carrier.release();
-        let mut pairs = Pairs::new(&self.planner.carrier.pool);
+        let mut pairs = PairLister::new(&self.planner.carrier.pool);
         let mut branches = vec![top];
         while !stop.is_set() {
             while pairs.wants(branches.len())
@@ -313,48 +319,54 @@ impl Syncing<'_> {
                 break;
             };
             match listed {
-                Listed::Later => {
+                PairListing::Later => {
                     self.census.begun -= 1;
                     branches.push(pair);
                     continue;
                 }
-                Listed::Failed(what, error) => self.lost(&pair, what, error).await,
-                Listed::Both(source, target) => {
+                PairListing::Failed(what, error) => self.lost(&pair, what, error).await,
+                PairListing::Both(source, target) => {
                     let complete = (source.complete.as_ref(), target.complete.as_ref());
                     self.census.count(&pair, complete.0, complete.1);
-                    pairs.trade(&mut self.other, &mut self.planner.carrier);
+                    pairs.swap_sessions(&mut self.other, &mut self.planner.carrier);
                     let changes = self.changes;
-                    let met = self.meet(&pair, source, target, &mut branches).await;
-                    self.stamp_directory(&pair, self.changes > changes).await;
-                    pairs.trade(&mut self.other, &mut self.planner.carrier);
+                    let met = self
+                        .compare_directories(&pair, source, target, &mut branches)
+                        .await;
+                    self.set_directory_time(&pair, self.changes > changes).await;
+                    pairs.swap_sessions(&mut self.other, &mut self.planner.carrier);
                     if let Err(error) = met {
                         self.lost(&pair, pair.target.to_string(), error).await;
                     }
                 }
             }
-            for (place, below) in pair.doomed.into_iter().flat_map(Doomed::released) {
-                if let Err(error) = self.condemn(true, &place, below) {
+            for (place, below) in pair
+                .deletion
+                .into_iter()
+                .flat_map(DirectoryDeletion::released)
+            {
+                if let Err(error) = self.delete_later(true, &place, below) {
                     self.planner.fail(place.to_string(), error).await;
                 }
             }
         }
         // What waits still needs some.
-        pairs.trade(&mut self.other, &mut self.planner.carrier);
+        pairs.swap_sessions(&mut self.other, &mut self.planner.carrier);
         pairs.rest();
     }
 
     /// A directory of which not all is known.
-    async fn lost(&mut self, pair: &Pair, what: String, error: Error) {
+    async fn lost(&mut self, pair: &DirectoryPair, what: String, error: Error) {
         pair.stays();
         self.planner.fail(what, error).await;
     }
 }
 
-impl Pair {
+impl DirectoryPair {
     /// Something in the target stays, so that itself does.
     fn stays(&self) {
-        if let Some(doomed) = &self.doomed {
-            doomed.stays();
+        if let Some(deletion) = &self.deletion {
+            deletion.stays();
         }
     }
 }

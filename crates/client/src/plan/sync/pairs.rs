@@ -8,21 +8,21 @@ use godwit_proto::timestamp::Timestamp;
 use tokio::task::JoinSet;
 
 use super::{
-    Pair,
-    roll::{Roll, in_parts, slim},
+    DirectoryPair,
+    roll::{SpooledListing, essential, in_buckets},
 };
 use crate::{
-    carrier::{Carrier, Pool, Setback},
+    carrier::{AttemptError, RetryingSession, SessionPool},
     error::{Error, Result},
     local,
     panics::{caught, on_thread, test_point},
     plan::{
-        AtServer,
+        RemotePath,
         get::{hostile, step},
-        goal::Goal,
-        listers::{Gathered, gather},
+        goal::CopyPath,
+        listers::{ListingItem, gather},
     },
-    session::{self, Complete, Entry, Session},
+    session::{self, CompleteListing, DirectoryEntry, Session},
 };
 
 /// Pairs that are listed at once: as many sessions list at each server as for a copy.
@@ -35,18 +35,18 @@ const TOGETHER: usize = 100;
 const BAD_MAX: usize = 16;
 
 /// What a directory has at one end.
-pub(super) struct Side {
-    pub(super) roll: Roll,
+pub(super) struct DirectoryContents {
+    pub(super) listing: SpooledListing,
     /// Names that cannot be used, where they are, and why.
     pub(super) bad: Vec<(String, Error)>,
     /// Unless names may be missing, or were not looked at.
-    pub(super) complete: Option<Complete>,
+    pub(super) complete: Option<CompleteListing>,
 }
 
 /// What came of listing a pair.
-pub(super) enum Listed {
+pub(super) enum PairListing {
     /// Source and target.
-    Both(Side, Side),
+    Both(DirectoryContents, DirectoryContents),
     /// One of them, by name, could not be listed.
     Failed(String, Error),
     /// There was no session for it: others go on.
@@ -54,16 +54,16 @@ pub(super) enum Listed {
 }
 
 /// Sessions that list, those of a pair together.
-pub(super) struct Pairs {
-    pool: Arc<Pool>,
-    idle: Vec<[Carrier; 2]>,
-    busy: JoinSet<([Carrier; 2], Pair, Listed)>,
+pub(super) struct PairLister {
+    pool: Arc<SessionPool>,
+    idle: Vec<[RetryingSession; 2]>,
+    busy: JoinSet<([RetryingSession; 2], DirectoryPair, PairListing)>,
     /// Servers let no more in.
     most: usize,
 }
 
-impl Pairs {
-    pub(super) fn new(pool: &Arc<Pool>) -> Self {
+impl PairLister {
+    pub(super) fn new(pool: &Arc<SessionPool>) -> Self {
         Self {
             pool: Arc::clone(pool),
             idle: Vec::new(),
@@ -78,14 +78,14 @@ impl Pairs {
         busy < self.most && (!self.idle.is_empty() || busy == 0 || waiting >= 2 * busy)
     }
 
-    pub(super) fn begin(&mut self, pair: Pair) {
+    pub(super) fn begin(&mut self, pair: DirectoryPair) {
         let mut carriers = self.idle.pop().unwrap_or_else(|| {
-            let carrier = || Carrier::new(Arc::clone(&self.pool));
+            let carrier = || RetryingSession::new(Arc::clone(&self.pool));
             [carrier(), carrier()]
         });
         for carrier in &mut carriers {
             // The first must get in, the others may.
-            carrier.may_yield = !self.busy.is_empty();
+            carrier.requeue_on_session_limit = !self.busy.is_empty();
         }
         self.busy.spawn_local(async move {
             let shown = pair.source.as_ref().unwrap_or(&pair.target).to_string();
@@ -95,19 +95,19 @@ impl Pairs {
             };
             let listed = caught(|| format!("list {shown}"), list).await;
             let listed = listed.unwrap_or_else(|bug| {
-                carriers.iter_mut().for_each(Carrier::discard);
-                Listed::Failed(shown, bug)
+                carriers.iter_mut().for_each(RetryingSession::discard);
+                PairListing::Failed(shown, bug)
             });
             (carriers, pair, listed)
         });
     }
 
     /// The next pair that is listed; `None` where none is under way. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<(Pair, Listed)> {
+    pub(super) async fn next(&mut self) -> Option<(DirectoryPair, PairListing)> {
         // The task catches the panics of its listing.
         let (carriers, pair, listed) = self.busy.join_next().await?.expect("no panic passes");
         match listed {
-            Listed::Later => self.most = (self.idle.len() + self.busy.len()).max(1),
+            PairListing::Later => self.most = (self.idle.len() + self.busy.len()).max(1),
             _ => self.idle.push(carriers),
         }
         Some((pair, listed))
@@ -115,60 +115,70 @@ impl Pairs {
 
     /// Trades the sessions of source and target that have listed last for others: what is done
     /// about the names needs no further ones, which servers might not let in.
-    pub(super) fn trade(&mut self, source: &mut Carrier, target: &mut Carrier) {
+    pub(super) fn swap_sessions(
+        &mut self,
+        source: &mut RetryingSession,
+        target: &mut RetryingSession,
+    ) {
         if let Some([one, other]) = self.idle.last_mut() {
             std::mem::swap(one, source);
             std::mem::swap(other, target);
-            (source.may_yield, target.may_yield) = (false, false);
+            (
+                source.requeue_on_session_limit,
+                target.requeue_on_session_limit,
+            ) = (false, false);
         }
     }
 
     /// Leaves the sessions that list nothing now to whoever needs one next.
     pub(super) fn rest(&mut self) {
-        self.idle.iter_mut().flatten().for_each(Carrier::release);
+        self.idle
+            .iter_mut()
+            .flatten()
+            .for_each(RetryingSession::release);
     }
 }
 
-async fn list_both([one, other]: &mut [Carrier; 2], pair: &Pair) -> Listed {
-    let (ours, theirs) = Roll::pair();
+async fn list_both([one, other]: &mut [RetryingSession; 2], pair: &DirectoryPair) -> PairListing {
+    let (ours, theirs) = SpooledListing::pair();
     let there = pair.is_there.then_some(&pair.target);
     let (source, target) = tokio::join!(
         list(one, pair.source.as_ref(), ours),
         list(other, there, theirs)
     );
     match (source, target) {
-        (Ok(source), Ok(target)) => Listed::Both(source, target),
+        (Ok(source), Ok(target)) => PairListing::Both(source, target),
         (Err((what, setback)), _) | (_, Err((what, setback))) => match setback {
-            Setback::Failed(error) => Listed::Failed(what, error),
-            Setback::Crowded(..) => Listed::Later,
+            AttemptError::Failed(error) => PairListing::Failed(what, error),
+            AttemptError::SessionLimit(..) => PairListing::Later,
         },
     }
 }
 
 async fn list(
-    carrier: &mut Carrier,
-    place: Option<&Goal>,
-    roll: Roll,
-) -> std::result::Result<Side, (String, Setback)> {
-    let mut side = Side::new(roll);
+    carrier: &mut RetryingSession,
+    place: Option<&CopyPath>,
+    listing: SpooledListing,
+) -> std::result::Result<DirectoryContents, (String, AttemptError)> {
+    let mut side = DirectoryContents::new(listing);
     match place {
         None => Ok(side),
-        Some(Goal::There(at)) => match list_there(carrier, at, &mut side).await {
+        Some(CopyPath::There(at)) => match list_there(carrier, at, &mut side).await {
             Ok(()) => Ok(side),
             Err(setback) => Err((at.url(), setback)),
         },
-        Some(Goal::Here(path)) => {
+        Some(CopyPath::Here(path)) => {
             let path = path.clone();
             let shown = path.display().to_string();
             let doing = || format!("read directory {shown}");
             let read = on_thread(doing, move || list_here(&path, &mut side).map(|()| side));
             let read = read.await.and_then(|read| read);
-            read.map_err(|error| (shown, Setback::Failed(error)))
+            read.map_err(|error| (shown, AttemptError::Failed(error)))
         }
     }
 }
 
-fn list_here(path: &Path, side: &mut Side) -> Result<()> {
+fn list_here(path: &Path, side: &mut DirectoryContents) -> Result<()> {
     test_point("read", &path.display());
     let complete = session::list_here(path, |path| {
         let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
@@ -179,8 +189,8 @@ fn list_here(path: &Path, side: &mut Side) -> Result<()> {
         }
         let failed = |e: io::Error| Error::local(format!("look at {}", path.display()), &e);
         let facts = facts_here(&path).map_err(failed)?;
-        let pushed = side.roll.push(&Entry { name, facts });
-        pushed.map_err(|e| Error::local(local::spooling(), &e))
+        let pushed = side.listing.push(&DirectoryEntry { name, facts });
+        pushed.map_err(|e| Error::local(local::spool_context(), &e))
     })?;
     side.complete = Some(complete);
     Ok(())
@@ -218,57 +228,57 @@ pub(super) fn facts_here(path: &Path) -> io::Result<Facts> {
 }
 
 async fn list_there(
-    carrier: &mut Carrier,
-    at: &AtServer,
-    side: &mut Side,
-) -> std::result::Result<(), Setback> {
+    carrier: &mut RetryingSession,
+    at: &RemotePath,
+    side: &mut DirectoryContents,
+) -> std::result::Result<(), AttemptError> {
     let mut unclear = false;
     side.complete = gather(carrier, &at.endpoint, &at.path, |told| {
         match told {
-            Gathered::Again => *side = Side::new(side.roll.like()),
-            Gathered::Name(Ok(Entry { name, facts })) => {
-                let facts = slim(facts);
-                let entry = Entry { name, facts };
+            ListingItem::Again => *side = DirectoryContents::new(side.listing.like()),
+            ListingItem::Name(Ok(DirectoryEntry { name, facts })) => {
+                let facts = essential(facts);
+                let entry = DirectoryEntry { name, facts };
                 unclear |= entry.is_unclear() || entry.lacks_time();
-                let pushed = side.roll.push(&entry);
-                pushed.map_err(|e| Error::local(local::spooling(), &e))?;
+                let pushed = side.listing.push(&entry);
+                pushed.map_err(|e| Error::local(local::spool_context(), &e))?;
             }
-            Gathered::Name(Err(bad)) => side.refuse(at.url(), hostile(at.url(), bad)),
+            ListingItem::Name(Err(bad)) => side.refuse(at.url(), hostile(at.url(), bad)),
         }
         Ok(())
     })
     .await?;
     match unclear {
-        true => look_closer(carrier, at, side).await,
+        true => stat_entry(carrier, at, side).await,
         false => Ok(()),
     }
 }
 
 /// Asks what a listing does not tell of names. One that cannot be looked at is bad.
-async fn look_closer(
-    carrier: &mut Carrier,
-    at: &AtServer,
-    side: &mut Side,
-) -> std::result::Result<(), Setback> {
-    let failed = |e: io::Error| Error::local(local::spooling(), &e);
-    let empty = side.roll.like();
-    let known = side.roll.like();
-    let listed = std::mem::replace(&mut side.roll, known);
-    for part in in_parts(listed, empty).map_err(failed)? {
+async fn stat_entry(
+    carrier: &mut RetryingSession,
+    at: &RemotePath,
+    side: &mut DirectoryContents,
+) -> std::result::Result<(), AttemptError> {
+    let failed = |e: io::Error| Error::local(local::spool_context(), &e);
+    let empty = side.listing.like();
+    let known = side.listing.like();
+    let listed = std::mem::replace(&mut side.listing, known);
+    for part in in_buckets(listed, empty).map_err(failed)? {
         let (entries, _) = part.map_err(failed)?;
         for entries in entries.chunks(TOGETHER) {
             let shown = at.url();
-            let look = async |session: &mut Session| session.examine(&at.path, entries).await;
+            let look = async |session: &mut Session| session.stat_entries(&at.path, entries).await;
             let looked = carrier.attempt(step(&at.endpoint, &shown), look).await?;
             for (entry, looked) in entries.iter().zip(looked) {
                 match looked {
                     Ok(facts) => {
                         let name = entry.name.clone();
-                        let entry = Entry {
+                        let entry = DirectoryEntry {
                             name,
-                            facts: slim(facts),
+                            facts: essential(facts),
                         };
-                        side.roll.push(&entry).map_err(failed)?;
+                        side.listing.push(&entry).map_err(failed)?;
                     }
                     Err(error) => {
                         side.complete = None;
@@ -282,10 +292,10 @@ async fn look_closer(
     Ok(())
 }
 
-impl Side {
-    fn new(roll: Roll) -> Self {
+impl DirectoryContents {
+    fn new(listing: SpooledListing) -> Self {
         Self {
-            roll,
+            listing,
             bad: Vec::new(),
             complete: None,
         }

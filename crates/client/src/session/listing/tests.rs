@@ -2,13 +2,13 @@ use super::*;
 
 type Told = std::result::Result<String, &'static str>;
 
-fn read(names: &mut Names, attempt: u32, raw: &[u8], form: Form) -> Vec<Told> {
-    let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-    let lines = Lines {
+fn read(names: &mut NameReader, attempt: u32, raw: &[u8], form: ListingForm) -> Vec<Told> {
+    let allo_command = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    let lines = ListingLines {
         listing: 0,
         attempt,
         form,
-        bytes: Bytes::Here(raw.to_vec(), room),
+        bytes: LineBytes::LocalView(raw.to_vec(), allo_command),
     };
     let text = lines.text().unwrap();
     let told = names.read(&lines, &text).map(|e| match e {
@@ -18,8 +18,8 @@ fn read(names: &mut Names, attempt: u32, raw: &[u8], form: Form) -> Vec<Told> {
     told.collect()
 }
 
-fn names(raw: &[u8], form: Form) -> Vec<Told> {
-    let mut names = Names::new(&FtpPath::new("/d").unwrap());
+fn names(raw: &[u8], form: ListingForm) -> Vec<Told> {
+    let mut names = NameReader::new(&FtpPath::new("/d").unwrap());
     read(&mut names, 1, raw, form)
 }
 
@@ -29,7 +29,7 @@ fn machine_listings_skip_the_directory_itself_and_refuse_what_leads_out() {
                 Type=file; ../etc/passwd\r\nType=file; /abs\r\nType=file; z\0\r\nrubbish\r\n\
                 Type=file; \r\nType=file; a\rb\r\nType=dir; sub";
     assert_eq!(
-        names(raw, Form::Facts),
+        names(raw, ListingForm::Facts),
         [
             Ok("a b".to_owned()),
             Err("it holds a slash"),
@@ -48,7 +48,7 @@ fn name_lists_come_with_or_without_their_directory() {
     assert_eq!(
         names(
             b"a\r\n/d/b\r\n./c\r\n\r\n/other/x\r\n/d/../y\r\n..\r\n",
-            Form::Names
+            ListingForm::Names
         ),
         [
             Ok("a".to_owned()),
@@ -62,10 +62,11 @@ fn name_lists_come_with_or_without_their_directory() {
 
 #[test]
 fn a_name_comes_once_and_a_listing_that_began_anew_goes_on_where_it_was() {
-    let mut names = Names::new(&FtpPath::new("/d").unwrap());
+    let mut names = NameReader::new(&FtpPath::new("/d").unwrap());
     let ok = |name: &str| Ok(name.to_owned());
     let twice = || Err("it comes more than once");
-    let mut read = |attempt, raw: &str| read(&mut names, attempt, raw.as_bytes(), Form::Facts);
+    let mut read =
+        |attempt, raw: &str| read(&mut names, attempt, raw.as_bytes(), ListingForm::Facts);
     let first = read(1, "Type=file; a\r\nType=file; b\r\nType=file; a\r\n");
     assert_eq!(first, [ok("a"), ok("b"), twice()]);
     let further = read(1, "Type=file; B\r\nType=dir; b\r\n");
@@ -77,7 +78,7 @@ fn a_name_comes_once_and_a_listing_that_began_anew_goes_on_where_it_was() {
 /// What comes out of `pieces`, cut, up to an error.
 fn cut(bytes_max: u64, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<String>) {
     let (queue, mut reader) = queue();
-    let cutter = Cutter::new(Outlet::new(queue, 7), Form::Names);
+    let cutter = LineSplitter::new(LineSink::new(queue, 7), ListingForm::Names);
     cutter.lock().bytes_max = bytes_max;
     let mut writer = cutter.clone();
     let written = pieces.iter().try_for_each(|p| writer.write_all(p));
@@ -111,21 +112,21 @@ fn lines_are_handed_on_whole_however_they_come() {
 }
 
 /// What came of a listing: whether it is whole, or why not.
-fn ended(form: Form, text: &[u8], reply: &str) -> std::result::Result<bool, String> {
+fn ended(form: ListingForm, text: &[u8], reply: &str) -> std::result::Result<bool, String> {
     let (queue, _reader) = queue();
-    let mut cutter = Cutter::new(Outlet::new(queue, 0), form);
+    let mut cutter = LineSplitter::new(LineSink::new(queue, 0), form);
     cutter.write_all(text).unwrap();
     let reply = Reply::new(godwit_proto::ReplyCode::new(226).unwrap(), reply);
     match cutter.finish("list", Some(&reply)) {
-        Ok(Finished::Whole(_)) => Ok(true),
-        Ok(Finished::Misunderstood(_)) => Ok(false),
+        Ok(ListingEnd::WholeListing(_)) => Ok(true),
+        Ok(ListingEnd::Misunderstood(_)) => Ok(false),
         Err(error) => Err(error.to_string()),
     }
 }
 
 #[test]
 fn a_listing_is_whole_unless_something_speaks_against_it() {
-    use Form::{Facts, Long, Names};
+    use ListingForm::{Facts, Long, Names};
     let long = "-rw-r--r-- 1 a b 3 Nov 25 16:43 f\r\n";
     for (form, text, whole) in [
         (Facts, "", true),
@@ -177,26 +178,30 @@ fn a_listing_is_whole_unless_something_speaks_against_it() {
 fn only_a_listing_that_was_understood_and_read_is_complete() {
     let complete = |form, sent: &str, read_too: bool| {
         let (queue, mut reader) = queue();
-        let mut cutter = Cutter::new(Outlet::new(queue, 0).again(), form);
+        let mut cutter = LineSplitter::new(LineSink::new(queue, 0).again(), form);
         cutter.write_all(sent.as_bytes()).unwrap();
-        let Ok(Finished::Whole(whole)) = cutter.finish("list", None) else {
+        let Ok(ListingEnd::WholeListing(whole)) = cutter.finish("list", None) else {
             panic!("{sent}");
         };
-        let mut names = Names::new(&FtpPath::new("/d").unwrap());
+        let mut names = NameReader::new(&FtpPath::new("/d").unwrap());
         while let Some(lines) = reader.try_recv().ok().filter(|_| read_too) {
             let text = lines.text().unwrap();
             names.read(&lines, &text).for_each(drop);
         }
         names.complete(&whole)
     };
-    let is_complete = |text: &str| complete(Form::Facts, text, true).is_some();
+    let is_complete = |text: &str| complete(ListingForm::Facts, text, true).is_some();
     assert!(is_complete("Type=file; a\r\nType=OS.unix=fifo; b\r\n"));
     assert!(is_complete(""));
     for bad in ["rubbish", "Type=fule; x", "Type=file; a", "Type=file; ../a"] {
         assert!(!is_complete(&format!("Type=file; a\r\n{bad}\r\n")), "{bad}");
     }
-    assert!(complete(Form::Facts, "Type=file; a\r\n", false).is_none());
-    let hides = |text: &str| complete(Form::Names, text, true).unwrap().may_hide(b".a");
+    assert!(complete(ListingForm::Facts, "Type=file; a\r\n", false).is_none());
+    let hides = |text: &str| {
+        complete(ListingForm::Names, text, true)
+            .unwrap()
+            .may_hide(b".a")
+    };
     assert!(hides("b\r\n") && !hides(".\r\nb\r\n") && !hides(".b\r\n"));
 }
 
@@ -225,7 +230,7 @@ fn neither_a_line_nor_a_listing_goes_on_for_ever() {
 fn a_listing_that_nobody_reads_ends() {
     let (queue, reader) = queue();
     drop(reader);
-    let mut cutter = Cutter::new(Outlet::new(queue, 0), Form::Facts);
+    let mut cutter = LineSplitter::new(LineSink::new(queue, 0), ListingForm::Facts);
     let error = cutter.write_all(b"Type=file; a\r\n").unwrap_err();
     assert!(error.to_string().contains("nobody reads"), "{error}");
 }

@@ -9,47 +9,51 @@ use godwit_proto::{
 };
 use tokio::time::Instant;
 
-use super::{COMMAND_BYTES, Feed, Pipeline, learn};
+use super::{COMMAND_BYTES, FileSource, Pipeline, learn};
 use crate::{
     error::{Error, Result},
     events::Event,
-    flight::Flight,
-    session::lineup::{Slot, State},
+    flight::PipelinedFile,
+    session::lineup::{FileProgress, InFlightFile},
     taking_up,
-    verify::Agreed,
+    verify::AgreedChecksum,
 };
 
-impl<F: Feed> Pipeline<'_, F> {
+impl<F: FileSource> Pipeline<'_, F> {
     pub(super) async fn settle(&mut self, at: usize) {
-        match self.lineup.state(at) {
-            State::Open => {}
-            State::Refused => self.refused(at),
-            State::Broken => {
-                let slot = self.lineup.get(at);
+        match self.in_flight_files.state(at) {
+            FileProgress::Open => {}
+            FileProgress::Refused => self.refused(at),
+            FileProgress::Broken => {
+                let slot = self.in_flight_files.get(at);
                 let failure = slot.and_then(|s| s.failure().cloned());
                 let doing = slot.map(|s| s.load.doing().to_string()).unwrap_or_default();
                 let error = failure.map(|failure| Error::Transfer { doing, failure });
                 self.give_up(error.map(|error| (at, error)));
             }
-            State::Arrived => self.compare(at).await,
-            State::Renamed => self.renamed(at),
+            FileProgress::Arrived => self.compare(at).await,
+            FileProgress::Renamed => self.renamed(at),
         }
     }
 
     async fn compare(&mut self, at: usize) {
-        let Some(slot) = self.lineup.get_mut(at) else {
+        let Some(slot) = self.in_flight_files.get_mut(at) else {
             return;
         };
         let reply = slot.checked.take();
-        let stamped = std::mem::take(&mut slot.stamped);
-        if !stamped.is_empty() {
-            let target = slot.load.item.target();
-            self.session.heed_stamped(&stamped, Some(&target));
+        let attribute_replies = std::mem::take(&mut slot.attribute_replies);
+        if !attribute_replies.is_empty() {
+            let target = slot.load.source_file.target();
+            self.session
+                .check_attribute_replies(&attribute_replies, Some(&target));
         }
-        if let Some(refusal) = reply.as_ref().filter(|reply| slot.load.is_nameless(reply)) {
+        if let Some(refusal) = reply
+            .as_ref()
+            .filter(|reply| slot.load.is_rename_failure(reply))
+        {
             let refusal = refusal.clone();
-            if let Some(slot) = self.lineup.remove(at) {
-                self.nameless(slot, refusal);
+            if let Some(slot) = self.in_flight_files.remove(at) {
+                self.on_rename_refused(slot, refusal);
             }
             return;
         }
@@ -57,66 +61,75 @@ impl<F: Feed> Pipeline<'_, F> {
         let agreed = match verified {
             Ok(agreed) => agreed,
             Err(error) if self.ours => {
-                self.tell_setback(&error);
+                self.report_retry(&error);
                 return self.return_one(at, true);
             }
             // Perhaps these were not its bytes.
             Err(error) => return self.give_up(Some((at, error))),
         };
         self.count(at);
-        let Some(slot) = self.lineup.get_mut(at) else {
+        let Some(slot) = self.in_flight_files.get_mut(at) else {
             return;
         };
         let names = slot.load.names();
         let Some((from, to)) = names.map(|(from, to)| (from.clone(), to.clone())) else {
             let outcome = slot
                 .load
-                .commit(&self.session.context.written)
+                .commit(&self.session.context.durability)
                 .map(|()| agreed);
             return self.done(at, outcome);
         };
         slot.agreed = agreed;
-        let stamping = self.session.stamping(slot.load.item.stamp.as_ref(), &from);
-        let bytes =
-            (2 + stamping.len()) * (COMMAND_BYTES + from.as_bytes().len().max(to.as_bytes().len()));
+        let attribute_commands = self
+            .session
+            .attribute_commands(slot.load.source_file.attributes.as_ref(), &from);
+        let bytes = (2 + attribute_commands.len())
+            * (COMMAND_BYTES + from.as_bytes().len().max(to.as_bytes().len()));
         let control = &mut self.session.control;
-        let stamping = stamping
+        let attribute_commands = attribute_commands
             .into_iter()
             .map(|c| (control.submit(&c), c))
             .collect();
         let rename = [Command::Rnfr(from), Command::Rnto(to)].map(|c| control.submit(&c));
-        self.lineup.renames(at, stamping, rename, bytes);
+        self.in_flight_files
+            .renames(at, attribute_commands, rename, bytes);
     }
 
     /// Its bytes are there, and right.
     fn count(&mut self, at: usize) {
-        let Some(slot) = self.lineup.get(at) else {
+        let Some(slot) = self.in_flight_files.get(at) else {
             return;
         };
         let bytes = slot.load.size();
-        self.arrived += 1;
+        self.on_complete += 1;
         let context = &self.session.context;
         context.counters.moved(bytes);
-        let learned = &self.session.endpoint.learned;
-        if self.direction == Direction::Get && self.arrived == 1 {
-            learned.gets_pipelined.store(true, Ordering::Relaxed);
+        let capabilities = &self.session.endpoint.capabilities;
+        if self.direction == Direction::Get && self.on_complete == 1 {
+            capabilities.gets_pipelined.store(true, Ordering::Relaxed);
         }
-        learned.depth.store(self.pace.depth(), Ordering::Relaxed);
+        capabilities
+            .depth
+            .store(self.depth_controller.depth(), Ordering::Relaxed);
         let is_paced = !self.is_to_steer();
-        let deeper = is_paced && self.pace.arrived(bytes, Instant::now().into_std());
-        self.place.goes_at(self.pace.rate());
-        if deeper || self.arrived == 1 {
-            context.pipelines(self.pace.depth(), self.session.round_trip);
+        let deeper = is_paced
+            && self
+                .depth_controller
+                .on_complete(bytes, Instant::now().into_std());
+        self.rate_slot.set_rate(self.depth_controller.rate());
+        if deeper || self.on_complete == 1 {
+            context.report_depth(self.depth_controller.depth(), self.session.round_trip);
         }
     }
 
     fn renamed(&mut self, at: usize) {
-        let Some(mut slot) = self.lineup.remove(at) else {
+        let Some(mut slot) = self.in_flight_files.remove(at) else {
             return;
         };
-        if !slot.stamped.is_empty() {
-            let target = slot.load.item.target();
-            self.session.heed_stamped(&slot.stamped, Some(&target));
+        if !slot.attribute_replies.is_empty() {
+            let target = slot.load.source_file.target();
+            self.session
+                .check_attribute_replies(&slot.attribute_replies, Some(&target));
         }
         let [rnfr, rnto] = std::mem::take(&mut slot.renamed);
         let (Some(rnfr), Some(rnto)) = (rnfr, rnto) else {
@@ -128,26 +141,26 @@ impl<F: Feed> Pipeline<'_, F> {
         }
         // RNTO after a refused RNFR fails for lack of it.
         let refused_rnfr = !rnfr.code.is_intermediate();
-        self.nameless(slot, if refused_rnfr { rnfr } else { rnto });
+        self.on_rename_refused(slot, if refused_rnfr { rnfr } else { rnto });
     }
 
     /// Its bytes are there, and the server does not give it its name.
-    fn nameless(&mut self, slot: Slot<Flight>, refusal: Reply) {
-        if let Some(path) = slot.load.rubbish() {
+    fn on_rename_refused(&mut self, slot: InFlightFile<PipelinedFile>, refusal: Reply) {
+        if let Some(path) = slot.load.leftover() {
             let id = self.session.control.submit(&Command::Dele(path.clone()));
             self.removing.push_back((id, path.clone()));
         }
         if failure_kind(&refusal) == Some(FailureKind::Exists) {
             // This server does not rename over a file: what is there must go first.
-            return self.leavings.returned.push(slot.load.into_item(true));
+            return self.leftovers.returned.push(slot.load.into_item(true));
         }
-        let to = self.session.endpoint.url(&slot.load.item.remote);
+        let to = self.session.endpoint.url(&slot.load.source_file.remote);
         let error = Error::refused(format!("rename to {to}"), refusal);
         self.feed.settled(&slot.load, Err(error));
     }
 
     fn refused(&mut self, at: usize) {
-        let Some(slot) = self.lineup.get(at) else {
+        let Some(slot) = self.in_flight_files.get(at) else {
             return;
         };
         let Some(reply) = slot.answer.clone() else {
@@ -172,7 +185,7 @@ impl<F: Feed> Pipeline<'_, F> {
             reply: Box::new(reply.clone()),
             started: begun,
         };
-        let never = kind == Some(FailureKind::NotSupported) && self.arrived == 0 && !begun;
+        let never = kind == Some(FailureKind::NotSupported) && self.on_complete == 0 && !begun;
         if reply.code.get() == 421 || never {
             learn(&self.session.context, &self.session.endpoint, &reply);
             return self.give_up(None);
@@ -194,8 +207,8 @@ impl<F: Feed> Pipeline<'_, F> {
                 self.return_one(at, false);
             }
             Direction::Put if of_the_file && !begun => {
-                let learned = &self.session.endpoint.learned;
-                learned.folder_is_closed(&slot.load.item.remote);
+                let capabilities = &self.session.endpoint.capabilities;
+                capabilities.record_closed_directory(&slot.load.source_file.remote);
                 self.done(at, Err(error));
                 self.give_up(None);
             }
@@ -203,66 +216,70 @@ impl<F: Feed> Pipeline<'_, F> {
         }
     }
 
-    fn done(&mut self, at: usize, outcome: Result<Option<Agreed>>) {
-        if let Some(slot) = self.lineup.remove(at) {
+    fn done(&mut self, at: usize, outcome: Result<Option<AgreedChecksum>>) {
+        if let Some(slot) = self.in_flight_files.remove(at) {
             self.feed.settled(&slot.load, outcome);
         }
     }
 
     fn return_one(&mut self, at: usize, alone: bool) {
-        if let Some(slot) = self.lineup.remove(at) {
-            self.bring_back(slot.load, alone);
+        if let Some(slot) = self.in_flight_files.remove(at) {
+            self.return_to_queue(slot.load, alone);
         }
     }
 
-    fn bring_back(&mut self, mut flight: Flight, alone: bool) {
-        self.leave(&mut flight);
-        self.leavings.returned.push(flight.into_item(alone));
+    fn return_to_queue(&mut self, mut file_in_flight: PipelinedFile, alone: bool) {
+        self.keep_partial_file(&mut file_in_flight);
+        self.leftovers
+            .returned
+            .push(file_in_flight.into_item(alone));
     }
 
     /// What is there of a file stays where it can be gone on with.
-    fn leave(&mut self, flight: &mut Flight) {
-        if self.session.context.journal.get().is_some() && taking_up::is_possible(self.session) {
-            flight.keep();
+    fn keep_partial_file(&mut self, file_in_flight: &mut PipelinedFile) {
+        if self.session.context.journal.get().is_some() && taking_up::can_resume(self.session) {
+            file_in_flight.keep();
         }
-        self.leavings.rubbish.extend(flight.rubbish().cloned());
+        self.leftovers
+            .leftover
+            .extend(file_in_flight.leftover().cloned());
     }
 
     /// Nothing is certain any more of what is in flight. The file at a place may be the reason, and
     /// goes alone from now on.
     pub(super) fn give_up(&mut self, reason: Option<(usize, Error)>) {
         if let Some((at, error)) = reason {
-            match error.is_for_want_of_room() {
+            match error.is_disk_full() {
                 // There is none for another attempt.
                 true => {
-                    if let Some(mut slot) = self.lineup.remove(at) {
-                        self.leave(&mut slot.load);
+                    if let Some(mut slot) = self.in_flight_files.remove(at) {
+                        self.keep_partial_file(&mut slot.load);
                         self.feed.settled(&slot.load, Err(error));
                     }
                 }
                 false => {
-                    self.tell_setback(&error);
+                    self.report_retry(&error);
                     self.return_one(at, true);
                 }
             }
         }
         self.flowing.clear();
-        let in_flight: Vec<_> = self.lineup.give_up().collect();
-        for flight in in_flight {
-            self.bring_back(flight, false);
+        let in_flight: Vec<_> = self.in_flight_files.give_up().collect();
+        for file_in_flight in in_flight {
+            self.return_to_queue(file_in_flight, false);
         }
         let removing = std::mem::take(&mut self.removing);
-        self.leavings
-            .rubbish
+        self.leftovers
+            .leftover
             .extend(removing.into_iter().map(|(_, path)| path));
         self.session.set = None;
         self.session.broken = true;
         self.feeding = false;
     }
 
-    pub(super) fn tell_setback(&self, error: &Error) {
-        let path = match self.lineup.get(0) {
-            Some(slot) => slot.load.item.source(),
+    pub(super) fn report_retry(&self, error: &Error) {
+        let path = match self.in_flight_files.get(0) {
+            Some(slot) => slot.load.source_file.source(),
             None => self.session.endpoint.name(),
         };
         self.session.context.emit(&Event::Retry {

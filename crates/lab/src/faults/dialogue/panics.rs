@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use godwit_client::Stop;
 use godwit_client::events::{Event, FileState, Observer};
-use godwit_client::flags::{self, Ambient};
+use godwit_client::flags::{self, Environment};
 use godwit_client::job;
 use godwit_client::secrets::Secrets;
 use godwit_client::spec::Request;
@@ -65,16 +65,16 @@ impl Observer for Panicking {
 pub(super) fn run(words: &[String], after: u64, limit: Duration) -> io::Result<Panicked> {
     let user = rustix::process::geteuid().as_raw();
     let password = |name: &str| (name == "GODWIT_PASSWORD").then(|| PASSWORD.into());
-    let ambient = Ambient {
+    let environment = Environment {
         secrets: Secrets::of_environment(password, user),
-        ..Ambient::default()
+        ..Environment::default()
     };
     let program = [std::ffi::OsString::from("godwit")];
     let words: Vec<_> = program
         .into_iter()
         .chain(words.iter().map(Into::into))
         .collect();
-    let invocation = flags::parse(&words, &ambient)
+    let invocation = flags::parse(&words, &environment)
         .map_err(|parting| io::Error::new(io::ErrorKind::InvalidInput, parting.text))?;
     let Request::Copy(spec) = invocation.request else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no copy"));
