@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn links_and_messages_are_found() {
-        let text = "[a](b.md#c) ![d](e.svg) [f](https://g) [h](#i)\n| Message | M |\n|---|---|\n| `530 no ...: x`, `y` | `z` |\n\n| `w` |\n";
+        let text = "[a](b.md#c) ![d](e.svg) [f](https://g) [h](#i)\n| Message | M |\n|---|---|\n\
+                    | `530 no ...: x`, `y` | `z` |\n\n| `w` |\n";
         assert_eq!(links(text).collect::<Vec<_>>(), ["b.md", "e.svg"]);
         assert_eq!(quoted(text).collect::<Vec<_>>(), ["530 no ...: x", "y"]);
         assert_eq!(unsaid("530 no ...: x", "no {name}: x"), None);

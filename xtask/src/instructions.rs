@@ -61,7 +61,8 @@ pub(crate) fn check(write: bool) -> Result<(), String> {
     match faults.is_empty() {
         true => Ok(()),
         false => Err(format!(
-            "more than {TOLERANCE_PERCENT} % away ({KEPT}; `cargo xtask instructions --write` keeps what is meant):\n{}",
+            "more than {TOLERANCE_PERCENT} % away ({KEPT}; `cargo xtask instructions --write` \
+             keeps what is meant):\n{}",
             faults.join("\n")
         )),
     }

@@ -18,9 +18,12 @@ usage: cargo xtask <command>
   fuzz TARGET [SECONDS]
                   run one fuzz target (needs cargo-fuzz and a nightly tool chain; default 60 s)
   instructions [--write]
-                  count the instructions of pure hot paths (needs valgrind) and compare; --write keeps what is counted now
-  kernels         run some tests on other kernels, in an emulated machine (needs QEMU and the network)
-  dist DIR        write man pages, completions and the licences of libraries, as they belong below /usr/share
+                  count the instructions of pure hot paths (needs valgrind) and compare; --write
+                  keeps what is counted now
+  kernels         run some tests on other kernels, in an emulated machine (needs QEMU and the
+                  network)
+  dist DIR        write man pages, completions and the licences of libraries, as they belong
+                  below /usr/share
   bench [ARGS]    build in release mode and compare with the peers; ARGS go to `godwit-lab bench`
 ";
 

@@ -123,10 +123,13 @@ mod tests {
 
     #[test]
     fn a_closing_text_becomes_sections() {
-        let text = "Examples:\n  Share:\n      godwitd --root /srv\n  godwitd --gsi\n\nThe file:\n      root = 1\n.dots\n\
+        let text = "Examples:\n  Share:\n      godwitd --root /srv\n  godwitd --gsi\n\n\
+                    The file:\n      root = 1\n.dots\n\
                     Exit status: 0 done";
-        let expected = ".SH EXAMPLES\n.PP\nShare:\n.nf\n    godwitd \\-\\-root /srv\n    godwitd \\-\\-gsi\n.fi\n\
-                        .SH NOTES\nThe file:\n.nf\n    root = 1\n.fi\n.PP\n\\&.dots\n.SH \"EXIT STATUS\"\n0 done\n";
+        let expected = ".SH EXAMPLES\n.PP\nShare:\n.nf\n    godwitd \\-\\-root /srv\n    \
+                        godwitd \\-\\-gsi\n.fi\n\
+                        .SH NOTES\nThe file:\n.nf\n    root = 1\n.fi\n.PP\n\\&.dots\n\
+                        .SH \"EXIT STATUS\"\n0 done\n";
         assert_eq!(closing(text, "godwitd").to_roff(), expected);
     }
 }

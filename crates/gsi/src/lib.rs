@@ -16,7 +16,8 @@
 //! loop {
 //!     while let Some(token) = context.poll_output() { send(token) }
 //!     if let Some(established) = context.outcome() { break }
-//!     context.handle_input(now, &receive())?;              // after an error: poll_output() once more, an alert
+//!     // after an error: poll_output() once more, an alert
+//!     context.handle_input(now, &receive())?;
 //! }
 //! ```
 //! - *Control channel.* An initiator sends each token as [`adat::command`] and hands in what

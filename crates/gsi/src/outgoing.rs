@@ -250,7 +250,8 @@ mod tests {
                     clear.extend_from_slice(&part[..taken]);
                     prop_assert_eq!(outgoing.room(), Outgoing::CLEAR_BYTES_MAX - clear.len());
                 }
-                prop_assert_eq!(outgoing.records(), clear.len().div_ceil(RECORD_CLEAR_BYTES_MAX) as u64);
+                let records = clear.len().div_ceil(RECORD_CLEAR_BYTES_MAX) as u64;
+                prop_assert_eq!(outgoing.records(), records);
                 prop_assert!(seal(&mut outgoing, None) == expected(&clear));
             }
         }

@@ -2,7 +2,7 @@
 //! caller's buffers.
 //!
 //! ```text
-//!   handshake (OpenSSL) ──► TLS 1.3: the traffic secrets ──► Traffic: keys of both directions, made and used here
+//!   handshake (OpenSSL) ──► TLS 1.3: the traffic secrets ──► Traffic: keys of both directions
 //!                      └──► TLS 1.2: OpenSSL between two buffers, as on control channels
 //! ```
 //! Bytes are sealed where they were put ([`Outgoing`]), and a record is opened where it lies: the

@@ -1,7 +1,8 @@
 //! TLS sessions that a server gives on the control channel and data channels resume.
 //!
 //! ```text
-//!   control channel ── ticket or session id ──► Sessions (the newest) ──► ClientHello of each data channel
+//!   control channel ── ticket or session id ──► Sessions (the newest)
+//!                                           ──► ClientHello of each data channel
 //! ```
 //! Nothing else in FTP over TLS shows a server that a data connection comes from the client of the
 //! control channel, and vsftpd, ProFTPD and FileZilla Server refuse connections that resume

@@ -2,7 +2,8 @@
 //! issuer whose keys are known.
 //!
 //! ```text
-//!   text ──parse──► Token ──issuer()──► whose keys? ──verify(keys)──► Claims ──check(audiences, now)──► good
+//!   text ──parse──► Token ──issuer()──► whose keys?
+//!        ──verify(keys)──► Claims ──check(audiences, now)──► good
 //! ```
 //! What goes wrong with tokens elsewhere is not offered: there is no `none` and no shared secret, a
 //! key has one algorithm and is used for no other (RFC 8725 §3.1), and claims have one type each.

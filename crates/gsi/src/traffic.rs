@@ -466,14 +466,15 @@ mod tests {
         };
         let suite = Suite::named("TLS_AES_128_GCM_SHA256").unwrap();
         let client = bytes(
-            "9e 40 64 6c e7 9a 7f 9d c0 5a f8 88 9b ce 65 52 87 5a fa 0b 06 df 00 87 f7 92 eb b7 c1 75 04 a5",
+            "9e 40 64 6c e7 9a 7f 9d c0 5a f8 88 9b ce 65 52 87 5a fa 0b 06 df 00 87 f7 92 eb b7 \
+             c1 75 04 a5",
         );
         let mut traffic = Traffic::new(suite, &client, &[0; 32]).unwrap();
         let clear: Vec<u8> = (0..50).collect();
         let sealed = bytes(
-            "17 03 03 00 43 a2 3f 70 54 b6 2c 94 d0 af fa fe 82 28 ba 55 cb ef ac ea 42 f9 14 aa 66 bc ab 3f 2b 98 19 \
-             a8 a5 b4 6b 39 5b d5 4a 9a 20 44 1e 2b 62 97 4e 1f 5a 62 92 a2 97 70 14 bd 1e 3d ea e6 3a ee bb 21 69 49 \
-             15 e4",
+            "17 03 03 00 43 a2 3f 70 54 b6 2c 94 d0 af fa fe 82 28 ba 55 cb ef ac ea 42 f9 14 aa \
+             66 bc ab 3f 2b 98 19 a8 a5 b4 6b 39 5b d5 4a 9a 20 44 1e 2b 62 97 4e 1f 5a 62 92 a2 \
+             97 70 14 bd 1e 3d ea e6 3a ee bb 21 69 49 15 e4",
         );
         assert_eq!(seal(&mut traffic, Content::Data, &clear), sealed);
     }

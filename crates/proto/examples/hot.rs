@@ -78,7 +78,8 @@ fn marker(time: u64) {
 fn reply(_: u64) {
     let mut reader = ReplyReader::default();
     reader.push(black_box(
-        b"150 Begins\r\n111 Range Marker 0-1048576\r\n250-Listing\r\n Type=file;Size=10; a\r\n250 End\r\n226 Done\r\n",
+        b"150 Begins\r\n111 Range Marker 0-1048576\r\n250-Listing\r\n Type=file;Size=10; a\r\n\
+          250 End\r\n226 Done\r\n",
     ));
     while let Ok(Some(reply)) = reader.next_reply() {
         drop(black_box(reply));

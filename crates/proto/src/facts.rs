@@ -310,8 +310,9 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    const GCT: &str = "Type=file;Size=3000;Modify=20261121060534;Perm=awr;UNIX.mode=0666;UNIX.owner=root;\
-                       UNIX.uid=0;UNIX.group=root;UNIX.gid=0;Unique=fe00-99a082; /data/a1";
+    const GCT: &str = "Type=file;Size=3000;Modify=20261121060534;Perm=awr;UNIX.mode=0666;\
+                       UNIX.owner=root;UNIX.uid=0;UNIX.group=root;UNIX.gid=0;\
+                       Unique=fe00-99a082; /data/a1";
 
     #[test]
     fn gct_line_comes_back() {
@@ -404,8 +405,8 @@ mod tests {
     fn feature_line_marks_what_is_on() {
         assert_eq!(
             FactSelection::DEFAULT.feature_line(),
-            "Type*;Size*;Modify*;Perm*;UNIX.mode*;UNIX.owner*;UNIX.uid*;UNIX.group*;UNIX.gid*;Unique*;\
-             UNIX.slink*;X.count;"
+            "Type*;Size*;Modify*;Perm*;UNIX.mode*;UNIX.owner*;UNIX.uid*;UNIX.group*;UNIX.gid*;\
+             Unique*;UNIX.slink*;X.count;"
         );
         assert_eq!(FactSelection::parse("Modify;type").names(), "Type;Modify;");
         assert_eq!(

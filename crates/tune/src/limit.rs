@@ -61,23 +61,29 @@ impl Limit {
     pub const fn advice(self) -> &'static str {
         match self {
             Self::NetworkLoss => {
-                "packets are lost before the path is full: ask the network's operator to look for a bad link, or send with --congestion bbr"
+                "packets are lost before the path is full: ask the network's operator to look for \
+                 a bad link, or send with --congestion bbr"
             }
             Self::ReceiveWindow => {
-                "the receiver's TCP window is too small for the path: its administrator raises net.ipv4.tcp_rmem, or set --tcp-buffer"
+                "the receiver's TCP window is too small for the path: its administrator raises \
+                 net.ipv4.tcp_rmem, or set --tcp-buffer"
             }
             Self::SendBuffer => {
-                "the sender's TCP buffer is too small for the path: its administrator raises net.ipv4.tcp_wmem, or set --tcp-buffer"
+                "the sender's TCP buffer is too small for the path: its administrator raises \
+                 net.ipv4.tcp_wmem, or set --tcp-buffer"
             }
             Self::PathCapacity => "the path is full: only a faster or less used path helps",
             Self::Cpu => {
-                "the processors are the limit: stop other work on the host, or move to one with more of them"
+                "the processors are the limit: stop other work on the host, or move to one with \
+                 more of them"
             }
             Self::SourceStorage => {
-                "reading the source is the limit: use faster storage, or read several files at a time"
+                "reading the source is the limit: use faster storage, or read several files at a \
+                 time"
             }
             Self::DestinationStorage => {
-                "writing the destination is the limit: use faster storage, or spread the files over more of it"
+                "writing the destination is the limit: use faster storage, or spread the files \
+                 over more of it"
             }
             Self::Remote => {
                 "the other end is the limit: its administrator looks at its storage and its load"

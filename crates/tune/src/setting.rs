@@ -142,7 +142,8 @@ mod tests {
             c: u32, p: u32, d: u32, max: u32, fixed_c: Option<u32>, fixed_p: Option<u32>,
         ) {
             let bounds = Bounds { channels_max: max, concurrency: fixed_c, parallelism: fixed_p };
-            let got = bounds.project(Setting { concurrency: c, parallelism: p, pipelining_depth: d });
+            let setting = Setting { concurrency: c, parallelism: p, pipelining_depth: d };
+            let got = bounds.project(setting);
             prop_assert!(got.channels() <= max.max(1));
             prop_assert!(got.concurrency >= 1 && got.parallelism >= 1 && got.pipelining_depth >= 1);
             prop_assert_eq!(bounds.project(got), got);

@@ -146,8 +146,13 @@ mod tests {
         fn bounding_is_inside_and_stays(
             x: f64, y: f64, max: u32, nc: Option<u32>, np: Option<u32>, k in 0_usize..3,
         ) {
-            let axes = [Axes::Both, Axes::Channels { concurrency: 2 }, Axes::Concurrency { parallelism: 8 }][k];
-            let space = Space::new(axes, Bounds { channels_max: max, concurrency: nc, parallelism: np });
+            let axes = [
+                Axes::Both,
+                Axes::Channels { concurrency: 2 },
+                Axes::Concurrency { parallelism: 8 },
+            ][k];
+            let bounds = Bounds { channels_max: max, concurrency: nc, parallelism: np };
+            let space = Space::new(axes, bounds);
             let point = space.bound(&[x, y][..space.len()]);
             let setting = space.setting(&point);
             prop_assert!(setting.channels() <= max.max(1));

@@ -1,7 +1,8 @@
 //! A page of the book, as far as its commands go.
 //!
 //! ````text
-//! ```console            what follows `$ ` is typed by a user, behind `# ` by root, `> ` goes on; the rest is shown
+//! ```console            what follows `$ ` is typed by a user, behind `# ` by root,
+//!                       `> ` continues the line before; the rest is shown
 //! $ godwit ls ftp://data.example.org/
 //! big.bin               ... stands for anything, and what is not shown is not looked at
 //! ```
@@ -130,7 +131,8 @@ fn read_block<'a>(lines: impl Iterator<Item = &'a str>, words: &str, line: usize
 fn a_page_is_read_as_it_is_typed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("page.md");
-    let text = "<!-- stage: grid -->\n```console,fails\n# one \\\n> two\na ... c\nend\n# three\n```\n```toml\n$ none\n```\n";
+    let text = "<!-- stage: grid -->\n```console,fails\n# one \\\n> two\na ... c\nend\n# three\n\
+                ```\n```toml\n$ none\n```\n";
     fs::write(&path, text).unwrap();
     let acts = read(&path);
     let [Act::Stage(stage), Act::Block(block)] = &acts[..] else {

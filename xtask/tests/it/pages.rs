@@ -101,7 +101,8 @@ fn bash_completes_commands_and_options() {
     let completed = |program: &str, words: &str| {
         // As bash does it when somebody presses Tab behind the last of the words.
         let script = "source \"$1\"; COMP_WORDS=($2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
-                      \"_${COMP_WORDS[0]//-/__}\" \"${COMP_WORDS[0]}\" \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\"; \
+                      \"_${COMP_WORDS[0]//-/__}\" \"${COMP_WORDS[0]}\" \
+                      \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\"; \
                       echo \"${COMPREPLY[*]}\"";
         let mut bash = Command::new("bash");
         bash.args(["-euc", script, "-"]);

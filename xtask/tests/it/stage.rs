@@ -17,7 +17,8 @@ const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stage");
 
 /// A file system beneath which the true one stays as it is.
 const PROBE: &str = "mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work && \
-                     mount -t overlay overlay -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work /etc";
+                     mount -t overlay overlay \
+                     -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work /etc";
 
 /// Whether there can be a stage here; told as a skip of the running test where not.
 pub(crate) fn is_possible() -> bool {

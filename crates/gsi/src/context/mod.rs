@@ -3,7 +3,7 @@
 //! ```text
 //! initiator                                   acceptor
 //!   ClientHello                        ──►
-//!                                      ◄──    ServerHello ... (1.2: ServerHelloDone, 1.3: Finished)
+//!                                      ◄──   ServerHello ... (1.2: ServerHelloDone, 1.3: Finished)
 //!   verifies the acceptor
 //!   Certificate ... Finished           ──►
 //!                                             verifies the initiator

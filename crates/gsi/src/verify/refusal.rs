@@ -17,7 +17,8 @@ pub enum Refusal {
     NoCertificate,
     /// More than anybody needs.
     #[error(
-        "the peer's chain has more than {max} certificates: it takes the proxies, the holder's and the CAs between only"
+        "the peer's chain has more than {max} certificates: it takes the proxies, the holder's and \
+         the CAs between only"
     )]
     TooManyCertificates {
         /// The bound.
@@ -37,7 +38,10 @@ pub enum Refusal {
         ago: Duration,
     },
     /// It will be valid.
-    #[error("the {kind} {subject} is valid only in {}: one of the two clocks is wrong", Span(*ahead))]
+    #[error(
+        "the {kind} {subject} is valid only in {}: one of the two clocks is wrong",
+        Span(*ahead)
+    )]
     NotYetValid {
         /// Proxy, CA or neither.
         kind: Kind,
@@ -48,7 +52,8 @@ pub enum Refusal {
     },
     /// A part of the chain is not there.
     #[error(
-        "the proxy {subject} came without the certificate of its issuer {issuer}: make the proxy anew, with its chain"
+        "the proxy {subject} came without the certificate of its issuer {issuer}: make the proxy \
+         anew, with its chain"
     )]
     IssuerNotSent {
         /// The proxy.
@@ -58,7 +63,8 @@ pub enum Refusal {
     },
     /// The issuer did not sign this.
     #[error(
-        "the signature on the certificate of {subject} is not by {issuer}: either it is forged, or {issuer} has a new key, whose certificate is wanted"
+        "the signature on the certificate of {subject} is not by {issuer}: either it is forged, or \
+         {issuer} has a new key, whose certificate is wanted"
     )]
     Signature {
         /// Whose certificate.
@@ -68,7 +74,8 @@ pub enum Refusal {
     },
     /// Signatures of this kind can be forged.
     #[error(
-        "the certificate of {subject} is signed with {digest}, which is not safe: have it issued anew with SHA-256"
+        "the certificate of {subject} is signed with {digest}, which is not safe: have it issued \
+         anew with SHA-256"
     )]
     WeakDigest {
         /// Whose certificate.
@@ -100,7 +107,8 @@ pub enum Refusal {
     },
     /// Critical means: refuse unless you know what I mean.
     #[error(
-        "the certificate of {subject} has the critical extension {oid}, which is not supported: have it issued without"
+        "the certificate of {subject} has the critical extension {oid}, which is not supported: \
+         have it issued without"
     )]
     UnknownCritical {
         /// Whose certificate.
@@ -110,7 +118,8 @@ pub enum Refusal {
     },
     /// Name constraints are not evaluated.
     #[error(
-        "the certificate of {subject} constrains names, which is not supported: a CA without name constraints is needed"
+        "the certificate of {subject} constrains names, which is not supported: a CA without name \
+         constraints is needed"
     )]
     NameConstraints {
         /// Whose certificate.
@@ -121,7 +130,8 @@ pub enum Refusal {
     NoName,
     /// See [`crate::name::DistinguishedName::is_ambiguous`].
     #[error(
-        "the subject {subject} holds a slash and an equals sign inside one value, so that it could pass for another's: ask the CA for another name"
+        "the subject {subject} holds a slash and an equals sign inside one value, so that it could \
+         pass for another's: ask the CA for another name"
     )]
     AmbiguousName {
         /// The subject.
@@ -145,7 +155,8 @@ pub enum Refusal {
     },
     /// The CA is unknown.
     #[error(
-        "no CA with hash {hash:08x} ({issuer}) in {anchors}: install its certificate as {hash:08x}.0"
+        "no CA with hash {hash:08x} ({issuer}) in {anchors}: install its certificate as \
+         {hash:08x}.0"
     )]
     NoAuthority {
         /// Its name.
@@ -157,7 +168,8 @@ pub enum Refusal {
     },
     /// The peer sent a root that we do not have.
     #[error(
-        "the root CA {subject} (hash {hash:08x}) is not in {anchors}: install its certificate as {hash:08x}.0 if you trust it"
+        "the root CA {subject} (hash {hash:08x}) is not in {anchors}: install its certificate as \
+         {hash:08x}.0 if you trust it"
     )]
     UntrustedRoot {
         /// Its name.
@@ -177,7 +189,8 @@ pub enum Refusal {
     },
     /// CAs do not copy files.
     #[error(
-        "the certificate of {subject} is a CA's, not a person's or host's: use one that it has issued"
+        "the certificate of {subject} is a CA's, not a person's or host's: use one that it has \
+         issued"
     )]
     HolderIsAuthority {
         /// The CA.
@@ -221,7 +234,8 @@ pub enum Refusal {
     },
     /// The CA signed what it may not.
     #[error(
-        "the CA {issuer} may not certify {subject} (signing policy {file}): install its present policy, or ask another CA"
+        "the CA {issuer} may not certify {subject} (signing policy {file}): install its present \
+         policy, or ask another CA"
     )]
     OutsideSigningPolicy {
         /// Whom it certified.

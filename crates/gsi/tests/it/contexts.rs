@@ -190,7 +190,10 @@ fn a_refused_peer_learns_nothing_more() {
         let mut acceptor = Context::accept(ends.server()).expect("waits");
         let error = drive(&mut initiator, &mut acceptor, |_, _| {}).expect_err("refuses");
         assert!(
-            matches!(&error, ContextError::Refused(Refusal::Host { host, .. }) if host == "other.example.org"),
+            matches!(
+                &error,
+                ContextError::Refused(Refusal::Host { host, .. }) if host == "other.example.org"
+            ),
             "{error}"
         );
         assert!(initiator.poll_output().is_none());

@@ -45,7 +45,8 @@ pub(crate) fn adat(bytes: &[u8]) {
 
 /// Bearer tokens, whose signatures nobody has made, and sets of keys, which are those of others.
 pub(crate) fn token(bytes: &[u8]) {
-    const KEYS: &[u8] = br#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+    const KEYS: &[u8] = br#"{"keys":[{"kty":"OKP","crv":"Ed25519",
+        "x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
     let keys = KeySet::parse(KEYS).expect("a key");
     let text = String::from_utf8_lossy(bytes);
     if let Ok(token) = Token::parse(text.trim()) {

@@ -92,7 +92,9 @@ proptest! {
                 let parts: Vec<Vec<u8>> = lengths
                     .iter()
                     .enumerate()
-                    .map(|(i, length)| (0..*length).map(|at| (at * 7 + i).to_le_bytes()[0]).collect())
+                    .map(|(i, length)| {
+                        (0..*length).map(|at| (at * 7 + i).to_le_bytes()[0]).collect()
+                    })
                     .collect();
                 let (from, to) = match forth {
                     true => (&mut one, &mut other),

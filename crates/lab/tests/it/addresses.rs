@@ -80,7 +80,8 @@ fn the_addresses_of_a_name_are_used_together() {
     let (back, events) = (one.local("back"), one.local("events"));
     let program = godwit::binary("godwit").expect("present");
     let script = format!(
-        "mount --bind '{}' /etc/hosts && exec '{}' cp -rv -c 4 --no-verify --events '{}' 'ftp://all.test:{port}/d' '{}'",
+        "mount --bind '{}' /etc/hosts && exec '{}' cp -rv -c 4 --no-verify --events '{}' \
+         'ftp://all.test:{port}/d' '{}'",
         hosts.display(),
         program.display(),
         events.display(),

@@ -63,7 +63,8 @@ fn an_imported_configuration_serves() {
     let path = |name: &str| folder.path().join(name);
     let log = path("transfers");
     let text = format!(
-        "# as a site has it\n$GLOBUS_TCP_PORT_RANGE 20000,60000\nallow_anonymous 1\nbanner \"of a site\"\nlog_level ALL\n\
+        "# as a site has it\n$GLOBUS_TCP_PORT_RANGE 20000,60000\nallow_anonymous 1\n\
+         banner \"of a site\"\nlog_level ALL\n\
          control_idle_timeout 100\nlog_transfer {}\n",
         log.display()
     );

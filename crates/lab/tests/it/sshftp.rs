@@ -63,13 +63,16 @@ impl Sshd {
         fs::write(at("known_hosts"), format!("[127.0.0.1]:{port} {host_key}")).expect("writes");
         let all = folder.path().display();
         let sshd = format!(
-            "HostKey {all}/host_key\nAuthorizedKeysFile {all}/authorized_keys\nStrictModes no\nUsePAM no\nPidFile none\n\
-             PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nPrintMotd no\nPrintLastLog no\n\
+            "HostKey {all}/host_key\nAuthorizedKeysFile {all}/authorized_keys\nStrictModes no\n\
+             UsePAM no\nPidFile none\n\
+             PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n\
+             PrintMotd no\nPrintLastLog no\n\
              SetEnv HOME={all}/home PATH={all}/bin:/usr/bin:/bin\n"
         );
         fs::write(at("sshd_config"), sshd).expect("writes");
         let client = format!(
-            "Host *\n IdentityFile {all}/user_key\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile {all}/known_hosts\n \
+            "Host *\n IdentityFile {all}/user_key\n IdentitiesOnly yes\n IdentityAgent none\n \
+             UserKnownHostsFile {all}/known_hosts\n \
              GlobalKnownHostsFile /dev/null\n StrictHostKeyChecking yes\n LogLevel ERROR\n"
         );
         fs::write(at("ssh_config"), client).expect("writes");

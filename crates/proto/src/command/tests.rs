@@ -117,7 +117,8 @@ fn lines_that_are_written_as_they_are_read() {
         "SITE GODWIT REPORT",
         "SITE GODWIT NEXT 4",
         "SITE GODWIT COMMIT from=.a.part; b c",
-        "SITE GODWIT COMMIT from=.a.part;size=12;modify=20260101000000;x.checksum.crc32c=617154c9; /d/b",
+        "SITE GODWIT COMMIT from=.a.part;size=12;modify=20260101000000;x.checksum.crc32c=617154c9; \
+         /d/b",
         "SITE STORATTR ;",
         "SITE SETNETSTACK tcp,gsi",
         "SITE SETDISKSTACK file",

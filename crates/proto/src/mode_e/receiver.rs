@@ -4,8 +4,8 @@
 //! ```text
 //!   connection opens ──► Fresh/Reused ──header──► InBlock ──payload done──► BetweenBlocks ─┐
 //!                            │                        ▲───────────header───────────────────┘
-//!                            │ CLOSE alone (reused)      EOD ──► Ended (stop reading: the next byte is
-//!                            ▼                                    the next transfer's)
+//!                            │ CLOSE alone (reused)      EOD ──► Ended (stop reading: the next
+//!                            ▼                                    byte is the next transfer's)
 //!                          Retired
 //! ```
 //! A transfer is complete when EOF was seen and the EODs seen are as many as it announced. Not when

@@ -83,7 +83,10 @@ pub enum Output {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientPiError {
     /// The server closed the connection.
-    #[error("server closed the control connection{}", .last.as_ref().map(|r| format!(" after: {r}")).unwrap_or_default())]
+    #[error(
+        "server closed the control connection{}",
+        .last.as_ref().map(|r| format!(" after: {r}")).unwrap_or_default()
+    )]
     Closed {
         /// Its last words, e.g. a 421.
         last: Option<Reply>,

@@ -115,7 +115,9 @@ proptest! {
         let mut receiver = Receiver::new(1000);
         let (mut live, mut open, mut failed) = (0_u64, 0_u64, false);
         let mut send = |header: BlockHeader| {
-            receiver.handle_header(&mut ChannelPosition::default(), &header).map(|_| receiver.is_complete())
+            receiver
+                .handle_header(&mut ChannelPosition::default(), &header)
+                .map(|_| receiver.is_complete())
         };
         let mut complete = false;
         for step in steps {
@@ -155,7 +157,10 @@ proptest! {
 
     /// Any headers at all: no panic, and never complete with a wrong count.
     #[test]
-    fn receiver_survives_any_headers(headers in vec((0_usize..4, any::<[u8; 17]>(), 0_u8..6), 0..40), channels_max in 0_u64..5) {
+    fn receiver_survives_any_headers(
+        headers in vec((0_usize..4, any::<[u8; 17]>(), 0_u8..6), 0..40),
+        channels_max in 0_u64..5,
+    ) {
         let mut receiver = Receiver::new(channels_max);
         let mut positions = [
             ChannelPosition::Fresh,

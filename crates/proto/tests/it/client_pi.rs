@@ -109,7 +109,8 @@ fn a_421_that_nothing_asked_for_ends_the_session() {
     assert_eq!(
         out,
         [
-            "server closed the control connection after: 421 Idle Timeout: closing control connection."
+            "server closed the control connection after: 421 Idle Timeout: closing control \
+             connection."
         ]
     );
     assert_eq!(pi.poll_timeout(), None);
@@ -258,7 +259,10 @@ fn a_transfer_whose_data_has_ended_has_the_limit_of_other_replies() {
     pi.handle_input(due, Input::Timeout);
     let last = std::iter::from_fn(|| pi.poll_output()).last();
     assert!(
-        matches!(&last, Some(Output::Failed(ClientPiError::NoReply { command, .. })) if command == "STOR"),
+        matches!(
+            &last,
+            Some(Output::Failed(ClientPiError::NoReply { command, .. })) if command == "STOR"
+        ),
         "{last:?}"
     );
 }

@@ -68,7 +68,7 @@ proptest! {
             let (cwd, home) = (FtpPath::new("/w").unwrap(), FtpPath::new("/h").unwrap());
             for make in [Command::List, Command::Nlst, Command::Mlsd] {
                 let read = Command::parse(&as_read(&make(Some(path.clone()))));
-                let (Ok(Command::List(got)) | Ok(Command::Nlst(got)) | Ok(Command::Mlsd(got))) = read else {
+                let Ok(Command::List(got) | Command::Nlst(got) | Command::Mlsd(got)) = read else {
                     return Err(TestCaseError::fail(format!("{read:?}")));
                 };
                 prop_assert_eq!(got.unwrap().resolve(&cwd, &home), path.resolve(&cwd, &home));
@@ -109,7 +109,8 @@ proptest! {
             let mut crs = line[..line.len() - usize::from(!last)].split(|b| *b == b'\r').skip(1);
             prop_assert!(crs.all(|rest| rest.first() == Some(&0)), "CR is followed by NUL");
             prop_assert!(line.len() >= 5 || i > 0 && !last, "GCT wants five characters");
-            let ends_for_gct = line.len() > 3 && line[..3].iter().all(u8::is_ascii_digit) && line[3] == b' ';
+            let ends_for_gct =
+                line.len() > 3 && line[..3].iter().all(u8::is_ascii_digit) && line[3] == b' ';
             let ends_for_rfc = line.starts_with(code.as_bytes()) && line.get(3) == Some(&b' ');
             prop_assert_eq!((ends_for_gct, ends_for_rfc), (last, last));
         }
@@ -119,9 +120,16 @@ proptest! {
     }
 
     #[test]
-    fn performance_markers(tenths in 0_u64..1 << 50, index in 0_u32..1000, more in 1_u32..1000, stripe_bytes: u64) {
+    fn performance_markers(
+        tenths in 0_u64..1 << 50,
+        index in 0_u32..1000,
+        more in 1_u32..1000,
+        stripe_bytes: u64,
+    ) {
         let timestamp = format!("{}.{}", tenths / 10, tenths % 10).parse().unwrap();
-        let marker = PerfMarker { timestamp, stripe_index: index, stripe_bytes, stripe_count: index + more };
+        let stripe_count = index + more;
+        let marker =
+            PerfMarker { timestamp, stripe_index: index, stripe_bytes, stripe_count };
         let read = read_replies(&written(&marker.to_reply()));
         prop_assert_eq!(PerfMarker::from_reply(&read[0]), Some(marker));
     }
@@ -178,11 +186,15 @@ proptest! {
         let Ok(Location::Local(read)) = Location::parse(location.to_string().as_bytes()) else {
             return Err(TestCaseError::fail(location.to_string()));
         };
-        prop_assert_eq!(read.strip_prefix(b"./").unwrap_or(&read), path.strip_prefix(b"./").unwrap_or(&path));
+        let bare = path.strip_prefix(b"./").unwrap_or(&path);
+        prop_assert_eq!(read.strip_prefix(b"./").unwrap_or(&read), bare);
     }
 
     #[test]
-    fn small_words_never_panic(text in "\\PC{0,30}", bytes in prop::collection::vec(any::<u8>(), 0..30)) {
+    fn small_words_never_panic(
+        text in "\\PC{0,30}",
+        bytes in prop::collection::vec(any::<u8>(), 0..30),
+    ) {
         let _ = RestartPoint::parse(&text);
         let _ = Timestamp::parse(&text);
         let _ = hostport::parse_227(&text);

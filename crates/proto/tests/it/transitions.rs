@@ -119,7 +119,8 @@ const EVENTS: &[&str] = &[
 fn golden_transition_table() {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/transitions.txt");
     let mut table = String::from(
-        "# state | event -> replies, and what the shell is told. Events that nothing comes of are left out.\n",
+        "# state | event -> replies, and what the shell is told. Events that nothing comes of are \
+         left out.\n",
     );
     for (state, way) in STATES {
         table += &format!("\n{state}\n");

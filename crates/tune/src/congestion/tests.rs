@@ -196,7 +196,14 @@ proptest! {
     #[test]
     fn nonsense_changes_nothing_for_the_worse(
         epochs in proptest::collection::vec(
-            (1_u32..4, any::<f64>(), proptest::option::of(any::<f64>()), any::<u64>(), 0_u64..1000, any::<bool>()),
+            (
+                1_u32..4,
+                any::<f64>(),
+                proptest::option::of(any::<f64>()),
+                any::<u64>(),
+                0_u64..1000,
+                any::<bool>(),
+            ),
             0..400,
         ),
     ) {

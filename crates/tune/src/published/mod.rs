@@ -4,11 +4,14 @@
 //! it into a [`Tuner`]. Symbols are the papers'; where a listing is silent or damaged, the reading
 //! that is followed is marked *our reading*.
 //!
-//! | Short name | Paper |
-//! |---|---|
-//! | APT | Ito, Ohsaki, Imase, "GridFTP-APT: Automatic Parallelism Tuning Mechanism for Data Transfer Protocol GridFTP", CCGrid 2006; and Inoue, Ito, Ohsaki, Imase, "Implementation and Evaluation of GridFTP Automatic Parallelism Tuning Mechanism for Long-Fat Networks" |
-//! | Direct | Balaprakash, Morozov, Kettimuthu, Kumaran, Foster, "Improving Data Transfer Throughput with Direct Search Optimization", ICPP 2016 |
-//! | Falcon | Arifuzzaman, Arslan, SC'21; with Bockelman, Basney, TPDS 34(8), 2023 |
+//! Short names of the papers:
+//!
+//! - *APT*: Ito, Ohsaki, Imase, "GridFTP-APT: Automatic Parallelism Tuning Mechanism for Data
+//!   Transfer Protocol GridFTP", CCGrid 2006; and Inoue, Ito, Ohsaki, Imase, "Implementation and
+//!   Evaluation of GridFTP Automatic Parallelism Tuning Mechanism for Long-Fat Networks".
+//! - *Direct*: Balaprakash, Morozov, Kettimuthu, Kumaran, Foster, "Improving Data Transfer
+//!   Throughput with Direct Search Optimization", ICPP 2016.
+//! - *Falcon*: Arifuzzaman, Arslan, SC'21; with Bockelman, Basney, TPDS 34(8), 2023.
 
 pub mod aimd;
 pub mod apt;

@@ -122,9 +122,13 @@ proptest! {
     }
 
     #[test]
-    fn every_method_comes_to_rest_where_nothing_matters(goodput in 1.0..1e11_f64, max in 1_u32..200) {
+    fn every_method_comes_to_rest_where_nothing_matters(
+        goodput in 1.0..1e11_f64,
+        max in 1_u32..200,
+    ) {
         for name in Method::NAMES.iter().filter(|name| !NEVER_RESTS.contains(name)) {
-            let mut tuner = Method::parse(name).expect("a listed name").build(None, Bounds::up_to(max), 1);
+            let mut tuner = Method::parse(name).expect("a listed \
+                                                        name").build(None, Bounds::up_to(max), 1);
             let mut at = tuner.first().setting;
             let mut last_move = 0;
             for epoch in 0..150 {

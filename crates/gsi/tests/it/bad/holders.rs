@@ -285,7 +285,8 @@ impl Table {
         let proxy = info(self.proxy_of(&host), true, &independent).issued_by(&host);
         let bad = shown(grid, &proxy);
         let good = self.good_proxy();
-        let message = "the certificate is for the independent proxy /O=Grid/CN=Jo/CN=1, not for host 127.0.0.1";
+        let message = "the certificate is for the independent proxy /O=Grid/CN=Jo/CN=1, not for \
+                       host 127.0.0.1";
         self.add("independent proxy of the host", message, bad, good);
 
         // Anybody can give a proxy of his own the name of a host.

@@ -62,7 +62,8 @@ impl Table {
         );
         self.proxy(
             "proxy with a short key",
-            "the key of /O=Grid/CN=Jo/CN=1 is RSA 1024, allowed are 2048 to 16384 bits: make a new one",
+            "the key of /O=Grid/CN=Jo/CN=1 is RSA 1024, allowed are 2048 to 16384 bits: make a new \
+             one",
             |b| b.key(rsa_1024()),
         );
         self.proxy(

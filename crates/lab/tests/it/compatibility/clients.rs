@@ -81,7 +81,8 @@ const COPIES_ALONE: &str = "`globus-url-copy` copies and lists, and does nothing
 const NO_WORD: &str = "The program has no option or function for it.";
 const NO_TLS: &str = "Its TLS is that of GSI.";
 const NOT_DEMANDED: &str = "godwitd takes data connections that resume a session, and others.";
-const DOTS: &str = "`arccp -r` takes `.` and `..` for files where MLSD lists them, as the reference server does, too: all is copied, and the status is 1.";
+const DOTS: &str = "`arccp -r` takes `.` and `..` for files where MLSD lists them, as the \
+                    reference server does, too: all is copied, and the status is 1.";
 const ONE_EACH: &str =
     "A session has one data channel; `pget` opens several sessions for one file.";
 const N_IS_ONE: &str = "Told to use four (`-n 4`) it uses one, where one end is a file.";
@@ -247,10 +248,12 @@ fn of_lftp(operation: Operation) -> Way {
         O::Permissions => Does("chmod 600 {path}/file.dat"),
         O::Checksum => Does("quote CKSM ADLER32 0 -1 {path}/file.dat"),
         O::FromServer => Does(
-            "set ftp:fxp-force yes; get {path}/file.dat -o ftp://{other_host}/%2F{other_path}/file.dat",
+            "set ftp:fxp-force yes; get {path}/file.dat -o \
+             ftp://{other_host}/%2F{other_path}/file.dat",
         ),
         O::ToServer => Does(
-            "set ftp:fxp-force yes; get ftp://{other_host}/%2F{other_path}/file.dat -o ftp://{host}{path}/file.dat",
+            "set ftp:fxp-force yes; get ftp://{other_host}/%2F{other_path}/file.dat -o \
+             ftp://{host}{path}/file.dat",
         ),
         O::Resumed => Lacks(NOT_DEMANDED),
         O::Hidden => Does("mirror {path}/tree {here}/tree"),
@@ -278,7 +281,8 @@ fn of_curl(operation: Operation) -> Way {
         O::Rename => Does("-Q RNFR+{path}/file.dat -Q RNTO+{path}/renamed {url}/"),
         O::Permissions => Does("-Q SITE+CHMOD+600+{path}/file.dat {url}/"),
         O::Time => Does(
-            "--ftp-create-dirs -T {here}/tree/one {url}/tree/one\n-Q MFMT+20010909014640+{path}/tree/one {url}/",
+            "--ftp-create-dirs -T {here}/tree/one {url}/tree/one\n\
+             -Q MFMT+20010909014640+{path}/tree/one {url}/",
         ),
         O::Checksum => Does("-v -Q CKSM+ADLER32+0+-1+{path}/file.dat {url}/"),
         O::Resumed => Lacks(NOT_DEMANDED),
@@ -304,14 +308,16 @@ fn of_ftplib(operation: Operation) -> Way {
         O::Rename => Does("f.rename('{path}/file.dat', '{path}/renamed')"),
         O::Permissions => Does("f.sendcmd('SITE CHMOD 600 {path}/file.dat')"),
         O::Time => Does(
-            "f.mkd('{path}/tree'); put('{path}/tree/one', '{here}/tree/one'); f.sendcmd('MFMT 20010909014640 {path}/tree/one')",
+            "f.mkd('{path}/tree'); put('{path}/tree/one', '{here}/tree/one'); f.sendcmd('MFMT \
+             20010909014640 {path}/tree/one')",
         ),
         O::Checksum => Does("print(f.sendcmd('CKSM ADLER32 0 -1 {path}/file.dat'))"),
         O::FromServer => Does(
             "between('{path}/file.dat', *'{other_host}'.split(':'), '{other_path}/file.dat', True)",
         ),
         O::ToServer => Does(
-            "between('{path}/file.dat', *'{other_host}'.split(':'), '{other_path}/file.dat', False)",
+            "between('{path}/file.dat', *'{other_host}'.split(':'), '{other_path}/file.dat', \
+             False)",
         ),
         O::Resumed => Lacks(NOT_DEMANDED),
         O::Hidden | O::Many => Lacks(BY_PROGRAM),

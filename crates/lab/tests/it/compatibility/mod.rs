@@ -39,9 +39,10 @@ const AT_ONCE: usize = 4;
 
 const HEAD: &str = "# Who works with whom
 
-Each cell is an operation that the test `lab/compatibility` did between the two programs, and looked at what it left; a number is the reason why it
-cannot be. The test run compares the page with what it finds; `GODWIT_GOLDEN=write cargo test -p godwit-lab --test it compatibility` writes it
-anew. Versions are those that it was written with, on Debian 12.
+Each cell is an operation that the test `lab/compatibility` did between the two programs, and
+looked at what it left; a number is the reason why it cannot be. The test run compares the page with
+what it finds; `GODWIT_GOLDEN=write cargo test -p godwit-lab --test it compatibility` writes it
+again. Versions are those that it was written with, on Debian 12.
 ";
 
 const CLIENTS: &str = "
@@ -87,7 +88,8 @@ fn the_page_says_who_works_with_whom() {
     let differing = now.lines().zip(then.lines()).find(|(a, b)| a != b);
     assert!(
         now == then,
-        "{} is not what was found; to write it anew: GODWIT_GOLDEN=write cargo test -p godwit-lab --test it compatibility\n{differing:#?}",
+        "{} is not what was found; to write it anew: GODWIT_GOLDEN=write cargo test -p godwit-lab \
+         --test it compatibility\n{differing:#?}",
         path.display()
     );
 }

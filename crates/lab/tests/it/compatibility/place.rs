@@ -118,7 +118,8 @@ impl Grounds {
             sshd.script(
                 ".globus/sshftp",
                 &format!(
-                    "X509_CERT_DIR={} exec /usr/sbin/globus-gridftp-server -ssh -anonymous-user nobody",
+                    "X509_CERT_DIR={} exec /usr/sbin/globus-gridftp-server -ssh -anonymous-user \
+                     nobody",
                     home.display()
                 ),
             );

@@ -150,7 +150,8 @@ pub(super) fn lftp(place: &Place<'_>, words: &str) -> Command {
         _ => "set ftp:ssl-allow no; ".to_owned(),
     };
     let script = place.filled(&format!(
-        "set net:timeout 20; set net:max-retries 1; set cmd:fail-exit yes; {tls}open {user}ftp://{{host}}; {words}"
+        "set net:timeout 20; set net:max-retries 1; set cmd:fail-exit yes; {tls}open \
+         {user}ftp://{{host}}; {words}"
     ));
     command.args(["--norc", "-c", &script]);
     command

@@ -132,10 +132,12 @@ const fn words(operation: Operation) -> &'static str {
         O::Put => "cp {here}/file.dat {url}/file.dat",
         O::GetPart => "cp --offset 100000 --length 50000 {url}/file.dat {here}/file.dat",
         O::ResumeGet => {
-            "cp -c 1 -p 1 --journal {here}/journal --events {here}/events {url}/file.dat {here}/file.dat"
+            "cp -c 1 -p 1 --journal {here}/journal --events {here}/events {url}/file.dat \
+             {here}/file.dat"
         }
         O::ResumePut => {
-            "cp -c 1 -p 1 --journal {here}/journal --events {here}/events {here}/file.dat {url}/file.dat"
+            "cp -c 1 -p 1 --journal {here}/journal --events {here}/events {here}/file.dat \
+             {url}/file.dat"
         }
         O::GetBySeveral => "cp -c 1 -p 4 --events {here}/events {url}/file.dat {here}/file.dat",
         O::PutBySeveral => "cp -c 1 -p 4 --events {here}/events {here}/file.dat {url}/file.dat",
@@ -208,7 +210,8 @@ fn with_vsftpd(operation: Operation) -> Way {
 fn with_pyftpdlib(operation: Operation) -> Way {
     match operation {
         O::PutTree | O::Time => Lacks(
-            "Tried with an empty file, whose STOR pyftpdlib sometimes never answers: its data connection has ended before it looks.",
+            "Tried with an empty file, whose STOR pyftpdlib sometimes never answers: its data \
+             connection has ended before it looks.",
         ),
         _ => with_undemanding(operation),
     }
@@ -242,4 +245,6 @@ const NO_USERS: &str = "Tried without users who have passwords.";
 const NOT_DEMANDED: &str = "The server does not demand it.";
 const NO_CKSM: &str = "The server tells no checksums.";
 const NO_MFMT: &str = "The server has no MFMT.";
-const NO_SUMS_TO_RESUME: &str = "godwit continues a file where the server computes checksums of its parts, or has REST STREAM and SIZE. This one does neither: the file is copied from its first byte.";
+const NO_SUMS_TO_RESUME: &str = "godwit continues a file where the server computes checksums of \
+                                 its parts, or has REST STREAM and SIZE. This one does neither: \
+                                 the file is copied from its first byte.";

@@ -15,7 +15,10 @@ impl ServerPi {
     }
 
     pub(super) fn run_aside(&mut self, live: Live) {
-        let can_be = matches!(&self.pending, Pending::Transfer(transfer) if transfer.can_be(live, self.transfers));
+        let can_be = matches!(
+            &self.pending,
+            Pending::Transfer(transfer) if transfer.can_be(live, self.transfers)
+        );
         // Behind one that waits for the shell also a refusal has to wait: asides are answered in
         // their own order.
         if !can_be && self.asides.is_empty() {

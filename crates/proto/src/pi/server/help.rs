@@ -195,7 +195,8 @@ const SITE_USAGE: &[(&str, &str)] = &[
     ("CLIENTINFO", "<key>=<value>;..."),
     (
         "GODWIT",
-        "CHANNELS <number> | NEXT <number> | REPORT | COMMIT <fact>=<value>;... <path> | LEAVES CRC32C <leaf> <offset> <length> <path>",
+        "CHANNELS <number> | NEXT <number> | REPORT | COMMIT <fact>=<value>;... <path> | LEAVES \
+         CRC32C <leaf> <offset> <length> <path>",
     ),
     ("HELP", ""),
     ("RBUFSIZ", "<bytes>"),

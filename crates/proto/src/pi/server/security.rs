@@ -5,7 +5,7 @@
 //!    │  ▲                     │  ▲ 335 │
 //!    │  └──────── 535 ────────┘  └─────┘
 //!    └──AUTH TLS──► 234 and a handshake of TLS, then established: PROT P may be had, DCAU is N
-//!   private from the beginning (ssh): DCAU is N until DCSC has said what data channels prove themselves with
+//!   private from the beginning (ssh): DCAU is N until DCSC brings the credentials of data channels
 //! ```
 //! Where nothing is offered or established, what asks for what we have anyway (no protection, no
 //! data channel authentication) succeeds, since clients say so unconditionally; everything else is

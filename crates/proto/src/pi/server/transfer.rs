@@ -2,7 +2,7 @@
 //! end.
 //!
 //! ```text
-//!   begin ──► Reserving (ALLO) ──► Listening (delayed passive, 127) ──► Starting ──► Moving ──► 226
+//!   begin ──► Reserving (ALLO) ──► Listening (delayed PASV, 127) ──► Starting ──► Moving ──► 226
 //!     │            │                    │                                  │            │
 //!     └────────────┴────────────────────┴──────────── 4xx, 5xx ────────────┴────────────┘
 //! ```
