@@ -41,7 +41,7 @@
 //! latter only while a peer is verified.
 //!
 //! TLS is OpenSSL's, see `docs/adr/0018-tls-library.md`, but for the records of data channels, see
-//! `docs/adr/0065-records-of-data-channels.md`. Whom to believe is decided here alone, but for the
+//! `docs/adr/0065-own-tls-records.md`. Whom to believe is decided here alone, but for the
 //! servers of [`ftps`], whose certificates are the web's: those OpenSSL verifies.
 
 pub mod adat;

@@ -7,7 +7,7 @@
 //! ```
 //! Bytes are sealed where they were put ([`Outgoing`]), and a record is opened where it lies: the
 //! clear bytes of a buffer end up side by side at its beginning, and nothing is copied on the way.
-//! See `docs/adr/0065-records-of-data-channels.md`.
+//! See `docs/adr/0065-own-tls-records.md`.
 
 use std::fmt;
 
