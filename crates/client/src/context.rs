@@ -318,8 +318,8 @@ pub(crate) struct Endpoint {
     pub(crate) capabilities: Capabilities,
 }
 
-fn locked(ceiling: &Mutex<Ceiling>) -> MutexGuard<'_, Ceiling> {
-    ceiling.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a server turned out to lack. Sessions of one endpoint share it, so that each lesson costs
@@ -362,8 +362,12 @@ pub(crate) struct Capabilities {
     pub(crate) no_mdtm: AtomicBool,
     pub(crate) no_cksm: AtomicBool,
     pub(crate) no_rename: AtomicBool,
-    /// How files are named until they are whole: the number of [`crate::put::Naming`].
-    pub(crate) naming: AtomicU8,
+    /// It refuses names with a leading dot.
+    pub(crate) no_dots: AtomicBool,
+    /// It has looked for a name with a leading dot, and said that there is no such file.
+    pub(crate) dots_looked_up: AtomicBool,
+    /// It has stored a file under a name with a leading dot.
+    pub(crate) dots_stored: AtomicBool,
     pub(crate) no_rest_stor: AtomicBool,
     pub(crate) no_append: AtomicBool,
     pub(crate) rename_probed: AtomicBool,
@@ -381,14 +385,17 @@ pub(crate) struct Capabilities {
     /// Directories that refused a put. What goes there travels alone: in a pipeline each refusal
     /// would cost a session.
     pub(crate) closed_directories: Mutex<HashSet<FtpPath>>,
+    /// Directories that refused each temporary name and took the final one.
+    pub(crate) in_place_folders: Mutex<HashSet<FtpPath>>,
     /// [`OddBytes`] in names that were seen to come back whole.
     pub(crate) names_pass: AtomicU8,
     /// Where data channels begin and end, ours first, where the control channel does not tell.
     pub(crate) data_addresses: OnceLock<[IpAddr; 2]>,
 }
 
-/// Directories remembered as closed. More of them cost time and nothing else.
-const CLOSED_DIRECTORIES_MAX: usize = 10_000;
+/// Directories remembered as closed, or as written in place. More of them cost time and nothing
+/// else.
+const FOLDERS_MAX: usize = 10_000;
 
 impl Capabilities {
     /// Data channels of a new transfer, of the `wanted`.
@@ -399,19 +406,22 @@ impl Capabilities {
 
     /// A put into the directory of `path` was refused.
     pub(crate) fn record_closed_directory(&self, path: &FtpPath) {
-        let mut closed = self.closed();
-        if let Some(folder) = path
-            .parent()
-            .filter(|_| closed.len() < CLOSED_DIRECTORIES_MAX)
-        {
-            closed.insert(folder);
-        }
+        remember(&self.closed_directories, path);
     }
 
     /// A put into the directory of `path` may well be refused.
     pub(crate) fn may_be_closed(&self, path: &FtpPath) -> bool {
-        let closed = self.closed();
-        !closed.is_empty() && path.parent().is_some_and(|folder| closed.contains(&folder))
+        holds(&self.closed_directories, path)
+    }
+
+    /// The directory of `path` takes final names alone. False where that was known.
+    pub(crate) fn folder_is_in_place(&self, path: &FtpPath) -> bool {
+        remember(&self.in_place_folders, path)
+    }
+
+    /// The directory of `path` takes final names alone.
+    pub(crate) fn is_in_place(&self, path: &FtpPath) -> bool {
+        holds(&self.in_place_folders, path)
     }
 
     /// Nothing in `path` makes it doubtful that the server understands it.
@@ -419,12 +429,22 @@ impl Capabilities {
         OddBytes::from_bits(self.names_pass.load(Ordering::Relaxed))
             .has(OddBytes::of(path.as_bytes()))
     }
+}
 
-    fn closed(&self) -> MutexGuard<'_, HashSet<FtpPath>> {
-        self.closed_directories
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
+/// Adds the directory of `path`. False where it was there, or there is no room.
+fn remember(folders: &Mutex<HashSet<FtpPath>>, path: &FtpPath) -> bool {
+    let mut folders = locked(folders);
+    let has_room = folders.len() < FOLDERS_MAX;
+    let folder = path.parent().filter(|_| has_room);
+    folder.is_some_and(|folder| folders.insert(folder))
+}
+
+fn holds(folders: &Mutex<HashSet<FtpPath>>, path: &FtpPath) -> bool {
+    let folders = locked(folders);
+    !folders.is_empty()
+        && path
+            .parent()
+            .is_some_and(|folder| folders.contains(&folder))
 }
 
 impl std::fmt::Debug for Endpoint {

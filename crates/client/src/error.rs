@@ -345,11 +345,12 @@ impl Error {
                 failure: TransferFailure::NotAuthenticated(_),
                 ..
             } => Exit::Refused,
-            Self::Refused { reply, .. }
-                if failure_kind(reply) == Some(FailureKind::PermissionDenied) =>
-            {
-                Exit::Refused
-            }
+            // 553 is the refusal of a name. vsftpd has it for want of permission, too.
+            Self::Refused { reply, .. } => match failure_kind(reply) {
+                Some(FailureKind::PermissionDenied) => Exit::Refused,
+                Some(FailureKind::Other) if reply.code.get() == 553 => Exit::Refused,
+                _ => Exit::Failed,
+            },
             Self::Local(failure) if is_permission(failure) => Exit::Refused,
             Self::Transfer {
                 failure: TransferFailure::Storage(failure),

@@ -174,16 +174,21 @@ impl PipelinedFile {
         }
     }
 
-    /// The server refuses its temporary name, and another is tried.
-    pub(crate) fn refused_name(
-        &self,
-        context: &RunContext,
-        endpoint: &Endpoint,
-        error: &Error,
-    ) -> bool {
-        match &self.end {
-            PipelinedTransfer::Download(_) => false,
-            PipelinedTransfer::Upload(put) => put.refused_name(context, endpoint, error).is_some(),
+    /// The server refuses its temporary name. True where another is tried.
+    pub(crate) fn refused_name(&mut self, endpoint: &Endpoint, error: &Error) -> bool {
+        if let PipelinedTransfer::Upload(put) = &self.end
+            && let Some(refused) = put.refused_name(endpoint, error)
+        {
+            self.source_file = self.source_file.under_another_name(refused);
+            return true;
+        }
+        false
+    }
+
+    /// The server has it under its temporary name.
+    pub(crate) fn stored(&self, context: &RunContext) {
+        if let PipelinedTransfer::Upload(put) = &self.end {
+            put.stored(context, &self.source_file.endpoint);
         }
     }
 

@@ -34,7 +34,7 @@ use crate::{
     verify::{self, AgreedChecksum, Regions, ServerRegions},
 };
 
-pub(crate) use naming::Naming;
+pub(crate) use naming::{IN_PLACE, NameRefused, Naming, no_dots, refuses_dot};
 
 use input::{StdinReader, StdinSource};
 use naming::temporary_beside;
@@ -70,6 +70,8 @@ pub(crate) struct Upload {
     in_order: bool,
     /// Which version of the source is sent.
     version: Option<SourceVersion>,
+    /// It was begun before, under a name that the server refused.
+    name_refused: Option<NameRefused>,
 }
 
 /// What is sent.
@@ -152,8 +154,12 @@ impl Upload {
         };
         let may_exist = partial_beside(source_file).filter(|_| !in_order || is_of_version());
         let goes_on = may_exist.is_some();
-        let naming = Naming::of(&session.endpoint.capabilities);
+        let capabilities = Naming::of(&session.endpoint.capabilities, &source_file.remote);
+        let refused = source_file.name_refused.as_ref();
+        let naming = refused.map_or(capabilities, |refused| refused.instead.max(capabilities));
         let temp_path = match can_rename && !writes_in_place(source_file, part) {
+            // The name of what an earlier run has left was refused as well.
+            true if refused.is_some() => temporary_beside(&source_file.remote, naming),
             true => may_exist.or_else(|| temporary_beside(&source_file.remote, naming)),
             false => None,
         };
@@ -175,6 +181,7 @@ impl Upload {
             was_prefetched: AtomicBool::new(false),
             journal: journal.cloned(),
             stealable: StealableRanges::default(),
+            name_refused: source_file.name_refused.clone(),
         })
     }
 
@@ -237,6 +244,11 @@ impl Upload {
         matches!(self.from, UploadSource::Stream(_))
     }
 
+    /// What can be read only once was not read.
+    pub(crate) fn has_whole_stream(&self) -> bool {
+        matches!(&self.from, UploadSource::Stream(input) if input.is_whole())
+    }
+
     /// Bytes can go out behind those of another file, before the server has agreed to take them: a
     /// final name is not in reach then.
     pub(crate) fn can_follow(&self, session: &Session) -> bool {
@@ -283,6 +295,20 @@ impl Upload {
     /// Sends bytes of the region, `None` for all of it; `began` is told when others may take of
     /// them. `next` is what the session sends behind them, whatever comes of these.
     pub(crate) async fn send(
+        &self,
+        session: &mut Session,
+        range: Option<ByteRange>,
+        next: Option<NextTransfer>,
+        began: &dyn Fn(),
+    ) -> RangeOutcome {
+        let carried = self.send_region(session, range, next, began).await;
+        if carried.result.is_ok() {
+            self.stored(&session.context, &session.endpoint);
+        }
+        carried
+    }
+
+    async fn send_region(
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
@@ -369,6 +395,9 @@ impl Upload {
             false => self.allo_command(session, range),
         };
         let began = |monitor: &Monitor| {
+            if let UploadSource::Stream(input) = &self.from {
+                input.open();
+            }
             if let Some(tail) = tail {
                 self.stealable.flows(tail, monitor);
                 began();
@@ -389,7 +418,11 @@ impl Upload {
             began: Some(&began),
         };
         self.mark_started();
-        session.transfer(plan, |_: Mode| self.job(range)).await
+        let outcome = session.transfer(plan, |_: Mode| self.job(range)).await;
+        if let UploadSource::Stream(input) = &self.from {
+            input.shut();
+        }
+        outcome
     }
 
     /// Which command writes a range, `None` for all of it.
@@ -507,7 +540,8 @@ impl Upload {
         }
         if let Some((from, to)) = self.names() {
             self.rename_asked.store(true, Ordering::Relaxed);
-            session.rename(from, to, &self.displaced).await?;
+            let mark_renamed = session.rename(from, to, &self.displaced).await;
+            mark_renamed.map_err(|error| self.unrenamed(session, error))?;
             self.mark_renamed();
         }
         Ok(agreed)
@@ -569,8 +603,31 @@ impl Upload {
         Ok(agreed)
     }
 
+    /// What was read once is there, and cannot be sent again to a server that does not rename.
+    fn unrenamed(&self, session: &Session, error: Error) -> Error {
+        let is_kept = self.is_stream() && known(&session.endpoint.capabilities.no_rename);
+        match error.refusal().filter(|_| is_kept) {
+            Some(_) => Error::Kept {
+                error: Box::new(error),
+                kept: format!("it is whole at {}", session.endpoint.url(&self.temp_path)),
+            },
+            None => error,
+        }
+    }
+
+    fn is_rename_asked(&self) -> bool {
+        self.rename_asked.load(Ordering::Relaxed)
+    }
+
     /// Why it failed, with where things lie that are not where they were.
     pub(crate) fn explain(&self, session_error: Error) -> Error {
+        // Where all names were refused, the first refusal tells most.
+        let session_error = match (&self.name_refused, session_error) {
+            (Some(refused), Error::Refused { started: false, .. }) if !self.is_rename_asked() => {
+                Error::clone(&refused.error)
+            }
+            (_, error) => error,
+        };
         let Some((at, (from, to))) = self.displaced.at().zip(self.names()) else {
             return session_error;
         };
@@ -659,6 +716,11 @@ impl Upload {
 
     /// What lay under the temporary name has its final one.
     pub(crate) fn mark_renamed(&self) {
+        self.nothing_begun();
+    }
+
+    /// Nothing lies under the temporary name.
+    fn nothing_begun(&self) {
         self.may_exist.store(false, Ordering::Relaxed);
     }
 

@@ -36,9 +36,11 @@ pub fn aside_name(digits: u64) -> String {
     format!(".godwit-{digits:016x}.old")
 }
 
-/// Whether a name, without its directory, is one of [`aside_name`]'s.
+/// Whether a name, without its directory, is one of [`aside_name`]'s. The leading dot lacks where
+/// a server refuses it.
 pub fn is_aside(name: &[u8]) -> bool {
-    let digits = (name.strip_prefix(b".godwit-")).and_then(|rest| rest.strip_suffix(b".old"));
+    let name = name.strip_prefix(b".").unwrap_or(name);
+    let digits = (name.strip_prefix(b"godwit-")).and_then(|rest| rest.strip_suffix(b".old"));
     digits.is_some_and(|digits| digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
@@ -74,6 +76,7 @@ mod tests {
         }
         let aside = aside_name(7);
         assert!(is_aside(aside.as_bytes()) && !is_aside(b".godwit-7.old"));
+        assert!(is_aside(&aside.as_bytes()[1..]));
         for other in [
             &aside,
             "f",

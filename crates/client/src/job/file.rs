@@ -9,12 +9,12 @@ use godwit_proto::{ByteRange, FtpPath, RangeSet};
 use tokio::sync::Notify;
 
 use crate::{
-    context::{Endpoint, RunContext},
+    context::Endpoint,
     error::{Error, Result},
     events::Event,
     get::{Download, PROOF_BYTES},
     pieces::{PIECE_BYTES_MIN, PieceSizer, SessionRate},
-    plan::{Peer, SourceFile},
+    plan::{LocalEnd, Origin, Peer, SourceFile},
     put::Upload,
     session::{NextTransfer, Session},
     spec::JobSpec,
@@ -559,13 +559,30 @@ impl FileTask {
         (repairs < most && !self.is_stream()).then_some(bad)
     }
 
-    /// The server refused the temporary name of a put: it is begun again, under another one.
-    pub(crate) fn refused_name(&self, context: &RunContext, error: &Error) -> bool {
+    /// The server refused the temporary name of a put: what is begun instead.
+    pub(crate) fn refused_name(&self, error: &Error) -> Option<SourceFile> {
         match &self.side {
-            FileTransfer::Download(_) => false,
+            FileTransfer::Download(_) => None,
             FileTransfer::Upload(put) => {
-                let instead = put.refused_name(context, &self.endpoint, error);
-                !put.is_stream() && instead.is_some()
+                let refused = put.refused_name(&self.endpoint, error)?;
+                let is_standard = matches!(
+                    self.source_file.other,
+                    Peer::From(Origin::Here(LocalEnd::Standard))
+                );
+                // Closing another pipe ends whatever writes to it.
+                let can_be_read = !put.is_stream() || is_standard && put.has_whole_stream();
+                can_be_read.then(|| self.source_file.under_another_name(refused))
+            }
+        }
+    }
+
+    /// The server does not rename: what is begun in place.
+    pub(crate) fn refused_rename(&self, error: &Error) -> Option<SourceFile> {
+        match &self.side {
+            FileTransfer::Download(_) => None,
+            FileTransfer::Upload(put) => {
+                let refused = put.refused_rename(&self.endpoint, error)?;
+                Some(self.source_file.under_another_name(refused))
             }
         }
     }

@@ -333,12 +333,10 @@ impl Worker {
         match file.piece_done(outcome, left) {
             NextStep::Others => {}
             NextStep::Finish { moved } => self.hand_over(file, moved).await,
-            NextStep::Discard { error, .. } if file.refused_name(&self.job.context, &error) => {
-                self.job
-                    .queue
-                    .begin_again(PlanEntry::File(file.source_file.clone()));
-            }
-            NextStep::Discard { error, moved } => self.discard(file, moved, &error).await,
+            NextStep::Discard { error, moved } => match file.refused_name(&error) {
+                Some(source_file) => self.begin_again(file, source_file).await,
+                None => self.discard(file, moved, &file.explain(error)).await,
+            },
         }
         self.job.queue.piece_done();
     }
@@ -541,6 +539,10 @@ impl Worker {
                     file.explain(error)
                 }
             };
+            if let Some(source_file) = file.refused_rename(&error) {
+                self.begin_again(file, source_file).await;
+                return true;
+            }
             let Some(bad) = file.to_repair(&error, repairs) else {
                 self.discard(file, moved, &error).await;
                 return true;
@@ -635,6 +637,19 @@ impl Worker {
         if matches!(error, Error::Kept { .. }) {
             file.keep();
         }
+        self.remove_rubbish(file).await;
+        let seconds = file.began.elapsed().as_secs_f64();
+        self.job.file_failed(&file.path, seconds, moved, error);
+    }
+
+    /// The server refused the name of a file, which is begun under another one.
+    async fn begin_again(&mut self, file: &FileTask, source_file: SourceFile) {
+        self.remove_rubbish(file).await;
+        self.job.queue.begin_again(PlanEntry::File(source_file));
+    }
+
+    /// Removes what a file that failed has left at the server.
+    async fn remove_rubbish(&mut self, file: &FileTask) {
         if let Some(leftover) = file.leftover() {
             let what = file.endpoint.url(leftover);
             let removed = if self.job.context.stop.is_set() {
@@ -659,8 +674,6 @@ impl Worker {
                 self.job.context.warn(text);
             }
         }
-        let seconds = file.began.elapsed().as_secs_f64();
-        self.job.file_failed(&file.path, seconds, moved, error);
     }
 
     /// With a session of its own: the one that was interrupted owes a reply.

@@ -559,6 +559,7 @@ fn file(endpoint: Arc<Endpoint>, remote: FtpPath, other: Peer, facts: &Facts) ->
         is_new: false,
         begun: None,
         pipeline_failures: 0,
+        name_refused: None,
     }
 }
 

@@ -44,6 +44,7 @@ use crate::{
     journal::{CompletedFile, Completion},
     local,
     panics::test_point,
+    put::NameRefused,
     spec::{JobSpec, Part},
     stamp::FileAttributes,
     taking_up,
@@ -75,6 +76,8 @@ pub(crate) struct SourceFile {
     pub(crate) begun: Option<Vec<u8>>,
     /// How often it was in flight among others when its session was given up.
     pub(crate) pipeline_failures: u8,
+    /// A name under which a put was begun, and which the server refused.
+    pub(crate) name_refused: Option<NameRefused>,
 }
 
 /// The other end of a copy, and which way it goes.

@@ -365,5 +365,6 @@ pub(super) fn put(
         is_new: false,
         begun: None,
         pipeline_failures: 0,
+        name_refused: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
 use godwit_engine::digest::Digest;
@@ -12,6 +12,17 @@ use godwit_proto::ChecksumAlgorithm;
 pub(super) struct StdinSource {
     reader: Mutex<Box<dyn Read + Send>>,
     digest: Mutex<Option<(ChecksumAlgorithm, Digest)>>,
+    gate: Mutex<Gate>,
+    moved: Condvar,
+}
+
+/// Nothing is read before the server has agreed to take it: where it refuses the name, all is sent
+/// under another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Waiting,
+    Open,
+    Shut,
 }
 
 impl StdinSource {
@@ -19,7 +30,33 @@ impl StdinSource {
         Self {
             reader: Mutex::new(reader),
             digest: Mutex::new(algorithm.map(|a| (a, Digest::new(a)))),
+            gate: Mutex::new(Gate::Waiting),
+            moved: Condvar::new(),
         }
+    }
+
+    /// The server takes it.
+    pub(super) fn open(&self) {
+        *self.gate() = Gate::Open;
+        self.moved.notify_all();
+    }
+
+    /// The transfer is over: who still waits to read reads nothing.
+    pub(super) fn shut(&self) {
+        let mut gate = self.gate();
+        if *gate == Gate::Waiting {
+            *gate = Gate::Shut;
+        }
+        self.moved.notify_all();
+    }
+
+    /// Nothing of it was read, nor will be.
+    pub(super) fn is_whole(&self) -> bool {
+        *self.gate() == Gate::Shut
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Once: the digest is used up.
@@ -34,6 +71,13 @@ pub(super) struct StdinReader(pub(super) Arc<StdinSource>);
 impl Read for StdinReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let input = &self.0;
+        let gate = (input.moved)
+            .wait_while(input.gate(), |gate| *gate == Gate::Waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        if *gate == Gate::Shut {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        drop(gate);
         let mut reader = input.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let n = reader.read(buffer)?;
         let mut digest = input.digest.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
 
 use godwit_engine::control::Event as Spoken;
 use godwit_proto::{
-    Command, FtpPath,
+    Command, FtpPath, Reply,
     error::{FailureKind, failure_kind},
     temporary,
 };
@@ -19,6 +19,7 @@ use crate::{
     context::known,
     error::{Error, Result},
     local::{self, temporary_name},
+    put::{IN_PLACE, no_dots, refuses_dot},
 };
 
 /// Where the file that had a name may lie, once it has stepped aside for another.
@@ -73,19 +74,9 @@ impl Session {
         if !matches!(self.stat(to).await?, Found::File(_) | Found::Unknown) {
             return Err(exists);
         }
-        let name = temporary::aside_name(local::random());
-        let Some(old) = displaced.at().or_else(|| to.sibling(name.as_bytes())) else {
+        let Some(old) = self.step_aside(to, displaced).await? else {
             return Err(exists);
         };
-        displaced.set(Some(old.clone()));
-        if let Err(error) = self.rename_once(to, &old).await {
-            if error.refusal().is_none() {
-                return Err(error);
-            }
-            // It is where it was.
-            displaced.set(None);
-            return Err(exists);
-        }
         if let Err(error) = self.rename_once(from, to).await {
             if error.refusal().is_none() {
                 return Err(error);
@@ -102,6 +93,35 @@ impl Session {
         }
         self.remove_displaced(displaced).await;
         Ok(())
+    }
+
+    /// Renames what is `at` a path to a name of ours beside it: where it lies then; `None`: where
+    /// it was.
+    async fn step_aside(
+        &mut self,
+        at: &FtpPath,
+        displaced: &DisplacedFile,
+    ) -> Result<Option<FtpPath>> {
+        let dotted = temporary::aside_name(local::random());
+        let bare = dotted.trim_start_matches('.');
+        let names = match known(&self.endpoint.capabilities.no_dots) {
+            true => vec![bare],
+            false => vec![&dotted, bare],
+        };
+        let beside = names.into_iter().map(|name| at.sibling(name.as_bytes()));
+        let places = match displaced.at() {
+            Some(old) => vec![old],
+            None => beside.flatten().collect(),
+        };
+        for old in places {
+            displaced.set(Some(old.clone()));
+            match self.rename_once(at, &old).await {
+                Ok(()) => return Ok(Some(old)),
+                Err(error) if error.refusal().is_none() => return Err(error),
+                Err(_) => displaced.set(None),
+            }
+        }
+        Ok(None)
     }
 
     /// What had the name has been replaced, and goes.
@@ -147,6 +167,7 @@ impl Session {
                     // The first refusal is the telling one; RNTO after it fails for lack of RNFR.
                     return match refused {
                         Some(first) => {
+                            self.renames_nothing(from, &first);
                             let from = self.endpoint.url(from);
                             Err(Error::refused(format!("rename {from} {doing_tail}"), first))
                         }
@@ -162,21 +183,48 @@ impl Session {
         }
     }
 
+    /// The server refused an RNFR. Where that was of a file which we have stored just now, it
+    /// renames nothing.
+    pub(crate) fn renames_nothing(&self, from: &FtpPath, refusal: &Reply) {
+        let is_ours = from.file_name().is_some_and(temporary::is_temporary);
+        let is_of_renames = matches!(
+            failure_kind(refusal),
+            Some(FailureKind::NotSupported | FailureKind::PermissionDenied | FailureKind::Other)
+        );
+        if is_ours && is_of_renames {
+            self.lesson(|l| &l.no_rename, refusal, "RNFR", IN_PLACE);
+        }
+    }
+
     /// Whether the server can rename, found out without renaming anything: RNFR of what is not
-    /// there. Once a server has agreed to an RNFR it may take nothing but RNTO (ProFTPD).
+    /// there. Once a server has agreed to an RNFR it may take nothing but RNTO (ProFTPD). The name
+    /// has a leading dot, and how it is refused shows whether the server takes such names.
     pub(crate) async fn can_rename(&mut self, directory: &FtpPath) -> Result<bool> {
         let endpoint = Arc::clone(&self.endpoint);
         let capabilities = &endpoint.capabilities;
         if !capabilities.rename_probed.swap(true, Ordering::Relaxed) {
             let doing = format!("ask to rename in {}", self.endpoint.url(directory));
-            let Ok(nothing) = directory.join(temporary_name().as_bytes()) else {
+            let name = temporary_name();
+            let nothing = |name: &str| directory.join(name.as_bytes()).map(Command::Rnfr);
+            let Ok(dotted) = nothing(&name) else {
                 // No path may be that long.
                 return Ok(false);
             };
-            let reply = self.ask(&Command::Rnfr(nothing), &doing).await?;
-            if failure_kind(&reply) == Some(FailureKind::NotSupported) {
-                let instead = "files are written under their final names at once";
-                self.lesson(|l| &l.no_rename, &reply, "RNFR", instead);
+            let reply = self.ask(&dotted, &doing).await?;
+            match (failure_kind(&reply), nothing(name.trim_start_matches('.'))) {
+                (Some(FailureKind::NotSupported), _) => {
+                    self.lesson(|l| &l.no_rename, &reply, "RNFR", IN_PLACE);
+                }
+                (Some(FailureKind::NotFound), _) => {
+                    capabilities.dots_looked_up.store(true, Ordering::Relaxed);
+                }
+                (Some(_), Ok(bare)) => {
+                    let plain = self.ask(&bare, &doing).await?;
+                    if refuses_dot((&name, &reply), &plain) {
+                        no_dots(&self.context, &endpoint, &reply);
+                    }
+                }
+                (None, _) | (_, Err(_)) => {}
             }
         }
         Ok(!known(&capabilities.no_rename))

@@ -62,6 +62,10 @@ pub(crate) struct Quirks {
     /// STOR of what begins with one of these, divided by `|`, is refused as Pure-FTPd refuses names
     /// with leading dots.
     pub(crate) refused_names: Option<&'static str>,
+    /// What that refusal is, in place of Pure-FTPd's.
+    pub(crate) name_refusal: Option<&'static str>,
+    /// How it refuses names with a leading dot, whatever is to be done with them.
+    pub(crate) dots: Option<&'static str>,
     /// The greeting, in place of 220.
     pub(crate) greeting: Option<&'static str>,
     /// What CKSM answers.
@@ -259,6 +263,11 @@ impl<'a> Session<'a> {
             // As ProFTPD has it.
             return self.say("501 Bad sequence of commands");
         }
+        let makes = matches!(verb, "STOR" | "APPE" | "RNFR" | "RNTO" | "MKD" | "DELE");
+        if let Some(refusal) = quirks.dots.filter(|_| makes && argument.contains("/.")) {
+            self.from.take_if(|_| verb == "RNTO");
+            return self.say(refusal);
+        }
         match verb {
             "USER" => self.say("331 password"),
             "PASS" => self.say("230 in"),
@@ -323,7 +332,7 @@ impl<'a> Session<'a> {
                 if (quirks.refused_names)
                     .is_some_and(|names| names.split('|').any(|n| argument.starts_with(n))) =>
             {
-                self.say("553 Prohibited file name")
+                self.say(quirks.name_refusal.unwrap_or("553 Prohibited file name"))
             }
             "STOR" => {
                 let rest = std::mem::take(&mut self.rest);

@@ -36,6 +36,7 @@ mod panics;
 mod plain_resume;
 mod proxy;
 mod rates;
+mod refused_names;
 mod relay;
 mod renaming;
 mod silence;

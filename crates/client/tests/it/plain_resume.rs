@@ -75,7 +75,7 @@ impl Copying {
 
     fn is_clean(&self) -> bool {
         let names = [self.fake.names(), tree(self.here.path())].concat();
-        !names.iter().any(|name| name.contains(".godwit-"))
+        !names.iter().any(|name| name.contains("godwit-"))
     }
 }
 
@@ -88,6 +88,22 @@ fn an_attempt_goes_on_where_the_one_before_was_cut() {
         assert_eq!(copying.fake.moved(), LENGTH, "get: {get}: each byte once");
         assert!(copying.is_clean());
     }
+}
+
+#[test]
+fn a_file_under_a_name_without_a_dot_is_gone_on_with() {
+    let quirks = Quirks {
+        dots: Some("553 Prohibited file name"),
+        ..cuts(1)
+    };
+    let copying = Copying::new(false, quirks);
+    copying.run("1").expect(4, &["426 broken"]);
+    let names = copying.fake.names();
+    assert!(names[0].starts_with("/godwit-"), "{names:?}");
+    copying.run("1").expect(0, &[]);
+    assert_eq!(copying.copied(), bytes(LENGTH, 1));
+    assert_eq!(copying.fake.moved(), LENGTH, "each byte once");
+    assert!(copying.is_clean());
 }
 
 #[test]

@@ -128,12 +128,25 @@ impl FtpsServer {
     /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`] with its own words,
     /// [`Error::TimedOut`].
     pub fn start(kind: Kind, demands_resumption: bool) -> Result<Self, Error> {
+        Self::start_with(kind, demands_resumption, &[])
+    }
+
+    /// The same with further settings: lines of the file, and of Pure-FTPd arguments.
+    ///
+    /// # Errors
+    /// As [`FtpsServer::start`].
+    pub fn start_with(kind: Kind, demands_resumption: bool, more: &[&str]) -> Result<Self, Error> {
         on_a_free_port(Ipv4Addr::LOCALHOST.into(), |addr| {
-            Self::start_at(kind, demands_resumption, addr)
+            Self::start_at(kind, demands_resumption, more, addr)
         })
     }
 
-    fn start_at(kind: Kind, demands_resumption: bool, addr: SocketAddr) -> Result<Self, Error> {
+    fn start_at(
+        kind: Kind,
+        demands_resumption: bool,
+        more: &[&str],
+        addr: SocketAddr,
+    ) -> Result<Self, Error> {
         let folder = TempDir::new().map_err(Error::os("make a directory"))?;
         let at = |name: &str| folder.path().join(name);
         let os = || Error::os("prepare an FTP server");
@@ -184,6 +197,13 @@ impl FtpsServer {
             Kind::Pyftpdlib => String::new(),
         };
         settings.push_str(kind.resumption(demands_resumption));
+        let arguments = match kind {
+            Kind::PureFtpd => more,
+            Kind::Vsftpd | Kind::Proftpd | Kind::Pyftpdlib => {
+                more.iter().for_each(|line| settings.extend(["\n", line]));
+                &[]
+            }
+        };
         settings.push('\n');
         fs::write(at("conf"), settings).map_err(os())?;
         let mut command = std::process::Command::new(kind.program()?);
@@ -197,7 +217,8 @@ impl FtpsServer {
                 .args(["--tls", "1", "--certfile"])
                 .arg(at("pair.pem"))
                 .arg("--pidfile")
-                .arg(at("pid")),
+                .arg(at("pid"))
+                .args(arguments),
             Kind::Pyftpdlib => command
                 .args([
                     "-c",

@@ -34,6 +34,7 @@ mod netns;
 mod plain_ftp;
 mod plain_resume;
 mod power;
+mod refused_names;
 mod restart;
 mod scenario;
 mod soak;

@@ -95,7 +95,7 @@ impl Session {
             // reach.
             Direction::Put => {
                 let renames = known(&capabilities.rename_probed) && !known(&capabilities.no_rename);
-                there && renames && Naming::of(capabilities) != Naming::InPlace
+                there && renames && Naming::of(capabilities, &source_file.remote) != Naming::InPlace
             }
         };
         ready

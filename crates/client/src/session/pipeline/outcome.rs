@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::{COMMAND_BYTES, FileSource, Pipeline, learn};
 use crate::{
+    context::known,
     error::{Error, Result},
     events::Event,
     flight::PipelinedFile,
@@ -103,6 +104,7 @@ impl<F: FileSource> Pipeline<'_, F> {
         let bytes = slot.load.size();
         self.on_complete += 1;
         let context = &self.session.context;
+        slot.load.stored(context);
         context.counters.moved(bytes);
         let capabilities = &self.session.endpoint.capabilities;
         if self.direction == Direction::Get && self.on_complete == 1 {
@@ -141,6 +143,9 @@ impl<F: FileSource> Pipeline<'_, F> {
         }
         // RNTO after a refused RNFR fails for lack of it.
         let refused_rnfr = !rnfr.code.is_intermediate();
+        if let Some((from, _)) = slot.load.names().filter(|_| refused_rnfr) {
+            self.session.renames_nothing(from, &rnfr);
+        }
         self.on_rename_refused(slot, if refused_rnfr { rnfr } else { rnto });
     }
 
@@ -150,8 +155,9 @@ impl<F: FileSource> Pipeline<'_, F> {
             let id = self.session.control.submit(&Command::Dele(path.clone()));
             self.removing.push_back((id, path.clone()));
         }
-        if failure_kind(&refusal) == Some(FailureKind::Exists) {
-            // This server does not rename over a file: what is there must go first.
+        let is_in_place = known(&self.session.endpoint.capabilities.no_rename);
+        if is_in_place || failure_kind(&refusal) == Some(FailureKind::Exists) {
+            // This server does not rename, or not over a file: what is there must go first.
             return self.leftovers.returned.push(slot.load.into_item(true));
         }
         let to = self.session.endpoint.url(&slot.load.source_file.remote);
@@ -160,7 +166,7 @@ impl<F: FileSource> Pipeline<'_, F> {
     }
 
     fn refused(&mut self, at: usize) {
-        let Some(slot) = self.in_flight_files.get(at) else {
+        let Some(slot) = self.in_flight_files.get_mut(at) else {
             return;
         };
         let Some(reply) = slot.answer.clone() else {
@@ -190,8 +196,7 @@ impl<F: FileSource> Pipeline<'_, F> {
             learn(&self.session.context, &self.session.endpoint, &reply);
             return self.give_up(None);
         }
-        let (context, endpoint) = (&self.session.context, &self.session.endpoint);
-        if slot.load.refused_name(context, endpoint, &error) {
+        if slot.load.refused_name(&self.session.endpoint, &error) {
             // Its name was refused: it goes alone, under another one.
             return self.give_up(Some((at, error)));
         }
