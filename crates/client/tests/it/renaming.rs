@@ -141,6 +141,18 @@ fn a_rename_whose_answer_was_lost_is_not_a_failure() {
 }
 
 #[test]
+fn a_code_that_is_none_is_an_error_at_once() {
+    let fake = Fake::start(Quirks {
+        nth: (1..9).map(|nth| ("RNTO", nth, "999 Renamed")).collect(),
+        ..Quirks::default()
+    });
+    fake.put("/a", NEW);
+    let ran = run(&["mv", &fake.url("/a"), &fake.url("/b")]);
+    ran.expect(4, &["reply code is none of 100 to 699"]);
+    assert_eq!(fake.names(), ["/a"]);
+}
+
+#[test]
 fn what_was_done_and_not_answered_is_done() {
     let fake = Fake::start(Quirks {
         hang_up_after: Some(("DELE", 1)),

@@ -50,6 +50,10 @@ pub enum BadReply {
     /// A reply above [`REPLY_BYTES_MAX`].
     #[error("reply is longer than {REPLY_BYTES_MAX} bytes")]
     TooLong,
+    /// A line has the shape of a reply, and no code of one: what it answers would be waited for in
+    /// vain.
+    #[error("reply code is none of 100 to 699: {0:?}")]
+    Code(String),
     /// More than 1000 stray lines: this is no FTP server.
     #[error("peer does not speak FTP: {0:?}")]
     NotFtp(String),
@@ -168,6 +172,7 @@ impl ReplyReader {
                 self.stray_lines = 0;
                 Ok(Some(Reply::new(code, text)))
             }
+            None if has_shape_of_reply(line) => Err(BadReply::Code(printable(line, 80))),
             None => {
                 self.stray_lines += 1;
                 if self.stray_lines > STRAY_LINES_MAX {
@@ -177,6 +182,12 @@ impl ReplyReader {
             }
         }
     }
+}
+
+/// Three digits, and a mark or nothing behind them.
+fn has_shape_of_reply(line: &[u8]) -> bool {
+    let digits = line.iter().take_while(|b| b.is_ascii_digit()).count();
+    digits == 3 && matches!(line.get(3), None | Some(b' ' | b'-'))
 }
 
 /// Code, the mark behind it (`-` or blank; a line of three digits alone counts as blank) and the

@@ -98,6 +98,17 @@ fn stray_lines_are_skipped_up_to_a_bound() {
 }
 
 #[test]
+fn codes_that_are_none_are_errors_and_no_stray_lines() {
+    for line in ["999 Renamed", "099", "700-more"] {
+        let mut reader = ReplyReader::default();
+        reader.push(format!("{line}\r\n").as_bytes());
+        assert_eq!(reader.next_reply(), Err(BadReply::Code(line.into())));
+    }
+    let all = read_all(b"999\tx\r\n9999 x\r\n99 x\r\n250 ok\r\n");
+    assert_eq!(all.len(), 1);
+}
+
+#[test]
 fn size_is_bounded() {
     let mut reader = ReplyReader::default();
     reader.push(&vec![b'2'; LINE_BYTES_MAX]);
