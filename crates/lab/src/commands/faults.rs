@@ -3,12 +3,15 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::faults::{self, Campaign, Fault, Kind, Outcome, Row, kinds_here, summarise};
+use crate::faults::{self, Campaign, Dialogues, Fault, Kind, Outcome, Row, kinds_here, summarise};
 use crate::network;
 use crate::report::trials;
 use crate::runner::Environment;
@@ -46,6 +49,10 @@ pub struct Options {
     /// the like
     #[arg(long, conflicts_with = "kinds")]
     pub dialogues: bool,
+    /// Faults of dialogues that are run at the same time: most of their time is waiting
+    #[arg(long, default_value_t = 8, value_name = "N", requires = "dialogues",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: u32,
     /// Only the fault of this number
     #[arg(long, value_name = "N", conflicts_with = "quick")]
     pub only: Option<u64>,
@@ -94,32 +101,30 @@ impl CommandError {
 /// [`CommandError`]; outcomes until then are kept.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     let here = Environment::of_ours("faults", options.quick);
-    let kinds = options.kinds();
-    let mut campaign = Campaign::new(options.seed);
     let mut file = options.out.as_deref().map(create).transpose()?;
-    let numbers = match (options.only, options.quick) {
-        (Some(number), _) => number..number.saturating_add(1),
-        (None, true) => 0..20,
-        (None, false) => 0..options.count,
-    };
-    let until = (options.minutes).map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let mut outcomes = Vec::new();
-    for number in numbers {
-        if until.is_some_and(|until| Instant::now() >= until) {
-            break;
-        }
-        let fault = Fault::draw(options.seed, number, &kinds);
-        let outcome = campaign.run(&fault)?;
+    let mut take = |outcome: Outcome| {
         tell(&outcome, out)?;
         if !outcome.findings.is_empty() {
-            writeln!(out, "again: {}", options.again(number))?;
+            writeln!(out, "again: {}", options.again(outcome.fault.number))?;
         }
         if let Some(file) = &mut file {
             serde_json::to_writer(&mut *file, &outcome).map_err(io::Error::from)?;
             writeln!(file)?;
         }
         outcomes.push(outcome);
+        Ok(())
+    };
+    match options.dialogues {
+        true => run_dialogues(options, &mut take)?,
+        false => {
+            let mut campaign = Campaign::new(options.seed);
+            options
+                .faults()
+                .try_for_each(|fault| take(campaign.run(&fault)?))?;
+        }
     }
+    outcomes.sort_by_key(|outcome| outcome.fault.number);
     let rows = summarise(&outcomes);
     write!(out, "\n{}", Table(&rows))?;
     if let Some(folder) = &options.out {
@@ -136,7 +141,52 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     }
 }
 
+/// Runs faults of dialogues, several at a time. The first error ends the campaign; faults that run
+/// then are run to their ends.
+fn run_dialogues(
+    options: &Options,
+    take: &mut dyn FnMut(Outcome) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
+    let dialogues = Dialogues::new(options.seed)?;
+    let faults = Mutex::new(options.faults());
+    let next = || faults.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let (sender, outcomes) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..options.jobs {
+            let (sender, dialogues, next) = (sender.clone(), &dialogues, &next);
+            scope.spawn(move || {
+                while let Some(fault) = next() {
+                    // Nobody listens any more where another fault could not be run.
+                    if sender.send(dialogues.run(&fault)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        outcomes.into_iter().try_for_each(|outcome| take(outcome?))
+    })
+}
+
 impl Options {
+    fn numbers(&self) -> Range<u64> {
+        match (self.only, self.quick) {
+            (Some(number), _) => number..number.saturating_add(1),
+            (None, true) => 0..20,
+            (None, false) => 0..self.count,
+        }
+    }
+
+    /// The faults, as long as there is time for another.
+    fn faults(&self) -> impl Iterator<Item = Fault> + Send {
+        let until =
+            (self.minutes).map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+        let (seed, kinds) = (self.seed, self.kinds());
+        self.numbers()
+            .take_while(move |_| until.is_none_or(|until| Instant::now() < until))
+            .map(move |number| Fault::draw(seed, number, &kinds))
+    }
+
     fn kinds(&self) -> Vec<Kind> {
         let asked = |kind: &Kind| match self.dialogues {
             true => kind.is_of_a_dialogue(),

@@ -112,11 +112,10 @@ impl Campaign {
     /// kernel refuses something. What the fault led to is no error but a finding.
     pub fn run(&mut self, fault: &Fault) -> Result<Outcome, Error> {
         if fault.kind.is_of_a_dialogue() {
-            let dialogues = match self.dialogues.take() {
-                Some(dialogues) => dialogues,
-                None => Dialogues::new(self.seed)?,
-            };
-            return self.dialogues.insert(dialogues).run(fault);
+            if self.dialogues.is_none() {
+                self.dialogues = Some(Dialogues::new(self.seed)?);
+            }
+            return (self.dialogues.as_ref()).expect("made just now").run(fault);
         }
         if self.stage.is_none() {
             self.stage = Some(Stage::set(self.seed)?);

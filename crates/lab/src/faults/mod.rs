@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 
 pub use campaign::kinds_here;
 pub use campaign::{Campaign, Outcome};
+pub use dialogue::Dialogues;
 pub use durable::ForgetfulDisk;
 pub use plan::{Fault, Kind, Shape, Way};
 pub use summary::{Row, summarise};

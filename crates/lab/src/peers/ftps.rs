@@ -214,6 +214,7 @@ impl FtpsServer {
                 .args(["-S", &format!("{},{}", addr.ip(), addr.port())])
                 .args(["--login", &format!("puredb:{}", text(&at("base")))])
                 .args(["--noanonymous", "--dontresolve", "--minuid", "1"])
+                .args(["--maxclientsnumber", "1000"])
                 .args(["--tls", "1", "--certfile"])
                 .arg(at("pair.pem"))
                 .arg("--pidfile")
@@ -290,7 +291,7 @@ fn vsftpd(addr: SocketAddr, folder: &Path) -> String {
     let (port, folder) = (addr.port(), folder.display());
     // As the user who starts it, nobody is kept beneath a root: paths are those of the machine.
     format!(
-        "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nrun_as_launching_user=YES\n\
+        "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nmax_clients=0\nmax_per_ip=0\nrun_as_launching_user=YES\n\
          anonymous_enable=YES\nlocal_enable=NO\nno_anon_password=YES\nanon_root={folder}/data\n\
          write_enable=YES\nanon_upload_enable=YES\nanon_mkdir_write_enable=YES\nanon_other_write_enable=YES\n\
          anon_world_readable_only=NO\nanon_umask=022\nxferlog_enable=NO\nseccomp_sandbox=NO\n\

@@ -16,8 +16,10 @@ mod trouble;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -32,8 +34,11 @@ use crate::path::Rng;
 use crate::peers;
 use crate::peers::godwit;
 
-/// How long a command may take: the client waits twenty seconds for a peer.
-const RUN_LIMIT: Duration = Duration::from_secs(120);
+/// A command that runs for so long hangs. Far more than any needs, also on a machine with other
+/// work: the client waits twenty seconds for a peer, and gives each file five attempts.
+const RUN_LIMIT: Duration = Duration::from_mins(10);
+/// Time between two attempts of the client: what has gone wrong here does not pass with time.
+const RETRY_PAUSE_SECONDS: &str = "0.05";
 /// How often a command is given.
 const RUNS_MAX: u32 = 4;
 /// Lines of the client's and the server's words that a finding quotes.
@@ -97,24 +102,47 @@ impl fmt::Display for Case {
     }
 }
 
-/// Runs them.
+/// Runs dialogue faults, any number of them at a time: each has directories and proxies of its own,
+/// and all share the servers.
 #[derive(Debug)]
-pub(super) struct Dialogues {
+pub struct Dialogues {
     seed: u64,
     folder: TempDir,
     programs: Vec<Program>,
-    running: BTreeMap<Program, Running>,
+    running: Mutex<BTreeMap<Program, Arc<Running>>>,
 }
 
 impl Dialogues {
-    pub(super) fn new(seed: u64) -> Result<Dialogues, Error> {
+    /// The dialogue faults of a seed. Servers are started when the first fault needs them.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: there can be no temporary directory.
+    pub fn new(seed: u64) -> Result<Dialogues, Error> {
         let folder = TempDir::new().map_err(io_error(Path::new("a temporary directory")))?;
         Ok(Dialogues {
             seed,
             folder,
             programs: Program::here(),
-            running: BTreeMap::new(),
+            running: Mutex::default(),
         })
+    }
+
+    /// Names of servers that this machine lacks: the faults meet the others.
+    pub fn lacking(&self) -> Vec<String> {
+        let missing = Program::ALL
+            .iter()
+            .filter(|program| !self.programs.contains(program));
+        missing.map(|program| format!("{program:?}")).collect()
+    }
+
+    fn server(&self, program: Program) -> Result<Arc<Running>, Error> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = running.get(&program) {
+            return Ok(Arc::clone(server));
+        }
+        let server = Arc::new(Running::start(program)?);
+        running.insert(program, Arc::clone(&server));
+        Ok(server)
     }
 
     fn draw(&self, fault: &Fault, rng: &mut Rng) -> Case {
@@ -150,130 +178,155 @@ impl Dialogues {
     /// # Errors
     /// A server cannot be started, or a file not be made. What the fault led to is no error but a
     /// finding.
-    pub(super) fn run(&mut self, fault: &Fault) -> Result<Outcome, Error> {
+    pub fn run(&self, fault: &Fault) -> Result<Outcome, Error> {
         let mut rng = Rng::new(self.seed ^ STREAM, fault.number);
         let case = self.draw(fault, &mut rng);
         let trees = tree::draw(&mut rng);
-        let server = match self.running.remove(&case.program) {
-            Some(server) => server,
-            None => Running::start(case.program)?,
+        let server = self.server(case.program)?;
+        let name = format!("fault-{}", fault.number);
+        let place = Place {
+            local: self.folder.path().join(&name),
+            served: server.root().join(&name),
         };
-        let outcome = self.try_out(fault, &case, &server, &trees);
-        self.running.insert(case.program, server);
-        outcome
-    }
-
-    fn try_out(
-        &self,
-        fault: &Fault,
-        case: &Case,
-        server: &Running,
-        [source, before]: &[Tree; 2],
-    ) -> Result<Outcome, Error> {
-        let began = Instant::now();
-        let local = self.folder.path();
-        let place = |is_remote: bool, name: &str| match is_remote {
-            true => server.root().join(name),
-            false => local.join(name),
-        };
-        let from = place(case.way != Way::Put, "source");
-        let to = place(case.way != Way::Get, "target");
-        for (top, tree, is_remote) in [
-            (&from, source, case.way != Way::Put),
-            (&to, before, case.way != Way::Get),
-        ] {
-            let owner = server.owner().filter(|_| is_remote);
-            let made = clear(top).and_then(|()| tree::make(tree, source, top, owner));
-            made.map_err(io_error(top))?;
-        }
-        let home = local.join("home");
-        clear(&home)
-            .and_then(|()| fs::create_dir(&home))
-            .map_err(io_error(&home))?;
-        let proxy = |is_target: bool| {
-            let trouble = case.trouble.filter(|_| case.at_target == is_target);
-            let script = Script::new(case.listings, trouble);
-            Proxy::start(server.addr(), server.root(), script).map_err(io_error(local))
-        };
-        let proxies = [proxy(false)?, proxy(true)?];
-        let url = |is_remote: bool, proxy: &Proxy, top: &Path| match is_remote {
-            true => server.url(proxy.addr(), top),
-            false => format!("{}/", top.display()),
-        };
-        let arguments = Arguments {
-            case,
-            places: [
-                url(case.way != Way::Put, &proxies[0], &from),
-                url(case.way != Way::Get, &proxies[1], &to),
-            ],
-            home: &home,
-        };
-        let mut outcome = Outcome {
-            fault: *fault,
-            happened: false,
-            runs: 0,
-            seconds: 0.0,
-            bytes: source
-                .values()
-                .flatten()
-                .map(|content| content.len() as u64)
-                .sum(),
-            resent_bytes: 0,
-            resent_max: 0,
-            unread_bytes: 0,
-            findings: Vec::new(),
-        };
-        let mut start = before.clone();
-        let mut status = None;
-        while status != Some(0) && outcome.runs < RUNS_MAX {
-            outcome.runs += 1;
-            let is_first = outcome.runs == 1;
-            let ran = match case.trouble {
-                None if is_first => arguments.run_with_panic(&mut outcome.happened)?,
-                _ => arguments.run()?,
-            };
-            outcome.happened |= proxies.iter().any(Proxy::happened);
-            proxies.iter().for_each(Proxy::heal);
-            let after = tree::read(&to).map_err(io_error(&to))?;
-            let ended = Ended {
-                status: ran.status,
-                may_not_fail: case.may_not_fail() || !is_first,
-            };
-            let mut findings = tree::judge(source, &start, &after, case.extras(), ended);
-            if tree::read(&from).map_err(io_error(&from))? != *source {
-                findings.push("the source was changed".to_owned());
-            }
-            if case.trouble.is_none() && is_first && outcome.happened && ran.status == 0 {
-                findings.push("a worker panicked, and the status is 0".to_owned());
-            }
-            findings.extend(ran.hung.clone());
-            if !findings.is_empty() {
-                findings.insert(
-                    0,
-                    format!("run {}, status {}: {case}", outcome.runs, ran.status),
-                );
-                findings.push(quoted(&ran.said));
-                outcome.findings.append(&mut findings);
-                break;
-            }
-            start = after;
-            status = Some(ran.status);
-            if outcome.runs == RUNS_MAX && ran.status != 0 {
-                let story = format!(
-                    "it never said that all is done: {case}\n{}",
-                    quoted(&ran.said)
-                );
-                outcome.findings.push(story);
-            }
-        }
-        outcome.seconds = began.elapsed().as_secs_f64();
-        if !outcome.findings.is_empty() {
-            outcome
-                .findings
-                .push(format!("--- server\n{}", quoted(&server.log())));
-        }
+        place.make(server.owner())?;
+        let outcome = try_out(fault, &case, &server, &place, &trees);
+        let removed = place.remove();
+        let outcome = outcome?;
+        removed?;
         Ok(outcome)
     }
+}
+
+/// Directories of one fault.
+struct Place {
+    /// On this machine, for the client.
+    local: PathBuf,
+    /// Below the root of the server.
+    served: PathBuf,
+}
+
+impl Place {
+    fn make(&self, owner: Option<u32>) -> Result<(), Error> {
+        for top in [&self.local, &self.served] {
+            fs::create_dir(top).map_err(io_error(top))?;
+        }
+        chown(&self.served, owner, owner).map_err(io_error(&self.served))
+    }
+
+    fn remove(&self) -> Result<(), Error> {
+        [&self.local, &self.served]
+            .into_iter()
+            .try_for_each(|top| fs::remove_dir_all(top).map_err(io_error(top)))
+    }
+}
+
+fn try_out(
+    fault: &Fault,
+    case: &Case,
+    server: &Running,
+    place: &Place,
+    [source, before]: &[Tree; 2],
+) -> Result<Outcome, Error> {
+    let began = Instant::now();
+    let (local, served) = (&place.local, &place.served);
+    let place = |is_remote: bool, name: &str| match is_remote {
+        true => served.join(name),
+        false => local.join(name),
+    };
+    let from = place(case.way != Way::Put, "source");
+    let to = place(case.way != Way::Get, "target");
+    for (top, tree, is_remote) in [
+        (&from, source, case.way != Way::Put),
+        (&to, before, case.way != Way::Get),
+    ] {
+        let owner = server.owner().filter(|_| is_remote);
+        tree::make(tree, source, top, owner).map_err(io_error(top))?;
+    }
+    let home = local.join("home");
+    fs::create_dir(&home).map_err(io_error(&home))?;
+    let proxy = |is_target: bool| {
+        let trouble = case.trouble.filter(|_| case.at_target == is_target);
+        let script = Script::new(case.listings, trouble);
+        Proxy::start(server.addr(), server.root(), script).map_err(io_error(local))
+    };
+    let proxies = [proxy(false)?, proxy(true)?];
+    let url = |is_remote: bool, proxy: &Proxy, top: &Path| match is_remote {
+        true => server.url(proxy.addr(), top),
+        false => format!("{}/", top.display()),
+    };
+    let arguments = Arguments {
+        case,
+        places: [
+            url(case.way != Way::Put, &proxies[0], &from),
+            url(case.way != Way::Get, &proxies[1], &to),
+        ],
+        home: &home,
+    };
+    let mut outcome = Outcome {
+        fault: *fault,
+        happened: false,
+        runs: 0,
+        seconds: 0.0,
+        bytes: source
+            .values()
+            .flatten()
+            .map(|content| content.len() as u64)
+            .sum(),
+        resent_bytes: 0,
+        resent_max: 0,
+        unread_bytes: 0,
+        findings: Vec::new(),
+    };
+    let mut start = before.clone();
+    let mut status = None;
+    while status != Some(0) && outcome.runs < RUNS_MAX {
+        outcome.runs += 1;
+        let is_first = outcome.runs == 1;
+        let ran = match case.trouble {
+            None if is_first => arguments.run_with_panic(&mut outcome.happened)?,
+            _ => arguments.run()?,
+        };
+        outcome.happened |= proxies.iter().any(Proxy::happened);
+        proxies.iter().for_each(Proxy::heal);
+        let after = tree::read(&to).map_err(io_error(&to))?;
+        let ended = Ended {
+            status: ran.status,
+            may_not_fail: case.may_not_fail() || !is_first,
+        };
+        let mut findings = tree::judge(source, &start, &after, case.extras(), ended);
+        if tree::read(&from).map_err(io_error(&from))? != *source {
+            findings.push("the source was changed".to_owned());
+        }
+        if case.trouble.is_none() && is_first && outcome.happened && ran.status == 0 {
+            findings.push("a worker panicked, and the status is 0".to_owned());
+        }
+        findings.extend(ran.hung.clone());
+        if !findings.is_empty() {
+            findings.insert(
+                0,
+                format!("run {}, status {}: {case}", outcome.runs, ran.status),
+            );
+            findings.push(quoted(&ran.said));
+            outcome.findings.append(&mut findings);
+            break;
+        }
+        start = after;
+        status = Some(ran.status);
+        if outcome.runs == RUNS_MAX && ran.status != 0 {
+            let story = format!(
+                "it never said that all is done: {case}\n{}",
+                quoted(&ran.said)
+            );
+            outcome.findings.push(story);
+        }
+    }
+    outcome.seconds = began.elapsed().as_secs_f64();
+    if !outcome.findings.is_empty() {
+        outcome
+            .findings
+            .push(format!("--- server\n{}", quoted(&server.log())));
+    }
+    Ok(outcome)
 }
 
 impl Case {
@@ -335,6 +388,8 @@ impl Arguments<'_> {
             "20",
             "--journal",
             &journal,
+            "--retry-pause",
+            RETRY_PAUSE_SECONDS,
             "--alone",
             "--no-path-memory",
             "-v",
@@ -386,14 +441,6 @@ impl Arguments<'_> {
                 .hung
                 .then(|| "the command hung after a panic".to_owned()),
         })
-    }
-}
-
-/// Nothing is there afterwards.
-fn clear(top: &Path) -> std::io::Result<()> {
-    match top.exists() {
-        true => fs::remove_dir_all(top),
-        false => Ok(()),
     }
 }
 

@@ -7,12 +7,14 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::net::{AddressFamily, SocketType};
 
 use super::lines::{Lines, Reply};
 use super::trouble::{Refusal, Script, Spoilt, Treatment, spoil};
@@ -40,6 +42,8 @@ struct Shared {
     /// What threads wait for.
     connections: Mutex<Vec<TcpStream>>,
     listeners: Mutex<Vec<SocketAddr>>,
+    /// Bound and not listening: their ports refuse connections, and are nobody else's.
+    closed_ports: Mutex<Vec<OwnedFd>>,
 }
 
 impl Proxy {
@@ -51,6 +55,7 @@ impl Proxy {
             over: AtomicBool::new(false),
             connections: Mutex::default(),
             listeners: Mutex::default(),
+            closed_ports: Mutex::default(),
         });
         let addr = shared.accept(|shared, client| {
             // Either end may go at any time: then both go.
@@ -117,6 +122,15 @@ impl Shared {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
             false => Ok(()),
         }
+    }
+
+    /// A port where nothing listens, as long as the proxy lives.
+    fn closed_port(&self) -> io::Result<u16> {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+        let addr = SocketAddrV4::try_from(rustix::net::getsockname(&socket)?)?;
+        locked(&self.closed_ports).push(socket);
+        Ok(addr.port())
     }
 
     /// Whether there is a file of a name that a client uses.
@@ -306,7 +320,7 @@ impl Session {
             if let Some((range, port)) = address(line) {
                 let server = SocketAddr::new(self.shared.server.ip(), port);
                 let ours = match refused {
-                    Some(Refusal::Port) => closed_port()?,
+                    Some(Refusal::Port) => self.shared.closed_port()?,
                     _ => self.relay(server, refused.is_some())?,
                 };
                 let ours = match line[range.start] {
@@ -398,12 +412,6 @@ fn down(
         rustix::net::connect_unspec(&*client)?;
     }
     Ok(())
-}
-
-/// A port where nothing listens.
-fn closed_port() -> io::Result<u16> {
-    let listener = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?.port())
 }
 
 fn verb(command: &[u8]) -> String {

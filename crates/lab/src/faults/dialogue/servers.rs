@@ -24,6 +24,13 @@ pub(super) enum Program {
 }
 
 impl Program {
+    pub(super) const ALL: [Program; 4] = [
+        Program::Godwitd,
+        Program::Vsftpd,
+        Program::Proftpd,
+        Program::PureFtpd,
+    ];
+
     fn plain(self) -> Option<ftps::Kind> {
         match self {
             Program::Godwitd => None,
@@ -36,17 +43,13 @@ impl Program {
     /// Those that can be started here; ours always, as nothing can be tried without it.
     pub(super) fn here() -> Vec<Program> {
         let root = rustix::process::geteuid().is_root();
-        let all = [
-            Program::Godwitd,
-            Program::Vsftpd,
-            Program::Proftpd,
-            Program::PureFtpd,
-        ];
-        let here = all.into_iter().filter(|program| match program.plain() {
-            None => true,
-            Some(ftps::Kind::Proftpd | ftps::Kind::PureFtpd) if !root => false,
-            Some(kind) => kind.program().is_ok(),
-        });
+        let here = Program::ALL
+            .into_iter()
+            .filter(|program| match program.plain() {
+                None => true,
+                Some(ftps::Kind::Proftpd | ftps::Kind::PureFtpd) if !root => false,
+                Some(kind) => kind.program().is_ok(),
+            });
         here.collect()
     }
 }
