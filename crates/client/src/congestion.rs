@@ -1,6 +1,6 @@
 //! `--congestion auto`: who decides, and what there is to choose from.
 
-use godwit_engine::net;
+use godwit_engine::host::net;
 use godwit_tune::congestion::Congestion;
 
 use crate::{

@@ -9,8 +9,7 @@ use std::{
 
 use godwit_engine::{
     data::{Sink, TransferJob, TransferReport},
-    digest,
-    storage::{FileRef, HashingFile},
+    storage::{FileRef, HashingFile, digest},
 };
 use godwit_proto::{
     ChecksumAlgorithm, Command, FtpPath, Reply,

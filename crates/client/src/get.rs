@@ -9,8 +9,7 @@ use std::{
 
 use godwit_engine::{
     data::{Sink, TransferJob},
-    digest::Digest,
-    storage::FileRef,
+    storage::{FileRef, digest::Digest},
 };
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, RangeSet, RestartPoint,

@@ -41,7 +41,7 @@ use std::{
     time::SystemTime,
 };
 
-use godwit_engine::digest::Digest;
+use godwit_engine::storage::digest::Digest;
 use godwit_proto::{ChecksumAlgorithm, temporary::temporary_name};
 
 pub(crate) use self::littered::LeftoverDirectory;

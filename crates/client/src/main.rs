@@ -24,7 +24,7 @@ use godwit_client::{
     spec::{Invocation, Proxy, Request, Ssh},
     watch::{self, Screen},
 };
-use godwit_engine::{
+use godwit_engine::host::{
     cpu_affinity::CpuAffinity,
     terminal::{escaped, escaped_bytes, escaped_lines},
 };
@@ -85,7 +85,7 @@ fn exit_early(early_exit: &EarlyExit) -> ExitCode {
 }
 
 fn block_on(work: impl Future<Output = Exit>) -> ExitCode {
-    godwit_engine::net::raise_fd_limit();
+    godwit_engine::host::net::raise_fd_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use godwit_engine::{data::ChannelParams, digest, storage::PosixStorage};
+use godwit_engine::{
+    data::ChannelParams,
+    storage::{PosixStorage, digest},
+};
 use godwit_proto::{
     ChecksumAlgorithm, Command, FtpPath,
     error::FailureKind,

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use godwit_engine::prometheus_text::{Label, PrometheusText};
+use godwit_engine::host::prometheus_text::{Label, PrometheusText};
 use godwit_proto::url::Location;
 
 use crate::{

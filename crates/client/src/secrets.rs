@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use godwit_engine::terminal::{self, SecretError};
+use godwit_engine::host::terminal::{self, SecretError};
 use godwit_gsi::token::{Token, names_host};
 use godwit_proto::command::Password;
 

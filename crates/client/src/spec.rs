@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use godwit_engine::{cpu_affinity::CpuAffinity, net::PortRange};
+use godwit_engine::host::{cpu_affinity::CpuAffinity, net::PortRange};
 use godwit_gsi::{
     cert::{files::Locations, key::KeyKind},
     ftps::Authorities,

@@ -7,7 +7,7 @@
 //! command has moved it, or where the journal of an earlier one names the same [`SourceVersion`] of
 //! the source; else the file begins at its first byte.
 
-use godwit_engine::{digest, storage::FileRef};
+use godwit_engine::storage::{FileRef, digest};
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath,
     leaves::{self, LEAF_BYTES_MIN, Leaves},

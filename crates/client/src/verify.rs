@@ -10,10 +10,7 @@ use std::{
     },
 };
 
-use godwit_engine::{
-    digest,
-    storage::{File, FileRef},
-};
+use godwit_engine::storage::{File, FileRef, digest};
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
     error::{FailureKind, StorageFailure},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godwit_engine::tcp_diag::Connection;
+use godwit_engine::host::tcp_diag::Connection;
 
 /// The last state of every connection that was ever seen, so that what closed connections moved
 /// still counts.

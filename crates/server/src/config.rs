@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::{Args, Parser, ValueEnum};
-use godwit_engine::{cpu_affinity::CpuAffinity, net::PortRange};
+use godwit_engine::host::{cpu_affinity::CpuAffinity, net::PortRange};
 use godwit_proto::security::Floor;
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,7 @@ use godwit_engine::{
         ChannelLimiter, ChannelParams, ChannelSecurity, ChannelSet, JobOpener, Mover, QueuedWork,
         Transfer, TransferJob,
     },
-    net::{self, PortRange},
+    host::net::{self, PortRange},
 };
 use godwit_proto::{
     command::{Mode, NetworkProtocol},

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::Parser as _;
-use godwit_engine::{
+use godwit_engine::host::{
     cpu_affinity::CpuAffinity,
     terminal::{self, Secret, SecretError},
 };
@@ -103,7 +103,7 @@ fn serve_user(arguments: &Arguments) -> ExitCode {
         return fail(EXIT_USAGE, &error);
     }
     log::init(settings.server.log_json, Level::ERROR);
-    godwit_engine::net::raise_fd_limit();
+    godwit_engine::host::net::raise_fd_limit();
     match serve_ssh(settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(EXIT_FAILED, &error),
@@ -116,7 +116,7 @@ async fn serve(
     settings: ServerSettings,
     handed: Vec<TcpListener>,
 ) -> ExitCode {
-    let descriptors = godwit_engine::net::raise_fd_limit();
+    let descriptors = godwit_engine::host::net::raise_fd_limit();
     let (root, access) = (settings.root.clone(), settings.anonymous);
     let separated = settings.separation.is_some();
     let server = match handed.is_empty() {

@@ -8,8 +8,11 @@ use std::{
 
 use godwit_engine::{
     data::{Sink, Source, TransferJob},
-    line_endings::{CrlfReader, LfWriter},
-    storage::{FastPath, FileCursor, FileKind, FileRef, Storage, WriteMode, listing::Listing},
+    storage::{
+        FastPath, FileCursor, FileKind, FileRef, Storage, WriteMode,
+        line_endings::{CrlfReader, LfWriter},
+        listing::Listing,
+    },
 };
 use godwit_proto::{
     ByteRange, FtpPath, RangeSet, RestartPoint,

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, os::unix::ffi::OsStrExt};
 
 use clap::{ArgMatches, FromArgMatches, error::ErrorKind};
-use godwit_engine::net;
+use godwit_engine::host::net;
 use godwit_gsi::{
     cert::files::{self, Locations},
     ftps::Authorities,

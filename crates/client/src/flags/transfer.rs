@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use godwit_engine::cpu_affinity::CpuAffinity;
+use godwit_engine::host::cpu_affinity::CpuAffinity;
 use godwit_proto::ChecksumAlgorithm;
 
 use super::{algorithm, units};

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_engine::terminal::escaped;
+use godwit_engine::host::terminal::escaped;
 
 use super::{
     asked::{Options, Verbosity},

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use godwit_engine::{digest, storage::PosixStorage};
+use godwit_engine::storage::{PosixStorage, digest};
 use godwit_proto::{ChecksumAlgorithm, Command};
 
 use super::{get::step, goal::CopyPath};

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use godwit_engine::terminal::{self, SecretError};
+use godwit_engine::host::terminal::{self, SecretError};
 use godwit_gsi::{
     cert::{
         Credential, CredentialError, ProxyKind, ProxyPolicy,

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-use godwit_engine::digest::Digest;
+use godwit_engine::storage::digest::Digest;
 use godwit_proto::ChecksumAlgorithm;
 
 /// What can be read once, with the checksum of what was read.

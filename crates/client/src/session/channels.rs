@@ -13,7 +13,7 @@ use std::{
 
 use godwit_engine::{
     data::{ChannelParams, ChannelSecurity, ChannelSet},
-    net,
+    host::net,
 };
 use godwit_proto::{
     Command, Reply,

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use godwit_engine::net;
+use godwit_engine::host::net;
 use tokio::{task::JoinSet, time};
 
 use super::login::{self, Connected};

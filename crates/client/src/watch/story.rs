@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use godwit_engine::terminal::escaped;
+use godwit_engine::host::terminal::escaped;
 use serde::{Deserialize, Serialize};
 
 use crate::{

@@ -16,37 +16,13 @@
 //! Beside that, and never on the way of the bytes, a watch asks the kernel what TCP and the
 //! scheduler know of the transfer's connections and movers: [`Monitor::sample`].
 
-mod block_queue;
-mod channel;
-mod channel_security;
-mod congestion;
-mod connection;
-mod connections;
-mod cpu_time;
-mod event_loop;
-mod handshake;
-mod holes;
-mod kernel_sampler;
-pub mod kernel_tls;
-mod mover;
+pub mod channel;
+pub(crate) mod mover;
 mod notification_batch;
-mod pacing;
-mod pending_headers;
-mod rate;
-mod read_buffer;
-mod receive;
-mod report;
-mod round_robin;
-mod sample;
-mod send;
-mod set;
-mod source_or_sink;
-mod splice_pipe;
-mod tcp_tally;
-mod transfer;
-mod transfer_batch;
-mod unsent_limit;
-mod write_buffer;
+pub(crate) mod sampling;
+pub(crate) mod set;
+pub(crate) mod shaping;
+pub(crate) mod transfer;
 
 use std::{
     fmt, io,
@@ -61,22 +37,22 @@ use godwit_proto::{
 };
 use tokio::sync::mpsc;
 
-pub use self::{
-    channel_security::{ChannelSecurity, GsiSecurity},
-    congestion::Congestion,
+pub use crate::data::{
+    channel::security::{ChannelSecurity, GsiSecurity},
     mover::Mover,
     notification_batch::notify,
-    rate::RateLimit,
-    sample::{Interval, MoverTotals, Sample, StorageTotals, TcpTotals},
-    set::{ChannelSet, QueueTurn, QueuedWork},
+    sampling::sample::{Interval, MoverTotals, Sample, StorageTotals, TcpTotals},
+    set::{ChannelSet, QueueTurn, QueuedWork, batch::TransferBatch},
+    shaping::{congestion::Congestion, rate_limit::RateLimit},
     transfer::FRESH_RANGES_MAX,
-    transfer_batch::TransferBatch,
 };
-use self::{
-    set::SetShared,
-    transfer::{TransferHandle, TransferShared},
+use crate::{
+    data::{
+        set::SetShared,
+        transfer::{TransferHandle, TransferShared},
+    },
+    storage::FileRef,
 };
-use crate::storage::FileRef;
 
 /// The engine's share of a setting.
 #[derive(Clone, Debug)]
@@ -103,7 +79,7 @@ pub struct ChannelParams {
     /// Who must be at the other ends, and what protects the bytes (DCAU, PROT); `None`: nothing
     /// does.
     pub security: Option<ChannelSecurity>,
-    /// The only host that connections are taken from, beside what `guard` asks; `None`: any.
+    /// The only host that connections are taken from, beside what `security` asks; `None`: any.
     pub only_from: Option<IpAddr>,
     /// What the channels share with those of other sets, beyond `channels_max`; `None`: nothing.
     pub channel_limiter: Option<Arc<dyn ChannelLimiter>>,
@@ -412,6 +388,6 @@ impl Monitor {
 
 /// A mutex of ours is poisoned only by a panic of ours; the data behind it is still consistent,
 /// since every critical section leaves it so.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -27,7 +27,7 @@ thread_local! {
 }
 
 /// From now on this thread keeps its news: it must call [`flush`] before it sleeps or ends.
-pub(super) fn begin() {
+pub(crate) fn begin() {
     BATCH.with_borrow_mut(|batch| batch.is_mover = true);
 }
 
@@ -48,7 +48,7 @@ pub fn notify(notifications: impl FnOnce() + 'static) {
 }
 
 /// Tells all, where the first has waited long enough.
-pub(super) fn flush_if_old() {
+pub(crate) fn flush_if_old() {
     let since = BATCH.with_borrow(|batch| batch.since);
     if since.is_some_and(|since| since.elapsed() >= AGE_MAX) {
         flush();
@@ -56,7 +56,7 @@ pub(super) fn flush_if_old() {
 }
 
 /// Tells all that was kept.
-pub(super) fn flush() {
+pub(crate) fn flush() {
     let mut notifications = BATCH.with_borrow_mut(|batch| {
         batch.since = None;
         std::mem::take(&mut batch.notifications)

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use godwit_proto::ChecksumAlgorithm;
 
 use super::{FastPath, File, FileRef, Metadata, Result, Run};
-use crate::digest::Digest;
+use crate::storage::digest::Digest;
 
 /// A file that is read or written in order from its beginning, most often. Its bytes pass through
 /// user space as long as they are summed.

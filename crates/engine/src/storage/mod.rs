@@ -8,9 +8,11 @@
 //!   happened in part.
 
 mod cursor;
+pub mod digest;
 mod failure;
 pub mod faulty;
 mod hashing_file;
+pub mod line_endings;
 pub mod listing;
 mod memory;
 mod null;

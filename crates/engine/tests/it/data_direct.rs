@@ -14,8 +14,7 @@ use std::{
 
 use godwit_engine::{
     data::{ChannelSet, Mover, Sink, Source, TransferJob},
-    digest,
-    storage::{FastPath, FileRef, Metadata, PosixStorage, Result, Storage, WriteMode},
+    storage::{FastPath, FileRef, Metadata, PosixStorage, Result, Storage, WriteMode, digest},
 };
 use godwit_proto::{ByteRange, ChecksumAlgorithm, FtpPath, command::Mode, mode_e::BlockHeader};
 use rustix::{

@@ -4,7 +4,7 @@
 use std::fs;
 
 use godwit_engine::{
-    data::{Source, TransferJob, kernel_tls},
+    data::{Source, TransferJob, channel::kernel_tls},
     storage::{PosixStorage, Storage as _},
 };
 use godwit_proto::{ByteRange, FtpPath, command::Mode, security::Protection};

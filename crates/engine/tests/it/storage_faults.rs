@@ -8,14 +8,11 @@ use std::{
     },
 };
 
-use godwit_engine::{
-    digest,
+use godwit_engine::storage::{
+    FastPath, FileCursor, FileKind, MemoryStorage, NullStorage, PosixStorage, Storage, WriteMode,
+    digest, failure,
+    faulty::{Fault, FaultyStorage, Operation},
     line_endings::{CrlfReader, LfWriter},
-    storage::{
-        FastPath, FileCursor, FileKind, MemoryStorage, NullStorage, PosixStorage, Storage,
-        WriteMode, failure,
-        faulty::{Fault, FaultyStorage, Operation},
-    },
 };
 use godwit_proto::{ChecksumAlgorithm, FtpPath};
 

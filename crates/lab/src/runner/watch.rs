@@ -1,6 +1,6 @@
 //! What the kernels at both ends of a transfer tell of its connections.
 
-use godwit_engine::tcp_diag::TcpDiag;
+use godwit_engine::host::tcp_diag::TcpDiag;
 
 use super::RunError;
 use super::record::Sender;

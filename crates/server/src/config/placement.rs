@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use godwit_engine::cpu_affinity::{CpuAffinity, CpuAffinityError};
+use godwit_engine::host::cpu_affinity::{CpuAffinity, CpuAffinityError};
 use serde::Deserialize;
 
 /// What [`CpuAffinity`] reads, checked.

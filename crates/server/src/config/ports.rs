@@ -7,7 +7,7 @@ use std::{
     str::FromStr,
 };
 
-use godwit_engine::net::{PortRange, parse_port_range};
+use godwit_engine::host::net::{PortRange, parse_port_range};
 use serde::Deserialize;
 
 use super::ConfigError;

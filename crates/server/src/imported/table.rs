@@ -304,6 +304,6 @@ pub(super) fn fate_of(row: &Row, value: &str) -> Fate {
 
 /// `A,B` as TOML of ours.
 pub(super) fn port_range(value: &str) -> Option<String> {
-    let range = godwit_engine::net::parse_port_range(value)?;
+    let range = godwit_engine::host::net::parse_port_range(value)?;
     Some(text(&format!("{}-{}", range.start(), range.end())))
 }

@@ -9,7 +9,7 @@ use std::{
     sync::OnceLock,
 };
 
-use godwit_engine::terminal::escaped;
+use godwit_engine::host::terminal::escaped;
 use tracing::{Level, field::Field};
 use tracing_subscriber::{
     EnvFilter,

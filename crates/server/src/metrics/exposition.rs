@@ -2,7 +2,7 @@
 
 use std::{fs, time::SystemTime};
 
-use godwit_engine::prometheus_text::PrometheusText;
+use godwit_engine::host::prometheus_text::PrometheusText;
 use rustix::process::{Resource, getrlimit};
 
 use super::{Class, Direction, Door, Method, Metrics, counting::Kind, lock};

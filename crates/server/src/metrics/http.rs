@@ -6,7 +6,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use godwit_engine::prometheus_text::CONTENT_TYPE;
+use godwit_engine::host::prometheus_text::CONTENT_TYPE;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},

@@ -35,9 +35,9 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     child::begin(setup.parent, setup.settings.log_json)?;
     let runtime = child::runtime()?;
     let (phase, signals) = child::with_phases(&runtime)?;
-    godwit_engine::net::raise_fd_limit();
+    godwit_engine::host::net::raise_fd_limit();
     // Out of reach afterwards.
-    godwit_engine::net::usual_ports();
+    godwit_engine::host::net::usual_ports();
     let confined = sandbox::confine_session(&setup.ids, &setup.settings.root)
         .map_err(|error| error.to_string())
         .and_then(|protection| child::accept(&protection, setup.require_sandbox))

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use godwit_engine::{
+use godwit_engine::storage::{
+    FileRef, Storage,
     digest::{Digest, Region, Sum, SummedLeaves},
-    storage::{FileRef, Storage},
 };
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,

@@ -1,9 +1,6 @@
 //! What requests do to storage.
 
-use godwit_engine::{
-    digest,
-    storage::{FileKind, Storage},
-};
+use godwit_engine::storage::{FileKind, Storage, digest};
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
     commit::Expected,

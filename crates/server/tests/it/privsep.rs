@@ -536,7 +536,7 @@ fn stranger(server: SocketAddr) -> Option<OwnedFd> {
 #[test]
 fn ten_thousand_strangers_keep_nobody_from_logging_in() {
     let Some(site) = Site::new(&[]) else { return };
-    let descriptors = godwit_engine::net::raise_fd_limit();
+    let descriptors = godwit_engine::host::net::raise_fd_limit();
     let count = descriptors.saturating_sub(2000).min(10_000);
     let login = || site.login(&site.jo).expect("NOOP", "200 ");
     let crowd = std::thread::scope(|scope| {

@@ -1,159 +1,239 @@
-//! What waits for its turn on a set: a mover begins the next when the one before has succeeded, or,
-//! where it may follow, when a channel is through with that.
+//! The order of what a set has to do: what has begun and is not over, and what waits behind it.
+//!
+//! Each channel carries the transfers one after the other, and is through with one before others
+//! are. So several may have begun: the first of them is the one that new connections and limits
+//! belong to, and the others follow on the channels that are free of it.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
-use godwit_proto::error::TransferFailure;
+use crate::data::{JobOpener, set::QueuedWork, transfer::TransferShared};
 
-use super::{
-    super::{
-        JobOpener, lock,
-        mover::MoverCommand,
-        transfer::{TransferHandle, TransferShared},
+/// Transfers that may have begun at a time: each holds a file open. Far away a channel that repeats
+/// a lost segment keeps the others waiting for a round trip at least, and small files are soon
+/// sent.
+const BEGUN_MAX: usize = 32;
+
+pub(crate) enum Waiting {
+    Transfer {
+        transfer: Arc<TransferShared>,
+        open: JobOpener,
+        /// It may begin while those before it are not over.
+        follows: bool,
     },
-    ChannelSet, SetShared, lost_with_earlier_transfer,
-    transfer_queue::{Next, Waiting},
-};
-
-/// Work that is no transfer and has its turn among them, see [`ChannelSet::queue_work`].
-pub type QueuedWork = Box<dyn FnOnce(QueueTurn) + Send>;
-
-/// The right to act before what is queued behind; dropping it lets the next begin.
-pub struct QueueTurn(Arc<SetShared>);
-
-impl Drop for QueueTurn {
-    fn drop(&mut self) {
-        self.0.work_leaves();
-    }
+    Work {
+        work: QueuedWork,
+        /// Transfers behind it that follow may begin before it.
+        passable: bool,
+    },
 }
 
-impl ChannelSet {
-    /// Runs `work` on a mover when all transfers that were queued before have succeeded; where one
-    /// of them fails, it is dropped. What takes longer than a small file does must go on elsewhere,
-    /// and take its [`QueueTurn`] along. `passable`: transfers that are queued behind it and may
-    /// follow others need not wait for it either.
-    pub fn queue_work(&self, work: QueuedWork, passable: bool) {
-        self.shared.enqueue(Waiting::Work { work, passable });
-    }
+enum Entry {
+    Begun {
+        transfer: Arc<TransferShared>,
+        /// Its source or sink is there: channels may carry it.
+        open: bool,
+        /// It has a result; channels have yet to let go of it.
+        over: bool,
+    },
+    Working {
+        passable: bool,
+    },
+    Waiting(Waiting),
 }
 
-impl SetShared {
-    /// Begins at once where nothing is before it, or where a channel is through with what is. Else
-    /// whoever is done before it asks, and a mover need not be woken for each.
-    pub(super) fn enqueue(self: &Arc<Self>, waiting: Waiting) {
-        let (refused, begins) = {
-            let mut inner = lock(&self.inner);
-            if inner.broken {
-                (Some(waiting), false)
-            } else {
-                let follows = !inner.idle.is_empty() && !inner.queue.has_waiting_transfer();
-                let begins = inner.queue.is_empty() || follows;
-                inner.queue.push(waiting);
-                (None, begins)
-            }
+/// What begins.
+pub(crate) enum Next {
+    Transfer {
+        transfer: Arc<TransferShared>,
+        open: JobOpener,
+        /// Others are before it.
+        behind: bool,
+    },
+    Work(QueuedWork),
+}
+
+#[derive(Default)]
+pub(crate) struct TransferQueue(VecDeque<Entry>);
+
+impl TransferQueue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, waiting: Waiting) {
+        self.0.push_back(Entry::Waiting(waiting));
+    }
+
+    /// Begins at once. Only where the line is empty.
+    pub(crate) fn begin(&mut self, transfer: &Arc<TransferShared>) {
+        self.0.push_back(Entry::begun(transfer));
+    }
+
+    /// What may begin now, marked as begun. `free`: a channel is, that is through with all that has
+    /// begun.
+    pub(crate) fn next(&mut self, free: bool) -> Option<Next> {
+        let mut last = None;
+        let mut begun = 0;
+        for at in 0..self.0.len() {
+            let waiting = match &self.0[at] {
+                Entry::Begun { open: false, .. } | Entry::Working { passable: false } => {
+                    return None;
+                }
+                Entry::Begun { transfer, .. } => {
+                    last = Some(transfer);
+                    begun += 1;
+                    continue;
+                }
+                Entry::Working { passable: true } => continue,
+                Entry::Waiting(waiting) => waiting,
+            };
+            let may = match waiting {
+                Waiting::Work { .. } if at == 0 => true,
+                Waiting::Work { passable: true, .. } => continue,
+                Waiting::Work { .. } => false,
+                Waiting::Transfer { .. } if at == 0 => true,
+                Waiting::Transfer { follows, .. } => {
+                    *follows
+                        && begun < BEGUN_MAX
+                        && last.is_none_or(|last| free && last.lets_follow())
+                }
+            };
+            return may.then(|| self.begin_at(at, begun > 0)).flatten();
+        }
+        None
+    }
+
+    fn begin_at(&mut self, at: usize, behind: bool) -> Option<Next> {
+        let entry = self.0.get_mut(at)?;
+        let begun = match entry {
+            Entry::Waiting(Waiting::Transfer { transfer, .. }) => Entry::begun(transfer),
+            Entry::Waiting(Waiting::Work { passable, .. }) => Entry::Working {
+                passable: *passable,
+            },
+            Entry::Begun { .. } | Entry::Working { .. } => return None,
         };
-        if let Some(Waiting::Transfer { transfer, .. }) = refused {
-            transfer.ends_with_set(lost_with_earlier_transfer());
-        }
-        if begins {
-            self.ask_for_next();
+        match std::mem::replace(entry, begun) {
+            Entry::Waiting(Waiting::Transfer { transfer, open, .. }) => Some(Next::Transfer {
+                transfer,
+                open,
+                behind,
+            }),
+            Entry::Waiting(Waiting::Work { work, .. }) => Some(Next::Work(work)),
+            Entry::Begun { .. } | Entry::Working { .. } => None,
         }
     }
 
-    /// A mover looks whether something may begin.
-    pub(super) fn ask_for_next(self: &Arc<Self>) {
-        self.movers[0].give(MoverCommand::BeginNext(Arc::clone(self)));
+    /// Channels may carry it.
+    pub(crate) fn opened(&mut self, transfer: &TransferShared) {
+        if let Some(Entry::Begun { open, .. }) = self.find(transfer) {
+            *open = true;
+        }
+    }
+
+    /// It has a result. The one that is the first now, where another was.
+    pub(crate) fn over(&mut self, transfer: &TransferShared) -> Option<Arc<TransferShared>> {
+        let was_first = self.is_first(transfer);
+        if let Some(Entry::Begun { over, .. }) = self.find(transfer) {
+            *over = true;
+        }
+        self.first().filter(|_| was_first).cloned()
     }
 
     /// Nothing has to do with it any more.
-    pub(in crate::data) fn transfer_leaves(self: &Arc<Self>, transfer: &TransferShared) {
-        let waiting = {
-            let mut inner = lock(&self.inner);
-            inner.queue.leaves(transfer);
-            inner.queue.has_waiting()
-        };
-        if waiting {
-            self.ask_for_next();
+    pub(crate) fn leaves(&mut self, transfer: &TransferShared) {
+        self.0.retain(|entry| !entry.is_of(transfer));
+    }
+
+    /// The work that runs is done.
+    pub(crate) fn work_leaves(&mut self) {
+        let working = |entry: &Entry| matches!(entry, Entry::Working { .. });
+        if let Some(at) = self.0.iter().position(working) {
+            self.0.remove(at);
         }
     }
 
-    fn work_leaves(self: &Arc<Self>) {
-        let waiting = {
-            let mut inner = lock(&self.inner);
-            inner.queue.work_leaves();
-            inner.queue.has_waiting()
-        };
-        if waiting {
-            self.ask_for_next();
-        }
+    /// All that has begun and is not over, in order.
+    pub(crate) fn running(&self) -> impl Iterator<Item = &Arc<TransferShared>> {
+        self.0.iter().filter_map(|entry| match entry {
+            Entry::Begun {
+                transfer,
+                over: false,
+                ..
+            } => Some(transfer),
+            _ => None,
+        })
     }
 
-    /// Begins what may begin. On a mover.
-    pub(in crate::data) fn begin_next(self: &Arc<Self>) {
-        loop {
-            let next = {
-                let mut inner = lock(&self.inner);
-                // Other channels for the next send are made when none carries anything.
-                let free = inner.wanted.is_none() && inner.idle.iter().any(|idle| idle.used);
-                inner.queue.next(free)
-            };
-            match next {
-                Some(Next::Transfer {
-                    transfer,
-                    open,
-                    behind,
-                }) => self.begin_queued(&transfer, open, behind),
-                Some(Next::Work(work)) => work(QueueTurn(Arc::clone(self))),
-                None => return,
+    pub(crate) fn first(&self) -> Option<&Arc<TransferShared>> {
+        self.running().next()
+    }
+
+    fn is_first(&self, transfer: &TransferShared) -> bool {
+        self.first()
+            .is_some_and(|first| std::ptr::eq(&raw const **first, transfer))
+    }
+
+    /// It has begun, and others before it are not over.
+    pub(crate) fn is_behind(&self, transfer: &TransferShared) -> bool {
+        let mut running = self.running().skip(1);
+        running.any(|other| std::ptr::eq(&raw const **other, transfer))
+    }
+
+    /// What a channel carries that is through with `transfer`.
+    pub(crate) fn after(&self, transfer: &TransferShared) -> Option<&Arc<TransferShared>> {
+        let at = self.0.iter().position(|entry| entry.is_of(transfer));
+        let mut behind = self.0.iter().skip(at.map_or(0, |at| at + 1));
+        behind.find_map(|entry| match entry {
+            Entry::Begun {
+                transfer,
+                open: true,
+                over: false,
+            } => Some(transfer),
+            _ => None,
+        })
+    }
+
+    /// Something waits that may begin.
+    pub(crate) fn has_waiting(&self) -> bool {
+        (self.0.iter()).any(|entry| matches!(entry, Entry::Waiting(_)))
+    }
+
+    /// A transfer waits.
+    pub(crate) fn has_waiting_transfer(&self) -> bool {
+        let waits = |entry: &Entry| matches!(entry, Entry::Waiting(Waiting::Transfer { .. }));
+        self.0.iter().any(waits)
+    }
+
+    /// Its transfers, begun or not. Work that has not begun is dropped.
+    pub(crate) fn into_transfers(self) -> impl Iterator<Item = Arc<TransferShared>> {
+        self.0.into_iter().filter_map(|entry| match entry {
+            Entry::Begun { transfer, .. } | Entry::Waiting(Waiting::Transfer { transfer, .. }) => {
+                Some(transfer)
             }
+            Entry::Working { .. } | Entry::Waiting(Waiting::Work { .. }) => None,
+        })
+    }
+
+    fn find(&mut self, transfer: &TransferShared) -> Option<&mut Entry> {
+        self.0.iter_mut().find(|entry| entry.is_of(transfer))
+    }
+}
+
+impl Entry {
+    fn begun(transfer: &Arc<TransferShared>) -> Self {
+        Self::Begun {
+            transfer: Arc::clone(transfer),
+            open: false,
+            over: false,
         }
     }
 
-    fn begin_queued(
-        self: &Arc<Self>,
-        transfer: &Arc<TransferShared>,
-        open: JobOpener,
-        behind: bool,
-    ) {
-        // As in `ChannelSet::start`.
-        let starter = TransferHandle::new(transfer);
-        transfer.start();
-        let begun = open().map_err(TransferFailure::from).and_then(|job| {
-            transfer.open(job, self.layout);
-            match behind {
-                true => self.follow(transfer),
-                false => self.begin(transfer),
-            }
-        });
-        if let Err(why) = begun {
-            transfer.fail(why);
+    fn is_of(&self, transfer: &TransferShared) -> bool {
+        match self {
+            Self::Begun {
+                transfer: other, ..
+            } => std::ptr::eq(&raw const **other, transfer),
+            Self::Working { .. } | Self::Waiting(_) => false,
         }
-        drop(starter);
-    }
-
-    /// Lets the channels carry it that are through with what is before it; the others come when
-    /// they are.
-    fn follow(self: &Arc<Self>, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
-        let mut inner = lock(&self.inner);
-        if inner.broken {
-            return Err(lost_with_earlier_transfer());
-        }
-        let mut idle = std::mem::take(&mut inner.idle);
-        if transfer.is_send() {
-            let free = u32::try_from(idle.len()).unwrap_or(u32::MAX);
-            transfer.follow(inner.open, inner.open.saturating_sub(free));
-            idle.retain(|channel| transfer.sender_joins(channel.stripe));
-        }
-        // As in `begin`: at the last tick there may have been nothing to watch.
-        let watch = (0, MoverCommand::Watch(Arc::downgrade(self)));
-        let assigned = idle.into_iter().map(|channel| {
-            let handle = TransferHandle::new(transfer);
-            let mover = channel.mover;
-            let order = MoverCommand::Assign { channel, handle };
-            (mover, order)
-        });
-        self.give_all([watch].into_iter().chain(assigned).collect());
-        inner.queue.opened(transfer);
-        Ok(())
     }
 }

@@ -13,15 +13,19 @@ use godwit_proto::{
     },
 };
 
-use super::{Control, TransferShared};
 use crate::{
-    data::{block_queue::BlockQueue, lock, source_or_sink::SourceOrSink},
-    tcp_diag::AddressPair,
+    data::{
+        lock,
+        transfer::{
+            Control, TransferShared, block_queue::BlockQueue, source_or_sink::SourceOrSink,
+        },
+    },
+    host::tcp_diag::AddressPair,
 };
 
 impl TransferShared {
     /// A connection towards `stripe` is about to be opened or reused; false: too late, EOF is out.
-    pub(in crate::data) fn sender_joins(&self, stripe: usize) -> bool {
+    pub(crate) fn sender_joins(&self, stripe: usize) -> bool {
         let mut control = lock(&self.control);
         control.result.is_none()
             && !control.followed
@@ -34,7 +38,7 @@ impl TransferShared {
     /// Whether another transfer may begin on each channel that is through with this one, while
     /// others are not. Where it may, no channel joins or ends early any more: those that there are
     /// will all carry the other one too, which counts them.
-    pub(in crate::data) fn lets_follow(&self) -> bool {
+    pub(crate) fn lets_follow(&self) -> bool {
         let mut control = lock(&self.control);
         let goes_well = control.deferred_failure.is_none()
             && control.failing.is_none()
@@ -50,7 +54,7 @@ impl TransferShared {
     }
 
     /// So many channels will carry it. Of these the `busy` ones still carry what comes before.
-    pub(in crate::data) fn follow(&self, channels: u32, busy: u32) {
+    pub(crate) fn follow(&self, channels: u32, busy: u32) {
         if let Some(sender) = lock(&self.control).senders.first_mut() {
             (0..busy).for_each(|_| sender.channel_follows());
         }
@@ -59,7 +63,7 @@ impl TransferShared {
 
     /// A counted connection never came up. When none is left to carry on, the first reason counts:
     /// others may follow from it.
-    pub(in crate::data) fn sender_failed_to_open(&self, stripe: usize, why: TransferFailure) {
+    pub(crate) fn sender_failed_to_open(&self, stripe: usize, why: TransferFailure) {
         let (carried_on, why) = {
             let mut control = lock(&self.control);
             control.first_missing = control.first_missing.saturating_sub(1);
@@ -84,11 +88,7 @@ impl TransferShared {
 
     /// The last header of a channel that has nothing more to send. `None`: it must wait for a
     /// connection that is still being made, and is told when to ask again.
-    pub(in crate::data) fn sender_ends(
-        &self,
-        stripe: usize,
-        after: AfterEod,
-    ) -> Option<BlockHeader> {
+    pub(crate) fn sender_ends(&self, stripe: usize, after: AfterEod) -> Option<BlockHeader> {
         let mut control = lock(&self.control);
         let may_end = control.senders[stripe].may_end();
         control.holding |= !may_end;
@@ -105,7 +105,7 @@ impl TransferShared {
     }
 
     /// The last header of a channel has left; finishes the transfer when it was the last of all.
-    pub(in crate::data) fn sender_ended(&self) {
+    pub(crate) fn sender_ended(&self) {
         let complete = {
             let mut control = lock(&self.control);
             control.ended += 1;
@@ -120,7 +120,7 @@ impl TransferShared {
     /// The last header of a channel that may retire: somebody wished for it and another is left to
     /// carry on. Those with the smallest windows go first. Where nothing is left to send there may
     /// be none behind this one.
-    pub(in crate::data) fn retire(
+    pub(crate) fn retire(
         &self,
         stripe: usize,
         addresses: Option<AddressPair>,
@@ -157,7 +157,7 @@ impl TransferShared {
 
     /// How many channels are missing from `channels` or are more than it. Those that shall end and
     /// have not yet are asked to stay first.
-    pub(in crate::data) fn channel_difference(&self, channels: u32) -> (u32, u32) {
+    pub(crate) fn channel_difference(&self, channels: u32) -> (u32, u32) {
         let control = lock(&self.control);
         if control.followed {
             return (0, 0);
@@ -180,7 +180,7 @@ impl TransferShared {
         (missing - kept, staying.saturating_sub(channels))
     }
 
-    pub(in crate::data) fn want_retired(&self, count: u32) -> u32 {
+    pub(crate) fn want_retired(&self, count: u32) -> u32 {
         let control = lock(&self.control);
         if control.followed {
             return 0;
@@ -194,7 +194,7 @@ impl TransferShared {
         granted
     }
 
-    pub(in crate::data) fn receive_header(
+    pub(crate) fn receive_header(
         &self,
         position: &mut ChannelPosition,
         header: &BlockHeader,
@@ -202,16 +202,13 @@ impl TransferShared {
         lock(&self.control).receiver.handle_header(position, header)
     }
 
-    pub(in crate::data) fn receive_close(
-        &self,
-        position: ChannelPosition,
-    ) -> Result<(), ReceiveError> {
+    pub(crate) fn receive_close(&self, position: ChannelPosition) -> Result<(), ReceiveError> {
         lock(&self.control).receiver.handle_close(position)
     }
 
     /// The payload up to a channel's end was written; finishes the transfer when nothing is
     /// missing.
-    pub(in crate::data) fn receiver_channel_ended(&self, end: ChannelEnd) {
+    pub(crate) fn receiver_channel_ended(&self, end: ChannelEnd) {
         let complete = {
             let mut control = lock(&self.control);
             if end != ChannelEnd::Retired {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_engine::net::raise_fd_limit;
+use godwit_engine::host::net::raise_fd_limit;
 
 use super::{
     BenchError, RUN_LIMIT, godwit_cp, io_error,

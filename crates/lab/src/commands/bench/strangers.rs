@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_engine::net::raise_fd_limit;
+use godwit_engine::host::net::raise_fd_limit;
 use socket2::{Domain, Socket, Type};
 
 use super::{

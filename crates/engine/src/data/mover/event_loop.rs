@@ -1,0 +1,500 @@
+//! The event loop of a mover.
+//!
+//! Readiness is edge-triggered; a channel that stopped because its budget was used up, and not
+//! because the socket would block, stays in a run queue. Handshakes have a queue of their own: see
+//! [`EventLoop::continue_handshakes`].
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use godwit_proto::error::TransferFailure;
+use mio::{Events, Poll, Token};
+use slab::Slab;
+
+use crate::data::{
+    channel::{
+        Channel, TurnResult, handshake::HandshakeError, receive::Scratch, splice_pipe::LazyPipe,
+    },
+    mover::{
+        MoverCommand, MoverShared,
+        connections::{connection_failed, not_connected},
+    },
+    notification_batch,
+    set::SetShared,
+    transfer::{Reuse, TransferHandle},
+};
+
+/// Token of the inbox; connections are slab keys and never reach it.
+pub(crate) const INBOX: Token = Token(usize::MAX);
+
+/// How often limits are checked while something waits.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Rounds of orders that may follow from one another before the kernel is asked for events: a queue
+/// of small files begins and ends its transfers here.
+const ROUNDS_MAX: usize = 64;
+
+/// Longest time for handshakes between two rounds, but for the end of a step: many at once stall
+/// nobody.
+const HANDSHAKES_MAX: Duration = Duration::from_millis(4);
+
+/// Payload that came since the mover last waited, so much that it lets more gather before it looks
+/// again: whoever sends it would otherwise wake it for each segment, which took up to a quarter of
+/// the sender's time.
+const GATHER_LEAST: u64 = 256 << 10;
+
+/// For how long: at 100 Gbit/s some 1.2 MB.
+const GATHER_FOR: Duration = Duration::from_micros(100);
+
+/// Bytes that all channels of a mover share as receive buffer: fits into a second-level cache.
+const SCRATCH_BYTES: usize = 256 * 1024;
+
+pub(crate) struct EventLoop {
+    pub(crate) poll: Poll,
+    pub(crate) shared: Arc<MoverShared>,
+    pub(crate) entries: Slab<Entry>,
+    /// Tokens of channels that can go on without waiting for the kernel.
+    pub(crate) runnable: VecDeque<usize>,
+    /// The same for channels in a handshake, whose turns are long.
+    handshakes: VecDeque<usize>,
+    /// Tokens of channels that wait for their rate limit, and until when the first of them does.
+    paused: Vec<usize>,
+    paused_until: Option<Instant>,
+    /// Tokens of idle channels that may hold last headers back.
+    holding: Vec<usize>,
+    watched: HashMap<u64, Weak<SetShared>>,
+    /// Until then something may be late, also where no set is watched.
+    deadlines_until: Instant,
+    scratch: Scratch,
+    /// Number of the last connection.
+    pub(crate) serial: u64,
+}
+
+pub(crate) enum Entry {
+    Listener {
+        set: Arc<SetShared>,
+        listener: mio::net::TcpListener,
+        /// Accepting failed for want of descriptors: try again at the next tick.
+        retry: bool,
+        /// The log knows that a connection from another host came.
+        told: bool,
+    },
+    Channel(Box<Channel>),
+}
+
+impl EventLoop {
+    pub(crate) fn new(poll: Poll, shared: Arc<MoverShared>) -> Self {
+        Self {
+            poll,
+            shared,
+            entries: Slab::new(),
+            runnable: VecDeque::new(),
+            handshakes: VecDeque::new(),
+            paused: Vec::new(),
+            paused_until: None,
+            holding: Vec::new(),
+            watched: HashMap::new(),
+            deadlines_until: Instant::now(),
+            scratch: Scratch {
+                buffer: vec![0; SCRATCH_BYTES].into_boxed_slice(),
+                lazy_pipe: LazyPipe::default(),
+                received: 0,
+            },
+            serial: 0,
+        }
+    }
+
+    /// Until the order to stop.
+    pub(crate) fn run(mut self) {
+        self.shared.clock.runs_here();
+        notification_batch::begin();
+        let mut events = Events::with_capacity(1024);
+        let mut next_tick = Instant::now() + TICK;
+        loop {
+            self.write_headers();
+            notification_batch::flush();
+            let busy = !self.runnable.is_empty() || !self.handshakes.is_empty();
+            if !busy && std::mem::take(&mut self.scratch.received) >= GATHER_LEAST {
+                let gather = || self.shared.gather(GATHER_FOR);
+                self.shared.clock.waiting(gather);
+            }
+            let timeout = if busy || !self.shared.may_sleep() {
+                Some(Duration::ZERO)
+            } else {
+                self.until_next(next_tick)
+            };
+            let looked = if timeout == Some(Duration::ZERO) {
+                self.poll.poll(&mut events, timeout)
+            } else {
+                let poll = || self.poll.poll(&mut events, timeout);
+                self.shared.clock.waiting(poll)
+            };
+            match looked {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => {
+                    tracing::error!(error = %e, "a mover cannot wait for events and ends");
+                    return;
+                }
+            }
+            for event in &events {
+                if event.token() != INBOX {
+                    self.note_event(event);
+                }
+            }
+            self.resume();
+            let served = Instant::now();
+            for _ in 0..ROUNDS_MAX {
+                let orders = self.shared.take_orders();
+                if orders.is_empty() && self.runnable.is_empty() {
+                    break;
+                }
+                for order in orders {
+                    if matches!(order, MoverCommand::Stop) {
+                        self.write_headers();
+                        notification_batch::flush();
+                        return;
+                    }
+                    self.execute(order);
+                }
+                // One turn for each that can run now; those that still can come again after the
+                // next look at the kernel.
+                for _ in 0..self.runnable.len() {
+                    if let Some(token) = self.runnable.pop_front() {
+                        self.turn(token);
+                    }
+                }
+                notification_batch::flush_if_old();
+                if !self.runnable.is_empty() {
+                    break;
+                }
+            }
+            self.continue_handshakes(served.elapsed());
+            let now = Instant::now();
+            if now >= next_tick {
+                next_tick = now + TICK;
+                self.tick(now);
+            }
+        }
+    }
+
+    /// Goes on with handshakes for as long as the other channels were served, one step at least.
+    fn continue_handshakes(&mut self, others: Duration) {
+        let begun = Instant::now();
+        while let Some(token) = self.handshakes.pop_front() {
+            self.turn(token);
+            if begun.elapsed() >= others.min(HANDSHAKES_MAX) {
+                return;
+            }
+        }
+    }
+
+    /// Time until limits must be looked at or a pause is over; `None`: there is nothing to wait
+    /// for.
+    fn until_next(&self, next_tick: Instant) -> Option<Duration> {
+        let now = Instant::now();
+        let tick = (!self.watched.is_empty() || now <= self.deadlines_until).then_some(next_tick);
+        (tick.into_iter().chain(self.paused_until).min())
+            .map(|next| next.saturating_duration_since(now))
+    }
+
+    /// Those whose pause is over run again, in the order in which they began to wait.
+    fn resume(&mut self) {
+        if (self.paused_until).is_some_and(|until| Instant::now() >= until) {
+            self.paused_until = None;
+            self.runnable.extend(self.paused.drain(..));
+        }
+    }
+
+    /// A limit passes at `deadline`, and is noticed at the tick after it.
+    pub(crate) fn set_deadline(&mut self, deadline: Instant) {
+        self.deadlines_until = self.deadlines_until.max(deadline + TICK);
+    }
+
+    fn note_event(&mut self, event: &mio::event::Event) {
+        let token = event.token().0;
+        match self.entries.get_mut(token) {
+            None => {}
+            Some(Entry::Listener { .. }) => self.runnable.push_back(token),
+            Some(Entry::Channel(channel)) => {
+                channel.note(event);
+                if channel.wants_turn() {
+                    self.enqueue(token);
+                }
+            }
+        }
+    }
+
+    fn execute(&mut self, order: MoverCommand) {
+        match order {
+            MoverCommand::Listen { set, listener } => self.listen(set, listener),
+            MoverCommand::StopListening(id) => {
+                self.entries
+                    .retain(|_, e| !matches!(e, Entry::Listener { set, .. } if set.id == id));
+            }
+            MoverCommand::Watch(set) => {
+                if let Some(strong) = set.upgrade() {
+                    self.watched.insert(strong.id, set);
+                }
+            }
+            MoverCommand::Adopt { set, mover, stream } => self.adopt(set, mover, stream),
+            MoverCommand::Connect {
+                set,
+                mover,
+                stripe,
+                peer,
+                limit,
+                handle,
+            } => {
+                let deadline = Instant::now() + limit;
+                self.connect(set, mover, stripe, peer, deadline, handle);
+            }
+            MoverCommand::BeginNext(set) => set.begin_next(),
+            MoverCommand::Assign { channel, handle } => self.assign(&channel, handle),
+            MoverCommand::Reconsider(id) => {
+                for token in self.channels_of(id) {
+                    self.enqueue(token);
+                }
+            }
+            MoverCommand::Release(id) => self.release(id),
+            MoverCommand::CloseChannels(id) => {
+                for token in self.channels_of(id) {
+                    self.close(token);
+                }
+            }
+            MoverCommand::HaltChannels(id) => {
+                for token in self.channels_of(id) {
+                    if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
+                        channel.halt();
+                    }
+                }
+            }
+            MoverCommand::Stop => {}
+        }
+    }
+
+    fn channels_of(&self, id: u64) -> Vec<usize> {
+        self.entries
+            .iter()
+            .filter(|(_, e)| matches!(e, Entry::Channel(c) if c.set.id == id))
+            .map(|(token, _)| token)
+            .collect()
+    }
+
+    /// A connected channel begins to carry the attachment's transfer.
+    pub(crate) fn begin(&mut self, token: usize, handle: TransferHandle, reuse: Reuse) {
+        if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
+            channel.begin(handle, reuse);
+            self.enqueue(token);
+        }
+    }
+
+    /// Gives a channel its turn.
+    pub(crate) fn enqueue(&mut self, token: usize) {
+        if let Some(Entry::Channel(channel)) = self.entries.get_mut(token)
+            && !channel.queued
+        {
+            channel.queued = true;
+            match channel.is_handshaking() {
+                true => self.handshakes.push_back(token),
+                false => self.runnable.push_back(token),
+            }
+        }
+    }
+
+    fn release(&mut self, id: u64) {
+        for token in self.channels_of(id) {
+            let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+                continue;
+            };
+            match channel.release() {
+                None => {}
+                Some(true) => self.resume_or_park(token),
+                Some(false) => self.close(token),
+            }
+        }
+    }
+
+    /// The connection's part is done; it goes on with the next transfer, or waits for one.
+    fn resume_or_park(&mut self, token: usize) {
+        let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+            return;
+        };
+        let idle = channel.as_idle(token, true);
+        let next = (channel.transfer()).and_then(|carried| channel.set.next_or_park(idle, carried));
+        // Only now: whoever hears that the transfer is over must find the connection parked.
+        channel.let_go(next.is_none());
+        if next.is_none() && channel.holds_headers() {
+            self.holding.push(token);
+        }
+        if let Some(next) = next {
+            self.begin(token, next, Reuse::Successor);
+        }
+    }
+
+    /// Idle channels hold nothing back any longer: nothing has come to follow it.
+    fn write_headers(&mut self) {
+        for token in std::mem::take(&mut self.holding) {
+            let lost = match self.entries.get_mut(token) {
+                Some(Entry::Channel(channel)) if channel.is_idle() => {
+                    channel.write_headers().is_err()
+                }
+                _ => false,
+            };
+            if lost {
+                self.close(token);
+            }
+        }
+    }
+
+    pub(crate) fn close(&mut self, token: usize) {
+        if let Some(Entry::Channel(mut channel)) = self.entries.try_remove(token) {
+            // The ends of transfers that are over here, which the peer waits for. Where the
+            // connection is lost they are, too.
+            let _ = channel.write_headers();
+            channel.closes();
+            if let Err(e) = self.poll.registry().deregister(channel.stream_mut()) {
+                tracing::debug!(error = %e, "a data connection was not watched");
+            }
+            let handle = channel.take_attachment();
+            // The connection first: whoever hears that the transfer is over may count on its end.
+            drop(channel);
+            drop(handle);
+        }
+    }
+
+    fn turn(&mut self, token: usize) {
+        let flow = match self.entries.get_mut(token) {
+            None => return,
+            Some(Entry::Listener { .. }) => {
+                self.accept(token);
+                return;
+            }
+            Some(Entry::Channel(channel)) => {
+                channel.queued = false;
+                channel.turn(&mut self.scratch)
+            }
+        };
+        self.follow(token, flow);
+    }
+
+    /// Does what a turn came to.
+    fn follow(&mut self, token: usize, flow: TurnResult) {
+        let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+            return;
+        };
+        match flow {
+            TurnResult::Wait => {}
+            TurnResult::Again => self.enqueue(token),
+            TurnResult::Pause(until) => {
+                channel.queued = true;
+                self.paused.push(token);
+                let first = self.paused_until.map_or(until, |u| u.min(until));
+                self.paused_until = Some(first);
+            }
+            TurnResult::Park => self.resume_or_park(token),
+            TurnResult::Close => self.close(token),
+            TurnResult::Leave => {
+                let (deadline, handle) = channel.leave();
+                self.set_deadline(deadline);
+                self.enqueue(token);
+                drop(handle);
+            }
+            TurnResult::Failed(why) => {
+                let untouched = channel.is_untouched().then(|| Arc::clone(&channel.set));
+                let handle = channel.take_attachment();
+                let transfer = handle.as_deref();
+                if !transfer.is_some_and(|transfer| transfer.closes_late(&why)) {
+                    self.close(token);
+                }
+                match (handle, why) {
+                    // The peer has made it and taken it back: too late, or not in time. What it had
+                    // to send comes on others, of which some may still be proving themselves.
+                    (Some(_), TransferFailure::ConnectionLost(why))
+                        if untouched.is_some_and(|set| set.has_connections()) =>
+                    {
+                        tracing::debug!(
+                            why,
+                            "a data connection was lost before it carried anything"
+                        );
+                    }
+                    // Others may hold what came before the peer went.
+                    (Some(handle), why @ TransferFailure::ConnectionLost(_)) => {
+                        handle.fail_once_drained(why);
+                    }
+                    (Some(handle), why) => handle.fail(why),
+                    (None, _) => {}
+                }
+            }
+            TurnResult::NotConnected(peer, error) => {
+                let stripe = channel.stripe;
+                let handle = channel.take_attachment();
+                self.close(token);
+                if let Some(handle) = handle {
+                    connection_failed(&handle, stripe, not_connected(peer, &error));
+                }
+            }
+            TurnResult::Known => match channel.take_attachment() {
+                Some(handle) => self.begin(token, handle, Reuse::New),
+                None => self.offer(token),
+            },
+            TurnResult::HandshakeError(why) => self.reject(token, why),
+        }
+    }
+
+    /// Closes a connection whose peer is not known.
+    fn reject(&mut self, token: usize, why: HandshakeError) {
+        let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+            return;
+        };
+        let (set, stripe) = (Arc::clone(&channel.set), channel.stripe);
+        // Held until the connection is closed: the end of the transfer is not announced before.
+        let handle = channel.take_waiting();
+        match (why, &handle) {
+            (HandshakeError::Silent, _) => {
+                tracing::debug!("a data connection came and said nothing")
+            }
+            (HandshakeError::Failed(why), Some(handle)) => {
+                connection_failed(handle, stripe, why);
+            }
+            (HandshakeError::Failed(why), None) => set.refuse(why),
+        }
+        if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
+            channel.send_alert();
+        }
+        self.close(token);
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.watched.retain(|_, set| match set.upgrade() {
+            None => false,
+            Some(set) => {
+                set.tick();
+                set.is_busy()
+            }
+        });
+        let mut late = Vec::new();
+        for (token, entry) in &mut self.entries {
+            match entry {
+                Entry::Listener { retry, .. } => {
+                    if std::mem::take(retry) {
+                        self.runnable.push_back(token);
+                    }
+                }
+                Entry::Channel(channel) => {
+                    channel.follow_params();
+                    if let Some(flow) = channel.overdue(now) {
+                        late.push((token, flow));
+                    }
+                }
+            }
+        }
+        for (token, flow) in late {
+            self.follow(token, flow);
+        }
+    }
+}

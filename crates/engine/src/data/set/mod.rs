@@ -1,0 +1,646 @@
+//! Channel sets: the listener or the peers, and the connections that live on between transfers.
+
+pub(crate) mod batch;
+pub(crate) mod begin;
+pub(crate) mod queue;
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use godwit_proto::{command::Mode, error::TransferFailure, mode_e::layout::StripeLayout};
+use tokio::sync::mpsc;
+
+pub use crate::data::set::begin::{QueueTurn, QueuedWork};
+use crate::data::{
+    ChannelParams, JobOpener, Transfer, TransferEvent, TransferJob,
+    channel::round_robin::QueuePosition,
+    lock,
+    mover::{Mover, MoverCommand, MoverShared},
+    set::{
+        batch::CarryingConnections,
+        queue::{TransferQueue, Waiting},
+    },
+    transfer::{TransferHandle, TransferShared},
+};
+
+/// Time for a connection to come up that a running transfer can do without: two repeats of a lost
+/// first packet. The end of a transfer may have to wait for it.
+const FURTHER_LIMIT: Duration = Duration::from_secs(5);
+
+/// The data channel object of a session: a listener or peers to connect to, and the connections
+/// that live on between transfers. Dropping it closes them all and fails a running transfer with
+/// `Aborted`.
+pub struct ChannelSet {
+    pub(crate) shared: Arc<SetShared>,
+    /// Keeps the threads alive as long as the set.
+    _movers: Vec<Mover>,
+}
+
+pub(crate) struct SetShared {
+    pub(crate) id: u64,
+    pub(crate) movers: Vec<Arc<MoverShared>>,
+    pub(crate) params: Arc<ChannelParams>,
+    /// Empty for a passive set.
+    peers: Vec<SocketAddr>,
+    layout: Option<StripeLayout>,
+    /// Where peers are awaited, for messages.
+    listening_at: Option<SocketAddr>,
+    inner: Mutex<Inner>,
+    pub(crate) followed: Mutex<CarryingConnections>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Dropped, or a transfer failed: nothing can start any more.
+    broken: bool,
+    queue: TransferQueue,
+    /// In the order in which the next send is given to them.
+    idle: Vec<IdleChannel>,
+    /// Why a connection was refused that came before a transfer, as long as no other one has come.
+    refused: Option<TransferFailure>,
+    /// Connections of the set, connecting ones included.
+    open: u32,
+    turn: usize,
+    /// Channels that the next send shall have, see [`ChannelSet::next_channels`].
+    wanted: Option<u32>,
+}
+
+/// A connection without a transfer.
+pub(crate) struct IdleChannel {
+    /// Index into `movers`.
+    pub(crate) mover: usize,
+    pub(crate) token: usize,
+    /// Tells the connection from a later one with the same token.
+    pub(crate) serial: u64,
+    pub(crate) stripe: usize,
+    /// It carried an earlier transfer (the others arrived early).
+    pub(crate) used: bool,
+    pub(crate) place: QueuePosition,
+}
+
+impl Inner {
+    fn park(&mut self, channel: IdleChannel) {
+        let at = match channel.place {
+            QueuePosition::Front => 0,
+            QueuePosition::Middle => {
+                let last = |c: &&IdleChannel| c.place == QueuePosition::Back;
+                self.idle.len() - self.idle.iter().rev().take_while(last).count()
+            }
+            QueuePosition::Back => self.idle.len(),
+        };
+        self.idle.insert(at, channel);
+    }
+}
+
+impl ChannelSet {
+    /// Connections come to `listener`, which stays open between transfers. New connections go to
+    /// `movers` in turn. At least one mover; panics on none, which is a bug of the caller.
+    pub fn passive(
+        movers: &[Mover],
+        listener: TcpListener,
+        params: ChannelParams,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let at = listener.local_addr()?;
+        let set = Self::new(movers, Vec::new(), None, Some(at), params);
+        set.shared.movers[0].give(MoverCommand::Listen {
+            set: Arc::clone(&set.shared),
+            listener: mio::net::TcpListener::from_std(listener),
+        });
+        Ok(set)
+    }
+
+    /// We connect to `peers` (one per stripe; at least one) when a transfer starts. At least one
+    /// mover; panics on none, which is a bug of the caller.
+    pub fn active(
+        movers: &[Mover],
+        peers: Vec<SocketAddr>,
+        layout: Option<StripeLayout>,
+        params: ChannelParams,
+    ) -> Self {
+        Self::new(movers, peers, layout, None, params)
+    }
+
+    fn new(
+        movers: &[Mover],
+        peers: Vec<SocketAddr>,
+        layout: Option<StripeLayout>,
+        listening_at: Option<SocketAddr>,
+        params: ChannelParams,
+    ) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        assert!(!movers.is_empty(), "a channel set needs a mover");
+        let shared = SetShared {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            movers: movers.iter().map(Mover::shared).collect(),
+            params: Arc::new(params),
+            peers,
+            layout,
+            listening_at,
+            inner: Mutex::default(),
+            followed: Mutex::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            _movers: movers.to_vec(),
+        }
+    }
+
+    /// Starts a transfer; one at a time (a second is answered by a transfer that has failed). In
+    /// MODE E cached connections are used where there are any, else connections are made or
+    /// awaited.
+    pub fn start(&self, job: TransferJob, mode: Mode) -> Transfer {
+        let (transfer, events) = self.transfer(matches!(job, TransferJob::Send(_)), mode);
+        // Held until every order is out, so that the transfer cannot be over before it has begun.
+        let starter = TransferHandle::new(&transfer);
+        transfer.start();
+        transfer.open(job, self.shared.layout);
+        let begun = self
+            .shared
+            .occupy(&transfer)
+            .and_then(|()| self.shared.begin(&transfer));
+        if let Err(why) = begun {
+            transfer.fail(why);
+        }
+        drop(starter);
+        Transfer::new(transfer, Arc::clone(&self.shared), events)
+    }
+
+    /// Starts a transfer when all that were queued before it have succeeded; where one of them
+    /// fails, it fails with the connections. `open` runs on a mover when the turn has come, and may
+    /// block it; `sends` says which way the job will go. So one small file follows another without
+    /// anybody else being asked. MODE E: a stream's connection carries one transfer.
+    ///
+    /// `follows`: it may begin before those are over, on each channel that is through with them.
+    /// Behind an EOD the next byte on a channel belongs to the next transfer, whatever other
+    /// channels do. Then its failure, other than by being aborted, ends no connection before the
+    /// others are over.
+    pub fn queue(&self, sends: bool, follows: bool, open: JobOpener) -> Transfer {
+        let (transfer, events) = self.transfer(sends, Mode::ExtendedBlock);
+        self.shared.enqueue(Waiting::Transfer {
+            transfer: Arc::clone(&transfer),
+            open,
+            follows,
+        });
+        Transfer::new(transfer, Arc::clone(&self.shared), events)
+    }
+
+    fn transfer(
+        &self,
+        sends: bool,
+        mode: Mode,
+    ) -> (Arc<TransferShared>, mpsc::UnboundedReceiver<TransferEvent>) {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let transfer = Arc::new(TransferShared::new(
+            sends,
+            mode,
+            self.shared.peers.len(),
+            Arc::clone(&self.shared.params),
+            &self.shared,
+            events,
+        ));
+        (transfer, receiver)
+    }
+
+    /// So many channels for the send that begins next on cached connections. To be said while
+    /// neither end has a transfer on them: a connection does not tell which transfer it is for, and
+    /// the peer takes it for the one that it is at.
+    pub fn next_channels(&self, channels: u32) {
+        lock(&self.shared.inner).wanted = Some(channels);
+    }
+
+    /// Connections kept for the next transfer.
+    pub fn cached(&self) -> usize {
+        lock(&self.shared.inner)
+            .idle
+            .iter()
+            .filter(|c| c.used)
+            .count()
+    }
+}
+
+impl Drop for ChannelSet {
+    fn drop(&mut self) {
+        let first = lock(&self.shared.inner).queue.first().cloned();
+        if let Some(transfer) = first {
+            transfer.fail(TransferFailure::Aborted);
+        }
+        self.shared.close_all();
+        self.shared.movers[0].give(MoverCommand::StopListening(self.shared.id));
+    }
+}
+
+impl SetShared {
+    /// Makes `transfer` the running one.
+    fn occupy(&self, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
+        let mut inner = lock(&self.inner);
+        if inner.broken {
+            return Err(lost_with_earlier_transfer());
+        }
+        if !inner.queue.is_empty() {
+            return Err(TransferFailure::NoConnection(
+                "data channels are busy with another transfer".into(),
+            ));
+        }
+        inner.queue.begin(transfer);
+        Ok(())
+    }
+
+    /// Finds connections for the running transfer.
+    fn begin(self: &Arc<Self>, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
+        let mut inner = lock(&self.inner);
+        if inner.broken {
+            return Err(lost_with_earlier_transfer());
+        }
+        let block_mode = transfer.mode == Mode::ExtendedBlock;
+        if block_mode && transfer.is_send() == self.peers.is_empty() {
+            return Err(TransferFailure::NoConnection(
+                "in extended block mode the sender connects and the receiver listens".into(),
+            ));
+        }
+        // Somebody has to watch the clock, also while nobody connects.
+        let mut orders = vec![(0, MoverCommand::Watch(Arc::downgrade(self)))];
+        let refused = inner.refused.take();
+        if block_mode && matches!(refused, Some(TransferFailure::Limit(_))) {
+            // The peer counts that connection, so the transfer could never be whole.
+            return refused.map_or(Ok(()), Err);
+        }
+        inner.queue.opened(transfer);
+        let mut idle = std::mem::take(&mut inner.idle);
+        if !block_mode {
+            // MODE S has one connection; a second that arrived early has no meaning.
+            inner.idle = idle.split_off(idle.len().min(1));
+        }
+        if !idle.is_empty() {
+            // Joined before any is told, so that none can end the transfer before the others count.
+            idle.retain(|c| !transfer.is_send() || transfer.sender_joins(c.stripe));
+            orders.extend(idle.into_iter().map(|channel| {
+                let handle = TransferHandle::new(transfer);
+                let mover = channel.mover;
+                (mover, MoverCommand::Assign { channel, handle })
+            }));
+            if block_mode && transfer.is_send() {
+                let there = u32::try_from(orders.len() - 1).unwrap_or(u32::MAX);
+                // Asked for once: where no more can be had, each transfer would wait for that.
+                let wanted = inner.wanted.take().unwrap_or(there);
+                transfer.want_retired(there.saturating_sub(wanted));
+                let further = wanted.saturating_sub(there);
+                orders.extend(self.connect_further(&mut inner, transfer, further));
+            }
+            self.give_all(orders);
+            return Ok(());
+        }
+        if self.peers.is_empty() {
+            self.give_all(orders);
+            // The peer has tried, and may wait for our word.
+            return refused.map_or(Ok(()), Err);
+        }
+        // Said of channels that there are none of: the next send must not make others while its
+        // receiver is still at this one.
+        inner.wanted = None;
+        let each = if block_mode {
+            transfer.params.parallelism.max(1)
+        } else {
+            1
+        };
+        let stripes = if block_mode { self.peers.len() } else { 1 };
+        let before = orders.len();
+        'all: for _ in 0..each {
+            for stripe in 0..stripes {
+                if let Err(why) = self.reserve_connection(&mut inner) {
+                    if orders.len() == before {
+                        return Err(TransferFailure::Limit(why));
+                    }
+                    break 'all;
+                }
+                if transfer.is_send() && !transfer.sender_joins(stripe) {
+                    self.release_connection(&mut inner);
+                    break;
+                }
+                let limit = transfer.params.connect_limit;
+                orders.push(self.connect_order(&mut inner, stripe, limit, transfer));
+            }
+        }
+        transfer.expect_first(u32::try_from(orders.len() - before).unwrap_or(u32::MAX));
+        self.give_all(orders);
+        Ok(())
+    }
+
+    /// Each mover gets all that is for it at once: a small file would wake it twice.
+    fn give_all(&self, mut orders: Vec<(usize, MoverCommand)>) {
+        for (index, mover) in self.movers.iter().enumerate() {
+            let theirs = orders.extract_if(.., |(of, _)| *of == index);
+            mover.give_all(theirs.map(|(_, order)| order));
+        }
+    }
+
+    /// One connection more, or why there may be none.
+    fn reserve_connection(&self, inner: &mut Inner) -> Result<(), String> {
+        let max = self.params.channels_max;
+        if inner.open >= max {
+            return Err(format!("more than {max} data channels in one transfer"));
+        }
+        if let Some(channel_limiter) = &self.params.channel_limiter {
+            channel_limiter.acquire()?;
+        }
+        inner.open += 1;
+        Ok(())
+    }
+
+    /// One less.
+    fn release_connection(&self, inner: &mut Inner) {
+        if inner.open > 0 {
+            inner.open -= 1;
+            if let Some(channel_limiter) = &self.params.channel_limiter {
+                channel_limiter.release();
+            }
+        }
+    }
+
+    /// For a connection that counts already.
+    fn connect_order(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        stripe: usize,
+        limit: Duration,
+        transfer: &Arc<TransferShared>,
+    ) -> (usize, MoverCommand) {
+        let mover = inner.turn % self.movers.len();
+        inner.turn += 1;
+        let order = MoverCommand::Connect {
+            set: Arc::clone(self),
+            mover,
+            stripe,
+            peer: self.peers[stripe],
+            limit,
+            handle: TransferHandle::new(transfer),
+        };
+        (mover, order)
+    }
+
+    /// Opens further channels in the running transfer.
+    pub(crate) fn add_channels(
+        self: &Arc<Self>,
+        transfer: &Arc<TransferShared>,
+        count: u32,
+    ) -> u32 {
+        if transfer.mode != Mode::ExtendedBlock || !transfer.is_send() {
+            return 0;
+        }
+        let orders = self.connect_further(&mut lock(&self.inner), transfer, count);
+        let opened = u32::try_from(orders.len()).unwrap_or(u32::MAX);
+        for (mover, order) in orders {
+            self.movers[mover].give(order);
+        }
+        opened
+    }
+
+    /// Up to `count` connections that `transfer` can do without.
+    fn connect_further(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        transfer: &Arc<TransferShared>,
+        count: u32,
+    ) -> Vec<(usize, MoverCommand)> {
+        let limit = transfer.params.connect_limit.min(FURTHER_LIMIT);
+        let mut orders = Vec::new();
+        for stripe in (0..self.peers.len()).cycle().take(count as usize) {
+            if self.reserve_connection(inner).is_err() {
+                break;
+            }
+            if !transfer.sender_joins(stripe) {
+                self.release_connection(inner);
+                break;
+            }
+            orders.push(self.connect_order(inner, stripe, limit, transfer));
+        }
+        orders
+    }
+
+    /// A connection arrived at the listener: which mover takes it. `None`: the limit is reached.
+    pub(crate) fn admit(&self) -> Option<usize> {
+        let (first, why) = {
+            let mut inner = lock(&self.inner);
+            if inner.broken {
+                return None;
+            }
+            match self.reserve_connection(&mut inner) {
+                Ok(()) => {
+                    let mover = inner.turn % self.movers.len();
+                    inner.turn += 1;
+                    return Some(mover);
+                }
+                Err(why) => {
+                    let why = TransferFailure::Limit(why);
+                    let first = inner.queue.first().cloned();
+                    if first.is_none() {
+                        inner.refused = Some(why.clone());
+                    }
+                    (first, why)
+                }
+            }
+        };
+        if let Some(transfer) = first {
+            // The peer counts this connection, so the transfer could never be whole.
+            transfer.fail(why);
+        }
+        None
+    }
+
+    /// The running transfer for a connection that has just arrived, or the idle list.
+    pub(crate) fn attach_or_park(&self, channel: IdleChannel) -> Option<TransferHandle> {
+        let mut inner = lock(&self.inner);
+        match inner.queue.first() {
+            Some(t)
+                if t.is_open()
+                    && !t.is_finished()
+                    && (t.mode == Mode::ExtendedBlock || t.progress().channels == 0)
+                    && (!t.is_send() || t.sender_joins(0)) =>
+            {
+                Some(TransferHandle::new(t))
+            }
+            _ => {
+                inner.park(channel);
+                None
+            }
+        }
+    }
+
+    /// A connection that came to us is not from whom we expect. That ends a transfer which has no
+    /// channel yet: whoever waits for it shall hear the reason. Later it is only noted, for it may
+    /// have been anybody.
+    pub(crate) fn refuse(&self, why: TransferFailure) {
+        let first = {
+            let mut inner = lock(&self.inner);
+            let first = inner.queue.first().cloned();
+            if first.is_none() {
+                inner.refused = Some(why.clone());
+            }
+            first
+        };
+        tracing::warn!(%why, "a data connection is refused");
+        if let Some(transfer) = first.filter(|t| !t.is_ready()) {
+            transfer.fail(why);
+        }
+    }
+
+    /// A channel is through with `transfer`: what it carries now, or the idle list.
+    pub(crate) fn next_or_park(
+        self: &Arc<Self>,
+        channel: IdleChannel,
+        transfer: &TransferShared,
+    ) -> Option<TransferHandle> {
+        let mut inner = lock(&self.inner);
+        if let Some(next) = inner.queue.after(transfer) {
+            return Some(TransferHandle::new(next));
+        }
+        inner.park(channel);
+        if inner.queue.has_waiting() {
+            self.ask_for_next();
+        }
+        None
+    }
+
+    /// A connection is gone.
+    pub(crate) fn closed(&self, mover: usize, serial: u64) {
+        let mut inner = lock(&self.inner);
+        self.release_connection(&mut inner);
+        inner
+            .idle
+            .retain(|c| c.mover != mover || c.serial != serial);
+    }
+
+    /// There are some, whatever they do.
+    pub(crate) fn has_connections(&self) -> bool {
+        lock(&self.inner).open > 0
+    }
+
+    /// The transfer succeeded. `others`: channels are still attached to it and must be released.
+    pub(crate) fn transfer_over(&self, transfer: &TransferShared, others: bool) {
+        let first = lock(&self.inner).queue.over(transfer);
+        if let Some(first) = first {
+            first.comes_first();
+        }
+        if others {
+            for mover in &self.movers {
+                mover.give(MoverCommand::Release(self.id));
+            }
+        }
+    }
+
+    /// Takes a failure that must wait until what is before the transfer on its channels is over.
+    /// Gives back one that must not: whoever aborts wants the connections to end.
+    pub(crate) fn defer_failure(
+        &self,
+        transfer: &TransferShared,
+        why: TransferFailure,
+    ) -> Option<TransferFailure> {
+        let inner = lock(&self.inner);
+        if why == TransferFailure::Aborted || !inner.queue.is_behind(transfer) {
+            return Some(why);
+        }
+        transfer.set_deferred_failure(why);
+        None
+    }
+
+    /// Channels that keep their EOD back ask again.
+    pub(crate) fn reconsider(&self) {
+        for mover in &self.movers {
+            mover.give(MoverCommand::Reconsider(self.id));
+        }
+    }
+
+    /// Closes every connection; nothing can start any more.
+    pub(crate) fn close_all(&self) {
+        self.end(MoverCommand::CloseChannels);
+    }
+
+    /// Nothing can start any more, and nothing is read; connections stay open until the set is
+    /// dropped.
+    pub(crate) fn halt(&self) {
+        self.end(MoverCommand::HaltChannels);
+    }
+
+    /// Who connects now shall wait for the end of the set.
+    pub(crate) fn is_halted(&self) -> bool {
+        self.params.closes_late && lock(&self.inner).broken
+    }
+
+    fn end(&self, order: fn(u64) -> MoverCommand) {
+        let queue = {
+            let mut inner = lock(&self.inner);
+            inner.broken = true;
+            inner.idle.clear();
+            // Without the lock: what waits may hold files, and closes them.
+            std::mem::take(&mut inner.queue)
+        };
+        // One that runs may have no connection yet whose end it would notice.
+        for transfer in queue.into_transfers() {
+            transfer.ends_with_set(lost_with_earlier_transfer());
+        }
+        for mover in &self.movers {
+            mover.give(order(self.id));
+        }
+    }
+
+    /// Whether connections are made from here.
+    pub(crate) fn connects(&self) -> bool {
+        !self.peers.is_empty()
+    }
+
+    /// Connections that live on, for a transfer that no channel carries any more: those that are
+    /// free, and those that have gone on.
+    pub(crate) fn kept_count(&self) -> usize {
+        let inner = lock(&self.inner);
+        let gone_on = inner.queue.running().map(|transfer| transfer.attached());
+        inner.idle.len() + gone_on.sum::<usize>()
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        lock(&self.inner).queue.first().is_some()
+    }
+
+    /// Fails the first running transfer where a limit has passed; looks at the counters of all.
+    pub(crate) fn tick(&self) {
+        let running: Vec<_> = lock(&self.inner).queue.running().cloned().collect();
+        let Some((transfer, others)) = running.split_first() else {
+            return;
+        };
+        let place = match (self.listening_at, self.peers.first()) {
+            (Some(at), _) => format!("at {at}: the peer must connect there"),
+            (None, Some(peer)) => format!("to {peer}: it does not answer"),
+            (None, None) => String::new(),
+        };
+        match transfer.overdue(&place) {
+            Some(why) => transfer.fail(why),
+            None => transfer.look(),
+        }
+        others.iter().for_each(|transfer| transfer.look());
+        if let Some(batch) = self.batch() {
+            batch.look(self);
+        }
+    }
+}
+
+/// A mover that ends takes connections along without a word.
+impl Drop for SetShared {
+    fn drop(&mut self) {
+        let open = lock(&self.inner).open;
+        if let Some(channel_limiter) = &self.params.channel_limiter {
+            (0..open).for_each(|_| channel_limiter.release());
+        }
+    }
+}
+
+fn lost_with_earlier_transfer() -> TransferFailure {
+    TransferFailure::NoConnection(
+        "data channels were lost with an earlier transfer: a new address command is needed".into(),
+    )
+}
